@@ -24,9 +24,9 @@ def main() -> None:
     chart(found).write_image(ROOT / "docs" / "methods.svg")
     summary = f"{sentence(cells, found)}\n\n{document.table(pd.DataFrame(rows(found)))}"
     page = ROOT / "docs" / "benchmark.md"
-    document.bring_up_to_date(page, "methods", summary, "scripts.benchmark")
+    document.bring_up_to_date(page, "methods", summary, "python -m scripts.benchmark")
     parts = document.table(pd.DataFrame(by_strength(cells, list(found.index[1:]))))
-    document.bring_up_to_date(page, "strengths", parts, "scripts.benchmark")
+    document.bring_up_to_date(page, "strengths", parts, "python -m scripts.benchmark")
     document.bring_up_to_date(
         ROOT / "docs" / "findings.md", "methods", sentence(cells, found), "scripts.benchmark"
     )

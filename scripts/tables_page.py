@@ -17,7 +17,7 @@ def as_markdown() -> str:
         "import pandas as pd, datasets",
         "",
         'pd.read_parquet("precomputed/organism/scores.parquet")',
-        'datasets.load_dataset("USER/NAME", "scores")  # after python -m batch.publish --repo USER/NAME',
+        'datasets.load_dataset("USER/NAME", "scores")  # after clip-ccs publish --repo USER/NAME',
         "# DuckDB:  select * from 'precomputed/*/scores.parquet'",
         "```",
         "",

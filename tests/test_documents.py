@@ -60,12 +60,8 @@ def test_a_command_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
     words = [word for word in COMMANDS[command] if word != "..."]
-    if words[:2] == ["./run", "app"]:
-        words[:2] = ["python", "app.py"]
-    if words[:2] == ["./run", "clip-ccs"]:
-        name, argv = "ccs.batch.command_line", words[2:]
-    elif "app.py" in words:
-        name, argv = "app", words[words.index("app.py") + 1 :]
+    if words[0] == "clip-ccs":
+        name, argv = "ccs.batch.command_line", words[1:]
     else:  # python, torchrun and accelerate run modules alike
         _, name, *argv = words[words.index("-m") :]
     module = importlib.import_module(name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import importlib
 import re
 import shlex
 import socket
@@ -21,6 +20,7 @@ from PIL import Image
 
 import ccs
 from ccs import results
+from ccs.batch import command_line
 from tests.support.compute_sample import small_pool
 from tests.support.llm_providers import CompatibleServer
 from tests.support.tiny_model import write_tiny_model
@@ -51,13 +51,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(line: str) -> int:
-    """The exit code of a line `python -m MODULE ...`, run in this process."""
-    _, _, name, *argv = shlex.split(line)
-    module = importlib.import_module(name)
-    if not hasattr(module, "main"):
-        module = importlib.import_module(f"{name}.__main__")
+    """The exit code of a line `clip-ccs ...`, run in this process."""
     with contextlib.suppress(SystemExit):
-        return int(module.main(argv))
+        return command_line.main(shlex.split(line)[1:])
     return 0
 
 
@@ -101,7 +97,7 @@ def test_the_first_six_jobs_run_one_after_the_other(
     assert (study / "pruned" / "open_clip_model.safetensors").is_file()
 
     # Another set goes beside those that are there; the same set with other images replaces its figures.
-    again = "python -m batch.compute --model my_clip --images pets --texts my_texts.csv --out results"
+    again = "clip-ccs compute --model my_clip --images pets --texts my_texts.csv --out results"
     write_images(study / "birds", [f"{kind}/{i}.png" for kind in ("owl", "wren") for i in range(4)], 3)
     # `--off` belongs to the plans: without it, what is there was made with others.
     assert command(f'{again} --set birds --off "L5.H1 L5.H2"') == 0
@@ -140,7 +136,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_computed(
     study: Path, more: str, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(study)
-    line = "python -m batch.compute --model my_clip --images pets --texts my_texts.csv --out refused "
+    line = "clip-ccs compute --model my_clip --images pets --texts my_texts.csv --out refused "
     assert command(line + more) == 2
     assert says in capsys.readouterr().err
     assert not (study / "refused" / "my_clip").exists()
@@ -159,7 +155,7 @@ def test_the_page_opens_on_the_tables_and_a_real_run_is_tried_without_a_network(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    line = page.replace("app.py", f"-m ccs.ui --port {port}").replace("python", sys.executable, 1)
+    line = page.replace("clip-ccs app", f"{sys.executable} -m ccs.ui --port {port}")
     with subprocess.Popen(shlex.split(line)) as app:
         try:
             with Visitor(f"http://127.0.0.1:{port}") as visitor:

@@ -1,7 +1,7 @@
 """Let people check the judges.
 
-`python -m batch.annotate export` draws a blind sample of (text, concept) pairs as a CSV to fill in;
-`python -m batch.annotate import FILE...` reads the answers and reports how far people agree with the judges.
+`clip-ccs annotate export` draws a blind sample of (text, concept) pairs as a CSV to fill in;
+`clip-ccs annotate import FILE...` reads the answers and reports how far people agree with the judges.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from ccs import results
-from ccs.batch.options import program, run
+from ccs.batch.options import FOLDER, program, run
 from ccs.errors import InputError
 from ccs.files import atomic_write, inert, read_text, write_text
 from ccs.heads import Head
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=program("batch.annotate"), description=__doc__)
+    parser = argparse.ArgumentParser(prog=program("annotate"), description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     export = commands.add_parser("export", help="write a blind sample as a CSV to fill in")
     add = export.add_argument
@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--out", type=Path, default=Path("agreement.parquet"), help="table (default agreement.parquet)")
     for one in (export, read):
         add = one.add_argument
-        add("--results", type=Path, default=results.PRECOMPUTED, help="folder (default precomputed)")
+        add("--results", type=Path, help=FOLDER)
         add("--seed", type=int, default=0, help="seed of the sample or the bootstrap (default 0)")
     return parser
 
@@ -71,6 +71,8 @@ def _pairs(options: argparse.Namespace) -> tuple[list[Pair], list[str]]:
     """The pairs of every model's judgments, and the judges that are stand-ins."""
     if options.seed < 0:
         raise InputError(f"--seed is {options.seed}, but must be at least 0.")
+    options.results = options.results or results.default_folder()
+    print(f"Results: {options.results}", file=sys.stderr)
     collection = results.load(options.results, instead=False)
     for notice in collection.notices:
         print(f"left out: {notice}", file=sys.stderr)
@@ -80,7 +82,7 @@ def _pairs(options: argparse.Namespace) -> tuple[list[Pair], list[str]]:
         pairs += pairs_of(queries.main_judgments(found))
         stand_ins |= {judge["name"] for judge in found.manifest["judges"] if judge.get("stand_in")}
     if not pairs:
-        raise InputError(f"{collection.source} holds no judgments; python -m batch.compute writes them.")
+        raise InputError(f"{collection.source} holds no judgments; clip-ccs compute writes them.")
     return pairs, sorted(stand_ins)
 
 
@@ -101,7 +103,7 @@ def _export(options: argparse.Namespace) -> None:
     print(f"{len(chosen)} pairs over {len({pair.model for pair in chosen})} models are in {options.out}.")
     print("For each row: does the text belong to the concept? Write yes or no into the column answer, or")
     print("nothing if you cannot say. Then:")
-    print(f"{program('batch.annotate')} import {options.out} --results {options.results}")
+    print(f"{program('annotate')} import {options.out} --results {options.results}")
 
 
 def _import(options: argparse.Namespace) -> None:

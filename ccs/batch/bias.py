@@ -1,4 +1,4 @@
-"""How biased is a CLIP's ranking of people? `python -m batch.bias --model M --gallery G`."""
+"""How biased is a CLIP's ranking of people? `clip-ccs bias --model M --gallery G`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`clip-ccs COMMAND ...`: the programs of `python -m batch.COMMAND`, and the app, under one name."""
+"""`clip-ccs COMMAND ...`: all programs and the app under one name."""
 
 from __future__ import annotations
 
@@ -48,7 +48,6 @@ def _main(argv: Sequence[str]) -> int:
         return 0
     if argv[0] not in COMMANDS:
         raise InputError(f"There is no command {argv[0][:40]!r}; commands are {', '.join(COMMANDS)}.")
-    sys.argv[0] = f"clip-ccs {argv[0]}"  # by which the commands call themselves in --help
     status: int = importlib.import_module(COMMANDS[argv[0]][0]).main(argv[1:])
     return status
 

@@ -1,4 +1,4 @@
-"""Save a model with heads off: `python -m batch.export --model M --off "L8.H1 L9.H2" --out DIR`."""
+"""Save a model with heads off: `clip-ccs export --model M --off "L8.H1 L9.H2" --out DIR`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the heads that carry a bias, and score methods that do: `python -m batch.localize --help`."""
+"""Find the heads that carry a bias, and score methods that do: `clip-ccs localize --help`."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from ccs.files import escape_output
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+FOLDER = "folder of results (default: results/ if it holds any, else those that ship)"
 T = TypeVar("T", bound="DataclassInstance")
 
 
@@ -41,7 +42,7 @@ def parse(settings: type[T], argv: Sequence[str] | None) -> T:
     if name == "__main__" and main.__spec__:  # run by `python -m`
         name = main.__spec__.name
     parser = argparse.ArgumentParser(
-        prog=program(name.removesuffix(".__main__").removesuffix(".settings")),
+        prog=program(name),
         description=settings.__doc__,
         argument_default=argparse.SUPPRESS,
     )
@@ -84,9 +85,8 @@ def parse(settings: type[T], argv: Sequence[str] | None) -> T:
 
 
 def program(module: str) -> str:
-    """How the command was called, for its help: `clip-ccs NAME` or `python -m MODULE`."""
-    called = Path(sys.argv[0]).name
-    return called if called.startswith("clip-ccs ") else f"python -m {module}"
+    """How the command of this module is called, in its help and in messages."""
+    return f"clip-ccs {module.removesuffix('.__main__').removesuffix('.settings').rpartition('.')[2]}"
 
 
 def _plain(value: Any) -> str:

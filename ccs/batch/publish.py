@@ -1,4 +1,4 @@
-"""Publish results as a data set on the Hub: `python -m batch.publish --repo USER/NAME`."""
+"""Publish results as a data set on the Hub: `clip-ccs publish --repo USER/NAME`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from huggingface_hub import DatasetCard, DatasetCardData, SpaceCard
 
 from ccs import results
 from ccs.batch.hub_repository import Repository
-from ccs.batch.options import command, option
+from ccs.batch.options import FOLDER, command, option
 from ccs.benchmark import planted_models
 from ccs.errors import InputError
 from ccs.files import one_line, read_text, write_text
@@ -46,7 +46,7 @@ class Settings:
         metavar="FOLDER",
     )
     space: str | None = option(None, "also create or update the Space USER/NAME with this app")
-    results: Path = option(results.PRECOMPUTED, "folder of results")
+    results: Path | None = option(None, FOLDER)
     model: tuple[str, ...] = option((), "only this model; repeatable")
     public: bool = option(False, "visible to everyone; otherwise a new repository is private")
     tag: str | None = option(None, "name of this run (default: a date and a hash)")
@@ -64,7 +64,7 @@ def results_to_publish(folder: Path, models: Sequence[str]) -> dict[str, results
         )
     chosen = {name: found.models[name] for name in models or found.models}
     if not chosen:
-        raise InputError(f"{folder} holds no results; compute some with python -m batch.compute.")
+        raise InputError(f"{folder} holds no results; compute some with clip-ccs compute.")
     return {results.folder_name(name): result for name, result in chosen.items()}
 
 
@@ -241,7 +241,7 @@ def _push(
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; its exit status (see batch.options)."""
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its warnings repeat what is said here
-    return command(Settings, argv, _publish, "Interrupted; give the command again.")
+    return command(Settings, argv, _publish_or_say, "Interrupted; give the command again.")
 
 
 def _publish(args: Settings) -> None:
@@ -252,7 +252,11 @@ def _publish(args: Settings) -> None:
         return
     if not args.repo and not args.space:
         raise InputError("Say where to publish: --repo USER/NAME, --space USER/NAME, or both.")
-    found = results_to_publish(args.results, args.model) if args.repo else {}
+    found = {}
+    if args.repo:
+        folder = args.results or results.default_folder()
+        print(f"Results: {folder}", file=sys.stderr)
+        found = results_to_publish(folder, args.model)
     data_set = Repository(args.repo, "dataset", dry=args.dry_run) if args.repo else None
     space = Repository(args.space, "space", dry=args.dry_run) if args.space else None
     if data_set and space and data_set.private and not args.public:
@@ -262,6 +266,12 @@ def _publish(args: Settings) -> None:
     address = publish_results(data_set, found, args) if data_set else None
     if space:
         publish_space(space, [result.model for result in found.values()], args, address)
+
+
+def _publish_or_say(args: Settings) -> None:
+    _publish(args)
+    if args.dry_run:
+        print("This was a dry run: nothing was sent.")
 
 
 if __name__ == "__main__":

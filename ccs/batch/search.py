@@ -1,4 +1,4 @@
-"""Find heads to switch off so that rankings of people become fairer: `python -m batch.search --help`."""
+"""Find heads to switch off so that rankings of people become fairer: `clip-ccs search --help`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pandas as pd
 import ccs
 from ccs import results
 from ccs.batch.bias import read_names
-from ccs.batch.options import command, option
+from ccs.batch.options import FOLDER, command, option
 from ccs.errors import InputError
 from ccs.files import write_text
 from ccs.heads import HeadSet
@@ -63,7 +63,7 @@ class Settings:
     max_images: int | None = option(None, "most images of each set; drawn people are all used")
     skip_unreadable: bool = option(False, SKIP)
     seed: int = option(0, "seed of the halves", least=0)
-    results: Path = option(results.PRECOMPUTED, "tables whose plans are shown with the answer")
+    results: Path | None = option(None, f"its plans are shown with the answer: {FOLDER}")
     out: Path | None = option(None, "also write the answer to this JSON file")
     keep: bool = option(False, "save the answer beside --results, where the app finds it")
     device: str = option("auto", "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU")
@@ -75,10 +75,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _search(args: Settings) -> None:
+    tables = args.results or results.default_folder()
+    print(f"Results: {tables}", file=sys.stderr)
     limits = Limits(**{one.name: getattr(args, one.name) for one in fields(Limits)})
     for flag, folder in (
         ("--out", args.out and args.out.parent),
-        ("--results", args.keep and args.results),
+        ("--results", args.keep and tables),
     ):
         if folder and not folder.is_dir():
             raise InputError(f"The folder {folder} for {flag} is not there.")
@@ -86,7 +88,7 @@ def _search(args: Settings) -> None:
     people, things = open_sets(args, [args.attribute] if args.attribute else [])
     attribute = args.attribute or next(iter(people.groups))
     task = make_task(model, people, things, attribute)
-    beside, notice = _beside(args, model.name, model.heads)
+    beside, notice = _beside(args, tables, model.name, model.heads)
     if notice:
         print(notice)
     found = search.search(model, task, limits, beside=beside, seed=args.seed, tell=print)
@@ -109,7 +111,7 @@ def _search(args: Settings) -> None:
     if args.out is not None:
         write_text(args.out, json.dumps(searches.as_data(answer), indent=1) + "\n")
     if args.keep:
-        print(f"Kept in {searches.keep(args.results, answer)}.")
+        print(f"Kept in {searches.keep(tables, answer)}.")
 
 
 def open_sets(args: Any, attributes: Sequence[str]) -> tuple[BiasSet, ClassificationSet]:
@@ -128,11 +130,11 @@ def open_sets(args: Any, attributes: Sequence[str]) -> tuple[BiasSet, Classifica
     return asked(people, occupations, args.template, args.top), things
 
 
-def _beside(args: Settings, name: str, heads: HeadSet) -> tuple[list[Plan], str]:
+def _beside(args: Settings, tables: Path, name: str, heads: HeadSet) -> tuple[list[Plan], str]:
     """High, low and random sets from the model's tables, and a notice where there are none."""
-    folder = args.results / results.folder_name(name)
+    folder = tables / results.folder_name(name)
     if not folder.is_dir():
-        return [], f"There are no tables of {name} in {args.results}: no high, low or random sets beside."
+        return [], f"There are no tables of {name} in {tables}: no high, low or random sets beside."
     found = results.read(folder)
     scored, k = queries.head_scores(found), queries.main_k(found) or 5
     kinds = ("high", "low", "random")

@@ -71,7 +71,7 @@ def printed() -> Figures:
 def measured(results: Mapping[str, Results], agreement: pd.DataFrame | None = None) -> Figures:
     """The measured figures of the same cells, with bias by the correct metric.
 
-    results: by model. agreement: what `batch.annotate import` wrote; the panel's is held against table 4,
+    results: by model. agreement: what `clip-ccs annotate import` wrote; the panel's is held against table 4,
     that of OpenAI's model alone against the first version's table 2.
     """
     found = {}

@@ -4,6 +4,7 @@ from ccs.results.store import MANIFEST_FILE as MANIFEST_FILE
 from ccs.results.store import STAGES as STAGES
 from ccs.results.store import Collection as Collection
 from ccs.results.store import Results as Results
+from ccs.results.store import default_folder as default_folder
 from ccs.results.store import folder_name as folder_name
 from ccs.results.store import load as load
 from ccs.results.store import read as read

@@ -101,7 +101,5 @@ def _read(path: Path) -> Sequence[Search]:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))[:80]
-        raise InputError(
-            f"{path} is not what python -m batch.search writes: {where!r}: {first['msg']}."
-        ) from None
+        raise InputError(f"{path} is not what clip-ccs search writes: {where!r}: {first['msg']}.") from None
     return found.searches

@@ -25,6 +25,8 @@ from ccs.results.table import PRECOMPUTED, empty, read_table
 MANIFEST_FILE = "manifest.json"
 SEARCH_SUFFIX = ".search.json"
 """Ending of the files of searches, which lie beside the models' folders (see searches.py)."""
+OUT = Path("results")
+"""Where runs write, of the folder that they are started in."""
 STAGES = ".stages"
 """A folder beside the models' tables for this machine only, which is never published."""
 MAX_MODELS, MAX_HUB_BYTES = 200, 2 * 2**30
@@ -124,6 +126,11 @@ def read_all(
         except InputError as error:
             told.append(str(error))
     return Collection(models, source, revision, tuple(told))
+
+
+def default_folder() -> Path:
+    """Where tables are read if nothing is said: `results/`, where runs write them, or those that ship."""
+    return OUT if any(OUT.glob(f"*/{MANIFEST_FILE}")) else PRECOMPUTED
 
 
 def load(

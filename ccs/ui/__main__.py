@@ -43,7 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--results",
         metavar="PLACE",
-        help="a folder of tables or hf://datasets/USER/NAME (default: CCS_RESULTS, else precomputed/)",
+        help="a folder of tables or hf://datasets/USER/NAME (default: CCS_RESULTS, else results/ "
+        "if it holds any, else those that ship)",
     )
     parser.add_argument(
         "--model",
@@ -131,7 +132,8 @@ def serve(results: str | None, host: str, port: int | None, given: Sequence[str]
     from ccs.ui.openings import Openings
     from ccs.ui.server import LazyApp, page
 
-    found = tables.load(results)
+    place = results or tables.default_folder()
+    found = tables.load(None if place == tables.PRECOMPUTED else place)
     first, why = deciding.result()
     print(f"Results: {found.source}", *found.notices, f"Opens on {first}: {why}.", sep="\n")
     kept = Openings(found, given, first)

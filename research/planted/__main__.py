@@ -65,7 +65,8 @@ def _run(args: Settings) -> None:
         _ship()
     held = _measure(out, MEASURED)
     write_text(PAGE, as_markdown(blocks(held)))
-    bring_up_to_date(README, "planted", "\n".join(f"- {one}" for one in summary(held)), "research.planted")
+    text = "\n".join(f"- {one}" for one in summary(held))
+    bring_up_to_date(README, "planted", text, "python -m research.planted")
     print(PAGE)
 
 

@@ -146,7 +146,7 @@ def test_documents_of_a_clone_are_written_only_when_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    marked = "<!-- audit: written by python -m batch.report -->\nold\n<!-- end of audit -->\n"
+    marked = "<!-- audit: written by clip-ccs report -->\nold\n<!-- end of audit -->\n"
     page = Path("docs/reproduction.md")
     page.parent.mkdir()
     (tmp_path / "empty").mkdir()

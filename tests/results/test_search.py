@@ -155,7 +155,7 @@ def test_the_command_searches_prints_and_writes(tiny_folder, tmp_path, capsys):
 def test_the_command_answers_a_mistake_with_a_sentence(tiny_folder, change, says, capsys):
     assert search_command.main(["--model", str(tiny_folder), "--max-images", "20", *change]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("error: ")
+    assert "\nerror: " in said
     assert says in said
 
 

@@ -1,4 +1,4 @@
-"""Compute the tables of one or more models: `python -m batch.compute --help`."""
+"""Compute the tables of one or more models: `clip-ccs compute --help`."""
 
 from __future__ import annotations
 

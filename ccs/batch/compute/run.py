@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import ccs
@@ -49,14 +50,14 @@ def _refuse_others(folder: Path, model: Model) -> None:
 class Run:
     """One model's run: what it computes on, its stages, and what it came to.
 
-    All processes make one and call `go`. `tables`: rows by table. `errors`: see `largest_errors`. `notices`:
-    sentences on plans that were left out. `alike`: of each bias set the prompts that are one text to the
-    model, in groups.
+    All processes make one and call `go`. `started`: by the monotonic clock. `tables`: rows by table.
+    `errors`: see `largest_errors`. `notices`: sentences on plans that were left out. `alike`: of
+    each bias set the prompts that are one text to the model, in groups.
     """
 
     def __init__(self, settings: Settings, processes: Processes, sets: Callable[[Settings], Opened]) -> None:
         """Load the model and open everything it is to be run on, by `sets`. Raises InputError."""
-        self.settings, self.processes = settings, processes
+        self.settings, self.processes, self.started = settings, processes, monotonic()
         name, device, layers = settings.models[0], processes.device, settings.layers
         load = partial(ccs.load, name, device=device, precision=settings.precision, layers=layers)
         self.model = processes.together(load)

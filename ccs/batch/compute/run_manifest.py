@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pandas as pd
@@ -159,8 +160,8 @@ def page(run: Run) -> str:
     """A summary of a model's results, in a screenful."""
     model, found = run.model, results.read(run.folder)
     lines = ["", f"{model.name} ({model.architecture}, weights {model.weights_hash[:12]})"]
-    taken = sum(run.store.seconds().values())
-    lines.append(f"  {len(run.images.images)} images, {len(run.pool.texts)} texts, {taken:.0f} s in all")
+    size = f"{len(run.images.images)} images, {len(run.pool.texts)} texts"
+    lines.append(f"  {size}, {monotonic() - run.started:.0f} s")
     if "scores" in run.tables:
         lines += _scores(run.tables["scores"], run.settings.k, run.chance)
     lines += _plans("accuracy (top-1)", queries.top1(found), "%")

@@ -1,4 +1,4 @@
-"""The study's figures beside what was measured: `python -m batch.report --help`."""
+"""The study's figures beside what was measured: `clip-ccs report --help`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from ccs import results
-from ccs.batch.options import command, option
+from ccs.batch.options import FOLDER, command, option
 from ccs.batch.report import published
 from ccs.batch.report.document import Block, as_markdown, bring_up_to_date, fill
 from ccs.batch.report.model import model_sections
@@ -29,7 +29,7 @@ class Settings:
     alone.
     """
 
-    results: str | None = option(None, "folder or hf:// address of results (default: those shipped)")
+    results: str | None = option(None, f"hf:// address or {FOLDER}; with --docs those that ship")
     agreement: Path | None = option(
         None,
         f"what batch.annotate import wrote (default {published.AGREEMENT}, if it exists)",
@@ -43,7 +43,7 @@ class Settings:
 
 
 def build(collection: results.Collection, people: pd.DataFrame | None) -> list[Block]:
-    """The whole report. `people`: what `batch.annotate import` wrote."""
+    """The whole report. `people`: what `clip-ccs annotate import` wrote."""
     models = collection.models
     trained = {name: found for name, found in models.items() if planted_models.known(name) is None}
     blocks = fill(
@@ -76,7 +76,9 @@ def _write_all(args: Settings) -> None:
         raise InputError(
             f"--docs writes to {DOCS} of the clone that it runs in: without --out, where {docs} is."
         )
-    collection = results.load(args.results, instead=False)
+    place = args.results or (results.PRECOMPUTED if args.docs else results.default_folder())
+    print(f"Results: {place}", file=sys.stderr)
+    collection = results.load(None if place == results.PRECOMPUTED else place, instead=False)
     for notice in collection.notices:
         print(f"left out: {notice}", file=sys.stderr)
     blocks = build(collection, published.read_agreement(args.agreement))

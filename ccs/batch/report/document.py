@@ -69,9 +69,9 @@ def _cell(value: object) -> str:
     return one_line(str(value)).replace("|", "\\|")
 
 
-def bring_up_to_date(document: Path, name: str, text: str, command: str = "batch.report") -> None:
+def bring_up_to_date(document: Path, name: str, text: str, by: str = "clip-ccs report") -> None:
     """Put the text between the two markers of that name, where there are text, document and markers."""
-    start, end = f"<!-- {name}: written by python -m {command} -->", f"<!-- end of {name} -->"
+    start, end = f"<!-- {name}: written by {by} -->", f"<!-- end of {name} -->"
     before, found, rest = (read_text(document) if document.is_file() else "").partition(start)
     _, closed, after = rest.partition(end)
     if text and found and closed:

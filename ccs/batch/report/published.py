@@ -139,11 +139,11 @@ def read_agreement(path: Path | None) -> pd.DataFrame | None:
     try:
         frame = pd.read_parquet(path)
     except FileNotFoundError:
-        raise InputError(f"There is no file {path}; python -m batch.annotate import writes one.") from None
+        raise InputError(f"There is no file {path}; clip-ccs annotate import writes one.") from None
     except (OSError, ValueError, pyarrow.ArrowException):
         raise InputError(f"{path} is not a readable parquet file.") from None
     if not set(frame.columns) >= COLUMNS or not set(frame["metric"]) <= set(METRICS):
-        raise InputError(f"{path} is not what python -m batch.annotate import writes.")
+        raise InputError(f"{path} is not what clip-ccs annotate import writes.")
     return frame
 
 

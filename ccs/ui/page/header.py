@@ -66,5 +66,5 @@ def _standing(screen: Screen) -> list[str]:
     return [
         *told,
         f"The tables of {name} were computed from other weights than those loaded here; texts and scores may "
-        "not match it. Compute them again with: python -m batch.compute",
+        "not match it. Compute them again with: clip-ccs compute",
     ]

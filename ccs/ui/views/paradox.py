@@ -143,7 +143,7 @@ class Paradox(View):
             axes = _axes(screen.app, state)
         except InputError:
             words = "This view needs the tables pruning and bias of at least one model. Compute them with: "
-            return escape(Empty("Nothing measured yet", words + "python -m batch.compute"))
+            return escape(Empty("Nothing measured yet", words + "clip-ccs compute"))
         points = shown(axes, state)
         models = list(dict.fromkeys(one.model for one in points))
         return render(

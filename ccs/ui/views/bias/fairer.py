@@ -107,7 +107,7 @@ def run(screen: Screen) -> Iterator[tuple[float, str]]:
     assert isinstance(pictures, ClassificationSet)
     people, others = galleries.known(model, query.gallery.name), galleries.known(model, name)
     if people is None or others is None or people.trunk is None or others.trunk is None:
-        session.tell("This gallery is too large to be searched here: python -m batch.search does it.")
+        session.tell("This gallery is too large to be searched here: clip-ccs search does it.")
         return
     n, chosen = len(people.trunk), np.array(spread(len(pictures.images), THINGS))
     model_seen = _Watched(model, Trunk.joined([people.trunk, others.trunk]))
