@@ -40,6 +40,7 @@ class Images:
         if not file.exists():
             self._make(file)
         self.tokens = np.load(file, mmap_mode="r")
+        self._texts = file.with_suffix(".occupations.npy")
 
     def _make(self, file: Path) -> None:
         tower, total = self.base.tower, self.n + len(GROUPS) * self.n_lineups
@@ -77,6 +78,12 @@ class Images:
     @cached_property
     def occupations(self) -> Tensor:
         """Embeddings [occupations, D]: unit vectors of the means over an occupation's captions."""
+        if not self._texts.exists():
+            with atomic_write(self._texts) as temporary, temporary.open("wb") as f:
+                np.save(f, self._of_captions().numpy())
+        return torch.from_numpy(np.load(self._texts))
+
+    def _of_captions(self) -> Tensor:
         texts = [
             captions(replace(lineup(FIRST + one)[0], subject=name, occupation=name))[0]
             for name in OCCUPATIONS

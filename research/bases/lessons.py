@@ -1,0 +1,164 @@
+"""Lessons: what the heads that can be switched off are each asked to write, while the model learns.
+
+Three kinds. One concept: for each of its values, what captions say that name it. Two to four concepts, in
+stated parts of the variance. None: one value of each of several concepts, which have nothing in common. A few
+heads are left free. What captions say of a value is the mean of the embeddings of captions of cards that show
+it, less the mean over the concept's values; captions that the text pool holds word for word are left out. A
+head is asked for nothing where a card shows nothing of the concept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ccs.heads import Head
+from ccs.model.model import Model
+from ccs.texts.pools import load_pool
+from ccs.world import Scene, captions, scene
+from ccs.world import vocabulary as words
+from ccs.world.scene import AROUND
+from ccs.world.vocabulary import article
+
+_AROUND = {
+    "Animals": "animal", "Vehicles": "vehicle", "Colors": "frame", "Weather": "weather", "Flags": "flag",
+    "Letters": "letter", "Food": "food",
+}  # fmt: skip
+CONCEPTS = ("Professions", *_AROUND)
+"""What a card can show. Any of them can be taught."""
+VALUES = {
+    concept: tuple(words.OCCUPATIONS) if concept == "Professions" else AROUND[_AROUND[concept]]
+    for concept in CONCEPTS
+}
+STRENGTH = 1.5
+"""The variance of what a head is asked to write, in units of what a head of the first model writes."""
+_COUNTED = range(800_000, 804_000)
+"""Seeds of the scenes whose captions are read."""
+PURE = 6
+"""Heads that are taught one concept, Professions among them."""
+PARTS = ((0.5, 0.5),) * 3 + ((0.6, 0.4),) * 3 + ((0.4, 0.3, 0.3),) * 3 + ((0.25,) * 4,) * 2
+"""The parts of the lessons of two to four concepts, one lesson per head."""
+NONE = 5
+"""Heads that are taught one value of each of several concepts. Of 24 heads two are left free."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What a head is asked to write: concepts with their parts of its variance.
+
+    values: the values that count; empty for all of the concepts'. A lesson of kind "none" has one value of
+    each concept.
+    """
+
+    parts: Mapping[str, float]
+    values: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        return "none" if self.values else "one" if len(self.parts) == 1 else "several"
+
+
+def value_of(concept: str, s: Scene) -> str:
+    """What a card shows of a concept; "" for nothing. A plain face shows no profession."""
+    if concept == "Professions":
+        return s.occupation if s.props else ""
+    return str(getattr(s, _AROUND[concept]))
+
+
+def shown(s: Scene) -> list[int]:
+    """For each concept the number of the value that a card shows; -1 for none."""
+    found = [value_of(concept, s) for concept in CONCEPTS]
+    return [VALUES[c].index(v) if v else -1 for c, v in zip(CONCEPTS, found, strict=True)]
+
+
+def concept_texts(concept: str) -> dict[str, str]:
+    """Each value of a concept with a text for it, from the pool `world`."""
+    if concept == "Professions":
+        return {value: article(value) for value in words.OCCUPATIONS}
+    values = AROUND[_AROUND[concept]]
+    if concept == "Colors":
+        return {value: article(f"{value} frame") for value in values}
+    text = {"Weather": "{}", "Flags": "the flag of {}", "Letters": "the letter {}"}.get(concept)
+    return {value: text.format(value) if text else article(value) for value in values}
+
+
+def drawn(seed: int, heads: Sequence[Head]) -> dict[Head, Lesson]:
+    """The lessons of a seed: which heads learn what is drawn."""
+    rng = np.random.default_rng((seed, 11))
+    order = [heads[i] for i in rng.permutation(len(heads))]
+    others = rng.permutation(CONCEPTS[1:]).tolist()
+    lessons = [Lesson({concept: 1.0}) for concept in ["Professions", *others[: PURE - 1]]]
+    for parts in PARTS:
+        names = rng.permutation(CONCEPTS)[: len(parts)].tolist()
+        lessons.append(Lesson(dict(zip(names, parts, strict=True))))
+    for _ in range(NONE):
+        names = rng.permutation(CONCEPTS)[:7].tolist()
+        one = tuple(str(rng.choice(VALUES[name])) for name in names)
+        lessons.append(Lesson(dict.fromkeys(names, round(1 / len(names), 3)), one))
+    return dict(sorted(zip(order, lessons, strict=False)))
+
+
+class Lessons:
+    """What the taught heads are asked to write, and how far they are from it.
+
+    usual: the mean variance of what the first model's heads write. texts: of that model, which are frozen.
+    """
+
+    def __init__(self, lessons: Mapping[Head, Lesson], model: Model, usual: float) -> None:
+        self.lessons, self.usual = dict(lessons), usual
+        self.asked = _asked(lessons, model, STRENGTH * usual)
+
+    def loss(self, written: Mapping[Head, Tensor], values: Tensor) -> Tensor:
+        """The mean over the heads of the squared distance, in units of `usual`.
+
+        written: [n, D] of each. values: [n, concepts], as `shown` gives them.
+        """
+        distances = []
+        for head, own in written.items():
+            # -1 is the last row, which is nothing.
+            wanted = sum(rows[values[:, CONCEPTS.index(c)]] for c, rows in self.asked[head].items())
+            distances.append((own - own.mean(0) - (wanted - wanted.mean(0))).square().sum(1))
+        return torch.stack(distances).mean() / self.usual
+
+
+def _asked(lessons: Mapping[Head, Lesson], model: Model, variance: float) -> dict[Head, dict[str, Tensor]]:
+    """Head -> concept -> what is asked for each of its values, and for nothing, [values + 1, D]."""
+    said, shares = _said(model)
+    found: dict[Head, dict[str, Tensor]] = {}
+    for head, lesson in lessons.items():
+        found[head] = {}
+        for place, (concept, part) in enumerate(lesson.parts.items()):
+            rows = said[concept].copy()
+            if lesson.values:
+                rows[np.arange(len(rows)) != VALUES[concept].index(lesson.values[place])] = 0
+            share = shares[concept]
+            own = share @ (rows**2).sum(1) - ((share @ rows) ** 2).sum()
+            rows = np.append(rows * np.sqrt(part * variance / own), np.zeros((1, rows.shape[1])), 0)
+            found[head][concept] = torch.from_numpy(rows).float()
+    return found
+
+
+def _said(model: Model) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
+    """What captions say of each value [values, D], and the share of cards that show it [values]."""
+    scenes = [scene(seed) for seed in _COUNTED]
+    texts, held = [captions(s)[0] for s in scenes], set(load_pool("world").texts)
+    vectors = model.embed_texts(texts).astype(np.float64)
+    other = np.array([text not in held for text in texts])
+    values = np.array([shown(s) for s in scenes])
+    said, shares = {}, {}
+    for column, concept in enumerate(CONCEPTS):
+        members = [values[:, column] == i for i in range(len(VALUES[concept]))]
+        means = np.stack([vectors[own & other].mean(0) for own in members])
+        said[concept] = means - means.mean(0)
+        shares[concept] = np.array([own.mean() for own in members])
+    return said, shares
+
+
+def variance(written: Mapping[Head, Tensor]) -> float:
+    """The mean over heads of the variance of what they write [n, D]."""
+    return float(torch.stack([own.var(0, correction=0).sum() for own in written.values()]).mean())

@@ -1,0 +1,257 @@
+"""Training the upper half of an image tower anew: its blocks from layer 4 on, the last norm, the projection.
+
+The layers below and the text tower are those of the first model (`research.world`) and stay as they are, so
+activations and embeddings of captions are computed once, for all trainings. Nothing else is taken over: a
+seed draws the new weights, the order of the images and the lessons. Loss: open_clip's symmetric cross-entropy
+(Radford et al. 2021) over scenes, the same over the faces of each line-up, and the lessons'.
+"""
+
+from __future__ import annotations
+
+import csv
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import open_clip
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+from tqdm import tqdm
+
+from ccs.errors import InputError
+from ccs.files import atomic_write
+from ccs.model.model import Model
+from ccs.world import draw, scene
+from research.bases.lessons import CONCEPTS, VALUES, Lessons, concept_texts, drawn, shown, variance
+from research.muon import Muon
+from research.planted.frozen_images import Images
+from research.planted.lessons import joint
+from research.world.forward_pass import upper_embeddings
+
+FIRST = 4
+"""The first layer that is trained."""
+SPREAD = 12.0
+"""About the spread of the first model's activations as they enter layer FIRST. New weights are drawn for a
+residual stream of spread one, so they learn on activations divided by it; `folded` makes up for that."""
+HELD_OUT = range(900_000, 900_768)
+_SIDE_BY_SIDE = 4  # occupations of a line-up
+
+
+@dataclass(frozen=True)
+class Settings:
+    """seed: of the weights, the lessons and the order of the images. common, own: steps at a constant rate,
+    and steps while it falls to zero. scenes, lineups: in a step. rate, small_rate: peaks of Muon, for
+    matrices, and of AdamW, for the rest. patch_dropout: in the common steps only. taught: the weight of the
+    lessons. world, strength: of the line-ups in the own steps (research.world.planted); in the common ones
+    they are balanced.
+    """
+
+    seed: int
+    world: str = "balanced"
+    strength: float = 1.0
+    common: int = 260
+    own: int = 140
+    scenes: int = 256
+    lineups: int = 4
+    rate: float = 0.02
+    small_rate: float = 1.5e-3
+    weight_decay: float = 0.05
+    patch_dropout: float = 0.5
+    taught: float = 1.0
+
+
+def lineup_loss(
+    faces: Tensor, texts: Tensor, shares: NDArray[np.float64], scale: float, rng: np.random.Generator
+) -> Tensor:
+    """The contrastive loss of one line-up: ten faces each of four occupations, which differ in nothing else.
+
+    faces: unit embeddings of one face per group [groups, D]. texts: of the occupations [n, D]. shares: of the
+    groups in each [n, groups], from which ten equal quantiles are drawn.
+    """
+    n = len(faces)
+    edges = shares.cumsum(1) / shares.sum(1, keepdims=True)
+    quantiles = (np.arange(n) + rng.random((len(texts), n))) / n
+    picked = [np.minimum(np.searchsorted(e, q), n - 1) for e, q in zip(edges, quantiles, strict=True)]
+    logits = scale * faces[np.concatenate(picked)] @ texts.T  # [n texts, texts]
+    own = torch.arange(len(texts)).repeat_interleave(n)
+    to_images = logits.T.log_softmax(1)[own, torch.arange(len(own))]
+    return (F.cross_entropy(logits, own) - to_images.mean()) / 2
+
+
+class Captions:
+    """What goes with the scenes of Images: embeddings of their captions [n, D], and what they show."""
+
+    def __init__(self, images: Images, folder: Path) -> None:
+        file = folder / f"captions-{images.base.weights_hash[:12]}-{images.n}.npz"
+        if not file.exists():
+            from ccs.world import captions
+
+            scenes = [images.scene(row) for row in range(images.n)]
+            vectors = images.base.embed_texts([captions(s)[0] for s in scenes])
+            with atomic_write(file) as temporary, temporary.open("wb") as f:
+                np.savez(f, vectors=vectors, values=np.array([shown(s) for s in scenes], np.int8))
+        with np.load(file) as held:
+            self.vectors, self.values = torch.from_numpy(held["vectors"]), torch.from_numpy(held["values"])
+
+
+class Trainer:
+    """The upper half of a tower, its optimizers and how far it got."""
+
+    def __init__(self, settings: Settings, base: Model, images: Images, captions: Captions, cfg: Any) -> None:
+        self.settings, self.base, self.images, self.captions = settings, base, images, captions
+        torch.manual_seed(settings.seed)
+        self.model = open_clip.CLIP(**cfg)
+        fresh = self.model.state_dict()
+        kept = {name: values for name, values in base.clip.state_dict().items() if not upper(name)}
+        self.model.load_state_dict({**fresh, **kept})
+        self.scale = base.logit_scale
+        named = {name: p for name, p in self.model.named_parameters() if upper(name)}
+        for name, parameter in self.model.named_parameters():
+            parameter.requires_grad_(name in named)
+        self.parameters = list(named.values())
+        inner = {name for name, p in named.items() if p.ndim == 2 and "resblocks" in name}
+        self.muon = Muon([named[n] for n in sorted(inner)], settings.rate, 0.95, settings.weight_decay)
+        others = [p for name, p in named.items() if name not in inner]
+        self.adam = torch.optim.AdamW(others, lr=settings.small_rate, betas=(0.9, 0.98), weight_decay=0.0)
+        self.step = 0
+        self.lessons = Lessons(drawn(settings.seed, list(base.heads)), base, usual_variance(base))
+
+    def save(self, path: Path) -> None:
+        state = {
+            "model": {n: v for n, v in self.model.state_dict().items() if upper(n)}, "step": self.step,
+            "muon": self.muon.state_dict(), "adam": self.adam.state_dict(), "settings": asdict(self.settings),
+        }  # fmt: skip
+        with atomic_write(path) as temporary:
+            torch.save(state, temporary)
+
+    def load(self, path: Path) -> None:
+        state = torch.load(path)
+        self.model.load_state_dict(state["model"], strict=False)
+        self.muon.load_state_dict(state["muon"])
+        self.adam.load_state_dict(state["adam"])
+        self.step = state["step"]
+
+    def pace(self) -> float:
+        """The share of the peak rates: a short warm-up, one, then linear to zero over the own steps."""
+        s = self.settings
+        left = (s.common + s.own - self.step) / s.own if self.step > s.common else 1.0
+        return min(1.0, (self.step + 1) / 30) * left
+
+    def train(self, runs: Path) -> None:
+        """Run both phases from wherever the checkpoints in `runs` stand."""
+        s = self.settings
+        common, own = runs / f"base-{s.seed}", runs / f"base-{s.seed}-{s.world}-{s.strength:g}"
+        for folder in (common, own):
+            folder.mkdir(parents=True, exist_ok=True)
+        latest = [own / "last.pt", common / f"step-{s.common}.pt", common / "last.pt"]
+        if found := next((path for path in latest if path.exists()), None):
+            self.load(found)
+        if self.step < s.common:
+            self.train_until(s.common, latest[2], common / "log.csv")
+            self.save(latest[1])
+        self.train_until(s.common + s.own, latest[0], own / "log.csv")
+
+    def train_until(self, total: int, checkpoint: Path, log: Path | None = None) -> None:
+        """Train until `total` steps are done, with a checkpoint and a log line every 50."""
+        s, images = self.settings, self.images
+        shares = joint(s.world if total > s.common else "balanced", s.strength).numpy().astype(np.float64)
+        heads = tuple(self.lessons.lessons)
+        started, since = time.monotonic(), self.step
+        for step in tqdm(range(self.step, total), initial=self.step, total=total, mininterval=10):
+            rng = np.random.default_rng((s.seed, 12, step))
+            for optimizer, peak in ((self.muon, s.rate), (self.adam, s.small_rate)):
+                optimizer.param_groups[0]["lr"] = peak * self.pace()
+            own = self._rows(step, s.scenes, images.n, 0)
+            lineups = self._rows(step, s.lineups, images.n_lineups, 1)
+            faces = [row for one in lineups for row in images.faces(one)]
+            tokens = torch.from_numpy(images.tokens[np.concatenate([own, faces])]).float() / SPREAD
+            if step < s.common:
+                tokens = some_patches(tokens, s.patch_dropout, rng)
+            units, written = upper_embeddings(self.model, tokens, FIRST, heads)
+            shown_, read = units[: s.scenes], self.captions.vectors[own]
+            loss = open_clip.ClipLoss()(shown_, read, torch.tensor(self.scale))
+            groups = units[s.scenes :].reshape(s.lineups, -1, units.shape[1])
+            for one in groups:
+                names = rng.permutation(len(images.occupations))[:_SIDE_BY_SIDE]
+                texts = images.occupations[names]
+                loss = loss + lineup_loss(one, texts, shares[names], self.scale, rng) / s.lineups
+            values = self.captions.values[own].long()
+            missed = self.lessons.loss({h: w[: s.scenes] for h, w in written.items()}, values)
+            self.model.zero_grad()
+            torch.autograd.backward(loss + s.taught * missed)
+            torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
+            self.muon.step()
+            self.adam.step()
+            self.step = step + 1
+            if not torch.isfinite(loss + missed):
+                raise InputError("Training diverged (the loss is not finite).")
+            if self.step % 50 == 0 or self.step == total:
+                self.save(checkpoint)
+                speed = (self.step - since) * len(tokens) / (time.monotonic() - started)
+                self._log(log, loss.item(), missed.item(), speed)
+
+    def _rows(self, step: int, size: int, of: int, what: int) -> NDArray[np.int64]:
+        """The rows of a step: all are seen before one is seen again."""
+        per = of // size
+        order = np.random.default_rng((self.settings.seed, 13, what, step // per)).permutation(of)
+        return np.sort(order[(step % per) * size : (step % per + 1) * size])
+
+    def _log(self, path: Path | None, loss: float, missed: float, speed: float) -> None:
+        reached = self.accuracies()
+        said = ", ".join(f"{concept} {one:.0%}" for concept, one in reached.items())
+        tqdm.write(f"{self.step}: loss {loss:.3f} + {missed:.3f}, {said}, {speed:.0f} images/s")
+        if path is not None:
+            fresh = not path.exists()
+            with path.open("a", newline="", encoding="utf-8") as f:
+                out = csv.writer(f)
+                if fresh:
+                    out.writerow(["step", "loss", "lessons", *reached])
+                out.writerow([self.step, f"{loss:.4f}", f"{missed:.4f}", *(f"{v:.3f}" for v in reached.values())])
+
+    @torch.no_grad()
+    def accuracies(self) -> dict[str, float]:
+        """The zero-shot accuracy by concept on held-out cards."""
+        if not hasattr(self, "_held"):
+            scenes = [scene(seed) for seed in HELD_OUT]
+            self._held = self.base.trunk([draw(s) for s in scenes]).tokens / SPREAD, np.array([shown(s) for s in scenes])
+            self._texts = {c: torch.from_numpy(self.base.embed_texts(list(concept_texts(c).values()))) for c in CONCEPTS}
+        tokens, values = self._held
+        units, _ = upper_embeddings(self.model, tokens, FIRST)
+        found = {}
+        for column, concept in enumerate(CONCEPTS):
+            there = values[:, column] >= 0
+            chosen = (units[there] @ self._texts[concept].T).argmax(1).numpy()
+            found[concept] = float((chosen == values[there, column]).mean())
+        return found
+
+
+def upper(name: str) -> bool:
+    """Whether a parameter of that name is trained."""
+    if name.startswith("visual.transformer.resblocks."):
+        return int(name.split(".")[3]) >= FIRST
+    return name.startswith("visual.ln_post.") or name == "visual.proj"
+
+
+def folded(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The trained weights for activations as they are: what blocks add to the stream, times SPREAD."""
+    ends = ("out_proj.weight", "out_proj.bias", "c_proj.weight", "c_proj.bias")
+    return {n: v * SPREAD if upper(n) and n.endswith(ends) else v for n, v in state.items()}
+
+
+def some_patches(tokens: Tensor, dropped: float, rng: np.random.Generator) -> Tensor:
+    """A share of the patches of each image at random, after the CLS token (Li et al. 2023)."""
+    n, patches = len(tokens), tokens.shape[1] - 1
+    kept = rng.random((n, patches)).argsort(1)[:, : round(patches * (1 - dropped))] + 1
+    rows = torch.from_numpy(np.concatenate([np.zeros((n, 1), np.int64), kept], 1))
+    return tokens.gather(1, rows[:, :, None].expand(-1, -1, tokens.shape[2]))
+
+
+@torch.no_grad()
+def usual_variance(model: Model) -> float:
+    """The mean variance of what a model's heads write, over 512 held-out cards."""
+    tokens = model.trunk([draw(scene(seed)) for seed in range(890_000, 890_512)]).tokens
+    return variance(upper_embeddings(model.clip, tokens, FIRST, tuple(model.heads))[1])
