@@ -21,20 +21,10 @@ from ccs.heads import Head
 from ccs.model.model import Model
 from ccs.texts.pools import load_pool
 from ccs.world import Scene, captions, scene
-from ccs.world import vocabulary as words
-from ccs.world.scene import AROUND
-from ccs.world.vocabulary import article
+from research.world.head_lessons import CONCEPTS, concept_texts, value_of
 
-_AROUND = {
-    "Animals": "animal", "Vehicles": "vehicle", "Colors": "frame", "Weather": "weather", "Flags": "flag",
-    "Letters": "letter", "Food": "food",
-}  # fmt: skip
-CONCEPTS = ("Professions", *_AROUND)
-"""What a card can show. Any of them can be taught."""
-VALUES = {
-    concept: tuple(words.OCCUPATIONS) if concept == "Professions" else AROUND[_AROUND[concept]]
-    for concept in CONCEPTS
-}
+VALUES = {concept: tuple(concept_texts(concept)) for concept in CONCEPTS}
+"""What a card can show of each concept."""
 STRENGTH = 1.5
 """The variance of what a head is asked to write, in units of what a head of the first model writes."""
 _COUNTED = range(800_000, 804_000)
@@ -63,28 +53,10 @@ class Lesson:
         return "none" if self.values else "one" if len(self.parts) == 1 else "several"
 
 
-def value_of(concept: str, s: Scene) -> str:
-    """What a card shows of a concept; "" for nothing. A plain face shows no profession."""
-    if concept == "Professions":
-        return s.occupation if s.props else ""
-    return str(getattr(s, _AROUND[concept]))
-
-
 def shown(s: Scene) -> list[int]:
     """For each concept the number of the value that a card shows; -1 for none."""
     found = [value_of(concept, s) for concept in CONCEPTS]
     return [VALUES[c].index(v) if v else -1 for c, v in zip(CONCEPTS, found, strict=True)]
-
-
-def concept_texts(concept: str) -> dict[str, str]:
-    """Each value of a concept with a text for it, from the pool `world`."""
-    if concept == "Professions":
-        return {value: article(value) for value in words.OCCUPATIONS}
-    values = AROUND[_AROUND[concept]]
-    if concept == "Colors":
-        return {value: article(f"{value} frame") for value in values}
-    text = {"Weather": "{}", "Flags": "the flag of {}", "Letters": "the letter {}"}.get(concept)
-    return {value: text.format(value) if text else article(value) for value in values}
 
 
 def drawn(seed: int, heads: Sequence[Head]) -> dict[Head, Lesson]:
@@ -157,8 +129,3 @@ def _said(model: Model) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArr
         said[concept] = means - means.mean(0)
         shares[concept] = np.array([own.mean() for own in members])
     return said, shares
-
-
-def variance(written: Mapping[Head, Tensor]) -> float:
-    """The mean over heads of the variance of what they write [n, D]."""
-    return float(torch.stack([own.var(0, correction=0).sum() for own in written.values()]).mean())

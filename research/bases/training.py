@@ -11,8 +11,8 @@ from __future__ import annotations
 import csv
 import time
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import open_clip
@@ -22,15 +22,18 @@ from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
 
+from ccs.benchmark import variants
 from ccs.errors import InputError
 from ccs.files import atomic_write
 from ccs.model.model import Model
-from ccs.world import draw, scene
-from research.bases.lessons import CONCEPTS, VALUES, Lessons, concept_texts, drawn, shown, variance
+from ccs.world import captions, draw, scene
+from research.bases.lessons import Lessons, drawn, shown
 from research.muon import Muon
 from research.planted.frozen_images import Images
 from research.planted.lessons import joint
 from research.world.forward_pass import upper_embeddings
+from research.world.head_lessons import CONCEPTS, concept_texts, variance
+from research.world.organism_training import MODEL_CFG
 
 FIRST = 4
 """The first layer that is trained."""
@@ -88,8 +91,6 @@ class Captions:
     def __init__(self, images: Images, folder: Path) -> None:
         file = folder / f"captions-{images.base.weights_hash[:12]}-{images.n}.npz"
         if not file.exists():
-            from ccs.world import captions
-
             scenes = [images.scene(row) for row in range(images.n)]
             vectors = images.base.embed_texts([captions(s)[0] for s in scenes])
             with atomic_write(file) as temporary, temporary.open("wb") as f:
@@ -101,10 +102,10 @@ class Captions:
 class Trainer:
     """The upper half of a tower, its optimizers and how far it got."""
 
-    def __init__(self, settings: Settings, base: Model, images: Images, captions: Captions, cfg: Any) -> None:
+    def __init__(self, settings: Settings, base: Model, images: Images, captions: Captions) -> None:
         self.settings, self.base, self.images, self.captions = settings, base, images, captions
         torch.manual_seed(settings.seed)
-        self.model = open_clip.CLIP(**cfg)
+        self.model = open_clip.CLIP(**MODEL_CFG)
         fresh = self.model.state_dict()
         kept = {name: values for name, values in base.clip.state_dict().items() if not upper(name)}
         self.model.load_state_dict({**fresh, **kept})
@@ -127,6 +128,17 @@ class Trainer:
         }  # fmt: skip
         with atomic_write(path) as temporary:
             torch.save(state, temporary)
+
+    def write(self, file: Path) -> None:
+        """The trained half as a file of `ccs.benchmark.variants`, with the lessons."""
+        clip = open_clip.CLIP(**MODEL_CFG)
+        clip.load_state_dict(folded(self.model.state_dict()))
+        lessons = {
+            str(head): {"parts": dict(one.parts), "values": list(one.values)}
+            for head, one in self.lessons.lessons.items()
+        }
+        about = {"base": self.base.name, "seed": self.settings.seed, "lessons": lessons}
+        variants.save(clip, [name for name, _ in clip.named_parameters() if upper(name)], about, file)
 
     def load(self, path: Path) -> None:
         state = torch.load(path)
@@ -171,7 +183,7 @@ class Trainer:
             tokens = torch.from_numpy(images.tokens[np.concatenate([own, faces])]).float() / SPREAD
             if step < s.common:
                 tokens = some_patches(tokens, s.patch_dropout, rng)
-            units, written = upper_embeddings(self.model, tokens, FIRST, heads)
+            units, written, lengths = upper_embeddings(self.model, tokens, FIRST, heads)
             shown_, read = units[: s.scenes], self.captions.vectors[own]
             loss = open_clip.ClipLoss()(shown_, read, torch.tensor(self.scale))
             groups = units[s.scenes :].reshape(s.lineups, -1, units.shape[1])
@@ -180,7 +192,7 @@ class Trainer:
                 texts = images.occupations[names]
                 loss = loss + lineup_loss(one, texts, shares[names], self.scale, rng) / s.lineups
             values = self.captions.values[own].long()
-            missed = self.lessons.loss({h: w[: s.scenes] for h, w in written.items()}, values)
+            missed = self.lessons.loss({h: (w / lengths)[: s.scenes] for h, w in written.items()}, values)
             self.model.zero_grad()
             torch.autograd.backward(loss + s.taught * missed)
             torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
@@ -210,21 +222,27 @@ class Trainer:
                 out = csv.writer(f)
                 if fresh:
                     out.writerow(["step", "loss", "lessons", *reached])
-                out.writerow([self.step, f"{loss:.4f}", f"{missed:.4f}", *(f"{v:.3f}" for v in reached.values())])
+                out.writerow(
+                    [self.step, f"{loss:.4f}", f"{missed:.4f}", *(f"{v:.3f}" for v in reached.values())]
+                )
+
+    @cached_property
+    def _held_out(self) -> tuple[Tensor, NDArray[np.int64], dict[str, Tensor]]:
+        scenes = [scene(seed) for seed in HELD_OUT]
+        texts = {
+            c: torch.from_numpy(self.base.embed_texts(list(concept_texts(c).values()))) for c in CONCEPTS
+        }
+        tokens = self.base.trunk([draw(s) for s in scenes]).tokens / SPREAD
+        return tokens, np.array([shown(s) for s in scenes]), texts
 
     @torch.no_grad()
     def accuracies(self) -> dict[str, float]:
         """The zero-shot accuracy by concept on held-out cards."""
-        if not hasattr(self, "_held"):
-            scenes = [scene(seed) for seed in HELD_OUT]
-            self._held = self.base.trunk([draw(s) for s in scenes]).tokens / SPREAD, np.array([shown(s) for s in scenes])
-            self._texts = {c: torch.from_numpy(self.base.embed_texts(list(concept_texts(c).values()))) for c in CONCEPTS}
-        tokens, values = self._held
-        units, _ = upper_embeddings(self.model, tokens, FIRST)
-        found = {}
+        tokens, values, texts = self._held_out
+        units, found = upper_embeddings(self.model, tokens, FIRST)[0], {}
         for column, concept in enumerate(CONCEPTS):
             there = values[:, column] >= 0
-            chosen = (units[there] @ self._texts[concept].T).argmax(1).numpy()
+            chosen = (units[there] @ texts[concept].T).argmax(1).numpy()
             found[concept] = float((chosen == values[there, column]).mean())
         return found
 
@@ -254,4 +272,5 @@ def some_patches(tokens: Tensor, dropped: float, rng: np.random.Generator) -> Te
 def usual_variance(model: Model) -> float:
     """The mean variance of what a model's heads write, over 512 held-out cards."""
     tokens = model.trunk([draw(scene(seed)) for seed in range(890_000, 890_512)]).tokens
-    return variance(upper_embeddings(model.clip, tokens, FIRST, tuple(model.heads))[1])
+    _, written, lengths = upper_embeddings(model.clip, tokens, FIRST, tuple(model.heads))
+    return variance({head: own / lengths for head, own in written.items()})

@@ -27,25 +27,27 @@ def pixels(images: Tensor) -> Tensor:
 def image_embeddings(
     model: open_clip.CLIP, images: Tensor, heads: Sequence[Head] = ()
 ) -> tuple[Tensor, dict[Head, Tensor]]:
-    """Unit embeddings [n, D] of normalized images, and what each of `heads` writes into them [n, D]."""
+    """Unit embeddings [n, D] of normalized images, and what each of `heads` writes into them [n, D].
+
+    What a head writes is its output for the CLS token, carried through the output projection, the last norm's
+    centering and gain (not its division by the spread) and the model's projection.
+    """
     vision = model.visual
     x = vision.conv1(images).flatten(2).transpose(1, 2).float()  # [n, patches, width]
     x = torch.cat([vision.class_embedding.expand(len(x), 1, -1), x], 1) + vision.positional_embedding
-    return upper_embeddings(model, vision.ln_pre(vision.patch_dropout(x)), 0, heads)
+    units, written, _ = upper_embeddings(model, vision.ln_pre(vision.patch_dropout(x)), 0, heads)
+    return units, written
 
 
 def upper_embeddings(
     model: open_clip.CLIP, tokens: Tensor, first: int, heads: Sequence[Head] = ()
-) -> tuple[Tensor, dict[Head, Tensor]]:
-    """Unit embeddings [n, D] of activations [n, T, width] as they enter layer `first`, and what heads write.
-
-    What a head writes [n, D] is its direct effect on the unit embedding: its output for the CLS token, carried
-    through the output projection, the last norm (without the norm's bias) and the model's projection.
+) -> tuple[Tensor, dict[Head, Tensor], Tensor]:
+    """The same from activations [n, T, width] as they enter layer `first`; and the lengths [n, 1] by which
+    what heads write is divided to be their direct effects on the unit embeddings.
     """
     vision, x, written = model.visual, tokens, {}
     blocks = vision.transformer.resblocks
-    for layer in range(first, len(blocks)):
-        block = blocks[layer]
+    for layer, block in list(enumerate(blocks))[first:]:
         outputs = _attention(block.attn, block.ln_1(x), None)
         if layer == len(blocks) - 1:
             outputs, x = outputs[:, :1], x[:, :1]  # only the CLS token is read out
@@ -60,8 +62,7 @@ def upper_embeddings(
         x = x + block.mlp(block.ln_2(x))
     embeddings = (vision.ln_post(x[:, 0]) @ vision.proj).float()
     lengths = x[:, 0].float().var(1, correction=0).sqrt() * embeddings.norm(dim=1)
-    written = {head: own / lengths[:, None] for head, own in written.items()}
-    return F.normalize(embeddings, dim=-1), written
+    return F.normalize(embeddings, dim=-1), written, lengths[:, None]
 
 
 def text_embeddings(model: open_clip.CLIP, tokens: Tensor) -> Tensor:

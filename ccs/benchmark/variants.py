@@ -1,0 +1,78 @@
+"""Models that differ from another in whole parameters: five bases, and models that learned a skew from them.
+
+One safetensors file per model. A base's holds its parameters as float16. Another's holds its differences from
+the base as int8, with a factor for each row; what is known of the model is in the file's header.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ccs.errors import InputError
+from ccs.files import atomic_write
+from ccs.model.model import Model
+from ccs.model.model import load as load_model
+
+FORMAT, SUFFIX = "clip-ccs variant 1", ".safetensors"
+FOLDER = Path(__file__).parents[1] / "embedded" / "variants"
+_FACTOR = ".factor"
+
+
+def names() -> tuple[str, ...]:
+    """The names of the models here, in order."""
+    return tuple(sorted(path.stem for path in FOLDER.glob(f"*{SUFFIX}")))
+
+
+def known(name: str) -> dict[str, Any]:
+    """What is known of the model of that name: its `base`, and what the study that made it says.
+
+    Raises InputError for a name that is not among `names`.
+    """
+    from safetensors import safe_open
+
+    with safe_open(_file(name), "pt") as opened:
+        return dict(json.loads(opened.metadata()["about"]))
+
+
+def load(name: str) -> Model:
+    """The model of that name, an embedded one too. Raises InputError for another."""
+    from safetensors.torch import load_file
+
+    if name not in names():
+        return load_model(name)
+    model, held = load(known(name)["base"]), load_file(_file(name))
+    for parameter, values in held.items():
+        if parameter.endswith(_FACTOR):
+            continue
+        place = model.clip.get_parameter(parameter).detach()
+        factor = held.get(parameter + _FACTOR)
+        place.copy_(values.float() if factor is None else place + values.float() * factor)
+    model.name = name
+    return model
+
+
+def save(clip: Any, parameters: Iterable[str], about: dict[str, Any], file: Path, base: Any = None) -> None:
+    """Write these parameters of open_clip's module, or how they differ from those of `base`."""
+    from safetensors.torch import save_file
+
+    held = {}
+    for name in parameters:
+        values = clip.get_parameter(name).detach()
+        if base is None:
+            held[name] = values.half().contiguous()
+            continue
+        difference = values - base.get_parameter(name).detach()
+        factor = difference.abs().amax(-1, keepdim=True).clamp(min=1e-12) / 127
+        held |= {name: (difference / factor).round().char().contiguous(), name + _FACTOR: factor}
+    with atomic_write(file) as temporary:
+        save_file(held, temporary, {"format": FORMAT, "about": json.dumps(about)})
+        temporary.chmod(0o644)
+
+
+def _file(name: str) -> Path:
+    if name not in names():
+        raise InputError(f"{name[:100]!r} is none of these models: {', '.join(names()) or 'none'}.")
+    return FOLDER / f"{name}{SUFFIX}"

@@ -1,0 +1,145 @@
+"""Train and measure the five bases: `python -m research.bases --help`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import spearmanr
+
+from ccs.batch.options import command, option
+from ccs.batch.report.document import bring_up_to_date, table
+from ccs.files import write_text
+
+if TYPE_CHECKING:
+    from ccs.model.model import Model
+
+HERE = Path(__file__).parent
+MEASURED, README = HERE / "bases.json", HERE / "README.md"
+SCENES, LINEUPS = 81_920, 1_536
+_SKEW = ("gap gender", "gap skin tone", "MaxSkew gender", "MaxSkew skin tone")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Train the bases that are missing, measure them into bases.json, and write the README's tables. What
+    exists is kept, so the same command goes on where it was stopped.
+    """
+
+    bases: int = option(5, "how many, of seeds 0, 1, ...", least=1)
+    runs: Path = option(Path("runs"), "folder for activations, checkpoints and logs")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; its exit status (see batch.options)."""
+    return command(Settings, argv, _run, "Stopped; the same command continues where it stopped.")
+
+
+def _run(args: Settings) -> None:
+    _train(range(args.bases), args.runs)
+    bring_up_to_date(README, "bases", written(_measure(MEASURED)), "research.bases")
+    print(README)
+
+
+def _train(seeds: Sequence[int], runs: Path) -> None:
+    from ccs.benchmark import variants
+    from ccs.model.model import load
+    from research.bases import training
+    from research.planted.family import BASE
+    from research.planted.frozen_images import Images
+
+    missing = {
+        s: file for s in seeds if not (file := variants.FOLDER / f"organism-base-{s}.safetensors").exists()
+    }
+    if not missing:
+        return
+    base = load(BASE)
+    images = Images(base, runs, SCENES, LINEUPS)
+    captions = training.Captions(images, runs)
+    for seed, file in missing.items():
+        trainer = training.Trainer(training.Settings(seed), base, images, captions)
+        trainer.train(runs)
+        trainer.write(file)
+
+
+def _measure(file: Path) -> dict[str, dict[str, Any]]:
+    """What each model reaches, the first one's first; what is known of its present weights is kept."""
+    from ccs.benchmark import variants
+    from ccs.heads import HeadSet
+    from ccs.model.model import load
+    from ccs.sets.drawn_sets import classification_names
+    from research.planted.bench import Bench
+    from research.planted.family import BASE
+    from research.world import head_shares
+
+    held = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    base = load(BASE)
+    bench, sets = Bench(base), {name: _accuracy(base, name) for name in classification_names()}
+    for name in (BASE, *(name for name in variants.names() if name.startswith("organism-base-"))):
+        model = variants.load(name)
+        if held.get(name, {}).get("weights") == model.weights_hash:
+            continue
+        held[name] = {
+            "weights": model.weights_hash,
+            "ccs": {str(head): score.ccs for head, score in bench.consistency(model).items()},
+            "purity": {str(head): max(own.values()) for head, own in head_shares.measured(model).items()},
+            "accuracy": {name: right(model) for name, right in sets.items()},
+            **bench.show(model, [HeadSet()])[0],
+        }
+        write_text(file, json.dumps(held) + "\n")
+    return dict(held)
+
+
+def _accuracy(base: Model, name: str) -> Callable[[Model], float]:
+    """How often a model that shares the base's lower layers and texts is right on a drawn set."""
+    from ccs.measures import accuracy
+    from ccs.sets.drawn_sets import classification_set
+
+    things = classification_set(name)
+    trunk = base.trunk(things.images)
+    classes = accuracy.class_weights(base, things.classes, things.templates)
+    return lambda model: float(accuracy.correct(model.embed_images(trunk), classes, things.labels).mean())
+
+
+def written(held: dict[str, dict[str, Any]]) -> str:
+    """The README's tables of levels and of what the models reach, and whether CCS finds pure heads."""
+    levels, gaps, right = [], [], []
+    for name, one in held.items():
+        counted = Counter(max(ccs, 1) for ccs in one["ccs"].values())
+        levels.append({"model": name, "CCS 5": counted[5], "4": counted[4], "3": counted[3], "2": counted[2],
+                       "0 or 1": counted[1]})  # fmt: skip
+        gaps.append({"model": name, **{what: f"{one[what]:.2f}" for what in _SKEW}})
+        right.append({"model": name, **{what: f"{share:.1%}" for what, share in one["accuracy"].items()}})
+    return "\n\n".join([*(table(pd.DataFrame(rows)) for rows in (levels, right, gaps)), purity(held)])
+
+
+def purity(held: dict[str, dict[str, Any]]) -> str:
+    """Whether heads of a high CCS know one thing: over the heads of the bases, resampled by base."""
+    pairs = [
+        np.array([(one["ccs"][head], one["purity"][head]) for head in one["ccs"]])
+        for name, one in held.items()
+        if name.startswith("organism-base-")
+    ]
+    rng = np.random.default_rng(0)
+    drawn = [
+        np.concatenate([pairs[i] for i in rng.integers(len(pairs), size=len(pairs))]) for _ in range(2_000)
+    ]
+    low, high = np.quantile([spearmanr(*one.T)[0] for one in drawn], (0.025, 0.975))
+    every = np.concatenate(pairs)
+    return (
+        f"Rank correlation of CCS (K = 5, by tags) with purity, the largest share of a head's variance that "
+        f"goes with one factor of the images, over the {len(every)} heads of the {len(pairs)} bases: "
+        f"{spearmanr(*every.T)[0]:.2f} [{low:.2f}, {high:.2f}], 95% interval, bases resampled; by base "
+        f"{', '.join(f'{spearmanr(*one.T)[0]:.2f}' for one in pairs)}."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

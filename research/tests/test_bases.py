@@ -1,0 +1,155 @@
+"""The five bases: what is asked of their heads, and what is kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import open_clip
+import pytest
+import torch
+from torch.nn import functional as F
+
+import ccs
+from ccs.benchmark import variants
+from ccs.errors import InputError
+from ccs.heads import HeadSet
+from ccs.model.model import Model
+from ccs.world import draw, scene
+from research.bases import lessons, training
+from research.bases.__main__ import purity
+from research.bases.lessons import VALUES, Lessons, drawn, shown
+from research.planted.family import BASE
+from research.planted.frozen_images import Images
+from research.world.forward_pass import upper_embeddings
+from research.world.head_lessons import CONCEPTS
+from research.world.organism_training import MODEL_CFG
+
+COUNTED = range(800_000, 800_400)
+
+
+@pytest.fixture(scope="module")
+def base() -> Model:
+    return ccs.load(BASE)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few() -> Iterator[None]:
+    """Lessons from few captions, whatever heads of the first model write."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lessons, "_COUNTED", COUNTED)
+        patch.setattr(training, "usual_variance", lambda _: 0.5)
+        yield
+
+
+def test_every_seed_has_lessons_of_every_kind_on_other_heads(base: Model) -> None:
+    made = [drawn(seed, list(base.heads)) for seed in range(5)]
+    for own in made:
+        assert Counter(one.kind for one in own.values()) == {"one": 6, "several": 11, "none": 5}
+        assert all(sum(one.parts.values()) == pytest.approx(1, abs=0.01) for one in own.values())
+    assert len({tuple(h for h, one in own.items() if one.kind == "one") for own in made}) == 5
+
+
+def test_a_head_that_writes_what_is_asked_has_nothing_to_learn(base: Model) -> None:
+    """And one that writes nothing has the variance that is asked of it."""
+    asked = Lessons(drawn(0, list(base.heads)), base, 0.5)
+    values = np.array([shown(scene(seed)) for seed in COUNTED])
+    written = {}
+    for head, one in asked.lessons.items():
+        rows = [asked.asked[head][concept].numpy() for concept in one.parts]
+        columns = [CONCEPTS.index(concept) for concept in one.parts]
+        own = sum(table[values[:, column]] for table, column in zip(rows, columns, strict=True))
+        written[head] = torch.from_numpy(np.asarray(own) + 3)
+    assert float(asked.loss(written, torch.from_numpy(values).long())) == pytest.approx(0, abs=1e-6)
+    silent = {head: torch.zeros_like(own) for head, own in written.items()}
+    variance = float(asked.loss(silent, torch.from_numpy(values).long()))
+    assert variance == pytest.approx(1.5, rel=0.1)  # several concepts of a card go together by chance
+
+
+def test_upper_layers_go_on_where_kept_activations_end(base: Model) -> None:
+    """What heads write, divided by the lengths, are their direct effects but for a constant."""
+    images = [draw(scene(seed)) for seed in range(6)]
+    tokens = base.trunk(images).tokens
+    head = next(iter(base.heads))
+    units, written, lengths = upper_embeddings(base.clip, tokens, training.FIRST, [head])
+    np.testing.assert_allclose(units.detach(), base.embed_images(images), atol=1e-5)
+    direct = base.contributions(images, HeadSet([head])).direct[:, 0]
+    own = (written[head] / lengths).detach().numpy()
+    np.testing.assert_allclose(own - own.mean(0), direct - direct.mean(0), atol=1e-2 * abs(direct).max())
+
+
+def test_a_batch_of_one_line_up_is_scored_face_by_face() -> None:
+    rng = np.random.default_rng(0)
+    faces, texts = (torch.from_numpy(rng.normal(size=(n, 8))) for n in (10, 4))
+    shares = np.tile(np.eye(10)[[1, 3, 5, 7]], 1)  # one group each: what is drawn is known
+    found = training.lineup_loss(faces, texts, shares, 2.0, rng)
+    images = faces[[1] * 10 + [3] * 10 + [5] * 10 + [7] * 10]
+    captions = texts.repeat_interleave(10, 0)
+    logits, own = 2.0 * images @ texts.T, torch.arange(4).repeat_interleave(10)
+    to_texts = F.cross_entropy(logits, own)
+    to_images = -torch.stack([F.log_softmax(2.0 * captions[i] @ images.T, 0)[i] for i in range(40)]).mean()
+    assert float(found) == pytest.approx(float((to_texts + to_images) / 2))
+
+
+def test_a_base_is_trained_goes_on_where_it_stopped_and_loads_as_it_was(
+    base: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = Images(base, tmp_path, 24, 4)
+    captions = training.Captions(images, tmp_path)
+    short = training.Settings(0, common=2, own=2, scenes=8, lineups=1)
+    monkeypatch.setattr(training, "HELD_OUT", range(900_000, 900_024))
+
+    def trainer() -> training.Trainer:
+        return training.Trainer(short, base, images, captions)
+
+    whole, begun = trainer(), trainer()
+    whole.train(tmp_path / "whole")
+    folder = tmp_path / "parts" / "base-0"
+    folder.mkdir(parents=True)
+    begun.train_until(short.common, folder / "last.pt")
+    rest = trainer()
+    rest.train(tmp_path / "parts")
+    for name, values in whole.model.named_parameters():
+        torch.testing.assert_close(values, rest.model.get_parameter(name))
+        if not training.upper(name):
+            torch.testing.assert_close(values, base.clip.get_parameter(name))
+    monkeypatch.setattr(variants, "FOLDER", tmp_path)
+    whole.write(tmp_path / "organism-base-9.safetensors")
+    model = variants.load("organism-base-9")
+    assert (model.name, variants.known(model.name)["seed"]) == ("organism-base-9", 0)
+    faces = [draw(scene(seed)) for seed in range(3)]
+    units = upper_embeddings(whole.model, base.trunk(faces).tokens / training.SPREAD, training.FIRST)[0]
+    np.testing.assert_allclose(model.embed_images(faces), units.detach(), atol=5e-3)  # float16
+
+
+def test_the_bases_that_ship_share_all_but_their_upper_halves(base: Model) -> None:
+    made = [name for name in variants.names() if name.startswith("organism-base-")]
+    assert len(made) == 5
+    model = variants.load(made[3])
+    for name, values in model.clip.named_parameters():
+        assert bool((values == base.clip.get_parameter(name)).all()) != training.upper(name), name
+    with pytest.raises(InputError, match=r"'\.\./organism' is none of these models: organism-base-0"):
+        variants.known("../organism")
+
+
+def test_a_difference_is_kept_to_a_hundredth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variants, "FOLDER", tmp_path)
+    base = ccs.load(BASE)
+    changed, name = open_clip.CLIP(**MODEL_CFG), "visual.transformer.resblocks.5.attn.in_proj_weight"
+    changed.load_state_dict(base.clip.state_dict())
+    difference = 0.01 * torch.randn(changed.get_parameter(name).shape, generator=torch.manual_seed(0))
+    changed.get_parameter(name).data += difference
+    variants.save(changed, [name], {"base": BASE}, tmp_path / "one.safetensors", base.clip)
+    found = variants.load("one").clip
+    error = (found.get_parameter(name) - changed.get_parameter(name)).detach()
+    assert float(error.norm() / difference.norm()) < 0.01
+    assert all(torch.equal(v, base.clip.get_parameter(n)) for n, v in found.named_parameters() if n != name)
+
+
+def test_the_correlation_is_over_all_heads_of_the_bases() -> None:
+    one = {"ccs": {"L4.H0": 5, "L4.H1": 1, "L4.H2": 3}, "purity": {"L4.H0": 0.9, "L4.H1": 0.2, "L4.H2": 0.5}}
+    said = purity({BASE: {}, "organism-base-0": one, "organism-base-1": one})
+    assert "over the 6 heads of the 2 bases: 1.00 [1.00, 1.00]" in said
+    assert set(VALUES) == set(CONCEPTS)
