@@ -27,12 +27,17 @@ class Visitor(AbstractContextManager["Visitor"]):
     def __exit__(self, *error: object) -> None:
         self.client.close()
 
-    def events(self) -> tuple[int, tuple[int, int]]:
-        """The numbers of the listeners for a page that opens, and for an action (with its element)."""
+    def listeners(self) -> dict[str, tuple[int, int]]:
+        """The number and the element of each listener, by its event (the first of those of one)."""
         found: dict[str, Any] = {}
         for one in self.client.get("/config").json()["dependencies"]:
             for target, name in one["targets"]:
                 found.setdefault(name, (one["id"], target))
+        return found
+
+    def events(self) -> tuple[int, tuple[int, int]]:
+        """The numbers of the listeners for a page that opens, and for an action (with its element)."""
+        found = self.listeners()
         return found["load"][0], found["act"]
 
     def upload(self, data: bytes, name: str = "image.png") -> str | None:
