@@ -22,17 +22,27 @@ _WITH = {"pydantic_core": "pydantic"}
 """Modules that are a part of another distribution that is asked for."""
 
 
-def test_the_space_asks_for_all_that_is_imported() -> None:
-    """requirements.txt is the package with all of its extras for users, and among it is every import."""
+@pytest.mark.parametrize(
+    ("file", "extra"), [("requirements.txt", "all"), ("locks/all.txt", "all"), ("locks/test.txt", "test")]
+)
+def test_one_version_of_all_that_is_imported_is_written_down(file: str, extra: str) -> None:
+    """A lock has what the package and its extra ask for, with hashes, and among it is every import."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    lines = (ROOT / "requirements.txt").read_text("utf-8").splitlines()[1:]
-    assert set(lines) == {*project["dependencies"], *of_extras(project, {"all"})}
-    asked = {canonicalize_name(Requirement(line).name) for line in lines}
+    entries = (ROOT / file).read_text("utf-8").replace(" \\\n", " ").splitlines()
+    assert all("--hash=sha256:" in entry for entry in entries) == file.startswith("locks/")
+    pinned = [Requirement(entry.partition(" --hash")[0]) for entry in entries]
+    asked = [Requirement(line) for line in {*project["dependencies"], *of_extras(project, {extra})}]
+    for one in asked:
+        name = canonicalize_name(one.name)
+        versions = [next(iter(pin.specifier)) for pin in pinned if canonicalize_name(pin.name) == name]
+        assert versions, one
+        assert all(each.operator == "==" and one.specifier.contains(each.version) for each in versions)
+    names = {canonicalize_name(one.name) for one in asked}
     distributions = packages_distributions() | {"google": ["google-genai"]}
     for path in (ROOT / "app.py", *(ROOT / "ccs").rglob("*.py")):
         for name in imported(path) - {"ccs", "_typeshed"} - sys.stdlib_module_names:
             known = {canonicalize_name(one) for one in distributions[_WITH.get(name, name)]}
-            assert known & asked, f"{path} imports {name}"
+            assert known & names, f"{path} imports {name}"
 
 
 def of_extras(project: dict[str, Any], extras: set[str]) -> Iterator[str]:
