@@ -9,15 +9,19 @@ from typing import Any
 
 from ccs.errors import InputError
 
-_NAME = re.compile(r"L(\d{1,6})\.H(\d{1,6})", re.ASCII | re.IGNORECASE)
+_NAME = re.compile(r"([LT])(\d{1,6})\.H(\d{1,6})", re.ASCII | re.IGNORECASE)
+IMAGE, TEXT = "L", "T"
+"""The towers, by the letter in a head's name."""
+TOWERS = {IMAGE: "image", TEXT: "text"}
 
 
 @dataclass(frozen=True, order=True)
 class Head:
-    """One attention head of the image tower; layers and heads count from 0. Written `L11.H5`."""
+    """One attention head; layers and heads count from 0. Written `L11.H5`, in the text tower `T11.H5`."""
 
     layer: int
     head: int
+    tower: str = IMAGE
 
     def __post_init__(self) -> None:
         if self.layer < 0 or self.head < 0:
@@ -29,14 +33,14 @@ class Head:
         match = _NAME.fullmatch(text.strip())
         if match is None:
             raise InputError(f"{text[:40]!r} is not the name of a head, such as L11.H5 (layer 11, head 5).")
-        return cls(int(match[1]), int(match[2]))
+        return cls(int(match[2]), int(match[3]), match[1].upper())
 
     def __str__(self) -> str:
-        return f"L{self.layer}.H{self.head}"
+        return f"{self.tower}{self.layer}.H{self.head}"
 
 
 class HeadSet(Set[Head]):
-    """An immutable, hashable set of heads that iterates in order of layer, then head.
+    """An immutable, hashable set of heads in order of layer, then head; those of the text tower come last.
 
     Python's set operators work (`|`, `&`, `-`, `^`, `<=`, `in`). `HeadSet()` is the empty set.
 
@@ -52,7 +56,7 @@ class HeadSet(Set[Head]):
         for head in members:
             if not isinstance(head, Head):
                 raise InputError(f"A HeadSet holds Heads, not {head!r}; HeadSet.parse reads a text.")
-        self._heads = tuple(sorted(members))
+        self._heads = tuple(sorted(members, key=lambda head: (head.tower, head)))
 
     @classmethod
     def parse(cls, text: str) -> HeadSet:
@@ -85,6 +89,10 @@ class HeadSet(Set[Head]):
 
     def __repr__(self) -> str:
         return f"HeadSet.parse({str(self)!r})"
+
+    def of_tower(self, tower: str) -> HeadSet:
+        """The heads of the image tower, `IMAGE`, or of the text tower, `TEXT`."""
+        return HeadSet(head for head in self._heads if head.tower == tower)
 
     def in_layer(self, layer: int) -> tuple[int, ...]:
         """The numbers of the heads of one layer, in order."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,24 +21,26 @@ import torch
 from torch import Tensor, nn
 
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet
+from ccs.heads import IMAGE, TOWERS, Head, HeadSet
+from ccs.model import finding
 
-_WRAPPERS = ("_orig_mod", "module")
-"""Where torch.compile and the parallel wrappers keep the model."""
 _LOCK = threading.RLock()
 
 
 @contextmanager
 def heads_off(model: Any, heads: HeadSet | str) -> Iterator[HeadSet]:
-    """Switch off heads of the image tower of `model`; afterwards it is as before, to the bit.
+    """Switch off heads of the towers of `model`; afterwards it is as before, to the bit.
 
         with ccs.heads_off(model, "L10.H3 L11.H6"):
             features = model.encode_image(pixels)
 
-    model: open_clip's CLIP, CoCa or image tower; transformers' CLIPModel, CLIPVisionModel (with or without
-    projection), SiglipModel or SiglipVisionModel; or what `ccs.load` returns. heads: names or a HeadSet, of
-    any layer; layers and heads count from 0, and a pool is the layer after the last block. Blocks may be
-    nested or overlap, in other threads too: a head is off while any of them lasts.
+    model: open_clip's CLIP, CoCa or one of its towers; transformers' CLIPModel, SiglipModel or
+    MetaClip2Model, or one of their towers, with or without projection; what `ccs.load` returns; or
+    transformers' LLaVA, LLaVA-OneVision, PaliGemma, Gemma 3, Idefics 3 or Qwen2.5-VL, whose image tower is
+    inside. heads: names or a HeadSet, of any layer (T7.H3 is in the text tower); layers and heads count from
+    0, and a pool is the layer after the last block. Blocks may be nested or overlap, in other threads too: a
+    head is off while any of them lasts. Where a language model reads the image tower at an earlier layer
+    than a head's (LLaVA at the one before the last), that head does nothing, and a warning says so.
 
     The weights stay whole. A model that is trained inside keeps what it learned; a head that is off gets a
     gradient of zero and stays off whatever the optimizer does; a loss may call `backward` after the block
@@ -56,18 +59,27 @@ def heads_off(model: Any, heads: HeadSet | str) -> Iterator[HeadSet]:
 @contextmanager
 def scaled(model: Any, factors: Mapping[Head, float]) -> Iterator[None]:
     """What these heads write is multiplied by their factors; the factors of nested blocks multiply too."""
-    layers = _layers(model)
-    for head in factors:
-        if head.layer >= len(layers) or head.head >= layers[head.layer][0]:
-            counts = ", ".join(f"L{number}: {count}" for number, (count, _) in enumerate(layers))
-            raise InputError(f"{head} is outside this model; the number of heads in each layer is {counts}.")
     opened: list[tuple[Any, _Block]] = []
-    for number in sorted({head.layer for head in factors}):
-        count, projection = layers[number]
-        each = torch.tensor([factors.get(Head(number, head), 1.0) for head in range(count)])
-        weight = projection.weight
-        columns = each.repeat_interleave(weight.shape[1] // count).to(weight.device)
-        opened.append((projection, _Block(columns)))
+    for tower in TOWERS:
+        chosen = HeadSet(factors).of_tower(tower)
+        layers = finding.layers(model, tower) if chosen or (tower == IMAGE and not factors) else []
+        for head in chosen:
+            if head.layer >= len(layers) or head.head >= layers[head.layer][0]:
+                counts = ", ".join(f"{tower}{number}: {count}" for number, (count, _) in enumerate(layers))
+                raise InputError(
+                    f"{head} is outside this model; the number of heads in each layer is {counts}."
+                )
+        if tower == IMAGE and (idle := finding.unread(model, chosen)):
+            sentence = (
+                f"{type(model).__name__} reads its image tower before {idle}: off or on, all is the same."
+            )
+            warnings.warn(sentence, stacklevel=4)
+        for number in sorted({head.layer for head in chosen}):
+            count, projection = layers[number]
+            each = torch.tensor([factors.get(Head(number, head, tower), 1.0) for head in range(count)])
+            weight = projection.weight
+            columns = each.repeat_interleave(weight.shape[1] // count).to(weight.device)
+            opened.append((projection, _Block(columns)))
     try:
         for projection, block in opened:
             _open(projection, block)
@@ -152,38 +164,3 @@ def _close(projection: nn.Module, block: _Block) -> None:
         if not blocks and isinstance(projection, _Masked):
             projection.__class__ = type(projection).__bases__[1]
             projection.__dict__.pop("_ccs_blocks", None)
-
-
-def _layers(model: Any) -> list[tuple[int, Any]]:
-    """The number of heads of every layer, and the projection that reads their outputs."""
-    if isinstance(model, str):
-        raise InputError("heads_off takes a model, not its name; load it first.")
-    for name in _WRAPPERS:
-        model = getattr(model, name, model)
-    model = getattr(model, "clip", model)  # what ccs.load returns
-    tower = getattr(model, "vision_model", getattr(model, "visual", model))
-    if hasattr(tower, "encoder") and hasattr(tower, "embeddings"):
-        found = _of_transformers(tower)
-    else:
-        from ccs.model.towers import take_apart
-
-        found = [(layer.n_heads, layer.projection) for layer in take_apart(tower).layers]
-    for _, projection in found:
-        weight = projection.weight
-        if not weight.is_floating_point() or weight.is_meta:
-            raise InputError(
-                "The model's weights are quantized or not loaded, so no head can be switched off."
-            )
-    return found
-
-
-def _of_transformers(tower: Any) -> list[tuple[int, Any]]:
-    try:
-        _, layers = tower.embeddings.patch_embedding, tower.encoder.layers  # a tower of texts has no patches
-        attentions = [layer.self_attn for layer in layers]
-        if (pool := getattr(tower, "head", None)) is not None:  # SigLIP's
-            attentions.append(pool.attention)
-        return [(int(each.num_heads), each.out_proj) for each in attentions]
-    except AttributeError:
-        kind = f"{type(tower).__name__} is not built like CLIP's or SigLIP's tower"
-        raise InputError(f"{kind}, so its heads cannot be told apart.") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +21,8 @@ from ccs.model.loading.footprint import require_room
 from ccs.model.loading.sources import Source, find, known_tower, usable_device
 from ccs.model.loading.sources import embedded as embedded
 from ccs.model.loading.translation import cropping
+from ccs.model.side import TOKENIZED, Plans, Side, Texts
+from ccs.model.side import Contributions as Contributions
 from ccs.model.tower import BATCH_TOKENS, ChosenLayers, ImageTower, Trunk
 
 Images = Sequence[Image.Image] | Tensor | Trunk
@@ -30,24 +32,7 @@ activations from `Model.trunk`."""
 _OPENAI = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 """Mean and deviation of the pixels of OpenAI's models."""
 
-_TOKENIZED = 8192
-"""Texts tokenized at a time."""
-
 _PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-class Contributions(NamedTuple):
-    """Direct effects of heads and the remainder [images, dim]; together they are the unit embedding.
-
-    `direct` is [images, L, H, dim] for all heads or [images, heads, dim] for chosen ones.
-
-    Where a layer has fewer heads than H its rows end in zeros. Where attention pools the tokens, the effects
-    of the last layer's heads include what the other heads wrote and they passed on; the remainder subtracts
-    that once.
-    """
-
-    direct: np.ndarray
-    remainder: np.ndarray
 
 
 def load(
@@ -85,14 +70,17 @@ def load(
     return Model(source, clip, tokenizer, _PRECISIONS[precision], layers)
 
 
-class Model:
+class Model(Side):
     """A CLIP model whose image tower runs with any heads off. Made by `ccs.load`; threads may share it.
 
     name: the name that results are filed under. architecture, tag: open_clip's, or a description and "" for a
-    folder. heads: those that are scored, by default of the last four layers as in the study; others can be
-    switched off too. tower: the image tower. clip: open_clip's module. open_clip_name, config,
+    folder. heads: those of the image tower that are scored, by default of the last four layers as in the
+    study; others can be switched off too. tower: the image tower. texts: the text side, with methods of the
+    same names, and text_heads, its heads. clip: open_clip's module. open_clip_name, config,
     preprocess_config: what open_clip builds such a model from.
     """
+
+    tower: ImageTower
 
     def __init__(
         self,
@@ -119,7 +107,6 @@ class Model:
         )
         if source.checkpoint:
             self._transform = cropping(self._transform)
-        self.heads = self.tower.heads
         self.n_layers, self.n_heads = self.tower.n_layers, self.tower.n_heads
         self.dim, self.head_dim = self.tower.dim, self.tower.head_dim
         self.image_size = self.tower.image_size[0]
@@ -173,14 +160,42 @@ class Model:
             pixels[index] = self._transform(image)
         return pixels
 
-    def embed_texts(self, texts: Sequence[str], batch_size: int = 256) -> np.ndarray:
-        """Unit vectors [texts, dim] float32. A text longer than the model's context is cut."""
+    @cached_property
+    def texts(self) -> Texts:
+        """The text side; InputError, with the reason, where its tower cannot be taken apart by head."""
+        return Texts(self.name, self.clip, self.tokenize, lambda: self.weights_hash)
+
+    @property
+    def text_heads(self) -> HeadSet:
+        """The text tower's heads that are scored, those of its last four layers."""
+        return self.texts.heads
+
+    def tokenize(self, texts: Sequence[str]) -> Tensor:
+        """Numbers of tokens [texts, context], cut or padded to the model's context."""
+        tokens: Tensor = self._tokenizer(list(texts))
+        return tokens
+
+    def embed_images(self, images: Images, off: Plans = None, batch_size: int | None = None) -> np.ndarray:
+        """Unit vectors float32: [images, dim] for one HeadSet or none, [plans, images, dim] for a list.
+
+        Work that plans share is done once. Memory is bounded by the batch, whatever the number of images or
+        plans. Where `images` is a trunk, only heads of its layer and above can be off.
+        """
+        return self._embed(images, off, batch_size)
+
+    def embed_texts(self, texts: Sequence[str], batch_size: int = 256, off: Plans = None) -> np.ndarray:
+        """Unit vectors [texts, dim] float32. A text longer than the model's context is cut.
+
+        off: heads of the text tower that are off, or a list of such sets: [plans, texts, dim].
+        """
         if isinstance(texts, str):
             raise InputError("embed_texts takes a list of texts, not a single one.")
+        if off is not None and off != HeadSet():
+            return self.texts.embed(texts, off)
         out = np.empty((len(texts), self.dim), np.float32)
         with torch.no_grad():
-            for start in range(0, len(texts), _TOKENIZED):
-                tokens = self._tokenizer(list(texts[start : start + _TOKENIZED]))
+            for start in range(0, len(texts), TOKENIZED):
+                tokens = self.tokenize(texts[start : start + TOKENIZED])
                 lengths = reading.lengths(self.clip, tokens)
                 order = torch.argsort(lengths, stable=True)
                 # Sorted by length, since a batch is as long as its longest text.
@@ -189,66 +204,6 @@ class Model:
                     part = tokens[rows].to(self.tower.device)
                     units = reading.embed(self.clip, part, int(lengths[rows].max()))
                     out[start + rows.numpy()] = units.float().cpu().numpy()
-        return out
-
-    def embed_images(
-        self,
-        images: Images,
-        off: HeadSet | Sequence[HeadSet] | None = None,
-        batch_size: int | None = None,
-    ) -> np.ndarray:
-        """Unit vectors float32: [images, dim] for one HeadSet or none, [plans, images, dim] for a list.
-
-        Work that plans share is done once. Memory is bounded by the batch, whatever the number of images or
-        plans. Where `images` is a trunk, only heads of its layer and above can be off.
-        """
-        plans, single = self._plans(off)
-        out = np.empty((len(plans), _count(images), self.dim), np.float32)
-        for rows, part in self.batches(images, batch_size):
-            out[:, rows] = self.tower.embed(part, plans).cpu().numpy()
-        return out[0] if single else out
-
-    def contributions(
-        self, images: Images, heads: HeadSet | None = None, batch_size: int | None = None
-    ) -> Contributions:
-        """Each head's contribution to the unit embedding, and the remainder; float32 also under autocast.
-
-        heads: only their effects are computed, in their order, and the remainder includes those of all
-        others. By default all heads by layer, for which `images` cannot be a trunk.
-        """
-        return self.embed_with_contributions(images, [], heads, batch_size)[1]
-
-    def embed_with_contributions(
-        self,
-        images: Images,
-        off: HeadSet | Sequence[HeadSet] | None = None,
-        heads: HeadSet | None = None,
-        batch_size: int | None = None,
-    ) -> tuple[np.ndarray, Contributions]:
-        """`embed_images(images, off)` and `contributions(images, heads)`: one pass, or two under autocast."""
-        plans, single = self._plans(off)
-        chosen, n = self.tower.all_heads if heads is None else heads, _count(images)
-        self.tower.require(chosen)
-        if isinstance(images, Trunk) and any(head.layer < images.layer for head in chosen):
-            raise InputError(
-                f"Contributions below layer {images.layer}, where this trunk ends, are not known."
-            )
-        embedded = np.empty((len(plans), n, self.dim), np.float32)
-        direct = np.empty((n, len(chosen), self.dim), np.float32)
-        remainder = np.empty((n, self.dim), np.float32)
-        for rows, part in self.batches(images, batch_size):
-            units, readout = self.tower.embed_and_read(part, plans, heads)
-            effects, rest = self.tower.contributions(readout, heads)
-            embedded[:, rows] = units.cpu().numpy()
-            direct[rows], remainder[rows] = effects.cpu().numpy(), rest.cpu().numpy()
-        parts = Contributions(direct if heads is not None else self._by_layer(direct), remainder)
-        return embedded[0] if single else embedded, parts
-
-    def _by_layer(self, direct: np.ndarray) -> np.ndarray:
-        """Effects of all heads [n, heads, dim] as [n, L, H, dim]; layers may differ in number of heads."""
-        heads = list(self.tower.all_heads)
-        out = np.zeros((len(direct), self.n_layers, self.n_heads, self.dim), np.float32)
-        out[:, [head.layer for head in heads], [head.head for head in heads]] = direct
         return out
 
     def trunk(self, images: Images, batch_size: int | None = None) -> Trunk:
@@ -274,7 +229,7 @@ class Model:
         """The images in bounded batches: the rows of each batch, and its pixels [n, 3, s, s] or trunk."""
         tokens = BATCH_TOKENS if self.tower.device.type == "cpu" else 131_072
         fitting = max(1, tokens // self.tower.n_tokens)
-        n, size = _count(images), fitting if batch_size is None else batch_size
+        n, size = self.count(images), fitting if batch_size is None else batch_size
         if size < 1:
             raise InputError(f"A batch holds at least one image, not {size}.")
         if isinstance(images, Tensor) and images.shape != (n, 3, *self.tower.image_size):
@@ -287,19 +242,7 @@ class Model:
             else:  # by index, since not every lazy sequence supports slices
                 yield rows, self.preprocess([images[i] for i in range(rows.start, rows.stop)])
 
-    def _plans(self, off: HeadSet | Sequence[HeadSet] | None) -> tuple[Sequence[HeadSet], bool]:
-        if off is None or isinstance(off, HeadSet):
-            plans, single = [off or HeadSet()], True
-        else:
-            plans, single = list(off), False
-        for plan in plans:
-            if not isinstance(plan, HeadSet):
-                raise InputError(f"Heads to switch off must be a HeadSet, not {plan!r}; see HeadSet.parse.")
-            self.tower.require(plan)
-        return plans, single
-
-
-def _count(images: Images) -> int:
-    if isinstance(images, Image.Image):
-        raise InputError("Images must be given as a list, even if there is only one.")
-    return len(images)
+    def count(self, inputs: Images) -> int:
+        if isinstance(inputs, Image.Image):
+            raise InputError("Images must be given as a list, even if there is only one.")
+        return len(inputs)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from ccs.errors import InputError
 from ccs.heads import HeadSet
 
 if TYPE_CHECKING:
-    from ccs.model.model import Images, Model
+    from ccs.model.side import Side
 
 Arrays = Sequence[np.ndarray] | np.ndarray
 """One array for each head."""
@@ -43,7 +43,7 @@ class Moments:
     basis: Arrays
 
     @classmethod
-    def empty(cls, model: Model, heads: HeadSet | None = None) -> Moments:
+    def empty(cls, model: Side, heads: HeadSet | None = None) -> Moments:
         """Moments of no image, for `model.heads` or the heads given; an empty shard adds these."""
         heads = model.heads if heads is None else heads
         model.tower.require(heads)
@@ -108,9 +108,10 @@ class Moments:
             raise InputError(f"At least {images} images are needed for a head's moments, not {self.count}.")
 
 
-def collect_moments(model: Model, batches: Iterable[Images], heads: HeadSet | None = None) -> Moments:
+def collect_moments(model: Side, batches: Iterable[Any], heads: HeadSet | None = None) -> Moments:
     """The moments of batches of images (lists of images, or pixels [n, 3, s, s]), in one pass in float32.
 
+    model: what `ccs.load` returns; its `texts`, with lists of texts, for the heads of the text tower.
     heads: those to collect, `model.heads` by default. Memory grows neither with the number of images nor with
     the size of a batch, which is split if necessary.
     """

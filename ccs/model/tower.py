@@ -1,10 +1,11 @@
-"""The forward pass of a CLIP image tower with heads switched off; plans share the work they have in common.
+"""The forward pass of a CLIP tower with heads switched off; plans share the work they have in common.
 
 It is written out over the parts of a tower (`ccs.model.towers`), without hooks and without changing a weight,
 so any number of threads may run different plans on one tower. A head is switched off by setting its output to
 zero before the output projection, and later layers react to that. Only the parts know the tower's family.
 
-Shapes: n images, T tokens, W width, L layers, H heads of dimension d in a layer, D embedding dimension.
+Shapes: n images or texts, T tokens, W width, L layers, H heads of dimension d in a layer, D embedding
+dimension.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet
-from ccs.model.towers import take_apart
+from ccs.heads import TEXT, TOWERS, Head, HeadSet
+from ccs.model.towers import take_apart, take_texts_apart
 from ccs.model.towers.decomposition import Decomposition, Readout, autocast
+from ccs.model.towers.readouts import Parts
 
 NOTHING_OFF = HeadSet()
 BATCH_TOKENS = 8_192
@@ -67,28 +69,29 @@ class _Record:
     entering: dict[int, Tensor] = field(default_factory=dict)
 
 
-class ImageTower(Decomposition):
-    """The image tower of one model. `visual` is open_clip's module; its weights are read, never written.
+class Tower(Decomposition):
+    """A tower of one model. `module` is open_clip's; its weights are read, never written.
 
     autocast: the type (bfloat16, float16) in which `embed` and `trunk` run; contributions are always float32.
     chosen: the layers whose heads are scored, "all" or some of their numbers; by default the last four blocks
-    and the pool. Raises InputError, with the reason, for a tower that cannot be taken apart by head, and for
-    a layer that does not exist.
+    and the pool. Raises InputError for a layer that does not exist.
     """
 
     def __init__(
-        self, visual: Any, autocast: torch.dtype | None = None, chosen: ChosenLayers | None = None
+        self,
+        module: Any,
+        parts: Parts,
+        autocast: torch.dtype | None = None,
+        chosen: ChosenLayers | None = None,
     ) -> None:
-        parts = take_apart(visual)
         super().__init__(parts)
-        self.visual = visual
+        self._module = module
         self._autocast = autocast
         self._stem = parts.stem
         self.n_heads = max(layer.n_heads for layer in self.layers)
         self.head_dim = max(layer.head_dim for layer in self.layers)
         self.width = parts.width
         self.n_tokens, self.prefix = parts.tokens, parts.prefix
-        self.image_size = parts.image_size
         if chosen is None or chosen == "all":
             chosen = range(0 if chosen else max(0, self._n_blocks - 4), self.n_layers)
         if not chosen or not set(chosen) <= set(range(self.n_layers)):
@@ -110,27 +113,36 @@ class ImageTower(Decomposition):
 
     @property
     def device(self) -> torch.device:
-        return torch.device(next(self.visual.parameters()).device)
+        return torch.device(next(self._module.parameters()).device)
 
     def require(self, heads: HeadSet) -> None:
         """Raise InputError if a head is not in this tower (in any layer)."""
         for head in heads:
+            if head.tower != self.letter:
+                theirs, ours = TOWERS[head.tower], TOWERS[self.letter]
+                raise InputError(f"{head} is a head of the {theirs} tower, not of the {ours} tower.")
             if head.layer >= self.n_layers or head.head >= self.layers[head.layer].n_heads:
                 raise InputError(f"{head} is outside this model, which has {self._span()}.")
 
     def _span(self) -> str:
         """The heads of the tower, in words."""
         last, pool = self._n_blocks - 1, self._readout.pool
-        inside = f"layers L0 to L{last} with heads H0 to H{self.layers[0].n_heads - 1}" if last >= 0 else ""
-        gathers = "" if pool is None else f"layer L{last + 1}, its pool, with heads H0 to H{pool.n_heads - 1}"
+        at = self.letter
+        inside = (
+            f"layers {at}0 to {at}{last} with heads H0 to H{self.layers[0].n_heads - 1}" if last >= 0 else ""
+        )
+        gathers = (
+            "" if pool is None else f"layer {at}{last + 1}, its pool, with heads H0 to H{pool.n_heads - 1}"
+        )
         return " and ".join(filter(None, [inside, gathers]))
 
     @torch.no_grad()
     def embed(self, images: Tensor | Trunk, plans: Sequence[HeadSet] = (NOTHING_OFF,)) -> Tensor:
         """Unit embeddings [plans, n, D] float32, each plan with its heads off.
 
-        images: pixels [n, 3, s, s], or a trunk, in which case no plan may touch a layer below the trunk's.
-        Plans form a tree and share one pass up to the layer in which they differ; memory is that of one path.
+        images: pixels [n, 3, s, s], or tokens' numbers [n, T] of texts, or a trunk, in which case no plan may
+        touch a layer below the trunk's. Plans form a tree and share one pass up to the layer in which they
+        differ; memory is that of one path.
         """
         with self._precision():
             return self._embed(images, plans)[0]
@@ -172,7 +184,9 @@ class ImageTower(Decomposition):
         """The unit embeddings [plans, n, D], and their lengths [plans, n] before normalization."""
         for plan in plans:
             self.require(plan)
-        lowest = min((head for plan in plans for head in plan), default=Head(self.n_layers - 1, 0))
+        lowest = min(
+            (head for plan in plans for head in plan), default=Head(self.n_layers - 1, 0, self.letter)
+        )
         layer = images.layer if isinstance(images, Trunk) else lowest.layer
         if lowest.layer < layer:
             raise InputError(f"{lowest} lies below layer {layer}, where this trunk ends.")
@@ -213,7 +227,7 @@ class ImageTower(Decomposition):
             x, first = images.tokens.to(self.device), images.layer
         else:
             with without_tf32():
-                x, first = self._stem(images.to(self.device, torch.float32)).float(), 0
+                x, first = self._stem(self._input(images)).float(), 0
         for below in range(first, layer):
             values = self._values(x, below, record)
             x = self.layers[below].finish(x, self._without(values, off.of_layer(below), below))
@@ -241,6 +255,9 @@ class ImageTower(Decomposition):
         keep[list(off.in_layer(layer))] = 0
         keep = keep.repeat_interleave(self.layers[layer].head_dim)
         return values * keep
+
+    def _input(self, pixels: Tensor) -> Tensor:
+        return pixels.to(self.device, torch.float32)
 
     def _precision(self) -> contextlib.AbstractContextManager[object]:
         return autocast(self.device.type, self._autocast)
@@ -278,6 +295,34 @@ class ImageTower(Decomposition):
                 entering=record.entering,
             )
         return embedded[:-1], readout
+
+
+class ImageTower(Tower):
+    """The image tower of one model; InputError, with the reason, for one that cannot be taken apart."""
+
+    def __init__(
+        self, visual: Any, autocast: torch.dtype | None = None, chosen: ChosenLayers | None = None
+    ) -> None:
+        parts = take_apart(visual)
+        super().__init__(visual, parts, autocast, chosen)
+        self.visual = visual
+        self.image_size = parts.image_size
+
+
+class TextTower(Tower):
+    """The text tower of one model. Texts of a batch are read at the same token, which its stem puts first.
+
+    clip: open_clip's model. Raises InputError, with the reason, for one that cannot be taken apart.
+    """
+
+    letter = TEXT
+
+    def __init__(self, clip: Any, chosen: ChosenLayers | None = None) -> None:
+        parts, self.read_at = take_texts_apart(clip)
+        super().__init__(clip, parts, chosen=chosen)
+
+    def _input(self, tokens: Tensor) -> Tensor:
+        return tokens.to(self.device)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 
 from benchmarks.towers import plain, sharpen, zeroed
 from ccs import Head, HeadSet, InputError
-from ccs.model.tower import ImageTower
+from ccs.model.tower import ImageTower, TextTower
 from tests.support import shrunk
 from tests.support.towers import TOLERANCE
 
@@ -61,3 +62,36 @@ def test_all_other_architectures_are_refused_with_the_reason() -> None:
             ImageTower(visual)
         met[str(caught.value).split()[3]] += 1
     assert (len(ARCHITECTURES), met) == (126, REFUSED)
+
+
+def test_every_text_tower_is_exact_or_refused_with_the_reason() -> None:
+    """Texts that end at different tokens, against open_clip's own pass with weights zeroed."""
+    tokens = torch.randint(3, 390, (6, 16), generator=torch.Generator().manual_seed(0))
+    met: Counter[str] = Counter()
+    for name in open_clip.list_models():
+        text = shrunk.text_tower(name)
+        try:
+            tower = TextTower(text)
+        except InputError as refused:
+            met[str(refused).partition("because ")[2]] += 1
+            continue
+        met["exact"] += 1
+        end = text.eos_id if text.pool_type == "eos" else 399
+        for row, last in enumerate((4, 9, 4, 15, 7, 9)):
+            tokens[row, last:], tokens[row, last] = 0, end
+        without, off = copy.deepcopy(text), HeadSet(list(tower.all_heads)[::3])
+        for head in off:
+            projection = without.transformer.resblocks[head.layer].attn.out_proj
+            projection.weight.data[:, head.head * 8 : (head.head + 1) * 8] = 0
+        places = tower.read_at(tokens)
+        for place in torch.unique(places):
+            rows = places == place
+            found, readout = tower.embed_and_read(tokens[rows], [off])
+            direct, rest = tower.contributions(readout)
+            expected = plain(text, tokens)[rows]
+            np.testing.assert_allclose(readout.unit, expected, atol=TOLERANCE)
+            np.testing.assert_allclose(direct.sum(1) + rest, expected, atol=1e-6)
+            np.testing.assert_allclose(found[0], plain(without, tokens)[rows], atol=TOLERANCE)
+            assert (found[0] - expected).abs().max() > 1e-4
+    transformers = "it is HFTextEncoder, whose heads are not known here."
+    assert met == {"exact": 131, "it masks the padding of each text.": 3, transformers: 10}

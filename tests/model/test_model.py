@@ -17,6 +17,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import ccs
+from ccs import HeadSet
 from ccs.model import reading
 from ccs.model.model import Model
 
@@ -97,3 +98,22 @@ def test_texts_are_read_to_their_end_and_no_further(tiny_model: Model) -> None:
         np.testing.assert_allclose(tiny_model.embed_texts(texts, size), whole, rtol=0, atol=1e-6)
     tower = torch.nn.Module()  # of another kind: it may look ahead
     assert reading.lengths(tower, tokens).tolist() == [16] * len(texts)
+
+
+def test_heads_of_both_towers_have_names_and_stay_apart(tiny_model: Model) -> None:
+    texts, off = ["a dog", "two dogs in the snow", "a cat"], HeadSet.parse("T0.H1 T1.H0")
+    with torch.no_grad(), ccs.heads_off(tiny_model.clip, off):
+        expected = tiny_model.embed_texts(texts)
+    plain = tiny_model.embed_texts(texts)
+    found = tiny_model.embed_texts(texts, off=[HeadSet(), off])
+    np.testing.assert_allclose(found, [plain, expected], atol=1e-6)
+    assert np.abs(expected - plain).max() > 1e-3
+    assert np.array_equal(tiny_model.embed_texts(texts, off=HeadSet()), plain)
+    direct, rest = tiny_model.texts.contributions(texts)
+    np.testing.assert_allclose(direct.sum((1, 2)) + rest, plain, atol=1e-6)
+    spans = ccs.textspan(ccs.collect_moments(tiny_model.texts, [texts]), texts, plain, k=1)
+    assert list(spans) == list(tiny_model.text_heads)
+    with pytest.raises(ccs.InputError, match=r"T0\.H1 is a head of the text tower, not"):
+        tiny_model.embed_images(torch.zeros(1, 3, 32, 32), off)
+    with pytest.raises(ccs.InputError, match=r"L0\.H1 is a head of the image tower, not"):
+        tiny_model.embed_texts(texts, off=HeadSet.parse("L0.H1"))

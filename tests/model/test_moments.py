@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor
 import ccs
 from ccs import HeadSet, InputError, Moments
 from ccs.model.model import Model
+from ccs.model.side import Side
 
 
 def pixels(n: int, seed: int = 0) -> Tensor:
@@ -21,22 +24,27 @@ def collected(tiny_model: Model) -> Moments:
     return ccs.collect_moments(tiny_model, [pixels(40)])
 
 
-def full(model: Model, x: Tensor, heads: HeadSet) -> np.ndarray:
+def full(model: Side, x: Any, heads: HeadSet) -> np.ndarray:
     """The matrix of every head's contributions, float64 [heads, n, D]."""
     direct = model.contributions(x).direct.astype(np.float64)
     return np.stack([direct[:, head.layer, head.head] for head in heads])
 
 
-def test_moments_are_those_of_the_full_matrix(tiny_model: Model, collected: Moments) -> None:
-    matrix = full(tiny_model, pixels(40), tiny_model.heads)
-    basis = np.stack(collected.basis).astype(np.float64)
-    assert collected.count == 40
-    assert collected.heads == tiny_model.heads
-    means = np.einsum("hr,hrd->hd", np.stack(collected.total) / 40, basis)
+@pytest.mark.parametrize("tower", ["L", "T"])
+def test_moments_are_those_of_the_full_matrix(tiny_model: Model, collected: Moments, tower: str) -> None:
+    side, inputs, found = tiny_model, pixels(40), collected
+    if tower == "T":
+        side, inputs = tiny_model.texts, [f"a {'very ' * (i % 4)}odd photo of {i} cats" for i in range(40)]
+        found = ccs.collect_moments(side, [inputs[:7], inputs[7:]])
+    matrix = full(side, inputs, side.heads)
+    basis = np.stack(found.basis).astype(np.float64)
+    assert found.count == 40
+    assert found.heads == side.heads
+    means = np.einsum("hr,hrd->hd", np.stack(found.total) / 40, basis)
     np.testing.assert_allclose(means, matrix.mean(1), atol=1e-7)
-    second = np.einsum("hrd,hrs,hse->hde", basis, np.stack(collected.products) / 40, basis)
+    second = np.einsum("hrd,hrs,hse->hde", basis, np.stack(found.products) / 40, basis)
     np.testing.assert_allclose(second, np.einsum("hnd,hne->hde", matrix, matrix) / 40, atol=1e-8)
-    np.testing.assert_allclose(collected.variance(), matrix.var(1).sum(1), rtol=1e-5)
+    np.testing.assert_allclose(found.variance(), matrix.var(1).sum(1), rtol=1e-5)
 
 
 def test_batches_shards_and_their_order_change_nothing(tiny_model: Model, collected: Moments) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 import ccs
 from ccs import HeadSet
 from ccs.model.model import Model
+from tests.support import language_models as languages
 from tests.support.checkpoint import write_clip, write_siglip
 
 OFF = HeadSet.parse("L0.H1 L1.H0 L1.H3")
@@ -91,14 +92,76 @@ def test_an_exception_inside_leaves_no_trace(tiny_folder: Path) -> None:
     assert unchanged(module, before)
 
 
-def test_what_has_no_heads_of_an_image_tower_is_refused() -> None:
-    from transformers import CLIPTextConfig, CLIPTextModel
+def test_what_has_no_such_heads_is_refused() -> None:
+    from transformers import BertConfig, BertModel, CLIPTextConfig, CLIPTextModel
 
     small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37}
     texts = CLIPTextModel(CLIPTextConfig(**small))
-    for model, why in ((texts, "not built like CLIP's"), ("ViT-B-32/openai", "takes a model, not its name")):
-        with pytest.raises(ccs.InputError, match=why), ccs.heads_off(model, "L0.H1"):
+    bert = BertModel(BertConfig(**small, vocab_size=50))
+    for model, heads, why in (
+        (texts, "L0.H1", "not built like CLIP's"),
+        (bert, "T0.H1", "BertModel is not built like CLIP's or SigLIP's text tower"),
+        (bert, "L0.H1", "BertModel is not built like CLIP's"),
+        (languages.llama(), "L0.H1", "no image tower that is known here"),
+        ("ViT-B-32/openai", "L0.H1", "takes a model, not its name"),
+        (texts, "T2.H0", "outside this model; the number of heads in each layer is T0: 4, T1: 4"),
+    ):
+        with pytest.raises(ccs.InputError, match=why), ccs.heads_off(model, heads):
             pass
+
+
+TEXTS = ["a photo of a cat", "a cat", "two cats at a house"]
+
+
+@pytest.mark.parametrize("write", [write_clip, write_siglip])
+def test_heads_of_text_towers(write: Callable[[Path], Any], tmp_path: Path) -> None:
+    """transformers' module and what ccs.load returns, against the forward pass of `Texts`."""
+    module, ours = write(tmp_path), ccs.load(str(tmp_path))
+    off = HeadSet.parse("T0.H1 T1.H0 T1.H3")
+    expected, plain = ours.embed_texts(TEXTS, off=off), ours.embed_texts(TEXTS)
+    before, tokens = bits(module), ours.tokenize(TEXTS)
+    with torch.no_grad(), ccs.heads_off(module, off):
+        seen = unit_text(module, tokens)
+    with ccs.heads_off(ours, off):
+        np.testing.assert_allclose(ours.embed_texts(TEXTS), expected, atol=TOLERANCE)
+    np.testing.assert_allclose(seen, expected, atol=TOLERANCE)
+    assert np.abs(expected - plain).max() > 1e-3
+    assert unchanged(module, before)
+    with torch.no_grad(), ccs.heads_off(module.text_model, off), ccs.heads_off(module, OFF):
+        np.testing.assert_allclose(unit_text(module, tokens), expected, atol=TOLERANCE)
+    images = pixels(32)
+    switched = ours.embed_images(images, OFF)
+    with ccs.heads_off(ours, off | OFF):
+        np.testing.assert_allclose(unit(ours.clip.encode_image(images).detach()), switched, atol=TOLERANCE)
+        np.testing.assert_allclose(ours.embed_texts(TEXTS), expected, atol=TOLERANCE)
+
+
+def unit_text(module: Any, tokens: Tensor) -> Any:
+    features = module.get_text_features(tokens)
+    return unit(getattr(features, "pooler_output", features))
+
+
+@pytest.mark.parametrize("name", languages.MADE)
+def test_image_towers_inside_language_models(name: str) -> None:
+    """Against weights zeroed in a copy; a layer that is not read changes nothing, and that is said."""
+    model, read, unread = languages.made(name)
+    plain, before = read(model), bits(model)
+    with ccs.heads_off(model, "L0.H1 L1.H3"):
+        seen = read(model)
+    copied = copy.deepcopy(model)
+    tower = next(part for label, part in copied.named_modules() if label.split(".")[-1] in languages.TOWERS)
+    projections = [
+        part for label, part in tower.named_modules() if label.split(".")[-1] in ("out_proj", "proj")
+    ]
+    projections = [one for one in projections if isinstance(one, nn.Linear)]
+    projections[0].weight.data[:, 8:16], projections[1].weight.data[:, 24:32] = 0, 0
+    torch.testing.assert_close(seen, read(copied), atol=TOLERANCE, rtol=0)
+    assert float((seen - plain).abs().max()) > 1e-3
+    assert torch.equal(read(model), plain)
+    assert unchanged(model, before)
+    if unread is not None:
+        with pytest.warns(UserWarning, match=f"before {unread}"), ccs.heads_off(model, unread):
+            assert torch.equal(read(model), plain)
 
 
 def test_training_inside_keeps_what_it_learned_and_the_heads_off(tiny_folder: Path) -> None:

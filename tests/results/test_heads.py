@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from ccs import Head, HeadSet, InputError
 
-heads = st.builds(Head, st.integers(0, 40), st.integers(0, 40))
+heads = st.builds(Head, st.integers(0, 40), st.integers(0, 40), st.sampled_from("LT"))
 head_sets = st.frozensets(heads, max_size=8)
 
 
-@pytest.mark.parametrize("text", ["", "L11", "11.5", "L1.H", "L-1.H2", "L1.H2x", "L1 H2", "L١.H٢"])
+@pytest.mark.parametrize("text", ["", "L11", "11.5", "L1.H", "L-1.H2", "L1.H2x", "L1 H2", "L١.H٢", "X1.H2"])
 def test_what_is_no_head_is_refused_by_name(text: str) -> None:
-    assert Head.parse(" l11.h5 ") == Head(11, 5)
+    assert (Head.parse(" l11.h5 "), Head.parse("t2.h0")) == (Head(11, 5), Head(2, 0, "T"))
     with pytest.raises(InputError, match=r"is not the name of a head"):
         Head.parse(text)
 
@@ -24,7 +24,9 @@ def test_every_set_survives_printing_with_spaces_or_commas(members: frozenset[He
     heads = HeadSet(members)
     assert HeadSet.parse(str(heads)) == heads
     assert HeadSet.parse(str(heads).replace(" ", ", ")) == heads
-    assert list(heads) == sorted(members)
+    assert list(heads) == sorted(members, key=lambda head: (head.tower, head.layer, head.head))
+    assert heads.of_tower("L") | heads.of_tower("T") == heads
+    assert all(str(head)[0] == "T" for head in heads.of_tower("T"))
     assert len(heads) == len(members)
 
 

@@ -12,7 +12,8 @@ from unittest import mock
 import open_clip
 import timm
 import torch
-from open_clip.model import _build_vision_tower
+from open_clip.hf_model import HFTextEncoder
+from open_clip.model import _build_text_tower, _build_vision_tower
 from safetensors.torch import save_file
 from torch import nn
 
@@ -109,6 +110,18 @@ def tower(name: str, seed: int = 0, shaken: bool = True) -> nn.Module:
     if shaken:
         shake(visual, seed)
     return visual.eval()
+
+
+def text_tower(name: str) -> nn.Module:
+    """The architecture's text tower, small, with random weights; transformers' are not built."""
+    whole, made = open_clip.get_model_config(name), config(name)["text_cfg"]
+    if made.get("hf_model_name"):
+        return object.__new__(HFTextEncoder)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        text = _build_text_tower(24, made | {"vocab_size": 400}, bool(whole.get("quick_gelu")))
+    shake(text, 0)
+    return text.eval()
 
 
 def _timm_keywords(model: str) -> dict[str, Any]:

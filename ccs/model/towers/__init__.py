@@ -1,4 +1,4 @@
-"""The families of image towers that can be taken apart, recognized by what they are built of.
+"""The families of towers that can be taken apart, recognized by what they are built of.
 
 `take_apart` of each family makes `Parts` of open_clip's module, or None of a module of another family.
 A module of no family, or with a part that is not supported, is refused with the reason.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ccs.errors import InputError
-from ccs.model.towers import eva, openclip, timm_vit
+from ccs.model.towers import eva, openclip, texts, timm_vit
 from ccs.model.towers.parts import Unknown
 from ccs.model.towers.readouts import Parts
 
@@ -24,6 +24,16 @@ def take_apart(visual: Any) -> Parts:
                 return parts
         raise Unknown("it is built of no layers of attention heads that are known here")
     except Unknown as reason:
-        raise InputError(
-            f"The image tower {type(inner).__name__} cannot be taken apart by head because {reason}."
-        ) from None
+        raise InputError(_refused("image", inner, reason)) from None
+
+
+def take_texts_apart(clip: Any) -> tuple[Parts, texts.ReadAt]:
+    """The parts of a model's text tower, and where its texts are read; InputError as from `take_apart`."""
+    try:
+        return texts.take_apart(clip)
+    except Unknown as reason:
+        raise InputError(_refused("text", getattr(clip, "text", clip), reason)) from None
+
+
+def _refused(tower: str, module: Any, reason: Unknown) -> str:
+    return f"The {tower} tower {type(module).__name__} cannot be taken apart by head because {reason}."

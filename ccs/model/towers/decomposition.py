@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from ccs.heads import Head, HeadSet
+from ccs.heads import IMAGE, Head, HeadSet
 from ccs.model.towers.parts import Layer, by_head
 from ccs.model.towers.readouts import Parts, Route, Way
 
@@ -39,8 +39,11 @@ class Readout:
 class Decomposition:
     """Layers of heads and a read-out: which directions each head writes to, and how far, for a `Readout`.
 
-    The layers are the blocks and, where attention pools the tokens, one more: the pool's.
+    The layers are the blocks and, where attention pools the tokens, one more: the pool's. `letter` is that of
+    the tower in the names of its heads.
     """
+
+    letter = IMAGE
 
     def __init__(self, parts: Parts) -> None:
         self._readout, self._n_blocks = parts.readout, len(parts.blocks)
@@ -53,7 +56,9 @@ class Decomposition:
     def all_heads(self) -> HeadSet:
         """The heads of every layer."""
         return HeadSet(
-            Head(number, head) for number, layer in enumerate(self.layers) for head in range(layer.n_heads)
+            Head(number, head, self.letter)
+            for number, layer in enumerate(self.layers)
+            for head in range(layer.n_heads)
         )
 
     @torch.no_grad()
@@ -137,7 +142,7 @@ class Decomposition:
             gain, std, offset = normed
             weights = weights / std.transpose(1, 2)
             fixed[..., :size] = self._readout.gather(offset)
-        chosen = HeadSet(Head(layer, head) for head in heads)
+        chosen = HeadSet(Head(layer, head, self.letter) for head in heads)
         nothing_sent, _ = self.contributions(replace(readout, values={layer: fixed}), chosen)
         constant = {head.head: nothing_sent[:, row] @ along.T for row, head in enumerate(chosen)}
         own = self._basis(layer)

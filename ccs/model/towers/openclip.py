@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -12,20 +14,18 @@ from ccs.model.towers.readouts import AttentionPool, Linear, NormedMean, OneNorm
 
 def take_apart(visual: Module) -> Parts | None:
     from open_clip.modified_resnet import ModifiedResNet
-    from open_clip.transformer import ResidualAttentionBlock, VisionTransformer
+    from open_clip.transformer import VisionTransformer
 
     if isinstance(visual, ModifiedResNet):
         return _resnet(visual)
     if not isinstance(visual, VisionTransformer):
         return None
-    if not all(type(block) is ResidualAttentionBlock for block in visual.transformer.resblocks):
-        raise Unknown("its attention blocks are custom ones")
     if visual.proj is None:
         raise Unknown("it has no projection into the space it shares with texts")
     height, width = visual.image_size
     return Parts(
         stem=lambda pixels: _embed(visual, pixels),
-        blocks=[_block(block) for block in visual.transformer.resblocks],
+        blocks=[block(one) for one in visual.transformer.resblocks],
         readout=_readout(visual),
         width=int(visual.class_embedding.shape[0]),
         dim=int(visual.proj.shape[1]),
@@ -45,18 +45,24 @@ def _embed(visual: Module, pixels: Tensor) -> Tensor:
     return x if isinstance(visual.ln_pre, nn.Identity) else layer_norm(x, visual.ln_pre)
 
 
-def _block(block: Module) -> Block:
-    attn = block.attn
+def block(module: Module, bias: Callable[[int], Tensor] | None = None) -> Block:
+    """A block of open_clip's Transformer. bias: see `Attention`."""
+    from open_clip.transformer import ResidualAttentionBlock
+
+    if type(module) is not ResidualAttentionBlock:
+        raise Unknown("its attention blocks are custom ones")
+    attn = module.attn
     return Block(
         heads=Attention(
             n_heads=int(attn.num_heads),
             head_dim=int(attn.head_dim),
             projections=lambda: [(attn.in_proj_weight, attn.in_proj_bias)],
+            bias=bias,
         ),
-        norm=lambda x: layer_norm(x, block.ln_1),
+        norm=lambda x: layer_norm(x, module.ln_1),
         projection=attn.out_proj,
-        mlp=lambda x: block.ls_2(block.mlp(layer_norm(x, block.ln_2))),
-        scale=lambda: None if isinstance(block.ls_1, nn.Identity) else block.ls_1.gamma,
+        mlp=lambda x: module.ls_2(module.mlp(layer_norm(x, module.ln_2))),
+        scale=lambda: None if isinstance(module.ls_1, nn.Identity) else module.ls_1.gamma,
     )
 
 

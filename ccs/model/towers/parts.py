@@ -29,7 +29,7 @@ class Attention:
     """Self-attention of a layer. projections: of queries, keys and values, three or fused into one.
 
     inner: a norm on the heads' outputs. rotate: rotary positions, applied to queries and keys [n, H, T, d].
-    bias: [1, H, T, T], added to the scores.
+    bias: for T tokens, [1, H or 1, T, T], added to the scores.
     """
 
     n_heads: int
@@ -37,7 +37,7 @@ class Attention:
     projections: Callable[[], Sequence[Affine]]
     inner: Module | None = None
     rotate: Map | None = None
-    bias: Callable[[], Tensor] | None = None
+    bias: Callable[[int], Tensor] | None = None
 
     def values(self, x: Tensor, first: bool) -> Tensor:
         """The heads' outputs from normed tokens: [n, T, H d], or of the first token only [n, 1, H d]."""
@@ -49,7 +49,7 @@ class Attention:
         if first:
             return weighted_values(self.attention(x, first), x, self._apart()[2])
         q, k, v = self._qkv(x)
-        mask = None if self.bias is None else self.bias()
+        mask = None if self.bias is None else self.bias(x.shape[1])
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         return out.transpose(1, 2).flatten(2)
 
@@ -66,7 +66,7 @@ class Attention:
                 yield weights * attention[:, head, None], v[:, head]
             return
         q, k, v = self._qkv(x)
-        bias = None if self.bias is None else self.bias()
+        bias = None if self.bias is None else self.bias(x.shape[1]).expand(-1, self.n_heads, -1, -1)
         for head in heads:
             scores = q[:, head] @ k[:, head].transpose(-1, -2) * self.head_dim**-0.5
             scores = scores if bias is None else scores + bias[:, head]
@@ -77,7 +77,9 @@ class Attention:
         if not first:
             q, k, _ = self._qkv(x)
             scores = q @ k.transpose(-1, -2) * self.head_dim**-0.5
-            return torch.softmax(scores if self.bias is None else scores + self.bias(), dim=-1).mean(-2)
+            return torch.softmax(
+                scores if self.bias is None else scores + self.bias(x.shape[1]), dim=-1
+            ).mean(-2)
         (w_q, b_q), (w_k, b_k), _ = self._apart()
         q = by_head(F.linear(x[:, 0], w_q, b_q), self.n_heads) * self.head_dim**-0.5
         if self.rotate is None:
@@ -85,7 +87,7 @@ class Attention:
         else:  # rotation is applied between query and key projection; the first token is not rotated
             k = self.rotate(self._heads(F.linear(x, w_k, b_k)))
             scores = (q[:, :, None] @ k.transpose(-1, -2))[:, :, 0]
-        return torch.softmax(scores if self.bias is None else scores + self.bias()[:, :, 0], dim=-1)
+        return torch.softmax(scores if self.bias is None else scores + self.bias(x.shape[1])[:, :, 0], dim=-1)
 
     def _qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         parts = [F.linear(x, *one) for one in self.projections()]

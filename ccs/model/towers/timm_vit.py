@@ -52,10 +52,12 @@ def _relative(module: Module, shared: Module | None) -> Block:
     if type(module) is not RelPosBlock:
         raise Unknown(f"its blocks are {type(module).__name__}")
     positions: Module = module.attn.rel_pos or shared
-    return block(module, _attention(module.attn, None if positions is None else positions.get_bias))
+    return block(
+        module, _attention(module.attn, None if positions is None else lambda _: positions.get_bias())
+    )
 
 
-def _attention(attn: Module, bias: Callable[[], Tensor] | None = None) -> Attention:
+def _attention(attn: Module, bias: Callable[[int], Tensor] | None = None) -> Attention:
     require_plain(attn, q_norm="it norms queries", k_norm="it norms keys", gate="it gates its heads")
     inner = getattr(attn, "norm", None)
     if not plain(inner) and not isinstance(inner, nn.LayerNorm):

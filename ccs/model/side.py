@@ -1,0 +1,155 @@
+"""What a model's two sides have in common: embeddings with heads off, and contributions of heads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ccs.errors import InputError
+from ccs.heads import HeadSet
+from ccs.model.tower import BATCH_TOKENS, TextTower, Tower, Trunk
+
+TOKENIZED = 8192
+"""Texts tokenized at a time."""
+
+Rows = slice | np.ndarray
+Plans = HeadSet | Sequence[HeadSet] | None
+
+
+class Contributions(NamedTuple):
+    """Direct effects of heads and the remainder [images, dim]; together they are the unit embedding.
+
+    `direct` is [images, L, H, dim] for all heads or [images, heads, dim] for chosen ones. So for texts.
+
+    Where a layer has fewer heads than H its rows end in zeros. Where attention pools the tokens, the effects
+    of the last layer's heads include what the other heads wrote and they passed on; the remainder subtracts
+    that once.
+    """
+
+    direct: np.ndarray
+    remainder: np.ndarray
+
+
+class Side:
+    """One side of a model: inputs (images or texts) and the tower that embeds them.
+
+    heads: those that are scored, by default of the last four layers; others can be switched off too.
+    """
+
+    tower: Tower
+
+    @property
+    def weights_hash(self) -> str:
+        """What results are keyed by."""
+        raise NotImplementedError
+
+    @property
+    def heads(self) -> HeadSet:
+        return self.tower.heads
+
+    def batches(self, inputs: Any, batch_size: int | None = None) -> Iterator[tuple[Rows, Tensor | Trunk]]:
+        """The inputs in bounded batches: the rows of each batch, and what the tower takes."""
+        raise NotImplementedError
+
+    def count(self, inputs: Any) -> int:
+        """The number of inputs."""
+        return len(inputs)
+
+    def contributions(
+        self, inputs: Any, heads: HeadSet | None = None, batch_size: int | None = None
+    ) -> Contributions:
+        """Each head's contribution to the unit embedding, and the remainder; float32 also under autocast.
+
+        heads: only their effects are computed, in their order, and the remainder includes those of all
+        others. By default all heads by layer, for which `inputs` cannot be a trunk.
+        """
+        return self.embed_with_contributions(inputs, [], heads, batch_size)[1]
+
+    def embed_with_contributions(
+        self, inputs: Any, off: Plans = None, heads: HeadSet | None = None, batch_size: int | None = None
+    ) -> tuple[np.ndarray, Contributions]:
+        """Embeddings with heads off, and `contributions(inputs, heads)`: one pass, or two under autocast."""
+        plans, single = self._plans(off)
+        chosen, n, dim = self.tower.all_heads if heads is None else heads, self.count(inputs), self.tower.dim
+        self.tower.require(chosen)
+        if isinstance(inputs, Trunk) and any(head.layer < inputs.layer for head in chosen):
+            raise InputError(
+                f"Contributions below layer {inputs.layer}, where this trunk ends, are not known."
+            )
+        embedded = np.empty((len(plans), n, dim), np.float32)
+        direct = np.empty((n, len(chosen), dim), np.float32)
+        remainder = np.empty((n, dim), np.float32)
+        for rows, part in self.batches(inputs, batch_size):
+            units, readout = self.tower.embed_and_read(part, plans, heads)
+            effects, rest = self.tower.contributions(readout, heads)
+            embedded[:, rows] = units.cpu().numpy()
+            direct[rows], remainder[rows] = effects.cpu().numpy(), rest.cpu().numpy()
+        parts = Contributions(direct if heads is not None else self._by_layer(direct), remainder)
+        return embedded[0] if single else embedded, parts
+
+    def _embed(self, inputs: Any, off: Plans, batch_size: int | None) -> np.ndarray:
+        plans, single = self._plans(off)
+        out = np.empty((len(plans), self.count(inputs), self.tower.dim), np.float32)
+        for rows, part in self.batches(inputs, batch_size):
+            out[:, rows] = self.tower.embed(part, plans).cpu().numpy()
+        return out[0] if single else out
+
+    def _by_layer(self, direct: np.ndarray) -> np.ndarray:
+        """Effects of all heads [n, heads, dim] as [n, L, H, dim]; layers may differ in number of heads."""
+        heads, tower = list(self.tower.all_heads), self.tower
+        out = np.zeros((len(direct), tower.n_layers, tower.n_heads, tower.dim), np.float32)
+        out[:, [head.layer for head in heads], [head.head for head in heads]] = direct
+        return out
+
+    def _plans(self, off: Plans) -> tuple[Sequence[HeadSet], bool]:
+        if off is None or isinstance(off, HeadSet):
+            plans, single = [off or HeadSet()], True
+        else:
+            plans, single = list(off), False
+        for plan in plans:
+            if not isinstance(plan, HeadSet):
+                raise InputError(f"Heads to switch off must be a HeadSet, not {plan!r}; see HeadSet.parse.")
+            self.tower.require(plan)
+        return plans, single
+
+
+class Texts(Side):
+    """The text side of a model: `model.texts`. Moments and TEXTSPAN take it where they take a model.
+
+    Raises InputError, with the reason, for a text tower that cannot be taken apart by head.
+    """
+
+    tower: TextTower
+
+    def __init__(
+        self, name: str, clip: Any, tokenize: Callable[[Sequence[str]], Tensor], hashed: Callable[[], str]
+    ) -> None:
+        self.name, self.tower = name, TextTower(clip)
+        self._tokenize, self._hashed = tokenize, hashed
+
+    @property
+    def weights_hash(self) -> str:
+        return self._hashed()
+
+    def embed(self, texts: Sequence[str], off: Plans = None, batch_size: int | None = None) -> np.ndarray:
+        """Unit vectors float32: [texts, dim] for one HeadSet or none, [plans, texts, dim] for a list."""
+        return self._embed(texts, off, batch_size)
+
+    def batches(
+        self, inputs: Sequence[str], batch_size: int | None = None
+    ) -> Iterator[tuple[np.ndarray, Tensor]]:
+        """The texts in bounded batches that are read at the same token: their rows, and tokens' numbers."""
+        if isinstance(inputs, str):
+            raise InputError("Texts must be given as a list, even if there is only one.")
+        for start in range(0, len(inputs), TOKENIZED):
+            tokens = self._tokenize(inputs[start : start + TOKENIZED])
+            places = self.tower.read_at(tokens)
+            for place in torch.unique(places).tolist():
+                rows = torch.nonzero(places == place)[:, 0]
+                size = batch_size or max(1, BATCH_TOKENS // (place + 1))
+                for some in torch.split(rows, size):
+                    yield start + some.numpy(), tokens[some]
