@@ -16,6 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from ccs.batch import command_line
+from scripts import check_version, check_wheel
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -83,19 +84,6 @@ def test_the_readmes_snippet_runs_on_the_wheel_alone(alone: Path, tmp_path: Path
     assert _run(alone, SNIPPET, tmp_path).stdout == SAID
 
 
-@pytest.mark.weekly
-@pytest.mark.timeout(3600)
-def test_the_wheel_installs_alone(wheel: Path, tmp_path: Path) -> None:
-    """With what pip fetches for it and nothing else."""
-    venv.create(tmp_path / "empty", with_pip=True, symlinks=True)
-    python = tmp_path / "empty" / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", wheel], check=True)
-    assert _run(python, SNIPPET, tmp_path).stdout == SAID
-    assert "app" in _run(python, "import ccs.ui", tmp_path).stderr.splitlines()[-1]
-    page = subprocess.run([python.parent / "clip-ccs", "--help"], capture_output=True, text=True, check=True)
-    assert page.stdout.strip() == command_line.page()
-
-
 def test_the_library_works_without_any_extra(alone: Path, tmp_path: Path) -> None:
     code = (
         "import ccs; from PIL import Image; model = ccs.load('organism');"
@@ -137,15 +125,25 @@ def test_the_wheel_holds_what_ships(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {
         "ccs/py.typed",
-        "precomputed/organism/manifest.json",
-        "precomputed/organism/bias.parquet",
+        "ccs/precomputed/organism/manifest.json",
+        "ccs/precomputed/organism/bias.parquet",
     } <= names
+    assert check_wheel.top_level(wheel) == {"ccs"}
     missing = [
         path
         for path in subprocess.check_output(["git", "ls-files", "ccs"], cwd=ROOT, text=True).split()
         if path not in names and (ROOT / path).is_file()
     ]
     assert missing == []
+
+
+def test_versions_agree() -> None:
+    """Those of changelog, citation, pyproject.toml and a tag; and ruff's where a commit is checked."""
+    assert check_version.disagreements() == []
+    assert [line.partition(" has ")[0] for line in check_version.disagreements("v9.9.9")][:1] == ["The tag"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text("utf-8")
+    assert f"ruff=={re.search(r'rev: v(.+)', hooks)[1]}" in project["optional-dependencies"]["test"]
 
 
 def test_the_command_line_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:

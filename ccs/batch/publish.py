@@ -26,7 +26,7 @@ from ccs.results import schema, searches
 ROOT = Path(__file__).resolve().parents[2]
 _CARD = Path(__file__).with_name("card.md")
 _SPACE = ("README.md", "LICENSE", "NOTICE", "app.py", "requirements.txt", "pyproject.toml")
-_SPACE_FOLDERS = ("ccs", "batch", "precomputed", "docs")
+_SPACE_FOLDERS = ("ccs", "docs")  # of `ccs` one copy of the tables, to which the clone has a link
 NOTEBOOK, COLAB = "docs/quickstart.ipynb", "https://colab.research.google.com"
 
 Manifest = Mapping[str, Any]

@@ -75,7 +75,7 @@ def accuracy(
     Args:
         labels: int [n], index of each image's class.
         subset: classes to score among themselves: only their images, against these classes only. `labels` of
-        the result are then positions in the subset.
+            the result are then positions in the subset.
         draws: bootstrap draws.
 
     Of equal scores the first class's counts. InputError: a label without a class, an empty subset, no images.

@@ -63,7 +63,7 @@ def unanimous(ratings: Ratings) -> list[Verdict]:
 def compare(people: Ratings, judges: Ratings, *, draws: int = DRAWS, seed: int = 0) -> Agreement:
     """Agreement between people and a panel; a panel of one is that judge alone.
 
-    `people`, `judges`: [raters][pairs], the same pairs. People's verdicts are combined by `consensus`,
+    `people`, `judges`: `[raters][pairs]`, the same pairs. People's verdicts are combined by `consensus`,
     judges' by `unanimous`.
     InputError without raters, or if the pairs differ in number.
     """
@@ -87,7 +87,7 @@ def compare(people: Ratings, judges: Ratings, *, draws: int = DRAWS, seed: int =
 def krippendorff_alpha(
     ratings: Sequence[Sequence[Hashable | None]], *, draws: int = DRAWS, seed: int = 0
 ) -> Estimate:
-    """Krippendorff's alpha for nominal ratings [raters][units], None where a rater has not rated a unit.
+    """Krippendorff's alpha for nominal ratings `[raters][units]`, None where a rater has not rated a unit.
 
     Units with fewer than two ratings do not count. NaN if no unit counts or only one value occurs.
     """

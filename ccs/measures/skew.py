@@ -226,7 +226,7 @@ def max_skew(groups_ranked: Sequence[str], pool_counts: Mapping[str, float], k: 
 
     Args:
         groups_ranked: the images' groups, best match first; at least k of them. The caller orders equal
-        scores; `ranking.top` does so by the images' order.
+            scores; `ranking.top` does so by the images' order.
         pool_counts: images of each group in the pool; only their ratios matter.
         k: the cut-off of the ranking.
 

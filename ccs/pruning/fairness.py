@@ -85,11 +85,11 @@ def bias(
         model: from `ccs.load`, or what it takes.
         gallery: from `ccs.open_gallery`, or what it takes: "fairface-1.25", a folder, a Parquet file, ...
         occupations: any texts, or a string with commas between them; by default those of the gallery, for
-        your own images the study's 104.
+            your own images the study's 104.
         attribute: the column of groups; by default "gender", or else the first.
         off: heads to switch off; every figure then also has the difference that it makes, paired over images.
         top: K, the length of the list whose shares are compared; by default the gallery's, a tenth of your
-        own images. At most half of the images that a prompt ranks, where MaxSkew still has room.
+            own images. At most half of the images that a prompt ranks, where MaxSkew still has room.
         max_images: the most images, evenly spaced, of a gallery opened here; not of drawn people.
         template: the prompt, `{}` is the occupation; by default the gallery's.
         skip_unreadable: also where more than 1% of the images cannot be read.

@@ -17,7 +17,8 @@ from ccs.errors import InputError
 from ccs.files import atomic_write, sha256
 from ccs.results import schema
 
-PRECOMPUTED = Path(__file__).resolve().parents[2] / "precomputed"
+PRECOMPUTED = (Path(__file__).parents[1] / "precomputed").resolve()
+"""The tables that ship: in a clone a link to `precomputed/`, in the wheel a folder of the package."""
 MAX_ROWS, MAX_BYTES = 1_000_000, 2**28
 """The most rows, and bytes once unpacked, of a table that is read."""
 

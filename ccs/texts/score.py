@@ -39,7 +39,7 @@ class HeadScore:
 def ccs(verdicts: Sequence[Sequence[Verdict]], rule: Rule = "unanimous") -> int | None:
     """The number of a head's texts that the judges accept; None while any verdict is missing.
 
-    `verdicts`: [judges][texts], one sequence per judge with one verdict per text. "unanimous" (the study's
+    `verdicts`: `[judges][texts]`, one sequence per judge with one verdict per text. "unanimous" (the study's
     rule): every judge says yes. "majority": more than half do. A single judge (the study's first version) is
     a panel of one. InputError without judges or texts, or if the judges' texts differ in number.
     """

@@ -182,8 +182,9 @@ def test_space(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     root = tmp_path / "root"
-    wanted = ("app.py", "README.md", "ccs/heads.py", "precomputed/organism/spans.parquet", publish.NOTEBOOK)
-    for name in (*wanted, "ccs/__pycache__/heads.pyc", "precomputed/.stages/lock", ".env"):
+    tables = "ccs/precomputed"
+    wanted = ("app.py", "README.md", "ccs/heads.py", f"{tables}/organism/spans.parquet", publish.NOTEBOOK)
+    for name in (*wanted, "ccs/__pycache__/heads.pyc", f"{tables}/.stages/lock", ".env"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)
     (root / "README.md").write_text("---\nsdk: gradio\n---\n# The app\n[![Paper](x)](y)\n")
@@ -211,7 +212,7 @@ def test_space(
     (root / "ccs/heads.py").unlink()
     (root / "ccs/new.py").write_text("new")
     assert push(folder, "--space", "user/app", "--tag", "v1") == 0
-    assert {path for path in space.commits[-1][1] if path.startswith("ccs/")} == {"ccs/new.py"}
+    assert {path for path in space.commits[-1][1] if path.startswith("ccs/")} == {"ccs/new.py", wanted[3]}
     (root / "app.py").unlink()
     assert push(folder, "--space", "user/app", "--tag", "v1", "--public") == 2
     assert "holds no app.py" in capsys.readouterr().err
