@@ -49,7 +49,7 @@ def rows_for(model: str, weights: str, seed: int = 0) -> dict[str, list[dict[str
                 add("judgments", text, judge=judge, verdict=verdict, reason=reason, cause=cause)
         score = None if head == UNKNOWN else fits
         at |= {"ccs": score, "majority": fits, "share": sum(shares[:5]), "variance": 0.01 * (number + 1)}
-        add("labels", at)
+        add("labels", {**at, "given": label})
         add("scores", at, k=5, level="unknown" if head == UNKNOWN else LEVELS.get(fits, ""))
         add("scores", at, k=7, level="")  # a further K: it is named and decides nothing
     high, low = (HeadSet(h for i, h in enumerate(HEADS) if LEVELS.get(i % 6) == name and h != UNKNOWN)

@@ -330,7 +330,7 @@ def test_cancel_stops_the_work(visit: Callable[..., Page], monkeypatch: pytest.M
             while len(steps) < 100_000:
                 steps.append(1)
                 yield 0.5
-        yield from collect(self, model, name, off)
+        return (yield from collect(self, model, name, off))
 
     monkeypatch.setattr(galleries.Galleries, "pruned", slow)
     page.select_option('select[data-do="model"]', "organism")
