@@ -105,6 +105,17 @@ def test_a_changed_setting_redoes_what_depends_on_it(tiny_folder: Path, texts: P
     assert stages.isdisjoint({"spans", "labels", "judgments"})
 
 
+def test_heads_have_texts_and_no_score_where_texts_have_no_concepts(
+    tiny_folder: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compute.main([*arguments(tiny_folder, texts, tmp_path), "--texts", "NOTICE"]) == 0
+    assert "CCS: not scored, no judge" in capsys.readouterr().out
+    read = results.read(tmp_path / "tiny")
+    assert len(read.table("spans")) == 16 * 2
+    assert read.table("scores")["ccs"].isna().all()
+    assert read.manifest["chance_ccs"] == []
+
+
 @pytest.mark.parametrize("more", [("--batch-size", "3", "--workers", "1"), ("--shard", "60")])
 def test_figures_do_not_depend_on_how_the_work_is_cut(
     small_run: Path, tiny_folder: Path, texts: Path, tmp_path: Path, more: tuple[str, ...]
@@ -155,8 +166,10 @@ def test_a_second_run_does_nothing_again_and_mends_tables(
         (["--k", "400"], "fewer than --k 400"),
         (["--off", "L99.H1"], "L99"),
         (["--judges", "gpt"], "is not a judge"),
-        (["--texts", "NOTICE"], "texts have a concept, by which `tags` labels and judges"),
-        (["--texts", "NOTICE", "--labeler", "compatible:a@http://localhost:9/v1"], "texts have a concept"),
+        (
+            ["--texts", "NOTICE", "--labeler", "compatible:a@http://localhost:9/v1"],
+            "texts of NOTICE have a concept",
+        ),
     ],
 )
 def test_mistakes_are_sentences(

@@ -84,6 +84,23 @@ def test_files_of_older_versions(written: tuple[Any, Path], tmp_path: Path, pict
     hold_against_transformers(model, folder, pictures)
 
 
+def test_weights_alone_are_read_with_clips_own_words_and_preprocessing(
+    written: tuple[Any, Path], tmp_path: Path
+) -> None:
+    """As `CLIPModel.save_pretrained` leaves a folder. SigLIPs differ, so theirs must be there."""
+    for kind, write in (("clip", write_clip), ("siglip", write_siglip)):
+        write(tmp_path / kind)
+        for path in (tmp_path / kind).iterdir():
+            if path.suffix != ".safetensors" and path.name != "config.json":
+                path.unlink()
+    ours, whole = ccs.load(str(tmp_path / "clip")), ccs.load(str(written[1]))
+    texts = [text for text in TEXTS if "<|" not in text]  # open_clip reads the end's own name otherwise
+    np.testing.assert_allclose(ours.embed_texts(texts), whole.embed_texts(texts), atol=TOLERANCE)
+    assert ours.is_openai_scaled
+    with pytest.raises(InputError, match=r"There is no preprocessor_config.json in .*save_pretrained\(DIR\)"):
+        ccs.load(str(tmp_path / "siglip"))
+
+
 def test_words_that_were_added(tmp_path: Path, pictures: Pictures) -> None:
     """As textual inversion adds them: one more row of the embedding, one more token of the tokenizer."""
     model = write_clip(tmp_path, text={"vocab_size": 49_409})

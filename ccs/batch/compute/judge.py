@@ -50,10 +50,11 @@ def judges_of(settings: Settings, pool: Pool) -> tuple[Panel, Labeler | None]:
     """The panel and, if labels are by a language model, the labeler: with one budget. Raises InputError."""
     asked = {settings.labeler, *settings.judges.split(",")}
     tagged = sum(concept is not None for concept in pool.concepts)
-    if TAGS in asked and 2 * tagged < len(pool):
+    unscored = asked == {TAGS} and not tagged  # the heads' texts are found, and no head is scored
+    if TAGS in asked and 2 * tagged < len(pool) and not unscored:
         raise InputError(
-            f"In the pool {pool.name} {tagged} of {len(pool)} texts have a concept, by which `{TAGS}` labels "
-            "and judges: give a CSV with a column `concept` as --texts, or models as --labeler and --judges."
+            f"{tagged} of the {len(pool)} texts of {pool.name} have a concept, by which `{TAGS}` labels and "
+            "judges: give a CSV with a column `concept` as --texts, or models as --labeler and --judges."
         )
     limits = JudgeSettings(
         cache=settings.out / STAGES / "judges.sqlite", budget=settings.budget, prices=settings.prices,
@@ -165,7 +166,7 @@ class Judging:
 
     def chance(self, k: int) -> list[float]:
         """CCS@0 ... CCS@k of random texts where label and verdicts are by tags, else empty."""
-        if not self.by_tags:
+        if not self.by_tags or not any(self.pool.concepts):
             return []
         found: list[float] = self.store.json(
             "chance", {**self._tags, "k": k}, lambda: chance_by_tags(self.pool, k)

@@ -180,6 +180,8 @@ def _judged(run: Run) -> list[str]:
     """Who labeled and judged, how far the judges agree, and what they left without a verdict, with causes."""
     asked, rows = [run.judging.labeler, *run.judging.judges], run.tables["judgments"]
     lines = []
+    if not rows:
+        return []
     if all(one["stand_in"] for one in asked):
         lines.append("  Labels and verdicts are by `tags`, a stand-in that reads the pool's own concepts;")
         lines.append("  no language model was asked.")
@@ -202,6 +204,8 @@ def _judged(run: Run) -> list[str]:
 def _scores(every: Sequence[Row], k: int, chance: Sequence[float]) -> list[str]:
     rows = [row for row in every if row["k"] == k]
     known = [row["ccs"] for row in rows if row["ccs"] is not None]
+    if not known:
+        return ["  CCS: not scored, no judge: no text has a concept and no language model answered"]
     counts = "  ".join(f"{value}: {known.count(value)}" for value in range(k + 1))
     unknown = f"  unknown: {len(rows) - len(known)}" if len(known) < len(rows) else ""
     lines = [f"  heads with CCS  {counts}{unknown}"]

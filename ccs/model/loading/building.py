@@ -17,7 +17,7 @@ from ccs.model.loading.config import MAX_CONFIG_BYTES, OPEN_CLIP_TOKENS
 from ccs.model.loading.fetching import Place, require_connection
 from ccs.model.loading.footprint import memory, require_room
 from ccs.model.loading.sources import UNTRAINED, Source, count_values, no_weights, untrained
-from ccs.model.loading.tokens import MAX_BYTES, HubTokenizer
+from ccs.model.loading.tokens import MAX_BYTES, HubTokenizer, has_vocabulary
 from ccs.model.loading.weights import INDEX_FILE, WEIGHTS_FILE, WEIGHTS_FILES, renamed, shards, siglip_renamed
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -82,7 +82,10 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
     if source.checkpoint:
         # SigLIP was trained on texts without capitals.
         clean = str.lower if is_siglip else str
-        tokenizer = HubTokenizer(place, text["context_length"], text["vocab_size"], clean)
+        if not is_siglip and text["vocab_size"] == OPEN_CLIP_TOKENS and not has_vocabulary(place):
+            tokenizer = _tokenizer(text)  # CLIP's own
+        else:
+            tokenizer = HubTokenizer(place, text["context_length"], text["vocab_size"], clean)
     else:
         tokenizer = _tokenizer(text, place)
     wanted = count_values(source)

@@ -148,12 +148,20 @@ def _described(name: str, open_clip_name: str, where: str, place: Place) -> Sour
         elif (text := place.read(translation.CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
             config, checkpoint = parsed(translation.read_config, text, what=translation.CONFIG_FILE)
             files = translation.PROCESSOR_FILES
-            if (folder := place.folder_of(files, MAX_CONFIG_BYTES)) is None:
-                raise InputError(f"There is no {files[1]} in {where}.")
-            side = config["vision_cfg"]["image_size"]
-            preprocess = parsed(
-                translation.read_preprocessing, folder.resolve(), checkpoint, side, what="The preprocessing"
-            )
+            folder = place.folder_of(files, MAX_CONFIG_BYTES)
+            if folder is None and checkpoint != "clip":
+                raise InputError(f"There is no {files[1]} in {where}; {translation.SAVED}")
+            if folder is None:
+                preprocess = {}  # open_clip's defaults are CLIP's own
+            else:
+                side = config["vision_cfg"]["image_size"]
+                preprocess = parsed(
+                    translation.read_preprocessing,
+                    folder.resolve(),
+                    checkpoint,
+                    side,
+                    what="The preprocessing",
+                )
         else:
             raise InputError(f"There is no model in {where}: it has neither {CONFIG_FILE} nor config.json.")
     except InputError:

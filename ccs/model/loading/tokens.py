@@ -13,6 +13,7 @@ import numpy as np
 from ccs import gate
 from ccs.errors import InputError
 from ccs.model.loading.fetching import Place
+from ccs.model.loading.translation import SAVED
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,6 +36,20 @@ CLASSES = ("Bert", "CLIP", "Gemma", "Nllb", "Roberta", "Siglip", "Siglip2", "T5"
 """The tokenizers that are read, before `Tokenizer` or `TokenizerFast`."""
 
 
+def _folder(place: Place) -> Path | None:
+    """The folder of the tokenizer's files, None where there is no vocabulary."""
+    wanted = dict.fromkeys([*(name for names in _VOCABULARIES for name in names), *_ABOUT])
+    folder = place.folder_of(tuple(wanted), MAX_BYTES)
+    if folder and any(all((folder / name).exists() for name in each) for each in _VOCABULARIES):
+        return folder
+    return None
+
+
+def has_vocabulary(place: Place) -> bool:
+    """True where the place holds a tokenizer."""
+    return _folder(place) is not None
+
+
 class HubTokenizer:
     """Texts to tokens [texts, length] int64, padded and cut to that length, by transformers' AutoTokenizer.
 
@@ -51,12 +66,9 @@ class HubTokenizer:
         clean: Callable[[str], str] = str,
         without_end: bool = False,
     ) -> None:
-        wanted = dict.fromkeys([*(name for names in _VOCABULARIES for name in names), *_ABOUT])
-        folder = place.folder_of(tuple(wanted), MAX_BYTES)
-        if folder is None or not any(
-            all((folder / name).exists() for name in each) for each in _VOCABULARIES
-        ):
-            raise ValueError("there is no tokenizer.json and no other vocabulary")
+        folder = _folder(place)
+        if folder is None:
+            raise ValueError(f"there is no tokenizer.json and no other vocabulary; {SAVED}")
         self._folder, self._length, self._rows, self._clean = str(folder.resolve()), length, vocab_size, clean
         self._what = f"The tokenizer of {place.repository or folder.name}"
         end = gate.run(_end, self._folder, what=self._what, seconds=SECONDS)

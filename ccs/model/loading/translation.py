@@ -19,6 +19,7 @@ from ccs.model.loading.config import require_bounded
 
 CONFIG_FILE = "config.json"
 PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")
+SAVED = "AutoProcessor.from_pretrained(NAME).save_pretrained(DIR), of transformers, writes it."
 KINDS = ("clip", "siglip")
 """The `model_type` of the checkpoints that are read."""
 
