@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 from starlette.middleware import Middleware
 
-from ccs.ui.guard import Guard
+from ccs.ui.door.guard import Guard
+from ccs.ui.door.turns import AT_ONCE, Turn, Turns
 from ccs.ui.html import render
 from ccs.ui.sessions import Sessions
-from ccs.ui.turns import AT_ONCE, Turn, Turns
 
 if TYPE_CHECKING:
     from ccs.ui.clicks import Update

@@ -13,8 +13,9 @@ import pytest
 from starlette.datastructures import Headers
 
 import ccs
-from ccs.ui import clicks, guard, sessions, turns
-from ccs.ui.guard import content_security_policy
+from ccs.ui import clicks, sessions
+from ccs.ui.door import guard, turns
+from ccs.ui.door.answer import content_security_policy
 from ccs.ui.sessions import Sessions
 from tests.support import ui_sample
 from tests.support.browser_page import GALLERY, MARKS, served

@@ -1,41 +1,34 @@
 """One door: what the page needs passes, with its turn; everything else is 404 before Gradio sees it.
 
 Gradio's own limits are set in `server`. Here is what it has none for: whoever is at one address takes turns
-with the others, a body is checked before Gradio reads it, and no script runs in the page but its own.
+with the others, and a body is checked before Gradio reads it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
 import json
 import os
 import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from ccs.ui.turns import Refused, Turn, Turns
+from ccs.ui.door.answer import Answer, Message, Receive, Scope, Send
+from ccs.ui.door.turns import Refused, Turn, Turns
 
 STREAMS = 100  # open at an address
 LEAST = 0.1  # seconds that a turn of the kind "page" takes at least: Gradio writes the page anew each time
-SLOW = 60.0  # seconds in which a reader takes something of an answer
 MAX_PATH = 4096
 MAX_BODY, MAX_UPLOAD = 2**20, 64 * 2**20
 DISK_LEFT = 2 * 2**30  # bytes below which no upload is taken
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 _OPEN = {
     "page": r"(?:GET|HEAD) /(?:config)?",
@@ -49,7 +42,6 @@ _OPEN = {
 """All that the page asks for, by kind."""
 _ONCE = {b"host", b"origin", b"content-length", b"content-type", b"transfer-encoding"}
 _ADDRESS = re.compile(rb'(?<!\\)"https?://')  # a text of JSON that begins so
-_INLINE = re.compile(rb"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL | re.IGNORECASE)
 
 
 def client_of(host: str | None, headers: Headers) -> str:
@@ -59,7 +51,7 @@ def client_of(host: str | None, headers: Headers) -> str:
 
 
 class Guard:
-    """ASGI middleware: the door, and what the browser may do with what is sent back.
+    """ASGI middleware: the door.
 
     functions: the kind of each of Gradio's listeners, by its number.
     """
@@ -75,12 +67,12 @@ class Guard:
             await send({"type": "websocket.close"})
         else:
             try:
-                await self._serve(scope, receive, _Answer(send))
+                await self._serve(scope, receive, Answer(send))
             except Refused as no:
                 status, words = no.args
-                await JSONResponse({"detail": words}, status)(scope, receive, _Answer(send))
+                await JSONResponse({"detail": words}, status)(scope, receive, Answer(send))
 
-    async def _serve(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, answer: Answer) -> None:
         asked, headers = f"{scope['method']} {scope['path']}", Headers(scope=scope)
         kind = next((kind for kind, known in _OPEN.items() if re.fullmatch(known, asked)), None)
         if kind is None:
@@ -105,9 +97,7 @@ class Guard:
                 page, kind = self._checked(body)
             await self._in_turn(Turn(self._turns, client, kind, page), body, scope, receive, answer)
 
-    async def _in_turn(
-        self, turn: Turn, body: bytes, scope: Scope, receive: Receive, answer: _Answer
-    ) -> None:
+    async def _in_turn(self, turn: Turn, body: bytes, scope: Scope, receive: Receive, answer: Answer) -> None:
         self._turns.add(turn)
         try:
             if not turn.free.is_set() and not await _comes(turn.free, receive):
@@ -118,7 +108,7 @@ class Guard:
             if not turn.page or answer.status != 200:  # else the answer's work ends it
                 turn.end(LEAST if turn.kind == "page" else 0.0)
 
-    async def _stream(self, client: str, page: str, scope: Scope, receive: Receive, answer: _Answer) -> None:
+    async def _stream(self, client: str, page: str, scope: Scope, receive: Receive, answer: Answer) -> None:
         if self._streams[client] >= STREAMS:
             raise Refused(429, "Too much at once; try again in a moment.")
         self._streams[client] += 1
@@ -204,57 +194,3 @@ def _again(body: bytes, receive: Receive) -> Receive:
         return await receive()
 
     return received
-
-
-class _Answer:
-    """Sends an answer with the headers that keep strangers' scripts out of it. status: 0 before it begins."""
-
-    def __init__(self, send: Send) -> None:
-        self._send, self.status = send, 0
-        self._page: Message | None = None
-        self._body = bytearray()
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            headers = MutableHeaders(scope=message)
-            headers.update({"x-content-type-options": "nosniff", "referrer-policy": "same-origin"})
-            if headers.get("content-type", "").startswith("text/html"):
-                self._page = message  # held back until its scripts are known
-                return
-        elif self._page is not None and message["type"] == "http.response.body":
-            self._body += message.get("body", b"")
-            if message.get("more_body"):
-                return
-            start, self._page = self._page, None
-            policy = content_security_policy(bytes(self._body))
-            MutableHeaders(scope=start).append("content-security-policy", policy)
-            await self._send(start)
-            message = {"type": "http.response.body", "body": bytes(self._body)}
-        async with asyncio.timeout(SLOW):
-            await self._send(message)
-
-
-def content_security_policy(page: bytes) -> str:
-    """The policy of an HTML page: its own scripts by their hashes, and nothing from another host.
-
-    Gradio compiles the script of `gr.HTML` in the browser, so 'unsafe-eval' is needed, and it sets styles
-    inline. Event handlers in HTML and scripts that are not in `page` do not run.
-    """
-    digests = (base64.b64encode(hashlib.sha256(found).digest()) for found in _INLINE.findall(page))
-    hashes = " ".join(f"'sha256-{digest.decode()}'" for digest in digests)
-    return "; ".join(
-        (
-            "default-src 'self'",
-            f"script-src 'self' 'unsafe-eval' {hashes}".rstrip(),
-            "style-src 'self' 'unsafe-inline'",
-            "img-src 'self' data: blob:",
-            "font-src 'self' data:",
-            "connect-src 'self'",
-            "worker-src 'self' blob:",
-            "object-src 'none'",
-            "base-uri 'self'",
-            "form-action 'self'",
-            "frame-ancestors 'self' https://huggingface.co https://*.hf.space",
-        )
-    )
