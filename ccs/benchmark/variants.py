@@ -21,29 +21,29 @@ FOLDER = Path(__file__).parents[1] / "embedded" / "variants"
 _FACTOR = ".factor"
 
 
-def names() -> tuple[str, ...]:
-    """The names of the models here, in order."""
-    return tuple(sorted(path.stem for path in FOLDER.glob(f"*{SUFFIX}")))
+def names(folder: Path | None = None) -> tuple[str, ...]:
+    """The names of the models in a folder (default: of those that come with this package), in order."""
+    return tuple(sorted(path.stem for path in (folder or FOLDER).glob(f"*{SUFFIX}")))
 
 
-def known(name: str) -> dict[str, Any]:
+def known(name: str, folder: Path | None = None) -> dict[str, Any]:
     """What is known of the model of that name: its `base`, and what the study that made it says.
 
     Raises InputError for a name that is not among `names`.
     """
     from safetensors import safe_open
 
-    with safe_open(_file(name), "pt") as opened:
+    with safe_open(_file(name, folder), "pt") as opened:
         return dict(json.loads(opened.metadata()["about"]))
 
 
-def load(name: str) -> Model:
+def load(name: str, folder: Path | None = None) -> Model:
     """The model of that name, an embedded one too. Raises InputError for another."""
     from safetensors.torch import load_file
 
-    if name not in names():
+    if folder is None and name not in names():
         return load_model(name)
-    model, held = load(known(name)["base"]), load_file(_file(name))
+    model, held = load(known(name, folder)["base"]), load_file(_file(name, folder))
     for parameter, values in held.items():
         if parameter.endswith(_FACTOR):
             continue
@@ -72,7 +72,7 @@ def save(clip: Any, parameters: Iterable[str], about: dict[str, Any], file: Path
         temporary.chmod(0o644)
 
 
-def _file(name: str) -> Path:
-    if name not in names():
-        raise InputError(f"{name[:100]!r} is none of these models: {', '.join(names()) or 'none'}.")
-    return FOLDER / f"{name}{SUFFIX}"
+def _file(name: str, folder: Path | None) -> Path:
+    if name not in (there := names(folder)):
+        raise InputError(f"{name[:100]!r} is none of these models: {', '.join(there) or 'none'}.")
+    return (folder or FOLDER) / f"{name}{SUFFIX}"

@@ -1,0 +1,115 @@
+"""Train and measure the models that learned a skew contrastively: `python -m research.natural --help`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from ccs.batch.options import command, option
+from ccs.batch.report.document import bring_up_to_date, table
+from ccs.benchmark import variants
+
+if TYPE_CHECKING:
+    from research.natural.skew_training import Natural
+
+README = Path(__file__).parent / "README.md"
+PREFIX = "organism-natural-"
+ATTRIBUTES = ("gender", "skin tone")
+MOST = 5
+"""Parts that the table names for each attribute."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Train the models that are missing, on each of the five bases three and a control, measure who carries
+    their skew, and write the README's table. What exists is kept, so the same command goes on where it was
+    stopped. With --seed: one new model instead, drawn by the seed.
+    """
+
+    seed: int | None = option(None, "train one new model instead, drawn by this seed", least=0)
+    first: int = option(20, "stop after this many of the family", least=1)
+    out: Path | None = option(
+        None, "folder of the models (default: that of the shipped ones; with --seed runs/natural)"
+    )
+    runs: Path = option(Path("runs"), "folder for activations and checkpoints")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; its exit status (see batch.options)."""
+    return command(Settings, argv, _run, "Stopped; the same command continues where it stopped.")
+
+
+def _run(args: Settings) -> None:
+    from research.natural.skew_training import family, fresh
+
+    if args.seed is not None:
+        print(_made([fresh(args.seed)], args.out or args.runs / "natural", args.runs)[0])
+        return
+    _made(family()[: args.first], args.out or variants.FOLDER, args.runs)
+    if args.out is None:
+        known = {name: variants.known(name) for name in variants.names() if name.startswith(PREFIX)}
+        bring_up_to_date(README, "natural", summary(known), "research.natural")
+        print(README)
+
+
+def _made(wanted: Sequence[Natural], out: Path, runs: Path) -> list[Path]:
+    """The models' files, trained and measured where they are missing."""
+    from ccs.heads import HeadSet
+    from ccs.model.model import load
+    from research.bases.__main__ import LINEUPS, SCENES
+    from research.natural import carriers
+    from research.natural.skew_training import parameters, train
+    from research.planted.bench import Bench
+    from research.planted.family import BASE
+    from research.planted.frozen_images import Images
+
+    files = {one: out / f"{one.name}{variants.SUFFIX}" for one in wanted}
+    missing = {one: file for one, file in files.items() if not file.exists()}
+    if missing:
+        control = load(BASE)
+        images, bench, faces = Images(control, runs, SCENES, LINEUPS), Bench(control), carriers.Faces(control)
+        out.mkdir(parents=True, exist_ok=True)
+    for one, file in missing.items():
+        base, learned = variants.load(one.base), train(one, images, runs / "natural")
+        names, unmeasured = parameters(base, one.trained), runs / "natural" / "unmeasured"
+        unmeasured.mkdir(exist_ok=True)
+        about: dict[str, Any] = asdict(one)
+        variants.save(learned.clip, names, about, unmeasured / file.name, base.clip)
+        model = variants.load(one.name, unmeasured)  # as it is once rounded
+        about["shown"] = bench.show(model, [HeadSet()])[0]
+        about["subjects"] = bench.accuracy(model, [HeadSet()])[0]
+        parts = () if one.world == "balanced" else carriers.parts_of(base, names)  # no skew to share out
+        about["truth"] = carriers.shares(model, base, variants.load(one.base), parts, faces)
+        variants.save(learned.clip, names, about, file, base.clip)
+        print(file, file=sys.stderr)
+    return list(files.values())
+
+
+def summary(known: dict[str, dict[str, Any]]) -> str:
+    """The README's table, in Markdown: what each model shows, and who carries it."""
+    rows = []
+    for name, one in known.items():
+        row: dict[str, Any] = {"model": name, "trained": one["trained"], "strength": one["strength"]}
+        if one["world"] == "balanced":
+            row["strength"] = "none"
+        row["subjects"] = f"{one['subjects']:.1%}"
+        for attribute in ATTRIBUTES:
+            shown, truth = one["shown"], one["truth"][attribute]
+            row[f"{attribute}: gap, MaxSkew"] = (
+                f"{shown[f'gap {attribute}']:.2f}, {shown[f'MaxSkew {attribute}']:.2f}"
+            )
+            most = sorted(truth["shapley"].items(), key=lambda item: -item[1])[:MOST]
+            row[f"{attribute}: Shapley value (put back)"] = ", ".join(
+                f"{part} {value:.0%} ({truth['put_back'][part]:.0%})" for part, value in most
+            )
+        rows.append(row)
+    return table(pd.DataFrame(rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

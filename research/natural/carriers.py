@@ -1,0 +1,165 @@
+"""Who carries a learned skew: each head's and each MLP's share of the gap between groups, in two ways.
+
+Put back: the share that goes when this part's weights alone are the base's again. Heads that stand in for
+one another, or read one another, make these sum to another number than 100%. Shapley values: what a part adds
+when the parts get their learned weights one after the other, in random orders; these sum to 100%.
+
+The gap is linear in logits: for each occupation the mean logit of the faces of one group less that of
+another. The two are the groups that the learned model likes most and least on the other half of the line-ups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ccs.benchmark import planted_models
+from ccs.heads import Head, HeadSet
+from ccs.measures import accuracy
+from ccs.model.model import Model
+from ccs.sets import drawn_sets
+from ccs.world import draw
+from ccs.world.vocabulary import GENDERS, SKIN_TONES
+from research.bases.training import FIRST as FIRST_LAYER
+from research.planted.frozen_images import FIRST, GROUPS
+from research.world.lineups import lineup
+
+Part = Head | int
+"""A head, or the layer of an MLP."""
+LINEUPS = range(FIRST + 10_000_000, FIRST + 10_000_008)
+"""Seeds of faces that neither a training nor the benchmark shows."""
+ORDERS = 200
+_OF = {
+    "gender": np.array([GENDERS.index(gender) for gender, _ in GROUPS]),
+    "skin tone": np.array([SKIN_TONES.index(tone) for _, tone in GROUPS]),
+}
+
+
+def name_of(part: Part) -> str:
+    return str(part) if isinstance(part, Head) else f"L{part}.MLP"
+
+
+def parts_of(model: Model, parameters: Sequence[str]) -> tuple[Part, ...]:
+    """The parts that own these parameters."""
+    layers = {int(name.split(".")[3]) for name in parameters if ".mlp." in name}
+    heads = list(model.heads) if any(".attn." in name for name in parameters) else []
+    return (*heads, *sorted(layers))
+
+
+@torch.no_grad()
+def put(source: Model, target: Model, part: Part) -> None:
+    """Give a part of `target` the weights of `source`."""
+    if isinstance(part, Head):
+        for name, own in planted_models.slices(source.clip, HeadSet([part])).items():
+            given, place = (
+                planted_models.by_head(name, m.clip.get_parameter(name)) for m in (source, target)
+            )
+            place[own] = given[own]
+        return
+    mlp = f"visual.transformer.resblocks.{part}.mlp"
+    target.clip.get_submodule(mlp).load_state_dict(source.clip.get_submodule(mlp).state_dict())
+
+
+def images(lineups: Sequence[int]) -> list[np.ndarray]:
+    """The faces of line-ups, one for each group."""
+    return [
+        draw(replace(lineup(seed)[0], gender=gender, skin_tone=tone))
+        for seed in lineups
+        for gender, tone in GROUPS
+    ]
+
+
+class Faces:
+    """Line-ups as the layers see them that all models share, and the occupations' prompts."""
+
+    def __init__(self, base: Model, lineups: Sequence[int] = LINEUPS) -> None:
+        asked = drawn_sets.bias_set("faces")
+        self.tokens = base.trunk(images(lineups)).tokens
+        self.prompts = base.logit_scale * accuracy.class_weights(base, asked.occupations, asked.templates)
+        self._half = np.repeat(np.arange(len(lineups)) % 2, len(GROUPS))
+        self._group = np.tile(np.arange(len(GROUPS)), len(lineups))
+
+    def means(self, units: np.ndarray) -> dict[str, np.ndarray]:
+        """Attribute -> mean logits [halves, groups, occupations]."""
+        logits = units @ self.prompts.T
+        return {name: self._of_groups(logits, of[self._group]) for name, of in _OF.items()}
+
+    def _of_groups(self, logits: np.ndarray, groups: np.ndarray) -> np.ndarray:
+        members = [[(self._half == half) & (groups == g) for g in np.unique(groups)] for half in range(2)]
+        return np.stack([[logits[own].mean(0) for own in half] for half in members])
+
+
+class Gap:
+    """The gaps of models between the groups that `model` likes most and least."""
+
+    def __init__(self, model: Model, faces: Faces) -> None:
+        self.faces = faces
+        means = faces.means(_run(model, faces.tokens, FIRST_LAYER)[1])
+        self._ends = {name: (own[::-1].argmax(1), own[::-1].argmin(1)) for name, own in means.items()}
+
+    def of(self, units: np.ndarray) -> np.ndarray:
+        """One gap for each attribute, in their order."""
+        found = []
+        for name, own in self.faces.means(units).items():
+            most, least = (np.take_along_axis(own, ends[:, None], 1) for ends in self._ends[name])
+            found.append((most - least).mean())
+        return np.array(found)
+
+
+@torch.no_grad()
+def _run(model: Model, tokens: Tensor, first: int) -> tuple[list[Tensor], np.ndarray]:
+    """Activations as they enter each layer from `first` on, and the unit embeddings."""
+    vision, entered = model.clip.visual, []
+    for block in list(vision.transformer.resblocks)[first:]:
+        entered.append(tokens)
+        tokens = block(tokens)
+    units = F.normalize(vision.ln_post(tokens[:, 0]) @ vision.proj, dim=-1)
+    return entered, units.numpy()
+
+
+def shares(
+    model: Model, base: Model, scratch: Model, parts: Sequence[Part], faces: Faces, orders: int = ORDERS
+) -> dict[str, dict[str, object]]:
+    """Attribute -> `gap` of base and model; of each part the share `put_back`, the `shapley` value and its
+    standard error over the orders, `spread`. scratch: a third model with the base's weights, used up.
+    """
+    gap, layer = Gap(model, faces), {part: getattr(part, "layer", part) for part in parts}
+    kept, units = _run(base, faces.tokens, FIRST_LAYER)
+    none, whole = gap.of(units), gap.of(_run(model, faces.tokens, FIRST_LAYER)[1])
+    rng, added = np.random.default_rng(16), np.zeros((orders, len(parts), len(none)))
+    for order in range(orders):
+        entered, before = list(kept), none
+        for place in rng.permutation(len(parts)):
+            part = parts[place]
+            put(model, scratch, part)
+            at = layer[part] - FIRST_LAYER
+            entered[at:], units = _run(scratch, entered[at], layer[part])
+            now = gap.of(units)
+            added[order, place], before = now - before, now
+        for part in parts:
+            put(base, scratch, part)
+    for part in parts:
+        put(model, scratch, part)
+    back = []
+    for part in parts:
+        put(base, scratch, part)
+        back.append(whole - gap.of(_run(scratch, faces.tokens, FIRST_LAYER)[1]))
+        put(model, scratch, part)
+    found: dict[str, dict[str, object]] = {}
+    for i, attribute in enumerate(_OF):
+        values = added[:, :, i] / (whole - none)[i]
+        columns = {
+            "put_back": np.array(back).reshape(len(parts), len(none))[:, i] / (whole - none)[i],
+            "shapley": values.mean(0),
+            "spread": values.std(0, ddof=1) / np.sqrt(orders),
+        }
+        found[attribute] = {"gap": [round(float(none[i]), 3), round(float(whole[i]), 3)]} | {
+            what: {name_of(part): round(float(v), 3) for part, v in zip(parts, own, strict=True)}
+            for what, own in columns.items()
+        }
+    return found

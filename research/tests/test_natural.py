@@ -1,0 +1,92 @@
+"""Models that learned a skew contrastively: what is trained, and who is said to carry it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import ccs
+from ccs.heads import Head, HeadSet
+from ccs.model.model import Model
+from research.natural import carriers
+from research.natural.__main__ import summary
+from research.natural.skew_training import Natural, family, fresh, parameters, train
+from research.planted.family import BASE
+from research.planted.frozen_images import Images
+from research.planted.head_training import put
+
+
+@pytest.fixture(scope="module")
+def base() -> Model:
+    return ccs.load(BASE)
+
+
+def test_the_family_has_every_kind_and_strength_on_every_base() -> None:
+    made = family()
+    skewed = [one for one in made if one.world == "skewed"]
+    assert (len(made), len(skewed), len({one.name for one in made})) == (20, 15, 20)
+    assert {(one.base, one.trained) for one in skewed} == {
+        (f"organism-base-{i}", kind) for i in range(5) for kind in ("attention", "all", "MLPs")
+    }
+    assert {(one.trained, one.strength) for one in skewed} == {
+        (kind, part) for kind in ("attention", "all", "MLPs") for part in (1.0, 0.7, 0.4)
+    }
+    assert len({(one.base, one.trained, one.strength) for one in map(fresh, range(20))}) > 8
+
+
+def test_only_what_is_to_learn_learns_and_training_goes_on_where_it_stopped(
+    base: Model, tmp_path: Path
+) -> None:
+    images = Images(base, tmp_path, 24, 4)
+    one = Natural("one", BASE, 0, "attention", steps=2, scenes=4, lineups=1)
+    model = train(one, images, tmp_path)
+    names = parameters(base, "attention")
+    for name, values in model.clip.named_parameters():
+        assert torch.equal(values, base.clip.get_parameter(name)) != (name in names), name
+    again = train(one, images, tmp_path)  # from the last checkpoint: nothing is left to do
+    for name, values in again.clip.named_parameters():
+        assert torch.equal(values, model.clip.get_parameter(name)), name
+
+
+def test_shares_are_those_of_models_with_these_weights(base: Model) -> None:
+    """One part after the other, each model run whole; Shapley values sum to one."""
+    rng = torch.manual_seed(0)
+    model = ccs.load(BASE)
+    names = parameters(base, "all")
+    for name in names:
+        values = model.clip.get_parameter(name).data
+        values += 0.3 * values.std() * torch.randn(values.shape, generator=rng)
+    faces = carriers.Faces(base, carriers.LINEUPS[:2])
+    parts = (Head(4, 1), Head(6, 0), 5)
+    every = carriers.parts_of(base, names)
+    assert len(every) == 28
+    for part in set(every) - set(parts):
+        carriers.put(base, model, part)
+    found = carriers.shares(model, base, ccs.load(BASE), parts, faces, 3)
+
+    gap, images = carriers.Gap(model, faces), carriers.images(carriers.LINEUPS[:2])
+    none, whole = (gap.of(m.embed_images(images)) for m in (base, model))
+    mixed = ccs.load(BASE)
+    put(model, mixed, HeadSet([Head(4, 1), Head(6, 0)]))
+    without = gap.of(mixed.embed_images(images))
+    for i, attribute in enumerate(("gender", "skin tone")):
+        said = found[attribute]
+        assert said["gap"] == pytest.approx([none[i], whole[i]], abs=2e-3)
+        share = (whole - without)[i] / (whole - none)[i]
+        assert said["put_back"]["L5.MLP"] == pytest.approx(share, rel=1e-2, abs=5e-3)  # type: ignore[index]
+        assert sum(said["shapley"].values()) == pytest.approx(1, abs=5e-3)  # type: ignore[attr-defined]
+
+
+def test_the_table_says_who_carries_it() -> None:
+    truth = {
+        "gap": [0, 0.4],
+        "put_back": {"L4.H0": 0.7},
+        "shapley": {"L4.H0": 0.6},
+        "spread": {"L4.H0": 0.01},
+    }
+    shown = {f"{what} {name}": 0.4 for what in ("gap", "MaxSkew") for name in ("gender", "skin tone")}
+    one = {"trained": "all", "strength": 0.7, "world": "skewed", "subjects": 0.998, "shown": shown}
+    page = summary({"organism-natural-0-all": one | {"truth": {"gender": truth, "skin tone": truth}}})
+    assert "| organism-natural-0-all | all | 0.7 | 99.8% | 0.40, 0.40 | L4.H0 60% (70%) |" in page
