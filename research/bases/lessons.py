@@ -93,7 +93,8 @@ class Lessons:
         distances = []
         for head, own in written.items():
             # -1 is the last row, which is nothing.
-            wanted = sum(rows[values[:, CONCEPTS.index(c)]] for c, rows in self.asked[head].items())
+            parts = [rows[values[:, CONCEPTS.index(c)]] for c, rows in self.asked[head].items()]
+            wanted = torch.stack(parts).sum(0)
             distances.append((own - own.mean(0) - (wanted - wanted.mean(0))).square().sum(1))
         return torch.stack(distances).mean() / self.usual
 
