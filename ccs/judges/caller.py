@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ccs.errors import InputError, require
 from ccs.files import disk_errors
 from ccs.judges.prices import CostEstimate, Prices, Spending, expected_usage, largest_usage
-from ccs.judges.provider import Provider, Request, UnansweredError, Usage
+from ccs.judges.provider import Provider, Request, TruncatedError, UnansweredError, Usage
 from ccs.judges.question import OffSchemaError, parse_object, parse_reply
 from ccs.judges.settings import JudgeSettings, JudgeSpec
 from ccs.judges.vendors import AnthropicProvider, CompatibleProvider, GoogleProvider, OpenAIProvider
@@ -36,6 +36,7 @@ class Cache:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         db.execute("CREATE TABLE IF NOT EXISTS replies (key PRIMARY KEY, judge, answer)")
+        db.execute("CREATE TABLE IF NOT EXISTS cut_off (key PRIMARY KEY, tokens)")
 
     @classmethod
     @contextlib.contextmanager
@@ -65,6 +66,15 @@ class Cache:
         text = json.dumps(answer, ensure_ascii=False)
         self._db.execute("INSERT OR REPLACE INTO replies VALUES (?, ?, ?)", (key, judge, text))
 
+    def cut_off(self, key: str) -> int:
+        """The most tokens at which a reply was cut off; 0 for none."""
+        row = self._db.execute("SELECT tokens FROM cut_off WHERE key = ?", (key,)).fetchone()
+        return row[0] if row and isinstance(row[0], int) else 0
+
+    def put_cut_off(self, key: str, tokens: int) -> None:
+        """Store that a reply was cut off at so many tokens."""
+        self._db.execute("INSERT OR REPLACE INTO cut_off VALUES (?, ?)", (key, tokens))
+
 
 Answer = Mapping[str, Any] | str
 """A parsed answer that follows its schema, or the cause why there is none."""
@@ -89,7 +99,8 @@ class Caller:
     def describe(self) -> dict[str, Any]:
         """The model's entry for a manifest, without key and URL."""
         identity = {name: value for name, value in self.provider.identity().items() if name != "base_url"}
-        return {"name": self.name, "stand_in": False} | identity
+        instead = {"instead_of": one} if (one := self.provider.spec.instead_of) else {}
+        return {"name": self.name, "stand_in": False} | identity | instead
 
     def estimate(self, requests: Sequence[Request]) -> CostEstimate:
         """The cost of asking all of it, whatever is cached; neither a key nor the network is needed."""
@@ -102,7 +113,14 @@ class Caller:
         )
 
     async def ask(self, cache: Cache, key: str, request: Request, slots: asyncio.Semaphore) -> Answer:
-        """Send a request, again where that may help, and store its answer. Raises InputError (key, model)."""
+        """Send a request, again where that may help, and store its answer. Raises InputError (key, model).
+
+        A reply that is cut off is asked for once more with twice the tokens. After that too the request is
+        not sent again, in this run or another, until more are allowed.
+        """
+        tokens = self.settings.max_tokens
+        if cache.cut_off(key) >= 2 * tokens:
+            return _cut_off(cache.cut_off(key))
         require("judges", "tenacity", "jsonschema")
         import tenacity
 
@@ -115,9 +133,16 @@ class Caller:
         # Not given back after an InputError: nothing more is sent with a key that is not accepted.
         await slots.acquire()
         try:
-            content: Mapping[str, Any] = await retrying(self._attempt, request)
+            try:
+                content: Mapping[str, Any] = await retrying(self._attempt, request, tokens)
+            except TruncatedError:
+                tokens *= 2
+                content = await retrying(self._attempt, request, tokens)
             cache.put(key, self.name, content)
             answer: Answer = content
+        except TruncatedError:
+            cache.put_cut_off(key, tokens)
+            answer = _cut_off(tokens)
         except UnansweredError as error:
             answer = error.cause
         slots.release()
@@ -131,15 +156,17 @@ class Caller:
         backoff = wait_exponential_jitter(delay, max=60 * delay, jitter=delay)(state)
         return max(backoff, error.wait) if isinstance(error, UnansweredError) else backoff
 
-    async def _attempt(self, request: Request) -> Mapping[str, Any]:
+    async def _attempt(self, request: Request, tokens: int) -> Mapping[str, Any]:
         """The answer to a request that is sent once. Raises UnansweredError or InputError."""
-        most = self._most(request)
+        most = self._cost(largest_usage(request, tokens))
         if not await self.spending.reserve(most):
-            raise UnansweredError(f"budget: asking could exceed {self.spending.limit:.2f} dollars")
+            raise UnansweredError(
+                f"budget: asking could exceed {self.spending.limit:.2f} dollars (--budget allows more)"
+            )
         cost = most
         try:
             async with asyncio.timeout(self.settings.timeout):
-                text, usage = await self.provider.send(request)
+                text, usage = await self.provider.send(request, tokens)
             cost = self._cost(usage, most)
             return parse_reply(text, request.schema)
         except OffSchemaError as error:
@@ -164,7 +191,13 @@ class Caller:
         return unknown if usage is None else self.price.cost(usage)
 
     def _most(self, request: Request) -> float:
-        return self._cost(largest_usage(request, self.settings.max_tokens))
+        """Dollars where every attempt is paid for and has the longest reply."""
+        attempts = self.settings.retries + 1
+        return attempts * self._cost(largest_usage(request, self.settings.max_tokens))
+
+
+def _cut_off(tokens: int) -> str:
+    return f"truncated: at {tokens:,} tokens; it is asked again with --max-tokens above {tokens // 2:,}"
 
 
 def _may_pass(error: BaseException) -> bool:

@@ -1,7 +1,8 @@
 """The labeler: a language model names a head's concept after five worked examples.
 
-The examples are heads of the study's table 1, never the head that is being labeled. The answer is what judges
-are asked about; `ccs.texts.labels.normalize` brings it to one spelling, to group heads by.
+The examples are heads of the study's table 1, as printed, never the head that is being labeled; the study
+does not say which five it showed. The answer is what judges are asked about; `ccs.texts.labels.normalize`
+brings it to one spelling, to group heads by.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ccs.judges.caller import Caller, ask_all, fingerprint
 from ccs.judges.prices import CostEstimate, Spending
 from ccs.judges.provider import Request
 from ccs.judges.question import closed_object, text_names
-from ccs.judges.settings import JudgeSettings, JudgeSpec
+from ccs.judges.settings import STUDY, JudgeSettings, JudgeSpec, study_panel
 from ccs.paper.figures import LEVELS, Example, examples
 from ccs.texts.labels import normalize
 
@@ -35,7 +36,7 @@ _EXAMPLES = 5
 
 
 class Labeler:
-    """One language model, "PROVIDER:MODEL" (see JudgeSpec), that labels heads.
+    """One language model, "PROVIDER:MODEL" (see JudgeSpec) or "study", that labels heads.
 
     spending: may be shared with a panel for a common budget. Raises InputError.
     """
@@ -44,7 +45,8 @@ class Labeler:
         self, spec: str, settings: JudgeSettings | None = None, *, spending: Spending | None = None
     ) -> None:
         settings = settings or JudgeSettings()
-        self._caller = Caller(JudgeSpec.parse(spec), settings, spending or Spending(settings.budget))
+        (named,) = study_panel()[:1] if spec == STUDY else [JudgeSpec.parse(spec)]
+        self._caller = Caller(named, settings, spending or Spending(settings.budget))
         self.name = self._caller.name
         self.causes: dict[Head, str] = {}
         self.given: dict[Head, str] = {}
@@ -75,20 +77,28 @@ class Labeler:
         """The request for a head, whose worked examples leave that head out."""
         lines = [LABEL_INSTRUCTIONS, "Worked examples:"]
         lines += [
-            f"{_message(example.texts)}\nconcept: {json.dumps(example.label)}"
+            f"{_message(self._shown(example))}\nconcept: {json.dumps(example.label)}"
             for example in worked_examples(head, texts)
         ]
         text = {"type": "string"}
         schema = closed_object({"reason": text, "concept": text})
         return Request("\n\n".join(lines), _message(texts), schema)
 
+    def _shown(self, example: Example) -> tuple[str, ...]:
+        return example.texts if self._caller.settings.repaired_examples else example.printed
+
     def estimate(self, texts: Mapping[Head, Sequence[str]]) -> CostEstimate:
         """The cost of `label`, whatever is cached; neither a key nor the network is needed."""
         return self._caller.estimate([self.request(head, texts[head]) for head in texts if texts[head]])
 
+    def require_keys(self) -> None:
+        """Raise InputError where a package or a key is missing."""
+        self._caller.provider.open()
+
     def describe(self) -> dict[str, Any]:
         """The model and the prompt's digest, for a manifest; without key and URL."""
-        prompt = fingerprint(LABEL_INSTRUCTIONS, {"examples": [example.label for example in examples()]})
+        shown = [[each.label, *self._shown(each)] for each in examples()]
+        prompt = fingerprint(LABEL_INSTRUCTIONS, {"examples": shown})
         return self._caller.describe() | {"prompt": prompt}
 
 

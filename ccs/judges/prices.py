@@ -6,9 +6,10 @@ import asyncio
 import json
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -20,6 +21,8 @@ _SNAPSHOT = re.compile(r"-(\d{4}-\d{2}-\d{2}|\d{8})$")
 _Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _OVERHEAD = 64  # tokens of a message's framing
 _ANSWER = 40  # tokens of a reason of 15 words with its verdict and the JSON around it
+DEFAULT_LEAST = 1.0
+"""Dollars that any run may spend: a request must fit with the longest reply, which few have."""
 _POLL = 0.02  # seconds between checks for room in the budget
 
 
@@ -85,17 +88,31 @@ def _size(request: Request) -> int:
     return len((request.system + request.user + json.dumps(request.schema)).encode())
 
 
+def default_budget(expected: float) -> float:
+    """Dollars that may be spent where the user names no budget: twice what is expected, or DEFAULT_LEAST."""
+    return max(DEFAULT_LEAST, 2 * expected)
+
+
 class Spending:
     """A running sum of US dollars against a limit: what was spent, and the most that is in flight.
 
     A request is sent only if the most it can cost still fits, so the budget is never exceeded. A labeler and
-    a panel may share one object and thus one budget.
+    a panel, and the models of a run, may share one object and thus one budget.
+
+    limit: dollars; None for no limit, "estimated" for what `expect` is told.
     """
 
-    def __init__(self, limit: float | None) -> None:
-        self.limit = math.inf if limit is None else limit
+    def __init__(self, limit: float | Literal["estimated"] | None) -> None:
+        self._by_estimate, self._expected = limit == "estimated", 0.0
+        self.limit = DEFAULT_LEAST if limit == "estimated" else math.inf if limit is None else limit
         self.spent = 0.0
         self._in_flight = 0
+
+    def expect(self, asked: Iterable[CostEstimate]) -> None:
+        """Raise an estimated limit by what is about to be asked; to none where a price is not known."""
+        if self._by_estimate:
+            self._expected += sum(math.inf if one.dollars is None else one.dollars for one in asked)
+            self.limit = default_budget(self._expected)
 
     async def reserve(self, most: float) -> bool:
         """Add the most that a request may cost, once others leave room for it; False if it cannot fit."""
@@ -117,8 +134,8 @@ class Spending:
 class CostEstimate:
     """The cost of asking one judge.
 
-    dollars: expected of a model that does not reason before it answers; at_most: the bound that is checked
-    against the budget. Both are None if the price is unknown.
+    dollars: expected of a model that does not reason before it answers; at_most: with every attempt paid for
+    and the longest replies. Both are None if the price is unknown.
     """
 
     judge: str

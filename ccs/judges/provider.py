@@ -75,6 +75,10 @@ class UnansweredError(Exception):
         self.again, self.wait, self.usage = again, wait, usage
 
 
+class TruncatedError(UnansweredError):
+    """A reply was cut off at the limit on tokens: with a higher one it may be whole."""
+
+
 class Provider(ABC):
     """One model at one provider: `open`, then `send` as often as needed, then `aclose`.
 
@@ -131,13 +135,13 @@ class Provider(ABC):
             "the judge `tags` and local servers (compatible:MODEL@URL) need none."
         )
 
-    async def send(self, request: Request) -> tuple[str, Usage | None]:
+    async def send(self, request: Request, max_tokens: int) -> tuple[str, Usage | None]:
         """The reply's text, not yet checked, and the tokens used, for one request that is sent once.
 
         Raises UnansweredError, or InputError (key, model).
         """
         try:
-            response = await self.call(request)
+            response = await self.call(request, max_tokens)
         except Exception as error:
             raise self.translate(error) from None
         try:
@@ -161,7 +165,7 @@ class Provider(ABC):
         await self._client.close()
 
     @abstractmethod
-    async def call(self, request: Request) -> Any:
+    async def call(self, request: Request, max_tokens: int) -> Any:
         """The SDK's response to a request. Raises the SDK's errors."""
 
     def translate(self, error: Exception) -> Exception:
@@ -210,7 +214,7 @@ def answered(
     if refusal:
         raise UnansweredError(f"refusal: {refusal}", usage=usage)
     if truncated:
-        raise UnansweredError("truncated: at the limit on tokens", usage=usage)
+        raise TruncatedError("truncated: at the limit on tokens", usage=usage)
     if not isinstance(text, str):
         raise UnansweredError("off-schema: no text in the reply", usage=usage)
     return text, usage

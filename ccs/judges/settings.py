@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,6 +13,14 @@ from ccs.texts.labels import TAGS
 
 DEFAULT_MODELS = {"openai": "gpt-6.1-terra", "anthropic": "claude-sonnet-5-5", "google": "gemini-3.8-flash"}
 PROVIDERS = (*DEFAULT_MODELS, "compatible")
+DEFAULT, STUDY = "default", "study"
+_STUDY = (
+    ("GPT-4o", "openai:gpt-4o", date(2027, 1, 14), "openai:gpt-5.4"),
+    ("Gemini 1.5 Pro", "google:gemini-1.5-pro", date(2025, 9, 24), "google:gemini-2.5-pro"),
+    ("Claude 3.5 Sonnet", "anthropic:claude-3-5-sonnet-20241022", date(2025, 10, 28),
+     "anthropic:claude-sonnet-4-5"),
+)  # fmt: skip
+"""The study's judges, the day on which each is shut down, and the priced model nearest to it in age."""
 _SPEC = re.compile(r"(?P<provider>\w+)(:(?P<model>[^@?\s]+))?(@(?P<url>[^?\s]+))?(\?(?P<options>\S+))?")
 
 
@@ -23,9 +32,11 @@ class JudgeSettings:
     concurrency: requests in flight per judge.
     timeout: for one attempt as a whole, so that a reply that trickles in is cut off too.
     retries: attempts after the first; the wait doubles from `delay` on, with jitter.
-    max_tokens: limit on a reply, including hidden reasoning.
+    max_tokens: limit on a reply, including hidden reasoning. A reply that is cut off is asked for once more,
+    with twice as many.
     budget: the most US dollars that this run may spend, or None; a budget needs a price for every judge.
     prices: a JSON file whose prices are added to prices.json or override it.
+    repaired_examples: the labeler's worked examples without the misprints of the study's table 1.
     """
 
     cache: Path = Path("judges.sqlite")
@@ -36,6 +47,7 @@ class JudgeSettings:
     max_tokens: int = 4096
     budget: float | None = None
     prices: Path | None = None
+    repaired_examples: bool = False
 
     def __post_init__(self) -> None:
         for name in ("concurrency", "timeout", "max_tokens"):
@@ -53,7 +65,7 @@ class JudgeSpec:
     """One model: `PROVIDER[:MODEL][@BASE_URL][?effort=low&temperature=0]`.
 
     `effort` and `temperature` are sent only if given: several current models reject a temperature, older ones
-    an effort.
+    an effort. `instead_of`: the study's judge that it stands for, which is no longer served.
     """
 
     provider: str
@@ -61,6 +73,7 @@ class JudgeSpec:
     base_url: str | None = None
     effort: str | None = None
     temperature: float | None = None
+    instead_of: str = ""
 
     @property
     def name(self) -> str:
@@ -89,13 +102,17 @@ class JudgeSpec:
 
 
 def parse_panel(text: str) -> list[JudgeSpec | str]:
-    """A panel from judges separated by commas; "default" is one model from each of the three providers.
+    """A panel from judges separated by commas; "default" is one model from each of the three providers,
+    "study" the study's three or what stands for them (`study_panel`).
 
     A stand-in stays a string. Raises InputError for an empty panel and for a judge named twice.
     """
     judges: list[JudgeSpec | str] = []
     for part in filter(None, map(str.strip, text.split(","))):
-        named = DEFAULT_MODELS if part == "default" else (part,)
+        if part == STUDY:
+            judges += study_panel()
+            continue
+        named = DEFAULT_MODELS if part == DEFAULT else (part,)
         judges += [name if name == TAGS else JudgeSpec.parse(name) for name in named]
     names = [judge if isinstance(judge, str) else judge.name for judge in judges]
     if not names:
@@ -104,6 +121,15 @@ def parse_panel(text: str) -> list[JudgeSpec | str]:
         if names.count(name) > 1:
             raise InputError(f"The judge {name} is named twice in the panel; each judge can vote once.")
     return judges
+
+
+def study_panel(today: date | None = None) -> list[JudgeSpec]:
+    """The study's three judges by name; in place of one that is shut down, its nearest successor."""
+    today = today or datetime.now(UTC).date()
+    return [
+        JudgeSpec.parse(own) if today < shut_down else replace(JudgeSpec.parse(successor), instead_of=name)
+        for name, own, shut_down, successor in _STUDY
+    ]
 
 
 def _options(text: str | None) -> tuple[str | None, float | None]:

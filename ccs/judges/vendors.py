@@ -18,7 +18,7 @@ class OpenAIProvider(Provider):
     keys = ("OPENAI_API_KEY",)
     limit_name = "max_completion_tokens"
 
-    async def call(self, request: Request) -> Any:
+    async def call(self, request: Request, max_tokens: int) -> Any:
         body: dict[str, Any] = {
             "model": self.spec.model,
             "messages": [
@@ -29,7 +29,7 @@ class OpenAIProvider(Provider):
                 "type": "json_schema",
                 "json_schema": {"name": "answer", "schema": dict(request.schema), "strict": True},
             },
-            self.limit_name: self.settings.max_tokens,
+            self.limit_name: max_tokens,
         }
         if self.spec.effort is not None:
             body["reasoning_effort"] = self.spec.effort
@@ -72,13 +72,13 @@ class AnthropicProvider(Provider):
     client = "AsyncAnthropic"
     keys = ("ANTHROPIC_API_KEY",)
 
-    async def call(self, request: Request) -> Any:
+    async def call(self, request: Request, max_tokens: int) -> Any:
         output: dict[str, Any] = {"format": {"type": "json_schema", "schema": dict(request.schema)}}
         if self.spec.effort is not None:
             output["effort"] = self.spec.effort
         return await self._client.messages.create(
             model=self.spec.model,
-            max_tokens=self.settings.max_tokens,
+            max_tokens=max_tokens,
             system=request.system,
             messages=[{"role": "user", "content": request.user}],
             output_config=output,
@@ -124,14 +124,14 @@ class GoogleProvider(Provider):
         self._client.close()
         await self._http.aclose()
 
-    async def call(self, request: Request) -> Any:
+    async def call(self, request: Request, max_tokens: int) -> Any:
         types, effort = self._sdk.types, self.spec.effort
         thinking = effort and types.ThinkingConfig(thinking_level=types.ThinkingLevel(effort))
         config = types.GenerateContentConfig(
             system_instruction=request.system,
             response_mime_type="application/json",
             response_json_schema=dict(request.schema),
-            max_output_tokens=self.settings.max_tokens,
+            max_output_tokens=max_tokens,
             temperature=self.spec.temperature,
             thinking_config=thinking,
         )

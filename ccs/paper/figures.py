@@ -67,13 +67,17 @@ class PaperTable:
 
 @dataclass(frozen=True)
 class Example:
-    """A head of table 1 with its texts. `ccs` is None if the table says only "at most 1"."""
+    """A head of table 1 with its texts, without misprints and as `printed`.
+
+    `ccs` is None if the table says only "at most 1".
+    """
 
     level: str
     head: Head
     label: str
     texts: tuple[str, ...]
     ccs: int | None
+    printed: tuple[str, ...]
 
 
 @cache
@@ -199,10 +203,12 @@ def _with_article(name: str) -> str:
 @cache
 def examples() -> tuple[Example, ...]:
     """The nine heads of table 1."""
-    return tuple(
-        Example(row["level"], Head.parse(row["head"]), row["label"], tuple(row["texts"]), row["ccs"])
-        for row in _read("examples.json")["examples"]
-    )
+    misprints, found = _read("examples.json")["misprints"], []
+    for row in _read("examples.json")["examples"]:
+        printed = tuple(misprints.get(text, text) for text in row["texts"])
+        head, texts = Head.parse(row["head"]), tuple(row["texts"])
+        found.append(Example(row["level"], head, row["label"], texts, row["ccs"], printed))
+    return tuple(found)
 
 
 @cache

@@ -168,6 +168,25 @@ def level_heads(scores: Mapping[Head, HeadScore], k: int) -> dict[str, HeadSet]:
     }
 
 
+def _concepts(labels: Mapping[Head, str | None]) -> dict[str, tuple[HeadSet, str]]:
+    """The heads of each label as given and, where labels are spellings of one concept, of all of them."""
+    given = sorted({label for label in labels.values() if label})
+    merged: dict[str, list[str]] = {}
+    for label in given:
+        merged.setdefault(normalize(label), []).append(label)
+    named = {label: [label] for label in given}
+    for concept, spellings in sorted(merged.items()):
+        if len(spellings) > 1:
+            named.setdefault(f"{concept} (all spellings)", spellings)
+    return {
+        name: (
+            HeadSet(head for head in labels if labels[head] in some),
+            f"high heads labeled {' or '.join(some)}",
+        )
+        for name, some in named.items()
+    }
+
+
 def plans(
     scores: Mapping[Head, HeadScore],
     k: int,
@@ -223,19 +242,8 @@ def plans(
                 called = PlanName.random(alike).at(at_k)
                 made += _random(high, heads, n_random, seed, called, variance, notice)
     if "concept" in kinds:
-        labels = {head: label for head in high if (label := scores[head].label)}
-        of = {label: {head for head in labels if labels[head] == label} for label in set(labels.values())}
-        merged: dict[str, list[str]] = {}
-        for label in sorted(of):
-            why = f"high heads labeled {label}"
-            made.append(Plan(named("concept", label), None, HeadSet(of[label]), why))
-            merged.setdefault(normalize(label), []).append(label)
-        made += [
-            Plan(named("concept", name), None, HeadSet(head for one in spellings for head in of[one]),
-                 f"high heads labeled {' or '.join(spellings)}")
-            for concept, spellings in sorted(merged.items())
-            if len(spellings) > 1 and (name := f"{concept} (all spellings)") not in of
-        ]  # fmt: skip
+        for label, (heads_so, source) in _concepts({head: scores[head].label for head in high}).items():
+            made.append(Plan(named("concept", label), None, heads_so, source))
     if "single" in kinds:
         made += singles(heads)
     for plan in made:

@@ -6,7 +6,7 @@ of a row turn it into figures. A table that was not computed gives a frame witho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal
 
 import pandas as pd
@@ -45,6 +45,20 @@ def head_scores(results: Results) -> dict[Head, HeadScore]:
         )
         for row in rows
     }
+
+
+def decided_by(manifest: Mapping[str, Any]) -> str:
+    """Which models labeled and judged, and the study's judges that they stand for; "" where none did."""
+
+    def named(one: Mapping[str, Any]) -> str:
+        instead = one.get("instead_of")
+        return str(one["name"]) + (f" (in place of {instead})" if instead else "")
+
+    labeler, judges = manifest["labeler"], [named(one) for one in manifest["judges"]]
+    said = ([f"labels by {named(labeler)}"] if labeler else []) + (
+        [f"verdicts by {', '.join(judges)}"] if judges else []
+    )
+    return "; ".join(said)
 
 
 def high_labels(results: Results) -> dict[Head, tuple[str | None, str | None]]:

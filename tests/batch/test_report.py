@@ -88,12 +88,11 @@ def test_concentrated_concepts_by_layer_and_spelling(measured: str, tmp_path: Pa
         | {"given": "colours" if row["head"] == 5 else "Colors", "labeler": "openai:gpt"}
         for row in score_rows("m")
     ]
-    write(
-        tmp_path / "two", "m", {"scores": score_rows("m"), "labels": spelled, "ccr": ccr_rows("m", "colours")}
-    )
+    scores = [row | {"label": one["given"]} for row, one in zip(score_rows("m"), spelled, strict=True)]
+    write(tmp_path / "two", "m", {"scores": scores, "labels": spelled, "ccr": ccr_rows("m", "colours")})
     measured = run(tmp_path / "two", tmp_path / "out")
     assert line(measured, "all", "2")[2:] == ["0", "0.000", "1", "0.500"]
-    assert line(measured, "L5.H5")[1] == "Colors (as given: colours)"
+    assert line(measured, "L5.H5")[1] == "colours (normalized: Colors)"
 
 
 def test_the_studys_questions_are_answered_by_tests(measured: str) -> None:
@@ -111,7 +110,7 @@ def test_a_wrong_place_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert report.main(["--results", str(tmp_path / "none"), "--out", str(tmp_path / "out")]) == 2
-    assert capsys.readouterr().err.startswith("error: There is no folder")
+    assert "\nerror: There is no folder" in capsys.readouterr().err
     (tmp_path / "file").write_text("")
     (tmp_path / "empty").mkdir()
     arguments = ["--results", str(tmp_path / "empty"), "--out", str(tmp_path / "file")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccs.errors import InputError
+from ccs.judges.labeler import Labeler
 from ccs.judges.panel import Panel, judge_request
-from ccs.judges.prices import Price, Prices
+from ccs.judges.prices import Price, Prices, Spending
 from ccs.judges.provider import Usage
 from ccs.judges.question import OffSchemaError, Question, judge_prompt, judge_schema, parse_reply
-from ccs.judges.settings import DEFAULT_MODELS, JudgeSettings, JudgeSpec, parse_panel
+from ccs.judges.settings import DEFAULT_MODELS, JudgeSettings, JudgeSpec, parse_panel, study_panel
 from tests.support.llm_server import verdicts
 
 THREE = ("text_1", "text_2", "text_3")
@@ -115,6 +117,29 @@ def test_specs_are_read() -> None:
 
 
 @pytest.mark.parametrize(
+    ("today", "named", "instead"),
+    [
+        ("2025-01-01", "gpt-4o gemini-1.5-pro claude-3-5-sonnet-20241022", ["", "", ""]),
+        ("2027-01-13", "gpt-4o gemini-2.5-pro claude-sonnet-4-5",
+         ["", "Gemini 1.5 Pro", "Claude 3.5 Sonnet"]),
+        ("2027-01-14", "gpt-5.4 gemini-2.5-pro claude-sonnet-4-5",
+         ["GPT-4o", "Gemini 1.5 Pro", "Claude 3.5 Sonnet"]),
+    ],
+)  # fmt: skip
+def test_the_studys_judges_are_asked_while_they_answer(today: str, named: str, instead: list[str]) -> None:
+    panel = study_panel(date.fromisoformat(today))
+    assert [one.model for one in panel] == named.split()
+    assert [one.instead_of for one in panel] == instead
+    prices = Prices.load()
+    assert all(prices.of(one.name) for one in panel)
+    described = Panel("study").describe()["judges"]
+    assert [one.get("instead_of", "") for one in described] == [one.instead_of for one in study_panel()]
+    names = [one.name for one in study_panel()]
+    assert parse_panel("study") == study_panel()
+    assert Labeler("study").name == names[0]
+
+
+@pytest.mark.parametrize(
     ("spec", "words"),
     [
         ("", "is empty"),
@@ -150,6 +175,20 @@ def test_prices_of_the_default_panel_are_known() -> None:
     assert snapshot.cost(Usage(1_000_000, 100_000)) == 2.5 + 1.0
     assert prices.of("compatible:anything") == Price(input=0, output=0)
     assert prices.of("openai:unheard-of") is None
+
+
+def test_without_a_budget_twice_the_estimate_may_be_spent() -> None:
+    question = Question("L0.H0", "Colors", ("a red door",) * 5)
+    (known,) = Panel("openai:gpt-4o").estimate([question] * 2)  # equal questions are one request
+    (unknown,) = Panel("openai:unheard-of").estimate([question])
+    spending = Spending("estimated")
+    spending.expect([known])
+    assert spending.limit == 1.0
+    spending.expect([known] * 999)
+    assert spending.limit == pytest.approx(2000 * known.dollars)
+    spending.expect([unknown])
+    assert spending.limit == float("inf")
+    assert Spending(None).limit == float("inf")
 
 
 def test_a_budget_needs_a_price() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -47,8 +48,17 @@ def test_five_worked_examples_are_shown(settings: JudgeSettings) -> None:
     assert first.system.count("\nconcept: ") == 5
     for example in worked_examples(Head(0, 1), TEXTS[Head(0, 1)]):
         assert json.dumps(example.label) in first.system
-        assert all(text in first.system for text in example.texts)
+        assert all(text in first.system for text in example.printed)
     assert list(json.loads(first.user)) == ["texts"]
+
+
+def test_the_studys_misprint_is_quoted_unless_repaired(settings: JudgeSettings) -> None:
+    shown = [
+        Labeler("openai", replace(settings, repaired_examples=repaired)).request(Head(0, 1), ("x",)).system
+        for repaired in (False, True)
+    ]
+    assert ["Intrica wood carvingte" in system for system in shown] == [True, False]
+    assert shown[0].replace("Intrica wood carvingte", "Intricate wood carving") == shown[1]
 
 
 def test_no_example_is_the_head_being_labeled() -> None:

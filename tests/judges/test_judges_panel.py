@@ -93,7 +93,7 @@ def test_a_budget_stops_before_it_is_exceeded(limits: JudgeSettings) -> None:
         assert asked == 8
         assert panel.spending.spent == pytest.approx(0.2 * asked)
         assert causes.count("") == asked
-        assert set(causes) == {"", "budget: asking could exceed 2.50 dollars"}
+        assert set(causes) == {"", "budget: asking could exceed 2.50 dollars (--budget allows more)"}
         Panel(server.spec, replace(limits, budget=None)).judge(questions)
         assert len(server.asked) == 20  # what was paid for was kept
 

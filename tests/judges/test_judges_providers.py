@@ -100,7 +100,6 @@ SHORT = verdicts({"text_1": True, "text_2": True})
     ("acts", "begins", "ends"),
     [
         ([Act("refuse")], "refusal: ", ""),
-        ([Act("truncate")], "truncated", ""),
         ([Act("reply", SHORT)], "off-schema: ", "'text_3' is a required property"),
         ([Act("status", status=400, message="no such parameter")], "rejected: 400", ""),
         ([Act("status", status=429, headers={"Retry-After": "3600"})], "rate limit: 429", ""),
@@ -116,6 +115,30 @@ def test_no_answer_is_unscored_with_its_cause(
     assert cause.startswith(begins)
     assert cause.endswith(ends)
     assert len(server.asked) == len(acts) + 1  # nothing but what may pass is repeated, and a rerun asks again
+
+
+def test_a_reply_cut_off_is_asked_for_once_more_with_twice_the_tokens(
+    server: LLMServer, settings: JudgeSettings
+) -> None:
+    """And again only where more is allowed, in a rerun too."""
+
+    def limits() -> list[int]:
+        named = ("max_tokens", "max_completion_tokens", "maxOutputTokens")
+        sent = [{**seen.body, **seen.body.get("generationConfig", {})} for seen in server.asked]
+        return [next(body[name] for name in named if name in body) for body in sent]
+
+    limited = replace(settings, max_tokens=500)
+    server.acts.append(Act("truncate"))
+    assert [j.verdict for j in ask(server, limited)] == [True] * 3
+    assert limits() == [500, 1000]
+    limited = replace(limited, cache=settings.cache.with_name("other"))
+    server.asked.clear()
+    server.acts.extend([Act("truncate")] * 2)
+    cause = "truncated: at 1,000 tokens; it is asked again with --max-tokens above 500"
+    assert [[j.cause for j in ask(server, limited)] for _ in range(2)] == [[cause] * 3] * 2
+    assert limits() == [500, 1000]
+    assert [j.verdict for j in ask(server, replace(limited, max_tokens=501))] == [True] * 3
+    assert limits() == [500, 1000, 501]
 
 
 @pytest.mark.parametrize(("status", "words"), [(401, "does not accept the key"), (404, "is not a model")])

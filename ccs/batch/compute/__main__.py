@@ -50,6 +50,7 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
     from ccs.batch.compute import cost, inputs, run_manifest
     from ccs.batch.compute.judge import check
     from ccs.batch.compute.run import Run
+    from ccs.judges.prices import Spending
     from ccs.model.loading.footprint import footprint
 
     if settings.dry_run:
@@ -58,7 +59,7 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
     chosen = [settings.for_model(name) for name in settings.models]
     for one in chosen:
         processes.once(partial(check, one))
-    failed = 0
+    failed, spending = 0, Spending("estimated" if settings.budget is None else settings.budget)
     with ExitStack() as stack:
         processes.once(lambda: stack.enter_context(locked(settings.out)))
         quiet = None if processes.first else True  # the first speaks for all: shards are dealt out evenly
@@ -72,7 +73,7 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
                 bar.expect(start, start + 0.3 * (end - start), {"photographs": 1})  # if any are fetched
                 if not (takes := footprint(one.models[0])).here:
                     tell(takes.sentence)
-                run = Run(one, processes, opened)
+                run = Run(one, processes, opened, spending)
                 bar.expect(bar.whole.n, end, run.parts())
                 run.go()
                 for sentence in processes.once(partial(run_manifest.write, run)):

@@ -19,7 +19,7 @@ from ccs.batch.compute.run_plans import n_plans
 from ccs.batch.compute.settings import Settings
 from ccs.errors import InputError
 from ccs.heads import Head
-from ccs.judges.prices import CostEstimate
+from ccs.judges.prices import CostEstimate, default_budget
 from ccs.judges.question import Question
 from ccs.model.loading import sources
 from ccs.model.loading.sources import HUB, UNTRAINED
@@ -98,6 +98,10 @@ def page(settings: Settings) -> str:
     if any(one.texts == REFERENCE for one in chosen) and find_reference() is None:
         lines += ["Texts:", f"  {REFERENCE:32s} 0.1 MB from {ADDRESSES[0]}"]
     lines += ["Language models:", *_judges(asked)]
+    if asked and all(one.dollars is not None for one in asked):
+        budget = settings.budget or default_budget(sum(one.dollars or 0 for one in asked))
+        more = " (twice the estimate; --budget sets another)" if settings.budget is None else ""
+        lines.append(f"  Budget: {budget:.2f} dollars{more}")
     embedded = [  # while a set is measured its embeddings under every plan are there
         4 * dim * min(record.rows, one.eval_images or record.rows) * n_plans(record, one, heads)
         for one, heads, dim in counted
@@ -136,4 +140,4 @@ def _price(asked: Sequence[CostEstimate]) -> str:
     if any(one.at_most is None for one in asked):
         return f"{requests}, price unknown: give one with --prices"
     expected, most = sum(one.dollars or 0.0 for one in asked), sum(one.at_most or 0.0 for one in asked)
-    return f"{requests}, {expected:.2f} dollars, at most {most:.2f}"
+    return f"{requests}, {expected:.2f} dollars, at most {most:.2f} (five attempts each, the longest replies)"

@@ -37,16 +37,19 @@ def known_pool(settings: Settings) -> Pool:
 def check(settings: Settings) -> None:
     """Refuse judges, keys (unless answers are cached) or a pool by which no head could be scored."""
     pool = known_pool(settings)
-    panel, _ = judges_of(settings, pool)
+    panel, labeler = judges_of(settings, pool)
     if not panel.settings.cache.exists():
         panel.require_keys()
-        Panel(settings.labeler, tags=pool).require_keys()
+        if labeler is not None:
+            labeler.require_keys()
     pool, most = load_pool(settings.texts or "photographs"), settings.all_ks[-1]
     if len(pool) < most:
         raise InputError(f"The pool {pool.name} has {len(pool)} texts, fewer than --k {most}.")
 
 
-def judges_of(settings: Settings, pool: Pool) -> tuple[Panel, Labeler | None]:
+def judges_of(
+    settings: Settings, pool: Pool, spending: Spending | None = None
+) -> tuple[Panel, Labeler | None]:
     """The panel and, if labels are by a language model, the labeler: with one budget. Raises InputError."""
     asked = {settings.labeler, *settings.judges.split(",")}
     tagged = sum(concept is not None for concept in pool.concepts)
@@ -58,9 +61,10 @@ def judges_of(settings: Settings, pool: Pool) -> tuple[Panel, Labeler | None]:
         )
     limits = JudgeSettings(
         cache=settings.out / STAGES / "judges.sqlite", budget=settings.budget, prices=settings.prices,
-        concurrency=settings.in_flight, timeout=settings.timeout,
+        concurrency=settings.in_flight, timeout=settings.timeout, max_tokens=settings.max_tokens,
+        repaired_examples=settings.repaired_examples,
     )  # fmt: skip
-    spending = Spending(settings.budget)
+    spending = spending or Spending("estimated" if settings.budget is None else settings.budget)
     panel = Panel(settings.judges, limits, tags=pool, spending=spending)
     if settings.labeler == TAGS:
         return panel, None
@@ -74,9 +78,11 @@ class Judging:
     for. normal: the labels of the others in one spelling for one concept.
     """
 
-    def __init__(self, settings: Settings, store: Store, pool: Pool) -> None:
+    def __init__(
+        self, settings: Settings, store: Store, pool: Pool, spending: Spending | None = None
+    ) -> None:
         self.settings, self.store, self.pool = settings, store, pool
-        self.panel, self.by_model = judges_of(settings, pool)
+        self.panel, self.by_model = judges_of(settings, pool, spending)
         self.unlabeled = 0
         self.normal: dict[Head, str | None] = {}
         self.labeler: dict[str, Any] = {"name": TAGS, "stand_in": True}
@@ -112,7 +118,9 @@ class Judging:
             found = {head: one.label for head, one in score_by_tags(spans, self.pool).items()}
             given: Mapping[Head, str | None] = found
         else:
-            found = self.by_model.label({head: [span.text for span in spans[head]] for head in spans})
+            texts = {head: [span.text for span in spans[head]] for head in spans}
+            self.panel.spending.expect([self.by_model.estimate(texts)])
+            found = self.by_model.label(texts)
             causes, given = self.by_model.causes, self.by_model.given
         return [
             {"head": str(head), "label": label, "given": given.get(head), "cause": causes.get(head, "")}
@@ -141,7 +149,9 @@ class Judging:
 
     def _judge(self, asked: Sequence[tuple[Head, int, Question]]) -> list[Row]:
         """asked: with each question the rank of its first text."""
-        answers = self.panel.judge([question for *_, question in asked])
+        questions = [question for *_, question in asked]
+        self.panel.spending.expect(self.panel.estimate(questions))
+        answers = self.panel.judge(questions)
         return [
             {"layer": head.layer, "head": head.head, "rank": rank, "text": text, "label": question.label}
             | {"judge": said.judge, "verdict": said.verdict, "reason": said.reason, "cause": said.cause}

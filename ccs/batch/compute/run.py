@@ -21,6 +21,7 @@ from ccs.batch.compute.stages import Stage, Store, digest
 from ccs.batch.processes import Processes
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
+from ccs.judges.prices import Spending
 from ccs.measures import bias, ranking
 from ccs.model.model import Model
 from ccs.progress import BAR
@@ -55,8 +56,17 @@ class Run:
     each bias set the prompts that are one text to the model, in groups.
     """
 
-    def __init__(self, settings: Settings, processes: Processes, sets: Callable[[Settings], Opened]) -> None:
-        """Load the model and open everything it is to be run on, by `sets`. Raises InputError."""
+    def __init__(
+        self,
+        settings: Settings,
+        processes: Processes,
+        sets: Callable[[Settings], Opened],
+        spending: Spending | None = None,
+    ) -> None:
+        """Load the model and open everything it is to be run on, by `sets`. Raises InputError.
+
+        spending: a budget that is shared with the runs of other models.
+        """
         self.settings, self.processes, self.started = settings, processes, monotonic()
         name, device, layers = settings.models[0], processes.device, settings.layers
         load = partial(ccs.load, name, device=device, precision=settings.precision, layers=layers)
@@ -70,7 +80,7 @@ class Run:
         self.folder = settings.out / results.folder_name(self.model.name)
         processes.once(partial(_refuse_others, self.folder, self.model))
         self.store = Store(settings.out / results.STAGES / self.folder.name, processes)
-        self.judging = Judging(settings, self.store, self.pool)
+        self.judging = Judging(settings, self.store, self.pool, spending)
         self.images, self.sets, self.absent = sets(replace(settings, models=()))
         self.embedder = Embedder(self.model, self.store, settings)
         self.tables: dict[str, list[Row]] = {}

@@ -189,6 +189,8 @@ def _judged(run: Run) -> list[str]:
         parts = ["labels"] * run.judging.labeler["stand_in"]
         parts += ["one judge's verdicts"] * any(one["stand_in"] for one in asked[1:])
         lines.append(f"  By `tags`, a stand-in that reads the pool's own concepts: {' and '.join(parts)}.")
+    else:
+        lines.append(f"  {queries.decided_by({'labeler': asked[0], 'judges': asked[1:]})}")
     verdicts: dict[str, list[bool | None]] = {}
     for row in rows:
         verdicts.setdefault(row["judge"], []).append(row["verdict"])

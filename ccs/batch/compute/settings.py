@@ -13,6 +13,7 @@ from ccs.batch.options import option
 from ccs.batch.options import parse as parse_options
 from ccs.errors import InputError
 from ccs.heads import HeadSet
+from ccs.judges.settings import JudgeSettings
 from ccs.paper import figures
 from ccs.texts.pools import REFERENCE
 
@@ -28,7 +29,7 @@ _QUICK, _FULL = (600, 120, 10), (2000, 400, 200)
 """On the drawn world: images for the moments, images of each set, random sets."""
 _DESCRIBED = ("images", "texts", "suite", "sets", "people", "attribute", "top", "template", "off",
     "classes", "occupations", "k", "further_k", "max_images", "eval_images", "judges",
-    "labeler", "random_sets", "as_published", "precision", "layers")  # fmt: skip
+    "labeler", "repaired_examples", "random_sets", "as_published", "precision", "layers")  # fmt: skip
 
 
 def _studied(asked: Sequence[str]) -> tuple[str, ...]:
@@ -44,7 +45,7 @@ def _study(models: tuple[str, ...]) -> dict[str, Any]:
     """The settings of the study, for these of its models."""
     return {
         "models": models, "images": "imagenet", "texts": REFERENCE, "suite": "paper",
-        "labeler": "openai", "judges": "default", "as_published": True, "precision": "bf16",
+        "labeler": "study", "judges": "study", "as_published": True, "precision": "bf16",
     }  # fmt: skip
 
 
@@ -77,7 +78,7 @@ class Settings:
     study: tuple[str, ...] | None = option(
         None,
         "the whole study: its six models, or those named (ViT-B-32-OpenAI); the other options have the "
-        "study's values (ImageNet, --texts reference, --suite paper, --labeler openai, --judges default, "
+        "study's values (ImageNet, --texts reference, --suite paper, --labeler study, --judges study, "
         "--as-published, --precision bf16) unless given",
         metavar="MODEL", nargs="*", read=_studied, implies=_study,
     )  # fmt: skip
@@ -137,14 +138,29 @@ class Settings:
         least=1,
     )
     out: Path = option(Path("results"), "folder of results")
-    judges: str = option("tags", "`tags` (a stand-in), `default`, or PROVIDER:MODEL,...")
-    labeler: str = option("tags", "`tags` (a stand-in) or PROVIDER:MODEL")
+    judges: str = option(
+        "tags",
+        "`tags` (a stand-in), `study` (its three, or what stands for those that are no longer served), "
+        "`default` (one of today's models of each provider), or PROVIDER:MODEL,...",
+    )
+    labeler: str = option("tags", "`tags` (a stand-in), `study` (GPT-4o, likewise) or PROVIDER:MODEL")
+    repaired_examples: bool = option(
+        False, "show the labeler the study's worked examples without their misprints"
+    )
     dry_run: bool = option(
         False,
         "print downloads, requests to language models, dollars and disk, and do nothing",
         also=("--plan-cost",),
     )
-    budget: float | None = option(None, "most US dollars to spend on language models")
+    budget: float | None = option(
+        None, "most US dollars to spend on language models (default: twice the estimate, at least 1)"
+    )
+    max_tokens: int = option(
+        JudgeSettings.max_tokens,
+        "longest reply, hidden reasoning included; one that is cut off is asked for once more with twice as "
+        "many",
+        least=1,
+    )
     in_flight: int = option(8, "concurrent requests to each language model", least=1)
     timeout: float = option(120.0, "seconds for one attempt of a request")
     prices: Path | None = option(

@@ -12,6 +12,7 @@ import pyarrow
 from ccs.batch.report.document import Block, fill, table
 from ccs.batch.report.wording import in_brackets
 from ccs.errors import InputError
+from ccs.files import one_line
 from ccs.measures.stats import UNKNOWN, Estimate
 from ccs.paper import figures as paper
 from ccs.replication import audit
@@ -54,6 +55,7 @@ def summary(models: Models) -> pd.DataFrame:
 def tables_and_figures(models: Models, agreement: pd.DataFrame | None) -> Iterator[Block]:
     """Sections for all tables, appendix B and figures; `agreement` is what table 4 is held against."""
     yield "## Tables of the study, published beside measured"
+    yield from deciders(models)
     for key in TABLES:
         if not key.startswith("figure"):
             yield from _section(key, compared(key, models))
@@ -123,6 +125,14 @@ def _answered_by(one: Compared) -> str:
         return "–"
     parts = (measured.plan, measured.dataset or one.claim.dataset, measured.mode)
     return ", ".join(filter(None, parts)) if measured.plan else "scores"
+
+
+def deciders(models: Models) -> Iterator[Block]:
+    """Which language models labeled and judged, model by model: counts of heads and plans rest on them."""
+    decided = {name: queries.decided_by(one.manifest) for name, one in models.items()}
+    if said := [f"{name}: {one}" for name, one in decided.items() if one]:
+        yield "What was measured from scores and labels, and plans of heads found here, were decided so:"
+        yield "\n".join(f"- {one_line(line)}" for line in said)
 
 
 # Table 4 ------------------------------------------------------------------------------------------------

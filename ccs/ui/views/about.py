@@ -77,8 +77,9 @@ def judges(records: ModelRecords) -> Iterator[Figure]:
         yes = sum(scored) / len(scored) if scored else float("nan")
         failed = table[(table["judge"] == name) & (table["cause"] != "")]["cause"]
         causes = ", ".join(f"{cause} {n}" for cause, n in Counter(map(str, failed)).most_common())
-        stand_in = about.get(name, {}).get("stand_in")
-        kind = "stand-in, no language model" if stand_in else "language model"
+        entry = about.get(name, {})
+        kind = "stand-in, no language model" if entry.get("stand_in") else "language model"
+        kind += f", in place of {entry['instead_of']}" if "instead_of" in entry else ""
         rows.append([name, kind, len(said), yes, 1 - len(scored) / len(said), causes or "–"])
     columns = ["judge", "kind", "texts", "yes", "unscored", "causes"]
     yield Figure("judges", "The judges of this run", "share of texts, %", columns, rows)
