@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ccs.errors import InputError
-from ccs.heads import HeadSet
+from ccs.heads import IMAGE, TEXT, HeadSet
 from ccs.measures import bias as measures
 from ccs.measures.accuracy import TextModel, class_weights
 from ccs.measures.bias import BiasResult
@@ -87,7 +87,8 @@ def bias(
         occupations: any texts, or a string with commas between them; by default those of the gallery, for
             your own images the study's 104.
         attribute: the column of groups; by default "gender", or else the first.
-        off: heads to switch off; every figure then also has the difference that it makes, paired over images.
+        off: heads to switch off, of the image tower or (T7.H3) of the text tower, which then embeds the
+        prompts without them; every figure also has the difference that it makes, paired over images.
         top: K, the length of the list whose shares are compared; by default the gallery's, a tenth of your
             own images. At most half of the images that a prompt ranks, where MaxSkew still has room.
         max_images: the most images, evenly spaced, of a gallery opened here; not of drawn people.
@@ -114,21 +115,27 @@ def bias(
         model = load(model, device=device)
     people = asked(gallery, occupations, template, top)
     heads = HeadSet.parse(off) if isinstance(off, str) else HeadSet(off or ())
-    model.tower.require(heads)
+    seen, read = heads.of_tower(IMAGE), heads.of_tower(TEXT)
+    model.tower.require(seen)
+    if read:
+        model.texts.tower.require(read)
     fault = fault_of(people.name, attribute) if as_published else None
     if as_published and fault is None:
         known = "FairFace by race, socialcounterfactuals by race and socialcounterfactuals-gender by gender"
         raise InputError(f"{people.name} by {attribute} has no fault of the study's code; {known} have one.")
     texts = embed_occupations(model, people)
     question = ranking_of(people, attribute, texts)
-    results = measures.measure_plans(
-        _embedded(model, people, [HeadSet(), heads] if heads else [HeadSet()]),
-        question,
-        metrics=METRICS,
-        fault=fault,
-        logit_scale=model.logit_scale,
-        seed=seed,
-    )
+    embedded = _embedded(model, people, [HeadSet(), seen] if seen else [HeadSet()])
+
+    def measure(plans: np.ndarray, asked_of: Ranking) -> list[BiasResult]:
+        scale = model.logit_scale
+        return measures.measure_plans(
+            plans, asked_of, metrics=METRICS, fault=fault, logit_scale=scale, seed=seed
+        )
+
+    results = measure(embedded[:1] if read else embedded, question)
+    if read:
+        results += measure(embedded[-1:], _without(model, people, question, read))
     about = {
         "model": model.name,
         "weights": model.weights_hash[:16],
@@ -232,6 +239,15 @@ def ranking_of(
         names=tuple(gallery.occupations[place] for place in kept),
         rows=rows,
     )
+
+
+def _without(model: Model, gallery: BiasSet, question: Ranking, off: HeadSet) -> Ranking:
+    """The same question, its prompts embedded with heads of the text tower off."""
+    from ccs.model.heads_off import heads_off
+
+    with heads_off(model, off):
+        texts = embed_occupations(model, gallery)
+    return replace(question, prompts=texts[np.unique(question.rows, return_index=True)[1]])
 
 
 def _embedded(model: Model, gallery: BiasSet, plans: list[HeadSet]) -> np.ndarray:
