@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from ccs.model.maps import attention, heatmap
     from ccs.model.model import Model, load
     from ccs.pruning.fairness import BiasTable, bias
+    from ccs.pruning.zeroshot import AccuracyTable, accuracy
 
 __all__ = [
+    "AccuracyTable",
     "BiasTable",
     "Head",
     "HeadSet",
@@ -30,6 +32,7 @@ __all__ = [
     "Model",
     "Moments",
     "Span",
+    "accuracy",
     "attention",
     "benchmark",
     "bias",
@@ -46,8 +49,10 @@ __all__ = [
 
 
 _LATER = {
+    "AccuracyTable": "ccs.pruning.zeroshot",
     "BiasTable": "ccs.pruning.fairness",
     "Model": "ccs.model.model",
+    "accuracy": "ccs.pruning.zeroshot",
     "attention": "ccs.model.maps",
     "benchmark": "ccs.benchmark",
     "bias": "ccs.pruning.fairness",
@@ -55,6 +60,10 @@ _LATER = {
     "heatmap": "ccs.model.maps",
     "load": "ccs.model.model",
 }
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def __getattr__(name: str) -> object:

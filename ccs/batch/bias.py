@@ -18,6 +18,8 @@ from ccs.files import write_text
 from ccs.measures.stats import signed
 from ccs.pruning.fairness import MEAN, BiasTable
 
+SKIP = "go on where more than 1%% of the images cannot be read"
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -40,8 +42,8 @@ class Settings:
     as_published: bool = option(False, "with the faults of the study's code, where it has one")
     csv: Path | None = option(None, "write every figure to this file")
     json: Path | None = option(None, "write every figure to this file")
-    skip_unreadable: bool = option(False, "go on where more than 1%% of the images cannot be read")
-    device: str = option("cpu", "cpu, cuda, cuda:N or auto")
+    skip_unreadable: bool = option(False, SKIP)
+    device: str = option("auto", "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU")
     seed: int = option(0, "of resampling", least=0)
 
 
@@ -93,7 +95,7 @@ def page(found: BiasTable) -> str:
     lines = [
         f"{about['model']}{off} on {about['gallery']} by {about['attribute']}",
         f"{about['images']:,} images ({groups}), K = {about['k']:,}{limit}",
-        *_left_out(found),
+        *left_out(found.skipped),
         f"Prompts: {about['template']}, such as {about['prompt']!r}",
         "In brackets: 95% interval. Chance: the same figure of random rankings.",
     ]
@@ -117,9 +119,10 @@ def page(found: BiasTable) -> str:
     return "\n".join(lines)
 
 
-def _left_out(found: BiasTable) -> list[str]:
-    some = "; ".join([*found.skipped[:5], *(["..."] if len(found.skipped) > 5 else [])])
-    return [f"Left out, since they cannot be read: {len(found.skipped)} ({some})"] if found.skipped else []
+def left_out(skipped: Sequence[str]) -> list[str]:
+    """A line on images that cannot be read, if there are any."""
+    some = "; ".join([*skipped[:5], *(["..."] if len(skipped) > 5 else [])])
+    return [f"Left out, since they cannot be read: {len(skipped)} ({some})"] if skipped else []
 
 
 def _line(name: str, figures: Mapping[str, Mapping[Any, Any]]) -> dict[str, str]:

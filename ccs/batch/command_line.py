@@ -13,6 +13,7 @@ from ccs.errors import InputError
 COMMANDS = {
     "app": ("ccs.ui.__main__", "look at heads in the browser, switch them off, see what happens"),
     "compute": ("ccs.batch.compute.__main__", "take models apart: texts, concepts and scores of their heads"),
+    "accuracy": ("ccs.batch.accuracy", "measure how many images a model assigns to their class"),
     "bias": ("ccs.batch.bias", "measure a model's social bias on a gallery of faces"),
     "localize": ("ccs.batch.localize", "find the heads that carry a bias, or score methods that do"),
     "search": ("ccs.batch.search", "find the fewest heads to switch off for less bias"),

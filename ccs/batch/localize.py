@@ -11,9 +11,10 @@ from pathlib import Path
 import pandas as pd
 
 import ccs
+from ccs.batch.bias import SKIP
 from ccs.batch.options import command, option
 from ccs.batch.report.wording import change, in_brackets
-from ccs.batch.search import CLASSES, OCCUPATIONS, PEOPLE, SKIP, TEMPLATE, THINGS, TOP, open_sets
+from ccs.batch.search import CLASSES, OCCUPATIONS, PEOPLE, TEMPLATE, THINGS, TOP, open_sets
 from ccs.benchmark import planted_models, scoring
 from ccs.benchmark.protocol import Answer, Sets, Subject, answer, own
 from ccs.errors import InputError

@@ -13,7 +13,7 @@ import pandas as pd
 
 import ccs
 from ccs import results
-from ccs.batch.bias import read_names
+from ccs.batch.bias import SKIP, read_names
 from ccs.batch.options import FOLDER, command, option
 from ccs.errors import InputError
 from ccs.files import write_text
@@ -33,7 +33,6 @@ PEOPLE = "images of people: a name, a folder, a zip, a parquet file or a Hub id"
 OCCUPATIONS = "a file with one per line, or \"judge, nurse\" (default: the set's, or the study's)"
 TEMPLATE = 'the prompt of an occupation, such as "a photo of a {}"'
 TOP = "K, the length of the list (default: the set's, or a tenth)"
-SKIP = "go on where more than 1%% of the images cannot be read"
 THINGS = "images with classes: a name, a folder of classes, a zip, a parquet file or a Hub id"
 CLASSES = 'names of the classes of --things: a file, or "cat, dog"'
 

@@ -34,7 +34,7 @@ MEAN = "mean"
 _AT_ONCE = 256  # images
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BiasTable:
     """What `bias` measured.
 
@@ -53,6 +53,11 @@ class BiasTable:
     alike: tuple[tuple[str, ...], ...]
     rows: pd.DataFrame
     skipped: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        about, n = self.about, self.rows["occupation"].nunique() - 1
+        where = f"{about['model']} on {about['gallery']} by {about['attribute']}"
+        return f"<BiasTable of {where}: {n} occupations, see .rows>"
 
     def flat(self) -> pd.DataFrame:
         """The rows with every choice in a column of its own: what a CSV file holds."""
@@ -125,7 +130,7 @@ def bias(
         raise InputError(f"{people.name} by {attribute} has no fault of the study's code; {known} have one.")
     texts = embed_occupations(model, people)
     question = ranking_of(people, attribute, texts)
-    embedded = _embedded(model, people, [HeadSet(), seen] if seen else [HeadSet()])
+    images = embedded(model, people, [HeadSet(), seen] if seen else [HeadSet()])
 
     def measure(plans: np.ndarray, asked_of: Ranking) -> list[BiasResult]:
         scale = model.logit_scale
@@ -133,9 +138,9 @@ def bias(
             plans, asked_of, metrics=METRICS, fault=fault, logit_scale=scale, seed=seed
         )
 
-    results = measure(embedded[:1] if read else embedded, question)
+    results = measure(images[:1] if read else images, question)
     if read:
-        results += measure(embedded[-1:], _without(model, people, question, read))
+        results += measure(images[-1:], _without(model, people, question, read))
     about = {
         "model": model.name,
         "weights": model.weights_hash[:16],
@@ -250,12 +255,12 @@ def _without(model: Model, gallery: BiasSet, question: Ranking, off: HeadSet) ->
     return replace(question, prompts=texts[np.unique(question.rows, return_index=True)[1]])
 
 
-def _embedded(model: Model, gallery: BiasSet, plans: list[HeadSet]) -> np.ndarray:
+def embedded(model: Model, data: ImageSet, plans: list[HeadSet]) -> np.ndarray:
     """Unit embeddings [plans, images, dim], with a bar."""
     parts = []
-    with BAR.get()(total=len(gallery.images), desc="images", leave=False, disable=None) as bar:
-        for start in range(0, len(gallery.images), _AT_ONCE):
-            some = list(gallery.images[start : start + _AT_ONCE])
+    with BAR.get()(total=len(data.images), desc="images", leave=False, disable=None) as bar:
+        for start in range(0, len(data.images), _AT_ONCE):
+            some = list(data.images[start : start + _AT_ONCE])
             parts.append(model.embed_images(some, plans))
             bar.update(len(some))
     return np.concatenate(parts, axis=1)

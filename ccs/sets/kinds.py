@@ -33,7 +33,7 @@ class Lazy(Sequence[T]):
         return self._make(self._keys[index])
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ImageSet:
     """Images without labels, for collecting moments.
 
@@ -47,8 +47,11 @@ class ImageSet:
     source: str
     skipped: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}: {len(self.images):,} images>"
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ClassificationSet(ImageSet):
     """Images with one class each. `labels`: int64 [images], index into `classes`.
 
@@ -62,7 +65,7 @@ class ClassificationSet(ImageSet):
     subsets: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class RetrievalSet:
     """Clips (or images: clips of one frame) with one or more captions each."""
 
@@ -73,8 +76,11 @@ class RetrievalSet:
     source: str
     skipped: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}: {len(self.clips):,} clips>"
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class BiasSet(ImageSet):
     """Images of people, each with its group in one or more attributes, and the prompts that rank them.
 

@@ -14,6 +14,7 @@ import pytest
 
 import ccs
 from ccs import HeadSet, InputError
+from ccs.batch import accuracy as accuracy_command
 from ccs.batch import bias as command
 from ccs.batch import search
 from ccs.batch.compute import set_figures
@@ -178,3 +179,28 @@ def test_any_column_can_be_named(tiny_folder: Path, tiny_model: Model, tmp_path:
     given = search.Settings(model=str(tiny_folder), people=str(tmp_path))
     both = search.open_sets(given, ["gender", "age band"])[0]
     assert (list(both.groups), list(both.k)) == (["gender", "age band"], ["gender", "age band"])
+
+
+def test_accuracy_is_the_plain_one(
+    tiny_folder: Path, tiny_model: Model, tmp_path: Path, pictures, capsys
+) -> None:
+    for index, picture in enumerate(pictures(24)):
+        place = tmp_path / "pets" / ("cat", "dog", "owl")[index % 3]
+        place.mkdir(parents=True, exist_ok=True)
+        picture.save(place / f"{index}.png")
+    asked = ["--model", str(tiny_folder), "--set", str(tmp_path / "pets"), "--off", str(OFF)]
+    assert accuracy_command.main([*asked, "--template", "a {}", "--csv", str(tmp_path / "a.csv")]) == 0
+    data = ccs.open_set(str(tmp_path / "pets"), template="a {}")
+    texts = tiny_model.embed_texts(["a cat", "a dog", "a owl"])
+    plain = [
+        (tiny_model.embed_images(list(data.images), off) @ texts.T).argmax(1) == data.labels
+        for off in (HeadSet(), OFF)
+    ]
+    rows = pd.read_csv(tmp_path / "a.csv").set_index("class")
+    assert rows.loc["all", ["before", "value"]].tolist() == pytest.approx([one.mean() for one in plain])
+    assert rows.loc["dog", "value"] == pytest.approx(plain[1][data.labels == 1].mean())
+    assert f"Accuracy {plain[1].mean():.1%} [" in capsys.readouterr().out
+    assert repr(data) == "<ClassificationSet pets: 24 images>"
+    assert {"accuracy", "bias", "heads_off", "load"} <= set(dir(ccs))
+    assert accuracy_command.main([*asked, "--classes", "cat, dog"]) == 2
+    assert "has 3 classes, but 2 names were given" in capsys.readouterr().err

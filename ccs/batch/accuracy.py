@@ -1,0 +1,82 @@
+"""How many images does a CLIP assign to their class? `clip-ccs accuracy --model M --set S`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import ccs
+from ccs.batch.bias import SKIP, left_out, read_names
+from ccs.batch.options import command, option
+from ccs.files import write_text
+from ccs.measures.stats import signed
+from ccs.pruning.zeroshot import AccuracyTable
+
+MOST_CLASSES = 20
+"""Classes on the page, those of the lowest accuracy; a file has all."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Assign images to classes by their names and say how many are right, with the heads on and off."""
+
+    model: str = option("organism", "an embedded name, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
+    data: str = option(
+        "world/subjects", "a name, a folder of classes, a zip, a Parquet file or USER/NAME", flag="--set"
+    )
+    classes: str | None = option(None, 'names of the classes of --set: a file, or "cat, dog"')
+    off: str = option("", 'heads to switch off, such as "L8.H11 L9.H2"')
+    template: str | None = option(None, 'the prompt, such as "a photo of a {}" (default: the set\'s)')
+    max_images: int | None = option(None, "measure on so many images", least=1)
+    skip_unreadable: bool = option(False, SKIP)
+    csv: Path | None = option(None, "write every figure to this file")
+    device: str = option("auto", "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU")
+    seed: int = option(0, "of resampling", least=0)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line."""
+    return command(Settings, argv, measure)
+
+
+def measure(settings: Settings) -> None:
+    """Measure, print the table and write the file."""
+    names = None if settings.classes is None else read_names(settings.classes)
+    own = ("off", "template", "max_images", "skip_unreadable", "device", "seed")
+    asked = {name: getattr(settings, name) for name in own}
+    found = ccs.accuracy(settings.model, settings.data, names, **asked)
+    for one in found.skipped:
+        print(f"Left out: {one}", file=sys.stderr)
+    print(page(found))
+    if settings.csv:
+        write_text(settings.csv, found.rows.assign(**found.about).to_csv(index=False))
+
+
+def page(found: AccuracyTable) -> str:
+    """The table for a person to read: the class of the lowest accuracy first."""
+    about, whole = found.about, found.rows.iloc[0]
+    off = f", {about['off']} off" if about["off"] else ""
+    line = f"Accuracy {whole['value']:.1%} [{whole['low']:.1%}, {whole['high']:.1%}]"
+    if off:
+        ends = (100 * whole[name] for name in ("difference", "difference_low", "difference_high"))
+        line += " ({:.1%} with all heads: {} [{}, {}] points)".format(
+            whole["before"], *(signed(end, 1) for end in ends)
+        )
+    classes = found.rows.iloc[1:].sort_values("value", kind="stable")
+    shown = classes[["class", "images", "value", *(["before"] if off else [])]].head(MOST_CLASSES)
+    more = len(classes) - len(shown)
+    return "\n".join([
+        f"{about['model']}{off} on {about['set']}: {whole['images']:,} images, {len(classes)} classes",
+        *left_out(found.skipped),
+        f"Prompts: {about['template']}, such as {about['prompt']!r}",
+        f"{line}; in brackets: 95% interval",
+        "",
+        shown.to_string(index=False, float_format="{:.3f}".format),
+        *([f"and {more} more classes, all of them with --csv FILE"] if more else []),
+    ])  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())
