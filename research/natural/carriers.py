@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -65,7 +66,7 @@ def put(source: Model, target: Model, part: Part) -> None:
     target.clip.get_submodule(mlp).load_state_dict(source.clip.get_submodule(mlp).state_dict())
 
 
-def images(lineups: Sequence[int]) -> list[np.ndarray]:
+def images(lineups: Sequence[int]) -> list[Image.Image]:
     """The faces of line-ups, one for each group."""
     return [
         draw(replace(lineup(seed)[0], gender=gender, skin_tone=tone))
@@ -128,7 +129,8 @@ def shares(
     """Attribute -> `gap` of base and model; of each part the share `put_back`, the `shapley` value and its
     standard error over the orders, `spread`. scratch: a third model with the base's weights, used up.
     """
-    gap, layer = Gap(model, faces), {part: getattr(part, "layer", part) for part in parts}
+    gap = Gap(model, faces)
+    layer = {part: part.layer if isinstance(part, Head) else part for part in parts}
     kept, units = _run(base, faces.tokens, FIRST_LAYER)
     none, whole = gap.of(units), gap.of(_run(model, faces.tokens, FIRST_LAYER)[1])
     rng, added = np.random.default_rng(16), np.zeros((orders, len(parts), len(none)))
