@@ -93,7 +93,7 @@ def bias(
             your own images the study's 104.
         attribute: the column of groups; by default "gender", or else the first.
         off: heads to switch off, of the image tower or (T7.H3) of the text tower, which then embeds the
-        prompts without them; every figure also has the difference that it makes, paired over images.
+            prompts without them; every figure also has the difference that it makes, paired over images.
         top: K, the length of the list whose shares are compared; by default the gallery's, a tenth of your
             own images. At most half of the images that a prompt ranks, where MaxSkew still has room.
         max_images: the most images, evenly spaced, of a gallery opened here; not of drawn people.

@@ -207,7 +207,7 @@ def plans(
         seed: random plans have the seeds seed, seed + 1, ..., `n_random` of each kind (see `matched`).
         kinds: the kinds to make, from KINDS.
         variance: of each head's contribution; if given, there are also random plans that match the high heads
-        in layers and in variance.
+            in layers and in variance.
         at_k: the k for the names (`high@7`), if it is not the main K.
         notice: called with a sentence for each plan that is left out.
 
