@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import io
 import json
@@ -15,13 +16,15 @@ import pandas as pd
 import pytest
 import yaml
 
-from ccs import InputError, results
+from ccs import HeadSet, InputError, results
 from ccs.batch import publish
 from ccs.benchmark import planted_models
+from ccs.model import export
+from ccs.model.model import Model
 from ccs.results import searches
 from research.planted import benchmark_folder
 from tests.support.hub_server import TOKEN, Fault, Hub, Repository
-from tests.support.results_sample import write_model
+from tests.support.results_sample import manifest_for, write_model
 
 # huggingface_hub uploads in a way that httpx2 has begun to deprecate
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -79,6 +82,15 @@ def test_models_are_added_without_touching_others_and_stale_tables_go(
     inside = {path for path in hub.files("user/ccs") if path.startswith("organism/")}
     assert inside == {"organism/spans.parquet", "organism/scores.parquet", "organism/manifest.json"}
     assert "ViT-B-32--openai/bias.parquet" in hub.files("user/ccs")
+
+
+def test_a_strangers_name_is_one_line_of_a_card(tiny_model: Model) -> None:
+    evil = "x\n\n# Not measured\n<img src=//a.b/c.png>"
+    model = copy.copy(tiny_model)
+    model.name, model.tag = evil, ""
+    for page in (publish.card("user/ccs", {"m": manifest_for(evil, {})}), export.card(model, HeadSet(), 0.0)):
+        assert "x # Not measured &lt;img" in page
+        assert "\n# Not" not in page
 
 
 def test_searches_go_along(hub: Hub, folder: Path, tmp_path: Path) -> None:

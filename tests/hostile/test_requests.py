@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
@@ -210,6 +211,34 @@ def test_nothing_is_computed_for_nobody(address: tuple[str, int], monkeypatch: p
     with Visitor(f"http://{address[0]}:{address[1]}") as other:
         assert other.open(off="none")["main"]
     assert seen == []
+
+
+def test_a_run_ends_when_its_page_is_gone_and_the_next_one_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "SILENT", 0.0)
+    ended: list[str] = []
+
+    def run() -> Generator[str, None, None]:
+        try:
+            while True:
+                yield "at work"
+        finally:
+            ended.append("")
+
+    async def visit() -> None:
+        line = turns.Turns()
+        first, *others = (turns.Turn(line, "a", "apart", page) for page in "pqr")
+        for turn in (first, *others):
+            line.add(turn)
+        line.streams["p"] += 1
+        work = first.work(run())
+        assert next(work) == "at work"
+        assert [turn.free.is_set() for turn in others] == [True, False]
+        line.unread("p")
+        assert list(work) == []
+        await asyncio.wait_for(others[1].free.wait(), 5)
+
+    asyncio.run(visit())
+    assert ended
 
 
 def test_a_page_that_asks_too_much_is_refused_and_no_other(
