@@ -7,6 +7,7 @@ ranking sum to K.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -77,31 +78,30 @@ def top_counts(
     """
     (rankings, depth), (n, drawn), groups = order.shape, draws.weights.shape, draws.n_groups
     start, _ = window(n, k)
-    block = np.where(np.arange(depth) < start, 0, 1 + (np.arange(depth) - start) // BLOCK)
-    blocks = int(block[-1]) + 1
-    rows = (np.arange(rankings)[:, None] * blocks + block) * groups + draws.codes[order]
+    block = np.maximum(0, 1 + (np.arange(depth) - start) // BLOCK)  # [depth]
+    axes = (rankings, int(block[-1]) + 1, groups)
+    # A row for each ranking, block and group; its ones are the images whose weights it sums.
+    rows = np.ravel_multi_index((np.arange(rankings)[:, None], block, draws.codes[order]), axes)
     ones = np.ones(rows.size, dtype=draws.weights.dtype)
-    shape = (rankings * blocks * groups, n)
-    adding = scipy.sparse.csr_matrix((ones, (rows.ravel(), order.ravel())), shape=shape)
-    upto = np.asarray(adding @ draws.weights).reshape(rankings, blocks, groups, drawn)
-    for i in range(1, blocks):
-        upto[:, i] += upto[:, i - 1]
-    totals = upto.sum(axis=2, dtype=upto.dtype)
+    summing = scipy.sparse.csr_matrix((ones, (rows.ravel(), order.ravel())), shape=(math.prod(axes), n))
+    upto = np.asarray(summing @ draws.weights).reshape(*axes, drawn)
+    np.add.accumulate(upto, axis=1, out=upto)
+    totals = upto.sum(axis=2, dtype=upto.dtype)  # [rankings, blocks, draws]
 
     ranking_of, draw_of = np.ogrid[:rankings, :drawn]
-    whole = np.clip((totals < k).sum(axis=1) - 1, 0, None)  # the last block wholly in the top k
-    counts = upto[ranking_of, whole, :, draw_of].astype(np.float64)
-    room = k - totals[ranking_of, whole, draw_of].astype(np.intp)
+    whole = np.clip(
+        (totals < k).sum(axis=1) - 1, 0, None
+    )  # [rankings, draws], the last block wholly in the top k
+    counts = upto[ranking_of, whole, :, draw_of].astype(np.float64)  # [rankings, draws, groups]
+    room = k - totals[ranking_of, whole, draw_of].astype(np.intp)  # [rankings, draws]
     # The next block [rankings, BLOCK, draws], cut where its weights fill the room that is left.
     ranks = np.minimum(start + whole[:, None] * BLOCK + np.arange(BLOCK)[:, None], depth - 1)
     images = order[ranking_of[:, None], ranks]
-    sums = draws.weights[images, draw_of].astype(np.intp)
-    for i in range(1, BLOCK):
-        sums[:, i] += sums[:, i - 1]
-    np.minimum(sums, room[:, None], out=sums)
-    sums[:, 1:] -= sums[:, :-1].copy()
-    cells = (ranking_of * drawn + draw_of)[:, None] * groups + draws.codes[images]
-    counts += np.bincount(cells.ravel(), sums.ravel(), minlength=counts.size).reshape(counts.shape)
+    filled = draws.weights[images, draw_of].astype(np.intp)
+    np.add.accumulate(filled, axis=1, out=filled)
+    inside = np.diff(np.minimum(filled, room[:, None]), axis=1, prepend=0)
+    cells = np.ravel_multi_index((ranking_of[:, None], draw_of, draws.codes[images]), counts.shape)
+    counts += np.bincount(cells.ravel(), inside.ravel(), minlength=counts.size).reshape(counts.shape)
 
     for row in np.flatnonzero((room < 0).any(axis=1) | (totals[:, -1] < k).any(axis=1)):
         counts[row] = _deep_counts(draws, scores[row], k, depth)
