@@ -74,7 +74,7 @@ def ours(name: object) -> bool:
 def sentence(cells: pd.DataFrame, found: pd.DataFrame) -> str:
     """The best method, compared with chance, the study's claim and the next best."""
     from ccs.batch.localize import estimate
-    from ccs.batch.report.wording import change, in_brackets
+    from ccs.batch.pages import change, in_brackets
     from ccs.benchmark import scoring
     from ccs.locate import SEARCH
 
@@ -101,7 +101,7 @@ def sentence(cells: pd.DataFrame, found: pd.DataFrame) -> str:
 def rows(found: pd.DataFrame) -> list[dict[str, str]]:
     """The table as it is printed."""
     from ccs.batch.localize import estimate
-    from ccs.batch.report.wording import in_brackets
+    from ccs.batch.pages import in_brackets
     from ccs.benchmark.scoring import PLANTED
 
     def figure_of(row: pd.Series, figure: str) -> str:
@@ -129,7 +129,7 @@ def by_strength(cells: pd.DataFrame, methods: list[str]) -> list[dict[str, str]]
     """Average precision of each method on the models whose skew is as strong."""
     from ccs import benchmark
     from ccs.batch.localize import estimate
-    from ccs.batch.report.wording import in_brackets
+    from ccs.batch.pages import in_brackets
 
     strengths = cells["model"].map({name: benchmark.truth(name).strength for name in cells["model"].unique()})
     tables = {part: benchmark.table(own) for part, own in cells.groupby(strengths, sort=False)}

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import ccs
-from ccs.batch.bias import SKIP, left_out, read_names
+from ccs.batch.bias import SKIP, read_names
 from ccs.batch.options import command, option
+from ccs.batch.pages import filled
 from ccs.files import write_text
 from ccs.measures.stats import signed
 from ccs.pruning.zeroshot import AccuracyTable
@@ -56,26 +57,22 @@ def measure(settings: Settings) -> None:
 
 def page(found: AccuracyTable) -> str:
     """The table for a person to read: the class of the lowest accuracy first."""
-    about, whole = found.about, found.rows.iloc[0]
-    off = f", {about['off']} off" if about["off"] else ""
-    line = f"Accuracy {whole['value']:.1%} [{whole['low']:.1%}, {whole['high']:.1%}]"
-    if off:
-        ends = (100 * whole[name] for name in ("difference", "difference_low", "difference_high"))
-        line += " ({:.1%} with all heads: {} [{}, {}] points)".format(
-            whole["before"], *(signed(end, 1) for end in ends)
-        )
+    whole, off = found.rows.iloc[0], bool(found.about["off"])
     classes = found.rows.iloc[1:].sort_values("value", kind="stable")
     shown = classes[["class", "images", "value", *(["before"] if off else [])]].head(MOST_CLASSES)
-    more = len(classes) - len(shown)
-    return "\n".join([
-        f"{about['model']}{off} on {about['set']}: {whole['images']:,} images, {len(classes)} classes",
-        *left_out(found.skipped),
-        f"Prompts: {about['template']}, such as {about['prompt']!r}",
-        f"{line}; in brackets: 95% interval",
-        "",
-        shown.to_string(index=False, float_format="{:.3f}".format),
-        *([f"and {more} more classes, all of them with --csv FILE"] if more else []),
-    ])  # fmt: skip
+    ends = [100 * whole[name] for name in ("difference", "difference_low", "difference_high") if off]
+    return filled(
+        "accuracy",
+        about=found.about,
+        images=whole["images"],
+        skipped=found.skipped,
+        value=whole,
+        before=whole["before"] if off else 0.0,
+        ends=[signed(end, 1) for end in ends],
+        classes=len(classes),
+        table=shown.to_string(index=False, float_format="{:.3f}".format),
+        more=len(classes) - len(shown),
+    )
 
 
 if __name__ == "__main__":

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 import ccs
 from ccs.batch.options import command, option
+from ccs.batch.pages import filled, in_brackets
 from ccs.errors import InputError
 from ccs.files import write_text
-from ccs.measures.stats import signed
+from ccs.measures.stats import Estimate, signed
 from ccs.pruning.fairness import MEAN, BiasTable
 
 SKIP = "go on where more than 1%% of the images cannot be read"
@@ -84,50 +83,25 @@ def read_names(given: str) -> list[str]:
 
 def page(found: BiasTable) -> str:
     """The table for a person to read: the most skewed occupation first."""
-    about, rows = found.about, found.rows.to_dict("records")
     figures: dict[str, dict[str, Mapping[Any, Any]]] = {}
-    for row in rows:
+    for row in found.rows.to_dict("records"):
         figures.setdefault(str(row["occupation"]), {})[str(row["metric"])] = row
-    off = f", {about['off']} off" if about["off"] else ""
-    groups = ", ".join(f"{name} {count:,}" for name, count in found.groups.items())
-    ceiling = figures[MEAN]["MaxSkew"]["ceiling"]
-    limit = "" if pd.isna(ceiling) else f", largest MaxSkew possible {ceiling:.2f}"
-    lines = [
-        f"{about['model']}{off} on {about['gallery']} by {about['attribute']}",
-        f"{about['images']:,} images ({groups}), K = {about['k']:,}{limit}",
-        *left_out(found.skipped),
-        f"Prompts: {about['template']}, such as {about['prompt']!r}",
-        "In brackets: 95% interval. Chance: the same figure of random rankings.",
-    ]
-    if about["mode"] != "correct":
-        lines.append("As published: with a fault of the study's code, so the figures measure the code.")
     order = sorted(figures, key=lambda name: (name != MEAN, -figures[name]["MaxSkew"]["value"]))
-    shown = pd.DataFrame([_line(name, figures[name]) for name in order])
-    lines += ["", shown.to_string(index=False), ""]
-    lines += [
-        "MaxSkew: the logarithm of the largest share in the top K over its share in the gallery.",
-        "NDKL: how far the groups' shares are from the gallery's, at every rank to K (random: just above 0).",
-        "logit gap: between the mean logits of the most and the least preferred group.",
-        "AUC: how often an image of the preferred group ranks above one of another.",
-        "Both choose the groups and measure them on the same images, so random rankings are above 0 and 0.5.",
-        "(cross-fitted): groups chosen on one half of the images, measured on the other, and vice versa;",
-        "this averages 0 and 0.5 where a ranking ignores groups, and may fall below by chance.",
-    ]
-    if found.alike:
-        same = "; ".join(", ".join(names) for names in found.alike)
-        lines += ["", f"One text to the model, counted once under the first name: {same}"]
-    return "\n".join(lines)
-
-
-def left_out(skipped: Sequence[str]) -> list[str]:
-    """A line on images that cannot be read, if there are any."""
-    some = "; ".join([*skipped[:5], *(["..."] if len(skipped) > 5 else [])])
-    return [f"Left out, since they cannot be read: {len(skipped)} ({some})"] if skipped else []
+    return filled(
+        "bias",
+        about=found.about,
+        groups=[f"{name} {count:,}" for name, count in found.groups.items()],
+        ceiling=figures[MEAN]["MaxSkew"]["ceiling"],
+        skipped=found.skipped,
+        rows=[_line(name, figures[name]) for name in order],
+        alike=found.alike,
+    )
 
 
 def _line(name: str, figures: Mapping[str, Mapping[Any, Any]]) -> dict[str, str]:
     skew = figures["MaxSkew"]
-    line = {"occupation": name, "MaxSkew": "{value:.2f} [{low:.2f}, {high:.2f}]".format(**skew)}
+    shown = Estimate(skew["value"], skew["low"], skew["high"])
+    line = {"occupation": name, "MaxSkew": in_brackets(shown, 2)}
     line["chance"] = f"{skew['chance']:.2f}"
     if "before" in skew:
         line["before"] = f"{skew['before']:.2f}"

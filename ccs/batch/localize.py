@@ -13,7 +13,7 @@ import pandas as pd
 import ccs
 from ccs.batch.bias import SKIP
 from ccs.batch.options import command, option
-from ccs.batch.report.wording import change, in_brackets
+from ccs.batch.pages import change, filled, in_brackets
 from ccs.batch.search import CLASSES, OCCUPATIONS, PEOPLE, TEMPLATE, THINGS, TOP, open_sets
 from ccs.benchmark import planted_models, scoring
 from ccs.benchmark.protocol import Answer, Sets, Subject, answer, own
@@ -116,16 +116,11 @@ def _score(args: Settings, methods: Mapping[str, Method]) -> int:
 
 def page(table: pd.DataFrame) -> str:
     """The table of `ccs.benchmark.score`, a line per method."""
-    n = int(table["models"].max())
-    lines = [
-        f"{n} model{'s' * (n > 1)} with a planted skew; means and 95% intervals between models.",
-        f"{'method':33s} {'average precision':18s} {'precision':9s}  MaxSkew taken  accuracy lost  passes",
+    rows = [
+        (name, "the truth" if name == scoring.PLANTED else in_brackets(estimate(row), 2), row)
+        for name, row in table.iterrows()
     ]
-    for name, row in table.iterrows():
-        found = "the truth" if name == scoring.PLANTED else in_brackets(estimate(row, "average_precision"), 2)
-        cells = f"{row['precision']:9.2f}  {row['max_skew_taken']:13.3f}  {100 * row['accuracy_lost']:13.1f}"
-        lines.append(f"{name:33s} {found:18s} {cells}  {row['passes']:6.1f}")
-    return "\n".join(lines)
+    return filled("benchmark", models=int(table["models"].max()), rows=rows)
 
 
 def _ask(args: Settings, name: str, methods: Mapping[str, Method]) -> int:
@@ -142,35 +137,24 @@ def _ask(args: Settings, name: str, methods: Mapping[str, Method]) -> int:
 
 def said(found: Answer) -> str:
     """An answer in ten lines or so."""
-    about = found.subject
     none, off, *drawn = found.held_out
-    chance, sets = none.chance.value, about.sets
-    n, prompts = found.people, found.prompts
-    lines = [
-        f"{about.model.name}, {sets.people.name} by {found.attribute}",
-        f"Method: {found.method}. {reliability(found.method)}",
-    ]
-    if not off.heads:
-        return "\n".join([*lines, "It finds no head whose output lowers the lean of the rankings.", ""])
-    lines += [
-        f"Heads to look at, first to last: {' '.join(map(str, found.heads))}",
-        f"On the half that the method did not see ({n} people, {prompts} prompts), with them off:",
-        f"  MaxSkew {_change(none.max_skew, off.max_skew, off.max_skew_change)}; chance {chance:.3f}",
-        f"  Cramér's V of best prompt and group {found.before.cramers_v:.3f} -> {found.after.cramers_v:.3f}",
-        f"  accuracy on {sets.things.name} {_change(none.accuracy, off.accuracy, off.accuracy_change)}",
-    ]
     changes = [one.max_skew_change.value for one in drawn]
-    mean = sum(changes) / max(1, len(changes))
     as_low = sum(value <= off.max_skew_change.value for value in changes)
-    lines.append(
-        f"{len(drawn)} random sets, as many heads of each layer: MaxSkew {mean:+.3f} on average; "
-        f"{as_low} lower it as much or more (p {(1 + as_low) / (1 + len(drawn)):.3f})."
-        if drawn
-        else "No other set has as many heads of each layer."
+    return filled(
+        "localize",
+        model=found.subject.model.name,
+        people=found.subject.sets.people.name,
+        things=found.subject.sets.things.name,
+        reliability=reliability(found.method),
+        found=found,
+        before=none,
+        off=off,
+        drawn=drawn,
+        mean=sum(changes) / max(1, len(changes)),
+        as_low=as_low,
+        p=(1 + as_low) / (1 + len(drawn)),
+        changed=_change,
     )
-    name = about.model.name
-    lines.append(f'To save the model without them: clip-ccs export --model {name} --off "{off.heads}"')
-    return "\n".join([*lines, ""])
 
 
 def _change(before: Estimate, after: Estimate, difference: Effect) -> str:
@@ -184,15 +168,16 @@ def reliability(method: str) -> str:
         return "The benchmark has no score of it; `clip-ccs localize --method` without --model gives one."
     table = scoring.table(cells)
     rows = (table.loc[[name]].iloc[0] for name in (method, RANDOM))
-    its, chance = (in_brackets(estimate(row, "average_precision"), 2) for row in rows)
+    its, chance = (in_brackets(estimate(row), 2) for row in rows)
     return (
         f"On {int(table['models'].max())} small models with a planted skew its average precision is {its} "
         f"(1: the heads that carry it come first; at random {chance})."
     )
 
 
-def estimate(row: pd.Series, figure: str) -> Estimate:
-    """A figure of a row of `ccs.benchmark.table`, with its interval."""
+def estimate(row: pd.Series) -> Estimate:
+    """The average precision in a row of `ccs.benchmark.table`, with its interval."""
+    figure = "average_precision"
     return Estimate(row[figure], row[f"{figure}_low"], row[f"{figure}_high"])
 
 

@@ -9,16 +9,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 import ccs
 from ccs import results
 from ccs.batch.bias import SKIP, read_names
 from ccs.batch.options import FOLDER, command, option
+from ccs.batch.pages import filled, in_brackets
 from ccs.errors import InputError
 from ccs.files import write_text
 from ccs.heads import HeadSet
-from ccs.measures.stats import Effect, Estimate, signed
 from ccs.pruning import plans as pruning
 from ccs.pruning import search
 from ccs.pruning.fairness import asked, require_readable
@@ -143,28 +141,21 @@ def _beside(args: Settings, tables: Path, name: str, heads: HeadSet) -> tuple[li
 
 
 def page(found: SearchResult, max_loss: float) -> str:
-    """The answer as a person reads it. max_loss: the accuracy that the search might lose."""
-    chance = found.held_out[0].chance
-    return "\n".join([
-        "",
-        "On the half that the search did not see (95% intervals; changes are from nothing off):",
-        pd.DataFrame([_row(one) for one in found.held_out]).to_string(index=False),
-        f"Chance: MaxSkew {chance.value:.3f} ({chance.low:.3f} to {chance.high:.3f}).",
-        answer(found, max_loss),
-    ])  # fmt: skip
+    """The answer as a person reads it, confirmed if the half that the search did not see bears it out.
 
-
-def answer(found: SearchResult, max_loss: float) -> str:
-    """The answer in a sentence: confirmed if the half that the search did not see bears it out."""
-    if not found.off:
-        return "Answer: no head helps within these limits."
-    shown = next(one for one in found.held_out if one.plan == "searched")
+    max_loss: the accuracy that the search might lose.
+    """
+    shown = next((one for one in found.held_out if one.plan == "searched"), found.held_out[0])
     skew, accuracy = shown.max_skew_change.value, shown.accuracy_change.value
-    confirmed = skew < 0 and accuracy >= -max_loss - 1e-9
-    by = f"MaxSkew {signed(skew, 3)}, accuracy {signed(100 * accuracy, 1)} points"
-    return (
-        f"Answer: {'switch off' if confirmed else 'not confirmed:'} {found.off}. On the half that the search "
-        f"did not see: {by}, where it may lose {100 * max_loss:.1f}."
+    return filled(
+        "search",
+        rows=[_row(one) for one in found.held_out],
+        chance=found.held_out[0].chance,
+        off=str(found.off),
+        skew=skew,
+        accuracy=accuracy,
+        confirmed=skew < 0 and accuracy >= -max_loss - 1e-9,
+        max_loss=max_loss,
     )
 
 
@@ -172,16 +163,12 @@ def _row(one: HeldOut) -> dict[str, str]:
     return {
         "set": f"{one.plan} {one.seed}" if one.plan == "random" else one.plan,
         "heads": str(len(one.heads)),
-        "MaxSkew": _figure(one.max_skew),
-        "its change": _figure(one.max_skew_change, "+"),
+        "MaxSkew": in_brackets(one.max_skew),
+        "its change": in_brackets(one.max_skew_change, sign="+"),
         "p": f"{one.max_skew_change.p_value:.3f}",
-        "accuracy": _figure(one.accuracy),
-        "change of accuracy": _figure(one.accuracy_change, "+"),
+        "accuracy": in_brackets(one.accuracy),
+        "change of accuracy": in_brackets(one.accuracy_change, sign="+"),
     }
-
-
-def _figure(found: Estimate | Effect, sign: str = "") -> str:
-    return f"{found.value:{sign}.3f} ({found.low:{sign}.3f} to {found.high:{sign}.3f})"
 
 
 if __name__ == "__main__":

@@ -57,60 +57,19 @@ def export(model: Model, off: HeadSet, folder: str | Path) -> float:
     return difference
 
 
-_NEEDED = """open_clip alone does not know the architecture of the image tower. Install the package
-that it comes from (clip-ccs, or a clone of its repository) and register it first:
-"""
-_REGISTER = """
-from ccs.model.towers import convolutional
-
-convolutional.register()
-"""
-
-
 def card(model: Model, off: HeadSet, difference: float) -> str:
     """The model card, with the front matter that the Hub reads."""
-    name = one_line(model.name if not model.tag else f"{model.architecture} ({model.tag})")
-    what = f"the attention heads {off} of its image tower switched off" if off else "no head switched off"
-    return f"""---
-library_name: open_clip
-pipeline_tag: zero-shot-image-classification
-tags:
-- clip
-- head-pruning
----
+    import jinja2
 
-# {name} with {len(off)} head{"" if len(off) == 1 else "s"} off
-
-This is {name} with {what}; layers and heads count from 0.
-
-## What was done
-
-The columns of the attention's output projection that read a head's output were set to zero, so that the
-head adds nothing to the residual stream and later layers see that. The projection's bias, all other weights
-and the text tower are as they were. Nothing was trained.
-
-- Heads off: {off or "none"}
-- Weights it was made from: sha256 {model.weights_hash}
-  (of all weights by name, as float32; `weights` in the tables of results is its beginning)
-
-## What was measured
-
-Image embeddings of this folder, loaded by open_clip, and of the original with the heads' outputs set to
-zero in the forward pass differ by at most {difference:.1e} in any entry of a unit vector (random pixels).
-Nothing else was measured with exactly these heads off.
-
-## How to use it
-
-{_NEEDED if _needs_package(model) else ""}
-```python
-import open_clip
-{_REGISTER if _needs_package(model) else ""}
-model, _, preprocess = open_clip.create_model_and_transforms("local-dir:PATH/TO/THIS/FOLDER")
-tokenizer = open_clip.get_tokenizer("local-dir:PATH/TO/THIS/FOLDER")
-```
-
-The licence is that of the original weights.
-"""
+    text = Path(__file__).with_name("export_card.md").read_text("utf-8")
+    written: str = jinja2.Template(text, trim_blocks=True, keep_trailing_newline=True).render(
+        name=one_line(model.name if not model.tag else f"{model.architecture} ({model.tag})"),
+        off=off,
+        weights=model.weights_hash,
+        difference=difference,
+        needs_package=_needs_package(model),
+    )
+    return written
 
 
 def zeroed(model: Model, off: HeadSet) -> dict[str, Tensor]:

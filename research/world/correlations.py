@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ccs.batch.report.wording import interval, p_text
+from ccs.batch.pages import interval, p_text
 from ccs.heads import Head
 from ccs.measures import stats
 from ccs.measures.stats import Effect

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 import ccs
+from ccs.batch.pages import in_brackets
 from ccs.batch.report.document import Block, filled
 from ccs.batch.report.questions import CONTROL, ORGANISM
-from ccs.batch.report.wording import in_brackets
 from ccs.measures import accuracy, bias, retrieval
 from ccs.measures.ranking import Ranking
 from ccs.model.model import Model

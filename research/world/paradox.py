@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ccs.batch.pages import change, in_brackets, interval
 from ccs.batch.report.document import Block, filled
 from ccs.batch.report.questions import (
     CONTROL,
@@ -18,7 +19,6 @@ from ccs.batch.report.questions import (
     strictest,
     tests_of,
 )
-from ccs.batch.report.wording import change, in_brackets, interval
 from ccs.pruning.search import HeldOut
 from ccs.results import Results
 from ccs.results.searches import Search, beside

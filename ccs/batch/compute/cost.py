@@ -7,7 +7,7 @@ heads and weights are counted on open_clip's configuration, and questions on the
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from ccs.batch.compute.inputs import names_of_sets
 from ccs.batch.compute.judge import judges_of, known_pool
 from ccs.batch.compute.run_plans import n_plans
 from ccs.batch.compute.settings import Settings
+from ccs.batch.pages import filled
 from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.judges.prices import CostEstimate, default_budget
@@ -66,8 +67,9 @@ def _asked(settings: Settings, heads: int) -> list[CostEstimate]:
 def page(settings: Settings) -> str:
     """The needs of all models, for a person to read. Raises InputError if none can be used."""
     chosen = [settings.for_model(name) for name in settings.models]
-    lines, sizes, asked, failed = ["Models:"], list[float](), list[CostEstimate](), list[InputError]()
+    lines: list[tuple[str, int | None, str]] = []
     counted: list[tuple[Settings, int, int]] = []
+    asked, weights, failed = list[CostEstimate](), 0.0, list[InputError]()
     for one in chosen:
         name = one.models[0]
         try:
@@ -78,66 +80,70 @@ def page(settings: Settings) -> str:
             asked += _asked(one, heads)
         except InputError as error:
             failed.append(error)
-            lines.append(f"  {name:32s} not counted: {error}")
+            lines.append((name, None, f"not counted: {error}"))
             continue
-        sizes.append(size or 0)
+        weights += size or 0
         counted.append((one, heads, source.config["embed_dim"]))
-        fetched = f"{size / 1e9:.2f} GB of weights, unless they are here" if size else "here"
-        fetched = "weights of unknown size to fetch" if size is None else fetched
-        lines.append(f"  {source.name:32s} {heads:3d} heads   {fetched}")
+        needs = f"{size / 1e9:.2f} GB of weights, unless they are here" if size else "here"
+        lines.append((source.name, heads, "weights of unknown size to fetch" if size is None else needs))
     if len(failed) == len(chosen):
         raise failed[0]
     names = dict.fromkeys(name for one in chosen for name in (one.images, *names_of_sets(one), *one.people))
-    records = [SOURCES[ALIASES.get(name, name)] for name in names if ALIASES.get(name, name) in SOURCES]
-    lines += ["Data sets:", *map(_set, records)]
-    drawn = {"world", *(f"world/{name}" for name in ("images", *drawn_sets.names()))}
-    for name in (name for name in names if ALIASES.get(name, name) not in SOURCES):
-        here = "drawn here" if name in drawn else "on disk" if Path(name).expanduser().exists() else ""
-        hub = "/" in name.removeprefix("world/")
-        lines.append(f"  {name:32s} {here or ('on the Hub, if anywhere' if hub else 'not found here')}")
-    if any(one.texts == REFERENCE for one in chosen) and find_reference() is None:
-        lines += ["Texts:", f"  {REFERENCE:32s} 0.1 MB from {ADDRESSES[0]}"]
-    lines += ["Language models:", *_judges(asked)]
-    if asked and all(one.dollars is not None for one in asked):
-        budget = settings.budget or default_budget(sum(one.dollars or 0 for one in asked))
-        more = " (twice the estimate; --budget sets another)" if settings.budget is None else ""
-        lines.append(f"  Budget: {budget:.2f} dollars{more}")
-    embedded = [  # while a set is measured its embeddings under every plan are there
-        4 * dim * min(record.rows, one.eval_images or record.rows) * n_plans(record, one, heads)
-        for one, heads, dim in counted
-        for record in records
-        if record.kind in ("classification", "bias")
+    known = {name: record for name in names if (record := SOURCES.get(ALIASES.get(name, name)))}
+    once = {record.address: record.gigabytes for record in known.values()}  # one address is one download
+    wanted = any(one.texts == REFERENCE for one in chosen) and find_reference() is None
+    budget = settings.budget
+    if budget is None and asked and all(one.dollars is not None for one in asked):
+        budget = default_budget(sum(one.dollars or 0 for one in asked))
+    return filled(
+        "cost",
+        budget=budget if asked else None,
+        by_default=settings.budget is None,
+        models=lines,
+        records=known.values(),
+        others=[(name, _place(name)) for name in names if name not in known],
+        texts=REFERENCE if wanted else "",
+        address=ADDRESSES[0],
+        judges=_judges(asked),
+        weights=weights / 1e9,
+        sets=sum(once.values()),
+        embeddings=max((_embedded(*one, record) for one in counted for record in known.values()), default=0),
+        keep=settings.keep / 1e9,
+    )
+
+
+def _embedded(settings: Settings, heads: int, dim: int, record: DatasetRecord) -> float:
+    """GB of a set's embeddings under every plan, which are there while it is measured."""
+    if record.kind not in ("classification", "bias"):
+        return 0.0
+    n = min(record.rows, settings.eval_images or record.rows)
+    return 4e-9 * dim * n * n_plans(record, settings, heads)
+
+
+def _place(name: str) -> str:
+    """Where a set that has no record is."""
+    if name in {"world", *(f"world/{drawn}" for drawn in ("images", *drawn_sets.names()))}:
+        return "drawn here"
+    if Path(name).expanduser().exists():
+        return "on disk"
+    return "on the Hub, if anywhere" if "/" in name.removeprefix("world/") else "not found here"
+
+
+def _judges(asked: Sequence[CostEstimate]) -> list[tuple[str, int, float | None, float | None]]:
+    """Of each language model, and of all: name, requests, dollars expected and at most, None if unknown."""
+    of = {judge: [one for one in asked if one.judge == judge] for judge in (one.judge for one in asked)}
+    return [
+        (
+            name,
+            sum(one.requests for one in own),
+            _sum(one.dollars for one in own),
+            _sum(one.at_most for one in own),
+        )
+        for name, own in {**of, "all": list(asked)}.items()
+        if own
     ]
-    once = {record.address: record.gigabytes for record in records}  # one address is one download
-    lines.append(
-        f"Disk: {sum(sizes) / 1e9:.1f} GB of weights, {sum(once.values()):.1f} GB of data sets and about as "
-        "much again for videos unpacked and images as `datasets` keeps them, and up to "
-        f"{max(embedded, default=0) / 1e9:.1f} GB of embeddings while a set is measured, of which sets of up "
-        f"to {settings.keep / 1e9:g} GB stay (--keep)."
-    )
-    return "\n".join(lines)
 
 
-def _set(record: DatasetRecord) -> str:
-    where = "from the Hub" if record.hub else "a local copy is needed"
-    gate = ", after its terms are accepted there and with a login (hf auth login)" if record.gated else ""
-    return (
-        f"  {record.name:32s} {record.rows:7,d} items {record.gigabytes:6.2f} GB {where}{gate}; "
-        f"licence: {record.licence}"
-    )
-
-
-def _judges(asked: Sequence[CostEstimate]) -> list[str]:
-    """A line for each language model, and their sum."""
-    by_name = {one.judge: [same for same in asked if same.judge == one.judge] for one in asked}
-    if not by_name:
-        return ["  none is asked: labels and verdicts are by `tags`"]
-    return [f"  {name:32s} {_price(own)}" for name, own in {**by_name, "all": list(asked)}.items()]
-
-
-def _price(asked: Sequence[CostEstimate]) -> str:
-    requests = f"{sum(one.requests for one in asked):5,d} requests"
-    if any(one.at_most is None for one in asked):
-        return f"{requests}, price unknown: give one with --prices"
-    expected, most = sum(one.dollars or 0.0 for one in asked), sum(one.at_most or 0.0 for one in asked)
-    return f"{requests}, {expected:.2f} dollars, at most {most:.2f} (five attempts each, the longest replies)"
+def _sum(dollars: Iterable[float | None]) -> float | None:
+    known = list(dollars)
+    return None if None in known else sum(filter(None, known))

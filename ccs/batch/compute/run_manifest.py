@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import platform
 import resource
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -20,10 +19,10 @@ import pandas as pd
 from ccs import results
 from ccs.batch.compute import inputs
 from ccs.batch.compute.run import Run
+from ccs.batch.pages import count, filled, in_brackets
 from ccs.errors import InputError
 from ccs.files import disk_errors
 from ccs.measures import agreement
-from ccs.measures.stats import signed
 from ccs.results import queries, schema
 
 _PACKAGES = ("clip-ccs", "torch", "open_clip_torch", "numpy", "scipy", "pillow", "pyarrow", "pandas")
@@ -158,89 +157,58 @@ def peak_memory() -> int:
 
 def page(run: Run) -> str:
     """A summary of a model's results, in a screenful."""
-    model, found = run.model, results.read(run.folder)
-    lines = ["", f"{model.name} ({model.architecture}, weights {model.weights_hash[:12]})"]
-    size = f"{len(run.images.images)} images, {len(run.pool.texts)} texts"
-    lines.append(f"  {size}, {monotonic() - run.started:.0f} s")
-    if "scores" in run.tables:
-        lines += _scores(run.tables["scores"], run.settings.k, run.chance)
-    lines += _plans("accuracy (top-1)", queries.top1(found), "%")
-    recall = queries.recall(found, direction="text-to-clip")
-    lines += _plans("retrieval (R@1, text to clip)", recall, "%")
+    found, k = results.read(run.folder), run.settings.k
+    heads = [row for row in run.tables.get("scores", ()) if row["k"] == k]
+    known = Counter(row["ccs"] for row in heads)
+    figures = [
+        ("accuracy (top-1)", _plans(queries.top1(found), 100)),
+        ("retrieval (R@1, text to clip)", _plans(queries.recall(found, direction="text-to-clip"), 100)),
+    ]
     for attribute, rows in queries.max_skew(found).groupby("attribute"):
-        lines += _plans(f"mean MaxSkew over occupations, {attribute}", rows, "")
-    lines += [f"  note: {notice}" for notice in run.notices]
-    if "scores" in run.tables:
-        lines += _judged(run)
-    lines.append(f"  tables in {run.folder}")
-    return "\n".join(lines)
-
-
-def _judged(run: Run) -> list[str]:
-    """Who labeled and judged, how far the judges agree, and what they left without a verdict, with causes."""
-    asked, rows = [run.judging.labeler, *run.judging.judges], run.tables["judgments"]
-    lines = []
-    if not rows:
-        return []
-    if all(one["stand_in"] for one in asked):
-        lines.append("  Labels and verdicts are by `tags`, a stand-in that reads the pool's own concepts;")
-        lines.append("  no language model was asked.")
-    elif any(one["stand_in"] for one in asked):
-        parts = ["labels"] * run.judging.labeler["stand_in"]
-        parts += ["one judge's verdicts"] * any(one["stand_in"] for one in asked[1:])
-        lines.append(f"  By `tags`, a stand-in that reads the pool's own concepts: {' and '.join(parts)}.")
-    else:
-        lines.append(f"  {queries.decided_by({'labeler': asked[0], 'judges': asked[1:]})}")
+        figures.append((f"mean MaxSkew over occupations, {attribute}", _plans(rows, 1)))
     verdicts: dict[str, list[bool | None]] = {}
-    for row in rows:
+    for row in run.tables.get("judgments", ()):
         verdicts.setdefault(row["judge"], []).append(row["verdict"])
-    lines += [
-        f"  {pair.left} and {pair.right}: kappa {pair.cohen_kappa:.2f} over {pair.n} texts"
-        for pair in (agreement.judge_pairs(verdicts) if verdicts else ())
-    ]
-    unscored = Counter((row["judge"], row["cause"]) for row in rows if row["verdict"] is None)
-    lines += [f"  {judge} left {n} texts unscored: {cause}" for (judge, cause), n in unscored.items()]
-    return lines
+    by_tags = [judge["stand_in"] for judge in run.judging.judges]
+    judged = ["verdicts" if all(by_tags) else "one judge's verdicts"] * any(by_tags)
+    return filled(
+        "compute",
+        model=run.model,
+        images=len(run.images.images),
+        texts=len(run.pool.texts),
+        seconds=monotonic() - run.started,
+        heads=heads,
+        judged=bool(verdicts),
+        counts=[f"{value}: {known[value]}" for value in range(k + 1)],
+        unknown=known[None],
+        chance=[f"{value}: {len(heads) * share:.1f}" for value, share in enumerate(run.chance)],
+        k=k,
+        high=[f"L{row['layer']}.H{row['head']} {row['label']}" for row in heads if row["level"] == "high"],
+        figures=[(title, lines) for title, lines in figures if lines],
+        notices=run.notices,
+        judges=queries.decided_by({"labeler": run.judging.labeler, "judges": run.judging.judges}),
+        stand_ins=["labels"] * run.judging.labeler["stand_in"] + judged,
+        pairs=agreement.judge_pairs(verdicts) if verdicts else [],
+        unscored=Counter(
+            (row["judge"], row["cause"]) for row in run.tables.get("judgments", ()) if row["verdict"] is None
+        ),
+        folder=run.folder,
+    )
 
 
-def _scores(every: Sequence[Row], k: int, chance: Sequence[float]) -> list[str]:
-    rows = [row for row in every if row["k"] == k]
-    known = [row["ccs"] for row in rows if row["ccs"] is not None]
-    if not known:
-        return ["  CCS: not scored, no judge: no text has a concept and no language model answered"]
-    counts = "  ".join(f"{value}: {known.count(value)}" for value in range(k + 1))
-    unknown = f"  unknown: {len(rows) - len(known)}" if len(known) < len(rows) else ""
-    lines = [f"  heads with CCS  {counts}{unknown}"]
-    if chance:
-        expected = "  ".join(f"{value}: {len(rows) * share:.1f}" for value, share in enumerate(chance))
-        lines.append(f"  expected of random texts  {expected}")
-    high = [f"L{row['layer']}.H{row['head']} {row['label']}" for row in rows if row["level"] == "high"]
-    if high:
-        more = f" and {len(high) - 8} more" if len(high) > 8 else ""
-        lines.append(f"  high heads (all {k} texts agree): {', '.join(high[:8])}{more}")
-    return lines
-
-
-def _plans(title: str, rows: pd.DataFrame, unit: str) -> list[str]:
+def _plans(rows: pd.DataFrame, factor: int) -> list[str]:
     """A line per data set: the value without pruning, and the change under high, low and random plans."""
-    factor = 100 if unit else 1
-    lines = [
-        f"  {title}: with no head off, and its change with heads off [95% interval; of random, the middle "
-        "95% of its sets]"
-    ]
+    lines = []
     for dataset in rows["dataset"].unique():
         none = queries.of_plan(rows, "none", dataset).iloc[0]
-        cells = [f"{none['value'] * factor:7.2f}{unit}"]
+        cells = [f"{none['value'] * factor:7.2f}{'%' if factor == 100 else ''}"]
         if "chance" in none:
             chance = queries.chance(none)
             cells.append(f"(chance {chance.value:.2f}, {chance.low:.2f} to {chance.high:.2f})")
             cells.append(f"K {none['k']} of {none['n']}, at most {none['ceiling']:.2f}")
         for plan in ("high", "low", "random", "chosen"):
             for _, row in queries.of_plan(rows, plan, dataset).iterrows():
-                change = queries.difference(row)
-                by, low, high = (signed(one * factor, 2) for one in (change.value, change.low, change.high))
-                between = "" if math.isnan(change.low) else f" [{low}, {high}]"
-                heads = int(row["n_heads"])
-                cells.append(f"{plan} ({heads} head{'s' * (heads != 1)}) {by}{between}")
-        lines.append(f"    {dataset:24s} " + "  ".join(cells))
-    return lines if len(rows) else []
+                change = in_brackets(queries.difference(row).times(factor), 2, "+")
+                cells.append(f"{plan} ({count(int(row['n_heads']), 'head')}) {change}")
+        lines.append(f"{dataset:24s} " + "  ".join(cells))
+    return lines

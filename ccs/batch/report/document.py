@@ -11,6 +11,7 @@ from typing import Any
 import jinja2
 import pandas as pd
 
+from ccs.batch.pages import environment
 from ccs.files import one_line, read_text, write_text
 
 Block = str
@@ -44,13 +45,7 @@ def _placed(value: Any) -> Any:
 
 @lru_cache(maxsize=8)
 def _templates(folder: Path) -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_placed,
-    )
+    return environment(folder).overlay(finalize=_placed)
 
 
 def table(frame: pd.DataFrame) -> str:

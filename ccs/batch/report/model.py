@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ccs.batch.pages import at_ceiling, in_brackets, interval, signed
 from ccs.batch.report.document import Block, fill
 from ccs.batch.report.questions import tests_of
-from ccs.batch.report.wording import at_ceiling, in_brackets, interval, signed
 from ccs.heads import Head, HeadSet
 from ccs.pruning.plans import PlanName
 from ccs.results import Results, queries

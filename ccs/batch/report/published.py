@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pyarrow
 
+from ccs.batch.pages import in_brackets
 from ccs.batch.report.document import Block, fill, table
-from ccs.batch.report.wording import in_brackets
 from ccs.errors import InputError
 from ccs.files import one_line
 from ccs.measures.stats import UNKNOWN, Estimate

@@ -11,7 +11,7 @@ from itertools import groupby
 import numpy as np
 import pandas as pd
 
-from ccs.batch.report.wording import interval, p_text, signed
+from ccs.batch.pages import interval, p_text, signed
 from ccs.measures import stats
 from ccs.measures.stats import Effect, Ranked
 from ccs.pruning.plans import ALIKE, Alike
