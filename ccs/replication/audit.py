@@ -68,16 +68,19 @@ def printed() -> Figures:
     }
 
 
-def measured(results: Mapping[str, Results], agreement: pd.DataFrame | None = None) -> Figures:
+def measured(
+    results: Mapping[str, Results], agreement: pd.DataFrame | None = None, found_heads: bool = False
+) -> Figures:
     """The measured figures of the same cells, with bias by the correct metric.
 
     results: by model. agreement: what `clip-ccs annotate import` wrote; the panel's is held against table 4,
-    that of OpenAI's model alone against the first version's table 2.
+    that of OpenAI's model alone against the first version's table 2. found_heads: with the heads that were
+    found here in place of those that the study lists.
     """
     found = {}
     for key in (*TABLES, *REPEATED):
         for claim in claims(key):
-            one = compare(claim, results.get(claim.model))
+            one = compare(claim, results.get(claim.model), found_heads)
             value = one.correct if claim.measure == "bias" else one.measured
             if value is not None:
                 # Counts that are the printed ones keep the print's digits: its rounding decides nothing.

@@ -175,16 +175,16 @@ def _plan(printed: str) -> str:
     return str(PlanName("concept", argument=LABELS[printed])) if printed in LABELS else printed
 
 
-def plan_names(claim: Claim, main_k: int = 5) -> tuple[str, ...]:
+def plan_names(claim: Claim, main_k: int = 5, found: bool = False) -> tuple[str, ...]:
     """The plans that measure a claim, best first: the heads that the study lists, then those scored here.
 
-    `main_k`: texts per head for plans without a K in their name.
+    `main_k`: texts per head for plans without a K in their name. `found`: only heads scored here.
     """
     name = PlanName.parse(claim.plan)
     if name.kind == "none":
         return (str(name),)
     scored = str(name.at(None if claim.k == main_k else claim.k))
-    return (str(name.published()), scored) if claim.k == 5 else (scored,)
+    return (str(name.published()), scored) if claim.k == 5 and not found else (scored,)
 
 
 def dataset_names(claim: Claim) -> tuple[str, ...]:
@@ -199,25 +199,29 @@ def dataset_names(claim: Claim) -> tuple[str, ...]:
     return (variant, claim.dataset) if variant else (claim.dataset,)
 
 
-def compare(claim: Claim, results: Results | None) -> Compared:
-    """The claim compared with its model's results (None if the model was not measured)."""
+def compare(claim: Claim, results: Results | None, found: bool = False) -> Compared:
+    """The claim compared with its model's results (None if the model was not measured).
+
+    `found`: with the heads that were found here, whatever heads the study lists.
+    """
     anchor = _open_clip(claim)
     if results is None:
         return Compared(claim, None, anchor)
     if claim.measure in ("level", "ccs", "alone", "label", "ccr"):
         return Compared(claim, _from_scores(claim, results), anchor)
     datasets = dataset_names(claim)
+    names = plan_names(claim, queries.main_k(results) or 5, found)
     if claim.measure == "bias":
-        correct = _look_up(claim, results, datasets, "correct")
+        correct = _look_up(claim, results, datasets, names, "correct")
         if not any(fault_of(dataset, claim.attribute) for dataset in datasets):
             return Compared(claim, correct, anchor, correct=correct)
         # The printed numbers come from the released code; only its mode can explain them.
-        measured = _look_up(claim, results, datasets, "as-published")
+        measured = _look_up(claim, results, datasets, names, "as-published")
         return Compared(claim, measured, anchor, correct=correct)
-    measured = _look_up(claim, results, datasets)
+    measured = _look_up(claim, results, datasets, names)
     standard = None
     if measured is not None and measured.dataset != claim.dataset:
-        standard = _look_up(claim, results, (claim.dataset,))
+        standard = _look_up(claim, results, (claim.dataset,), names)
     return Compared(claim, measured, anchor, standard)
 
 
@@ -232,7 +236,11 @@ def _open_clip(claim: Claim) -> float | None:
 
 
 def _look_up(
-    claim: Claim, results: Results, datasets: Sequence[str], mode: queries.Mode = "correct"
+    claim: Claim,
+    results: Results,
+    datasets: Sequence[str],
+    names: Sequence[str],
+    mode: queries.Mode = "correct",
 ) -> Measured | None:
     if claim.measure == "pruning":
         chosen = queries.top1(results, subset=claim.subset)
@@ -240,7 +248,6 @@ def _look_up(
         chosen = queries.recall(results, direction="text-to-clip")
     else:
         chosen = queries.max_skew(results, "sum", mode=mode, attribute=claim.attribute)
-    names = plan_names(claim, queries.main_k(results) or 5)
     for dataset, plan in itertools.product(datasets, names):
         rows = queries.of_plan(chosen, plan, dataset)
         if not len(rows):

@@ -48,6 +48,8 @@ def test_published_beside_measured(measured: str) -> None:
     none = line(table5, "ViT-B-32-OpenAI", "cifar100/original")
     assert none[2:8] == ["65.08", "64.23", "[63.23, 65.23]", "-0.85", "✓", "none, cifar100"]
     assert none[8] == "64.23"  # open_clip's own
+    assert line(table5, "", "column")[-1] == "with the heads found here"
+    assert (none[-1], line(table5, "ViT-B-32-OpenAI", "cifar100/high")[-1]) == ("–", "–")
     high = line(table5, "ViT-B-32-OpenAI", "cifar100/high")
     assert high[2:8] == ["56.07", "20.00", "[19.00, 21.00]", "-36.07", "✗", "published-high, cifar100"]
     cifar10 = line(table5, "ViT-B-32-OpenAI", "cifar10/original")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from ccs.batch.report.published import heads_found_again
 from ccs.heads import Head
 from ccs.paper import figures as paper
 from ccs.replication import audit, comparison
+from ccs.replication.overlap import by_chance, overlaps
 from ccs.results import Results, queries
 from ccs.results.schema import TABLES
 from ccs.texts import labels, score
@@ -83,6 +87,51 @@ def test_every_printed_figure_is_answered_and_agrees(ideal: dict[str, Results]) 
         for claim in comparison.claims(key):
             found = comparison.compare(claim, ideal[claim.model])
             assert found.agrees is True, (key, claim.row, claim.column, found.measured)
+
+
+def test_the_studys_heads_are_found_again(ideal: dict[str, Results]) -> None:
+    rows = overlaps(ideal)
+    assert len(rows) == 18
+    assert all((one.both, one.jaccard, one.alike) == (one.printed, 1.0, one.printed) for one in rows)
+    assert max(one.adjusted for one in rows) < 1e-4
+    assert overlaps({"organism": ideal["ViT-B-32/openai"]}) == []
+    assert "| ViT-B-32-OpenAI | high | 48 | 8 | 8 | 8 | 8 | 1.00 | 0.10 | < 0.001 |" in "".join(
+        heads_found_again(ideal)
+    )
+
+
+@pytest.mark.parametrize(
+    ("printed", "found", "both"), [(2, 3, 1), (4, 5, 2), (0, 3, 0), (3, 0, 0), (6, 6, 6)]
+)
+def test_chance_is_that_of_every_possible_set(printed: int, found: int, both: int) -> None:
+    """Over all sets of `found` of 6 heads, the first `printed` being the study's."""
+    listed, jaccards, at_least = set(range(printed)), [], 0
+    for drawn in map(set, combinations(range(6), found)):
+        jaccards.append(len(listed & drawn) / max(1, len(listed | drawn)))
+        at_least += len(listed & drawn) >= both
+    expected, p = by_chance(6, printed, found, both)
+    assert expected == pytest.approx(sum(jaccards) / len(jaccards))
+    assert p == pytest.approx(at_least / len(jaccards))
+
+
+def test_figures_of_the_heads_found_here_are_not_those_of_the_printed_heads(
+    ideal: dict[str, Results],
+) -> None:
+    """Results of a rerun whose TEXTSPAN or scores are wrong: its printed heads agree all the same."""
+    model = "ViT-B-32/openai"
+    (claim,) = (
+        one for one in comparison.claims("table5")
+        if (one.model, one.dataset, one.plan) == (model, "cifar100", "high")
+    )  # fmt: skip
+    table = ideal[model].table("pruning")
+    row = table[(table["plan"] == "published-high") & (table["dataset"] == "cifar100-joined")].iloc[:1]
+    wrong = pd.concat([table, row.assign(plan="high", value=0.5)])
+    rerun = replace(ideal[model], tables={**ideal[model].tables, "pruning": wrong})
+    assert comparison.compare(claim, rerun).agrees is True
+    own = comparison.compare(claim, rerun, found=True)
+    assert own.measured is not None
+    assert (own.measured.plan, own.measured.value, own.agrees) == ("high", 50.0, False)
+    assert comparison.compare(claim, ideal[model], found=True).measured is None
 
 
 def test_every_sentence_comes_out_as_in_print(ideal: dict[str, Results]) -> None:

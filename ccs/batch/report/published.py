@@ -9,15 +9,17 @@ from pathlib import Path
 import pandas as pd
 import pyarrow
 
-from ccs.batch.pages import in_brackets
+from ccs.batch.pages import in_brackets, p_text
 from ccs.batch.report.document import Block, fill, table
 from ccs.errors import InputError
 from ccs.files import one_line
 from ccs.measures.stats import UNKNOWN, Estimate
 from ccs.paper import figures as paper
+from ccs.pruning.plans import PlanName
 from ccs.replication import audit
 from ccs.replication.audit import Check
 from ccs.replication.comparison import TABLES, Compared, claims, compare
+from ccs.replication.overlap import overlaps
 from ccs.results import Results, queries
 
 Models = Mapping[str, Results]
@@ -54,21 +56,22 @@ def summary(models: Models) -> pd.DataFrame:
 
 def tables_and_figures(models: Models, agreement: pd.DataFrame | None) -> Iterator[Block]:
     """Sections for all tables, appendix B and figures; `agreement` is what table 4 is held against."""
+    yield from heads_found_again(models)
     yield "## Tables of the study, published beside measured"
     yield from deciders(models)
     for key in TABLES:
         if not key.startswith("figure"):
-            yield from _section(key, compared(key, models))
+            yield from _section(key, models)
         if key == "table3":
             yield from agreement_blocks(agreement)
     yield "## Figures of the study, published beside measured"
     for key in TABLES:
         if key.startswith("figure"):
-            yield from _section(key, compared(key, models))
+            yield from _section(key, models)
 
 
-def _section(key: str, found: Sequence[Compared]) -> Iterator[Block]:
-    printed = paper.table(key)
+def _section(key: str, models: Models) -> Iterator[Block]:
+    printed, found = paper.table(key), compared(key, models)
     yield f"### {printed.number}. {printed.title}"
     unit = {"%": "Percent.", "sum": "Natural logarithm; lower is better."}.get(printed.unit, "")
     if note := f"{unit} {printed.note}".strip():
@@ -76,7 +79,7 @@ def _section(key: str, found: Sequence[Compared]) -> Iterator[Block]:
     measured = {one.claim.model for one in found if one.measured is not None}
     beside = [one for one in found if one.claim.model in measured]
     if beside:
-        yield table(_beside(beside))
+        yield table(_beside(beside, models))
     rows = {one.claim.row for one in beside}
     if rows != set(printed.rows):
         alone = [[row, *map(plain, values)] for row, values in printed.rows.items() if row not in rows]
@@ -84,7 +87,10 @@ def _section(key: str, found: Sequence[Compared]) -> Iterator[Block]:
         yield table(pd.DataFrame(alone, columns=["", *printed.columns]))
 
 
-def _beside(found: Sequence[Compared]) -> pd.DataFrame:
+def _beside(found: Sequence[Compared], models: Models) -> pd.DataFrame:
+    """A row for each figure: with the heads that the study lists, and beside it with those found here."""
+    listed = [one.claim for one in found if _of_listed_heads(one)]
+    own = {claim: compare(claim, models[claim.model], found=True).measured for claim in listed}
     rows = []
     for one in found:
         claim, digits = one.claim, one.claim.digits
@@ -107,8 +113,17 @@ def _beside(found: Sequence[Compared]) -> pd.DataFrame:
             row["correct metric"] = " ".join(_figures(one.correct, digits))
             level = one.correct.chance if one.correct else UNKNOWN
             row["chance"] = "–" if isnan(level.value) else " ".join(_figures(level, 1))
+        if own:
+            row["with the heads found here"] = " ".join(dict.fromkeys(_figures(own.get(claim), digits)))
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def _of_listed_heads(one: Compared) -> bool:
+    if one.measured is None or not one.measured.plan:
+        return False
+    name = PlanName.parse(one.measured.plan)
+    return name.kind != name.base_kind
 
 
 def _figures(found: Estimate | None, digits: int) -> tuple[str, str]:
@@ -125,6 +140,19 @@ def _answered_by(one: Compared) -> str:
         return "–"
     parts = (measured.plan, measured.dataset or one.claim.dataset, measured.mode)
     return ", ".join(filter(None, parts)) if measured.plan else "scores"
+
+
+def heads_found_again(models: Models) -> Iterator[Block]:
+    """The overlap of the heads that the study lists with those found here, by level."""
+    if found := overlaps(models):
+        rows = [
+            {"model": one.model, "level": one.level, "heads": str(one.heads), "printed": str(one.printed)}
+            | {"found here": str(one.found), "both": str(one.both), "same label": str(one.alike)}
+            | {"Jaccard": f"{one.jaccard:.2f}", "by chance": f"{one.expected:.2f}"}
+            | {"p": p_text(one.p_value), "adjusted p": p_text(one.adjusted)}
+            for one in found
+        ]
+        yield from fill("found_again", rows=rows)
 
 
 def deciders(models: Models) -> Iterator[Block]:
@@ -203,13 +231,15 @@ def sentences(results: Mapping[str, Results], agreement: pd.DataFrame | None) ->
         "code, whatever their direction."
     )
     measured = audit.audit(audit.measured(results, agreement))
+    found_here = audit.audit(audit.measured(results, agreement, found_heads=True))
     answered = any(check.of for check in measured)
     rows = []
-    for printed, ours in zip(audit.audit(), measured, strict=True):
+    for printed, ours, own in zip(audit.audit(), measured, found_here, strict=True):
         row = {"sentence": printed.statement, "where": printed.source}
         row |= {"printed cells for it": _cells(printed)}
         if answered:
-            row["measured"] = _cells(ours)
+            row["measured, printed heads"] = _cells(ours)
+            row["measured, heads found here"] = _cells(own)
         rows.append({**row, "cells against it": _listed(printed), "note": printed.note or "–"})
     yield table(pd.DataFrame(rows))
 
