@@ -269,6 +269,8 @@ def test_the_oldest_session_of_the_same_address_goes_first(monkeypatch: pytest.M
     for number in range(3):
         kept.keep(f"another {number}", f"c{number}", "")
     assert kept.find("page 202") is None  # of the address that has most
+    kept.keep("another 0", "c0", "x" * sessions.LIMIT)  # of all together, in bytes
+    assert kept.find("another 0") is None
     assert kept.find("honest")
     monkeypatch.setattr(sessions, "SECONDS", 0)
     assert kept.find("honest") is None
