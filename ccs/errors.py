@@ -9,6 +9,7 @@ EXTRAS = {
     "judges": "Asking judges needs",
     "data": "The drawn world, sets from the Hub, Parquet files and videos need",
     "report": "The report needs",
+    "plot": "A plot needs",
     "all": "A run in several processes needs",
 }
 """Each extra of pyproject.toml, and what it is for."""

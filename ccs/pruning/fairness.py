@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from ccs.measures.faults import fault_of
 from ccs.measures.ranking import Ranking, alike, first_alike
 from ccs.paper import figures as paper
 from ccs.progress import BAR
+from ccs.pruning import bias_plot
 from ccs.sets.kinds import BiasSet, ImageSet, RetrievalSet
 from ccs.sets.open import open_gallery
 
@@ -45,7 +47,8 @@ class BiasTable:
     first, with the columns `occupation`, `metric`, `value`, `low`, `high` (95% interval), `chance`,
     `chance_low`, `chance_high` (random rankings), `ceiling` (the largest MaxSkew possible), `group` (the one
     furthest above its share of the gallery), `share` (its share of the top K), and, with heads off, `before`,
-    `difference`, `difference_low`, `difference_high`, `p_value`.
+    `difference`, `difference_low`, `difference_high`, `p_value`. A notebook shows its
+    plot.
     """
 
     about: Mapping[str, Any]
@@ -58,6 +61,32 @@ class BiasTable:
         about, n = self.about, self.rows["occupation"].nunique() - 1
         where = f"{about['model']} on {about['gallery']} by {about['attribute']}"
         return f"<BiasTable of {where}: {n} occupations, see .rows>"
+
+    def _repr_html_(self) -> str | None:
+        """The plot as a picture; None without matplotlib, whereupon a notebook shows `repr`."""
+        return None if find_spec("matplotlib") is None else bias_plot.as_svg(self.plot())
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A line for each occupation and the mean, a column for each metric."""
+        found = self.rows.pivot(index="occupation", columns="metric", values="value")
+        return found.loc[self.rows["occupation"].unique(), list(self.rows["metric"].unique())]
+
+    def of(self, metric: str) -> pd.DataFrame:
+        """The rows of one metric, by occupation. Raises InputError for a metric that was not measured."""
+        if metric not in (known := self.rows["metric"].unique()):
+            raise InputError(f"There is no metric {metric!r}; there are {', '.join(known)}.")
+        return self.rows[self.rows["metric"] == metric].set_index("occupation")
+
+    def plot(self, metric: str = "MaxSkew", *, most: int = 20, ax: Any = None) -> Any:
+        """Draw the mean and the `most` largest occupations with their 95% intervals, beside what random
+        rankings give, and with heads off beside the figure before. Returns matplotlib's Axes (`ax`, where one
+        is given). Raises MissingExtra without matplotlib.
+        """
+        rows = self.of(metric)
+        shown = rows.drop(index=MEAN).nlargest(most, "value").iloc[::-1]
+        title = f"{self.about['model']}, {self.about['gallery']} by {self.about['attribute']}"
+        return bias_plot.draw(pd.concat([shown, rows.loc[[MEAN]]]), metric, title, str(self.about["off"]), ax)
 
     def flat(self) -> pd.DataFrame:
         """The rows with every choice in a column of its own: what a CSV file holds."""
