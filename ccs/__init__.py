@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ccs.model.maps import attention, heatmap
     from ccs.model.model import Model, load
     from ccs.pruning.fairness import BiasTable, bias
+    from ccs.pruning.find import find_heads
     from ccs.pruning.zeroshot import AccuracyTable, accuracy
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "benchmark",
     "bias",
     "collect_moments",
+    "find_heads",
     "heads_off",
     "heatmap",
     "load",
@@ -56,6 +58,7 @@ _LATER = {
     "attention": "ccs.model.maps",
     "benchmark": "ccs.benchmark",
     "bias": "ccs.pruning.fairness",
+    "find_heads": "ccs.pruning.find",
     "heads_off": "ccs.model.heads_off",
     "heatmap": "ccs.model.maps",
     "load": "ccs.model.model",

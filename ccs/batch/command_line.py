@@ -15,6 +15,7 @@ COMMANDS = {
     "compute": ("ccs.batch.compute.__main__", "take models apart: texts, concepts and scores of their heads"),
     "accuracy": ("ccs.batch.accuracy", "measure how many images a model assigns to their class"),
     "bias": ("ccs.batch.bias", "measure a model's social bias on a gallery of faces"),
+    "heads": ("ccs.batch.heads", 'find the heads that write about something, such as "dogs"'),
     "localize": ("ccs.batch.localize", "find the heads that carry a bias, or score methods that do"),
     "search": ("ccs.batch.search", "find the fewest heads to switch off for less bias"),
     "export": ("ccs.batch.export", "save a model with heads switched off"),

@@ -90,6 +90,23 @@ def textspan(
     return spans
 
 
+def explained(moments: Moments, text_embeddings: np.ndarray) -> dict[Head, tuple[np.ndarray, np.ndarray]]:
+    """Each head's (scores [texts], shares [texts]) of all texts: TEXTSPAN's criterion for its first text, and
+    the share of the head's variance along the text. Same arguments and errors as `textspan`.
+    """
+    texts = np.asarray(text_embeddings, np.float64)
+    _check(moments, [""] * len(texts), texts, 1, None)
+    found = {}
+    for row, head in enumerate(moments.heads):
+        second, covariance = moments.second(row), moments.covariance(row)
+        directions, variances, total = _subspace(moments.basis[row], second, covariance, moments.head_dim)
+        squares = (texts @ directions) ** 2
+        scores, lengths = squares @ variances, squares.sum(axis=1)
+        along = np.divide(scores, lengths, out=np.zeros(len(texts)), where=lengths > 0)
+        found[head] = scores, along / total if total else np.zeros(len(texts))
+    return found
+
+
 def _subspace(
     basis: np.ndarray, second: np.ndarray, covariance: np.ndarray, rank: int
 ) -> tuple[np.ndarray, np.ndarray, float]:

@@ -19,8 +19,8 @@ from PIL import Image
 import ccs
 from ccs import HeadSet, InputError, results
 from ccs.batch.compute import inputs
+from ccs.batch.compute.processes import Processes
 from ccs.batch.compute.stages import Store, locked
-from ccs.batch.processes import Processes
 from ccs.files import disk_errors
 from ccs.judges.caller import Cache
 from ccs.model.export import export

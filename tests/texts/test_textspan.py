@@ -11,7 +11,9 @@ from torch import Tensor
 
 import ccs
 from ccs import Head, HeadSet, InputError, Moments
+from ccs.batch import heads as heads_command
 from ccs.model.model import Model
+from ccs.sets.kinds import ImageSet
 
 
 def plain(
@@ -171,3 +173,26 @@ def test_bad_input_is_named(wide_model: Model) -> None:
     for given, n, vectors, options, message in cases:
         with pytest.raises(InputError, match=message):
             ccs.textspan(given, names(n), vectors, **options)
+
+
+def test_heads_are_found_by_a_text(tiny_model: Model, pictures, tmp_path, capsys) -> None:
+    """Against contributions themselves: the variance along what sets a text apart from the pool's mean."""
+    words = [f"a {thing}" for thing in ("cat", "house", "lake", "car", "flag", "red wall", "tree")]
+    (tmp_path / "pool.txt").write_text("\n".join(words))
+    shown = ImageSet(name="few", images=pictures(40), fingerprint="f", source="random")
+    found = ccs.find_heads(tiny_model, "dogs", shown, pool=str(tmp_path / "pool.txt")).set_index("head")
+    units = tiny_model.embed_texts(["dogs", *words]).astype(np.float64)
+    units -= units[1:].mean(0)
+    direct = tiny_model.contributions(list(shown.images), tiny_model.heads).direct.astype(np.float64)
+    for place, head in enumerate(tiny_model.heads):
+        varied = direct[:, place] - direct[:, place].mean(0)
+        rows = np.linalg.svd(direct[:, place], full_matrices=False)[2][: tiny_model.head_dim]
+        along = units @ rows.T @ rows
+        scores = (varied @ along.T).var(0)
+        assert found.loc[str(head), "rank"] == 1 + (scores[1:] > scores[0]).sum()
+        share = scores[0] / (along[0] ** 2).sum() / varied.var(0).sum()
+        assert found.loc[str(head), "share"] == pytest.approx(share, rel=1e-3)
+        assert found.loc[str(head), "best"] == words[scores[1:].argmax()]
+    with pytest.raises(InputError, match="no text to look for"):
+        ccs.find_heads(tiny_model, " ")
+    assert "WARNING: none is" in heads_command.page("dogs", found.assign(about=False).reset_index())

@@ -12,10 +12,10 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ccs.batch.compute.processes import Processes, start, stop
 from ccs.batch.compute.settings import Settings
 from ccs.batch.compute.stages import locked
 from ccs.batch.options import command
-from ccs.batch.processes import Processes, start, stop
 from ccs.errors import InputError
 from ccs.progress import BAR, JsonLines, RunBar
 

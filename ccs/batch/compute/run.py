@@ -15,10 +15,10 @@ from ccs.batch.compute import inputs, set_figures
 from ccs.batch.compute.embed import Embedder, largest_errors, read_plan
 from ccs.batch.compute.inputs import EvaluationSet, Opened
 from ccs.batch.compute.judge import Judging, score_heads
+from ccs.batch.compute.processes import Processes
 from ccs.batch.compute.run_plans import Plans, make_plans, n_plans
 from ccs.batch.compute.settings import Settings
 from ccs.batch.compute.stages import Stage, Store, digest
-from ccs.batch.processes import Processes
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.judges.prices import Spending

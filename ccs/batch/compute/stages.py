@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 from safetensors.numpy import load_file
 from safetensors.numpy import save as save_arrays
 
-from ccs.batch.processes import Processes
+from ccs.batch.compute.processes import Processes
 from ccs.errors import InputError
 from ccs.files import atomic_write, disk_errors, sha256, write_text
 from ccs.results import STAGES
