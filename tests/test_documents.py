@@ -5,9 +5,148 @@ What each command does is tested where its code is. A command that nothing here 
 
 from __future__ import annotations
 
+import argparse
+import importlib
+import os
+import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
+
+import nbclient
+import nbformat
+import pytest
+
+import ccs
+from tests.support.app_process import started
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
 # Not this project's commands:
 OTHERS = ("pip", "git", "ollama", "export", "for", "done", "hf", "./run ruff", "./run mkdocs")
+README = (ROOT / "README.md").read_text("utf-8")
+SHELL = ("./run demo", "./run test")
+
+
+def commands() -> dict[str, tuple[str, ...]]:
+    """The commands in all fenced blocks of shell, as words without the variables set before them."""
+    found: dict[str, tuple[str, ...]] = {}
+    fenced = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+    for path in DOCUMENTS:
+        blocks = fenced.findall(path.read_text("utf-8"))
+        shell = "".join(block for language, block in blocks if language in ("", "sh", "bash"))
+        for line in shell.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+                del words[0]
+            if words and words[0] not in OTHERS and shlex.join(words[:2]) not in OTHERS:
+                found.setdefault(f"{path.name}: {shlex.join(words)}", tuple(words))
+    return found
+
+
+COMMANDS = commands()
+
+
+class Understood(Exception):
+    """The parser took the whole command line."""
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if not name.endswith(SHELL)])
+def test_a_command_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parse = argparse.ArgumentParser.parse_args
+
+    def parse_and_stop(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+        parse(parser, argv)
+        raise Understood
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
+    words = [word for word in COMMANDS[command] if word != "..."]
+    if words[0] == "clip-ccs":
+        name, argv = "ccs.batch.command_line", words[1:]
+    else:  # python, torchrun and accelerate run modules alike
+        _, name, *argv = words[words.index("-m") :]
+    module = importlib.import_module(name)
+    if not hasattr(module, "main"):
+        module = importlib.import_module(f"{name}.__main__")
+    monkeypatch.setattr(sys, "argv", ["program"])
+    with pytest.raises((Understood, SystemExit)) as ended:
+        raise SystemExit(module.main(argv))
+    assert ended.type is Understood or ended.value.code == 0  # --help
+
+
+def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
+    _, _, page = README.split(
+        "---\n", 2
+    )  # after the Space's front matter; PyPI, which shows it, has docs/pypi.md
+    assert len(page.split()) <= 700
+    assert page.index("What has not been shown") < len(page) / 2
+    for path in (*DOCUMENTS, ROOT / "CHANGELOG.md"):
+        for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", path.read_text("utf-8")):
+            assert link.startswith(("http:", "https:")) or (path.parent / link).exists(), (
+                f"{path.name}: {link}"
+            )
+    assert (ROOT / "docs" / "app.gif").stat().st_size <= 1_500_000
+
+
+def test_the_readmes_snippet_prints_what_stands_below_it() -> None:
+    code, said = re.findall(r"^```(?:python|text)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == (said, 0), done.stderr
+
+
+@pytest.mark.parametrize("name", ["organism", "photo"])
+def test_the_notebook_runs(name: str) -> None:
+    book = nbformat.read(ROOT / "docs" / "quickstart.ipynb", 4)
+    assert len(book.cells) <= 8
+    book.cells[2].source = book.cells[2].source.replace('NAME = "organism"', f'NAME = "{name}"')
+    places = {"metadata": {"path": str(ROOT)}}
+    nbclient.NotebookClient(book, timeout=280, resources=places).execute()
+    assert "image/png" in book.cells[-1].outputs[-1].data
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """The repository with an environment in which everything is installed: this one."""
+    folder = tmp_path / "clone"
+    (folder / ".venv").mkdir(parents=True)
+    for path in ROOT.iterdir():
+        if path.name not in (".venv", ".git", "results"):
+            (folder / path.name).symlink_to(path)
+    for name in ("bin", "lib", "pyvenv.cfg"):
+        (folder / ".venv" / name).symlink_to(Path(sys.prefix) / name)
+    with (ROOT / "pyproject.toml").open() as file:
+        stamp = subprocess.run(["cksum"], stdin=file, stdout=subprocess.PIPE, check=True).stdout
+    (folder / ".venv" / ".installed[all]").write_bytes(stamp)
+    return folder
+
+
+def test_the_demo_computes_and_opens(clone: Path) -> None:
+    assert "README.md: ./run demo" in COMMANDS
+    small = ("--max-images", "12", "--workers", "0", "--suite", "none")
+    with started(os.environ, ["./run", "demo", *small], clone):
+        assert (clone / "results" / "organism" / "scores.parquet").is_file()
+
+
+def test_every_variable_that_the_documents_name_is_read() -> None:
+    named = {name for path in DOCUMENTS for name in re.findall(r"\bCCS_[A-Z]+\b", path.read_text("utf-8"))}
+    code = "".join(path.read_text("utf-8") for part in ("ccs",) for path in (ROOT / part).rglob("*.py"))
+    assert {name for name in named if f'"{name}"' not in code} == set()
+
+
+def test_ci_runs_the_test_command() -> None:
+    assert "README.md: ./run test" in COMMANDS
+    assert "exec ./run test" in (ROOT / ".ci" / "run").read_text("utf-8")
+
+
+def test_the_site_is_built_strictly(tmp_path: Path) -> None:
+    """Without a broken link, and with the names of `ccs` and all that the reference lists."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (tmp_path / "reference" / "index.html").read_text("utf-8")
+    elsewhere = {name for name in ccs.__all__ if f'id="ccs.{name}"' not in page}
+    assert elsewhere == {"benchmark"}  # which has a page of its own
+    assert (tmp_path / "reference" / "ccs.benchmark" / "index.html").is_file()
+    assert (tmp_path / "report" / "report" / "index.html").is_file()
