@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import ccs
-from ccs.batch.hub_repository import Repository
 from ccs.batch.options import command, option
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model.export import export
+from ccs.results.hub_repository import Repository
 
 
 @dataclass(frozen=True)

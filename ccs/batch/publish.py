@@ -16,12 +16,12 @@ import open_clip
 from huggingface_hub import DatasetCard, DatasetCardData, SpaceCard
 
 from ccs import results
-from ccs.batch.hub_repository import Repository
 from ccs.batch.options import FOLDER, command, option
 from ccs.benchmark import planted_models
 from ccs.errors import InputError
 from ccs.files import one_line, read_text, write_text
 from ccs.results import schema, searches
+from ccs.results.hub_repository import Repository
 
 ROOT = Path(__file__).resolve().parents[2]
 _CARD = Path(__file__).with_name("card.md")

@@ -11,11 +11,12 @@ dimension.
 from __future__ import annotations
 
 import contextlib
+import copy
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -261,6 +262,21 @@ class Tower(Decomposition):
 
     def _precision(self) -> contextlib.AbstractContextManager[object]:
         return autocast(self.device.type, self._autocast)
+
+    def with_layers_of(self, other: Self) -> Self:
+        """This tower with another's layers, which must fit; its read-out stays."""
+        made = copy.copy(self)
+        made.layers, made._bases = other.layers, {}
+        return made
+
+    @torch.no_grad()
+    def reread(self, readout: Readout) -> Readout:
+        """A readout that has what is `entering`, with what this tower's layers make of the same tokens."""
+        record = _Record(readout.entering)
+        with autocast(self.device.type, None):
+            for layer, x in readout.entering.items():
+                self._values(x, layer, record)
+        return replace(readout, values=record.values)
 
     @torch.no_grad()
     def embed_and_read(

@@ -1,0 +1,147 @@
+"""Compare two models head by head: `clip-ccs compare A B`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import ccs
+from ccs.batch.options import command, option
+from ccs.batch.pages import filled
+from ccs.batch.search import PEOPLE
+from ccs.benchmark import planted_models
+from ccs.benchmark.protocol import Sets, Subject
+from ccs.errors import InputError
+from ccs.files import write_text
+from ccs.heads import HeadSet
+from ccs.locate.comparison import Pair, compare
+from ccs.measures.bias import means
+from ccs.model.model import Model
+from ccs.pruning.fairness import asked, embed_occupations, ranking_of
+from ccs.sets.kinds import BiasSet
+from ccs.sets.open import open_gallery, open_images
+from ccs.texts.pools import load_pool
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Which heads of two models correspond, by what they write about the same images along the same texts,
+    and which changed most: `clip-ccs compare A B`, for a fine-tuned model first its base.
+    """
+
+    first: str = option("", "the first model, such as a fine-tuned model's base", also=("-a",))
+    second: str = option("", "the second model", also=("-b",))
+    images: str = option("world", "images that the heads write about, and that TEXTSPAN reads")
+    texts: str = option("world", "its pool of texts")
+    max_images: int = option(300, "most of these images", least=2)
+    gallery: str = option("world/faces", PEOPLE, metavar="P")
+    attribute: str | None = option(None, "attribute that groups people (default: the gallery's first)")
+    top: int = option(10, "heads to list", least=1)
+    csv: Path | None = option(None, "write every pair of heads to this file")
+    device: str = option("auto", "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU")
+
+
+SIDES = ("first", "second")
+MOST_TEXTS = 300
+"""Texts along which heads are compared, evenly spaced in the pool."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; its exit status (see batch.options)."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    for flag in ("--second", "--first"):
+        place = 1 if flag == "--second" else 0
+        if len(words) > place and not any(word.startswith("-") for word in words[: place + 1]):
+            words.insert(place, flag)
+    return command(Settings, words, _compare)
+
+
+def _compare(args: Settings) -> None:
+    if not args.first or not args.second:
+        raise InputError("Two models are compared: clip-ccs compare A B.")
+    models = [_load(name, args.device) for name in (args.first, args.second)]
+    images = open_images(args.images, args.max_images).images
+    texts = load_pool(args.texts).texts
+    some = [texts[i] for i in np.unique(np.linspace(0, len(texts) - 1, MOST_TEXTS).astype(int))]
+    pairs = compare(models[0], models[1], (images, images), some)
+    people = asked(open_gallery(args.gallery, attribute=args.attribute or ()))
+    attribute = args.attribute or next(iter(people.groups))
+    if attribute not in people.groups:
+        raise InputError(f"{people.name} has no attribute {attribute!r}; it has {', '.join(people.groups)}.")
+    table = _table(args, models, pairs, people, attribute)
+    print(said(models, people.name, attribute, table, args.top))
+    if args.csv:
+        write_text(args.csv, table.to_csv(index=False))
+        print(f"Written to {args.csv}.")
+
+
+def _load(name: str, device: str) -> Model:
+    return (ccs.load if planted_models.file_of(name) is None else planted_models.load)(name, device=device)
+
+
+def _table(
+    args: Settings, models: Sequence[Model], pairs: Sequence[Pair], people: BiasSet, attribute: str
+) -> pd.DataFrame:
+    """A row for each pair: label, CCS and texts of both heads, and each model's MaxSkew with its head off."""
+    sets = replace(Sets.drawn(), images=args.images, texts=args.texts, moments=args.max_images)
+    table = pd.DataFrame(
+        {
+            "first": [str(pair.first) for pair in pairs],
+            "second": [str(pair.second) for pair in pairs],
+            "alike": [pair.alike for pair in pairs],
+            "changed": [np.nan if pair.changed is None else pair.changed for pair in pairs],
+        }
+    )
+    for side, model in zip(SIDES, models, strict=True):
+        reading = Subject(model, sets).reading
+        heads = [getattr(pair, side) for pair in pairs]
+        table[f"{side}_label"] = [reading.scores[head].label or "no concept" for head in heads]
+        table[f"{side}_ccs"] = [reading.scores[head].ccs for head in heads]
+        table[f"{side}_texts"] = [" | ".join(span.text for span in reading.spans[head]) for head in heads]
+        question = ranking_of(people, attribute, embed_occupations(model, people))
+        trunk = model.trunk(people.images)
+        plans = [HeadSet(), *(HeadSet([head]) for head in heads[: args.top])]
+        skews = [means(one, question)["MaxSkew"] for one in model.embed_images(trunk, plans)]
+        table[f"{side}_max_skew"] = skews[0]
+        table.loc[: len(skews) - 2, f"{side}_max_skew_off"] = skews[1:]
+    return table
+
+
+def said(models: Sequence[Model], people: str, attribute: str, found: pd.DataFrame, top: int) -> str:
+    """The comparison on a screen."""
+    rows = []
+    for _, one in found.head(top).iterrows():
+        skews = (one["first_max_skew_off"], one["second_max_skew_off"])
+        about = [f"{one[f'{side}_label']} ({one[f'{side}_ccs']})" for side in SIDES]
+        texts = [one[f"{side}_texts"].split(" | ")[0] for side in SIDES]
+        rows.append(
+            {
+                "heads": " ".join(dict.fromkeys((one["first"], one["second"]))),
+                "alike": f"{one['alike']:.2f}",
+                "changed": "" if pd.isna(one["changed"]) else f"{one['changed']:.3f}",
+                "MaxSkew, off": " ".join(f"{skew:.3f}" for skew in skews),
+                "label (CCS)": " -> ".join(dict.fromkeys(about)),
+                "first text": " -> ".join(dict.fromkeys(texts)),
+            }
+        )
+    return filled(
+        "compare",
+        models=models,
+        people=people,
+        attribute=attribute,
+        pairs=len(found),
+        same=int((found["first"] == found["second"]).sum()),
+        middle=float(found["alike"].median()),
+        built_alike=bool(found["changed"].notna().all()),
+        skews=[float(found[f"{side}_max_skew"].iloc[0]) for side in SIDES],
+        rows=rows,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""Two models, head by head: which heads correspond, and which changed.
+
+Heads correspond by what they write: each head's contributions to the same images, along the same texts (each
+model's own embeddings of them), less their mean over the images. A head of one model goes with the head of
+the other whose writing correlates most, one to one (the assignment with the largest sum).
+
+Where one model was made from the other, a head's change is its own: both are given the tokens that enter the
+first model's layer, so that a head whose weights are the same has changed by nothing, whatever changed below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from ccs.errors import InputError
+from ccs.heads import Head
+from ccs.model.model import Images, Model
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Heads that correspond. alike: the correlation of what they write, -1 to 1.
+
+    changed: the variance of the difference of their contributions as a share of the mean of their variances,
+    given the same tokens; 0 for the same, 2 for unrelated. None where the models are built differently.
+    """
+
+    first: Head
+    second: Head
+    alike: float
+    changed: float | None = None
+
+
+def compare(first: Model, second: Model, images: tuple[Images, Images], texts: Sequence[str]) -> list[Pair]:
+    """The heads of two models that correspond, those that changed most first, else those least alike.
+
+    images: the same ones for each model. Heads are those that are scored. InputError for fewer than two
+    images or texts.
+    """
+    if min(len(images[0]), len(texts)) < 2:
+        raise InputError("Two or more images and texts are needed to compare heads.")
+    parts = [contributions(one, seen) for one, seen in zip((first, second), images, strict=True)]
+    along = [one.embed_texts(texts) for one in (first, second)]
+    ours, theirs = (written(part, vectors) for part, vectors in zip(parts, along, strict=True))
+    alike = merit = ours @ theirs.T
+    alone = contributions(first, images[0], second) if built_alike(first, second) else None
+    if alone is not None:  # from the same tokens a head that was not trained writes the same
+        merit = alike + ours @ written(alone, along[0]).T
+    rows, columns = linear_sum_assignment(-merit)
+    heads, others = list(first.heads), list(second.heads)
+    pairs = [
+        Pair(
+            heads[row],
+            others[column],
+            float(alike[row, column]),
+            None if alone is None else _changed(parts[0][:, row], alone[:, column]),
+        )
+        for row, column in zip(rows, columns, strict=True)
+    ]
+    return sorted(pairs, key=lambda pair: pair.alike if pair.changed is None else -pair.changed)
+
+
+def contributions(model: Model, images: Images, layers_of: Model | None = None) -> NDArray[np.float32]:
+    """Contributions [images, heads, dim] less their mean over the images.
+
+    layers_of: a model whose heads get the tokens that enter this model's layers, and write to its read-out.
+    """
+    found = []
+    for _, part in model.batches(images):
+        tower = model.tower
+        _, readout = tower.embed_and_read(part, heads=model.heads, entering=layers_of is not None)
+        if layers_of is not None:
+            tower = tower.with_layers_of(layers_of.tower)
+            readout = tower.reread(readout)
+        found.append(tower.contributions(readout, model.heads)[0].cpu().numpy())
+    whole = np.concatenate(found)
+    centered: NDArray[np.float32] = whole - whole.mean(axis=0)
+    return centered
+
+
+def written(parts: NDArray[np.float32], along: NDArray[np.float32]) -> NDArray[np.float32]:
+    """What heads write along vectors [texts, dim], as unit rows [heads, images x texts]."""
+    flat = (parts @ along.T).transpose(1, 0, 2).reshape(parts.shape[1], -1)
+    lengths = np.linalg.norm(flat, axis=1, keepdims=True)
+    unit: NDArray[np.float32] = np.divide(flat, lengths, out=np.zeros_like(flat), where=lengths > 0)
+    return unit
+
+
+def _changed(before: NDArray[np.float32], after: NDArray[np.float32]) -> float:
+    spread = (np.square(before).sum() + np.square(after).sum()) / 2
+    return float(np.square(before - after).sum() / spread) if spread > 0 else 0.0
+
+
+def built_alike(first: Model, second: Model) -> bool:
+    """True where one image tower's layers can be put into the other."""
+    shapes = [
+        [(name, tuple(values.shape)) for name, values in one.clip.visual.state_dict().items()]
+        for one in (first, second)
+    ]
+    return shapes[0] == shapes[1] and first.heads == second.heads

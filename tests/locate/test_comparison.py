@@ -1,0 +1,76 @@
+"""Which heads of two models correspond, and which changed: copies of which both are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import ccs
+from ccs import Head, HeadSet, InputError
+from ccs.batch import command_line
+from ccs.benchmark.planted_models import by_head, slices
+from ccs.locate.comparison import compare
+from ccs.model.model import Model
+from tests.support.tiny_model import write_tiny_model
+
+TEXTS = ["a dog", "two cats in the snow", "a red house", "the letter A"]
+
+
+def copied(model: Model, folder: Path, heads: dict[Head, Head], noise: str = "") -> Path:
+    """The tiny model with each head's weights in the place of another, and noise on some of them."""
+    write_tiny_model(folder)
+    file = folder / "open_clip_model.safetensors"
+    weights, plain = load_file(file), model.clip.state_dict()
+    for head, source in heads.items():
+        of, to = (slices(model.clip, HeadSet([one])) for one in (source, head))
+        for name in to:
+            own = by_head(name, plain[name])[of[name]]
+            if head in HeadSet.parse(noise):
+                own = own + 0.3 * own.std() * torch.randn_like(own)
+            by_head(name, weights[name])[to[name]] = own
+    save_file(weights, file)
+    return folder
+
+
+def test_a_permuted_copy_matches_head_by_head(tiny_model: Model, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    turned = {head: Head(head.layer, (head.head + 1 + head.layer) % 4) for head in tiny_model.heads}
+    other = ccs.load(str(copied(tiny_model, tmp_path / "turned", turned)))
+    x = torch.randn(8, 3, 32, 32)
+    np.testing.assert_allclose(other.embed_images(x), tiny_model.embed_images(x), atol=1e-5)
+    pairs = compare(tiny_model, other, (x, x), TEXTS)
+    assert {pair.second: pair.first for pair in pairs} == turned
+    assert min(pair.alike for pair in pairs) == pytest.approx(1, abs=1e-4)
+    assert max(pair.changed or 0 for pair in pairs) < 1e-6
+
+
+def test_heads_that_were_trained_come_first_and_alone(tiny_model: Model, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    trained = HeadSet.parse("L2.H1 L3.H0 L5.H3")
+    same = {head: head for head in tiny_model.heads}
+    other = ccs.load(str(copied(tiny_model, tmp_path / "trained", same, str(trained))))
+    x = torch.randn(8, 3, 32, 32)
+    pairs = compare(tiny_model, other, (x, x), TEXTS)
+    assert HeadSet(pair.first for pair in pairs[:3]) == trained
+    assert all(pair.changed < 1e-6 < pairs[2].changed for pair in pairs[3:])
+    with pytest.raises(InputError, match="Two or more images and texts"):
+        compare(tiny_model, other, (x, x), TEXTS[:1])
+
+
+def test_models_that_are_built_differently(tiny_model: Model, tmp_path: Path) -> None:
+    wide = ccs.load(str(write_tiny_model(tmp_path / "wide", embed_dim=20, width=64, seed=1)))
+    x = torch.randn(8, 3, 32, 32)
+    pairs = compare(tiny_model, wide, (x, x), TEXTS)
+    assert len(pairs) == len(tiny_model.heads)
+    assert {pair.changed for pair in pairs} == {None}
+    assert [pair.alike for pair in pairs] == sorted(pair.alike for pair in pairs)
+
+
+def test_the_command_needs_two_models(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["compare"], ["compare", "organism"]):
+        assert command_line.main(words) == 2
+        assert "clip-ccs compare A B" in capsys.readouterr().err
