@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 def main() -> None:
     """Write all three from the cells that ship."""
     from ccs import benchmark
-    from ccs.batch.report import document
+    from ccs.batch import pages as document
 
     cells = benchmark.kept()
     found = benchmark.table(cells)

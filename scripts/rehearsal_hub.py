@@ -42,7 +42,7 @@ def less(draws: int, data: Path, *, small: bool) -> None:
 
     small: single heads are switched off on two sets alone.
     """
-    from ccs.batch.compute import run_plans, set_figures, settings
+    from ccs.batch.compute import run, set_figures, settings
     from ccs.measures import bias, retrieval
     from ccs.paper import figures
     from ccs.texts import pools
@@ -54,7 +54,7 @@ def less(draws: int, data: Path, *, small: bool) -> None:
     retrieval.measure = functools.partial(retrieval.measure, draws=draws)
     figures.occupations = lambda: ("judge", "chef", "nurse")  # type: ignore[assignment]
     if small:
-        run_plans._singles_on = lambda data: data.name in ("cifar10", "fairface-1.25")
+        run._singles_on = lambda data: data.name in ("cifar10", "fairface-1.25")
 
 
 # Sets ---------------------------------------------------------------------------------------------------

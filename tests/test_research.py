@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 import ccs
-from ccs.batch.report.document import as_markdown
+from ccs.batch.pages import as_markdown
 from ccs.benchmark import planted_models
 from ccs.heads import HeadSet
 from ccs.sets import drawn_sets

@@ -10,7 +10,7 @@ from pathlib import Path
 import ccs
 from ccs.batch.bias import SKIP, read_names
 from ccs.batch.options import command, option
-from ccs.batch.pages import filled
+from ccs.batch.pages import printed
 from ccs.files import write_text
 from ccs.measures.stats import signed
 from ccs.pruning.zeroshot import AccuracyTable
@@ -61,7 +61,7 @@ def page(found: AccuracyTable) -> str:
     classes = found.rows.iloc[1:].sort_values("value", kind="stable")
     shown = classes[["class", "images", "value", *(["before"] if off else [])]].head(MOST_CLASSES)
     ends = [100 * whole[name] for name in ("difference", "difference_low", "difference_high") if off]
-    return filled(
+    return printed(
         "accuracy",
         about=found.about,
         images=whole["images"],

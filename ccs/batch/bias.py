@@ -11,7 +11,7 @@ from typing import Any
 
 import ccs
 from ccs.batch.options import command, option
-from ccs.batch.pages import filled, in_brackets
+from ccs.batch.pages import in_brackets, printed
 from ccs.errors import InputError
 from ccs.files import write_text
 from ccs.measures.stats import Estimate, signed
@@ -87,7 +87,7 @@ def page(found: BiasTable) -> str:
     for row in found.rows.to_dict("records"):
         figures.setdefault(str(row["occupation"]), {})[str(row["metric"])] = row
     order = sorted(figures, key=lambda name: (name != MEAN, -figures[name]["MaxSkew"]["value"]))
-    return filled(
+    return printed(
         "bias",
         about=found.about,
         groups=[f"{name} {count:,}" for name, count in found.groups.items()],

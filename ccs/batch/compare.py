@@ -12,7 +12,7 @@ import pandas as pd
 
 import ccs
 from ccs.batch.options import command, option
-from ccs.batch.pages import filled
+from ccs.batch.pages import printed
 from ccs.batch.search import PEOPLE
 from ccs.benchmark import planted_models
 from ccs.benchmark.protocol import Sets, Subject
@@ -129,7 +129,7 @@ def said(models: Sequence[Model], people: str, attribute: str, found: pd.DataFra
                 "first text": " -> ".join(dict.fromkeys(texts)),
             }
         )
-    return filled(
+    return printed(
         "compare",
         models=models,
         people=people,

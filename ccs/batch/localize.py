@@ -13,7 +13,7 @@ import pandas as pd
 import ccs
 from ccs.batch.bias import SKIP
 from ccs.batch.options import command, option
-from ccs.batch.pages import change, filled, in_brackets
+from ccs.batch.pages import change, in_brackets, printed
 from ccs.batch.search import CLASSES, OCCUPATIONS, PEOPLE, TEMPLATE, THINGS, TOP, open_sets
 from ccs.benchmark import planted_models, scoring
 from ccs.benchmark.protocol import Answer, Sets, Subject, answer, own
@@ -120,7 +120,7 @@ def page(table: pd.DataFrame) -> str:
         (name, "the truth" if name == scoring.PLANTED else in_brackets(estimate(row), 2), row)
         for name, row in table.iterrows()
     ]
-    return filled("benchmark", models=int(table["models"].max()), rows=rows)
+    return printed("benchmark", models=int(table["models"].max()), rows=rows)
 
 
 def _ask(args: Settings, name: str, methods: Mapping[str, Method]) -> int:
@@ -140,7 +140,7 @@ def said(found: Answer) -> str:
     none, off, *drawn = found.held_out
     changes = [one.max_skew_change.value for one in drawn]
     as_low = sum(value <= off.max_skew_change.value for value in changes)
-    return filled(
+    return printed(
         "localize",
         model=found.subject.model.name,
         people=found.subject.sets.people.name,

@@ -13,7 +13,7 @@ import ccs
 from ccs import results
 from ccs.batch.bias import SKIP, read_names
 from ccs.batch.options import FOLDER, command, option
-from ccs.batch.pages import filled, in_brackets
+from ccs.batch.pages import in_brackets, printed
 from ccs.errors import InputError
 from ccs.files import write_text
 from ccs.heads import HeadSet
@@ -147,7 +147,7 @@ def page(found: SearchResult, max_loss: float) -> str:
     """
     shown = next((one for one in found.held_out if one.plan == "searched"), found.held_out[0])
     skew, accuracy = shown.max_skew_change.value, shown.accuracy_change.value
-    return filled(
+    return printed(
         "search",
         rows=[_row(one) for one in found.held_out],
         chance=found.held_out[0].chance,

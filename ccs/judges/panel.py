@@ -15,7 +15,7 @@ from ccs.judges.prices import CostEstimate, Spending
 from ccs.judges.provider import Request
 from ccs.judges.question import JUDGE_INSTRUCTIONS, Judgment, Question, judge_prompt, judge_schema, unscored
 from ccs.judges.settings import JudgeSettings, JudgeSpec, parse_panel
-from ccs.texts import concepts
+from ccs.texts import labels
 from ccs.texts.labels import TAGS
 from ccs.texts.pools import Pool
 
@@ -108,7 +108,7 @@ def judge_by_tags(pool: Pool, question: Question) -> list[Judgment]:
 
     A text without a tag is unscored, not a no.
     """
-    tree = concepts.tree()
+    tree = labels.tree()
     label = tree.find(question.label) or question.label
     if label not in tree.concepts and label not in pool.concepts:
         return unscored(TAGS, question, f"no text is tagged with the label {question.label!r}")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ccs.locate import ablation, contributions, patching, pursuit, selection, text
+from ccs.locate import contributions, patching, selection, text
 from ccs.locate.base import Evidence as Evidence
 from ccs.locate.base import Method, Scores, by_head
 
@@ -28,14 +28,14 @@ METHODS: Mapping[str, Method] = {
     "TEXTSPAN, texts of the groups": text.group_texts,
     "concept activation vectors": text.concept_vectors,
     "mechanistic audit": text.audit,
-    "Head Pursuit": pursuit.pursuit,
-    "SITH": pursuit.singular_vectors,
+    "Head Pursuit": text.pursuit,
+    "SITH": text.singular_vectors,
     "Locate-Then-Correct": contributions.locate_then_correct,
     "expert heads": contributions.experts,
-    "direct effect": ablation.direct,
-    "direct effect, mean": ablation.direct_mean,
-    "total effect": ablation.total,
-    "total effect, mean": ablation.total_mean,
+    "direct effect": patching.direct,
+    "direct effect, mean": patching.direct_mean,
+    "total effect": patching.total,
+    "total effect, mean": patching.total_mean,
     "activation patching": patching.patching,
     "patching by gradient": patching.gradient,
     "patching by integrated gradients": patching.integrated,

@@ -1,16 +1,23 @@
-"""Activation patching: the change of the lean when a head sees somebody of another group.
+"""Heads by the change when what each writes is replaced: by zero, by its mean, or by what it writes for
+others.
 
+Ablation: the fall of MaxSkew as a total effect, measured in the forward pass, in which later layers react, or
+as a direct effect, a change of the embedding alone. The head's output becomes zero, or its mean over the
+people, position by position. Zero may lie far from anything that later layers have seen; the mean takes away
+only what differs between people (Wang et al. 2022, arXiv 2211.00593; Zhang and Nanda 2024, arXiv 2309.16042).
+
+Activation patching: the fall of the lean (`ccs.measures.ranking`) when a head sees somebody of another group.
 Each person is paired with one of another group. A head's output for the person, at every token, is replaced
-by its output for the other one in the forward pass (Vig et al. 2020; Zhang and Nanda 2024, arXiv 2309.16042),
-and the head's score is the resulting fall of the lean (`ccs.measures.ranking`). Two approximations score all
-heads together. The gradient (attribution patching: Nanda 2023; Syed et al. 2023, arXiv 2310.10348) takes one
-forward and one backward pass: the difference of both outputs times the gradient of the lean. Integrated
-gradients (EAP-IG: Hanna et al. 2024, arXiv 2403.17806) take the mean of the gradients at inputs between both.
+by its output for the other one in the forward pass (Vig et al. 2020; Zhang and Nanda 2024). Two
+approximations score all heads together. The gradient (attribution patching: Nanda 2023; Syed et al. 2023,
+arXiv 2310.10348) takes one forward and one backward pass: the difference of both outputs times the gradient
+of the lean. Integrated gradients (EAP-IG: Hanna et al. 2024, arXiv 2403.17806) take the mean of the gradients
+at inputs between both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -19,6 +26,7 @@ from torch import Tensor
 
 from ccs.heads import Head
 from ccs.locate.base import Evidence, Scores, by_head, in_batches, replaced, values_of
+from ccs.measures.ranking import subtracted
 from ccs.model.tower import Trunk
 
 STEPS = 5
@@ -93,3 +101,38 @@ def _pairs(evidence: Evidence) -> Iterator[tuple[Trunk, Trunk, NDArray[np.float3
     for rows in in_batches(people):
         theirs = Trunk(people.tokens[torch.from_numpy(other[rows])], people.layer)
         yield people[rows], theirs, evidence.toward[rows], rows
+
+
+def total(evidence: Evidence) -> Scores:
+    """The fall of the mean MaxSkew when the head's output is zero in the forward pass."""
+    return _fall(evidence, evidence.singles)
+
+
+def total_mean(evidence: Evidence) -> Scores:
+    """The fall of the mean MaxSkew when the head's output is its mean in the forward pass."""
+    model, people = evidence.model, evidence.people
+    batches = [people[rows] for rows in in_batches(people)]
+    sums = [
+        {layer: own.sum(0, keepdim=True) for layer, own in values_of(model, one).items()} for one in batches
+    ]
+    means = {layer: torch.stack([one[layer] for one in sums]).sum(0) / len(people) for layer in sums[0]}
+    return _fall(evidence, np.concatenate([replaced(model, one, means) for one in batches], axis=1))
+
+
+def direct(evidence: Evidence) -> Scores:
+    """The fall of the mean MaxSkew when the head's contribution is subtracted from the embedding."""
+    whole, parts = evidence.seen
+    return _fall(evidence, (subtracted(whole, [parts[:, row]]) for row in range(parts.shape[1])))
+
+
+def direct_mean(evidence: Evidence) -> Scores:
+    """The fall of the mean MaxSkew when the head's contribution is its mean in the embedding."""
+    whole, parts = evidence.seen
+    apart = parts - parts.mean(axis=0)
+    return _fall(evidence, (subtracted(whole, [apart[:, row]]) for row in range(parts.shape[1])))
+
+
+def _fall(evidence: Evidence, ablated: Iterable[NDArray[np.float32]]) -> Scores:
+    """MaxSkew less that of the embeddings [n, d] with each head ablated in turn."""
+    before = evidence.task.max_skew(evidence.seen[0])
+    return by_head(evidence, [before - evidence.task.max_skew(one) for one in ablated])

@@ -15,7 +15,7 @@ import pandas as pd
 from scipy.stats import spearmanr
 
 from ccs.batch.options import command, option
-from ccs.batch.report.document import bring_up_to_date, table
+from ccs.batch.pages import bring_up_to_date, table
 from ccs.files import write_text
 
 if TYPE_CHECKING:

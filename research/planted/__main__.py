@@ -56,7 +56,7 @@ def _run(args: Settings) -> None:
     if args.seed is not None:
         _plant(args.seed, args.strength, args.out or args.runs / "planted", args.runs)
         return
-    from ccs.batch.report.document import as_markdown, bring_up_to_date
+    from ccs.batch.pages import as_markdown, bring_up_to_date
     from research.planted.planted_page import blocks, summary
 
     out = args.out or FOLDER

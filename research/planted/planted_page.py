@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from ccs.batch.report.document import Block, filled
+from ccs.batch.pages import Block, filled
 from research.planted import planted_cases as study
 from research.planted.bench import ATTRIBUTES, RANDOM, Row
 from research.planted.family import BASE, PICTURES, Planted, family

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 import ccs
-from ccs.batch.report.document import as_markdown
+from ccs.batch.pages import as_markdown
 from ccs.sets import drawn_sets
 from ccs.sets.kinds import BiasSet
 from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES

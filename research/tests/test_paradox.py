@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ccs import results
-from ccs.batch.report.document import as_markdown
+from ccs.batch.pages import as_markdown
 from ccs.world.vocabulary import OCCUPATIONS
 from research.tests.organism_sample import write_organisms
 from research.world.paradox import organism_blocks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ccs.batch.report.document import as_markdown
+from ccs.batch.pages import as_markdown
 from ccs.embedded.known_heads import KnownHeads, known_heads
 from ccs.heads import Head, HeadSet
 from ccs.model.moments import Moments

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: Settings) -> None:
     from ccs import results
-    from ccs.batch.report.document import as_markdown
+    from ccs.batch.pages import as_markdown
     from ccs.embedded.known_heads import FILE, KnownHeads
     from ccs.model.model import load
     from research.world import head_shares, organism_training

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import ccs
-from ccs.batch.pages import in_brackets
-from ccs.batch.report.document import Block, filled
+from ccs.batch.pages import Block, filled, in_brackets
 from ccs.batch.report.questions import CONTROL, ORGANISM
 from ccs.measures import accuracy, bias, retrieval
 from ccs.measures.ranking import Ranking

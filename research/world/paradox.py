@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ccs.batch.pages import change, in_brackets, interval
-from ccs.batch.report.document import Block, filled
+from ccs.batch.pages import Block, change, filled, in_brackets, interval
 from ccs.batch.report.questions import (
     CONTROL,
     HURT,

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ccs.batch.pages import at_ceiling, in_brackets, interval, p_text, signed
-from ccs.batch.report.document import Block, filled
+from ccs.batch.pages import Block, at_ceiling, filled, in_brackets, interval, p_text, signed
 from ccs.batch.report.questions import CONTROL, ORGANISM
 from ccs.measures.stats import Estimate
 from ccs.results import Results

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ccs.batch.report.document import Block, filled
+from ccs.batch.pages import Block, filled
 from ccs.embedded.known_heads import KnownHeads
 from ccs.heads import Head
 from ccs.model.model import Model

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ccs import Head, HeadSet, max_skew
-from ccs.batch.compute import run_plans, set_figures
+from ccs.batch.compute import run, set_figures
 from ccs.batch.compute.embed import Embedder
 from ccs.batch.compute.settings import Settings
 from ccs.pruning.plans import Plan
@@ -31,7 +31,7 @@ def scores(model):
 def made(model, notices=None, **settings):
     about = Settings(ks=KS, random_sets=2, **settings).for_model("organism")
     variance = {head: 1.0 + head.head for head in model.heads}
-    return run_plans.make_plans(model, about, scores(model), variance, (notices or []).append), about
+    return run.make_plans(model, about, scores(model), variance, (notices or []).append), about
 
 
 def test_further_k_have_high_low_and_random_plans(tiny_model):

@@ -12,7 +12,7 @@ from ccs import Head, benchmark, locate
 from ccs.benchmark import scoring
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.locate import patching, pursuit, text
+from ccs.locate import patching, text
 from ccs.locate.base import ranking, values_of
 from ccs.model.tower import Trunk
 from ccs.texts.score import HeadScore
@@ -135,12 +135,12 @@ def test_pursuit_finds_the_texts_that_rows_are_made_of():
     rng = np.random.default_rng(0)
     texts = rng.standard_normal((5, 12))
     rows = rng.standard_normal((30, 2)) @ texts[[1, 3]]
-    assert pursuit.rebuilt(rows, texts, 2) == pytest.approx(1)
+    assert text.rebuilt(rows, texts, 2) == pytest.approx(1)
     basis = np.linalg.qr(texts.T)[0]
     noise = rng.standard_normal((30, 12))
     # With every text allowed the order of choice no longer matters: the share in their span.
     expected = np.square((rows + noise) @ basis).sum() / np.square(rows + noise).sum()
-    assert pursuit.rebuilt(rows + noise, texts) == pytest.approx(expected)
+    assert text.rebuilt(rows + noise, texts) == pytest.approx(expected)
 
 
 def test_weights_of_value_and_output_are_those_of_the_module(evidence):
@@ -152,12 +152,12 @@ def test_weights_of_value_and_output_are_those_of_the_module(evidence):
     own = slice(width // 4, width // 2)
     written = attention.in_proj_weight[rows].T @ attention.out_proj.weight[:, own].T
     expected = (written * visual.ln_post.weight) @ visual.proj
-    assert np.allclose(pursuit.value_output(model, head), expected.detach().numpy(), atol=1e-5)
+    assert np.allclose(text.value_output(model, head), expected.detach().numpy(), atol=1e-5)
 
 
 def test_a_direction_is_explained_by_the_texts_it_is_made_of():
     texts = np.eye(6)
-    found = pursuit.coherent(np.array([0.8, 0, 0.6, 0, 0, 0.0]), texts)
+    found = text.coherent(np.array([0.8, 0, 0.6, 0, 0, 0.0]), texts)
     assert found == pytest.approx([0.8, 0, 0.6, 0, 0, 0])
 
 

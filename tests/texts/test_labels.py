@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from ccs.errors import InputError
 from ccs.paper import figures
-from ccs.texts import concepts, labels
+from ccs.texts import labels
 from ccs.texts import pools as descriptions
 
-TREE = concepts.tree()
+TREE = labels.tree()
 POOL = descriptions.make_pool(
     "small",
     [

@@ -12,7 +12,7 @@ from pytest_httpserver import HTTPServer
 
 from ccs.errors import InputError
 from ccs.paper import figures
-from ccs.texts import concepts, pools
+from ccs.texts import labels, pools
 from ccs.world import vocabulary
 from ccs.world.vocabulary import article
 
@@ -28,7 +28,7 @@ def test_a_pool_is_large_without_duplicates_and_tagged_from_the_tree(
 ) -> None:
     assert len(pool) >= texts
     assert len(set(pool.concepts)) >= tags
-    assert set(pool.concepts) <= set(concepts.tree().concepts)
+    assert set(pool.concepts) <= set(labels.tree().concepts)
     assert pool.dropped == 0
     assert len({text.casefold() for text in pool.texts}) == len(pool)
 
@@ -51,7 +51,7 @@ def test_every_value_of_the_world_is_in_two_wordings_of_one_concept() -> None:
 
 
 def test_photographs_cover_the_labels_of_the_study() -> None:
-    tree = concepts.tree()
+    tree = labels.tree()
     tags = Counter(PHOTOGRAPHS.concepts)
     levels = [level for model in figures.models() for level in figures.head_labels(model.name).values()]
     for label in {label for level in levels for label in level.values()}:

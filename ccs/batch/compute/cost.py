@@ -15,9 +15,9 @@ import torch
 
 from ccs.batch.compute.inputs import names_of_sets
 from ccs.batch.compute.judge import judges_of, known_pool
-from ccs.batch.compute.run_plans import n_plans
+from ccs.batch.compute.run import n_plans
 from ccs.batch.compute.settings import Settings
-from ccs.batch.pages import filled
+from ccs.batch.pages import printed
 from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.judges.prices import CostEstimate, default_budget
@@ -95,7 +95,7 @@ def page(settings: Settings) -> str:
     budget = settings.budget
     if budget is None and asked and all(one.dollars is not None for one in asked):
         budget = default_budget(sum(one.dollars or 0 for one in asked))
-    return filled(
+    return printed(
         "cost",
         budget=budget if asked else None,
         by_default=settings.budget is None,

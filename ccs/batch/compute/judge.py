@@ -16,7 +16,7 @@ from ccs.judges.question import Question
 from ccs.judges.settings import JudgeSettings
 from ccs.progress import BAR
 from ccs.results import STAGES
-from ccs.texts import concepts, score
+from ccs.texts import labels, score
 from ccs.texts.labels import TAGS, chance_by_tags, score_by_tags
 from ccs.texts.pools import REFERENCE, REFERENCE_LONGEST, Pool, find_reference, load_pool, make_pool
 from ccs.texts.score import HeadScore
@@ -89,7 +89,7 @@ class Judging:
         if self.by_model is not None:
             self.labeler = self.by_model.describe()
         self.judges: list[dict[str, Any]] = list(self.panel.describe()["judges"])
-        parents = concepts.tree().parents
+        parents = labels.tree().parents
         tree = digest([list(parents), list(parents.values())])
         self._tags = {"concepts": tree, "tags": pool.fingerprint}
 

@@ -19,7 +19,7 @@ import pandas as pd
 from ccs import results
 from ccs.batch.compute import inputs
 from ccs.batch.compute.run import Run
-from ccs.batch.pages import count, filled, in_brackets
+from ccs.batch.pages import count, in_brackets, printed
 from ccs.errors import InputError
 from ccs.files import disk_errors
 from ccs.measures import agreement
@@ -171,7 +171,7 @@ def page(run: Run) -> str:
         verdicts.setdefault(row["judge"], []).append(row["verdict"])
     by_tags = [judge["stand_in"] for judge in run.judging.judges]
     judged = ["verdicts" if all(by_tags) else "one judge's verdicts"] * any(by_tags)
-    return filled(
+    return printed(
         "compute",
         model=run.model,
         images=len(run.images.images),

@@ -11,8 +11,8 @@ import pandas as pd
 
 from ccs import results
 from ccs.batch.options import FOLDER, command, option
+from ccs.batch.pages import Block, as_markdown, bring_up_to_date, fill
 from ccs.batch.report import published
-from ccs.batch.report.document import Block, as_markdown, bring_up_to_date, fill
 from ccs.batch.report.model import model_sections
 from ccs.batch.report.questions import answers, in_short
 from ccs.benchmark import planted_models

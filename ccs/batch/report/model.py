@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ccs.batch.pages import at_ceiling, in_brackets, interval, signed
-from ccs.batch.report.document import Block, fill
+from ccs.batch.pages import Block, at_ceiling, fill, in_brackets, interval, signed
 from ccs.batch.report.questions import tests_of
 from ccs.heads import Head, HeadSet
 from ccs.pruning.plans import PlanName

@@ -9,8 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow
 
-from ccs.batch.pages import in_brackets, p_text
-from ccs.batch.report.document import Block, fill, table
+from ccs.batch.pages import Block, fill, in_brackets, p_text, table
 from ccs.errors import InputError
 from ccs.files import one_line
 from ccs.measures.stats import UNKNOWN, Estimate
