@@ -63,8 +63,8 @@ def test_a_skew_planted_in_known_heads(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(drawn_sets, "bias_set", lambda _: faces)
     monkeypatch.setattr(drawn_sets, "classification_set", lambda _: things)
     monkeypatch.setattr(bench, "SCENES", 40)
-    planted._train(tmp_path, tmp_path)
-    held = planted._measure(tmp_path, tmp_path / "planted.json")
+    planted.train(tmp_path, tmp_path)
+    held = planted.measure(tmp_path, tmp_path / "planted.json")
     of_plan = {row["plan"]: row for row in held[one.name]["rows"]}
     assert planted_models.truth(str(tmp_path / f"{one.name}.safetensors")).carries == one.carries
     assert of_plan["planted"]["off"] == str(one.heads)

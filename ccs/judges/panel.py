@@ -43,7 +43,7 @@ class Panel:
         if TAGS in members and tags is None:
             raise InputError(f"The judge {TAGS} is not available here.")
         self._tags = tags
-        self._callers = {
+        self.callers = {
             one.name: Caller(one, self.settings, self.spending)
             for one in members
             if isinstance(one, JudgeSpec)
@@ -59,11 +59,11 @@ class Panel:
         """
         asked = [question for question in questions if question.texts]
         requests = [judge_request(question) for question in asked]
-        callers = list(self._callers.values())
+        callers = list(self.callers.values())
         answered = iter(ask_all(callers, requests, self.settings.cache) if callers else [])
         columns: list[list[list[Judgment]]] = []
         for name in self.names:
-            if name in self._callers:
+            if name in self.callers:
                 answers = dict(zip(asked, next(answered), strict=True))
                 columns.append([_judgments(name, each, answers.get(each)) for each in questions])
             elif self._tags is not None:
@@ -73,17 +73,17 @@ class Panel:
     def estimate(self, questions: Sequence[Question]) -> tuple[CostEstimate, ...]:
         """The cost of `judge` for each model; neither keys nor the network are needed."""
         requests = [judge_request(question) for question in questions if question.texts]
-        return tuple(caller.estimate(requests) for caller in self._callers.values())
+        return tuple(caller.estimate(requests) for caller in self.callers.values())
 
     def require_keys(self) -> None:
         """Raise InputError where a package or a key is missing."""
-        for caller in self._callers.values():
+        for caller in self.callers.values():
             caller.provider.open()
 
     def describe(self) -> dict[str, Any]:
         """The judges, the prompt's digest, and whether a stand-in is on the panel, for a manifest."""
         judges = [
-            self._callers[name].describe() if name in self._callers else {"name": name, "stand_in": True}
+            self.callers[name].describe() if name in self.callers else {"name": name, "stand_in": True}
             for name in self.names
         ]
         prompt = fingerprint(JUDGE_INSTRUCTIONS, judge_schema(1))

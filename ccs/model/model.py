@@ -101,7 +101,7 @@ class Model(Side):
         size = self.preprocess_config["size"]
         if tuple(size if isinstance(size, tuple | list) else (size, size)) != self.tower.image_size:
             self.preprocess_config["size"] = self.tower.image_size  # open_clip's is wrong for ViTamin-XL-384
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._transform: Callable[[Image.Image], Tensor] = image_transform_v2(
             PreprocessCfg(**self.preprocess_config), is_train=False
         )
@@ -121,7 +121,7 @@ class Model(Side):
     def has_open_clips_tokenizer(self) -> bool:
         """True where open_clip's own tokenizer gives this model's tokens."""
         named = self.config["text_cfg"].get("hf_tokenizer_name")
-        return not named and getattr(self._tokenizer, "is_open_clips", True)
+        return not named and getattr(self.tokenizer, "is_open_clips", True)
 
     @cached_property
     def weights_hash(self) -> str:
@@ -172,7 +172,7 @@ class Model(Side):
 
     def tokenize(self, texts: Sequence[str]) -> Tensor:
         """Numbers of tokens [texts, context], cut or padded to the model's context."""
-        tokens: Tensor = self._tokenizer(list(texts))
+        tokens: Tensor = self.tokenizer(list(texts))
         return tokens
 
     def embed_images(self, images: Images, off: Plans = None, batch_size: int | None = None) -> np.ndarray:

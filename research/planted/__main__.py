@@ -60,10 +60,10 @@ def _run(args: Settings) -> None:
     from research.planted.planted_page import blocks, summary
 
     out = args.out or FOLDER
-    _train(out, args.runs)
+    train(out, args.runs)
     if args.out is None:
         _ship()
-    held = _measure(out, MEASURED)
+    held = measure(out, MEASURED)
     write_text(PAGE, as_markdown(blocks(held)))
     text = "\n".join(f"- {one}" for one in summary(held))
     bring_up_to_date(README, "planted", text, "python -m research.planted")
@@ -77,13 +77,13 @@ def _plant(seed: int, strength: float, out: Path, runs: Path) -> None:
     from research.planted.family import fresh
 
     one = fresh(seed, strength)
-    _train(out, runs, (one,))
+    train(out, runs, (one,))
     benchmark_folder.write(sorted(out.glob(f"*{SUFFIX}")), out)
     place = out / f"{one.name}{SUFFIX}"
     print(f"{place}: {one.what}, {one.where}; {dict(truth(str(place)).shares)}")
 
 
-def _train(out: Path, runs: Path, members: Sequence[Planted] | None = None) -> None:
+def train(out: Path, runs: Path, members: Sequence[Planted] | None = None) -> None:
     from ccs.benchmark import planted_models
     from ccs.model.model import load
     from research.planted import head_training as training
@@ -132,7 +132,7 @@ def _ship() -> None:
     write_text(truth, known)
 
 
-def _measure(out: Path, file: Path) -> dict[str, dict[str, object]]:
+def measure(out: Path, file: Path) -> dict[str, dict[str, object]]:
     """Each model's rows by its name, the base's first; what is known already is kept."""
     from ccs.benchmark import planted_models
     from ccs.heads import HeadSet

@@ -288,7 +288,7 @@ def test_an_upload_says_how_much_it_is(address: tuple[str, int], monkeypatch: py
         connection.close()
     monkeypatch.setattr(guard, "DISK_LEFT", 2**60)
     with pytest.raises(turns.Refused, match="Too much has been uploaded; try again in an hour"):
-        guard._check_upload("10")
+        guard.check_upload("10")
 
 
 def test_an_address_is_that_of_the_connection_unless_a_proxy_is_trusted(

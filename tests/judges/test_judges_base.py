@@ -82,7 +82,7 @@ def test_no_text_leaves_its_quotes(texts: list[str], label: str) -> None:
 
 def key_of(spec: str, question: Question, **changes: object) -> str:
     settings = JudgeSettings(**changes)  # type: ignore[arg-type]
-    (caller,) = Panel(spec, settings)._callers.values()
+    (caller,) = Panel(spec, settings).callers.values()
     return caller.provider.cache_key(judge_request(question))
 
 

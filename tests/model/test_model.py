@@ -89,7 +89,7 @@ def test_texts_are_read_to_their_end_and_no_further(tiny_model: Model) -> None:
         "a photo of a very small dog on a green lawn beside a house of stone",
         "a cat in rain",
     ] * 3
-    tokens = tiny_model._tokenizer(texts)
+    tokens = tiny_model.tokenizer(texts)
     lengths = reading.lengths(tiny_model.clip, tokens)
     assert lengths.tolist()[:4] == [4, 2, 16, 6]
     with torch.no_grad():

@@ -40,7 +40,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         yield 0.5, "half"
         ui_sample.write(folder / arguments[arguments.index("--out") + 1], "tiny", "f" * 64)
 
-    monkeypatch.setattr(taking_apart, "_compute", compute)
+    monkeypatch.setattr(taking_apart, "compute_tables", compute)
     return given
 
 
@@ -159,8 +159,8 @@ def test_zero_gpu_lends_a_gpu_to_a_run(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "spaces", SimpleNamespace(GPU=gpu))
     monkeypatch.setattr(sys, "executable", str(python))
     monkeypatch.setattr(os, "environ", {**os.environ, "SPACES_ZERO_GPU": "1"})
-    list(taking_apart.on_gpu(taking_apart._compute)([], tmp_path))
+    list(taking_apart.on_gpu(taking_apart.compute_tables)([], tmp_path))
     assert lent == [taking_apart.GPU_SECONDS]
     assert (tmp_path / "device").read_text() == "cuda\n"
     monkeypatch.delitem(os.environ, "SPACES_ZERO_GPU")
-    assert taking_apart.on_gpu(taking_apart._compute) is taking_apart._compute
+    assert taking_apart.on_gpu(taking_apart.compute_tables) is taking_apart.compute_tables

@@ -91,7 +91,7 @@ class Guard:
         else:
             body, page = b"", ""
             if kind == "upload":
-                _check_upload(headers.get("content-length", ""))
+                check_upload(headers.get("content-length", ""))
             elif kind == "click":
                 body = await _read(headers.get("content-length", ""), receive)
                 page, kind = self._checked(body)
@@ -149,7 +149,7 @@ def _named(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _check_upload(length: str) -> None:
+def check_upload(length: str) -> None:
     if not re.fullmatch("[0-9]{1,15}", length):
         raise Refused(411, "How much is not said.")
     if int(length) > MAX_UPLOAD:

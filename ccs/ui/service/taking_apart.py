@@ -139,7 +139,7 @@ class Kept:
         try:
             yield 0.0, "starting"
             # The folder by a name that tells nothing of this machine: it stands in the tables.
-            yield from _compute([
+            yield from compute_tables([
                 *("--model", request.place, "--images", request.images),
                 *("--max-images", str(request.count), "--texts", request.texts),
                 *("--suite", "none", "--out", out.name),
@@ -184,7 +184,7 @@ def on_gpu(work: Callable[..., Progress]) -> Callable[..., Progress]:
 
 
 @on_gpu
-def _compute(arguments: Sequence[str], folder: Path) -> Progress:
+def compute_tables(arguments: Sequence[str], folder: Path) -> Progress:
     """`python -m batch.compute` in the folder to its end. InputError says why it failed."""
     device = {"CCS_DEVICE": "cuda"} if os.environ.get("SPACES_ZERO_GPU") else {}
     said: list[str] = []
