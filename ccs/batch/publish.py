@@ -244,7 +244,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return command(Settings, argv, _publish_or_say, "Interrupted; give the command again.")
 
 
-def _publish(args: Settings) -> None:
+def publish(args: Settings) -> None:
+    """Publish as the settings say. Raises InputError."""
     if args.benchmark:
         if not args.repo or args.space:
             raise InputError("Say where to publish the benchmark: --repo USER/NAME, and no --space.")
@@ -269,7 +270,7 @@ def _publish(args: Settings) -> None:
 
 
 def _publish_or_say(args: Settings) -> None:
-    _publish(args)
+    publish(args)
     if args.dry_run:
         print("This was a dry run: nothing was sent.")
 

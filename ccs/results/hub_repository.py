@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from huggingface_hub import HfApi
+from huggingface_hub import HfApi, get_token
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
 from ccs.errors import InputError
@@ -65,6 +65,13 @@ class Repository:
             self.files = tuple(one.rfilename for one in getattr(info, "siblings", None) or ())
             refs = self.api.list_repo_refs(self.name, repo_type=self.kind)
             self.tags = {one.name: one.target_commit for one in refs.tags}
+
+    def require_login(self) -> None:
+        """Raise InputError where the Hub cannot be reached, or knows no user for the token."""
+        if get_token() is None:
+            raise InputError(f"The Hub refuses {self.name}: {_MEANING[401]}.")
+        with self._explained():
+            self.api.whoami()
 
     def fetch(self, path: str) -> bytes:
         """One small file's bytes."""

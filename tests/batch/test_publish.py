@@ -18,6 +18,7 @@ import yaml
 
 from ccs import HeadSet, InputError, results
 from ccs.batch import publish
+from ccs.batch.compute import __main__ as compute
 from ccs.benchmark import planted_models
 from ccs.model import export
 from ccs.model.model import Model
@@ -44,6 +45,31 @@ def push(folder: Path, *more: str) -> int:
 
 def data_set(hub: Hub) -> Repository:
     return hub.repositories["datasets", "user/ccs"]
+
+
+def test_a_run_ends_with_its_tables_on_the_hub(
+    hub: Hub,
+    tiny_folder: Path,
+    texts: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And says before anything is computed that there is no network, or no login."""
+    asked = ["--model", str(tiny_folder), "--texts", str(texts), "--out", str(tmp_path / "out"), "--k", "2"]
+    asked += ["--max-images", "20", "--publish", "user/ccs"]
+    with monkeypatch.context() as without:
+        without.delenv("HF_TOKEN")
+        assert compute.main(asked) == 2
+        assert "hf auth login" in capsys.readouterr().err
+        without.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+        assert compute.main(asked) == 2
+        assert capsys.readouterr().err.startswith("error: ")
+    assert not (tmp_path / "out").exists()
+    assert compute.main(asked) == 0
+    ours = (tmp_path / "out/tiny/spans.parquet").read_bytes()
+    assert hub.files("user/ccs")["tiny/spans.parquet"] == ours
+    assert ADDRESS in capsys.readouterr().out
 
 
 def test_one_commit_private_tagged_and_nothing_the_second_time(

@@ -52,7 +52,7 @@ def test_the_study_is_one_word_and_what_is_given_beside_it_counts() -> None:
         "study",
         "study",
         True,
-        "bf16",
+        "fp32",
     )
     assert study.for_model("ViT-B-32/openai").all_ks == (5, 7, 9, 11, 13)
     found = parse(["--labeler", "tags", "--study", "ViT-L-14-LAION", "ViT-B-32/openai", "--texts", "world"])

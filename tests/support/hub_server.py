@@ -136,6 +136,10 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(404, "Invalid rev id", "RevisionNotFound")
         return repository, *commit
 
+    def whoami(self) -> Any:
+        self._log_in()
+        return {"type": "user", "name": "user", "auth": {}}
+
     def create(self) -> Any:
         self._log_in()
         wanted = json.loads(self.body)
@@ -266,6 +270,7 @@ class _Handler(BaseHTTPRequestHandler):
 _OF, _AT = f"/api/{_KIND}/{_NAME}", "(?P<revision>[^/]+)"
 _ROUTES: list[tuple[str, str, Any]] = [
     ("POST", "/api/repos/create", _Handler.create),
+    ("GET", "/api/whoami-v2", _Handler.whoami),
     ("POST", "/api/validate-yaml", lambda _: {"errors": [], "warnings": []}),
     ("GET", f"{_OF}(?:/revision/{_AT})?", _Handler.info),
     ("GET", f"{_OF}/tree/{_AT}(?P<folder>/.*)?", _Handler.tree),

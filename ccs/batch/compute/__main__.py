@@ -47,11 +47,13 @@ def _main(settings: Settings) -> int:
 def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]) -> int:
     """Run every model of the settings in turn. One that cannot be had is told, and the others are done."""
     # Imported here: a mistake on the command line is answered at once, without loading PyTorch's world.
+    from ccs.batch import publish
     from ccs.batch.compute import cost, inputs, run_manifest
     from ccs.batch.compute.judge import check
     from ccs.batch.compute.run import Run
     from ccs.judges.prices import Spending
     from ccs.model.loading.footprint import footprint
+    from ccs.results.hub_repository import Repository
 
     if settings.dry_run:
         tell(cost.page(settings))
@@ -59,6 +61,9 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
     chosen = [settings.for_model(name) for name in settings.models]
     for one in chosen:
         processes.once(partial(check, one))
+    if settings.publish:
+        processes.once(lambda: Repository(str(settings.publish)).require_login())
+    done: list[str] = []
     failed, spending = 0, Spending("estimated" if settings.budget is None else settings.budget)
     with ExitStack() as stack:
         processes.once(lambda: stack.enter_context(locked(settings.out)))
@@ -79,11 +84,15 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
                 for sentence in processes.once(partial(run_manifest.write, run)):
                     tell(sentence)
                 tell(run_manifest.page(run))
+                done.append(run.model.name)
             except InputError as error:
                 if len(chosen) == 1:
                     raise
                 failed = 2
                 tell(f"error: {one.models[0]} is left out: {error}")
+        if settings.publish and done:
+            tables = publish.Settings(repo=settings.publish, results=settings.out, model=tuple(done))
+            processes.once(lambda: publish.publish(tables))
     return failed
 
 

@@ -34,6 +34,8 @@ from ccs.texts.pools import Pool
 
 _TEXTS = 1024
 _CHECKED_IMAGES = 4
+_BLOCK = 2**29
+"""Bytes of embeddings that are held while figures are computed."""
 
 
 @dataclass
@@ -211,13 +213,37 @@ def _joined(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
 
 
-def read_plan(stage: Stage, index: int, name: str = "plans") -> np.ndarray:
-    """One plan's embeddings [n, D] over all shards, without reading the others'."""
-    parts = []
-    for shard in range(stage.shards):
-        with safe_open(stage.paths[shard], "np") as file:
-            parts.append(np.asarray(file.get_slice(name)[index : index + 1])[0])
-    return np.concatenate(parts)
+class PlanReader:
+    """Plans' embeddings [n, D] over all shards, read in blocks of the plans that are asked for next.
+
+    order: the plans that will be asked for, in this order, once or several times. most: bytes of a block,
+    which holds one plan at least; each shard is opened once a block, and not once a plan.
+    """
+
+    def __init__(self, stage: Stage, order: Sequence[int], name: str = "plans", most: int = _BLOCK) -> None:
+        self._stage, self._order, self._name = stage, order, name
+        with safe_open(stage.paths[0], "np") as file:
+            kept = len(list(file.keys())) * file.get_slice(name).get_shape()[0]
+        size = sum(path.stat().st_size for path in stage.paths.values()) // max(1, kept)
+        self._many = max(1, most // max(1, size))
+        self._held: dict[int, np.ndarray] = {}
+
+    def __call__(self, index: int) -> np.ndarray:
+        """The embeddings [n, D] of the plan at this place in the stage."""
+        if index not in self._held:
+            self._held = {}
+            place = self._order.index(index)
+            self._held = self._read(self._order[place : place + self._many])
+        return self._held[index]
+
+    def _read(self, block: Sequence[int]) -> dict[int, np.ndarray]:
+        parts: dict[int, list[np.ndarray]] = {index: [] for index in block}
+        for shard in range(self._stage.shards):
+            with safe_open(self._stage.paths[shard], "np") as file:
+                rows = file.get_slice(self._name)
+                for index, read in parts.items():
+                    read.append(np.asarray(rows[index : index + 1])[0])
+        return {index: np.concatenate(read) for index, read in parts.items()}
 
 
 # Checks -------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 import ccs
 from ccs import results
 from ccs.batch.compute import inputs, set_figures
-from ccs.batch.compute.embed import Embedder, largest_errors, read_plan
+from ccs.batch.compute.embed import Embedder, PlanReader, largest_errors
 from ccs.batch.compute.inputs import EvaluationSet, Opened
 from ccs.batch.compute.judge import Judging, score_heads
 from ccs.batch.compute.processes import Processes
@@ -181,7 +181,8 @@ class Run:
             embedded = self.embedder.plans(data, offs)
             stage.begin()
             with BAR.get()(desc=f"figures/{data.name}", total=len(plans)) as bar:
-                self.processes.once(lambda: stage.write_json(self._figures(data, plans, embedded, offs)))
+                found = self._figures(data, plans, embedded, offs)
+                self.processes.once(lambda: stage.write_json(found))
                 bar.update(len(plans))
             stage.finish()
             if sum(path.stat().st_size for path in embedded.paths.values()) > settings.keep:
@@ -193,16 +194,26 @@ class Run:
     def _figures(
         self, data: EvaluationSet, plans: Sequence[Plan], embedded: Stage, offs: Sequence[HeadSet]
     ) -> dict[str, Any]:
-        """offs: the sets of heads in the stage, in its order."""
+        """The figures of every plan, each process's share computed by itself.
+
+        offs: the sets of heads in the stage, in its order.
+        """
+        mine = set_figures.shares(plans, self.processes.size)[self.processes.rank]
+        order = [offs.index(off) for off in dict.fromkeys(plan.off for plan in mine)]
         texts = set_figures.embed_texts(self.model, data)
         alike = ranking.alike(data.occupations, texts) if isinstance(data, BiasSet) else []
         scaled = self.embedder.scaled_as_published(data)
-        table, rows = set_figures.rows(
-            texts, data, plans, lambda off: read_plan(embedded, offs.index(off)), self.settings.seed,
-            logit_scale=self.model.logit_scale, as_published=self.settings.as_published,
-            published=(lambda off: read_plan(embedded, offs.index(off), "published")) if scaled else None,
+        names = ["plans"] + ["published"] * scaled
+        ours, *other = [PlanReader(embedded, order, name) for name in names]
+        table, found = self.processes.together(
+            lambda: set_figures.of_plans(
+                texts, data, mine, lambda off: ours(offs.index(off)), self.settings.seed,
+                logit_scale=self.model.logit_scale, as_published=self.settings.as_published,
+                published=(lambda off: other[0](offs.index(off))) if scaled else None,
+            )
         )  # fmt: skip
-        return {"table": table, "rows": rows, "alike": alike}
+        rows = set_figures.joined(self.processes.gather(found), plans)
+        return {"table": table, "rows": rows + set_figures.over_sets(rows, table), "alike": alike}
 
 
 SINGLE_HEADS = {"world/subjects", "world/colors", "world/occupations", "world/faces", "world/counterfactuals"}

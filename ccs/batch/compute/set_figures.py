@@ -51,7 +51,48 @@ def rows(
     as_published: bool = False,
     published: Embeddings | None = None,
 ) -> tuple[str, list[Row]]:
-    """The table that a set's figures belong to, and its rows. `plans[0]` is the baseline, no head off.
+    """The table that a set's figures belong to, and its rows: those of `of_plans`, and `over_sets`."""
+    table, named = of_plans(
+        texts, data, plans, embeddings, seed,
+        logit_scale=logit_scale, as_published=as_published, published=published,
+    )  # fmt: skip
+    return table, named + over_sets(named, table)
+
+
+def shares(plans: Sequence[Plan], parts: int) -> list[list[Plan]]:
+    """The plans in so many parts of like work, each after the baseline; plans with the same heads stay
+    together, and random ones, which have fewer figures, are dealt out on their own.
+    """
+    whole = dict.fromkeys(plan.off for plan in plans[1:] if not plan.is_random)
+    dealt = [list(whole), [off for off in dict.fromkeys(plan.off for plan in plans[1:]) if off not in whole]]
+    return [
+        [plans[0], *(plan for plan in plans[1:] if any(plan.off in offs[part::parts] for offs in dealt))]
+        for part in range(parts)
+    ]
+
+
+def joined(parts: Sequence[Sequence[Row]], plans: Sequence[Plan]) -> list[Row]:
+    """The rows that `of_plans` gave for each of the shares, as it gives them for all plans at once."""
+    by_plan: dict[tuple[str, int | None], list[Row]] = {}
+    for number, rows_of_part in enumerate(parts):
+        for row in rows_of_part:
+            if number == 0 or row["plan"] != plans[0].name:  # every part has the baseline
+                by_plan.setdefault((row["plan"], row["seed"]), []).append(row)
+    return [row for plan in plans for row in by_plan.get((plan.name, plan.seed), [])]
+
+
+def of_plans(
+    texts: np.ndarray,
+    data: EvaluationSet,
+    plans: Sequence[Plan],
+    embeddings: Embeddings,
+    seed: int,
+    *,
+    logit_scale: float = 1.0,
+    as_published: bool = False,
+    published: Embeddings | None = None,
+) -> tuple[str, list[Row]]:
+    """The table that a set's figures belong to, and a row per plan. `plans[0]` is the baseline, no head off.
 
     texts: from `embed_texts`. published: embeddings of clips as the study scales them, where they differ.
     Plans with the same heads are measured once. Of random sets, of which there are many, only top-1 over all
@@ -80,7 +121,7 @@ def rows(
         for row in by_heads[plan.off]
         if (shown := _shown(plan, row)) is not None
     ]
-    return table, named + over_sets(named, table)
+    return table, named
 
 
 def _shown(plan: Plan, row: Row) -> Row | None:

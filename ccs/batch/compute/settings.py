@@ -45,7 +45,7 @@ def _study(models: tuple[str, ...]) -> dict[str, Any]:
     """The settings of the study, for these of its models."""
     return {
         "models": models, "images": "imagenet", "texts": REFERENCE, "suite": "paper",
-        "labeler": "study", "judges": "study", "as_published": True, "precision": "bf16",
+        "labeler": "study", "judges": "study", "as_published": True,
     }  # fmt: skip
 
 
@@ -79,7 +79,7 @@ class Settings:
         None,
         "the whole study: its six models, or those named (ViT-B-32-OpenAI); the other options have the "
         "study's values (ImageNet, --texts reference, --suite paper, --labeler study, --judges study, "
-        "--as-published, --precision bf16) unless given",
+        "--as-published) unless given",
         metavar="MODEL", nargs="*", read=_studied, implies=_study,
     )  # fmt: skip
     models: tuple[str, ...] = option(
@@ -138,6 +138,9 @@ class Settings:
         least=1,
     )
     out: Path = option(Path("results"), "folder of results")
+    publish: str | None = option(
+        None, "at the end put the tables on the Hub as the data set USER/NAME, private if it is new"
+    )
     judges: str = option(
         "tags",
         "`tags` (a stand-in), `study` (its three, or what stands for those that are no longer served), "
