@@ -137,7 +137,7 @@ def said(models: Sequence[Model], people: str, attribute: str, found: pd.DataFra
         pairs=len(found),
         same=int((found["first"] == found["second"]).sum()),
         middle=float(found["alike"].median()),
-        built_alike=bool(found["changed"].notna().all()),
+        related=bool(found["changed"].notna().all()),
         skews=[float(found[f"{side}_max_skew"].iloc[0]) for side in SIDES],
         rows=rows,
     )

@@ -4,8 +4,9 @@ Heads correspond by what they write: each head's contributions to the same image
 model's own embeddings of them), less their mean over the images. A head of one model goes with the head of
 the other whose writing correlates most, one to one (the assignment with the largest sum).
 
-Where one model was made from the other, a head's change is its own: both are given the tokens that enter the
-first model's layer, so that a head whose weights are the same has changed by nothing, whatever changed below.
+Where one model was made from the other, heads correspond within a layer, and a head's change is its own: both
+versions are given the tokens that enter the first model's layer, so a head whose weights are the same has
+changed by nothing, whatever changed below.
 """
 
 from __future__ import annotations
@@ -21,13 +22,17 @@ from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.model.model import Images, Model
 
+RELATED = 0.5
+"""The least correlation, in the median of heads, of what both models' heads write given the same tokens, with
+which one model counts as made from the other."""
+
 
 @dataclass(frozen=True)
 class Pair:
     """Heads that correspond. alike: the correlation of what they write, -1 to 1.
 
     changed: the variance of the difference of their contributions as a share of the mean of their variances,
-    given the same tokens; 0 for the same, 2 for unrelated. None where the models are built differently.
+    given the same tokens; 0 for the same, 2 for unrelated. None where neither model was made from the other.
     """
 
     first: Head
@@ -48,11 +53,16 @@ def compare(first: Model, second: Model, images: tuple[Images, Images], texts: S
     along = [one.embed_texts(texts) for one in (first, second)]
     ours, theirs = (written(part, vectors) for part, vectors in zip(parts, along, strict=True))
     alike = merit = ours @ theirs.T
-    alone = contributions(first, images[0], second) if built_alike(first, second) else None
-    if alone is not None:  # from the same tokens a head that was not trained writes the same
-        merit = alike + ours @ written(alone, along[0]).T
-    rows, columns = linear_sum_assignment(-merit)
     heads, others = list(first.heads), list(second.heads)
+    alone = contributions(first, images[0], second) if built_alike(first, second) else None
+    if alone is not None:
+        same_layer = np.equal.outer([one.layer for one in heads], [one.layer for one in others])
+        own = np.where(same_layer, ours @ written(alone, along[0]).T, -1)
+        if np.median(own.max(axis=1)) < RELATED:
+            alone = None
+        else:  # from the same tokens a head that was not trained writes the same
+            merit = np.where(same_layer, alike + own, -2)
+    rows, columns = linear_sum_assignment(-merit)
     pairs = [
         Pair(
             heads[row],

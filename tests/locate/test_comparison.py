@@ -61,8 +61,11 @@ def test_heads_that_were_trained_come_first_and_alone(tiny_model: Model, tmp_pat
         compare(tiny_model, other, (x, x), TEXTS[:1])
 
 
-def test_models_that_are_built_differently(tiny_model: Model, tmp_path: Path) -> None:
-    wide = ccs.load(str(write_tiny_model(tmp_path / "wide", embed_dim=20, width=64, seed=1)))
+@pytest.mark.parametrize("built", [{"embed_dim": 20, "width": 64}, {}])
+def test_models_of_which_none_was_made_from_the_other(
+    tiny_model: Model, tmp_path: Path, built: dict[str, int]
+) -> None:
+    wide = ccs.load(str(write_tiny_model(tmp_path / "wide", seed=7, **built)))
     x = torch.randn(8, 3, 32, 32)
     pairs = compare(tiny_model, wide, (x, x), TEXTS)
     assert len(pairs) == len(tiny_model.heads)
