@@ -18,6 +18,7 @@ from ccs.texts.textspan import Span, textspan
 if TYPE_CHECKING:
     from ccs import benchmark
     from ccs.model.heads_off import heads_off
+    from ccs.model.loading.sources import list_models
     from ccs.model.maps import attention, heatmap
     from ccs.model.model import Model, load
     from ccs.pruning.fairness import BiasTable, bias
@@ -41,6 +42,7 @@ __all__ = [
     "find_heads",
     "heads_off",
     "heatmap",
+    "list_models",
     "load",
     "max_skew",
     "open_gallery",
@@ -61,6 +63,7 @@ _LATER = {
     "find_heads": "ccs.pruning.find",
     "heads_off": "ccs.model.heads_off",
     "heatmap": "ccs.model.maps",
+    "list_models": "ccs.model.loading.sources",
     "load": "ccs.model.model",
 }
 

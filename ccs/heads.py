@@ -17,7 +17,11 @@ TOWERS = {IMAGE: "image", TEXT: "text"}
 
 @dataclass(frozen=True, order=True)
 class Head:
-    """One attention head; layers and heads count from 0. Written `L11.H5`, in the text tower `T11.H5`."""
+    """One attention head; layers and heads count from 0. Written `L11.H5`, in the text tower `T11.H5`.
+
+    >>> str(Head(11, 5)), Head.parse("T3.H0").tower
+    ('L11.H5', 'T')
+    """
 
     layer: int
     head: int

@@ -18,7 +18,7 @@ MODULES = {
     "Texts and scores": ("ccs.texts.textspan", "ccs.texts.pools", "ccs.texts.labels", "ccs.texts.score"),
     "Bias and accuracy": (
         "ccs.pruning.fairness", "ccs.measures.skew", "ccs.measures.accuracy", "ccs.measures.retrieval",
-        "ccs.measures.agreement",
+        "ccs.measures.agreement", "ccs.measures.adapters", "ccs.pruning.zeroshot",
     ),
     "Finding heads": (
         "ccs.pruning.plans", "ccs.pruning.search", "ccs.locate", "ccs.locate.base", "ccs.benchmark",

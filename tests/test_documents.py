@@ -6,12 +6,14 @@ What each command does is tested where its code is. A command that nothing here 
 from __future__ import annotations
 
 import argparse
+import doctest
 import importlib
 import os
 import re
 import shlex
 import subprocess
 import sys
+from inspect import isfunction
 from pathlib import Path
 
 import nbclient
@@ -144,3 +146,16 @@ def test_the_site_is_built_strictly(tmp_path: Path) -> None:
     assert elsewhere == {"benchmark"}  # which has a page of its own
     assert (tmp_path / "reference" / "ccs.benchmark" / "index.html").is_file()
     assert (tmp_path / "report" / "report" / "index.html").is_file()
+
+
+def test_the_examples_of_the_reference_give_what_they_show() -> None:
+    ran = 0
+    for name in ccs.__all__:
+        one = getattr(ccs, name)
+        if isfunction(one) or one in (ccs.Head, ccs.HeadSet):
+            finder = doctest.DocTestFinder(recurse=False)
+            (test,) = finder.find(one, name, globs={**vars(ccs), name: one})
+            done = doctest.DocTestRunner().run(test)
+            assert not done.failed, name
+            ran += done.attempted > 0
+    assert ran >= 16

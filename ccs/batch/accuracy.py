@@ -12,6 +12,7 @@ from ccs.batch.bias import SKIP, read_names
 from ccs.batch.options import command, option
 from ccs.batch.pages import printed
 from ccs.files import write_text
+from ccs.measures.accuracy import near_chance
 from ccs.measures.stats import signed
 from ccs.pruning.zeroshot import AccuracyTable
 
@@ -51,6 +52,9 @@ def measure(settings: Settings) -> None:
     for one in found.skipped:
         print(f"Left out: {one}", file=sys.stderr)
     print(page(found))
+    whole, classes = found.rows.iloc[0], len(found.rows) - 1
+    if not settings.off and (said := near_chance(whole["value"], whole["low"], classes)):
+        print(f"Warning: {said}", file=sys.stderr)
     if settings.csv:
         write_text(settings.csv, found.rows.assign(**found.about).to_csv(index=False))
 

@@ -119,6 +119,22 @@ def correct(image_embeddings: ArrayLike, class_weights: ArrayLike, labels: Array
     return right
 
 
+def near_chance(value: float, low: float, classes: int) -> str | None:
+    """What to look at where a model with all heads on is hardly better than guessing; None where it is.
+
+    value, low: its accuracy and the lower end of the interval, shares of 1. Hardly better: the interval
+    reaches twice the 1 / classes of guessing, or a tenth above it, whichever is less.
+    """
+    guess = 1 / classes
+    if classes < 2 or low > min(2 * guess, guess + 0.1):
+        return None
+    return (
+        f"With all heads on {value:.1%} are right; guessing among {classes:,} classes gives {guess:.1%}. "
+        "Check the order of the class names, the template, the activation (QuickGELU), and whether the model "
+        "has learned such images at all."
+    )
+
+
 def compare(ours: Accuracy, baseline: Accuracy, *, draws: int = 10_000, seed: int = 0) -> Effect:
     """The accuracy less the baseline's on the same images, by paired bootstrap."""
     if not np.array_equal(ours.labels, baseline.labels):

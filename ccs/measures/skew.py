@@ -232,6 +232,10 @@ def max_skew(groups_ranked: Sequence[str], pool_counts: Mapping[str, float], k: 
 
     A group without an image in the top K has skew -inf and so is never the largest, as in the study, which
     leaves it out. InputError: k below 1 or above the ranked images, a ranked group that is not in the pool.
+    Source: Geyik et al. 2019, doi.org/10.1145/3292500.3330691.
+
+        >>> round(max_skew(["m", "m", "m", "f"], {"m": 50, "f": 50}, k=4), 3)    # ln(0.75 / 0.5)
+        0.405
     """
     pool = np.array(list(pool_counts.values()), dtype=np.float64)
     if not np.isfinite(pool).all() or (pool < 0).any() or not pool.any():

@@ -31,8 +31,11 @@ _LOCK = threading.RLock()
 def heads_off(model: Any, heads: HeadSet | str) -> Iterator[HeadSet]:
     """Switch off heads of the towers of `model`; afterwards it is as before, to the bit.
 
-        with ccs.heads_off(model, "L10.H3 L11.H6"):
-            features = model.encode_image(pixels)
+        >>> import torch
+        >>> from ccs import load
+        >>> model = load("organism").clip    # an open_clip model, as create_model gives it
+        >>> with heads_off(model, "L7.H1"):
+        ...     features = model.encode_image(torch.zeros(1, 3, 72, 72))
 
     model: open_clip's CLIP, CoCa or one of its towers; transformers' CLIPModel, SiglipModel or
     MetaClip2Model, or one of their towers, with or without projection; what `ccs.load` returns; or

@@ -26,6 +26,11 @@ def attention(
     queries. Its sum is at most 1: the rest goes to tokens that are no patches. heads: names or a HeadSet, in
     their order by layer and number; by default `model.heads`. Raises InputError for a head that the model
     does not have and for a tower whose tokens are no grid.
+
+        >>> from ccs import load, open_images
+        >>> model, images = load("organism"), list(open_images("world", 2).images)
+        >>> attention(model, images, "L7.H1 L7.H2").shape
+        (2, 2, 6, 6)
     """
     chosen = _chosen(model, images, heads)
     out = np.empty((len(images), len(chosen), *grid(model)), np.float32)
@@ -55,6 +60,11 @@ def heatmap(
     every text's: `heatmap(model, images, ["a dog"], against=["a cat"])` is what speaks for a dog rather than
     a cat. A head's share of biases comes from no place and is spread evenly. Always float32. Raises
     InputError as `attention` does.
+
+        >>> from ccs import load, open_images
+        >>> model, images = load("organism"), list(open_images("world", 2).images)
+        >>> heatmap(model, images, ["a red cat"]).shape
+        (2, 1, 6, 6)
     """
     return token_map(model, images, _along(model, texts, against), heads, apart, batch_size, patches=True)
 

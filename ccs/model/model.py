@@ -61,6 +61,10 @@ def load(
 
     Raises InputError for an unknown name (with close matches), an image tower of no known family, an
     activation that does not fit the weights (QuickGELU), and weights that cannot be loaded or are not finite.
+
+        >>> model = load("organism")
+        >>> len(model.heads), model.embed_texts(["a red cat"]).shape    # unit rows, float32 [texts, dim]
+        (24, (1, 160))
     """
     if precision not in _PRECISIONS:
         raise InputError(f"The precision {precision!r} is not one of {', '.join(_PRECISIONS)}.")

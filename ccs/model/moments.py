@@ -113,7 +113,13 @@ def collect_moments(model: Side, batches: Iterable[Any], heads: HeadSet | None =
 
     model: what `ccs.load` returns; its `texts`, with lists of texts, for the heads of the text tower.
     heads: those to collect, `model.heads` by default. Memory grows neither with the number of images nor with
-    the size of a batch, which is split if necessary.
+    the size of a batch, which is split if necessary. Raises InputError for a head that the model lacks.
+
+        >>> from ccs import load, open_images
+        >>> model = load("organism")
+        >>> moments = collect_moments(model, [list(open_images("world", 20).images)])
+        >>> moments.count, len(moments.heads)
+        (20, 24)
     """
     moments = Moments.empty(model, heads)
     count = 0

@@ -132,6 +132,10 @@ def bias(
         as_published: with the faults of the study's code, where its figures for this gallery have one.
 
     Raises InputError for what does not fit, with what is allowed.
+
+        >>> found = bias("organism", "world/faces", "judge, nurse", attribute="gender", off="L7.H1")
+        >>> list(found.of("MaxSkew").index)    # natural logarithms; 0 is the gallery's own shares
+        ['mean', 'judge', 'nurse']
     """
     if max_images is not None and (not isinstance(gallery, str) or gallery.startswith("world/")):
         raise InputError("Drawn people and an opened gallery are ranked whole; give no number of images.")

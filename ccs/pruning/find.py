@@ -52,6 +52,10 @@ def find_heads(
     the pool's text that explains most, and `best_share`; `about`, whether the rank is within AMONG.
 
     Raises InputError for an empty text, or what does not fit, with what is allowed.
+
+        >>> found = find_heads("organism", "a red background", max_images=40)
+        >>> len(found), bool(found["rank"].is_monotonic_increasing)
+        (24, True)
     """
     if not (text := " ".join(text.split())):
         raise InputError("There is no text to look for.")

@@ -49,6 +49,10 @@ def open_set(
     of their ranking depends on their number. classes: the names of the classes in prompts, in the order of
     their numbers (folders and texts are numbered in alphabetical order). template: the prompt, `{}` is the
     class. InputError for anything else.
+
+        >>> found = open_set("world/subjects", max_images=10)
+        >>> len(found.images), found.labels.dtype.kind    # images, and whole numbers: their classes
+        (10, 'i')
     """
     if template is not None and template.count("{}") != 1:
         raise InputError(f"A template holds {{}} once, where the class goes, unlike {template!r}.")
@@ -71,6 +75,10 @@ def open_gallery(spec: str, *, attribute: str | Sequence[str] = (), max_images: 
     column `file` and columns of groups, or one folder of images per group. Occupations and templates are
     the study's; K is a tenth of the images. attribute: the columns of groups to use; by default all with a
     usual name (gender, race, ...), or else all with 2 to 50 groups. Raises InputError for anything else.
+
+        >>> people = open_gallery("world/faces")
+        >>> len(people.images), sorted(people.groups)
+        (600, ['gender', 'skin tone'])
     """
     wanted = [attribute] if isinstance(attribute, str) else attribute
     found = _open(spec, "bias", max_images, wanted)
@@ -93,6 +101,9 @@ def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> I
     """Images without labels, for the moments, from any spec of `open_set`; folders may have any depth.
 
     "world" are scenes drawn from `seed`.
+
+        >>> open_images("world", 3).images[0].size
+        (72, 72)
     """
     if spec in ("world", "world/images"):
         _require_an_image(max_images)

@@ -70,7 +70,14 @@ def textspan(
     which the head varies, the remaining texts follow in that order with share 0.
 
     Raises InputError for a pool smaller than k, embeddings that do not fit or are not finite, or fewer than
-    two images.
+    two images. Source: Gandelsman et al. 2024, arxiv.org/abs/2310.05916.
+
+        >>> from ccs import collect_moments, load, open_images
+        >>> model, pool = load("organism"), ["a red cat", "a blue car", "a judge"]
+        >>> moments = collect_moments(model, [list(open_images("world", 20).images)])
+        >>> spans = textspan(moments, pool, model.embed_texts(pool), k=2)
+        >>> len(spans), len(spans[Head(7, 1)])    # heads, and texts of each
+        (24, 2)
     """
     _check(moments, texts, text_embeddings, k, rank)
     kept = _without_repeats(texts)

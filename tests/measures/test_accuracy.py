@@ -75,3 +75,12 @@ def test_accuracy_refuses(change, says):
     given = {"images": images, "labels": labels, "subset": None} | change
     with pytest.raises(InputError, match=says):
         zeroshot.accuracy(given["images"], weights, given["labels"], subset=given["subset"])
+
+
+@pytest.mark.parametrize(
+    ("classes", "low", "told"),
+    [(2, 0.59, True), (2, 0.61, False), (1000, 0.0019, True), (1000, 0.0021, False)],
+)
+def test_a_model_near_chance_is_told(classes: int, low: float, told: bool) -> None:
+    """Twice the guess, or a tenth above it, whichever is less."""
+    assert (zeroshot.near_chance(0.6, low, classes) is not None) == told

@@ -116,6 +116,19 @@ def test_page_library_and_tables_give_one_figure(tiny_model: Model, gallery: Bia
             ask()
 
 
+def test_a_table_of_bias_shows_itself(tiny_model: Model, gallery: BiasSet) -> None:
+    """With its figures as they are in the rows."""
+    found = ccs.bias(tiny_model, gallery, attribute="gender", off="L3.H1")
+    means = found.rows[found.rows["occupation"] == MEAN].set_index("metric")["value"]
+    assert found.table.loc[MEAN].to_dict() == means.to_dict()
+    lines = {line.get_label(): line.get_xdata() for line in found.plot(most=2).lines}
+    assert len(lines["all heads on"]) == 3
+    assert found.of("MaxSkew").loc[MEAN, "before"] == lines["all heads on"][-1]
+    assert found._repr_html_().count("<svg") == 1
+    with pytest.raises(InputError, match="no metric 'skew'; there are MaxSkew, "):
+        found.plot("skew")
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [

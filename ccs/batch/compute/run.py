@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,13 +23,14 @@ from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.judges.prices import Spending
 from ccs.measures import bias, ranking
+from ccs.measures.accuracy import near_chance
 from ccs.model.model import Model
 from ccs.progress import BAR
 from ccs.pruning import plans as pruning
 from ccs.pruning.plans import Plan, level_heads
 from ccs.results import schema
 from ccs.sets import DatasetRecord
-from ccs.sets.kinds import BiasSet, RetrievalSet
+from ccs.sets.kinds import BiasSet, ClassificationSet, RetrievalSet
 from ccs.texts import score
 from ccs.texts.pools import load_pool
 from ccs.texts.score import HeadScore
@@ -189,6 +191,11 @@ class Run:
                 embedded.discard()
         found = stage.read_json()
         self.tables.setdefault(found["table"], []).extend(found["rows"])
+        whole = found["rows"][0]
+        if isinstance(data, ClassificationSet) and (
+            said := near_chance(whole["value"], whole["low"], len(data.classes))
+        ):
+            print(f"Warning: {data.name}: {said}", file=sys.stderr)
         self.alike[data.name] = found["alike"]
 
     def _figures(

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,21 @@ class Source:
 def embedded() -> tuple[str, ...]:
     """Names of the models that come with this package."""
     return tuple(sorted(path.parent.name for path in _EMBEDDED.glob(f"*/{CONFIG_FILE}")))
+
+
+def list_models(pattern: str = "*") -> tuple[str, ...]:
+    """Names that `ccs.load` takes: the models that ship, then open_clip's with their tags.
+
+    pattern: with `*` for any letters, in any case. Repositories of the Hub ("hf-hub:org/name") and folders
+    are not listed, and a few towers are refused when they are loaded (docs/towers.md).
+
+        >>> list_models("organism*")
+        ('organism', 'organism-control', 'organism-planted')
+    """
+    import open_clip
+
+    known = (*embedded(), *("/".join(pair) for pair in open_clip.list_pretrained()))
+    return tuple(name for name in known if fnmatch(name.lower(), pattern.lower()))
 
 
 def is_public(name: str) -> bool:
@@ -253,8 +269,7 @@ def unknown(name: str) -> str:
         return f"{name} needs the name of its weights, such as {name}/{tags[0]}; there are {', '.join(tags)}."
     if tags := open_clip.list_pretrained_tags_by_model(architecture):
         return f"{architecture} has no weights {tag!r}; there are {', '.join(tags)}."
-    names = [*embedded(), *("/".join(pair) for pair in open_clip.list_pretrained())]
-    by_lower = {known.lower(): known for known in names}
+    by_lower = {known.lower(): known for known in list_models()}
     close = [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, 3, 0.5)]
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
     return (
