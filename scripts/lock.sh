@@ -4,8 +4,10 @@
 set -eu
 cd "$(dirname "$0")/.."
 compile() { uv pip compile --quiet --no-header --no-annotate pyproject.toml "$@"; }
+build=$(sed -n '/^requires = /s/.*\[\(.*\)\]/\1/p' pyproject.toml | tr -d '" ' | tr , '\n') # what builds the package
 for extra in all test; do
-    compile --extra $extra --universal --python-version 3.11 --generate-hashes --output-file locks/$extra.txt "$@"
+    echo "$build" | compile - --extra $extra --universal --python-version 3.11 --generate-hashes \
+        --output-file locks/$extra.txt "$@"
 done
 # A Space installs packages of its own in the same call, which have no hashes, so that there pip accepts none.
 gradio=$(sed -n 's/^sdk_version: //p' README.md)

@@ -111,9 +111,9 @@ def clone(tmp_path: Path) -> Path:
             (folder / path.name).symlink_to(path)
     for name in ("bin", "lib", "pyvenv.cfg"):
         (folder / ".venv" / name).symlink_to(Path(sys.prefix) / name)
-    with (ROOT / "pyproject.toml").open() as file:
-        stamp = subprocess.run(["cksum"], stdin=file, stdout=subprocess.PIPE, check=True).stdout
-    (folder / ".venv" / ".installed[all]").write_bytes(stamp)
+    known = b"".join((ROOT / name).read_bytes() for name in ("pyproject.toml", "locks/all.txt"))
+    stamp = subprocess.run(["cksum"], input=known, stdout=subprocess.PIPE, check=True).stdout
+    (folder / ".venv" / ".installed-all").write_bytes(stamp)
     return folder
 
 
