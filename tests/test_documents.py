@@ -91,6 +91,18 @@ def test_the_readmes_snippet_prints_what_stands_below_it() -> None:
     assert (done.stdout, done.returncode) == (said, 0), done.stderr
 
 
+REVIEW = (ROOT / "docs" / "for-reviewers.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("section", REVIEW.split("\n## ")[1:], ids=lambda section: section.partition("\n")[0])
+def test_the_reviewers_scripts_print_what_stands_below_them(
+    section: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said = re.findall(r"^```(?:python|text)\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+    exec(compile(code, "script", "exec"), {})
+    assert capsys.readouterr().out == said
+
+
 @pytest.mark.parametrize("name", ["organism", "photo"])
 def test_the_notebook_runs(name: str) -> None:
     book = nbformat.read(ROOT / "docs" / "quickstart.ipynb", 4)

@@ -141,7 +141,7 @@ def test_a_strangers_text_is_one_line_without_markup() -> None:
 
 
 def test_the_counts_in_the_documents_are_those_of_the_audit() -> None:
-    assert published.counts() in Path("docs/reproduction.md").read_text()
+    assert published.counts() in Path("docs/audit.md").read_text()
 
 
 def test_documents_of_a_clone_are_written_only_when_asked(
@@ -149,12 +149,12 @@ def test_documents_of_a_clone_are_written_only_when_asked(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     marked = "<!-- audit: written by clip-ccs report -->\nold\n<!-- end of audit -->\n"
-    page = Path("docs/reproduction.md")
+    page = Path("docs/audit.md")
     page.parent.mkdir()
     (tmp_path / "empty").mkdir()
     arguments = ["--results", "empty"]
     assert report.main([*arguments, "--docs"]) == 2
-    assert "docs/reproduction.md" in capsys.readouterr().err
+    assert "docs/audit.md" in capsys.readouterr().err
     page.write_text(marked)
     assert report.main(arguments) == 0
     assert (page.read_text(), Path("docs/report").exists()) == (marked, False)

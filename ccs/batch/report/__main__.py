@@ -38,7 +38,7 @@ class Settings:
     out: Path = option(OUT, "folder to write to")
     docs: bool = option(
         False,
-        "in a clone: write to docs/report, and bring docs/findings.md and docs/reproduction.md up to date",
+        "in a clone: write to docs/report, and bring docs/findings.md and docs/audit.md up to date",
     )
 
 
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _write_all(args: Settings) -> None:
-    out, docs = (DOCS if args.docs else args.out), DOCS.parent / "reproduction.md"
+    out, docs = (DOCS if args.docs else args.out), DOCS.parent / "audit.md"
     if args.docs and (args.out != OUT or not docs.is_file()):
         raise InputError(
             f"--docs writes to {DOCS} of the clone that it runs in: without --out, where {docs} is."

@@ -252,7 +252,7 @@ def _listed(check: Check) -> str:
 
 
 def counts() -> str:
-    """The counts as a Markdown table, for docs/reproduction.md."""
+    """The counts as a Markdown table, for docs/audit.md."""
     cells = [[one.statement, one.source, _cells(one), one.note or "–"] for one in audit.audit()]
     return table(pd.DataFrame(cells, columns=["sentence", "where", "cells for it", "note"]))
 
