@@ -12,7 +12,8 @@ def as_markdown() -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for record in SOURCES.values():
-        where = " ".join(filter(None, (record.hub or "local only", record.config)))
+        at = "" if record.revision == "main" else f"at {record.revision[:12]}"
+        where = " ".join(filter(None, (record.hub or "local only", record.config, at)))
         cells = (record.name, record.title, where, record.split, f"{record.rows:,}")
         lines.append("| " + " | ".join((*cells, record.licence, record.verified)) + " |")
     return "\n".join(lines) + "\n"

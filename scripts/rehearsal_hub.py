@@ -89,8 +89,7 @@ def serve_sets(hub: Hub, folder: Path, data: Path) -> None:
             earlier = served.commits[-1][1]
             files = {**earlier, **files, "README.md": _both(earlier["README.md"], files["README.md"])}
         sha = served.commit(files, "data")
-        if record.revision is not None:
-            served.tags[record.revision] = sha
+        served.tags[record.revision] = sha
 
 
 def _both(one: bytes, other: bytes) -> bytes:

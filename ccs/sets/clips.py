@@ -13,7 +13,8 @@ from typing import Any
 from PIL import Image
 
 from ccs.errors import InputError, require
-from ccs.files import as_text
+from ccs.files import as_text, sha256
+from ccs.sets.digests import Digests, identity
 from ccs.sets.kinds import Lazy, RetrievalSet
 
 SUFFIXES = frozenset({".mp4", ".webm", ".avi", ".mkv", ".mov", ".m4v", ".mpg", ".wmv", ".3gp", ".m2ts"})
@@ -77,6 +78,12 @@ def _problem(path: Path) -> str:
         return " ".join(str(error).split())
 
 
+def _read(path: Path) -> tuple[str, str, int]:
+    """A video's digest, problem and bytes."""
+    why = _problem(path)
+    return "" if why else sha256(path), why, path.stat().st_size
+
+
 def retrieval_set(
     folders: Sequence[Path],
     *,
@@ -102,20 +109,24 @@ def retrieval_set(
     captions: list[tuple[str, ...]] = []
     skipped: list[str] = []
     total = hashlib.sha256(f"{count} frames".encode())
+    files = sorted(set(by_name.values()))
+    known = Digests(identity(files))
     for entry in entries[:max_clips]:
         wanted = file_of(entry)
         given = entry.get("caption", entry.get("captions"))
         texts = tuple(given) if isinstance(given, list) else (given,) if given else ()
         file = by_name.get(Path(wanted).name) or by_name.get(Path(wanted).stem)
-        why = "no such file" if file is None else "no caption" if not texts else _problem(file)
+        digest, why = ("", "no such file") if file is None else ("", "no caption")
+        if file is not None and texts:
+            digest, why = known.of(files.index(file), partial(_read, file))
         if why or file is None:
             skipped.append(f"{wanted or 'an entry without a file'}: {why}")
             continue
-        with file.open("rb") as stream:
-            total.update(hashlib.file_digest(stream, "sha256").digest())
+        total.update(bytes.fromhex(digest))
         total.update("\x00".join(texts).encode())
         paths.append(file)
         captions.append(texts)
+    known.keep()
     if not paths:
         example = f" (for example {skipped[0]})" if skipped else ""
         raise InputError(

@@ -107,15 +107,18 @@ def rows_at(record: DatasetRecord, hub: str, streamed: int | None = None) -> Row
     import datasets
 
     local = Path(hub).is_dir()
-    revision = None if local else record.revision
     if not local:
         _check_connection()
     with explained(record.name, hub):
+        revision = None if local else record.revision
+        builder = datasets.load_dataset_builder(hub, record.config, revision=revision)
+        commit = None if local else builder.hash
+        source = hub if local else f"{record.address} {commit}"
         if streamed is None:
-            found = _whole_split(hub, record.config, record.split, revision)
+            found = _whole_split(builder, hub, record.config, record.split, commit)
         else:
             stream = datasets.load_dataset(
-                hub, record.config, split=record.split, revision=revision, streaming=True
+                hub, record.config, split=record.split, revision=commit, streaming=True
             )
             features = stream.features
             for column, feature in (features or {}).items():
@@ -123,17 +126,16 @@ def rows_at(record: DatasetRecord, hub: str, streamed: int | None = None) -> Row
                     stream = stream.cast_column(column, datasets.Image(decode=False))
             part = list(stream.shuffle(seed=STREAM_SEED, buffer_size=1000).take(streamed))
             found = datasets.Dataset.from_list(part, features)
-        return of_dataset(found, record.name, hub if local else record.address, record.image)
+        return of_dataset(found, record.name, source, record.image)
 
 
-def _whole_split(hub: str, config: str | None, split: str, revision: str | None) -> Any:
+def _whole_split(builder: Any, hub: str, config: str | None, split: str, commit: str | None) -> Any:
     """A `datasets.Dataset` of one split, fetching only its files; `load_dataset` alone fetches every split.
 
     ValueError if the split is missing or does not have the number of rows stated on its card.
     """
     import datasets
 
-    builder = datasets.load_dataset_builder(hub, config, revision=revision)
     files = builder.config.data_files or {}
     if split not in files:
         raise ValueError(f"it has no split {split!r}, but {', '.join(files) or 'none'}")
@@ -143,7 +145,7 @@ def _whole_split(hub: str, config: str | None, split: str, revision: str | None)
         data_files={split: list(files[split])},
         features=builder.info.features,
         split=split,
-        revision=revision,
+        revision=commit,
         verification_mode="no_checks",  # these would miss the other splits; rows are counted below
     )
     stated = (builder.info.splits or {}).get(split)

@@ -38,7 +38,8 @@ class ImageSet:
     """Images without labels, for collecting moments.
 
     `fingerprint` changes with any image and with their order; `source` says where they come from; `skipped`
-    lists what could not be read.
+    lists what could not be read. `digests`: uint8 [images, 32], the SHA-256 of each image's file, by which
+    images are known that two sets share; None if there are no files.
     """
 
     name: str
@@ -46,6 +47,7 @@ class ImageSet:
     fingerprint: str
     source: str
     skipped: tuple[str, ...] = ()
+    digests: np.ndarray | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {len(self.images):,} images>"

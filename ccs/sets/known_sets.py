@@ -16,7 +16,8 @@ class DatasetRecord:
     """The description of an evaluation set, available before it is opened.
 
     kind: "classification", "videos", "bias" or "images".
-    hub, config, split, revision: its place on the Hub; without `hub` a local copy is needed.
+    hub, config, split, revision: its place on the Hub; without `hub` a local copy is needed. A run reads the
+    commit that the revision is when it begins, and its manifest names it.
     image, label: its columns. names: the source of class names: "column" (the table's own), "wordnet", or a
     file in the repository with one name per line. first_word: classes are the first words of these names.
     joined: the words of a class are joined by underscores.
@@ -35,7 +36,7 @@ class DatasetRecord:
     hub: str | None = None
     config: str | None = None
     split: str = "train"
-    revision: str | None = None
+    revision: str = "main"
     image: str = "image"
     label: str = "label"
     names: str = "column"
@@ -58,8 +59,8 @@ class DatasetRecord:
 
     @property
     def address(self) -> str:
-        """Its place on the Hub: id, configuration, split and revision."""
-        return " ".join(filter(None, (self.hub or "local copy", self.config, self.split, self.revision)))
+        """Its place on the Hub: id, configuration and split."""
+        return " ".join(filter(None, (self.hub or "local copy", self.config, self.split)))
 
 
 _FIELDS: dict[str, Any] = tomllib.loads(files("ccs.sets").joinpath("known_sets.toml").read_text("utf-8"))

@@ -131,7 +131,8 @@ def _open(spec: str, kind: str, most: int | None, names: Sequence[str] = ()) -> 
         record, place = _described(spec, kind)
     if record.kind == "videos":
         folders = [place] if place else fetching.video_folders(record)
-        about = {"annotations": record.annotations, "source": "" if place else record.address}
+        about = {"annotations": record.annotations}
+        about["source"] = "" if place else f"{record.address} {folders[0].name}"
         return clips.retrieval_set(folders, name=record.name, count=record.frames, max_clips=most, **about)
     rows = _rows(record, place, most)
     return READERS[record.kind](record, rows, most, names or _class_names(record, place))
@@ -198,6 +199,10 @@ def _class(path: str) -> str:
     return path.split("/")[0].replace("-", " ") if "/" in path else ""
 
 
+def _first_word(path: str) -> str:
+    return path.split("/")[-1].split("_")[0]
+
+
 def _group(path: str) -> str:
     return path.split("/")[0] if "/" in path else ""
 
@@ -243,10 +248,10 @@ def _rows(record: DatasetRecord, place: Path | None, most: int | None) -> Rows:
         table = next((path for path in files if path.endswith(("label_val.csv", LABELS))), None)
         if table is None:
             raise InputError(f"{str(place)!r} has no {LABELS} with the groups of its images.")
-        return of_files(files, name, str(place), table=table)
+        return of_files(files, name, str(place), table=table, place=place)
     if record.first_word:
         inner = place / "images" if (place / "images").is_dir() else place
-        return of_files(files_of(inner), name, str(place), lambda path: path.split("/")[-1].split("_")[0])
+        return of_files(files_of(inner), name, str(place), _first_word, place=inner)
     return _folders(place, name, label)
 
 
@@ -264,7 +269,8 @@ def _folders(path: Path, name: str, label: Callable[[str], str] | None) -> Rows:
     """The images in a folder or zip, with their labels: those of a table, or of the folders they lie in."""
     if label is _class:
         splits = (path / one for one in ("test", "val", "validation"))
-        files = files_of(next((one for one in splits if one.is_dir()), path))
+        place = next((one for one in splits if one.is_dir()), path)
     else:
-        files = files_of(path)
-    return of_files(files, name, str(path), label, LABELS if label and LABELS in files else "")
+        place = path
+    files = files_of(place)
+    return of_files(files, name, str(path), label, LABELS if label and LABELS in files else "", place)

@@ -19,6 +19,7 @@ from PIL import Image
 from ccs.errors import InputError, require
 from ccs.files import as_text, sha256
 from ccs.sets.decoding import decode, problem, strangers_image
+from ccs.sets.digests import Digests, identity
 from ccs.sets.kinds import Lazy
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
@@ -32,14 +33,19 @@ Files = Mapping[str, Callable[[], bytes]]
 class Readable:
     """The images of some rows that can be read, with their fingerprint, and why the others are skipped.
 
-    fingerprint: a SHA-256 over the SHA-256 of each readable image's encoded bytes, in order. kept: the rows.
+    digests: uint8 [images, 32], the SHA-256 of each readable image's encoded bytes, in order; the
+    fingerprint is a SHA-256 over these. kept: the rows.
     """
 
     images: Lazy[Image.Image]
     kept: tuple[int, ...]
-    fingerprint: str
+    digests: np.ndarray
     source: str
     skipped: tuple[str, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self.digests.tobytes()).hexdigest()
 
     def of(self, cells: Sequence[Any]) -> np.ndarray:
         """The cells of the readable rows, of a column of all rows."""
@@ -50,7 +56,7 @@ class Readable:
         text = "\x00".join([self.fingerprint, *map(repr, labels)])
         fingerprint = hashlib.sha256(text.encode()).hexdigest() if labels else self.fingerprint
         about = {"fingerprint": fingerprint, "source": self.source, "skipped": self.skipped}
-        return {"images": self.images, **about}
+        return {"images": self.images, "digests": self.digests, **about}
 
 
 @dataclass(frozen=True)
@@ -59,8 +65,8 @@ class Rows:
 
     name: the set's, in messages. source: where the rows come from. read: row -> encoded image; OSError for a
     row without one. columns: name -> cells, one per row. classes: column -> the names of its class numbers.
-    called: row -> its name in messages. strange: they come from a stranger: `read` gives whole images only,
-    and these are decoded behind the gate.
+    called: row -> its name in messages. identity: of the files that they are in. strange: they
+    come from a stranger: `read` gives whole images only, and these are decoded behind the gate.
     """
 
     name: str
@@ -70,6 +76,7 @@ class Rows:
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     called: Callable[[int], str] = "row {}".format
+    identity: str = ""
     strange: bool = False
 
     def values(self, column: str) -> list[Any]:
@@ -98,23 +105,21 @@ class Rows:
     def readable(self, most: int | None = None, among: Sequence[int] | None = None) -> Readable:
         """Read every image once, of at most `most` evenly spaced rows (`among` these, by default all).
 
-        Raises InputError if there are no rows, or none that can be read.
+        What an earlier run read of the same files is not read again. Raises InputError if there are no rows,
+        or none that can be read.
         """
-        total = hashlib.sha256()
+        known, digests = Digests(self.identity), list[str]()
         kept: list[int] = []
         skipped: list[str] = []
         rows = range(self.count) if among is None else among
         for row in (rows[place] for place in spread(len(rows), most)):
-            try:
-                data = self.read(row)
-                why = "" if self.strange else problem(data)
-            except OSError as error:
-                why = error.strerror or str(error)
+            digest, why = known.of(row, partial(self._read, row))
             if why:
                 skipped.append(f"{self.called(row)}: {why}")
                 continue
             kept.append(row)
-            total.update(hashlib.sha256(data).digest())
+            digests.append(digest)
+        known.keep()
         if not kept:
             raise InputError(
                 f"None of the {len(skipped)} images of {self.source!r} can be read "
@@ -123,7 +128,16 @@ class Rows:
                 else f"There are no images in {self.source!r}."
             )
         images = Lazy(partial(_image, self.read, strangers_image if self.strange else decode), kept)
-        return Readable(images, tuple(kept), total.hexdigest(), self.source, tuple(skipped))
+        found = np.frombuffer(bytes.fromhex("".join(digests)), np.uint8).reshape(-1, 32)
+        return Readable(images, tuple(kept), found, self.source, tuple(skipped))
+
+    def _read(self, row: int) -> tuple[str, str, int]:
+        """A row's digest, problem and bytes."""
+        try:
+            data = self.read(row)
+        except OSError as error:
+            return "", error.strerror or str(error), 0
+        return hashlib.sha256(data).hexdigest(), "" if self.strange else problem(data), len(data)
 
 
 def _image(read: Callable[[int], bytes], decoded: Callable[[bytes], Image.Image], row: int) -> Image.Image:
@@ -178,12 +192,18 @@ def _member(path: Path, name: str) -> bytes:
 
 
 def of_files(
-    files: Files, name: str, source: str, label: Callable[[str], str] | None = None, table: str = ""
+    files: Files,
+    name: str,
+    source: str,
+    label: Callable[[str], str] | None = None,
+    table: str = "",
+    place: Path | None = None,
 ) -> Rows:
     """The images among files, with a column `label`, or with the columns of a table.
 
     label: path -> the image's label; images with the label "" are left out. table: the path of a CSV with a
     column `file`, whose rows are then the rows; the last two parts of a path are enough to find a file.
+    place: the folder or zip that they are in.
     Raises InputError for a table that cannot be read.
     """
     images = {path: read for path, read in files.items() if Path(path).suffix.lower() in SUFFIXES}
@@ -197,7 +217,10 @@ def of_files(
     found = [images.get(row["file"]) or ends.get(_end(row["file"])) for row in cells]
     columns = {column: [row[column] for row in cells] for column in (cells[0] if cells else ())}
     called = [as_text(row["file"]) for row in cells]
-    return Rows(name, as_text(source), len(cells), partial(_file, found), columns, {}, called.__getitem__)
+    places = [] if place is None else [place] if place.is_file() else [place / path for path in images]
+    known = identity(places, *called)
+    read = partial(_file, found)
+    return Rows(name, as_text(source), len(cells), read, columns, {}, called.__getitem__, known)
 
 
 def _file(found: Sequence[Callable[[], bytes] | None], row: int) -> bytes:
@@ -245,7 +268,8 @@ def of_dataset(rows: Any, name: str, source: str, image: str = "image") -> Rows:
         if isinstance(feature, datasets.ClassLabel)
     }
     columns = {column: rows[column] for column in features}  # read when they are asked for
-    return Rows(name, source, len(rows), read, columns, classes)
+    known = identity(Path(file["filename"]) for file in rows.cache_files)
+    return Rows(name, source, len(rows), read, columns, classes, identity=known)
 
 
 def _cell(cells: Any, column: str, row: int) -> bytes:

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import ccs
@@ -122,6 +123,30 @@ def test_figures_do_not_depend_on_how_the_work_is_cut(
 ) -> None:
     assert run(arguments(tiny_folder, texts, tmp_path, *more)) == 0
     same_tables(small_run / "tiny", tmp_path / "tiny")
+
+
+def test_images_that_sets_share_are_embedded_once(tiny_folder: Path, texts: Path, tmp_path: Path) -> None:
+    """`one` has half of the images of `two`, in another order and with other labels."""
+    drawn = open_set("world/letters", max_images=40).images
+    for place, image in enumerate(drawn):
+        (folder := tmp_path / "two" / f"class {place % 4}").mkdir(parents=True, exist_ok=True)
+        image.save(folder / f"{place}.png")
+        if place % 2:
+            (folder := tmp_path / "one" / f"class {place % 3}").mkdir(parents=True, exist_ok=True)
+            image.save(folder / f"{100 - place}.png")
+    base = ["--model", str(tiny_folder), "--texts", str(texts), "--max-images", "20", "--k", "2"]
+    one, two = (["--set", str(tmp_path / name)] for name in ("one", "two"))
+    for name, asked in (("one alone", one), ("two alone", two), ("both", one + two)):
+        assert run([*base, *asked, "--out", str(tmp_path / name)]) == 0
+    assert [path.name for path in (tmp_path / "both/.stages/tiny").glob("embed*")] == ["embed--two"]
+    both = results.read(tmp_path / "both/tiny").table("pruning")
+    for name in ("one", "two"):
+        alone = results.read(tmp_path / f"{name} alone/tiny").table("pruning")
+        ours = both[both["dataset"] == name].reset_index(drop=True)
+        pd.testing.assert_frame_equal(ours, alone, rtol=0, atol=1e-6)
+    assert run([*base, *one, *two, "--keep", "0", "--out", str(tmp_path / "none kept")]) == 0
+    same_tables(tmp_path / "both/tiny", tmp_path / "none kept/tiny")
+    assert not list((tmp_path / "none kept/.stages/tiny/embed--two").glob("*.safetensors"))
 
 
 def shares(capsys: pytest.CaptureFixture[str], args: list[str]) -> tuple[list[str], list[float]]:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import pickle
+import time
 from pathlib import Path
 from typing import Any
 
 import datasets as hf
 import numpy as np
 import pytest
+from huggingface_hub import constants
 from PIL import Image
 
 from ccs import sets
 from ccs.errors import InputError
-from ccs.sets import decoding
+from ccs.sets import decoding, digests, rows
 from ccs.sets.open import open_images, open_set
 
 
@@ -136,3 +139,35 @@ def test_images_and_labels_of_parquet_stay_together_when_a_row_is_bad(tmp_path: 
     assert found.skipped[0].startswith("row 2: ")
     assert tuple(found.classes[index] for index in found.subsets["objects"]) == tuple(subsets["objects"])
     assert len(open_images(str(path)).images) == 4
+
+
+def test_what_was_read_is_read_again_only_when_it_may_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(digests, "LEAST", 1)
+    checked: list[bytes] = []
+    monkeypatch.setattr(rows, "problem", lambda data: checked.append(data) or decoding.problem(data))
+    folder, old = tmp_path / "pets", time.time() - 60
+    for name in ("cat/1.png", "cat/2.png", "dog/1.png"):
+        os.utime(write(folder / name, noisy(len(checked) + len(name))), (old, old))
+    write(folder / "dog/2.png", noisy(9)[:300])
+    os.utime(folder / "dog/2.png", (old, old))
+
+    def read(most: int | None = None) -> tuple[str, tuple[str, ...], int]:
+        checked.clear()
+        found = open_set(str(folder), max_images=most)
+        return found.fingerprint, found.skipped, len(checked)
+
+    assert read(2)[2] == 2
+    first = read()
+    assert first[2] == 2  # the other two
+    assert read() == (*first[:2], 0)
+    os.utime(folder / "dog/1.png", (old + 1, old + 1))  # as after a change that keeps the size
+    assert read() == (*first[:2], 4)
+    os.utime(folder / "dog/1.png")  # so lately that it may change again within its time
+    assert [read()[2], read()[2]] == [4, 4]
+    (kept, *_) = (tmp_path / "home/clip-ccs/read").iterdir()
+    kept.write_text("[1]")
+    os.utime(folder / "dog/1.png", (old, old))
+    assert read()[0] == first[0]

@@ -94,8 +94,7 @@ def serve_set(hub: Hub, name: str, tmp_path: Path, files: Mapping[str, bytes] | 
         files = files_of(repository(tmp_path / name, source, *schemas()[name]))
     served = hub.repositories["datasets", source.hub] = Repository(private=False)
     sha = served.commit(dict(files), "data")
-    if source.revision is not None:
-        served.tags[source.revision] = sha
+    served.tags[source.revision] = sha
     return served
 
 
@@ -116,7 +115,8 @@ def test_a_set_is_downloaded_and_part_of_a_large_one_streamed(
     assert countries["labels"] == ["Canada", "Andorra", "Canada"]
     assert countries["shown"] == [0, 1, 2]
     assert (whole["labels"], whole["shown"]) == (["cat", "airplane", "truck"], [0, 1, 2])
-    assert whole["source"] == "uoft-cs/cifar10 plain_text test"
+    sha, _ = hub.repositories["datasets", "uoft-cs/cifar10"].commits[-1]
+    assert whole["source"] == f"uoft-cs/cifar10 plain_text test {sha}"
     # Whichever two rows the shuffled stream gave: image and label belong together.
     assert streamed["count"] == len(set(streamed["shown"])) == 2
     names = dict(zip(all_of_it["shown"], all_of_it["labels"], strict=True))
@@ -181,7 +181,10 @@ def test_two_processes_fetch_and_unpack_once(hub: Hub, ask: Callable[..., Any], 
         both = list(pool.map(lambda _: ask(OPEN, [["msvd", None]])[0], range(2)))
     assert both[0] == both[1]
     assert both[0]["captions"] == [["clip 0", "a clip"], ["clip 1", "a clip"]]
-    assert both[0]["source"] == "friedrichor/MSVD test"
+    assert (
+        both[0]["source"]
+        == f"friedrichor/MSVD test {hub.repositories['datasets', 'friedrichor/MSVD'].commits[-1][0]}"
+    )
     asked = [line for line in hub.requests if line.startswith("GET") and "v.tar.part" in line]
     assert len(asked) == len(parts)
     (kept,) = [path for path in (tmp_path / "home/clip-ccs/msvd").iterdir() if path.is_dir()]

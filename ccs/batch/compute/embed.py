@@ -216,12 +216,21 @@ def _joined(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 class PlanReader:
     """Plans' embeddings [n, D] over all shards, read in blocks of the plans that are asked for next.
 
-    order: the plans that will be asked for, in this order, once or several times. most: bytes of a block,
-    which holds one plan at least; each shard is opened once a block, and not once a plan.
+    order: the plans that will be asked for, in this order, once or several times. rows: the images that are
+    wanted, all by default. most: bytes of a block, which holds one plan at least; each shard is opened once a
+    block, and not once a plan.
     """
 
-    def __init__(self, stage: Stage, order: Sequence[int], name: str = "plans", most: int = _BLOCK) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        order: Sequence[int],
+        name: str = "plans",
+        rows: np.ndarray | None = None,
+        most: int = _BLOCK,
+    ) -> None:
         self._stage, self._order, self._name = stage, order, name
+        self._wanted = slice(None) if rows is None else rows
         with safe_open(stage.paths[0], "np") as file:
             kept = len(list(file.keys())) * file.get_slice(name).get_shape()[0]
         size = sum(path.stat().st_size for path in stage.paths.values()) // max(1, kept)
@@ -243,7 +252,7 @@ class PlanReader:
                 rows = file.get_slice(self._name)
                 for index, read in parts.items():
                     read.append(np.asarray(rows[index : index + 1])[0])
-        return {index: np.concatenate(read) for index, read in parts.items()}
+        return {index: np.concatenate(read)[self._wanted] for index, read in parts.items()}
 
 
 # Checks -------------------------------------------------------------------------------------------------

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -133,9 +134,38 @@ def described(data: EvaluationSet) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def hosts(
+    sets: Sequence[EvaluationSet], plans: Mapping[str, object]
+) -> dict[str, tuple[EvaluationSet, np.ndarray | None]]:
+    """For each set, by name, the set whose embeddings it uses, and its images' places there; None if its own.
+
+    That is the largest that has all of its images and, by name, equal plans, such as CIFAR-100 for both
+    spellings of its classes.
+    """
+    found: dict[str, tuple[EvaluationSet, np.ndarray | None]] = {data.name: (data, None) for data in sets}
+    by_size = sorted(sets, key=lambda data: -len(items(data)))
+    for place, data in enumerate(by_size):
+        for other in by_size[:place]:
+            at = _places(data, other) if plans[other.name] == plans[data.name] else None
+            if at is not None:
+                found[data.name] = other, at
+                break
+    return found
+
+
+def _places(data: EvaluationSet, other: EvaluationSet) -> np.ndarray | None:
+    """The places of a set's images in another; None where one is missing there."""
+    ours, theirs = getattr(data, "digests", None), getattr(other, "digests", None)
+    if ours is None or theirs is None or not (theirs == ours[0]).all(axis=1).any():
+        return None
+    at = {digest.tobytes(): place for place, digest in enumerate(theirs)}
+    places = [at.get(digest.tobytes(), -1) for digest in ours]
+    return None if -1 in places else np.array(places)
+
+
 def question(data: EvaluationSet) -> str:
     """Hash of what is asked of a set's images: labels, classes, templates, groups, captions."""
-    images = {"images", "clips", "fingerprint", "source", "skipped"}
+    images = {"images", "clips", "digests", "fingerprint", "source", "skipped"}
     names = [field.name for field in fields(data) if field.name not in images]
     return digest({name: getattr(data, name) for name in names})
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+import numpy as np
+
 import ccs
 from ccs import results
 from ccs.batch.compute import inputs, set_figures
@@ -92,6 +94,7 @@ class Run:
         self.chance: list[float] = []
         self.notices: list[str] = []
         self.alike: dict[str, list[list[str]]] = {}
+        self._hosts: dict[str, tuple[EvaluationSet, np.ndarray | None]] = {}
 
     def go(self) -> None:
         """Do what is not done yet. Raises InputError."""
@@ -120,8 +123,11 @@ class Run:
         if not self.sets:
             return
         plans = make_plans(model, self.settings, scores, variance, self.notices.append)
-        for data in self.sets:
-            self._measure(data, plans)
+        asked = {data.name: plans.on(data, self.settings) for data in self.sets}
+        offs = {name: list(dict.fromkeys(plan.off for plan in some)) for name, some in asked.items()}
+        self._hosts = inputs.hosts(self.sets, offs)
+        for place, data in enumerate(self.sets):
+            self._measure(data, asked[data.name], self.sets[place + 1 :])
         measured = [row for table in ("pruning", "bias") for row in self.tables.get(table, [])]
         if rows := set_figures.head_effects(measured):
             self.tables["heads"] = rows
@@ -131,10 +137,12 @@ class Run:
         found = {"moments": float(len(self.images.images)), "texts": len(self.pool.texts) / 20}
         if not self.judging.by_tags:
             found |= {"labels": 20.0 * len(self.model.heads), "judgments": 20.0 * len(self.model.heads)}
+        plans = {data.name: n_plans(data, self.settings, len(self.model.heads)) for data in self.sets}
+        hosts = inputs.hosts(self.sets, plans)
         for data in self.sets:
             n = sum(map(len, data.clips)) if isinstance(data, RetrievalSet) else len(data.images)
-            time = n * (1 + n_plans(data, self.settings, len(self.model.heads)) / 9)
-            found[f"embed/{data.name}"] = time
+            time = n * (1 + plans[data.name] / 9)
+            found |= {} if hosts[data.name][0] is not data else {f"embed/{data.name}": time}
             found[f"figures/{data.name}"] = time * (0.4 if isinstance(data, BiasSet) else 0.1)
         return found
 
@@ -165,9 +173,9 @@ class Run:
         ]
         return spans, {head: variance for head, variance, _ in read}
 
-    def _measure(self, data: EvaluationSet, all_plans: Plans) -> None:
-        """Add a set's figures to the tables."""
-        settings, plans = self.settings, all_plans.on(data, self.settings)
+    def _measure(self, data: EvaluationSet, plans: Sequence[Plan], later: Sequence[EvaluationSet]) -> None:
+        """Add a set's figures to the tables. later: the sets that come after it."""
+        settings, (host, rows) = self.settings, self._hosts[data.name]
         offs = list(dict.fromkeys(plan.off for plan in plans))
         about = {
             "schema": schema.VERSION,
@@ -180,14 +188,15 @@ class Run:
         }
         stage = self.store.stage(f"measure/{data.name}", about)
         if not stage.done:
-            embedded = self.embedder.plans(data, offs)
+            embedded = self.embedder.plans(host, offs)
             stage.begin()
             with BAR.get()(desc=f"figures/{data.name}", total=len(plans)) as bar:
-                found = self._figures(data, plans, embedded, offs)
+                found = self._figures(data, plans, embedded, offs, rows)
                 self.processes.once(lambda: stage.write_json(found))
                 bar.update(len(plans))
             stage.finish()
-            if sum(path.stat().st_size for path in embedded.paths.values()) > settings.keep:
+            size = sum(path.stat().st_size for path in embedded.paths.values())
+            if size > settings.keep and not any(self._hosts[other.name][0] is host for other in later):
                 embedded.discard()
         found = stage.read_json()
         self.tables.setdefault(found["table"], []).extend(found["rows"])
@@ -199,11 +208,16 @@ class Run:
         self.alike[data.name] = found["alike"]
 
     def _figures(
-        self, data: EvaluationSet, plans: Sequence[Plan], embedded: Stage, offs: Sequence[HeadSet]
+        self,
+        data: EvaluationSet,
+        plans: Sequence[Plan],
+        embedded: Stage,
+        offs: Sequence[HeadSet],
+        rows: np.ndarray | None,
     ) -> dict[str, Any]:
         """The figures of every plan, each process's share computed by itself.
 
-        offs: the sets of heads in the stage, in its order.
+        offs: the sets of heads in the stage, in its order. rows: the images in the stage, all by default.
         """
         mine = set_figures.shares(plans, self.processes.size)[self.processes.rank]
         order = [offs.index(off) for off in dict.fromkeys(plan.off for plan in mine)]
@@ -211,7 +225,7 @@ class Run:
         alike = ranking.alike(data.occupations, texts) if isinstance(data, BiasSet) else []
         scaled = self.embedder.scaled_as_published(data)
         names = ["plans"] + ["published"] * scaled
-        ours, *other = [PlanReader(embedded, order, name) for name in names]
+        ours, *other = [PlanReader(embedded, order, name, rows) for name in names]
         table, found = self.processes.together(
             lambda: set_figures.of_plans(
                 texts, data, mine, lambda off: ours(offs.index(off)), self.settings.seed,
@@ -219,8 +233,8 @@ class Run:
                 published=(lambda off: other[0](offs.index(off))) if scaled else None,
             )
         )  # fmt: skip
-        rows = set_figures.joined(self.processes.gather(found), plans)
-        return {"table": table, "rows": rows + set_figures.over_sets(rows, table), "alike": alike}
+        made = set_figures.joined(self.processes.gather(found), plans)
+        return {"table": table, "rows": made + set_figures.over_sets(made, table), "alike": alike}
 
 
 SINGLE_HEADS = {"world/subjects", "world/colors", "world/occupations", "world/faces", "world/counterfactuals"}
