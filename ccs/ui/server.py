@@ -5,6 +5,7 @@ Nothing here needs PyTorch: the page is served first; what computes comes with t
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
@@ -13,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 from starlette.middleware import Middleware
 
-from ccs.ui.door.guard import Guard
-from ccs.ui.door.turns import AT_ONCE, Turn, Turns
+from ccs.ui.door import AT_ONCE, Door, Turn, Turns
 from ccs.ui.html import render
 from ccs.ui.sessions import Sessions
 
@@ -150,7 +150,7 @@ def _opening(source: Callable[[], App], query: dict[str, str]) -> Iterator[Updat
 
 
 def _fields(event: gr.EventData) -> Mapping[str, Any]:
-    data = getattr(event, "_data", None)
+    data = json.loads(getattr(event, "_data", None) or "null")  # a text, as the door gives it
     return data if isinstance(data, Mapping) else {}
 
 
@@ -176,6 +176,6 @@ def _launch_settings(turns: Turns, demo: gr.Blocks) -> dict[str, Any]:
         "quiet": True,
         "footer_links": [],
         "app_kwargs": {
-            "middleware": [Middleware(Guard, turns=turns, functions=kinds)],
+            "middleware": [Middleware(Door, turns=turns, functions=kinds)],
         },
     }

@@ -12,11 +12,10 @@ from urllib.parse import urlsplit
 
 import pytest
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 
 import ccs
-from ccs.ui import clicks, sessions
-from ccs.ui.door import guard, turns
-from ccs.ui.door.answer import content_security_policy
+from ccs.ui import clicks, door, sessions
 from ccs.ui.sessions import Sessions
 from tests.support import ui_sample
 from tests.support.browser_page import GALLERY, MARKS, served
@@ -30,8 +29,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int
     model, folder = ccs.load("organism"), tmp_path_factory.mktemp("results")
     ui_sample.write(folder, "organism", model.weights_hash)
     with pytest.MonkeyPatch.context() as patch:  # what is refused here is refused for what it is
-        patch.setattr(turns, "OF_ADDRESS", 10**6)
-        patch.setattr(turns, "SILENT", 1.0)
+        patch.setattr(door, "OF_ADDRESS", 10**6)
+        patch.setattr(door, "SILENT", 1.0)
         for _, url in served(folder, tmp_path_factory.mktemp("cache"), model):
             parts = urlsplit(url)
             yield str(parts.hostname), int(parts.port or 0)
@@ -108,7 +107,7 @@ PUBLIC = "http://93.184.215.14/x.png"
 @pytest.mark.parametrize("names", [["path"], ["path", "url"]], ids=["path", "both"])
 def test_no_address_is_asked_for_a_file(address: tuple[str, int], names: list[str], url: str) -> None:
     """`served` sees to it that no connection leaves this machine."""
-    assert "no address is fetched" in tried(address, upload(**dict.fromkeys(names, url)))[1]
+    assert "not an upload of this page" in tried(address, upload(**dict.fromkeys(names, url)))[0]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +134,7 @@ def test_the_page_allows_its_own_scripts_only(address: tuple[str, int]) -> None:
     answer = connection.getresponse()
     policy, page = answer.headers["Content-Security-Policy"], answer.read()
     connection.close()
-    assert policy == content_security_policy(page)
+    assert policy == door.policy(page)
     assert "'unsafe-inline'" not in policy.split("script-src")[1].split(";")[0]
     assert "http:" not in policy
 
@@ -214,7 +213,7 @@ def test_nothing_is_computed_for_nobody(address: tuple[str, int], monkeypatch: p
 
 
 def test_a_run_ends_when_its_page_is_gone_and_the_next_one_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "SILENT", 0.0)
+    monkeypatch.setattr(door, "SILENT", 0.0)
     ended: list[str] = []
 
     def run() -> Generator[str, None, None]:
@@ -225,15 +224,16 @@ def test_a_run_ends_when_its_page_is_gone_and_the_next_one_begins(monkeypatch: p
             ended.append("")
 
     async def visit() -> None:
-        line = turns.Turns()
-        first, *others = (turns.Turn(line, "a", "apart", page) for page in "pqr")
+        line = door.Turns()
+        first, *others = (door.Turn(line, "a", "apart", page) for page in "pqr")
         for turn in (first, *others):
             line.add(turn)
-        line.streams["p"] += 1
+        stream = door.Turn(line, "a", "stream", "p")
+        line.add(stream)
         work = first.work(run())
         assert next(work) == "at work"
         assert [turn.free.is_set() for turn in others] == [True, False]
-        line.unread("p")
+        line.leave(stream)
         assert list(work) == []
         await asyncio.wait_for(others[1].free.wait(), 5)
 
@@ -244,7 +244,7 @@ def test_a_run_ends_when_its_page_is_gone_and_the_next_one_begins(monkeypatch: p
 def test_a_page_that_asks_too_much_is_refused_and_no_other(
     address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "OF_PAGE", 1)
+    monkeypatch.setattr(door, "OF_PAGE", 1)
     url = f"http://{address[0]}:{address[1]}"
     with Visitor(url, "127.0.0.4") as first, Visitor(url, "127.0.0.4") as second:
         opened, act = first.events()
@@ -280,15 +280,15 @@ def test_an_upload_says_how_much_it_is(address: tuple[str, int], monkeypatch: py
     kind = {"Content-Type": "multipart/form-data; boundary=x"}
     for body, more, status in (
         (iter([b"--x\r\n" * 10]), {}, 411),  # in chunks, so without a length
-        (b"", {"Content-Length": str(guard.MAX_UPLOAD + 1)}, 413),
+        (b"", {"Content-Length": str(door.MOST["upload"] + 1)}, 413),
     ):
         connection = http.client.HTTPConnection(*address, timeout=60)
         connection.request("POST", "/gradio_api/upload", body, {**kind, **more})
         assert connection.getresponse().status == status
         connection.close()
-    monkeypatch.setattr(guard, "DISK_LEFT", 2**60)
-    with pytest.raises(turns.Refused, match="Too much has been uploaded; try again in an hour"):
-        guard.check_upload("10")
+    monkeypatch.setattr(door, "DISK_LEFT", 2**60)
+    with pytest.raises(HTTPException, match="Too much has been uploaded; try again in an hour"):
+        door.check_size(Headers({"content-length": "10"}), "upload")
 
 
 def test_an_address_is_that_of_the_connection_unless_a_proxy_is_trusted(
@@ -297,6 +297,6 @@ def test_an_address_is_that_of_the_connection_unless_a_proxy_is_trusted(
     lines = [(b"x-forwarded-for", b"9.9.9.9, 8.8.8.8"), (b"x-forwarded-for", b"1.2.3.4")]
     forged = Headers(raw=lines)
     monkeypatch.delenv("SPACE_ID", raising=False)
-    assert guard.client_of("10.0.0.9", forged) == "10.0.0.9"
+    assert door.client_of("10.0.0.9", forged) == "10.0.0.9"
     monkeypatch.setenv("SPACE_ID", "user/space")
-    assert guard.client_of("10.0.0.9", forged) == "1.2.3.4"
+    assert door.client_of("10.0.0.9", forged) == "1.2.3.4"
