@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,6 +53,54 @@ def test_two_processes_give_what_one_gives(
     assert "error: only the second process says this" in ended.stderr.splitlines()
     same_tables(small_run / "tiny", tmp_path / "2" / "tiny")
     assert results.read(tmp_path / "2" / "tiny").manifest["measured"]["processes"] == 2
+
+
+LAUNCHERS = {
+    "torchrun": ["torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m"],
+    "accelerate": ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "-m"],
+}
+
+
+def workers(out: Path) -> dict[int, int]:
+    """The processes of a run, by rank."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            said = (folder / "cmdline").read_bytes().decode().split("\0")
+            if str(out) in said and "ccs.batch.compute" in said[:4]:
+                lines = (folder / "environ").read_bytes().decode().split("\0")
+                found |= {int(line[5:]): int(folder.name) for line in lines if line.startswith("RANK=")}
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("launcher", "killed", "stage"),
+    [
+        ("torchrun", 1, "moments"),
+        pytest.param("torchrun", 0, "measure--world--letters", marks=pytest.mark.weekly),
+        pytest.param("accelerate", 1, "labels", marks=pytest.mark.weekly),
+    ],
+)
+def test_one_of_two_processes_killed_ends_the_other_and_the_same_command_goes_on(
+    small_run: Path, tiny_folder: Path, texts: Path, tmp_path: Path, launcher: str, killed: int, stage: str
+) -> None:
+    out, said = tmp_path / "out", tmp_path / "said.txt"
+    command = [sys.executable, "-m", *LAUNCHERS[launcher], "ccs.batch.compute"]
+    command += [*arguments(tiny_folder, texts, out), "--device", "cpu"]
+    root = Path(__file__).parents[2]
+    about = {"cwd": root, "env": {**os.environ, "PYTHONPATH": str(root)}}
+    with said.open("w") as file, subprocess.Popen(command, stderr=file, **about) as running:
+        while not (out / ".stages/tiny" / stage).exists() and running.poll() is None:
+            time.sleep(0.02)
+        os.kill(workers(out)[killed], signal.SIGKILL)
+        assert running.wait(60) != 0
+    assert not workers(out)
+    assert "the same command continues" in said.read_text()
+    done = subprocess.run(command, **about, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    same_tables(small_run / "tiny", out / "tiny")
 
 
 @pytest.mark.parametrize("items", [0, 1, 127, 128, 129, 5000, 1_000_000_000])

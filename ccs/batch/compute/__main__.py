@@ -12,7 +12,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ccs.batch.compute.processes import Processes, start, stop
+from ccs.batch.compute.processes import Lost, Processes, start, stop
 from ccs.batch.compute.settings import Settings
 from ccs.batch.compute.stages import locked
 from ccs.batch.options import command
@@ -26,16 +26,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     return command(Settings, argv, _main, interrupted)
 
 
+class _Ended(KeyboardInterrupt):
+    """The launcher ends this process, as it does when another one of the run has ended."""
+
+
+def _end(*_: object) -> None:
+    raise _Ended
+
+
 def _main(settings: Settings) -> int:
+    previous = signal.signal(signal.SIGTERM, _end)
     processes = start(settings.device)
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     log = logging.getLogger("ccs")  # manifest and summary hold what it warns of
     level = log.level
     log.setLevel(logging.ERROR)
     try:
         return compute(settings, processes, tqdm.write if processes.first else lambda _: None)
     except (InputError, KeyboardInterrupt) as error:
-        if processes.first:
+        if processes.first or isinstance(error, _Ended | Lost):
             raise
         return 2 if isinstance(error, InputError) else 130
     finally:
@@ -86,7 +94,7 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
                 tell(run_manifest.page(run))
                 done.append(run.model.name)
             except InputError as error:
-                if len(chosen) == 1:
+                if len(chosen) == 1 or isinstance(error, Lost):
                     raise
                 failed = 2
                 tell(f"error: {one.models[0]} is left out: {error}")

@@ -40,11 +40,13 @@ _MOST_WORKERS = 16
 def open_all(settings: Settings, tell: Callable[[str], None]) -> Opened:
     """Everything that a run reads, fetched and hashed; `tell` is told of what is left out."""
     images = open_moment_images(settings)
-    sets, absent = open_sets(settings, tell)
-    for one in (images, *sets):
-        for name in require_readable(one, settings.skip_unreadable):
-            tell(f"Left out of {one.name}: {name}")
-    return images, sets, absent
+    _tell_unreadable(images, settings, tell)
+    return images, *open_sets(settings, tell)
+
+
+def _tell_unreadable(data: ImageSet | RetrievalSet, settings: Settings, tell: Callable[[str], None]) -> None:
+    for name in require_readable(data, settings.skip_unreadable):
+        tell(f"Left out of {data.name}: {name}")
 
 
 def open_moment_images(settings: Settings) -> ImageSet:
@@ -81,6 +83,7 @@ def open_sets(
             opened = _open(name, settings)
             if isinstance(opened, BiasSet):
                 opened = asked(opened)
+            _tell_unreadable(opened, settings, tell)
         except InputError as error:
             if settings.sets:
                 raise
@@ -90,7 +93,10 @@ def open_sets(
         if not isinstance(opened, EvaluationSet):
             raise InputError(f"{name!r} holds images without labels: it can be --images, not --set.")
         found.append(opened)
-    found += [_people(spec, settings) for spec in settings.people]
+    people = [_people(spec, settings) for spec in settings.people]
+    for gallery in people:
+        _tell_unreadable(gallery, settings, tell)
+    found += people
     names = [one.name for one in found]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(

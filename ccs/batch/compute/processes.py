@@ -17,8 +17,14 @@ from ccs.errors import InputError, require
 
 T = TypeVar("T")
 
+LOST = "Another process of this run has ended. What is finished is kept; the same command continues."
+
 _WAIT = timedelta(days=7)
 """A process waits this long for the others: the first may be asking language models for hours."""
+
+
+class Lost(InputError):
+    """Another process is gone, and no model can be done without it."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +50,7 @@ class Processes:
             return [value]
         from accelerate.utils import gather_object
 
-        gathered: list[T] = gather_object([value])
-        return gathered
+        return _exchanged(lambda: gather_object([value]))
 
     def once(self, work: Callable[[], T]) -> T:
         """Do `work` in the first process; all return what it returned, or raise its InputError."""
@@ -53,7 +58,7 @@ class Processes:
         if self.size > 1:
             from accelerate.utils import broadcast_object_list
 
-            broadcast_object_list(found)
+            _exchanged(lambda: broadcast_object_list(found))
         return cast(T, found[0])
 
     def together(self, work: Callable[[], T]) -> T:
@@ -66,6 +71,13 @@ class Processes:
         if failed := [one for one in self.gather(sentence) if one is not None]:
             raise InputError(failed[0])
         return cast(T, result)
+
+
+def _exchanged(exchange: Callable[[], list[T]]) -> list[T]:
+    try:
+        return exchange()
+    except RuntimeError as error:  # Gloo's, whose connection to another process is gone
+        raise Lost(LOST) from error
 
 
 def start(device: str | None = None) -> Processes:
