@@ -103,14 +103,23 @@ def test_the_reviewers_scripts_print_what_stands_below_them(
     assert capsys.readouterr().out == said
 
 
+def printed(cell: nbformat.NotebookNode) -> str:
+    """What a cell of a notebook says, without pictures and bars."""
+    said = [one.get("text") or one.data["text/plain"] for one in cell.outputs if one.get("name") != "stderr"]
+    return "".join(said)
+
+
 @pytest.mark.parametrize("name", ["organism", "photo"])
 def test_the_notebook_runs(name: str) -> None:
     book = nbformat.read(ROOT / "docs" / "quickstart.ipynb", 4)
     assert len(book.cells) <= 8
+    shipped = [printed(cell) for cell in book.cells[2:]]
+    assert all(cell.outputs for cell in book.cells[2:])
     book.cells[2].source = book.cells[2].source.replace('NAME = "organism"', f'NAME = "{name}"')
     places = {"metadata": {"path": str(ROOT)}}
     nbclient.NotebookClient(book, timeout=280, resources=places).execute()
     assert "image/png" in book.cells[-1].outputs[-1].data
+    assert name != "organism" or [printed(cell) for cell in book.cells[2:]] == shipped
 
 
 @pytest.fixture

@@ -42,6 +42,9 @@ class Moments:
     products: Arrays
     basis: Arrays
 
+    def __repr__(self) -> str:
+        return f"<Moments of {self.count} images, {len(self.heads)} heads of the model {self.model[:12]}>"
+
     @classmethod
     def empty(cls, model: Side, heads: HeadSet | None = None) -> Moments:
         """Moments of no image, for `model.heads` or the heads given; an empty shard adds these."""

@@ -108,8 +108,9 @@ def people(
     found = rows.readable(most)
     known = {"group" if name == "label" else name.replace("_", " "): name for name in rows.columns}
     usual = [name for name in known if known[name] in ATTRIBUTES]
+    columns = ", ".join(name for name in known if name != "file") or "none"
     if unknown := [name for name in attributes if name not in known]:
-        raise InputError(f"{rows.name} has no attribute {unknown[0]!r}; its columns are {', '.join(known)}.")
+        raise InputError(f"{rows.name} has no attribute {unknown[0]!r}; its columns are {columns}.")
     groups = {}
     for name in attributes or usual or known:
         cells = _decades(found.of(rows.strings(known[name])))
@@ -118,7 +119,6 @@ def people(
     lacking = [name for name in attributes if name not in groups]
     if lacking or not groups:
         named = f" {lacking[0]!r}" if lacking else ""
-        columns = ", ".join(known) or "none"
         raise InputError(
             f"{rows.name} has no attribute{named} of 2 to {MOST_GROUPS} groups (columns: {columns})."
         )

@@ -47,6 +47,17 @@ def test_the_whole_study(told) -> None:
     assert re.findall(r"(\S+) +not found here", elsewhere) == ["world/nope", "nope"]
 
 
+def test_the_prices_in_the_documents_are_those_that_are_told(told) -> None:
+    asked = ("--labeler", "openai", "--judges", "default", "--dry-run")
+    page = Path("docs/judges.md").read_text()
+    for name in ("organism", "ViT-B-32/openai", "ViT-L-14/openai"):
+        said = told("--model", name, *asked)
+        heads, requests = re.search(r"(\d+) heads", said)[1], re.search(r"all +(\d+) requests, (\S+)", said)
+        assert f"| {name} | {heads} | {requests[1]} | {requests[2]} |" in page
+    dollars = re.search(r"all .* requests, (\S+) dollars", told("--model", "organism", "--full", *asked))[1]
+    assert f"or {dollars} dollars with" in Path("docs/guide.md").read_text()
+
+
 def test_heads_judges_and_prices_are_those_asked_for(told, tiny_folder: Path, tmp_path: Path) -> None:
     model = ("--model", str(tiny_folder), "--dry-run")
     assert re.search(r"tiny +16 heads +here", told(*model))

@@ -188,6 +188,8 @@ def test_any_column_can_be_named(tiny_folder: Path, tiny_model: Model, tmp_path:
     (tmp_path / "labels.csv").write_text("\n".join(rows))
     table = ccs.bias(tiny_model, str(tmp_path), "judge, nurse", attribute="age band")
     assert table.groups == {"old": 8, "young": 16}
+    with pytest.raises(InputError, match=r"no attribute 'hair'; its columns are gender, age band\.$"):
+        ccs.bias(tiny_model, str(tmp_path), "judge", attribute="hair")
     assert set(table.rows["occupation"]) == {"judge", "nurse", MEAN}
     given = search.Settings(model=str(tiny_folder), people=str(tmp_path))
     both = search.open_sets(given, ["gender", "age band"])[0]
@@ -214,6 +216,7 @@ def test_accuracy_is_the_plain_one(
     assert rows.loc["dog", "value"] == pytest.approx(plain[1][data.labels == 1].mean())
     assert f"Accuracy {plain[1].mean():.1%} [" in capsys.readouterr().out
     assert repr(data) == "<ClassificationSet pets: 24 images>"
+    assert repr(ccs.Moments.empty(tiny_model)).startswith("<Moments of 0 images, 16 heads of the model ")
     assert {"accuracy", "bias", "heads_off", "load"} <= set(dir(ccs))
     assert accuracy_command.main([*asked, "--classes", "cat, dog"]) == 2
     assert "has 3 classes, but 2 names were given" in capsys.readouterr().err
