@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +25,7 @@ class Settings:
 
     model: str = option("organism", "an embedded name, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
     data: str = option(
-        "world/subjects", "a name, a folder of classes, a zip, a Parquet file or USER/NAME", flag="--set"
+        "world/subjects", "a name, a folder of classes, a zip, a Parquet file or USER/NAME", "--set"
     )
     classes: str | None = option(None, 'names of the classes of --set: a file, or "cat, dog"')
     off: str = option("", 'heads to switch off, such as "L8.H11 L9.H2"')
@@ -36,11 +35,6 @@ class Settings:
     csv: Path | None = option(None, "write every figure to this file")
     device: str = option("auto", "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU")
     seed: int = option(0, "of resampling", least=0)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line."""
-    return command(Settings, argv, measure)
 
 
 def measure(settings: Settings) -> None:
@@ -78,6 +72,8 @@ def page(found: AccuracyTable) -> str:
         more=len(classes) - len(shown),
     )
 
+
+main = command(Settings, measure)
 
 if __name__ == "__main__":
     sys.exit(main())

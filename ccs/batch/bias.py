@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,11 +44,6 @@ class Settings:
     skip_unreadable: bool = option(False, SKIP)
     device: str = option("auto", "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU")
     seed: int = option(0, "of resampling", least=0)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line."""
-    return command(Settings, argv, measure)
 
 
 def measure(settings: Settings) -> None:
@@ -110,6 +105,8 @@ def _line(name: str, figures: Mapping[str, Mapping[Any, Any]]) -> dict[str, str]
     line["most in the top"] = "" if name == MEAN else f"{skew['group']} {skew['share']:.0%}"
     return line | {metric: f"{row['value']:.2f}" for metric, row in figures.items() if metric != "MaxSkew"}
 
+
+main = command(Settings, measure)
 
 if __name__ == "__main__":
     sys.exit(main())

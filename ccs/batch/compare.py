@@ -34,8 +34,8 @@ class Settings:
     and which changed most: `clip-ccs compare A B`, for a fine-tuned model first its base.
     """
 
-    first: str = option("", "the first model, such as a fine-tuned model's base", also=("-a",))
-    second: str = option("", "the second model", also=("-b",))
+    first: str = option("", "the first model, such as a fine-tuned model's base", "first", metavar="A")
+    second: str = option("", "the second model", "second", metavar="B")
     images: str = option("world", "images that the heads write about, and that TEXTSPAN reads")
     texts: str = option("world", "its pool of texts")
     max_images: int = option(300, "most of these images", least=2)
@@ -51,19 +51,7 @@ MOST_TEXTS = 300
 """Texts along which heads are compared, evenly spaced in the pool."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; its exit status (see batch.options)."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    for flag in ("--second", "--first"):
-        place = 1 if flag == "--second" else 0
-        if len(words) > place and not any(word.startswith("-") for word in words[: place + 1]):
-            words.insert(place, flag)
-    return command(Settings, words, _compare)
-
-
 def _compare(args: Settings) -> None:
-    if not args.first or not args.second:
-        raise InputError("Two models are compared: clip-ccs compare A B.")
     models = [_load(name, args.device) for name in (args.first, args.second)]
     images = open_images(args.images, args.max_images).images
     texts = load_pool(args.texts).texts
@@ -142,6 +130,8 @@ def said(models: Sequence[Model], people: str, attribute: str, found: pd.DataFra
         rows=rows,
     )
 
+
+main = command(Settings, _compare)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,11 +46,7 @@ def _export(arguments: Settings) -> None:
             print(f"Published as {arguments.repo}, commit {commit}.")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; its exit status (see batch.options)."""
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its warnings repeat what is said here
-    return command(Settings, argv, _export)
-
+main = command(Settings, _export)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -2,45 +2,36 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 
 import ccs
-from ccs.batch.options import program, run
+from ccs.batch.options import command, option
 from ccs.pruning.find import AMONG
 from ccs.texts.pools import POOLS
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; its exit status (see batch.options)."""
-    parser = argparse.ArgumentParser(
-        prog=program("heads"), description="Find the heads that write about a text."
+@dataclass(frozen=True)
+class Settings:
+    """Find the heads that write about a text."""
+
+    text: str = option("", 'such as "dogs"', "text")
+    model: str = option("organism", "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
+    images: str = option("world", "images that heads see: world, a folder, a parquet file or a Hub id")
+    max_images: int = option(500, "the most images", least=2)
+    texts: str | None = option(
+        None, f"to hold it against: {', '.join(POOLS)} or a file (default: as the images are)"
     )
-    add = parser.add_argument
-    add("text", help='such as "dogs"')
-    add("--model", default="organism", help="organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
-    add(
-        "--images",
-        default="world",
-        help="images that heads see: world, a folder, a parquet file or a Hub id",
-    )
-    add("--max-images", type=int, default=500, help="the most images (default 500)")
-    add("--texts", help=f"to hold it against: {', '.join(POOLS)} or a file (default: as the images are)")
-    add(
-        "--device",
-        default="auto",
-        help="cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda if there is one",
-    )
-    args = parser.parse_args(argv)
-    return run(lambda: print(page(args.text, _find(args))))
+    device: str = option("auto", "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda if there is one")
 
 
-def _find(args: argparse.Namespace) -> pd.DataFrame:
-    asked = {"pool": args.texts, "max_images": args.max_images, "device": args.device}
-    return ccs.find_heads(args.model, args.text, args.images, **asked)
+def _find(args: Settings) -> None:
+    found = ccs.find_heads(
+        args.model, args.text, args.images, pool=args.texts, max_images=args.max_images, device=args.device
+    )
+    print(page(args.text, found))
 
 
 def page(text: str, found: pd.DataFrame, most: int = 8) -> str:
@@ -63,6 +54,8 @@ def page(text: str, found: pd.DataFrame, most: int = 8) -> str:
         "about the text. share: of the head's variance; best: the text that explains most.",
     ])  # fmt: skip
 
+
+main = command(Settings, _find)
 
 if __name__ == "__main__":
     sys.exit(main())

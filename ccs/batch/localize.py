@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -31,7 +31,7 @@ class Settings:
     """
 
     model: str | None = option(None, "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
-    people: str = option("world/faces", PEOPLE, flag="--gallery", also=("--people",), metavar="P")
+    people: str = option("world/faces", PEOPLE, "--gallery", "--people", metavar="P")
     attribute: tuple[str, ...] = option(
         (), "attribute that groups people (default: the first; for --models, those planted); repeatable"
     )
@@ -61,12 +61,6 @@ class Settings:
         None, "file in which scores of the program's methods are kept, where a stopped run goes on"
     )
     device: str = option("auto", "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; its exit status (see batch.options)."""
-    interrupted = "Interrupted. What is in --cells is kept; the same command continues."
-    return command(Settings, argv, _localize, interrupted)
 
 
 def _localize(args: Settings) -> int:
@@ -181,5 +175,7 @@ def estimate(row: pd.Series) -> Estimate:
     return Estimate(row[figure], row[f"{figure}_low"], row[f"{figure}_high"])
 
 
+main = command(Settings, _localize, "Interrupted. What is in --cells is kept; the same command continues.")
+
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import field, fields
+from dataclasses import Field, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from ccs.errors import InputError
 from ccs.files import escape_output
@@ -19,69 +18,71 @@ if TYPE_CHECKING:
 
 FOLDER = "folder of results (default: results/ if it holds any, else those that ship)"
 T = TypeVar("T", bound="DataclassInstance")
+_NOT_ARGPARSES = ("flags", "least", "implies", "read")
 
 
-def option(default: Any, help: str = "", **more: Any) -> Any:
+def option(default: Any, help: str = "", *flags: str, **more: Any) -> Any:
     """A dataclass field that is a command-line option; its default is added to the help.
 
-    more: `flag`, where the option is not called as the field is; `also`, its other names; `least`, the lowest
-    value allowed; `implies`, from the field's value to the defaults of other fields where it is given;
-    `read`, which turns the given text (or texts) into the field's value; the rest goes to
+    flags: what it is called, where not as the field is; without dashes it is known by its place. more:
+    `least`, the lowest value allowed; `implies`, from the field's value to the defaults of other fields where
+    it is given; `read`, which turns the given text (or texts) into the field's value; the rest goes to
     `add_argument`.
     """
-    return field(default=default, metadata={"help": help, **more})
+    return field(default=default, metadata={"help": help, "flags": flags, **more})
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message[:1].upper()}{message[1:]}; see {self.prog} --help.")
 
 
 def parse(settings: type[T], argv: Sequence[str] | None) -> T:
     """The settings of a command line, described by their docstring: bool fields are switches, tuples
-    repeatable, `X | None` takes an X.
-
-    Raises InputError for a value that is not allowed; argparse exits on an option that does not exist.
+    repeatable, `X | None` takes an X. Raises InputError for what is not allowed.
     """
     main, name = sys.modules["__main__"], settings.__module__
     if name == "__main__" and main.__spec__:  # run by `python -m`
         name = main.__spec__.name
-    parser = argparse.ArgumentParser(
-        prog=program(name),
-        description=settings.__doc__,
-        argument_default=argparse.SUPPRESS,
-    )
-    hints = get_type_hints(settings)
-    readers: dict[str, Callable[[Any], Any]] = {}
-    least: dict[str, float] = {}
-    presets: dict[str, Callable[[Any], dict[str, Any]]] = {}
-    for one in fields(settings):
-        about: dict[str, Any] = dict(one.metadata)
-        flag = about.pop("flag", "--" + one.name.replace("_", "-"))
-        least[flag] = about.pop("least", -math.inf)
-        implied = about.pop("implies", None)
-        if implied is not None:
-            presets[one.name] = implied
-        said = about["help"].endswith(")") or isinstance(one.default, bool) or one.default in (None, (), "")
-        if not said:
-            about["help"] = f"{about['help']} (default {_plain(one.default)})".strip()
-        kinds = [kind for kind in get_args(hints[one.name]) if kind not in (type(None), Ellipsis)]
-        kind = hints[one.name] if get_origin(hints[one.name]) is tuple or not kinds else kinds[0]
-        if "read" in about:
-            readers[one.name] = about.pop("read")
-        elif kind is bool:
-            about["action"] = "store_true"
-        elif get_origin(kind) is tuple:
-            about["action"], readers[one.name] = "append", tuple
-        else:
-            about["type"] = kind
-        parser.add_argument(flag, *about.pop("also", ()), dest=one.name, **about)
+    parser = _Parser(program(name), description=settings.__doc__, argument_default=argparse.SUPPRESS)
+    hints, every = get_type_hints(settings), fields(settings)
+    for one in every:
+        _add(parser, one, hints[one.name])
     given = vars(parser.parse_args(argv))
-    values = {name: readers.get(name, lambda value: value)(value) for name, value in given.items()}
-    for name, implied in presets.items():
-        if name in values:
-            values = implied(values[name]) | values
-    found = settings(**values)
-    for one, (flag, lowest) in zip(fields(settings), least.items(), strict=True):
-        value = getattr(found, one.name)
-        if value is not None and lowest > -math.inf and value < lowest:
-            raise InputError(f"{flag} is {value}, but must be at least {lowest}.")
+    for one in (one for one in every if one.name in given):
+        value = given[one.name]
+        value = one.metadata["read"](value) if "read" in one.metadata else value
+        given[one.name] = tuple(value) if isinstance(value, list) else value
+        if "implies" in one.metadata:
+            given = one.metadata["implies"](value) | given
+    found = settings(**given)
+    for one in every:
+        value, least = getattr(found, one.name), one.metadata.get("least")
+        if value is not None and least is not None and value < least:
+            raise InputError(f"{_flags(one)[0]} is {value}, but must be at least {least}.")
     return found
+
+
+def _flags(one: Field[Any]) -> tuple[str, ...]:
+    return one.metadata["flags"] or (f"--{one.name.replace('_', '-')}",)
+
+
+def _add(parser: argparse.ArgumentParser, one: Field[Any], hint: Any) -> None:
+    """Tell argparse of a field of this type."""
+    about = {key: value for key, value in one.metadata.items() if key not in _NOT_ARGPARSES}
+    flags, help = _flags(one), about["help"]
+    if not (help.endswith(")") or isinstance(one.default, bool) or one.default in (None, (), "")):
+        about["help"] = f"{help} (default {_plain(one.default)})".strip()
+    if flags[0].startswith("-"):
+        about["dest"] = one.name
+    kind = next((kind for kind in get_args(hint) if kind is not type(None)), hint)
+    if hint is bool:
+        about["action"] = "store_true"
+    elif get_origin(hint) is tuple:
+        about.setdefault("action", "append")
+    elif "read" not in one.metadata:
+        about["type"] = kind
+    parser.add_argument(*flags, **about)
 
 
 def program(module: str) -> str:
@@ -96,13 +97,14 @@ def _plain(value: Any) -> str:
 
 
 def command(
-    settings: type[T],
-    argv: Sequence[str] | None,
-    work: Callable[[T], int | None],
-    interrupted: str = "Interrupted; nothing was written.",
-) -> int:
-    """Do the work of a command line; its exit code (see `run`)."""
-    return run(lambda: work(parse(settings, argv)), interrupted)
+    settings: type[T], work: Callable[[T], int | None], interrupted: str = "Interrupted; nothing was written."
+) -> Callable[..., int]:
+    """The `main` of a command: from its words (by default those it was called with) to its exit code."""
+
+    def main(argv: Sequence[str] | None = None) -> int:
+        return run(lambda: work(parse(settings, argv)), interrupted)
+
+    return main
 
 
 def run(work: Callable[[], int | None], interrupted: str = "Interrupted; nothing was written.") -> int:

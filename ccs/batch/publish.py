@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -238,12 +237,6 @@ def _push(
     return None
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; its exit status (see batch.options)."""
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its warnings repeat what is said here
-    return command(Settings, argv, _publish_or_say, "Interrupted; give the command again.")
-
-
 def publish(args: Settings) -> None:
     """Publish as the settings say. Raises InputError."""
     if args.benchmark:
@@ -274,6 +267,8 @@ def _publish_or_say(args: Settings) -> None:
     if args.dry_run:
         print("This was a dry run: nothing was sent.")
 
+
+main = command(Settings, _publish_or_say, "Interrupted; give the command again.")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -66,11 +66,6 @@ class Settings:
     device: str = option("auto", "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; its exit status (see batch.options)."""
-    return command(Settings, argv, _search)
-
-
 def _search(args: Settings) -> None:
     tables = args.results or results.default_folder()
     print(f"Results: {tables}", file=sys.stderr)
@@ -171,5 +166,7 @@ def _row(one: HeldOut) -> dict[str, str]:
     }
 
 
+main = command(Settings, _search)
+
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

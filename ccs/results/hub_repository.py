@@ -5,6 +5,7 @@ A refusal by the Hub becomes a sentence that quotes nothing of the request: the 
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 import warnings
@@ -45,6 +46,7 @@ class Repository:
             raise InputError(
                 "A repository is named USER/NAME: letters, digits, '-', '_' and '.' on both sides."
             )
+        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its warnings repeat what is said here
         self.api, self.name, self.kind = HfApi(endpoint=endpoint()), name, kind
         self.commit: str | None = None
         self.private, self.files, self.tags = True, tuple[str, ...](), dict[str, str]()

@@ -37,11 +37,6 @@ class Settings:
     runs: Path = option(Path("runs"), "folder for activations, checkpoints and logs")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; its exit status (see batch.options)."""
-    return command(Settings, argv, _run, "Stopped; the same command continues where it stopped.")
-
-
 def _run(args: Settings) -> None:
     _train(range(args.bases), args.runs)
     bring_up_to_date(README, "bases", written(_measure(MEASURED)), "research.bases")
@@ -140,6 +135,8 @@ def purity(held: dict[str, dict[str, Any]]) -> str:
         f"{', '.join(f'{spearmanr(*one.T)[0]:.2f}' for one in pairs)}."
     )
 
+
+main = command(Settings, _run, "Stopped; the same command continues where it stopped.")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -39,11 +39,6 @@ class Settings:
     runs: Path = option(Path("runs"), "folder for activations and checkpoints")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; its exit status (see batch.options)."""
-    return command(Settings, argv, _run, "Stopped; the same command continues where it stopped.")
-
-
 def _run(args: Settings) -> None:
     from research.natural.skew_training import family, fresh
 
@@ -110,6 +105,8 @@ def summary(known: dict[str, dict[str, Any]]) -> str:
         rows.append(row)
     return table(pd.DataFrame(rows))
 
+
+main = command(Settings, _run, "Stopped; the same command continues where it stopped.")
 
 if __name__ == "__main__":
     sys.exit(main())

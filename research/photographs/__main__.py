@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -31,11 +30,6 @@ class Options:
     device: str = option("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; its exit status (see batch.options)."""
-    return command(Options, argv, train, "Stopped; the same command resumes from the last checkpoint.")
-
-
 def train(args: Options) -> None:
     """Train from wherever the checkpoint stands, and write the model."""
     if not 2 <= args.batch_size <= args.images:
@@ -61,6 +55,8 @@ def train(args: Options) -> None:
     (args.out / "training_log.csv").write_text((folder / "log.csv").read_text("utf-8"), "utf-8")
     print(f"Wrote {args.out}: top-1 {top1:.1%} of {len(trainer.held_out)} photographs held out.")
 
+
+main = command(Options, train, "Stopped; the same command resumes from the last checkpoint.")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -41,11 +41,6 @@ class Settings:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; its exit status (see batch.options)."""
-    return command(Settings, argv, _run, "Stopped; the same command continues where it stopped.")
-
-
 def _run(args: Settings) -> None:
     if args.benchmark is not None:
         from research.planted import benchmark_folder
@@ -159,6 +154,8 @@ def measure(out: Path, file: Path) -> dict[str, dict[str, object]]:
         print(name, file=sys.stderr)
     return dict(held)
 
+
+main = command(Settings, _run, "Stopped; the same command continues where it stopped.")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,11 +23,6 @@ class Settings:
     out: Path | None = option(None, "folder of the two models (default: that of the shipped ones)")
     runs: Path = option(Path("runs"), "folder for checkpoints and logs")
     pages: bool = option(False, "train nothing: write the pages from what was measured")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; its exit status (see batch.options)."""
-    return command(Settings, argv, _run, "Stopped; the same command continues where it stopped.")
 
 
 def _run(args: Settings) -> None:
@@ -60,6 +54,8 @@ def _run(args: Settings) -> None:
     write_text(FINDINGS, as_markdown([*organism_blocks(tables.models), *taught_blocks(known)]))
     print(f"{FIGURES}\n{FINDINGS}")
 
+
+main = command(Settings, _run, "Stopped; the same command continues where it stopped.")
 
 if __name__ == "__main__":
     sys.exit(main())

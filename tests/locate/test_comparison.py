@@ -76,4 +76,4 @@ def test_models_of_which_none_was_made_from_the_other(
 def test_the_command_needs_two_models(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["compare"], ["compare", "organism"]):
         assert command_line.main(words) == 2
-        assert "clip-ccs compare A B" in capsys.readouterr().err
+        assert "see clip-ccs compare --help" in capsys.readouterr().err

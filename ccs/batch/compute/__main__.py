@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache, partial
 from typing import Any
@@ -18,12 +18,6 @@ from ccs.batch.compute.stages import locked
 from ccs.batch.options import command
 from ccs.errors import InputError
 from ccs.progress import BAR, JsonLines, RunBar
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; its exit status (see batch.options)."""
-    interrupted = "Interrupted. What is finished is kept; the same command continues."
-    return command(Settings, argv, _main, interrupted)
 
 
 class _Ended(KeyboardInterrupt):
@@ -103,6 +97,8 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
             processes.once(lambda: publish.publish(tables))
     return failed
 
+
+main = command(Settings, _main, "Interrupted. What is finished is kept; the same command continues.")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -80,12 +80,12 @@ class Settings:
         "the whole study: its six models, or those named (ViT-B-32-OpenAI); the other options have the "
         "study's values (ImageNet, --texts reference, --suite paper, --labeler study, --judges study, "
         "--as-published) unless given",
-        metavar="MODEL", nargs="*", read=_studied, implies=_study,
+        metavar="MODEL", nargs="*", action="store", read=_studied, implies=_study,
     )  # fmt: skip
     models: tuple[str, ...] = option(
         ORGANISMS,
         "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME; repeatable (default: both organisms)",
-        flag="--model", metavar="M", action="append", read=lambda names: tuple(dict.fromkeys(names)),
+        "--model", metavar="M", read=lambda names: tuple(dict.fromkeys(names)),
     )  # fmt: skip
     images: str = option("world", "images for the moments: world, a folder, a parquet file or a Hub id")
     texts: str | None = option(
@@ -97,7 +97,7 @@ class Settings:
     sets: tuple[str, ...] = option(
         (),
         "evaluate on this set only: a name, a folder of classes, a zip, a parquet file or a Hub id",
-        flag="--set", metavar="S",
+        "--set", metavar="S",
     )  # fmt: skip
     classes: str | None = option(None, 'names of the classes of --set: a file, or "cat, dog"')
     people: tuple[str, ...] = option(
@@ -116,7 +116,7 @@ class Settings:
         None,
         "texts per head; further numbers add plans such as high@7 (default: "
         f"{STUDY_K[0]}; {','.join(map(str, STUDY_K))} with --suite paper or --full)",
-        flag="--k", metavar="K,...", read=_numbers,
+        "--k", metavar="K,...", read=_numbers,
     )  # fmt: skip
     layers: tuple[int, ...] | Literal["all"] | None = option(
         None, "layers whose heads are scored: `all`, 8-11 or 0,5 (default: the last four)", read=_layers
@@ -153,7 +153,8 @@ class Settings:
     dry_run: bool = option(
         False,
         "print downloads, requests to language models, dollars and disk, and do nothing",
-        also=("--plan-cost",),
+        "--dry-run",
+        "--plan-cost",
     )
     budget: float | None = option(
         None, "most US dollars to spend on language models (default: twice the estimate, at least 1)"

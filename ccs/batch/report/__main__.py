@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,11 +64,6 @@ def _order(name: str) -> tuple[int, str]:
     return (studied.index(name) + 1 if name in studied else 0, name)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; its exit status (see batch.options)."""
-    return command(Settings, argv, _write_all)
-
-
 def _write_all(args: Settings) -> None:
     out, docs = (DOCS if args.docs else args.out), DOCS.parent / "audit.md"
     if args.docs and (args.out != OUT or not docs.is_file()):
@@ -88,6 +82,8 @@ def _write_all(args: Settings) -> None:
         bring_up_to_date(Path("docs/findings.md"), "answers", answers(collection.models))
     print(out / "report.md")
 
+
+main = command(Settings, _write_all)
 
 if __name__ == "__main__":
     sys.exit(main())
