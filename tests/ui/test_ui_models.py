@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ccs import results
 from ccs.files import endpoint
+from ccs.heads import Head
 from ccs.model.loading.sources import find, known_tower
 from ccs.model.model import Model
 from ccs.paper import figures
@@ -20,6 +22,7 @@ from ccs.ui.links import open_link
 from ccs.ui.service.model_cache import live
 from ccs.ui.session import Session
 from ccs.ui.shared import App
+from tests.support import ui_sample
 from tests.support.hub_server import Fault, Hub
 from tests.support.ui_page import app, check, model, one_thread
 
@@ -68,6 +71,24 @@ def test_without_tables_the_grid_is_what_the_study_printed(own: Own) -> None:
     assert (shown.count('class="cell'), len(re.findall('class="cell[^"]* published', shown))) == (48, 25)
     update(found, session, "preset", {"value": "high"})
     assert session.state.off == figures.head_sets("ViT-B-32/openai")["high"]
+
+
+def test_with_tables_heads_of_another_level_than_printed_are_outlined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "ViT-B-32/openai"
+    monkeypatch.setattr(ui_sample, "HEADS", list(figures.model(name).heads)[24:])
+    ui_sample.write(tmp_path, name, "0" * 64)
+    found = App(results.load(tmp_path), tmp_path)
+    printed = {head: level for level, heads in figures.head_sets(name).items() for head in heads}
+    scores = found.collection.models[name].table("scores").query("k == 5 and level != 'unknown'")
+    levels = {Head(row.layer, row.head): row.level for row in scores.itertuples()}
+    other = {str(head) for head, level in levels.items() if level != printed.get(head, "")}
+    shown = regions(found, open_link(found, {"model": name, "off": "none"}), complete=False)["left"]
+    assert set(re.findall(r'class="cell[^"]* differs[^"]*" data-head="([^"]+)"', shown)) == other
+    assert 0 < len(other) < len(levels)
+    assert f"the study prints another level ({len(other)} heads)" in shown
+    assert "published" not in shown
 
 
 def test_what_is_listed_is_what_open_clip_has() -> None:

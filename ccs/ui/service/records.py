@@ -18,6 +18,7 @@ from ccs.results.searches import Search
 
 PRINTED = {"high": "5", "moderate": "3", "low": "≤1"}
 """CCS of a level as the study prints it."""
+STUDY_K = 5  # texts that decide a level in the study
 NONE = "none"  # the preset with no head off
 
 
@@ -51,7 +52,8 @@ class HeadRecord:
     """All that the tables know of one head. `ccs` None is unknown; `k` 0 means that it was never scored.
 
     `texts` are the k that the score counts. `label`: the labeler's, whether texts fit it or not. `published`:
-    label and level are those that the study printed, and nothing was computed.
+    label and level are those that the study printed, and nothing was computed. `printed`: the level that the
+    study prints of a head that was scored here too ("" for no level), None where it prints nothing.
     """
 
     head: Head
@@ -64,6 +66,12 @@ class HeadRecord:
     variance: float | None = None
     texts: tuple[Text, ...] = ()
     published: bool = False
+    printed: str | None = None
+
+    @property
+    def differs(self) -> bool:
+        """True where the study prints another level than was found here."""
+        return self.printed is not None and self.level not in (self.printed, "unknown")
 
     @property
     def score(self) -> str:
@@ -204,7 +212,7 @@ def _heads(results: Results) -> dict[Head, HeadRecord]:
     # With several K the smallest is the main one: labels and levels are its, and so are the texts shown.
     main = queries.main_k(results)
     best = {head: row for head, row in _rows(results.table("scores")) if row.k == main}
-    records = {}
+    records, printed = {}, _printed(results.model) if main == STUDY_K else {}
     for head in sorted({*texts, *labels, *best}):
         label, score = labels.get(head), best.get(head)
         k = int(score.k) if score else 0
@@ -218,6 +226,7 @@ def _heads(results: Results) -> dict[Head, HeadRecord]:
             share=float(score.share) if score else None,
             variance=float(score.variance) if score else None,
             texts=tuple(texts[head][: k or None]),
+            printed=printed[head].level if score and head in printed else None,
         )
     return records
 
