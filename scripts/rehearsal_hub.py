@@ -82,7 +82,7 @@ def serve_sets(hub: Hub, folder: Path, data: Path) -> None:
             features, rows = known[like]
             rows = {"label": [0] * _MOMENT_IMAGES} if name == "imagenet-val" else rows
             if like == "socialcounterfactuals":  # K is at most half of what an occupation ranks
-                rows = {column: [*cells, *cells] for column, cells in rows.items()}
+                rows = {column: list(cells) * 4 for column, cells in rows.items()}
             repository(here, record, features, rows)
         assert record.hub is not None
         served = hub.repositories.setdefault(("datasets", record.hub), Repository(private=False))

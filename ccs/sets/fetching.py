@@ -44,8 +44,8 @@ def reachable(seconds: float) -> bool:
 
 
 @cache
-def _check_connection() -> None:
-    """Check once whether the Hub answers; if not, restrict its libraries to their caches.
+def connected() -> None:
+    """Look once whether the Hub answers; if not, restrict its libraries to their caches.
 
     On their own they try each file for half a minute before they give up.
     """
@@ -108,7 +108,7 @@ def rows_at(record: DatasetRecord, hub: str, streamed: int | None = None) -> Row
 
     local = Path(hub).is_dir()
     if not local:
-        _check_connection()
+        connected()
     with explained(record.name, hub):
         revision = None if local else record.revision
         builder = datasets.load_dataset_builder(hub, record.config, revision=revision)
@@ -159,7 +159,7 @@ def text_file(record: DatasetRecord, name: str) -> str:
     from huggingface_hub import hf_hub_download
 
     assert record.hub is not None
-    _check_connection()
+    connected()
     with explained(record.name, record.hub):
         path = hf_hub_download(record.hub, name, repo_type="dataset", revision=record.revision)
     return Path(path).read_text(encoding="utf-8")
@@ -175,7 +175,7 @@ def video_folders(record: DatasetRecord) -> tuple[Path, Path]:
     from huggingface_hub import HfApi, constants, hf_hub_download
 
     assert record.hub is not None
-    _check_connection()
+    connected()
     home = Path(constants.HF_HOME) / "clip-ccs" / record.name
     home.mkdir(parents=True, exist_ok=True)
     fetch = partial(hf_hub_download, record.hub, repo_type="dataset", revision=record.revision)

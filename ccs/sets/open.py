@@ -126,7 +126,7 @@ def _open(spec: str, kind: str, most: int | None, names: Sequence[str] = ()) -> 
         return _drawn(spec.removeprefix("world/"), most)
     if _is_known(spec):
         record = source(spec)
-        place = _local_copy(record)
+        place = local_copy(record)
     else:
         record, place = _described(spec, kind)
     if record.kind == "videos":
@@ -157,7 +157,7 @@ def _drawn(name: str, most: int | None) -> AnySet:
     return world.classification_set(name, n=most)
 
 
-def _local_copy(record: DatasetRecord) -> Path | None:
+def local_copy(record: DatasetRecord) -> Path | None:
     """The known set's folder or file in CCS_DATA; None where it is on the Hub. InputError for neither."""
     root = Path(os.environ.get(DATA_ROOT) or "/nowhere").expanduser()
     for path in (root / record.name, root / f"{record.name}.parquet"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -13,11 +14,15 @@ import pytest
 import ccs
 from ccs import results
 from ccs.batch.compute import __main__ as compute
+from ccs.batch.compute import access, inputs
+from ccs.batch.compute.settings import parse
+from ccs.errors import InputError
 from ccs.measures import accuracy as zeroshot
 from ccs.model.export import zeroed
 from ccs.model.model import Model
 from ccs.sets.open import open_set
 from tests.support.compute_sample import arguments, contents, run, same_tables
+from tests.support.hub_server import Hub
 
 
 def times(out: Path) -> dict[str, int]:
@@ -182,6 +187,34 @@ def test_a_second_run_does_nothing_again_and_mends_tables(
     assert run(arguments(tiny_folder, texts, done)) == 0
     assert contents(done) == before
     assert times(done) == stamps
+
+
+def test_what_cannot_be_had_is_told_once_before_anything_is_loaded(
+    hub: Hub,
+    tiny_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(access, "connected", lambda: None)
+    monkeypatch.setattr(ccs, "load", lambda *_, **__: 1 / 0)
+    hub.put("datasets", "ILSVRC/imagenet-1k", {"data.parquet": b"12345"})
+    imagenet = hub.repositories["datasets", "ILSVRC/imagenet-1k"]
+    imagenet.gated = True
+    two = ["--model", str(tiny_folder), "--model", "organism", "--images", "imagenet", "--suite", "paper"]
+    assert compute.main([*two, "--texts", "world", "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.count("is gated on the Hub: accept its terms") == 1
+    imagenet.gated = False
+    told: list[str] = []
+    settings = parse(two)
+    both = [settings.for_model(name) for name in settings.models]
+    assert access.usable([*both, settings.for_model("ViT-B-32/openai")], told.append) == both
+    assert len(told) == len(set(told)) == 1 + len(inputs.names_of_sets(both[0]))
+    assert any(one.startswith("food101 is left out: 'food101' was not found on the Hub") for one in told)
+    assert any(one.startswith("error: ViT-B-32/openai is left out: ") for one in told)
+    monkeypatch.setattr(access.shutil, "disk_usage", lambda _: SimpleNamespace(free=4))
+    with pytest.raises(InputError, match=r"are to be fetched, and .* GB free"):
+        access.usable(both, told.append)
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,12 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(404, "Invalid rev id", "RevisionNotFound")
         return repository, *commit
 
+    def auth_check(self, kind: str, name: str) -> Any:
+        if self._find(kind, name).gated:
+            refused = f"Access to {name} is restricted."
+            raise _Refused(403 if self.known else 401, refused, "GatedRepo")
+        return {}
+
     def whoami(self) -> Any:
         self._log_in()
         return {"type": "user", "name": "user", "auth": {}}
@@ -272,6 +278,7 @@ _ROUTES: list[tuple[str, str, Any]] = [
     ("POST", "/api/repos/create", _Handler.create),
     ("GET", "/api/whoami-v2", _Handler.whoami),
     ("POST", "/api/validate-yaml", lambda _: {"errors": [], "warnings": []}),
+    ("GET", f"{_OF}/auth-check", _Handler.auth_check),
     ("GET", f"{_OF}(?:/revision/{_AT})?", _Handler.info),
     ("GET", f"{_OF}/tree/{_AT}(?P<folder>/.*)?", _Handler.tree),
     ("POST", f"{_OF}/paths-info/{_AT}", _Handler.paths),

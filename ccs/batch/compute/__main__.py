@@ -46,11 +46,23 @@ def _main(settings: Settings) -> int:
         stop()
 
 
+def _once(tell: Callable[[str], Any]) -> Callable[[str], None]:
+    """Tells each sentence once, however many models it holds for."""
+    told = set[str]()
+
+    def first_time(sentence: str) -> None:
+        if sentence not in told:
+            told.add(sentence)
+            tell(sentence)
+
+    return first_time
+
+
 def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]) -> int:
     """Run every model of the settings in turn. One that cannot be had is told, and the others are done."""
     # Imported here: a mistake on the command line is answered at once, without loading PyTorch's world.
     from ccs.batch import publish
-    from ccs.batch.compute import cost, inputs, run_manifest
+    from ccs.batch.compute import access, cost, inputs, run_manifest
     from ccs.batch.compute.judge import check
     from ccs.batch.compute.run import Run
     from ccs.judges.prices import Spending
@@ -65,8 +77,11 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
         processes.once(partial(check, one))
     if settings.publish:
         processes.once(lambda: Repository(str(settings.publish)).require_login())
+    tell = _once(tell)
+    asked, chosen = len(chosen), processes.once(lambda: access.usable(chosen, tell))
     done: list[str] = []
-    failed, spending = 0, Spending("estimated" if settings.budget is None else settings.budget)
+    failed = 2 * (len(chosen) < asked)
+    spending = Spending("estimated" if settings.budget is None else settings.budget)
     with ExitStack() as stack:
         processes.once(lambda: stack.enter_context(locked(settings.out)))
         quiet = None if processes.first else True  # the first speaks for all: shards are dealt out evenly
@@ -88,7 +103,7 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
                 tell(run_manifest.page(run))
                 done.append(run.model.name)
             except InputError as error:
-                if len(chosen) == 1 or isinstance(error, Lost):
+                if asked == 1 or isinstance(error, Lost):
                     raise
                 failed = 2
                 tell(f"error: {one.models[0]} is left out: {error}")
