@@ -13,14 +13,15 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from inspect import isfunction
 from pathlib import Path
 
-import nbclient
 import nbformat
 import pytest
 
 import ccs
+from scripts import notebooks
 from tests.support.app_process import started
 
 ROOT = Path(__file__).parents[1]
@@ -105,21 +106,31 @@ def test_the_reviewers_scripts_print_what_stands_below_them(
 
 def printed(cell: nbformat.NotebookNode) -> str:
     """What a cell of a notebook says, without pictures and bars."""
-    said = [one.get("text") or one.data["text/plain"] for one in cell.outputs if one.get("name") != "stderr"]
+    shown = [one for one in cell.get("outputs", ()) if one.get("name") != "stderr"]
+    said = [one.get("text") or one.data["text/plain"] for one in shown]
     return "".join(said)
 
 
-@pytest.mark.parametrize("name", ["organism", "photo"])
-def test_the_notebook_runs(name: str) -> None:
-    book = nbformat.read(ROOT / "docs" / "quickstart.ipynb", 4)
-    assert len(book.cells) <= 8
-    shipped = [printed(cell) for cell in book.cells[2:]]
-    assert all(cell.outputs for cell in book.cells[2:])
-    book.cells[2].source = book.cells[2].source.replace('NAME = "organism"', f'NAME = "{name}"')
-    places = {"metadata": {"path": str(ROOT)}}
-    nbclient.NotebookClient(book, timeout=280, resources=places).execute()
-    assert "image/png" in book.cells[-1].outputs[-1].data
-    assert name != "organism" or [printed(cell) for cell in book.cells[2:]] == shipped
+BOOKS = sorted(notebooks.NOTEBOOKS.glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("path", BOOKS, ids=lambda path: path.stem)
+def test_a_notebook_ships_with_its_outputs_and_opens_with_its_picture(path: Path) -> None:
+    first, *others = nbformat.read(path, 4).cells
+    assert f"](attachment:{notebooks.PICTURE})" in first.source
+    assert first.attachments[notebooks.PICTURE]["image/png"]
+    counts = [cell.execution_count for cell in others if cell.cell_type == "code"]
+    assert counts == [*range(1, len(counts) + 1)]
+    assert not [one for cell in others for one in cell.get("outputs", ()) if one.output_type == "error"]
+
+
+@pytest.mark.weekly
+@pytest.mark.parametrize("path", BOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs(path: Path) -> None:
+    start = time.monotonic()
+    book, shipped = notebooks.executed(path), nbformat.read(path, 4)
+    assert time.monotonic() - start < notebooks.SECONDS
+    assert [*map(printed, book.cells)] == [*map(printed, shipped.cells)]
 
 
 @pytest.fixture

@@ -58,17 +58,17 @@ class Settings:
     splits: int = option(4, "splits into halves, each searched and measured anew, for --models", least=1)
     seed: int = option(0, "seed of the halves, for --model", least=0)
     cells: Path | None = option(
-        None, "file in which scores of the program's methods are kept, where a stopped run goes on"
+        None, "file in which scores are kept; a stopped run of the program's methods goes on from it"
     )
     device: str = option("auto", "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU")
 
 
 def _localize(args: Settings) -> int:
-    methods = {name: _method(name) for name in args.method or ([DEFAULT] if args.model else METHODS)}
+    methods = {name: method_of(name) for name in args.method or ([DEFAULT] if args.model else METHODS)}
     return _ask(args, args.model, methods) if args.model else _score(args, methods)
 
 
-def _method(name: str) -> Method:
+def method_of(name: str) -> Method:
     """One of the program's methods, or a function of the user's; InputError for neither."""
     module, colon, function = name.partition(":")
     if name in METHODS:
@@ -99,6 +99,8 @@ def _score(args: Settings, methods: Mapping[str, Method]) -> int:
         cells, wrong = scoring.run(some, places, args.splits, file=file, attributes=args.attribute)
         found.append(cells)
         failed |= wrong
+        if args.cells and file is None and len(cells):
+            scoring.keep(cells, args.cells)
     for sentence in failed.values():
         print(f"error: {sentence}", file=sys.stderr)
     if sum(map(len, found)):
@@ -169,9 +171,8 @@ def reliability(method: str) -> str:
     )
 
 
-def estimate(row: pd.Series) -> Estimate:
-    """The average precision in a row of `ccs.benchmark.table`, with its interval."""
-    figure = "average_precision"
+def estimate(row: pd.Series, figure: str = "average_precision") -> Estimate:
+    """A figure in a row of `ccs.benchmark.table`, with its interval."""
     return Estimate(row[figure], row[f"{figure}_low"], row[f"{figure}_high"])
 
 

@@ -15,8 +15,9 @@ import open_clip
 from huggingface_hub import DatasetCard, DatasetCardData, SpaceCard
 
 from ccs import results
+from ccs.batch import leaderboard
 from ccs.batch.options import FOLDER, command, option
-from ccs.benchmark import planted_models
+from ccs.benchmark import planted_models, scoring
 from ccs.errors import InputError
 from ccs.files import one_line, read_text, write_text
 from ccs.results import schema, searches
@@ -26,7 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 _CARD = Path(__file__).with_name("card.md")
 _SPACE = ("README.md", "LICENSE", "NOTICE", "app.py", "requirements.txt", "pyproject.toml")
 _SPACE_FOLDERS = ("ccs", "docs")  # of `ccs` one copy of the tables, to which the clone has a link
-NOTEBOOK, COLAB = "docs/quickstart.ipynb", "https://colab.research.google.com"
+NOTEBOOKS, NOTEBOOK = "docs/notebooks", "docs/notebooks/bias.ipynb"  # and that which the badge opens
+COLAB = "https://colab.research.google.com"
 
 Manifest = Mapping[str, Any]
 
@@ -44,7 +46,11 @@ class Settings:
         "writes one)",
         metavar="FOLDER",
     )
-    space: str | None = option(None, "also create or update the Space USER/NAME with this app")
+    space: str | None = option(
+        None,
+        "also create or update the Space USER/NAME with this app; with --benchmark the "
+        "leaderboard's (default: of the same name)",
+    )
     results: Path | None = option(None, FOLDER)
     model: tuple[str, ...] = option((), "only this model; repeatable")
     public: bool = option(False, "visible to everyone; otherwise a new repository is private")
@@ -158,8 +164,10 @@ def copy_space(root: Path, folder: Path, name: str, models: Iterable[str] = ()) 
         folder / NOTEBOOK,
         f"https://huggingface.co/spaces/{name}",
     )
-    if notebook.is_file():  # only here is it known where Colab finds notebook and package
-        write_text(notebook, read_text(notebook).replace("clip-ccs[data]", f"clip-ccs[data] @ git+{address}"))
+    if notebook.is_file():  # only here is it known where Colab finds notebooks and package
+        for path in (folder / NOTEBOOKS).glob("*.ipynb"):
+            package = "clip-ccs[data,plot]"
+            write_text(path, read_text(path).replace(package, f"{package} @ git+{address}"))
         link = f"({COLAB}/assets/colab-badge.svg)]({COLAB}/#fileId={address}/blob/main/{NOTEBOOK})"
         write_text(readme, read_text(readme).replace("[![Paper]", f"[![Open in Colab]{link}\n[![Paper]", 1))
     if preloaded := sorted(filter(None, map(_weights, models))):
@@ -194,9 +202,9 @@ def publish_results(repository: Repository, found: Mapping[str, results.Results]
     return address
 
 
-def publish_benchmark(repository: Repository, source: Path, args: Settings) -> None:
-    """Publish a folder of models with planted heads, its texts with the repository's name, or say what would
-    be.
+def publish_benchmark(repository: Repository, space: Repository, source: Path, args: Settings) -> None:
+    """Publish a folder of models with planted heads, its texts with the repository's name, and the
+    leaderboard of their cells and of those in submissions/; or say what would be.
     """
     owned = (f"*{planted_models.SUFFIX}", "*.csv", "*.parquet", "*.json")
     if not (source / "truth.csv").is_file():
@@ -208,6 +216,13 @@ def publish_benchmark(repository: Repository, source: Path, args: Settings) -> N
         for path in (*folder.glob("*.md"), *folder.glob("*.json")):
             write_text(path, read_text(path).replace("USER/NAME", repository.name))
         _push(repository, folder, "Models with planted heads", owned, args)
+    cells = scoring.kept(source / "cells.parquet")
+    truths = {path.stem: planted_models.truth(str(path)) for path in source.glob(f"*{planted_models.SUFFIX}")}
+    with TemporaryDirectory() as scratch:
+        every = scoring.joined([cells, *leaderboard.submitted(ROOT / "submissions", cells)])
+        leaderboard.write(Path(scratch), every, truths, repository.name)
+        _push(space, Path(scratch), "The leaderboard", (), args, "static")
+    print(f"Space {space.name}: the leaderboard")
     print(f"{args.repo}: score a method on it with models={planted_models.HUB}{args.repo}")
 
 
@@ -225,11 +240,16 @@ def publish_space(space: Repository, models: Iterable[str], args: Settings, addr
 
 
 def _push(
-    repository: Repository, folder: Path, message: str, owned: Sequence[str], args: Settings
+    repository: Repository,
+    folder: Path,
+    message: str,
+    owned: Sequence[str],
+    args: Settings,
+    sdk: str = "gradio",
 ) -> str | None:
     """Put the folder into the repository and return the commit; only print its files in a dry run."""
     if not args.dry_run:
-        return repository.push(folder, message, public=args.public, owned=owned)
+        return repository.push(folder, message, public=args.public, owned=owned, sdk=sdk)
     visible = "public" if args.public or not repository.private else "private"
     print(f"{repository.name} ({'exists' if repository.commit else 'new'}, {visible}) would hold:")
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -240,9 +260,13 @@ def _push(
 def publish(args: Settings) -> None:
     """Publish as the settings say. Raises InputError."""
     if args.benchmark:
-        if not args.repo or args.space:
-            raise InputError("Say where to publish the benchmark: --repo USER/NAME, and no --space.")
-        publish_benchmark(Repository(args.repo, "model", dry=args.dry_run), args.benchmark, args)
+        if not args.repo:
+            raise InputError("Say where to publish the benchmark: --repo USER/NAME.")
+        models, board = (
+            Repository(name, kind, dry=args.dry_run)
+            for name, kind in ((args.repo, "model"), (args.space or args.repo, "space"))
+        )
+        publish_benchmark(models, board, args.benchmark, args)
         return
     if not args.repo and not args.space:
         raise InputError("Say where to publish: --repo USER/NAME, --space USER/NAME, or both.")

@@ -95,7 +95,7 @@ def kept(path: Path = CELLS) -> pd.DataFrame:
 def run(
     methods: Mapping[str, Method],
     places: Sequence[str],
-    splits: int,
+    splits: int | Sequence[int],
     *,
     file: Path | None = None,
     attributes: Sequence[str] = (),
@@ -103,14 +103,16 @@ def run(
 ) -> tuple[pd.DataFrame, dict[str, str]]:
     """The cells of methods on models, and a sentence for each method that failed, which is then left out.
 
-    places: names or paths of models. file: cells that are there are taken from it, and new ones kept in it,
-    so that a run which was stopped goes on. attributes: all that were planted by default.
+    places: names or paths of models. splits: how many, or their numbers. file: cells that are there are
+    taken from it, and new ones kept in it, so that a run which was stopped goes on.
+    attributes: all that were planted by default.
     """
     sets, failed, found = Sets.drawn(), dict[str, str](), []
+    seeds = range(splits) if isinstance(splits, int) else splits
     for place in places:
         truth, weights = planted_models.truth(place), planted_models.weights(place)
         subject: Subject | None = None
-        for attribute, seed in product(attributes or truth.attributes, range(splits)):
+        for attribute, seed in product(attributes or truth.attributes, seeds):
             case = dict(zip(KEY, (Path(place).stem, weights, attribute, seed), strict=False))
             there = kept(file) if file else joined([])
             there = there[there[list(case)].eq(pd.Series(case)).all(axis=1)]
@@ -123,7 +125,7 @@ def run(
             if not missing:
                 continue
             subject = subject or Subject(planted_models.load(place), sets)
-            tell(f"{subject.model.name}, {attribute}, split {seed + 1} of {splits}: {', '.join(missing)}")
+            tell(f"{subject.model.name}, {attribute}, split {seed}: {', '.join(missing)}")
             rows = _cells(subject, truth, attribute, seed, missing, failed)
             new = pd.DataFrame([case | row for row in rows], columns=list(COLUMNS))
             found.append(new[~new["method"].isin(there["method"])])

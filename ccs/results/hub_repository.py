@@ -81,19 +81,24 @@ class Repository:
             local = self.api.hf_hub_download(self.name, path, repo_type=self.kind, revision=self.commit)
             return Path(local).read_bytes()
 
-    def push(self, folder: Path, message: str, *, public: bool, owned: Sequence[str] = ()) -> str:
+    def push(
+        self, folder: Path, message: str, *, public: bool, owned: Sequence[str] = (), sdk: str = "gradio"
+    ) -> str:
         """Put a folder's files there, and return the commit; what is there already is not sent again.
 
         owned: patterns of paths ("organism/*") that are ours alone: such files are removed where the folder
-        does not have them. A new repository is private unless `public`.
+        does not have them. A new repository is private unless `public`; `sdk` is that of a new Space.
         """
         with self._explained(), warnings.catch_warnings():
             # Tables in a Space are meant: it shows them where no data set is named.
             warnings.filterwarnings("ignore", "It seems that you are about to commit a data file")
             if self.commit is None:
-                sdk = "gradio" if self.kind == "space" else None
                 self.api.create_repo(
-                    self.name, repo_type=self.kind, private=not public, exist_ok=True, space_sdk=sdk
+                    self.name,
+                    repo_type=self.kind,
+                    private=not public,
+                    exist_ok=True,
+                    space_sdk=sdk if self.kind == "space" else None,
                 )
             elif public and self.private:
                 self.api.update_repo_settings(self.name, repo_type=self.kind, private=False)

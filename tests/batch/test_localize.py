@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from ccs import benchmark
-from ccs.batch import localize
+from ccs import InputError, benchmark
+from ccs.batch import leaderboard, localize
 from ccs.batch.localize import page, reliability
+from ccs.benchmark import scoring
 from ccs.locate import DEFAULT
+from scripts import check_submission
 from tests.benchmark.test_scoring import NAME, small  # noqa: F401 - a fixture for all tests here
 
 SMALL = ["--max-images", "40", "--attribute", "gender"]
@@ -42,7 +45,7 @@ def test_a_method_of_ones_own_is_scored_and_another_that_fails_stops_nothing(tmp
     said = capsys.readouterr()
     assert "The method theirs:fails failed: ValueError: no (theirs.py, line 4)." in said.err
     assert re.search(r"^theirs:last +0\.\d\d", said.out, re.MULTILINE)
-    assert set(benchmark.kept(Path("cells.parquet"))["method"]) == {"planted heads", "random"}
+    assert set(benchmark.kept(Path("cells.parquet"))["method"]) == {"planted heads", "random", "theirs:last"}
     assert re.search(
         r"^planted heads +the truth +1\.00", page(benchmark.table(benchmark.kept())), re.MULTILINE
     )
@@ -65,3 +68,37 @@ def test_a_mistake_is_answered_in_a_sentence(tiny_folder, change, says, capsys):
     said = capsys.readouterr().err
     assert said.startswith("error: ")
     assert says in said
+
+
+def test_a_submission_is_read_as_a_strangers_and_a_sample_of_it_is_computed_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "submissions"
+    folder.mkdir()
+    file, table = folder / "last.py", folder / "last.parquet"
+    file.write_text("def find(evidence):\n    return {head: head.layer for head in evidence.model.heads}\n")
+    command = ["--models", NAME, "--splits", "1", "--cells", str(table), "--method", "submissions.last:find"]
+    assert localize.main(command) == 0
+    monkeypatch.setattr(check_submission, "SPLITS", 1)
+    assert "2 cells, 2 of them computed again" in check_submission.check(file, models=[NAME])
+    cells = benchmark.kept(table)
+    shipped = benchmark.kept()
+    shipped = shipped[(shipped["model"] == NAME) & (shipped["seed"] == 0)]
+    (own,) = leaderboard.submitted(folder, shipped)
+    page = leaderboard.page(scoring.joined([shipped, own]), {NAME: benchmark.truth(NAME)}, "user/planted")
+    assert '<tr class="submitted"><td>find</td>' in page
+    theirs = cells["method"] != "planted heads"
+    for change, says in (
+        ({"average_precision": 1.5}, "shares outside 0 to 1"),
+        ({"max_skew_taken": "<b>"}, "no numbers"),
+        ({"method": "learned mask"}, r"holds cells of \['learned mask'\]"),
+        ({"max_skew_taken": 0.9}, "max_skew_taken is .* where last.parquet has 0.900"),
+        ({"seed": 1}, "lacks 2 of 2 cases"),
+    ):
+        pd.concat([cells[~theirs], cells[theirs].assign(**change)]).astype(
+            {column: type(value) for column, value in change.items()}
+        ).to_parquet(table)
+        with pytest.raises(InputError, match=says):
+            check_submission.check(file, models=[NAME])
+    table.write_bytes(b"PAR1")
+    with pytest.raises(InputError, match="is no Parquet file"):
+        leaderboard.read_submission(table)

@@ -226,7 +226,7 @@ def test_space(
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)
     (root / "README.md").write_text("---\nsdk: gradio\n---\n# The app\n[![Paper](x)](y)\n")
-    (root / publish.NOTEBOOK).write_text('pip install "clip-ccs[data]"')
+    (root / publish.NOTEBOOK).write_text('pip install "clip-ccs[data,plot]"')
     write_model(folder, "ViT-B-32/openai")
     monkeypatch.setattr(publish, "ROOT", root)
     assert push(folder, "--space", "user/app", "--tag", "v1") == 2
@@ -236,7 +236,9 @@ def test_space(
     space = hub.repositories["spaces", "user/app"]
     assert space.commits[-1][1].keys() == {*wanted, ".gitattributes"}
     here = "https://huggingface.co/spaces/user/app"
-    assert space.commits[-1][1][publish.NOTEBOOK].decode() == f'pip install "clip-ccs[data] @ git+{here}"'
+    assert (
+        space.commits[-1][1][publish.NOTEBOOK].decode() == f'pip install "clip-ccs[data,plot] @ git+{here}"'
+    )
     assert (
         f"#fileId={here}/blob/main/{publish.NOTEBOOK})\n[![Paper]"
         in space.commits[-1][1]["README.md"].decode()
@@ -287,6 +289,10 @@ def test_the_benchmark_goes_there_and_a_method_is_scored_on_what_comes_back(
     )
     assert publish.main(line) == 0
     assert "models=hf://user/planted" in capsys.readouterr().out
+    board = hub.files("user/planted", "spaces")
+    assert yaml.safe_load(board["README.md"].decode().split("---\n")[1])["sdk"] == "static"
+    assert "<td>learned mask</td><td>0." in (page := board["index.html"].decode())
+    assert page.count("<table>") == 9  # all and two strengths, for both attributes, gender, skin tone
     files = hub.files("user/planted", "models")
     assert {"README.md", "LICENSE", "truth.csv", "cells.parquet", "croissant.json"} < set(files)
     assert b'models="hf://user/planted"' in files["README.md"]
