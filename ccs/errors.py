@@ -20,6 +20,13 @@ class InputError(ValueError):
 
     The message is a whole sentence that names the value and says what is allowed. Command lines print it
     and exit with status 2; the app shows it; neither shows a traceback for it.
+
+        >>> from ccs import Head
+        >>> try:
+        ...     Head.parse("L11")
+        ... except InputError as error:
+        ...     print(error)
+        'L11' is not the name of a head, such as L11.H5 (layer 11, head 5).
     """
 
 

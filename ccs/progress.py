@@ -11,6 +11,16 @@ from typing import Any
 from tqdm import tqdm
 
 
+class Bar(tqdm):  # type: ignore[misc]
+    """tqdm, and in a notebook too: what a kernel writes is no terminal, but somebody reads it."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        ask = getattr(sys.modules.get("IPython"), "get_ipython", None)
+        if options.get("disable", False) is None and ask is not None and hasattr(ask(), "kernel"):
+            options["disable"] = False
+        super().__init__(*given, **options)
+
+
 class JsonLines(tqdm):  # type: ignore[misc]
     """A run's bar, told on stderr as `{"doing": "moments: 40 of 1,000", "share": 0.12}`."""
 
@@ -73,5 +83,5 @@ class Part:
         self._whole.update(max(0.0, self._start + share * (self._end - self._start) - self._whole.n))
 
 
-BAR: ContextVar[type[tqdm] | RunBar] = ContextVar("BAR", default=tqdm)
-"""What draws bars: tqdm, or the one bar of a run."""
+BAR: ContextVar[type[tqdm] | RunBar] = ContextVar("BAR", default=Bar)
+"""What draws bars: Bar, or the one bar of a run."""

@@ -1,4 +1,8 @@
-"""Methods of finding the heads that carry a bias, each a function of the same evidence (`base.Evidence`)."""
+"""Methods of finding the heads that carry a bias, each a function of the same evidence (`base.Evidence`).
+
+>>> DEFAULT in METHODS, len(METHODS)
+(True, 20)
+"""
 
 from collections.abc import Mapping
 

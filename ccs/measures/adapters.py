@@ -1,6 +1,9 @@
 """MaxSkew where another library has done the work: fairlearn's MetricFrame, and tasks of CLIP_benchmark.
 
 Both give what `ccs.max_skew` gives, of the same rankings.
+
+>>> in_top([0.1, 0.9, 0.5], 2).tolist()
+[0, 1, 1]
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ tau-b all compare the same two yes-or-no verdicts per pair; of these rho, tau-b 
 kappa is at most that. Krippendorff's alpha allows any number of raters and missing ratings. A coefficient
 that is not defined (one side never varies) is NaN. Intervals are 95% percentile bootstrap intervals over the
 pairs.
+
+>>> consensus([[True, True], [True, False], [False, None]]), unanimous([[True, True], [True, None]])
+([True, None], [True, None])
 """
 
 from __future__ import annotations

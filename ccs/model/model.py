@@ -82,6 +82,11 @@ class Model(Side):
     study; others can be switched off too. tower: the image tower. texts: the text side, with methods of the
     same names, and text_heads, its heads. clip: open_clip's module. open_clip_name, config,
     preprocess_config: what open_clip builds such a model from.
+
+        >>> from ccs import load, open_images
+        >>> model, images = load("organism"), open_images("world", 2).images
+        >>> model.embed_images(images).shape, model.embed_images(images, [HeadSet(), model.heads]).shape
+        ((2, 160), (2, 2, 160))
     """
 
     tower: ImageTower

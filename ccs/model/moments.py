@@ -25,13 +25,18 @@ Arrays = Sequence[np.ndarray] | np.ndarray
 """One array for each head."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Moments:
     """Sums over `count` images, for each head in its own r coordinates, in the order of `heads`.
 
     total: [r] and products: [r, r] of each head, float64. basis: [r, D] float32; coordinates @ basis is a
     head's contribution to the unit image embedding. head_dim: the number of directions that a head's values
-    can reach, the largest of all heads (Decomposition.rank). model: the weights' hash.
+    can reach, the largest of all heads (Decomposition.rank). model: the weights' hash. `+` adds the
+    moments of other images; InputError where they are another model's.
+
+        >>> from ccs import load
+        >>> Moments.empty(load("organism")).count
+        0
     """
 
     model: str

@@ -49,6 +49,10 @@ class BiasTable:
     furthest above its share of the gallery), `share` (its share of the top K), and, with heads off, `before`,
     `difference`, `difference_low`, `difference_high`, `p_value`. A notebook shows its
     plot.
+
+        >>> from ccs import bias
+        >>> bias("organism", "world/faces", "judge, nurse", attribute="gender")
+        <BiasTable of organism on world/faces by gender: 2 occupations, see .rows>
     """
 
     about: Mapping[str, Any]

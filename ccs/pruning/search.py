@@ -10,6 +10,9 @@ Any search fits some noise. So people, prompts and images of classes are each sp
 search sees one half, and the results reported come from the other, beside sets that were not searched for. K
 is halved too, which keeps its share of the pool. Where each prompt ranks images of its own, splitting the
 prompts splits the images, and K stays.
+
+>>> Limits(max_loss=0.01).max_heads    # at most a hundredth of the accuracy is lost
+8
 """
 
 from __future__ import annotations

@@ -32,6 +32,10 @@ class AccuracyTable:
     `images`, `value` (the share of 1 that is assigned to its own class) and, with heads off, `before`; the
     row of all also has `low`, `high` (95% interval), `difference`, `difference_low`, `difference_high`,
     `p_value`, paired over images.
+
+        >>> from ccs import accuracy
+        >>> accuracy("organism", "world/subjects", max_images=8)
+        <AccuracyTable of organism on world/subjects: 1.000, see .rows>
     """
 
     about: Mapping[str, Any]

@@ -38,17 +38,23 @@ _EXHAUSTED = 1e-18  # of the first score: below it only rounding is left of the 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Span:
     """A chosen text.
 
     share: the share of the head's variance along the direction that this text adds; the shares of a head's
-    texts add up to what they explain together. index: the text's index in the given pool.
+    texts add up to what they explain together, at most 1. index: the text's index in the given pool.
+
+        >>> Span("a red cat", 0.2345, 7)
+        Span('a red cat', 23.4%)
     """
 
     text: str
     share: float
     index: int
+
+    def __repr__(self) -> str:
+        return f"Span({self.text!r}, {self.share:.1%})"
 
 
 def textspan(
