@@ -29,7 +29,8 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 
 def test_the_whole_study(told) -> None:
-    said = told("--study", "--dry-run")
+    study = ("--study", "--dry-run")
+    said = told(*study)
     assert all(re.search(rf"{re.escape(model.name)} .* GB of weights", said) for model in figures.models())
     assert re.search(r"imagenet-val +50,000 items +6\.30 GB .* login .*licence: ImageNet's terms", said)
     assert re.search(r"cifar10-jpeg .* a local copy is needed", said)
@@ -42,6 +43,18 @@ def test_the_whole_study(told) -> None:
     assert f"{requests[1]}; at most {requests[2]} " in printed
     assert "fairface-600" not in said  # the page's part of a set is no set of the study
     assert told("--study", "--plan-cost") == said
+    on = {
+        name: [
+            float(part)
+            for part in re.findall(r"(\d+\.\d) (?:hours|for|to)", told(*study, "--device-like", name))
+        ]
+        for name in ("h100", "a100", "l4", "cpu")
+    }
+    assert on["h100"][1] < on["a100"][1] < on["l4"][1] < on["cpu"][1]
+    assert f"Time: about {on['cpu'][0]} hours" in said  # there is no other device here
+    for whole, passes, decoding, bias, fetching in on.values():
+        assert whole == pytest.approx(max(passes, decoding) + bias + fetching, abs=0.3)
+    assert "goes with --dry-run" in told("--device-like", "h100", code=2)
     assert told("--study", code=2).count("OPENAI_API_KEY") == 1  # nothing is loaded, nor said six times
     elsewhere = told("--dry-run", "--set", "nope", "--images", "world/nope")
     assert re.findall(r"(\S+) +not found here", elsewhere) == ["world/nope", "nope"]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from ccs.batch.compute import hours
 from ccs.batch.compute.inputs import names_of_sets
 from ccs.batch.compute.judge import judges_of, known_pool
 from ccs.batch.compute.run import n_plans
@@ -24,6 +25,7 @@ from ccs.judges.prices import CostEstimate, default_budget
 from ccs.judges.question import Question
 from ccs.model.loading import sources
 from ccs.model.loading.sources import HUB, UNTRAINED
+from ccs.model.tower import ImageTower
 from ccs.sets import SOURCES, DatasetRecord, drawn_sets
 from ccs.sets.known_sets import ALIASES
 from ccs.texts.pools import ADDRESSES, REFERENCE, find_reference
@@ -69,6 +71,7 @@ def page(settings: Settings) -> str:
     chosen = [settings.for_model(name) for name in settings.models]
     lines: list[tuple[str, int | None, str]] = []
     counted: list[tuple[Settings, int, int]] = []
+    towers: list[ImageTower] = []
     asked, weights, failed = list[CostEstimate](), 0.0, list[InputError]()
     for one in chosen:
         name = one.models[0]
@@ -76,13 +79,15 @@ def page(settings: Settings) -> str:
             if name.startswith(HUB):
                 raise InputError("its configuration is on the Hub, and nothing is fetched.")
             source = sources.find(name)
-            heads, size = len(sources.known_tower(source, one.layers).heads), _weights(source)
+            tower = sources.known_tower(source, one.layers)
+            heads, size = len(tower.heads), _weights(source)
             asked += _asked(one, heads)
         except InputError as error:
             failed.append(error)
             lines.append((name, None, f"not counted: {error}"))
             continue
         weights += size or 0
+        towers.append(tower)
         counted.append((one, heads, source.config["embed_dim"]))
         needs = f"{size / 1e9:.2f} GB of weights, unless they are here" if size else "here"
         lines.append((source.name, heads, "weights of unknown size to fetch" if size is None else needs))
@@ -95,8 +100,15 @@ def page(settings: Settings) -> str:
     budget = settings.budget
     if budget is None and asked and all(one.dollars is not None for one in asked):
         budget = default_budget(sum(one.dollars or 0 for one in asked))
+    device, records = hours.device_of(settings), list(known.values())
+    works = [
+        hours.work(one, tower, heads, records, device)
+        for (one, heads, _), tower in zip(counted, towers, strict=True)
+        if device
+    ]
     return printed(
         "cost",
+        time=hours.sentence(device, works, weights + 1e9 * sum(once.values())) if records else "",
         budget=budget if asked else None,
         by_default=settings.budget is None,
         models=lines,

@@ -152,9 +152,14 @@ class Settings:
     )
     dry_run: bool = option(
         False,
-        "print downloads, requests to language models, dollars and disk, and do nothing",
+        "print downloads, requests to language models, dollars, hours and disk, and do nothing",
         "--dry-run",
         "--plan-cost",
+    )
+    device_like: str | None = option(
+        None,
+        "with --dry-run: tell the hours on this device instead of the one at hand",
+        choices=("h100", "a100", "l4", "cpu"),
     )
     budget: float | None = option(
         None, "most US dollars to spend on language models (default: twice the estimate, at least 1)"
@@ -196,6 +201,8 @@ class Settings:
             raise InputError(f"--keep is {self.keep:g}, but must be a number of bytes, such as 0 or 1e12.")
         if (self.workers or 0) > 64:
             raise InputError(f"--workers is {self.workers}, but must be at most 64.")
+        if self.device_like and not self.dry_run:
+            raise InputError("--device-like goes with --dry-run, which is not given.")
         if min(self.all_ks) < 1:
             raise InputError(f"--k is {min(self.all_ks)}, but must be at least 1.")
         if list(self.all_ks) != sorted(set(self.all_ks)):
