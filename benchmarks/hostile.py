@@ -72,6 +72,7 @@ def quiet(stop: threading.Event, opened: int, act: tuple[int, int], took: list[f
 def pupil(stop: threading.Event, opened: int, act: tuple[int, int], took: list[float]) -> None:
     """One of many at an address."""
     visitor = Visitor(ADDRESS, "127.0.3.1")
+    visitor.client.timeout = httpx.Timeout(None)  # as a browser
 
     def asked() -> bool:
         head = f"L{random.randrange(4, 8)}.H{random.randrange(6)}"
