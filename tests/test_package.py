@@ -72,13 +72,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def alone(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment with the wheel and its required packages, those of the extras hidden."""
-    folder = tmp_path_factory.mktemp("alone")
+    return _environment(tmp_path_factory.mktemp("alone"), wheel, "all", "app", "data", "judges", "report")
+
+
+def _environment(folder: Path, wheel: Path, *extras: str) -> Path:
+    """The Python of an environment with the wheel, in which these extras' packages are hidden."""
     venv.create(folder, symlinks=True)
     site = next(folder.glob("lib/python*/site-packages"))
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(site)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    extras = {"all", "app", "data", "judges", "report"}
     required = {Requirement(line).name for line in project["dependencies"]}
     names = _modules(project, *extras) - required - NEEDED
     # Through a .pth: Debian's Python has a sitecustomize of its own, which an environment's does not replace.
@@ -94,8 +97,12 @@ def _run(python: Path, code: str, folder: Path) -> subprocess.CompletedProcess[s
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_the_readmes_snippet_runs_on_the_wheel_alone(alone: Path, tmp_path: Path) -> None:
-    assert _run(alone, SNIPPET, tmp_path).stdout == SAID
+def test_the_readmes_snippet_runs_on_the_wheel_and_the_extra_that_is_named(
+    wheel: Path, tmp_path: Path
+) -> None:
+    assert "`pip install '.[data]'`" in README
+    done = _run(_environment(tmp_path / "data", wheel, "all", "app", "judges", "report"), SNIPPET, tmp_path)
+    assert done.stdout == SAID, done.stderr
 
 
 def test_the_library_works_without_any_extra(alone: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -58,8 +57,8 @@ class Run:
     """One model's run: what it computes on, its stages, and what it came to.
 
     All processes make one and call `go`. `started`: by the monotonic clock. `tables`: rows by table.
-    `errors`: see `largest_errors`. `notices`: sentences on plans that were left out. `alike`: of
-    each bias set the prompts that are one text to the model, in groups.
+    `errors`: see `largest_errors`. `notices`: sentences on plans that were left out. `warnings`: on
+    figures to doubt. `alike`: of each bias set the prompts that are one text to the model, in groups.
     """
 
     def __init__(
@@ -93,6 +92,7 @@ class Run:
         self.errors: dict[str, float] = {}
         self.chance: list[float] = []
         self.notices: list[str] = []
+        self.warnings: list[str] = []
         self.alike: dict[str, list[list[str]]] = {}
         self._hosts: dict[str, tuple[EvaluationSet, np.ndarray | None]] = {}
 
@@ -204,7 +204,7 @@ class Run:
         if isinstance(data, ClassificationSet) and (
             said := near_chance(whole["value"], whole["low"], len(data.classes))
         ):
-            print(f"Warning: {data.name}: {said}", file=sys.stderr)
+            self.warnings.append(f"{data.name}: {said}")
         self.alike[data.name] = found["alike"]
 
     def _figures(

@@ -186,6 +186,7 @@ def page(run: Run) -> str:
         high=[f"L{row['layer']}.H{row['head']} {row['label']}" for row in heads if row["level"] == "high"],
         figures=[(title, lines) for title, lines in figures if lines],
         notices=run.notices,
+        warnings=run.warnings,
         judges=queries.decided_by({"labeler": run.judging.labeler, "judges": run.judging.judges}),
         stand_ins=["labels"] * run.judging.labeler["stand_in"] + judged,
         pairs=agreement.judge_pairs(verdicts) if verdicts else [],
