@@ -1,12 +1,12 @@
 """Models in which it is known which heads carry a bias, and how well a method finds these heads.
 
->>> from ccs import benchmark
->>> benchmark.names()[0]
-'organism-planted-01'
->>> len(benchmark.truth("organism-planted-01").carriers("gender"))    # the heads to find, of 24
-4
->>> benchmark.load("organism-planted-01")
-<Model organism-planted-01: 8 layers of 6 heads, 72 px>
+    >>> from ccs import benchmark
+    >>> benchmark.names()[0]
+    'organism-planted-01'
+    >>> len(benchmark.truth("organism-planted-01").carriers("gender"))    # the heads to find, of 24
+    4
+    >>> benchmark.load("organism-planted-01")
+    <Model organism-planted-01: 8 layers of 6 heads, 72 px>
 
 `benchmark.score(method)` of a function of `ccs.locate.Evidence` is a table, beside the known methods.
 """

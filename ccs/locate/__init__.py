@@ -1,7 +1,9 @@
 """Methods of finding the heads that carry a bias, each a function of the same evidence (`base.Evidence`).
 
->>> DEFAULT in METHODS, len(METHODS)
-(True, 20)
+`METHODS` has them by name:
+
+    >>> DEFAULT in METHODS, len(METHODS)
+    (True, 20)
 """
 
 from collections.abc import Mapping

@@ -3,8 +3,8 @@
 A method is a function of `Evidence` that returns a score per head, the higher the more likely the head
 carries the bias. Sources of the methods are named in their files.
 
->>> ranking({Head(7, 0): 0.1, Head(7, 1): 0.9})[0]
-Head(layer=7, head=1, tower='L')
+    >>> ranking({Head(7, 0): 0.1, Head(7, 1): 0.9})[0]
+    Head(layer=7, head=1, tower='L')
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 As in Radford et al. 2021, a class's weight is the mean of its templates' unit text embeddings, made unit
 again; an image is assigned to the class whose weight has the largest cosine with it.
 
->>> accuracy([[1, 0], [0, 1], [1, 1]], [[1, 0.1], [0, 1]], labels=[0, 1, 1]).top1.value
-0.6666666666666666
+    >>> accuracy([[1, 0], [0, 1], [1, 1]], [[1, 0.1], [0, 1]], labels=[0, 1, 1]).top1.value
+    0.6666666666666666
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Both give what `ccs.max_skew` gives, of the same rankings.
 
->>> in_top([0.1, 0.9, 0.5], 2).tolist()
-[0, 1, 1]
+    >>> in_top([0.1, 0.9, 0.5], 2).tolist()
+    [0, 1, 1]
 """
 
 from __future__ import annotations

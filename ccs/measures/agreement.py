@@ -6,8 +6,8 @@ kappa is at most that. Krippendorff's alpha allows any number of raters and miss
 that is not defined (one side never varies) is NaN. Intervals are 95% percentile bootstrap intervals over the
 pairs.
 
->>> consensus([[True, True], [True, False], [False, None]]), unanimous([[True, True], [True, None]])
-([True, None], [True, None])
+    >>> consensus([[True, True], [True, False], [False, None]]), unanimous([[True, True], [True, None]])
+    ([True, None], [True, None])
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ in the study, only the first caption of a clip counts, and the mean is not made 
 so that clips whose frames agree have an advantage. Ranks start at 1; equal scores rank in the order of the
 items.
 
->>> to_clip, to_text = measure([[1, 0], [0, 1]], [[1, 0.1], [0.1, 1]], [0, 1])
->>> to_clip.metrics["R@1"].value    # a share of 1
-1.0
+    >>> to_clip, to_text = measure([[1, 0], [0, 1]], [[1, 0.1], [0.1, 1]], [0, 1])
+    >>> to_clip.metrics["R@1"].value    # a share of 1
+    1.0
 """
 
 from __future__ import annotations

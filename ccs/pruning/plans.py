@@ -9,8 +9,8 @@ The names (`PlanName`) are: `none`; `high`, `moderate`, `low` (heads of that CCS
 sets of heads that are not high); `high@7` and so on (levels from 7 texts per head, where 7 is not the main
 K). The same seed gives the same plans on every machine.
 
->>> [str(plan.off) for plan in singles(HeadSet.parse("L1.H0 L0.H2"))]
-['L0.H2', 'L1.H0']
+    >>> [str(plan.off) for plan in singles(HeadSet.parse("L1.H0 L0.H2"))]
+    ['L0.H2', 'L1.H0']
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ search sees one half, and the results reported come from the other, beside sets 
 is halved too, which keeps its share of the pool. Where each prompt ranks images of its own, splitting the
 prompts splits the images, and K stays.
 
->>> Limits(max_loss=0.01).max_heads    # at most a hundredth of the accuracy is lost
-8
+    >>> Limits(max_loss=0.01).max_heads    # at most a hundredth of the accuracy is lost
+    8
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Tables of results: their schema, one file (table), one model or many (store), and stored searches.
 
->>> from ccs import results
->>> results.read_all(results.PRECOMPUTED, "").models["organism"].table("scores").columns[:3].to_list()
-['model', 'weights', 'layer']
+A table is a pandas frame:
+
+    >>> from ccs import results
+    >>> results.read_all(results.PRECOMPUTED, "").models["organism"].table("scores").columns[:3].to_list()
+    ['model', 'weights', 'layer']
 """
 
 from ccs.results.store import MANIFEST_FILE as MANIFEST_FILE

@@ -3,9 +3,9 @@
 Functions of `Results` select rows of one table, functions of a frame narrow such rows further, and functions
 of a row turn it into figures. A table that was not computed gives a frame without rows.
 
->>> from ccs import results
->>> main_k(results.read_all(results.PRECOMPUTED, "").models["organism"])    # texts per head
-5
+    >>> from ccs import results
+    >>> main_k(results.read_all(results.PRECOMPUTED, "").models["organism"])    # texts per head
+    5
 """
 
 from __future__ import annotations

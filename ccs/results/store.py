@@ -3,8 +3,8 @@
 A collection is a folder with one folder per model, such as `precomputed/` or a published data set:
 `<model>/<table>.parquet` and `<model>/manifest.json` (see `ccs.results.schema`).
 
->>> folder_name("ViT-B-32/openai")
-'ViT-B-32--openai'
+    >>> folder_name("ViT-B-32/openai")
+    'ViT-B-32--openai'
 """
 
 from __future__ import annotations

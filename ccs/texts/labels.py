@@ -6,8 +6,8 @@ under People). Its root holds everything and is not a concept that a head can st
 model: it reads the concept with which the pool tags each text. It stands in for a language model
 (ccs/judges/labeler.py) and is never presented as one.
 
->>> key("Some Red_Dogs."), cover([["Dogs", "Animals"], ["Cats", "Animals"]], [0.5, 0.3])
-('some red dog', 'Animals')
+    >>> key("Some Red_Dogs."), cover([["Dogs", "Animals"], ["Cats", "Animals"]], [0.5, 0.3])
+    ('some red dog', 'Animals')
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ Two pools ship with the package: `world` (everything the drawn world can show, w
 authors' to ship: it is fetched once, and known by its hash. A user's pool is a CSV with a column `text` and
 optionally `concept`, or any text file with one text per line.
 
->>> make_pool("mine", [("a red cat", "Colors"), ("A Red  cat", None), ("a dog", None)]).texts
-('a red cat', 'a dog')
+    >>> make_pool("mine", [("a red cat", "Colors"), ("A Red  cat", None), ("a dog", None)]).texts
+    ('a red cat', 'a dog')
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ TEXTSPAN is greedy, so the texts of a smaller k are the first texts of a larger 
 from its first texts and kept for every k, and each text is judged once, so a head that is high at 7 is high
 at 5. The study does not say whether it names heads again at K = 7 to 13.
 
->>> score = ccs([[True, True, False], [True, True, True]])    # [judges][texts]
->>> score, level(score, 3), ccs_at_k([score, 3], 3)
-(2, 'moderate', (0.0, 0.0, 0.5, 0.5))
+    >>> score = ccs([[True, True, False], [True, True, True]])    # [judges][texts]
+    >>> score, level(score, 3), ccs_at_k([score, 3], 3)
+    (2, 'moderate', (0.0, 0.0, 0.5, 0.5))
 """
 
 from __future__ import annotations
