@@ -18,7 +18,7 @@ from ccs.heads import HeadSet
 from ccs.model import reading
 from ccs.model.loading.building import create
 from ccs.model.loading.footprint import require_room
-from ccs.model.loading.sources import Source, find, known_tower, usable_device
+from ccs.model.loading.sources import Source, find, usable_device
 from ccs.model.loading.sources import embedded as embedded
 from ccs.model.loading.translation import cropping
 from ccs.model.side import TOKENIZED, Plans, Side, Texts
@@ -69,7 +69,7 @@ def load(
     if precision not in _PRECISIONS:
         raise InputError(f"The precision {precision!r} is not one of {', '.join(_PRECISIONS)}.")
     source = find(name, token)
-    require_room(source.name, known_tower(source).attention_bytes)
+    require_room(source.name, source.attention_bytes)
     clip, tokenizer = create(source, usable_device(device))
     return Model(source, clip, tokenizer, _PRECISIONS[precision], layers)
 

@@ -14,7 +14,7 @@ from ccs.batch.report.published import heads_found_again
 from ccs.heads import Head
 from ccs.paper import figures as paper
 from ccs.replication import audit, comparison
-from ccs.replication.overlap import by_chance, overlaps
+from ccs.replication.comparison import by_chance, overlaps
 from ccs.results import Results, queries
 from ccs.results.schema import TABLES
 from ccs.texts import labels, score

@@ -6,12 +6,9 @@ heads and weights are counted on open_clip's configuration, and questions on the
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-
-import torch
 
 from ccs.batch.compute import hours
 from ccs.batch.compute.inputs import names_of_sets
@@ -33,19 +30,11 @@ from ccs.texts.pools import ADDRESSES, REFERENCE, find_reference
 
 def _weights(source: sources.Source) -> float | None:
     """Bytes of weights to fetch in single precision, from shapes alone; None where they are not known."""
-    import open_clip
-
     if source.place is not None or source.tag == UNTRAINED:
         return 0
     if source.config["text_cfg"].get("hf_model_name"):
         return None  # its text tower is described on the Hub
-    logging.disable(logging.WARNING)  # open_clip's, that no weights were loaded
-    try:
-        with torch.device("meta"):
-            clip = open_clip.create_model(source.open_clip_name, load_weights=False, device="meta")
-    finally:
-        logging.disable(logging.NOTSET)
-    return 4 * sum(int(values.numel()) for values in clip.parameters())
+    return 4 * source.values
 
 
 def _asked(settings: Settings, heads: int) -> list[CostEstimate]:

@@ -17,8 +17,7 @@ from ccs.paper import figures as paper
 from ccs.pruning.plans import PlanName
 from ccs.replication import audit
 from ccs.replication.audit import Check
-from ccs.replication.comparison import TABLES, Compared, claims, compare
-from ccs.replication.overlap import overlaps
+from ccs.replication.comparison import TABLES, Compared, claims, compare, overlaps
 from ccs.results import Results, queries
 
 Models = Mapping[str, Results]

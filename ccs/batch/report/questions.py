@@ -143,24 +143,29 @@ def tests_of(results: Results) -> list[Tested]:
 
     p is adjusted over the tests of one kind: by Holm against none, against random sets by `against_random`.
     """
-    against, ranked = _tested(results)
-    return [*_adjusted(against), *ranked]
+    against = [
+        Tested(f"{measure}: high off less none off", str(where), effect, n_heads=_high(frame))
+        for measure, frame in _measures(results).items()
+        for where, rows in frame.groupby("where", sort=False)
+        if (effect := against_none(measure, rows)) is not None
+    ]
+    return [*_adjusted(against), *_ranked(results)]
 
 
-def _tested(results: Results, model: str | None = None, tests: int = 1) -> tuple[list[Tested], list[Tested]]:
-    """The tests on each set, or on the means over a model's: against none, with p not adjusted, and ranks."""
-    against, ranked, n_heads = [], [], 0
-    for measure, frame in _measures(results).items():
-        for where, some in frame.groupby("where", sort=False) if model is None else [(model, frame)]:
-            if model is None and len(high := queries.of_plan(some, "high")):
-                n_heads = int(high["n_heads"].max())
-            if (effect := against_none(measure, some)) is not None:
-                question = f"{measure}: high off less none off"
-                against.append(Tested(question, str(where), effect, n_heads=n_heads))
+def _high(frame: pd.DataFrame) -> int:
+    """How many high heads are switched off."""
+    rows = queries.of_plan(frame, "high")
+    return int(rows["n_heads"].max()) if len(rows) else 0
+
+
+def _ranked(results: Results, model: str | None = None, tests: int = 1) -> list[Tested]:
+    """The ranks among random sets of each kind, on each set, or on the means over a model's."""
+    ranked = []
     for alike in ALIKE:
         chosen, drawn = _among_random(results, alike)
         if not len(chosen):
             continue
+        n_heads = 0 if model else max(map(_high, _measures(results).values()))
         places = list(chosen.index)
         if model is not None:
             chosen, drawn = chosen.groupby(level="measure").mean(), drawn.T.groupby(level="measure").mean().T
@@ -170,7 +175,7 @@ def _tested(results: Results, model: str | None = None, tests: int = 1) -> tuple
             Tested(f"{measure}: high off less random off", where, one, alike, n_heads, one.adjusted)
             for (measure, where), one in zip(places, found, strict=True)
         ]
-    return against, ranked
+    return ranked
 
 
 def _adjusted(found: Sequence[Tested]) -> list[Tested]:
@@ -188,9 +193,11 @@ def by_model(models: Mapping[str, Results]) -> list[Tested]:
     asking = sum(any(len(_among_random(each, alike)[0]) for alike in ALIKE) for each in models.values())
     against, ranked = [], []
     for model, results in models.items():
-        here, sets = _tested(results, model, asking)
-        against += [one for one in here if one.question in QUESTIONS]
-        ranked += sets
+        for measure, frame in _measures(results).items():
+            question = f"{measure}: high off less none off"
+            if question in QUESTIONS and (effect := against_none(measure, frame)) is not None:
+                against.append(Tested(question, model, effect))
+        ranked += _ranked(results, model, asking)
     return sorted([*_adjusted(against), *ranked], key=lambda one: list(QUESTIONS).index(one.question))
 
 

@@ -16,7 +16,7 @@ from ccs.errors import InputError
 from ccs.model.loading.config import MAX_CONFIG_BYTES, OPEN_CLIP_TOKENS
 from ccs.model.loading.fetching import Place, require_connection
 from ccs.model.loading.footprint import memory, require_room
-from ccs.model.loading.sources import UNTRAINED, Source, count_values, no_weights, untrained
+from ccs.model.loading.sources import UNTRAINED, Source, no_weights, untrained
 from ccs.model.loading.tokens import MAX_BYTES, HubTokenizer, has_vocabulary
 from ccs.model.loading.weights import INDEX_FILE, WEIGHTS_FILE, WEIGHTS_FILES, renamed, shards, siglip_renamed
 
@@ -88,7 +88,7 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
             tokenizer = HubTokenizer(place, text["context_length"], text["vocab_size"], clean)
     else:
         tokenizer = _tokenizer(text, place)
-    wanted = count_values(source)
+    wanted = source.values
     held = sum(map(_held, weights))
     # Positions may be interpolated from fewer; otherwise the files hold what the configuration describes.
     if wanted > 2 * held + 10**7:

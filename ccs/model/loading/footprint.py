@@ -58,8 +58,8 @@ def memory(source: sources.Source, size: int, values: int | None = None) -> int:
         values = size // 4
         if not source.config["text_cfg"].get("hf_model_name"):  # else counting would ask the Hub
             with contextlib.suppress(Exception):  # what open_clip cannot build is told when it is loaded
-                values = sources.count_values(source)
-    return 4 * (values or 0) + size + OVERHEAD + sources.known_tower(source).attention_bytes
+                values = source.values
+    return 4 * (values or 0) + size + OVERHEAD + source.attention_bytes
 
 
 def strangers_footprint(name: str) -> Footprint:

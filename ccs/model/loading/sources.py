@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,17 @@ class Source:
     preprocess: dict[str, Any] = field(default_factory=dict)
     place: Place | None = None
     checkpoint: str = ""
+
+    @cached_property
+    def attention_bytes(self) -> int:
+        """Of its image tower (see `Tower.attention_bytes`)."""
+        return known_tower(self).attention_bytes
+
+    @cached_property
+    def values(self) -> int:
+        """How many numbers its weights are; nothing is fetched unless its text tower is transformers' own."""
+        with torch.device("meta"):  # shapes without memory
+            return sum(each.numel() for each in untrained(self).state_dict().values())
 
 
 def embedded() -> tuple[str, ...]:
@@ -231,19 +243,16 @@ def known_tower(source: Source, layers: ChosenLayers | None = None) -> ImageTowe
 
 def untrained(source: Source) -> Any:
     """open_clip's module as the source's checked configuration describes it, before its weights are read."""
+    from open_clip.coca_model import CoCa
     from open_clip.model import CLIP, CustomTextCLIP
 
     if source.checkpoint == "siglip":
         return translation.siglip_model(source.config)
     settings = {key: value for key, value in source.config.items() if key != "custom_text"}
+    if "multimodal_cfg" in settings:
+        return CoCa(**settings)
     custom = source.config.get("custom_text") or settings["text_cfg"].get("hf_model_name")
     return (CustomTextCLIP if custom else CLIP)(**settings)
-
-
-def count_values(source: Source) -> int:
-    """How many numbers the weights are; nothing is fetched unless its text tower is transformers' own."""
-    with torch.device("meta"):  # shapes without memory
-        return sum(each.numel() for each in untrained(source).state_dict().values())
 
 
 def no_weights(name: str, where: str, error: Exception) -> str:

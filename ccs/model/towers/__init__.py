@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ccs.errors import InputError
-from ccs.model.towers import eva, openclip, texts, timm_vit
+from ccs.model.towers import eva, openclip, timm_vit
 from ccs.model.towers.parts import Unknown
 from ccs.model.towers.readouts import Parts
 
@@ -27,10 +27,10 @@ def take_apart(visual: Any) -> Parts:
         raise InputError(_refused("image", inner, reason)) from None
 
 
-def take_texts_apart(clip: Any) -> tuple[Parts, texts.ReadAt]:
+def take_texts_apart(clip: Any) -> tuple[Parts, openclip.ReadAt]:
     """The parts of a model's text tower, and where its texts are read; InputError as from `take_apart`."""
     try:
-        return texts.take_apart(clip)
+        return openclip.take_texts_apart(clip)
     except Unknown as reason:
         raise InputError(_refused("text", getattr(clip, "text", clip), reason)) from None
 
