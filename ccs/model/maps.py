@@ -14,18 +14,23 @@ import torch
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model.model import Images, Model
-from ccs.model.tower import Trunk
+from ccs.model.tower import Tower, Trunk
 
 
 def attention(
-    model: Model, images: Images, heads: HeadSet | str | None = None, batch_size: int | None = None
+    model: Model,
+    images: Images,
+    heads: HeadSet | str | None = None,
+    *,
+    off: HeadSet | None = None,
+    batch_size: int | None = None,
 ) -> np.ndarray:
     """Where heads look: attention to each patch, [images, heads, rows, columns] float32.
 
     It is that of the query which is read out, the CLS token's or the pool's; otherwise the mean over all
     queries. Its sum is at most 1: the rest goes to tokens that are no patches. heads: names or a HeadSet, in
-    their order by layer and number; by default `model.heads`. Raises InputError for a head that the model
-    does not have and for a tower whose tokens are no grid.
+    their order by layer and number; by default `model.heads`. off: heads that are off meanwhile. Raises
+    InputError for a head that the model does not have and for a tower whose tokens are no grid.
 
         >>> from ccs import load, open_images
         >>> model, images = load("organism"), list(open_images("world", 2).images)
@@ -33,11 +38,12 @@ def attention(
         (2, 2, 6, 6)
     """
     chosen = _chosen(model, images, heads)
+    tower = _without(model, off)
     out = np.empty((len(images), len(chosen), *grid(model)), np.float32)
     for rows, part in model.batches(images, batch_size):
         for layer in _layers(chosen):
-            part = model.tower.trunk(part, layer)
-            found = model.tower.attention(part, layer)[:, list(chosen.in_layer(layer))].cpu().numpy()
+            part = tower.trunk(part, layer)
+            found = tower.attention(part, layer)[:, list(chosen.in_layer(layer))].cpu().numpy()
             out[rows, _rows(chosen, layer)] = on_patches(model, found)
     return out
 
@@ -50,6 +56,7 @@ def heatmap(
     *,
     against: Sequence[str] = (),
     apart: bool = False,
+    off: HeadSet | None = None,
     batch_size: int | None = None,
 ) -> np.ndarray:
     """What each patch sends through heads along texts: [images, texts, rows, columns] float32.
@@ -58,15 +65,17 @@ def heatmap(
     image and text. heads: as in `attention`; their maps are summed, or, with `apart`, each is kept:
     [images, texts, heads, rows, columns]. against: contrasting texts, whose mean embedding is subtracted from
     every text's: `heatmap(model, images, ["a dog"], against=["a cat"])` is what speaks for a dog rather than
-    a cat. A head's share of biases comes from no place and is spread evenly. Always float32. Raises
-    InputError as `attention` does.
+    a cat. off: heads that are off meanwhile; they send nothing. A head's share of biases comes from no place
+    and is spread evenly. Always float32. Raises InputError as `attention` does.
 
         >>> from ccs import load, open_images
         >>> model, images = load("organism"), list(open_images("world", 2).images)
         >>> heatmap(model, images, ["a red cat"]).shape
         (2, 1, 6, 6)
     """
-    return token_map(model, images, _along(model, texts, against), heads, apart, batch_size, patches=True)
+    return token_map(
+        model, images, _along(model, texts, against), heads, apart, off, batch_size, patches=True
+    )
 
 
 def token_map(
@@ -75,25 +84,26 @@ def token_map(
     along: np.ndarray,
     heads: HeadSet | str | None = None,
     apart: bool = False,
+    off: HeadSet | None = None,
     batch_size: int | None = None,
     patches: bool = False,
 ) -> np.ndarray:
     """`heatmap` along any vectors [E, dim], over all tokens: [images, E, (heads,) tokens] or on patches."""
     chosen = _chosen(model, images, heads)
-    tower, vectors = (
-        model.tower,
-        torch.from_numpy(np.ascontiguousarray(along, np.float32)).to(model.tower.device),
-    )
+    tower, on = _without(model, off), HeadSet(chosen - (off or HeadSet()))
+    vectors = torch.from_numpy(np.ascontiguousarray(along, np.float32)).to(tower.device)
+    row = {head: number for number, head in enumerate(chosen)}
     cells = grid(model) if patches else (tower.n_tokens,)
     out = np.zeros((len(images), len(along), len(chosen) if apart else 1, *cells), np.float32)
     for rows, part in model.batches(images, batch_size):
         _, readout = tower.embed_and_read(part, heads=chosen, entering=True)
-        for layer in _layers(chosen):
-            first = _rows(chosen, layer).start
-            each = tower.by_token(readout, layer, chosen.in_layer(layer), vectors)
-            for row, sent in enumerate(each, first):  # one at a time, so memory does not grow with the heads
+        for layer in _layers(on):
+            heads_on = on.of_layer(layer)
+            each = tower.by_token(readout, layer, heads_on.in_layer(layer), vectors)
+            # One at a time, so memory does not grow with the heads.
+            for head, sent in zip(heads_on, each, strict=True):
                 found = sent.cpu().numpy()  # [n, E, T]
-                out[rows, :, row if apart else 0] += on_patches(model, found) if patches else found
+                out[rows, :, row[head] if apart else 0] += on_patches(model, found) if patches else found
     return out if apart else out[:, :, 0]
 
 
@@ -112,6 +122,12 @@ def grid(model: Model) -> tuple[int, int]:
 def on_patches(model: Model, values: np.ndarray) -> np.ndarray:
     """Values of tokens [..., tokens] as the grid of the patches [..., rows, columns]."""
     return values[..., model.tower.prefix :].reshape(*values.shape[:-1], *grid(model))
+
+
+def _without(model: Model, off: HeadSet | None) -> Tower:
+    off = off or HeadSet()
+    model.tower.require(off)
+    return model.tower.without(off)
 
 
 def _along(model: Model, texts: Sequence[str], against: Sequence[str]) -> np.ndarray:

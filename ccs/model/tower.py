@@ -88,7 +88,7 @@ class Tower(Decomposition):
         super().__init__(parts)
         self._module = module
         self._autocast = autocast
-        self._stem = parts.stem
+        self._stem, self._off = parts.stem, NOTHING_OFF
         self.n_heads = max(layer.n_heads for layer in self.layers)
         self.head_dim = max(layer.head_dim for layer in self.layers)
         self.width = parts.width
@@ -237,7 +237,7 @@ class Tower(Decomposition):
     def _values(self, x: Tensor, layer: int, record: _Record | None = None) -> Tensor:
         """The heads' outputs [n, T, H d]; only those of the first token where no other is read any more."""
         alone = self._readout.first and layer == self._n_blocks - 1
-        values = self.layers[layer].values(x, alone)
+        values = self._without(self.layers[layer].values(x, alone), self._off.of_layer(layer), layer)
         if record is not None:
             pool = layer == self._n_blocks
             if pool:
@@ -262,6 +262,12 @@ class Tower(Decomposition):
 
     def _precision(self) -> contextlib.AbstractContextManager[object]:
         return autocast(self.device.type, self._autocast)
+
+    def without(self, off: HeadSet) -> Self:
+        """This tower with these heads off in all that it computes."""
+        made = copy.copy(self)
+        made._off = off
+        return made
 
     def with_layers_of(self, other: Self) -> Self:
         """This tower with another's layers, which must fit; its read-out stays."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import ccs
-from benchmarks.towers import sharpen
+from benchmarks.towers import sharpen, zeroed
 from ccs import Head, HeadSet, InputError
 from ccs.model.maps import token_map
 from ccs.model.model import Model
@@ -72,6 +72,19 @@ def test_maps_are_those_of_the_reference(model: Model) -> None:
     np.testing.assert_allclose(over_tokens, model.contributions(x, CHOSEN).direct @ along.T, atol=1e-6)
     assert ccs.heatmap(model, x, TEXTS).shape == (3, 2, *shape)
     assert np.ptp(apart, axis=(-1, -2)).min() > 1e-4
+
+
+def test_maps_with_heads_off_are_those_of_weights_at_zero(model: Model) -> None:
+    x, off = pixels(model, 3), HeadSet.parse("L2.H1 L4.H3")
+    other = copy.copy(model)
+    other.tower = ImageTower(zeroed(model.clip.visual, off))
+    found = ccs.heatmap(model, x, TEXTS, CHOSEN, apart=True, off=off)
+    # A head whose columns are zero still has its share of biases.
+    gone = list(CHOSEN).index(Head(2, 1))
+    slow = ccs.heatmap(other, x, TEXTS, CHOSEN, apart=True)
+    assert not found[:, :, gone].any()
+    np.testing.assert_allclose(np.delete(found, gone, 2), np.delete(slow, gone, 2), atol=1e-6)
+    assert np.abs(found - ccs.heatmap(model, x, TEXTS, CHOSEN, apart=True)).max() > 1e-4
 
 
 @pytest.mark.parametrize(

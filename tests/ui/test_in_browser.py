@@ -48,7 +48,9 @@ def test_a_first_visit_shows_a_worked_example(visit: Callable[..., Page], made: 
     assert off(page) == matter
     assert [line.split()[0] for line in page.locator(".off-now li").all_inner_texts()] == matter.split()
     assert page.locator("[data-name^=top-activating] img").count() == 12
-    assert page.locator("[data-name^=attention] img").count() == 4
+    assert page.locator("[data-name^=where] img").count() == 8
+    page.hover("[data-name^=where] [data-patches] >> nth=1", position={"x": 5, "y": 5})
+    assert "row 0, column 0" in page.inner_text("#ccs-tip")
     done(page, lambda: page.click('[data-head="L5.H3"]'))
     assert "L5.H3 Professions" in page.inner_text(".card-title h2")
     assert "unscored" in page.inner_text(".body > .texts")

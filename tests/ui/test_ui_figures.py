@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+import ccs
 from ccs.heads import Head, HeadSet
 from ccs.measures.accuracy import class_weights
 from ccs.measures.skew import max_skew
+from ccs.model.maps import token_map
 from ccs.model.model import Model
 from ccs.ui import links
 from ccs.ui.clicks import regions
@@ -18,7 +20,7 @@ from ccs.ui.service import top_activating
 from ccs.ui.service.examples import load_example
 from ccs.ui.session import Session
 from ccs.ui.shared import App
-from ccs.ui.views import VIEWS, about, classify, paradox
+from ccs.ui.views import VIEWS, about, classify, heads, paradox
 from ccs.ui.views.base import Figure
 from ccs.ui.views.bias import bias_view
 from ccs.ui.views.bias.bias_query import BiasQuery
@@ -141,6 +143,34 @@ def test_bias_in_a_gallery_with_pools_ranks_each_occupations_own_images(app: App
     page = regions(own, links.open_link(own, {**asked, "occupations": "pilot"}))["main"]
     assert "no image of pilot" in page
     check(page)
+
+
+def test_maps_on_the_page_are_those_of_the_library(app: App, model: Model) -> None:
+    head, off = Head(6, 2), HeadSet.parse("L4.H1 L6.H2")
+    screen = Screen(app, links.open_link(app, {"head": str(head), "off": str(off), "text": "1"}))
+    records = app.records("organism")
+    pixels = [image.pixels for image in screen.images.shown]
+    where = heads.where(screen, model, records.head(head))
+    looks = ccs.attention(model, pixels, str(head), off=HeadSet.parse("L4.H1"))[:, 0]
+    text, firsts = records.head(head).texts[1].text, [one.texts[0].text for one in records.heads.values()]
+    written = ccs.heatmap(model, pixels, [text], str(head), against=firsts, off=HeadSet.parse("L4.H1"))[:, 0]
+    values = np.array([row[3:] for row in where.rows])
+    np.testing.assert_allclose(values, np.stack([looks.ravel(), written.ravel()], 1), atol=1e-6)
+    screen = Screen(app, links.open_link(app, {"tab": "classify", "off": str(off)}))
+    why = classify.why(screen, model)
+    assert why is not None
+    classes, weights = classify.class_matrix(screen)
+    best = np.argsort(-(model.embed_images(pixels) @ weights.T), axis=1)[:, :2]
+    for plan, column in ((HeadSet(), -2), (off, -1)):
+        rows = iter(why.rows)
+        for i, (first, second) in enumerate(best):
+            slow = token_map(model, pixels, weights[[first]] - weights[[second]], off=plan, patches=True)[
+                i, 0
+            ]
+            for at, value in np.ndenumerate(slow):
+                _, answer, other, y, x, *found = next(rows)
+                assert (answer, other, y, x) == (classes[first], classes[second], *at)
+                assert found[column] == pytest.approx(value, abs=1e-6)
 
 
 def test_csv_cells_do_not_run_in_a_spreadsheet() -> None:

@@ -13,10 +13,11 @@ from PIL import Image
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
+from ccs.model.maps import token_map
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
 from ccs.sets import drawn_sets
-from ccs.ui.service import attention
+from ccs.ui.service import patches
 from ccs.ui.service.cache import Memory
 from ccs.ui.service.model_cache import PHOTO, saw_drawings_only
 from ccs.ui.service.uploads import InputImage, read
@@ -136,6 +137,18 @@ class Images:
 
         return self._kept(model, "attention", attended, layer, below)
 
+    def sent(self, model: Model, heads: HeadSet, along: np.ndarray, off: HeadSet) -> np.ndarray:
+        """What patches send through heads along vectors [E, d]: [images, E, rows, columns]."""
+        start = self.trunk(model)
+        return self._kept(
+            model,
+            "sent",
+            lambda: token_map(model, start, along, heads, off=off, patches=True),
+            heads,
+            off,
+            hash(along.tobytes()),
+        )
+
     def contributions(self, model: Model) -> tuple[np.ndarray, np.ndarray]:
         """The heads' contributions [heads, d] to the first image's embedding, and the embedding [d]."""
 
@@ -148,5 +161,5 @@ class Images:
     def seen(self, model: Model) -> tuple[Image.Image, ...]:
         """The images as the model gets them."""
         return self._kept(
-            model, "seen", lambda: tuple(attention.seen(model, image.pixels) for image in self.shown)
+            model, "seen", lambda: tuple(patches.seen(model, image.pixels) for image in self.shown)
         )

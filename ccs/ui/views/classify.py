@@ -13,7 +13,8 @@ from ccs.heads import Head, HeadSet
 from ccs.measures.accuracy import class_weights
 from ccs.model.model import Model
 from ccs.ui.actions import Action, Fields, change, set_off
-from ccs.ui.html import program, render
+from ccs.ui.html import percent, program, render
+from ccs.ui.service import patches
 from ccs.ui.service.examples import (
     SHOWN,
     Example,
@@ -175,6 +176,7 @@ class Classify(View):
             state=state,
             classes=asked(state)[0],
             answer=of_model(screen, complete, lambda model: _answers(screen, model)),
+            why=of_model(screen, complete, lambda model: why(screen, model)),
             matter=claims.that_matter(screen.records),
         )
 
@@ -219,6 +221,39 @@ def _answers(screen: Screen, model: Model) -> Figure:
             "bias": model.logit_bias,
             "similarity": float(similarity.mean()),
         },
+    )
+
+
+def why(screen: Screen, model: Model) -> Figure | None:
+    """What speaks in each image for the answer rather than for the runner-up, and what with heads off."""
+    (classes, weights), off, images = class_matrix(screen), screen.state.off, screen.images
+    if len(classes) < 2:
+        return None
+    plans = [HeadSet(), *([off] if off else [])]
+    cosines = images.embed(model, plans) @ weights.T  # [plans, images, classes]
+    order = np.argsort(-cosines[0], axis=1, kind="stable")
+    first, second, each = order[:, 0], order[:, 1], np.arange(len(order))
+    along = weights[first] - weights[second]
+    maps = np.stack([images.sent(model, model.heads, along, plan)[each, each] for plan in plans])
+    leads = cosines[:, each, first] - cosines[:, each, second]
+    rows, shown = [], []
+    for i, (image, picture) in enumerate(zip(images.shown, images.seen(model), strict=True)):
+        answer, other, most = classes[first[i]], classes[second[i]], float(np.abs(maps[:, i]).max())
+        rows += [
+            [image.name, answer, other, y, x, *(round(float(one[i, y, x]), 8) for one in maps)]
+            for y, x in np.ndindex(maps.shape[2:])
+        ]
+        overlays = [patches.tinted(picture, one[i], most) for one in maps]
+        about = {"answer": answer, "second": other, "overlays": overlays, "leads": leads[:, i].tolist()}
+        shown.append({"name": image.name, **about})
+    through = float(maps[0].sum() / leads[0].sum()) if leads[0].sum() else float("nan")
+    return Figure(
+        "why",
+        "Why this answer",
+        "part of the difference of two cosines",
+        ["image", "answer", "runner-up", "row", "column", "all on", *(["off"] if off else [])],
+        rows,
+        {"shown": shown, "off": off, "parts": percent(through, 0)},
     )
 
 

@@ -14,11 +14,10 @@ from ccs.model.maps import on_patches
 from ccs.model.model import Model
 from ccs.ui.actions import Action, Fields, change, parse_heads
 from ccs.ui.html import percent, program, render
-from ccs.ui.service import attention, top_activating
+from ccs.ui.service import patches, top_activating
 from ccs.ui.service.galleries import PICTURES, world
 from ccs.ui.service.records import HeadRecord, JudgeVerdict
 from ccs.ui.service.top_activating import NEAREST
-from ccs.ui.service.uploads import data_url
 from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.state import parse_int
@@ -70,7 +69,8 @@ class Heads(View):
             moved = moving(screen, record, state.text)
             pictures = top_activating.find(screen.app.cache, model)
             near = _nearest(screen, model, head, pictures) if pictures else None
-            return [_attention(screen, model, head), moved, near, _alone(screen, head)]
+            seen = of_model(screen, complete, lambda model: where(screen, model, record))
+            return [seen, moved, near, _alone(screen, head)]
 
         found = of_model(screen, complete, live)
         return render(
@@ -141,28 +141,64 @@ def _alone(screen: Screen, head: Head) -> Figure:
     )
 
 
-def _attention(screen: Screen, model: Model, head: Head) -> Figure:
-    """The head's attention over the visitor's images."""
-    shown, small = screen.images.shown, screen.images.seen(model)
-    maps = screen.images.looks(model, head.layer, screen.state.off)[:, head.head]
+def where(screen: Screen, model: Model, record: HeadRecord) -> Figure:
+    """Where the head looks in the visitor's images, and what it writes from there along one of its texts."""
+    head, state, shown = record.head, screen.state, screen.images.shown
+    text = _chosen(record, state.text)
+    looks = screen.images.looks(model, head.layer, state.off)[:, head.head]
+    values = [on_patches(model, looks)]
+    if text:
+        along = _along(screen, model, text)[None]
+        values += [screen.images.sent(model, HeadSet([head]), along, HeadSet(state.off - {head}))[:, 0]]
+    most = float(np.abs(values[-1]).max())
     rows = [
-        [image.name, y, x, round(float(value), 5)]
-        for image, row in zip(shown, maps, strict=True)
-        for (y, x), value in np.ndenumerate(on_patches(model, row))
+        [image.name, y, x, *(round(float(one[i, y, x]), 8) for one in values)]
+        for i, image in enumerate(shown)
+        for y, x in np.ndindex(values[0].shape[1:])
     ]
-    lit = [
-        (image.name, data_url(attention.overlay(model, pixels, row)), percent(1 - float(row[0]), 0))
-        for image, pixels, row in zip(shown, small, maps, strict=True)
-    ]
+    pictures = screen.images.seen(model)
     return Figure(
-        "attention",
-        "Where it looks",
-        "attention, share of 1",
-        ["image", "row", "column", "attention"],
+        "where",
+        "Where it looks, and what it writes there" if text else "Where it looks",
+        "share of attention; part of the cosine" if text else "share of attention",
+        ["image", "row", "column", "attention", *(["written"] if text else [])],
         rows,
-        {"head": head, "lit": lit},
+        {
+            "head": head,
+            "along": text,
+            "contrast": ", less the mean of the first texts of all heads" if len(_firsts(screen)) > 1 else "",
+            "most": most,
+            "shown": [
+                (
+                    image.name,
+                    patches.lit(picture, values[0][i]),
+                    patches.tinted(picture, values[1][i], most) if text else None,
+                    percent(float(values[0][i].sum()), 0),
+                )
+                for i, (image, picture) in enumerate(zip(shown, pictures, strict=True))
+            ],
+        },
         of=str(head),
     )
+
+
+def _chosen(record: HeadRecord, number: int) -> str:
+    """The head's text of that number, "" where it has none."""
+    return record.texts[min(number, len(record.texts) - 1)].text if record.texts else ""
+
+
+def _firsts(screen: Screen) -> list[str]:
+    """The first text of every head."""
+    return [one.texts[0].text for one in screen.records.heads.values() if one.texts]
+
+
+def _along(screen: Screen, model: Model, text: str) -> np.ndarray:
+    """The text's embedding [d] less the mean of the heads' first texts."""
+    firsts = _firsts(screen)
+    key = ("first texts", model.weights_hash, tuple(firsts))
+    mean: np.ndarray = screen.app.cache.get(key, lambda: model.embed_texts(firsts).mean(0))
+    along: np.ndarray = model.embed_texts([text])[0]
+    return along - mean if len(firsts) > 1 else along
 
 
 def moving(screen: Screen, record: HeadRecord, text: int = 0) -> Figure | Empty:
@@ -177,7 +213,7 @@ def moving(screen: Screen, record: HeadRecord, text: int = 0) -> Figure | Empty:
         except InputError as error:
             words = str(error)
         return Empty(f"Images that move {head}", words)
-    chosen = record.texts[min(text, len(record.texts) - 1)].text if record.texts else ""
+    chosen = _chosen(record, text)
     along = model.embed_texts([chosen])[0] if chosen else None
     ends = top_activating.extremes(found.direct[:, list(model.heads).index(head)], along)
     titles = ("farthest toward it", "farthest away from it") if chosen else ("at one end", "at the other")

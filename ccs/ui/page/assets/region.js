@@ -204,6 +204,19 @@ for (const name of ["mouseover", "focusin"]) element.addEventListener(name, (eve
   if (target && (name === "mouseover" || target.matches(":focus-visible"))) ui.tip(target);
 });
 for (const name of ["mouseout", "focusout"]) element.addEventListener(name, () => ui.tip(null));
+// A patch says its value where one points at it, or taps.
+element.addEventListener("mousemove", (event) => {
+  const picture = event.target.closest("[data-patches]");
+  if (!picture) return;
+  const [rows, columns, ...values] = picture.dataset.patches.split(" "), box = picture.getBoundingClientRect();
+  const at = (share, n) => Math.min(n - 1, Math.max(0, Math.floor(share * n)));
+  const y = at((event.clientY - box.top) / box.height, rows), x = at((event.clientX - box.left) / box.width, columns);
+  const patch = picture.querySelector("i") || picture.appendChild(document.createElement("i"));
+  patch.style.cssText = `width:${100 / columns}%;height:${100 / rows}%;left:${100 * x / columns}%;top:${100 * y / rows}%`;
+  patch.dataset.tip = `${picture.dataset.word} ${values[y * columns + x]}\nrow ${y}, column ${x}`;
+  ui.tip(patch);
+});
+element.addEventListener("mouseout", (event) => event.target.closest("[data-patches]")?.querySelector("i")?.remove());
 for (const name of ["dragover", "drop"]) element.addEventListener(name, (event) => {
   if (!event.target.closest("[data-drop]")) return;
   event.preventDefault();
