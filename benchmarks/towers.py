@@ -87,14 +87,14 @@ def plain(visual: Any, x: Any) -> Any:
     return torch.nn.functional.normalize(out[0] if isinstance(out, tuple) else out, dim=-1)
 
 
-def zeroed(visual: Any, off: Iterable[Head]) -> Any:
-    """A deep copy with the heads' columns of the output projections at zero, found by the modules' names."""
+def zeroed(visual: Any, off: Iterable[Head], factor: float = 0) -> Any:
+    """A deep copy, the heads' columns of the output projections times `factor`, found by modules' names."""
     copied = copy.deepcopy(visual)
     names = [name for name, _ in copied.named_modules() if re.search(PROJECTIONS, name)]
     for head in off:
         projection = copied.get_submodule(names[head.layer])
         d = projection.in_features // copied.get_submodule(names[head.layer].rpartition(".")[0]).num_heads
-        projection.weight.data[:, head.head * d : (head.head + 1) * d] = 0
+        projection.weight.data[:, head.head * d : (head.head + 1) * d] *= factor
     return copied
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
+from ccs.intervention import Intervention
 from ccs.measures.skew import max_skew
 from ccs.model.moments import Moments, collect_moments
 from ccs.sets.open import open_gallery, open_images, open_set
@@ -17,7 +18,7 @@ from ccs.texts.textspan import Span, textspan
 
 if TYPE_CHECKING:
     from ccs import benchmark
-    from ccs.model.heads_off import heads_off
+    from ccs.model.heads_off import heads_off, heads_scaled
     from ccs.model.loading.sources import list_models
     from ccs.model.maps import attention, heatmap
     from ccs.model.model import Model, load
@@ -31,6 +32,7 @@ __all__ = [
     "Head",
     "HeadSet",
     "InputError",
+    "Intervention",
     "Model",
     "Moments",
     "Span",
@@ -41,6 +43,7 @@ __all__ = [
     "collect_moments",
     "find_heads",
     "heads_off",
+    "heads_scaled",
     "heatmap",
     "list_models",
     "load",
@@ -62,6 +65,7 @@ _LATER = {
     "bias": "ccs.pruning.fairness",
     "find_heads": "ccs.pruning.find",
     "heads_off": "ccs.model.heads_off",
+    "heads_scaled": "ccs.model.heads_off",
     "heatmap": "ccs.model.maps",
     "list_models": "ccs.model.loading.sources",
     "load": "ccs.model.model",

@@ -28,7 +28,7 @@ class Settings:
         "world/subjects", "a name, a folder of classes, a zip, a Parquet file or USER/NAME", "--set"
     )
     classes: str | None = option(None, 'names of the classes of --set: a file, or "cat, dog"')
-    off: str = option("", 'heads to switch off, such as "L8.H11 L9.H2"')
+    off: str = option("", 'heads to switch off, such as "L8.H11 L9.H2", or scaled: "L9.H2=0.3"')
     template: str | None = option(None, 'the prompt, such as "a photo of a {}" (default: the set\'s)')
     max_images: int | None = option(None, "measure on so many images", least=1)
     skip_unreadable: bool = option(False, SKIP)

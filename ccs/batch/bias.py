@@ -34,7 +34,11 @@ class Settings:
         None, 'a file with one per line, or "judge, nurse" (default: the gallery\'s)'
     )
     attribute: str | None = option(None, "the column of groups (default: gender, or the first)")
-    off: str = option("", 'heads to switch off, such as "L8.H11 L9.H2", of the text tower "T7.H3"')
+    off: str = option(
+        "",
+        'heads to switch off, such as "L8.H11 L9.H2", of the text tower "T7.H3"; scaled or at their mean: '
+        '"L9.H2=0.3 L10.H0=mean"',
+    )
     top: int | None = option(None, "K, the length of the list (default: the gallery's, or a tenth)", least=1)
     template: str | None = option(None, 'the prompt, such as "a photo of a {}" (default: the gallery\'s)')
     max_images: int | None = option(None, "measure on so many images; drawn people are all used", least=1)

@@ -10,7 +10,7 @@ from pathlib import Path
 import ccs
 from ccs.batch.options import command, option
 from ccs.errors import InputError
-from ccs.heads import HeadSet
+from ccs.intervention import Intervention
 from ccs.model.export import export
 from ccs.results.hub_repository import Repository
 
@@ -22,7 +22,7 @@ class Settings:
     """
 
     model: str = option("organism", "embedded name, open_clip NAME/TAG or a folder")
-    off: str = option("", 'heads to switch off, e.g. "L8.H1 L9.H2"')
+    off: str = option("", 'heads to switch off or scale, e.g. "L8.H1 L9.H2=0.3"')
     out: Path | None = option(None, "a new folder")
     repo: str | None = option(None, "a model repository on the Hub, USER/NAME")
     public: bool = option(False, "visible to everyone; otherwise a new repository is private")
@@ -32,7 +32,7 @@ def _export(arguments: Settings) -> None:
     if not arguments.out and not arguments.repo:
         raise InputError("Say where to export to: --out DIR, --repo USER/NAME, or both.")
     repository = Repository(arguments.repo, "model") if arguments.repo else None
-    off = HeadSet.parse(arguments.off)
+    off = Intervention.parse(arguments.off)
     model = ccs.load(arguments.model)
     title = f"{model.name} with {off or 'no head'} off"
     with tempfile.TemporaryDirectory() as scratch:

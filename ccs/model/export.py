@@ -17,6 +17,7 @@ from torch import Tensor
 from ccs.errors import InputError
 from ccs.files import disk_errors, one_line
 from ccs.heads import HeadSet
+from ccs.intervention import factors
 from ccs.model.model import Model
 from ccs.model.towers import convolutional
 
@@ -73,14 +74,14 @@ def card(model: Model, off: HeadSet, difference: float) -> str:
 
 
 def zeroed(model: Model, off: HeadSet) -> dict[str, Tensor]:
-    """The model's weights with these heads' columns of the output projections at zero."""
+    """The model's weights with these heads' columns of the output projections times their factors."""
     weights = {name: values.detach().cpu() for name, values in model.clip.state_dict().items()}
     names = {id(module): name for name, module in model.clip.named_modules()}
-    for number in sorted({head.layer for head in off}):
-        layer = model.tower.layers[number]
+    for head, factor in factors(off, "Weights").items():
+        layer = model.tower.layers[head.layer]
         name, d = f"{names[id(layer.projection)]}.weight", layer.head_dim
-        columns = torch.cat([torch.arange(head * d, head * d + d) for head in off.in_layer(number)])
-        weights[name] = weights[name].index_fill(1, columns, 0)
+        weights[name] = weights[name].clone()
+        weights[name][:, head.head * d : head.head * d + d] *= factor
     return weights
 
 

@@ -22,6 +22,8 @@ from torch import Tensor, nn
 
 from ccs.errors import InputError
 from ccs.heads import IMAGE, TOWERS, Head, HeadSet
+from ccs.intervention import Intervention
+from ccs.intervention import factors as factors_of
 from ccs.model import finding
 
 _LOCK = threading.RLock()
@@ -41,7 +43,8 @@ def heads_off(model: Any, heads: HeadSet | str) -> Iterator[HeadSet]:
     MetaClip2Model, or one of their towers, with or without projection; what `ccs.load` returns; or
     transformers' LLaVA, LLaVA-OneVision, PaliGemma, Gemma 3, Idefics 3 or Qwen2.5-VL, whose image tower is
     inside. heads: names or a HeadSet, of any layer (T7.H3 is in the text tower); layers and heads count from
-    0, and a pool is the layer after the last block. Blocks may be nested or overlap, in other threads too: a
+    0, and a pool is the layer after the last block. L9.H2=0.3 multiplies what a head writes. Blocks may be
+    nested or overlap, in other threads too: a
     head is off while any of them lasts. Where a language model reads the image tower at an earlier layer
     than a head's (LLaVA at the one before the last), that head does nothing, and a warning says so.
 
@@ -54,14 +57,14 @@ def heads_off(model: Any, heads: HeadSet | str) -> Iterator[HeadSet]:
     Raises InputError for a head that the model does not have, or a model without heads that can be told
     apart.
     """
-    off = HeadSet.parse(heads) if isinstance(heads, str) else HeadSet(heads)
-    with scaled(model, dict.fromkeys(off, 0.0)):
+    off = Intervention.of(heads)
+    with heads_scaled(model, factors_of(off, "A block of heads_off")):
         yield off
 
 
 @contextmanager
-def scaled(model: Any, factors: Mapping[Head, float]) -> Iterator[None]:
-    """What these heads write is multiplied by their factors; the factors of nested blocks multiply too."""
+def heads_scaled(model: Any, factors: Mapping[Head, float]) -> Iterator[None]:
+    """What these heads write is multiplied by their factors; those of nested blocks multiply too."""
     opened: list[tuple[Any, _Block]] = []
     for tower in TOWERS:
         chosen = HeadSet(factors).of_tower(tower)

@@ -2,7 +2,8 @@
 
 It is written out over the parts of a tower (`ccs.model.towers`), without hooks and without changing a weight,
 so any number of threads may run different plans on one tower. A head is switched off by setting its output to
-zero before the output projection, and later layers react to that. Only the parts know the tower's family.
+zero before the output projection (an `Intervention` scales or replaces it), and later layers react to that.
+Only the parts know the tower's family.
 
 Shapes: n images or texts, T tokens, W width, L layers, H heads of dimension d in a layer, D embedding
 dimension.
@@ -26,6 +27,7 @@ from torch.nn import functional as F
 
 from ccs.errors import InputError
 from ccs.heads import TEXT, TOWERS, Head, HeadSet
+from ccs.intervention import FIRST, Intervention, Means, changes
 from ccs.model.towers import take_apart, take_texts_apart
 from ccs.model.towers.decomposition import Decomposition, Readout, autocast
 from ccs.model.towers.readouts import Parts
@@ -117,11 +119,13 @@ class Tower(Decomposition):
         return torch.device(next(self._module.parameters()).device)
 
     def require(self, heads: HeadSet) -> None:
-        """Raise InputError if a head is not in this tower (in any layer)."""
-        for head in heads:
+        """Raise InputError if a head, or the CLS token that is to change, is not in this tower."""
+        for head, change in changes(heads):
             if head.tower != self.letter:
                 theirs, ours = TOWERS[head.tower], TOWERS[self.letter]
                 raise InputError(f"{head} is a head of the {theirs} tower, not of the {ours} tower.")
+            if change.first and not self.prefix:
+                raise InputError(f"{head}{change}: this tower has no CLS token, so leave out {FIRST}.")
             if head.layer >= self.n_layers or head.head >= self.layers[head.layer].n_heads:
                 raise InputError(f"{head} is outside this model, which has {self._span()}.")
 
@@ -250,12 +254,28 @@ class Tower(Decomposition):
         return values
 
     def _without(self, values: Tensor, off: HeadSet, layer: int) -> Tensor:
+        """The heads' outputs [n, T, H d] with what is done to some of the layer's heads."""
         if not off:
             return values
+        d = self.layers[layer].head_dim
         keep = torch.ones(self.layers[layer].n_heads, dtype=values.dtype, device=values.device)
-        keep[list(off.in_layer(layer))] = 0
-        keep = keep.repeat_interleave(self.layers[layer].head_dim)
-        return values * keep
+        apart = []
+        for head, change in changes(off):
+            if change.at or change.first:
+                apart.append((head, change))
+            else:
+                keep[head.head] = change.factor
+        values = values * keep.repeat_interleave(d)
+        for head, change in apart:  # in a tensor of its own since the product above
+            columns = slice(head.head * d, head.head * d + d)
+            tokens = slice(0, 1 if change.first else None)
+            if change.at:
+                assert isinstance(off, Intervention)
+                value = torch.as_tensor(Means.required(off, head)).to(values)
+                values[:, tokens, columns] = value[tokens]
+            else:
+                values[:, tokens, columns] *= change.factor
+        return values
 
     def _input(self, pixels: Tensor) -> Tensor:
         return pixels.to(self.device, torch.float32)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ccs.errors import InputError
 from ccs.heads import IMAGE, TEXT, HeadSet
+from ccs.intervention import Intervention
 from ccs.measures import bias as measures
 from ccs.measures.accuracy import TextModel, class_weights
 from ccs.measures.bias import BiasResult
@@ -125,8 +126,9 @@ def bias(
         occupations: any texts, or a string with commas between them; by default those of the gallery, for
             your own images the study's 104.
         attribute: the column of groups; by default "gender", or else the first.
-        off: heads to switch off, of the image tower or (T7.H3) of the text tower, which then embeds the
-            prompts without them; every figure also has the difference that it makes, paired over images.
+        off: heads to switch off, or an `Intervention` as text; means and prototypes are of this gallery's
+            images and groups. Of the image tower or (T7.H3) of the text tower, which then embeds the prompts
+            so; every figure also has the difference that it makes, paired over images.
         top: K, the length of the list whose shares are compared; by default the gallery's, a tenth of your
             own images. At most half of the images that a prompt ranks, where MaxSkew still has room.
         max_images: the most images, evenly spaced, of a gallery opened here; not of drawn people.
@@ -156,9 +158,11 @@ def bias(
 
         model = load(model, device=device)
     people = asked(gallery, occupations, template, top)
-    heads = HeadSet.parse(off) if isinstance(off, str) else HeadSet(off or ())
-    seen, read = heads.of_tower(IMAGE), heads.of_tower(TEXT)
-    model.tower.require(seen)
+    heads = Intervention.of(off)
+    seen, read = (
+        model.at_means(heads.of_tower(IMAGE), people.images, people.groups[attribute]),
+        heads.of_tower(TEXT),
+    )
     if read:
         model.texts.tower.require(read)
     fault = fault_of(people.name, attribute) if as_published else None

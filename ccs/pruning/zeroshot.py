@@ -11,6 +11,7 @@ import pandas as pd
 
 from ccs.errors import InputError
 from ccs.heads import IMAGE, TEXT, HeadSet
+from ccs.intervention import Intervention
 from ccs.measures import accuracy as measures
 from ccs.pruning.fairness import embedded, require_readable
 from ccs.sets.kinds import ClassificationSet
@@ -91,9 +92,8 @@ def accuracy(
         from ccs.model.model import load
 
         model = load(model, device=device)
-    heads = HeadSet.parse(off) if isinstance(off, str) else HeadSet(off or ())
-    seen, read = heads.of_tower(IMAGE), heads.of_tower(TEXT)
-    model.tower.require(seen)
+    heads = Intervention.of(off)
+    seen, read = model.at_means(heads.of_tower(IMAGE), found.images), heads.of_tower(TEXT)
     images = embedded(model, found, [HeadSet(), seen])
     weights = [measures.class_weights(model, found.classes, found.templates)] * 2
     if read:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from itertools import product
 
 import numpy as np
 import open_clip
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from benchmarks.towers import plain, sharpen, zeroed
-from ccs import Head, HeadSet, InputError
+from ccs import Head, HeadSet, InputError, Intervention
 from ccs.model.tower import ImageTower, TextTower
 from tests.support import shrunk
 from tests.support.towers import TOLERANCE
@@ -44,6 +45,12 @@ def test_every_accepted_architecture_is_exact(name: str, sharp: bool) -> None:
     for number, layer in enumerate(tower.layers):
         for sent in tower.by_token(readout, number, range(layer.n_heads), along):
             np.testing.assert_allclose(sent.sum(-1), next(every), atol=1e-6)
+    scaled = [Intervention(dict.fromkeys(off, factor)) for factor in (1, 0, 0.3, 1.5)]
+    same, zero, *some = tower.embed(x, scaled)
+    assert torch.equal(same, tower.embed(x)[0])
+    assert torch.equal(zero, tower.embed(x, [off])[0])
+    for factor, embedded in zip((0.3, 1.5), some, strict=True):
+        np.testing.assert_allclose(embedded, plain(zeroed(visual, off, factor), x), atol=TOLERANCE)
     for plan, embedded in zip((off, last), found, strict=True):
         without = plain(zeroed(visual, plan), x)
         np.testing.assert_allclose(embedded, without, atol=TOLERANCE)
@@ -79,14 +86,17 @@ def test_every_text_tower_is_exact_or_refused_with_the_reason() -> None:
         end = text.eos_id if text.pool_type == "eos" else 399
         for row, last in enumerate((4, 9, 4, 15, 7, 9)):
             tokens[row, last:], tokens[row, last] = 0, end
-        without, off = copy.deepcopy(text), HeadSet(list(tower.all_heads)[::3])
-        for head in off:
-            projection = without.transformer.resblocks[head.layer].attn.out_proj
-            projection.weight.data[:, head.head * 8 : (head.head + 1) * 8] = 0
+        off = HeadSet(list(tower.all_heads)[::3])
+        without, half = copy.deepcopy(text), copy.deepcopy(text)
+        for head, (copied, factor) in product(off, ((without, 0.0), (half, 0.5))):
+            projection = copied.transformer.resblocks[head.layer].attn.out_proj
+            projection.weight.data[:, head.head * 8 : (head.head + 1) * 8] *= factor
         places = tower.read_at(tokens)
         for place in torch.unique(places):
             rows = places == place
-            found, readout = tower.embed_and_read(tokens[rows], [off])
+            plans = [off, Intervention(dict.fromkeys(off, 0.5))]
+            found, readout = tower.embed_and_read(tokens[rows], plans)
+            np.testing.assert_allclose(found[1], plain(half, tokens)[rows], atol=TOLERANCE)
             direct, rest = tower.contributions(readout)
             expected = plain(text, tokens)[rows]
             np.testing.assert_allclose(readout.unit, expected, atol=TOLERANCE)

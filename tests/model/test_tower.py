@@ -15,7 +15,7 @@ from torch import Tensor
 
 import ccs
 from benchmarks.towers import plain, zeroed
-from ccs import Head, HeadSet, InputError
+from ccs import Head, HeadSet, InputError, Intervention
 from ccs.model.model import Model
 from ccs.model.tower import ImageTower
 from tests.support.tiny_model import write_tiny_model
@@ -112,6 +112,86 @@ def test_attention_is_that_of_torch(model: Model, layer: int) -> None:
     np.testing.assert_allclose(found, weights[:, :, 0], atol=TOLERANCE)
     below = model.tower.trunk(x, 1)
     np.testing.assert_allclose(model.tower.attention(below, layer, off), found, atol=1e-6)
+
+
+WHAT = ["L2.H1=0.4@cls L4.H0@cls", "L2.H1=mean L5.H0=mean", "L3.H2=prototype@cls"]
+
+
+@pytest.mark.parametrize("text", WHAT)
+def test_means_and_single_tokens_are_those_of_blocks_run_by_hand(model: Model, text: str) -> None:
+    """Each block runs once per token, the head's columns scaled and its mean in the bias."""
+    x, groups, what = pixels(model, 6), ["a", "b", "b", "b", "c", "c"], Intervention.parse(text)
+    found = model.embed_images(x, model.at_means(what, x, groups))
+    share = np.full(6, 1 / 6) if "mean" in text else 1 / np.array([3, 9, 9, 9, 6, 6])
+    visual, d, plain_state = model.clip.visual, model.head_dim, [model.tower.trunk(x, 0).tokens]
+    for block in visual.transformer.resblocks:
+        plain_state.append(block(plain_state[-1]))
+    state = plain_state[0]
+    for number, block in enumerate(visual.transformer.resblocks):
+        rows = []
+        for token in range(state.shape[1]):
+            copied = copy.deepcopy(block)
+            for head in (one for one in what if one.layer == number):
+                if token and what[head].first:
+                    continue
+                own = slice(head.head * d, head.head * d + d)
+                weight, bias = copied.attn.out_proj.weight.data, copied.attn.out_proj.bias.data
+                if what[head].at:
+                    alone = copy.deepcopy(block.attn)  # gives the heads' outputs side by side
+                    alone.out_proj.weight.data, alone.out_proj.bias.data = torch.eye(len(weight)), 0 * bias
+                    y = block.ln_1(plain_state[number])
+                    value = torch.from_numpy(share).float() @ alone(y, y, y)[0][:, token, own]
+                    bias += weight[:, own] @ value
+                weight[:, own] *= what[head].factor
+            rows.append(copied(state)[:, token])
+        state = torch.stack(rows, 1)
+    slow = torch.nn.functional.normalize(visual.ln_post(state)[:, 0] @ visual.proj, dim=-1)
+    np.testing.assert_allclose(found, slow.detach(), atol=1e-6)
+    assert np.abs(found - model.embed_images(x)).max() > 1e-4
+
+
+def test_the_notation_of_interventions() -> None:
+    written = "L8.H11 L9.H2=0.3 L9.H3=1.5@cls L10.H0=mean L10.H1=prototype@cls T7.H3=1"
+    assert str(Intervention.parse(written)) == written
+    assert str(Intervention.parse("l9.h2=0.30, L8.H11=0")) == "L8.H11 L9.H2=0.3"
+    off = HeadSet.parse("L8.H11 L9.H2")
+    assert Intervention.parse("L8.H11 L9.H2") == off == Intervention(off)
+    assert hash(off) == hash(Intervention(off))
+    assert Intervention.parse("L8.H11 L9.H2=0.3") != off
+    some = Intervention.parse(written)
+    assert str(some - HeadSet.parse("L10.H0 L10.H1 T7.H3 L8.H11")) == "L9.H2=0.3 L9.H3=1.5@cls"
+    for wrong, why in (
+        ("L9.H2=x", "'x' is no factor such as 0.3"),
+        ("L9.H2=nan", "is no factor"),
+        ("L9.H2=1e9", "from -100 to 100"),
+        ("L9.H2=0.3 L9.H2", "named twice"),
+        ("L9.2=0.3", "not the name of a head"),
+        ("L9.H2==1", "'=1' is no factor"),
+        ("L9.H2=1@patch", "not the name of a head"),
+    ):
+        with pytest.raises(InputError, match=why):
+            Intervention.parse(wrong)
+
+
+def test_what_a_mean_is_taken_over_has_to_be_said(model: Model) -> None:
+    x = pixels(model, 2)
+    for text, why in (
+        ("L2.H1=mean", "L2.H1=mean is taken over images"),
+        ("L2.H9=0.5", "outside this model"),
+    ):
+        with pytest.raises(InputError, match=why):
+            model.embed_images(x, Intervention.parse(text))
+    with pytest.raises(InputError, match="give the group of each"):
+        model.at_means(Intervention.parse("L2.H1=prototype"), x)
+    with (
+        pytest.raises(InputError, match="A block of heads_off can hold factors"),
+        ccs.heads_off(model, "L2.H1@cls"),
+    ):
+        pass
+    scaled = Intervention.parse("L2.H1=0.4 L5.H0=1.5")
+    with ccs.heads_scaled(model, {Head(2, 1): 0.4, Head(5, 0): 1.5}), torch.no_grad():
+        by_block = model.clip.encode_image(x, normalize=True)
+    np.testing.assert_allclose(by_block, model.embed_images(x, scaled), atol=TOLERANCE)
 
 
 def test_weights_stay_as_they_are_also_after_an_exception(

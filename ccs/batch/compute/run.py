@@ -22,6 +22,7 @@ from ccs.batch.compute.settings import Settings
 from ccs.batch.compute.stages import Stage, Store, digest
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
+from ccs.intervention import Intervention
 from ccs.judges.prices import Spending
 from ccs.measures import bias, ranking
 from ccs.measures.accuracy import near_chance
@@ -76,7 +77,7 @@ class Run:
         name, device, layers = settings.models[0], processes.device, settings.layers
         load = partial(ccs.load, name, device=device, precision=settings.precision, layers=layers)
         self.model = processes.together(load)
-        self.model.tower.require(HeadSet.parse(settings.off))
+        self.model.tower.require(Intervention.parse(settings.off))
         if settings.off and not (inputs.names_of_sets(settings) or settings.people):
             raise InputError(
                 "--off is measured on sets, and none is asked for: give --set, --people or --suite."
@@ -307,7 +308,7 @@ def make_plans(
         )  # fmt: skip
     further = [plan for k in settings.all_ks[1:] for plan in made[k][1:]]  # each begins with `none`
     main_plans = [plan for plan in made[settings.k] if plan.kind != "random"]
-    chosen = HeadSet.parse(settings.off)
+    chosen = Intervention.parse(settings.off)
     own = [Plan("chosen", None, chosen, "named by --off")] if chosen else []
     return Plans(
         (*main_plans, *own, *pruning.of_the_study(model.name)),

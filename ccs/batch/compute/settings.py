@@ -12,7 +12,7 @@ from typing import Any, Literal
 from ccs.batch.options import option
 from ccs.batch.options import parse as parse_options
 from ccs.errors import InputError
-from ccs.heads import HeadSet
+from ccs.intervention import Intervention, factors
 from ccs.judges.settings import JudgeSettings
 from ccs.paper import figures
 from ccs.texts.pools import REFERENCE
@@ -214,7 +214,7 @@ class Settings:
                 raise InputError(f"--{flag} goes with --{needs.replace('sets', 'set')}, which is not given.")
         if self.template is not None and not (self.sets or self.people):
             raise InputError("--template goes with --set or --people, of which neither is given.")
-        HeadSet.parse(self.off)
+        factors(Intervention.parse(self.off), "--off")
 
     @property
     def all_ks(self) -> tuple[int, ...]:
