@@ -24,13 +24,14 @@ SETTLED = 2.0
 
 def identity(paths: Iterable[Path], *about: str) -> str:
     """A hash of the files' names, sizes and times, and of `about`; "" where it would not tell a change."""
-    total = hashlib.sha256("\x00".join(about).encode())
+    total = hashlib.sha256("\x00".join(about).encode(errors="surrogateescape"))
     newest = 0
     try:
         for path in paths:
             status = path.stat()
             newest = max(newest, status.st_mtime_ns)
-            total.update(f"\x00{path.resolve()}\x00{status.st_size}\x00{status.st_mtime_ns}".encode())
+            known = f"\x00{path.resolve()}\x00{status.st_size}\x00{status.st_mtime_ns}"
+            total.update(known.encode(errors="surrogateescape"))  # a name need not be text
     except OSError:
         return ""
     return total.hexdigest() if 0 < newest < (time.time() - SETTLED) * 1e9 else ""
