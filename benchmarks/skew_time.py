@@ -90,7 +90,7 @@ def study(n_plans: int, n_random: int) -> None:
         def embeddings(off: HeadSet, n: int = n, moved: dict[HeadSet, int] = moved) -> np.ndarray:
             return whole[:n] + 0.2 * np.roll(noise[:n], moved[off], axis=1)
 
-        _, rows = set_figures.rows(texts, data, plans, embeddings, 0, as_published=True)
+        _, rows = set_figures.of_plans(texts, data, plans, embeddings, 0, as_published=True)
         print(f"  {data.name:32s} {time.perf_counter() - wall:8.1f} s, {len(rows):,} rows", flush=True)
     wall, cpu = time.perf_counter() - all_wall, time.process_time() - all_cpu
     print(f"{n_plans} plans and {n_random} random sets: {wall:.0f} s, {cpu:.0f} s of processor")

@@ -94,7 +94,7 @@ def sentence(cells: pd.DataFrame, found: pd.DataFrame) -> str:
         f"splits into halves, **{best}** ranks first with an average precision of {shown[best]} (random "
         f"{shown['random']}, CCS high first {shown['CCS high first']}). Its lead over the next best, "
         f"{second}, is {change(lead, digits=2)}{unsure}. The search was improved while the first split was "
-        f"in view; on the others alone it is ahead of {rival} by {change(unseen, digits=2)}."
+        f"in view; on the others alone its figure less that of {rival} is {change(unseen, digits=2)}."
     )
 
 

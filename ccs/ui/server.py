@@ -60,6 +60,13 @@ class LazyApp:
             return self._app
 
 
+def _turn(request: gr.Request) -> Turn:
+    """The turn that the door gave a request."""
+    assert request.request is not None  # None only for a request made in code
+    turn: Turn = request.request.scope["turn"]
+    return turn
+
+
 def page(source: Callable[[], App]) -> tuple[gr.Blocks, dict[str, Any]]:
     """The page, and the arguments of its `launch`: looks and limits."""
     turns, sessions = Turns(), Sessions()
@@ -67,7 +74,7 @@ def page(source: Callable[[], App]) -> tuple[gr.Blocks, dict[str, Any]]:
     def answers(
         request: gr.Request, begin: Callable[[Session | None], Iterator[Update]]
     ) -> Iterator[list[Any]]:
-        turn: Turn = request.request.scope["turn"]  # type: ignore[union-attr]
+        turn = _turn(request)
 
         def updates() -> Generator[list[Any], None, None]:
             for session, html in begin(sessions.find(turn.page)):
@@ -90,7 +97,7 @@ def page(source: Callable[[], App]) -> tuple[gr.Blocks, dict[str, Any]]:
         yield from answers(request, begin)
 
     def take_apart(event: gr.EventData, request: gr.Request) -> Iterator[list[Any]]:
-        client = request.request.scope["turn"].client  # type: ignore[union-attr]
+        client = _turn(request).client
 
         def begin(session: Session | None) -> Iterator[Update]:
             from ccs.ui import clicks
@@ -105,7 +112,7 @@ def page(source: Callable[[], App]) -> tuple[gr.Blocks, dict[str, Any]]:
 
             yield clicks.cancel(source(), session)
 
-        turns.cancel(request.request.scope["turn"].page)  # type: ignore[union-attr]
+        turns.cancel(_turn(request).page)
         yield from answers(request, begin)
 
     script = _assets("ui.js", "region.js")

@@ -14,6 +14,7 @@ from ccs.batch.compute.settings import Settings
 from ccs.pruning.plans import Plan
 from ccs.sets.open import open_set
 from ccs.texts.score import HeadScore
+from tests.support.compute_sample import figures
 
 KS = (5, 7, 9)
 
@@ -68,7 +69,7 @@ def test_plans_of_the_same_heads_have_the_figures_of_each_alone(tiny_model, name
         return embedded[heads]
 
     texts = set_figures.embed_texts(tiny_model, data)
-    _, together = set_figures.rows(texts, data, some, shown, 0)
+    _, together = figures(texts, data, some, shown, 0)
     assert len(asked) == len(set(asked)) * asked.count(off)  # as often for three plans as for one
     for parts in 2, 3, 5:  # plans in shares, as several processes have them, to the last digit
         more = [*some, Plan("low", None, other, "")]
@@ -78,7 +79,7 @@ def test_plans_of_the_same_heads_have_the_figures_of_each_alone(tiny_model, name
         assert repr(set_figures.joined(found, more)) == repr(whole)
     for plan in some[1:]:
         pair = [some[0], plan]
-        _, alone = set_figures.rows(texts, data, pair, embedded.get, 0)
+        _, alone = figures(texts, data, pair, embedded.get, 0)
         ours = [row for row in together if row["plan"] in ("none", plan.name)]
         assert len(ours) == len(alone)
         by_name = {named(row): row for row in ours}
@@ -99,7 +100,7 @@ def test_people_are_ranked_within_their_occupation_and_in_one_pool_beside_it(tin
     embedded = np.random.default_rng(0).normal(size=(len(few), tiny_model.dim))
     texts = set_figures.embed_texts(tiny_model, data)
     none = [Plan("none", None, HeadSet(), "")]
-    _, found = set_figures.rows(texts, data, none, lambda _: embedded, 0)
+    _, found = figures(texts, data, none, lambda _: embedded, 0)
     rows = {(row["dataset"], row["occupation"]): row for row in found if row["metric"] == "MaxSkew"}
     for place, name in enumerate(data.occupations):
         own = np.flatnonzero(data.pools == name)
@@ -131,7 +132,7 @@ def test_clips_are_also_scaled_as_the_study_scales_them(tiny_model):
     ours, theirs = rng.normal(size=(2, 10, tiny_model.dim))
     none = [Plan("none", None, HeadSet(), "")]
     asked = {"as_published": True, "published": lambda _: theirs}
-    _, rows = set_figures.rows(texts, clips, none, lambda _: ours, 0, **asked)
+    _, rows = figures(texts, clips, none, lambda _: ours, 0, **asked)
     shown = {row["dataset"]: row["value"] for row in rows if row["metric"] == "R@5"}
     for name, embedded in ("world/clips", ours), ("world/clips (as-published)", theirs):
         scores = (embedded / (1 if "as" in name else np.linalg.norm(embedded, axis=1)[:, None])) @ texts.T

@@ -15,6 +15,7 @@ from ccs.pruning.plans import Plan
 from ccs.results import schema
 from ccs.sets.kinds import BiasSet
 from tests.support.bias_sample import example, plain_ndkl, plain_skews
+from tests.support.compute_sample import figures
 
 
 def test_measure_equals_one_prompt_at_a_time():
@@ -139,7 +140,7 @@ def test_the_table_holds_each_groups_share_of_the_top_k(tiny_model, pictures):
     texts = table.embed_texts(tiny_model, data)
     prompts = dict(zip(data.occupations, texts, strict=True))
     by_heads = {off: embedded[name] for name, off in offs.items()}
-    _, rows = table.rows(texts, data, plans, by_heads.__getitem__, 0, as_published=True)
+    _, rows = figures(texts, data, plans, by_heads.__getitem__, 0, as_published=True)
     shares = [row for row in rows if row["metric"].startswith(schema.TOP_SHARE)]
     assert len(shares) == 2 * 2 * 3  # plans, groups, occupations
     for row in shares:
@@ -193,7 +194,7 @@ def test_prompts_that_are_one_text_count_once_and_stand_beside_a_person(tiny_mod
     images |= {HeadSet.parse("L5.H1"): rng.normal(size=(60, 8))}
     plans = [Plan("none", None, HeadSet(), ""), Plan("high", None, off, ""), Plan("random", 0, off, "")]
     plans += [Plan("random:layers", 3, HeadSet.parse("L5.H1"), "")]
-    _, rows = table.rows(texts, data, plans, images.__getitem__, 0, logit_scale=5.0)
+    _, rows = figures(texts, data, plans, images.__getitem__, 0, logit_scale=5.0)
     assert {row["occupation"] for row in rows} == {"", "cook", "judge"}
     named = {(row["plan"], row["seed"], row["metric"]): row for row in rows if not row["occupation"]}
     for name in ("MaxSkew", *bias.PREFERENCES):

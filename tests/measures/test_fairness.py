@@ -17,7 +17,6 @@ from ccs import HeadSet, InputError
 from ccs.batch import accuracy as accuracy_command
 from ccs.batch import bias as command
 from ccs.batch import search
-from ccs.batch.compute import set_figures
 from ccs.measures import accuracy
 from ccs.model.model import Model
 from ccs.pruning.fairness import MEAN, asked, embed_occupations
@@ -26,6 +25,7 @@ from ccs.sets.kinds import BiasSet
 from ccs.ui.state import State
 from ccs.ui.views.bias.bias_query import BiasQuery
 from tests.support.bias_sample import plain_ndkl, plain_skews
+from tests.support.compute_sample import figures
 
 OFF = HeadSet.parse("L4.H1 L5.H2")
 
@@ -97,7 +97,7 @@ def test_page_library_and_tables_give_one_figure(tiny_model: Model, gallery: Bia
     before, after = query.measure(*embedded.values(), texts)
     plans = [Plan("none", None, HeadSet(), ""), Plan("chosen", None, OFF, "")]
     people = asked(replace(gallery, groups={"gender": gallery.groups["gender"]}), names, top=12)
-    _, rows = set_figures.rows(texts, people, plans, embedded.__getitem__, 0)
+    _, rows = figures(texts, people, plans, embedded.__getitem__, 0)
     for metric in ("MaxSkew", "NDKL"):
         for name in (MEAN, "judge", "nurse"):
             place = None if name == MEAN else names.index(name)

@@ -16,6 +16,7 @@ import torch
 
 from ccs import results
 from ccs.batch.compute import __main__ as compute
+from ccs.batch.compute import set_figures
 from ccs.texts.pools import load_pool
 
 fork = multiprocessing.get_context("fork")
@@ -80,3 +81,11 @@ def child(work: Callable[[], int]) -> ForkProcess:
     process = fork.Process(target=alone)
     process.start()
     return process
+
+
+def figures(*args: Any, **asked: Any) -> tuple[str, list[dict[str, Any]]]:
+    """The table of a set's figures and its rows, for the arguments of `set_figures.of_plans`: those of plans,
+    and the means of random ones.
+    """
+    table, named = set_figures.of_plans(*args, **asked)
+    return table, named + set_figures.over_sets(named, table)

@@ -40,25 +40,6 @@ def embed_texts(model: zeroshot.TextModel, data: EvaluationSet) -> np.ndarray:
     return zeroshot.class_weights(model, data.classes, data.templates)
 
 
-def rows(
-    texts: np.ndarray,
-    data: EvaluationSet,
-    plans: Sequence[Plan],
-    embeddings: Embeddings,
-    seed: int,
-    *,
-    logit_scale: float = 1.0,
-    as_published: bool = False,
-    published: Embeddings | None = None,
-) -> tuple[str, list[Row]]:
-    """The table that a set's figures belong to, and its rows: those of `of_plans`, and `over_sets`."""
-    table, named = of_plans(
-        texts, data, plans, embeddings, seed,
-        logit_scale=logit_scale, as_published=as_published, published=published,
-    )  # fmt: skip
-    return table, named + over_sets(named, table)
-
-
 def shares(plans: Sequence[Plan], parts: int) -> list[list[Plan]]:
     """The plans in so many parts of like work, each after the baseline; plans with the same heads stay
     together, and random ones, which have fewer figures, are dealt out on their own.
