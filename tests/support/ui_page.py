@@ -87,9 +87,9 @@ def check(html: str) -> None:
     assert parser.open == []
 
 
-def printed(code: str) -> list[str]:
-    """The lines that a program of "Copy as Python" prints."""
+def printed(code: str, **known: object) -> list[str]:
+    """The lines that a program of "Copy as Python" prints. known: names that it finds there."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        exec(compile(code, "snippet", "exec"), {})
+        exec(compile(code, "snippet", "exec"), known)
     return out.getvalue().splitlines()

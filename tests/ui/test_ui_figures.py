@@ -110,6 +110,7 @@ def test_bias_figures_are_those_of_the_library(app: App, model: Model) -> None:
         app.galleries.base(model, SMALL),
         app.galleries.embeddings(model, SMALL, session.state.off),
         rows,
+        model.logit_scale,
     )
     groups = what.gallery.groups["gender"]
     pool = {group: int((groups == group).sum()) for group in sorted(set(groups))}
@@ -129,7 +130,7 @@ def test_bias_in_a_gallery_with_pools_ranks_each_occupations_own_images(app: App
     what = BiasQuery.of(own, session.state)
     embedded = own.galleries.base(model, "pools")
     texts = what.texts(session, model)
-    first, _ = what.measure(embedded, embedded, texts)
+    first, _ = what.measure(embedded, embedded, texts, model.logit_scale)
     assert (what.most_k, first.pools.sum(axis=1).tolist()) == (10, [20, 20])
     groups = gallery.groups["gender"]
     for row, name in enumerate(what.occupations):
@@ -139,10 +140,26 @@ def test_bias_in_a_gallery_with_pools_ranks_each_occupations_own_images(app: App
     found = bias_view.measure(Screen(own, session))
     assert isinstance(found, bias_view.Measurement)
     assert {pools[row[2]] for row in bias_view.first_images(own, found).rows} == {"poet"}
-    assert "pools=gallery.own_pools(occupations)" in snippet(own, session)
     page = regions(own, links.open_link(own, {**asked, "occupations": "pilot"}))["main"]
     assert "no image of pilot" in page
     check(page)
+
+
+def test_the_program_of_bias_prints_what_is_shown(app: App) -> None:
+    asked = {"tab": "bias", "off": "L6.H1 L7.H2", "occupations": "judge\nnurse", "gallery": SMALL}
+    session = links.open_link(app, asked)
+    code = snippet(app, session)
+    opened = f"ccs.open_gallery({SMALL!r})"
+    assert opened in code
+    rows = printed(code.replace(opened, "small"), small=small_gallery())
+    screen = Screen(app, session)
+    found = bias_view.measure(screen)
+    assert isinstance(found, bias_view.Measurement)
+    shown = {(row[0].strip("()"), row[2]): (row[4], row[7]) for row in bias_view.table(found).rows}
+    for metric in ("MaxSkew", "AUC", "NDKL", "logit gap"):
+        at = rows.index(metric) + 3  # below the names of the columns and of the lines
+        for name, before, after, _ in map(str.split, rows[at : at + 3]):
+            assert (float(before), float(after)) == pytest.approx(shown[name, metric], abs=6e-5)
 
 
 def test_maps_on_the_page_are_those_of_the_library(app: App, model: Model) -> None:

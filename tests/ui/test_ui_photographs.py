@@ -95,7 +95,7 @@ def test_bias_opens_on_real_faces_with_their_source(app: App, put: Callable[[], 
     slow = [max_skew([groups[i] for i in np.argsort(-row)], pool, query.k) for row in scores]
     found = embedded(app, model, query, session.state.off)
     assert found is not None
-    np.testing.assert_allclose(query.measure(*found[1:], texts)[1].max_skew.values, slow, atol=1e-9)
+    np.testing.assert_allclose(query.measure(*found[1:], texts, 1.0)[1].max_skew.values, slow, atol=1e-9)
 
 
 def test_the_first_faces_are_shown_while_the_others_are_looked_at(

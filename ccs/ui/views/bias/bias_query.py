@@ -25,7 +25,7 @@ from ccs.ui.state import OWN, State, parse_int, texts
 
 OPENING = ("judge", "artist", "teacher")
 DRAWS = 400
-SHOWN_METRICS: tuple[MetricName, ...] = ("MaxSkew", "AUC", "NDKL", "logit gap")
+SHOWN_METRICS: tuple[MetricName, ...] = ("MaxSkew", "plain AUC", "NDKL", "plain logit gap")
 
 
 @dataclass(frozen=True)
@@ -103,11 +103,16 @@ class BiasQuery:
         return bias.means(images, self.question(texts))["MaxSkew"]
 
     def measure(
-        self, before: np.ndarray, after: np.ndarray, texts: np.ndarray
+        self, before: np.ndarray, after: np.ndarray, texts: np.ndarray, logit_scale: float
     ) -> tuple[BiasResult, BiasResult]:
-        """The results with nothing off and with the heads off, on the same resampled images."""
+        """The results with nothing off and with the heads off, on the same resampled images.
+
+        logit_scale: the model's factor from a cosine to a logit.
+        """
         question = self.question(texts)
-        both = bias.measure_plans([before, after], question, metrics=SHOWN_METRICS, draws=DRAWS)
+        both = bias.measure_plans(
+            [before, after], question, metrics=SHOWN_METRICS, draws=DRAWS, logit_scale=logit_scale
+        )
         first, second = (bias.repeated(result, question.rows) for result in both)
         return first, second
 

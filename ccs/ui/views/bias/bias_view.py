@@ -24,7 +24,6 @@ from ccs.ui.views import claims
 from ccs.ui.views.base import Empty, Figure, View, of_model
 from ccs.ui.views.bias import fairer
 from ccs.ui.views.bias.bias_query import (
-    DRAWS,
     SHOWN_METRICS,
     BiasQuery,
     all_occupations,
@@ -132,7 +131,7 @@ class Bias(View):
         found = of_model(screen, complete, lambda model: measure(screen, complete))
         figures: list[Figure] = []
         if not isinstance(found, Empty):
-            figures = [first_images(app, found), _groups(found, state.off), _table(found)]
+            figures = [first_images(app, found), _groups(found, state.off), table(found)]
         if figures and session.found is not None and session.found.fits(screen):
             figures.insert(0, fairer.figure(session.found))
         return render(
@@ -152,7 +151,8 @@ class Bias(View):
     def snippet(self, screen: Screen) -> str:
         query, state = BiasQuery.of(screen.app, screen.state), screen.state
         spec = "" if query.gallery.name.startswith(OWN) else query.gallery.name
-        rest = program("bias", query=query, spec=spec, draws=DRAWS)
+        names = [bias.CALLED.get(name, name) for name in SHOWN_METRICS]
+        rest = program("bias", query=query, spec=spec, names=names, off=state.off)
         return program("model", model=state.model, off=state.off) + rest
 
 
@@ -168,7 +168,8 @@ def measure(screen: Screen, complete: bool = True) -> Measurement | Empty:
         return Empty("The measurement is under way", "Its figures follow.")
     query, before, after = found
     texts = query.texts(screen.session, model)
-    return Measurement(query, *query.measure(before, after, texts), before, after, texts)
+    results = query.measure(before, after, texts, model.logit_scale)
+    return Measurement(query, *results, before, after, texts)
 
 
 def first_images(app: App, found: Measurement) -> Figure:
@@ -215,7 +216,7 @@ def _groups(found: Measurement, off: HeadSet) -> Figure:
     )
 
 
-def _table(found: Measurement) -> Figure:
+def table(found: Measurement) -> Figure:
     """All metrics per occupation and over all, beside chance; a click on an occupation shows its images."""
     first, second, query = found.first, found.second, found.query
     rows: list[list[Any]] = []
@@ -225,7 +226,8 @@ def _table(found: Measurement) -> Figure:
         cells = [(*before, *after, *_cells(one.chance)) for before, after in zip(*values, strict=True)]
         cells.append((*_cells(one.mean), *_cells(two.mean), *_cells(one.chance_mean)))
         for occupation, of in zip((*query.occupations, "(mean)"), cells, strict=True):
-            rows.append([occupation, query.attribute, name, query.k, *map(float, of)])
+            called = bias.CALLED.get(name, name)
+            rows.append([occupation, query.attribute, called, query.k, *map(float, of)])
     return Figure(
         "by-occupation",
         f"MaxSkew@{query.k} by {query.attribute}, and measures of whole rankings",
