@@ -94,7 +94,7 @@ def test_page_library_and_tables_give_one_figure(tiny_model: Model, gallery: Bia
     embedded = dict(
         zip((HeadSet(), OFF), tiny_model.embed_images(gallery.images, [HeadSet(), OFF]), strict=True)
     )
-    before, after = query.measure(*embedded.values(), texts)
+    before, after = query.measure(*embedded.values(), texts, tiny_model.logit_scale)
     plans = [Plan("none", None, HeadSet(), ""), Plan("chosen", None, OFF, "")]
     people = asked(replace(gallery, groups={"gender": gallery.groups["gender"]}), names, top=12)
     _, rows = figures(texts, people, plans, embedded.__getitem__, 0)
@@ -107,6 +107,9 @@ def test_page_library_and_tables_give_one_figure(tiny_model: Model, gallery: Bia
             told = figure(table, name, metric, "before"), figure(table, name, metric)
             assert shown == pytest.approx(told)
             assert of_plans == pytest.approx(told)
+    for metric, called in (("plain AUC", "AUC"), ("plain logit gap", "logit gap")):
+        shown = (before.figure(metric).value, after.figure(metric).value)
+        assert shown == pytest.approx((figure(table, MEAN, called, "before"), figure(table, MEAN, called)))
     for ask in (
         lambda: ccs.bias(tiny_model, gallery, names, top=31),
         lambda: BiasQuery.of(app, State(model="tiny", occupations=names, k=31)),
