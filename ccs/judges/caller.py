@@ -161,7 +161,8 @@ class Caller:
         most = self._cost(largest_usage(request, tokens))
         if not await self.spending.reserve(most):
             raise UnansweredError(
-                f"budget: asking could exceed {self.spending.limit:.2f} dollars (--budget allows more)"
+                f"budget: asking could exceed {self.spending.limit:.2f} dollars; the same command asks for "
+                "the rest, with a larger --budget"
             )
         cost = most
         try:

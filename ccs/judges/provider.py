@@ -28,6 +28,7 @@ MOST_BYTES = 2**20
 """Bytes of the longest reply that is read."""
 _KEY_PATTERN = re.compile(r"\b(sk-[\w*.-]{6,}|AIza[\w-]{10,})|(?<=Bearer )\S+", re.IGNORECASE)
 _MESSAGE_LENGTH = 300
+_BEGUN = "a reply had begun"
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ class UnansweredError(Exception):
     """There is no answer, with the cause.
 
     again: the same request may succeed later, after `wait` seconds at the least. usage: the tokens to pay
-    for; None where that is not known, as after a timeout: the model may have worked on it.
+    for, none of a connection that failed before a reply began; None where that is not known, as after a
+    timeout: the model may have worked on it.
     """
 
     def __init__(
@@ -178,7 +180,7 @@ class Provider(ABC):
             status = 403 if out_of_credit else error.status_code
             return self.failure(status, error.message, error.response.headers)
         if isinstance(error, sdk.APIConnectionError):
-            return UnansweredError(f"connection: {error.__cause__ or error}", again=True)
+            return lost(error.__cause__ or error)
         if isinstance(error, ValueError | sdk.APIError):
             return UnansweredError(f"broken reply: {error}", again=True)
         return error
@@ -202,6 +204,13 @@ class Provider(ABC):
             label = "rate limit" if status == 429 else "unavailable"
             return UnansweredError(f"{label}: {text}", again=True, wait=retry_after(headers), usage=free)
         return UnansweredError(f"rejected: {text}", usage=free)
+
+
+def lost(error: BaseException) -> UnansweredError:
+    """The error for a connection that failed."""
+    begun = _BEGUN in getattr(error, "__notes__", ())
+    cause = f"connection: {error or type(error).__name__}"
+    return UnansweredError(cause, again=True, usage=None if begun else Usage())
 
 
 def answered(
@@ -242,6 +251,9 @@ def bounded_client(timeout: float) -> httpx2.AsyncClient:
                     body += chunk
                     if len(body) > MOST_BYTES:
                         raise httpx2.ReadError(f"the reply is longer than {MOST_BYTES:,} bytes")
+            except httpx2.HTTPError as error:
+                error.add_note(_BEGUN)
+                raise
             finally:
                 await response.aclose()
             return httpx2.Response(

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from ccs.errors import InputError
-from ccs.judges.provider import Provider, Request, UnansweredError, Usage, answered, bounded_client
+from ccs.judges.provider import Provider, Request, UnansweredError, Usage, answered, bounded_client, lost
 
 
 class OpenAIProvider(Provider):
@@ -152,7 +152,7 @@ class GoogleProvider(Provider):
         if isinstance(error, httpx2.TimeoutException):
             return UnansweredError("timeout: no answer in time", again=True)
         if isinstance(error, httpx2.HTTPError):
-            return UnansweredError(f"connection: {error or type(error).__name__}", again=True)
+            return lost(error)
         if isinstance(error, ValueError):
             return UnansweredError(f"broken reply: {error}", again=True)
         return error

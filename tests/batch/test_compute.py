@@ -122,6 +122,28 @@ def test_heads_have_texts_and_no_score_where_texts_have_no_concepts(
     assert read.manifest["chance_ccs"] == []
 
 
+def test_verdicts_that_the_budget_refuses_are_counted_and_no_judge_is_denied(
+    small_run: Path, tiny_folder: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789abcdef")
+    shutil.copytree(small_run, tmp_path, dirs_exist_ok=True)
+    asked = ("--judges", "openai:gpt-4o", "--labeler", "openai:gpt-4o", "--budget", "0")
+    judged = ("--judges", "openai:gpt-4o", "--budget", "0")
+    for more, why, refused in (
+        (
+            asked,
+            "the labeler named no head",
+            "named no concept for 16 heads, a later run asks again: budget: ",
+        ),
+        (judged, "no head has every judge's verdict", "openai:gpt-4o left 32 texts unscored: budget: "),
+    ):
+        assert compute.main([*arguments(tiny_folder, texts, tmp_path), *more]) == 0
+        said = capsys.readouterr().out
+        assert f"CCS: not scored, {why}" in said
+        assert refused in said
+
+
 @pytest.mark.parametrize("more", [("--batch-size", "3", "--workers", "1"), ("--shard", "60")])
 def test_figures_do_not_depend_on_how_the_work_is_cut(
     small_run: Path, tiny_folder: Path, texts: Path, tmp_path: Path, more: tuple[str, ...]

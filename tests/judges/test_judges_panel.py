@@ -93,9 +93,29 @@ def test_a_budget_stops_before_it_is_exceeded(limits: JudgeSettings) -> None:
         assert asked == 8
         assert panel.spending.spent == pytest.approx(0.2 * asked)
         assert causes.count("") == asked
-        assert set(causes) == {"", "budget: asking could exceed 2.50 dollars (--budget allows more)"}
+        (refused,) = {*causes} - {""}
+        assert refused.startswith(
+            "budget: asking could exceed 2.50 dollars; the same command asks for the rest"
+        )
         Panel(server.spec, replace(limits, budget=None)).judge(questions)
         assert len(server.asked) == 20  # what was paid for was kept
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic", "google"])
+def test_a_connection_that_fails_costs_nothing_and_half_a_reply_the_most(
+    limits: JudgeSettings, kind: str
+) -> None:
+    with SERVERS[kind]() as server:
+        prices = {server.name: {"input": 0, "output": 10000}}
+        limits.prices.write_text(json.dumps({"date": "2030-01-01", "models": prices}))
+        server.acts.extend([Act("drop")] * 9)
+        panel = Panel(server.spec, limits)
+        causes = [judges[0][0].cause for judges in panel.judge(QUESTIONS[:3])]
+        assert [cause.partition(":")[0] for cause in causes] == ["connection"] * 3
+        assert panel.spending.spent == 0
+        server.acts.append(Act("cut"))
+        assert panel.judge(QUESTIONS[:1])[0][0][0].verdict is True
+        assert panel.spending.spent == pytest.approx(1 + 0.2)
 
 
 def test_a_key_that_is_not_accepted_ends_the_run_and_what_had_arrived_is_kept(

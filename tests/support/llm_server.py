@@ -27,11 +27,10 @@ class Act:
     """What a server does with one request.
 
     kind: "reply" (`text`, or the server's answer), "status" (with `status`, `headers`, `message`),
-    "hang" (no reply), "cut" (half a reply, then the connection ends), "drip" (a reply that never ends),
-    "garbage" (status 200, no JSON, of the content type `message`), "empty" (status 200, an empty JSON
-    object), "unfold" (64 megabytes, compressed),
-    "refuse", "truncate" (half of the answer, marked as such by the protocol). `before` is called
-    when the request has arrived.
+    "hang" (no reply), "drop" (the connection ends without one), "cut" (half a reply, then the connection
+    ends), "drip" (a reply that never ends), "garbage" (status 200, no JSON, of the content type `message`),
+    "empty" (status 200, an empty JSON object), "unfold" (64 megabytes, compressed), "refuse", "truncate"
+    (half of the answer, marked as such by the protocol). `before` is called when the request has arrived.
     """
 
     kind: str
@@ -140,7 +139,8 @@ class LLMServer:
     def _handle(self, http: BaseHTTPRequestHandler) -> None:
         body = json.loads(http.rfile.read(int(http.headers["Content-Length"])))
         path = urlsplit(http.path).path
-        assert path.endswith(self.path), path
+        end = self.path.rpartition(self.model)[2]  # any model may be asked for, as Google's address says
+        assert path.endswith(end), path
         headers = {name.lower(): value for name, value in http.headers.items()}
         system, user, schema = self.read(body)
         with self._lock:
@@ -155,6 +155,8 @@ class LLMServer:
             self._send(http, act.status, json.dumps(self.error(act.status, act.message)), act.headers)
         elif act.kind == "hang":
             self._released.wait(30)
+            http.close_connection = True
+        elif act.kind == "drop":
             http.close_connection = True
         elif act.kind == "drip":
             self._send(http, 200, "", {"Content-Length": "1000000"})

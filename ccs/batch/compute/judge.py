@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -74,8 +75,8 @@ def judges_of(
 class Judging:
     """Labels and judgments of one model's heads.
 
-    labeler, judges: their descriptions for the manifest. unlabeled: how many heads the labeler gave no answer
-    for. normal: the labels of the others in one spelling for one concept.
+    labeler, judges: their descriptions for the manifest. unlabeled: why the labeler gave no answer, for how
+    many heads. normal: the labels of the others in one spelling for one concept.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Judging:
     ) -> None:
         self.settings, self.store, self.pool = settings, store, pool
         self.panel, self.by_model = judges_of(settings, pool, spending)
-        self.unlabeled = 0
+        self.unlabeled = Counter[str]()
         self.normal: dict[Head, str | None] = {}
         self.labeler: dict[str, Any] = {"name": TAGS, "stand_in": True}
         if self.by_model is not None:
@@ -108,7 +109,7 @@ class Judging:
         shares = {str(head): [round(span.share, 9) for span in chosen] for head, chosen in spans.items()}
         inputs = {"spans": digest([texts, shares]), "labeler": self.labeler, **self._tags}
         rows = self._answers("labels", inputs, lambda: self._label(spans), self.by_model is not None)
-        self.unlabeled = sum(bool(row["cause"]) for row in rows)
+        self.unlabeled = Counter(row["cause"] for row in rows if row["cause"])
         self.normal = {Head.parse(row["head"]): row["label"] for row in rows}
         return {Head.parse(row["head"]): row["given"] for row in rows}
 

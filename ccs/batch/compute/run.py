@@ -20,6 +20,7 @@ from ccs.batch.compute.judge import Judging, score_heads
 from ccs.batch.compute.processes import Processes
 from ccs.batch.compute.settings import Settings
 from ccs.batch.compute.stages import Stage, Store, digest
+from ccs.batch.pages import count
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.intervention import Intervention
@@ -105,9 +106,9 @@ class Run:
         moments = self.embedder.moments(images)
         spans, variance = self._spans(moments)
         labeled = self.judging.labels(spans)
-        if self.judging.unlabeled:
+        for cause, n in self.judging.unlabeled.items():
             self.notices.append(
-                f"The labeler did not answer for {self.judging.unlabeled} heads; a later run asks again."
+                f"The labeler named no concept for {count(n, 'head')}, a later run asks again: {cause}"
             )
         self.tables["labels"] = [
             {"layer": head.layer, "head": head.head, "label": self.judging.normal[head], "given": given}

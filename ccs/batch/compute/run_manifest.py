@@ -179,6 +179,7 @@ def page(run: Run) -> str:
         seconds=monotonic() - run.started,
         heads=heads,
         judged=bool(verdicts),
+        by_tags=run.judging.by_tags,
         counts=[f"{value}: {known[value]}" for value in range(k + 1)],
         unknown=known[None],
         chance=[f"{value}: {len(heads) * share:.1f}" for value, share in enumerate(run.chance)],
