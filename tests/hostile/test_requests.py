@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
 import ccs
-from ccs.ui import clicks, door, sessions
+from ccs.ui import clicks, content_policy, door, sessions
 from ccs.ui.sessions import Sessions
 from tests.support import ui_sample
 from tests.support.browser_page import GALLERY, MARKS, served
@@ -134,7 +134,7 @@ def test_the_page_allows_its_own_scripts_only(address: tuple[str, int]) -> None:
     answer = connection.getresponse()
     policy, page = answer.headers["Content-Security-Policy"], answer.read()
     connection.close()
-    assert policy == door.policy(page)
+    assert policy == content_policy.policy(page)
     assert "'unsafe-inline'" not in policy.split("script-src")[1].split(";")[0]
     assert "http:" not in policy
 
