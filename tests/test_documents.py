@@ -84,6 +84,8 @@ def test_links_of_documents_lead_somewhere() -> None:
             assert link.startswith(("http:", "https:")) or (path.parent / link).exists(), (
                 f"{path.name}: {link}"
             )
+        for file, test in re.findall(r"(tests/\S+\.py)::(\w+)", path.read_text("utf-8")):
+            assert f"\ndef {test}(" in (ROOT / file).read_text("utf-8"), f"{path.name}: {file}::{test}"
 
 
 def test_the_readmes_snippet_prints_what_stands_below_it() -> None:

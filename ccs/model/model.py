@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -141,6 +142,12 @@ class Model(Side):
             digest.update(f"{name} {tuple(values.shape)}\n".encode())
             digest.update(np.ascontiguousarray(values.float().cpu().numpy()).data)
         return digest.hexdigest()
+
+    def in_float32(self) -> Model:
+        """This model without autocast; its weights are shared."""
+        made = copy.copy(self)
+        made.tower = self.tower.in_float32()
+        return made
 
     @property
     def is_openai_scaled(self) -> bool:

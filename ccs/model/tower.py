@@ -289,6 +289,12 @@ class Tower(Decomposition):
         made._off = off
         return made
 
+    def in_float32(self) -> Self:
+        """This tower without autocast."""
+        made = copy.copy(self)
+        made._autocast = None
+        return made
+
     def with_layers_of(self, other: Self) -> Self:
         """This tower with another's layers, which must fit; its read-out stays."""
         made = copy.copy(self)

@@ -65,6 +65,12 @@ def decided_by(manifest: Mapping[str, Any]) -> str:
     return "; ".join(said)
 
 
+def moved_by_precision(manifest: Mapping[str, Any]) -> str:
+    """How far figures of bias are from those in float32, on a sample; "" where nothing was measured."""
+    found = (one for one in manifest["largest_error"].items() if one[0].startswith("mean MaxSkew"))
+    return "; ".join(f"{name} is within {value:.4f} of float32's" for name, value in found)
+
+
 def high_labels(results: Results) -> dict[Head, tuple[str | None, str | None]]:
     """The high heads at the main K: label as given, label normalized."""
     known, normal = head_scores(results), results.table("labels").set_index(["layer", "head"])["label"]

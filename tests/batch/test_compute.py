@@ -16,10 +16,14 @@ from ccs import results
 from ccs.batch.compute import __main__ as compute
 from ccs.batch.compute import access, inputs
 from ccs.batch.compute.settings import parse
+from ccs.batch.report import __main__ as report
 from ccs.errors import InputError
+from ccs.heads import HeadSet
 from ccs.measures import accuracy as zeroshot
+from ccs.measures import bias
 from ccs.model.export import zeroed
 from ccs.model.model import Model
+from ccs.pruning.fairness import embed_occupations, ranking_of
 from ccs.sets.open import open_set
 from tests.support.compute_sample import arguments, contents, run, same_tables
 from tests.support.hub_server import Hub
@@ -142,6 +146,35 @@ def test_verdicts_that_the_budget_refuses_are_counted_and_no_judge_is_denied(
         said = capsys.readouterr().out
         assert f"CCS: not scored, {why}" in said
         assert refused in said
+
+
+def test_what_another_precision_does_to_skew_is_measured_on_a_sample_and_reported(
+    tiny_folder: Path, texts: Path, tmp_path: Path
+) -> None:
+    args = [*arguments(tiny_folder, texts, tmp_path), "--precision", "bf16", "--set", "world/faces"]
+    assert run(args) == 0
+    found = results.read(tmp_path / "tiny")
+    faces, off = inputs.open_sets(parse(args), print)[0][-1], found.table("bias").query("plan == 'high'")
+    names = [HeadSet(), HeadSet.parse(off["heads"].iloc[0])]
+    models = [ccs.load(str(tiny_folder), precision=one) for one in ("fp32", "bf16")]
+    both = [
+        [
+            bias.measure(
+                one.embed_images(faces.images, heads), ranking_of(faces, attribute, weights)
+            ).max_skew.mean
+            for attribute in faces.groups
+            for heads in names
+        ]
+        for one in models
+        for weights in [embed_occupations(one, faces)]
+    ]
+    expected = max(abs(ours.value - theirs.value) for ours, theirs in zip(*both, strict=True))
+    assert found.manifest["largest_error"]["mean MaxSkew in bf16"] == pytest.approx(expected, abs=1e-6)
+    assert expected > 0
+    (tmp_path / "report").mkdir()
+    assert report.main(["--results", str(tmp_path), "--out", str(tmp_path / "report")]) == 0
+    said = (tmp_path / "report" / "report.md").read_text("utf-8")
+    assert f"mean MaxSkew in bf16 is within {expected:.4f} of float32's" in said
 
 
 @pytest.mark.parametrize("more", [("--batch-size", "3", "--workers", "1"), ("--shard", "60")])

@@ -53,6 +53,7 @@ def test_published_beside_measured(measured: str) -> None:
     assert (none[-1], line(table5, "ViT-B-32-OpenAI", "cifar100/high")[-1]) == ("–", "–")
     high = line(table5, "ViT-B-32-OpenAI", "cifar100/high")
     assert high[2:8] == ["56.07", "20.00", "[19.00, 21.00]", "-36.07", "✗", "published-high, cifar100"]
+    assert "*Heads found here: labels by " in table5
     cifar10 = line(table5, "ViT-B-32-OpenAI", "cifar10/original")
     assert (cifar10[3], cifar10[7], cifar10[9]) == ("75.68", "none, cifar10-jpeg", "89.83")
     hole = line(table5, "ViT-B-32-OpenAI", "food101/low")

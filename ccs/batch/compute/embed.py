@@ -10,7 +10,7 @@ import copy
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -123,7 +123,11 @@ class Embedder:
         shards = (stage.read_arrays(shard) for shard in range(stage.shards))
         return functools.reduce(Moments.plus_sums, shards, Moments.empty(self.model))
 
-    def plans(self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet]) -> Stage:
+    def in_float32(self) -> Embedder:
+        """The same without autocast."""
+        return Embedder(self.model.in_float32(), self.store, replace(self.settings, precision="fp32"))
+
+    def plans(self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet], stage: str = "embed") -> Stage:
         """A set's embeddings under every plan: `plans` [plans, n, D] in shards; a clip's is its frames' mean.
 
         `published` [plans, n, D]: the same of frames with OpenAI's mean and deviation, where
@@ -141,7 +145,7 @@ class Embedder:
             parts.append(whole)
 
         inputs = self.plans_inputs(data, offs)
-        return self._over_images(f"embed/{data.name}", data, inputs, work, _joined)
+        return self._over_images(f"{stage}/{data.name}", data, inputs, work, _joined)
 
     def plans_inputs(self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet]) -> dict[str, Any]:
         """Everything that the embeddings of a set depend on."""

@@ -258,6 +258,18 @@ def _figures(estimate: Estimate, baseline: float, difference: Effect | None) -> 
     return row
 
 
+def moved(texts: np.ndarray, data: BiasSet, pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
+    """The largest difference of mean MaxSkew between two embeddings [n, D] of a set's images, over attributes
+    and pairs.
+    """
+    asked = [ranking_of(data, attribute, texts) for attribute in data.groups]
+    return max(
+        abs(bias.means(one, question)["MaxSkew"] - bias.means(other, question)["MaxSkew"])
+        for one, other in pairs
+        for question in asked
+    )
+
+
 def over_sets(found: Sequence[Row], table: str) -> list[Row]:
     """A row without a seed for each random plan: mean and 95% range of its sets, never the best of them."""
     keys = ["plan", *(column for column in schema.TABLES[table].key if column not in schema.PLAN_KEY)]

@@ -34,6 +34,7 @@ def model_sections(results: Results) -> Iterator[Block]:
         texts=manifest["texts"],
         created=manifest["created"],
         decided=queries.decided_by(manifest),
+        moved=queries.moved_by_precision(manifest),
         stand_ins=sorted({one["name"] for one in judges if one.get("stand_in")}),
         tests=[one.row("where") for one in tests_of(results)],
         levels=_levels(scores, queries.high_labels(results)),

@@ -56,7 +56,6 @@ def tables_and_figures(models: Models, agreement: pd.DataFrame | None) -> Iterat
     """Sections for all tables, appendix B and figures; `agreement` is what table 4 is held against."""
     yield from heads_found_again(models)
     yield "## Tables of the study, published beside measured"
-    yield from deciders(models)
     for key in TABLES:
         if not key.startswith("figure"):
             yield from _section(key, models)
@@ -78,6 +77,7 @@ def _section(key: str, models: Models) -> Iterator[Block]:
     beside = [one for one in found if one.claim.model in measured]
     if beside:
         yield table(_beside(beside, models))
+        yield from deciders({name: models[name] for name in models if name in measured})
     rows = {one.claim.row for one in beside}
     if rows != set(printed.rows):
         alone = [[row, *map(plain, values)] for row, values in printed.rows.items() if row not in rows]
@@ -151,14 +151,18 @@ def heads_found_again(models: Models) -> Iterator[Block]:
             for one in found
         ]
         yield from fill("found_again", rows=rows)
+        yield from deciders({one.name: models[one.name] for one in paper.models() if one.name in models})
 
 
 def deciders(models: Models) -> Iterator[Block]:
-    """Which language models labeled and judged, model by model: counts of heads and plans rest on them."""
-    decided = {name: queries.decided_by(one.manifest) for name, one in models.items()}
-    if said := [f"{name}: {one}" for name, one in decided.items() if one]:
-        yield "What was measured from scores and labels, and plans of heads found here, were decided so:"
-        yield "\n".join(f"- {one_line(line)}" for line in said)
+    """Which language models labeled and judged: levels, labels and plans of heads found here rest on them."""
+    by_said: dict[str, list[str]] = {}
+    for name, found in models.items():
+        if said := one_line(queries.decided_by(found.manifest)):
+            by_said.setdefault(said, []).append(name)
+    for said, names in by_said.items():
+        whose = f" of {', '.join(names)}" if len(by_said) > 1 else ""
+        yield f"*Heads found here{whose}: {said}.*"
 
 
 # Table 4 ------------------------------------------------------------------------------------------------
