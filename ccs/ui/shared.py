@@ -81,9 +81,12 @@ class App:
 
     def records(self, model: str) -> ModelRecords:
         """A model's tables as records; one without heads where there are no tables."""
-        if model not in self._records:
-            self._records[model] = ModelRecords.read(model, self.collection.models.get(model))
-        return self._records[model]
+        if model in self._records:
+            return self._records[model]
+        found = ModelRecords.read(model, self.collection.models.get(model))
+        if model not in self.model_cache.offered:  # visitors may name models without end
+            self._records[model] = found
+        return found
 
     def shown(self, state: State) -> ModelRecords:
         """The tables on the screen: those made here, where the link says so, else the model's own."""

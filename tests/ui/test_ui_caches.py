@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import ccs
+from ccs import results
 from ccs.heads import HeadSet
 from ccs.model.loading.footprint import Footprint
-from ccs.ui.service import model_cache
-from ccs.ui.service.cache import Cache, result
+from ccs.sets.strangers import MOST_BYTES
+from ccs.ui import sessions
+from ccs.ui.service import cache, examples, galleries, model_cache, taking_apart
+from ccs.ui.service.cache import Cache, result, size_of
+from ccs.ui.service.examples import load_example
 from ccs.ui.service.galleries import Seen
-from ccs.ui.service.model_cache import ModelCache
+from ccs.ui.service.model_cache import PHOTO, ModelCache
+from ccs.ui.service.taking_apart import Kept
+from tests.support import ui_sample
 
 
 def test_at_most_two_models_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,3 +56,29 @@ def test_what_is_kept_has_one_bound_in_bytes() -> None:
     large = np.zeros(12_000, np.uint8)
     assert cache.get(("large",), lambda: large) is large
     assert ("large",) not in cache
+
+
+def test_tables_and_examples_have_bounds_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = ["0" * 16, "1" * 16]
+    for key in keys:
+        ui_sample.write(tmp_path / key, "organism", "f" * 64)
+    found = results.read(next((tmp_path / keys[0]).iterdir()))
+    monkeypatch.setattr(taking_apart, "READ_BYTES", int(1.5 * size_of(found)))
+    assert size_of(found) > sum(table.memory_usage(deep=True).sum() for table in found.tables.values())
+    kept = Kept(tmp_path)
+    first, second = (kept.results(key) for key in keys)  # of the two one fits
+    assert kept.results(keys[1]) is second
+    assert kept.results(keys[0]) is not first
+    one = size_of(load_example("photographs:0"))
+    monkeypatch.setattr(examples, "KEPT", Cache(int(1.5 * one)))
+    seen = load_example("photographs:0", "organism")
+    assert load_example("photographs:0", "any model that a visitor names") is seen
+    load_example("photographs:0", PHOTO)
+    assert load_example("photographs:0") is not seen
+
+
+def test_app_md_states_the_bound_of_each_cache() -> None:
+    stated = Path("docs/app.md").read_text("utf-8")
+    own = galleries.MOST_OWN * MOST_BYTES
+    for bound in (cache.LIMIT, sessions.LIMIT, taking_apart.READ_BYTES, own, examples.BYTES):
+        assert f"| {bound >> 20} MB |" in stated

@@ -22,11 +22,13 @@ SILENT = 30.0  # seconds without progress after which work that somebody else be
 
 
 def size_of(value: object) -> int:
-    """Bytes of arrays, tensors, images and texts in a value, and what any value takes besides."""
+    """Bytes of arrays, tensors, tables, images and texts in a value, and what any value takes besides."""
     if isinstance(value, str | bytes):
         return ENTRY + len(value)
     if isinstance(value, Image.Image):
         return ENTRY + value.width * value.height * len(value.getbands())
+    if hasattr(value, "memory_usage"):  # a table; the page is served before pandas is imported
+        return ENTRY + int(value.memory_usage(deep=True).sum())
     if isinstance(value, tuple | list):
         return ENTRY + sum(map(size_of, value))
     if isinstance(value, Mapping):

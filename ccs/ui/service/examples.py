@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,7 +17,7 @@ from ccs.model.model import Model
 from ccs.model.tower import Trunk
 from ccs.sets import drawn_sets
 from ccs.ui.service import patches
-from ccs.ui.service.cache import Memory
+from ccs.ui.service.cache import Cache, Memory
 from ccs.ui.service.model_cache import PHOTO, saw_drawings_only
 from ccs.ui.service.uploads import InputImage, read
 from ccs.ui.state import parse_int
@@ -28,6 +27,8 @@ T = TypeVar("T")
 SHOWN = 4
 PAGES = 25
 PHOTOGRAPHS = "photographs"
+BYTES = 16 * 2**20
+KEPT = Cache(BYTES)  # examples, the same for all visitors
 _PICTURED = {"cat": "cat", "coffee": "cup of coffee", "astronaut": "astronaut", "rocket": "rocket"}
 _OTHERS = ("dog", "cup of tea", "pilot", "airplane")
 """Contents of the photographs that ship (see NOTICE), and other classes to ask about them."""
@@ -77,12 +78,15 @@ def parse_example(example: str) -> tuple[str, int]:
     return name, number
 
 
-@lru_cache(maxsize=32)
 def load_example(example: str, model: str = "") -> Example:
     """The four images of `occupations:3`, drawn from seeds that training never sees, or the photographs.
 
     The photographs' classes are in words that the model knows.
     """
+    return KEPT.get((example, model == PHOTO), lambda: _load(example, model == PHOTO))
+
+
+def _load(example: str, is_photo: bool) -> Example:
     name, page = parse_example(example)
     if name == PHOTOGRAPHS:
         folder = Path(__file__).parent / PHOTOGRAPHS
@@ -90,7 +94,7 @@ def load_example(example: str, model: str = "") -> Example:
             replace(read(folder / f"{one}.jpg"), name=shown, origin="photograph of")
             for one, shown in _PICTURED.items()
         )
-        classes = _TAUGHT if model == PHOTO else (*_PICTURED.values(), *_OTHERS)
+        classes = _TAUGHT if is_photo else (*_PICTURED.values(), *_OTHERS)
         return Example(photographs, classes, ("a photo of a {}",), classes[: len(photographs)])
     whole = drawn_sets.classification_set(name)
     # Steps through the classes so that four neighbors are four different things.

@@ -30,7 +30,7 @@ KEPT = 2
 RETRY = 60.0  # seconds after which a model that could not be loaded is tried again
 PATIENCE = 20.0  # seconds that who asks for a model waits, before being told that it is on its way
 WAITING = 4  # models that may be on their way at once; they are loaded one after the other
-OFFERED = 50  # models by name of visitors' own that are remembered
+OFFERED = 50  # models that are remembered by name: visitors' own, and those whose heads are known
 
 
 @cache
@@ -68,7 +68,7 @@ class ModelCache:
         self._failed: TTLCache[str, str] = TTLCache(100, RETRY)
         self._offered: LRUCache[str, Footprint] = LRUCache(OFFERED)
         self._loads: dict[str, _Load] = {}
-        self._heads: dict[str, HeadSet] = {}
+        self._heads: LRUCache[str, HeadSet] = LRUCache(OFFERED)
         self._lock, self._one = threading.RLock(), threading.Lock()
 
     def get(self, name: str) -> Model:
@@ -148,7 +148,9 @@ class ModelCache:
             found = known_tower(find(self.place(name), self._token(name))).heads
         except InputError:
             return HeadSet()
-        return self._heads.setdefault(name, found)
+        with self._lock:
+            self._heads[name] = found
+        return found
 
     def keep(self, name: str, model: Model) -> None:
         """Keep a model that is loaded."""

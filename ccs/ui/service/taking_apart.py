@@ -27,13 +27,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from cachetools import LRUCache
-
 from ccs import gate, results
 from ccs.errors import InputError
 from ccs.model.loading.sources import without_folders
 from ccs.results import Results
 from ccs.ui.html import count
+from ccs.ui.service.cache import Cache
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +46,7 @@ PHOTOGRAPHS = {
 """Images to take a model apart on, by the name that is shown: sets of the Hub, and the drawn world."""
 FEWEST, MOST = 2, 5000
 KEEP_BYTES = 2**30
+READ_BYTES = 128 * 2**20  # of tables in memory
 LINE = 8  # runs of visitors, one at work and the others waiting
 LONGEST = 1800.0  # seconds that a run may take
 GPU_SECONDS = 300  # for which it is lent ZeroGPU's GPU
@@ -82,7 +82,7 @@ class Kept:
 
     def __init__(self, folder: Path, limit: int = KEEP_BYTES) -> None:
         self.folder, self._limit = folder.resolve(), limit
-        self._read: LRUCache[str, Results] = LRUCache(8)
+        self._read = Cache(READ_BYTES)
         self._line: list[str] = []  # addresses whose runs wait; the first one's is at work
         self._lock = threading.Lock()
 
@@ -92,14 +92,11 @@ class Kept:
         if folder is None:
             return None
         os.utime(folder.parent)  # asked for now
-        if (known := self._read.get(key)) is not None:
-            return known
         try:
-            found = self._read[key] = results.read(folder)
+            return self._read.get(key, lambda: results.read(folder))
         except InputError as error:
             log.warning("tables that were kept cannot be read: %s", error)
             return None
-        return found
 
     def archive(self, key: str) -> bytes:
         """The tables as they stand in a folder of results, zipped; InputError where they are not kept."""
