@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 import ccs
@@ -19,6 +22,22 @@ from tests.support.spoil import says
 
 LARGE = {"width": 512, "head_width": 1, "image_size": 1024, "patch_size": 16, "layers": 4}
 WEIGHTS = "open_clip_model.safetensors"
+LOADING = """
+import re, sys
+import ccs
+from ccs.model.loading.footprint import OVERHEAD, footprint
+
+def held(what):
+    return 1024 * int(re.search(rf"{what}:\\s+(\\d+)", open("/proc/self/status").read())[1])
+
+*_, name = sys.argv
+ccs.load("organism").embed_texts(["a"])  # what any model needs
+said = footprint(name).memory - OVERHEAD
+open("/proc/self/clear_refs", "w").write("5")  # the peak begins anew
+before = held("VmRSS")
+ccs.load(name)
+print(said, held("VmHWM") - before)
+"""
 
 
 def test_the_size_of_a_listed_model_is_asked_and_nothing_is_fetched(hub: Hub) -> None:
@@ -90,6 +109,21 @@ def test_what_is_measured_is_what_is_read(hub: Hub, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(module, "free_memory", lambda: found.memory - found.size)
     with pytest.raises(InputError, match="GB of memory, and this machine has"):  # whatever was said before
         ccs.load("hf-hub:user/decoy")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float8_e4m3fn], ids=str)
+def test_no_more_is_taken_than_is_said(tmp_path: Path, dtype: torch.dtype) -> None:
+    """Weights of one or two bytes a value become four; a process of its own tells what it took."""
+    model = write_clip(tmp_path, text={"hidden_size": 1024})
+    weights = tmp_path / "model.safetensors"
+    save_file({name: value.to(dtype) for name, value in load_file(weights).items()}, weights)
+    run = subprocess.run(
+        [sys.executable, "-c", LOADING, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    said, taken = map(int, run.stdout.split())
+    values = sum(each.numel() for each in model.state_dict().values())
+    assert 4 * values < taken < said + 2**25
 
 
 def test_the_owners_token_is_for_the_owners_models(
