@@ -50,7 +50,7 @@ def less(draws: int, data: Path, *, small: bool) -> None:
     pools.REFERENCE_SHA256 = sha256(_pool(data / pools.REFERENCE_FILE, 40 if small else 200))
     settings._FEW_RANDOM_SETS = 2
     set_figures.DRAWS = draws
-    bias.measure_plans = functools.partial(bias.measure_plans, draws=draws)
+    bias.Measuring = functools.partial(bias.Measuring, draws=draws)  # type: ignore[misc, assignment]
     retrieval.measure = functools.partial(retrieval.measure, draws=draws)
     figures.occupations = lambda: ("judge", "chef", "nurse")  # type: ignore[assignment]
     if small:

@@ -175,47 +175,114 @@ def compare(
 
 
 def measure(image_embeddings: ArrayLike, asked: Ranking, **settings: Any) -> BiasResult:
-    """`measure_plans` for one plan, image embeddings [n, d]; `settings` are its other keyword arguments."""
+    """The figures of one plan, image embeddings [n, d]; `settings` are those of `Measuring`."""
     return measure_plans([image_embeddings], asked, **settings)[0]
 
 
-def measure_plans(
-    plans: Iterable[ArrayLike],
-    asked: Ranking,
-    *,
-    metrics: Sequence[MetricName] = METRICS,
-    fault: faults.Fault | None = None,
-    draws: int = DRAWS,
-    logit_scale: float = 1.0,
-    seed: int = 0,
-) -> list[BiasResult]:
-    """Skew metrics of several plans' image embeddings for one question.
+def measure_plans(plans: Iterable[ArrayLike], asked: Ranking, **settings: Any) -> list[BiasResult]:
+    """The figures of several plans for one question; `settings` are those of `Measuring`.
+
+    plans: one array [n, d] per plan: a list, an array [plans, n, d], or a generator, which keeps only one
+    plan in memory. Rows need not be of unit length.
+    """
+    with ranking.threads() as map:
+        one = Measuring(asked, map=map, **settings)
+        return [one(images) for images in plans]
+
+
+class Measuring:
+    """Skew metrics for one question, of image embeddings of one plan after another.
+
+    What all plans share is drawn at the start: resampled pools, chance levels.
 
     Args:
-        plans: one array [n, d] per plan: a list, an array [plans, n, d], or a generator, which keeps only one
-        plan in memory. Rows need not be of unit length.
         fault: a fault of the released code to reproduce (`faults`), for MaxSkew only.
         draws: resampled pools for the intervals. NDKL and AUC, which read every rank, use the first 32 of
         them and a normal interval from their spread.
         logit_scale: the factor from a cosine to a logit, for the logit gap.
+        map: spreads work over threads (`ranking.threads`).
 
     Where prompts have pools of their own, each pool is resampled by itself. The intervals are centered
     percentiles (`stats.interval`), since resampling by itself raises a MaxSkew, within what the metric can be
     (a MaxSkew: 0 to its ceiling). InputError: fewer than two groups, embeddings that do not fit.
     """
-    if not 2 <= len(asked.group_names) <= 255:
-        n = len(asked.group_names)
-        raise InputError(f"A skew needs 2 to 255 groups, one per image, but the images have {n}.")
-    wanted: tuple[MetricName, ...] = ("MaxSkew",) if fault else tuple(metrics)
-    parts = list(_parts(asked, wanted, logit_scale, seed, draws, fault))
-    for part in parts:
-        _ = part.drawn, part.half  # once, before several threads ask for them
-    # Prompts too, so that the interval of the mean generalizes to other prompts like these.
-    n, rng = len(asked.prompts), np.random.default_rng([seed, 1])
-    weights = rng.multinomial(n, np.full(n, 1 / n), size=draws) / n
-    levels = _chance_levels([part.random() for part in parts])
-    with ranking.threads() as map:
-        return [_measure(asked, parts, levels, weights, images, seed, map) for images in plans]
+
+    def __init__(
+        self,
+        asked: Ranking,
+        *,
+        metrics: Sequence[MetricName] = METRICS,
+        fault: faults.Fault | None = None,
+        draws: int = DRAWS,
+        logit_scale: float = 1.0,
+        seed: int = 0,
+        map: ranking.Map = map,
+    ) -> None:
+        if not 2 <= len(asked.group_names) <= 255:
+            n = len(asked.group_names)
+            raise InputError(f"A skew needs 2 to 255 groups, one per image, but the images have {n}.")
+        wanted: tuple[MetricName, ...] = ("MaxSkew",) if fault else tuple(metrics)
+        self._asked, self._fault, self._seed, self._map = asked, fault, seed, map
+        self._parts = list(_parts(asked, wanted, logit_scale, seed, draws, fault))
+        for part in self._parts if fault != "aliased" else ():
+            _ = part.drawn, part.half  # once, before several threads ask for them
+        # Prompts too, so that the interval of the mean generalizes to other prompts like these.
+        n, rng = len(asked.prompts), np.random.default_rng([seed, 1])
+        self._weights = rng.multinomial(n, np.full(n, 1 / n), size=draws) / n
+        self._levels = _chance_levels([part.random() for part in self._parts])
+
+    def means(self, image_embeddings: ArrayLike, metrics: Sequence[MetricName]) -> dict[MetricName, float]:
+        """See the function `means`."""
+        return _means(self._parts, image_embeddings, metrics, self._map)
+
+    def __call__(self, image_embeddings: ArrayLike) -> BiasResult:
+        """The figures of one plan, image embeddings [n, d]."""
+        parts, fault, asked = self._parts, self._fault, self._asked
+        pictures, n = np.asarray(image_embeddings), len(asked.groups)
+        if len(pictures) != n:
+            raise InputError(f"There are {len(pictures)} image embeddings for {n} groups.")
+        chunks = []
+        for part in parts:
+            scores = ranking.cosines(part.prompts, part.of(pictures), map=self._map)
+            chunks += [(part, scores[i : i + SOME]) for i in range(0, len(scores), SOME)]
+        found = list(self._map(lambda chunk: chunk[0].values(chunk[1]), chunks))
+        top = np.concatenate([some.top for some in found])
+        ties = np.concatenate([some.ties for some in found])
+        values: dict[MetricName, tuple[Floats, Floats]] = {}
+        for name in parts[0].metrics if fault != "aliased" else ():
+            both = [some.of[name] for some in found]
+            plain, drawn = (np.concatenate([one[side] for one in both]) for side in (0, 1))
+            values[name] = plain, drawn
+        if fault == "aliased":
+            # Its figures consist of ties, and a resampled pool is full of ties: only prompts are resampled.
+            top = np.concatenate(
+                [faults.aliased_top(part.of(pictures), part.prompts, part.n_groups, part.k) for part in parts]
+            )
+            still = max_skew_of(top, parts[0].shares(parts[0].pool))
+            values["MaxSkew"] = still, np.tile(still[:, None], len(self._weights))
+        pools = np.concatenate([np.tile(part.pool, (len(part.prompts), 1)) for part in parts])
+        highest = np.inf if fault else ceiling(pools, asked.k)
+        limits: dict[MetricName, tuple[float, Any]] = {
+            "MaxSkew": (0.0, highest), "NDKL": (0.0, np.inf), "AUC": (0.0, 1.0), "plain AUC": (0.5, 1.0),
+            "plain logit gap": (0.0, np.inf),
+        }  # fmt: skip
+        return BiasResult(
+            metrics={
+                name: _metric(
+                    plain, drawn.T, self._weights, limits.get(name, (-np.inf, np.inf)), *self._levels[name]
+                )
+                for name, (plain, drawn) in values.items()
+            },
+            groups=asked.group_names,
+            pool=np.bincount(asked.codes),
+            pools=pools,
+            top=top,
+            ties=ties,
+            k=asked.k,
+            n=n,
+            fault=fault,
+            seed=self._seed,
+        )
 
 
 def means(
@@ -230,9 +297,18 @@ def means(
 
     They equal those of `measure` for the same question and seed.
     """
+    return _means(list(_parts(asked, tuple(metrics), logit_scale, seed)), image_embeddings, metrics)
+
+
+def _means(
+    parts: Sequence[_Part],
+    image_embeddings: ArrayLike,
+    metrics: Sequence[MetricName],
+    map: ranking.Map = map,
+) -> dict[MetricName, float]:
     found: dict[MetricName, list[Floats]] = {name: [] for name in metrics}
-    for part in _parts(asked, tuple(metrics), logit_scale, seed):
-        scores = ranking.cosines(part.prompts, part.of(image_embeddings))
+    for part in parts:
+        scores = ranking.cosines(part.prompts, part.of(image_embeddings), map=map)
         once = np.ones((len(part.codes), 1))
         for name in metrics:
             if name == "MaxSkew":
@@ -410,58 +486,6 @@ def _chance_levels(
             single, several = (replace(level, value=NO_PREFERENCE[name]) for level in (single, several))
         found[name] = single, several
     return found
-
-
-def _measure(
-    asked: Ranking,
-    parts: Sequence[_Part],
-    levels: Mapping[MetricName, tuple[Estimate, Estimate]],
-    weights: Floats,
-    embeddings: ArrayLike,
-    seed: int,
-    map: ranking.Map,
-) -> BiasResult:
-    pictures, fault, n = np.asarray(embeddings), parts[0].fault, len(asked.groups)
-    if len(pictures) != n:
-        raise InputError(f"There are {len(pictures)} image embeddings for {n} groups.")
-    chunks = []
-    for part in parts:
-        scores = ranking.cosines(part.prompts, part.of(pictures), map=map)
-        chunks += [(part, scores[i : i + SOME]) for i in range(0, len(scores), SOME)]
-    found = list(map(lambda chunk: chunk[0].values(chunk[1]), chunks))
-    top, ties = np.concatenate([some.top for some in found]), np.concatenate([some.ties for some in found])
-    values: dict[MetricName, tuple[Floats, Floats]] = {}
-    for name in parts[0].metrics if fault != "aliased" else ():
-        both = [some.of[name] for some in found]
-        values[name] = np.concatenate([one for one, _ in both]), np.concatenate([drawn for _, drawn in both])
-    if fault == "aliased":
-        # Its figures consist of ties, and a resampled pool is full of ties: only prompts are resampled.
-        top = np.concatenate(
-            [faults.aliased_top(part.of(pictures), part.prompts, part.n_groups, part.k) for part in parts]
-        )
-        still = max_skew_of(top, parts[0].shares(parts[0].pool))
-        values["MaxSkew"] = still, np.tile(still[:, None], len(weights))
-    pools = np.concatenate([np.tile(part.pool, (len(part.prompts), 1)) for part in parts])
-    highest = np.inf if fault else ceiling(pools, asked.k)
-    limits: dict[MetricName, tuple[float, Any]] = {
-        "MaxSkew": (0.0, highest), "NDKL": (0.0, np.inf), "AUC": (0.0, 1.0), "plain AUC": (0.5, 1.0),
-        "plain logit gap": (0.0, np.inf),
-    }  # fmt: skip
-    return BiasResult(
-        metrics={
-            name: _metric(plain, drawn.T, weights, limits.get(name, (-np.inf, np.inf)), *levels[name])
-            for name, (plain, drawn) in values.items()
-        },
-        groups=asked.group_names,
-        pool=np.bincount(asked.codes),
-        pools=pools,
-        top=top,
-        ties=ties,
-        k=asked.k,
-        n=n,
-        fault=fault,
-        seed=seed,
-    )
 
 
 def _metric(

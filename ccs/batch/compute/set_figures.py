@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from itertools import product
 from math import nan
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from ccs.batch.compute.inputs import EvaluationSet
 from ccs.heads import HeadSet
 from ccs.measures import accuracy as zeroshot
-from ccs.measures import bias, retrieval, stats
+from ccs.measures import bias, ranking, retrieval, stats
 from ccs.measures.faults import Fault, fault_of
 from ccs.measures.ranking import Ranking
 from ccs.measures.stats import Effect, Estimate
@@ -86,9 +85,7 @@ def of_plans(
     if isinstance(data, ClassificationSet):
         table, found = "pruning", list(ask.of_classes(data))
     elif isinstance(data, BiasSet):
-        table, found = "bias", list(ask.of_people(data))
-        if as_published:
-            found += ask.of_people(data, as_published=True)
+        table, found = "bias", list(ask.of_people(data, as_published))
     else:
         table, found = "retrieval", list(ask.of_clips(data))
         if as_published:
@@ -166,83 +163,103 @@ class _Figures:
                     about = {"dataset": name, "direction": ours.direction, "metric": metric, "n": ours.n}
                     yield off, about | _figures(estimate, theirs.metrics[metric].value, effect)
 
-    def of_people(self, data: BiasSet, as_published: bool = False) -> Iterator[tuple[HeadSet, Row]]:
+    def of_people(self, data: BiasSet, as_published: bool) -> Iterator[tuple[HeadSet, Row]]:
         """Each occupation ranks its own images, where the set has such pools, and then all of them.
 
         Prompts that are one text to the model count once where they rank the same images, under the name of
-        the first. as_published: with the faults of the study's code, for the attributes that have one.
+        the first. as_published: also with the faults of the study's code, for the attributes that have one.
+        Each plan's embeddings are read once, for all of these.
         """
-        variants = {data.name: False}
-        if data.pools is not None and not as_published:
-            variants[f"{data.name}{schema.ONE_POOL}"] = True
-        for (name, one_pool), attribute in product(variants.items(), data.groups):
-            fault = fault_of(data.name, attribute) if as_published else None
-            if not as_published or fault is not None:
-                question = ranking_of(data, attribute, self.texts, one_pool=one_pool)
-                named = {"dataset": name, "attribute": attribute, "k": question.k}
-                for off, row in self._of_question(question, fault, _MAIN[:1] if one_pool else _MAIN):
-                    yield off, named | row
+        pools = [False, True] if data.pools is not None else [False]
+        asked: list[tuple[str, bool, Fault | None]] = [
+            (attribute, pool, None) for pool in pools for attribute in data.groups
+        ]
+        for attribute in data.groups if as_published else ():
+            asked += [(attribute, False, fault)] if (fault := fault_of(data.name, attribute)) else []
+        with ranking.threads() as map:
+            scale: dict[str, Any] = {"logit_scale": self.logit_scale, "seed": self.seed, "map": map}
+            questions = [
+                _Question(
+                    {"dataset": f"{data.name}{schema.ONE_POOL if one_pool else ''}", "attribute": attribute},
+                    ranking_of(data, attribute, self.texts, one_pool=one_pool),
+                    fault,
+                    _MAIN[:1] if one_pool else _MAIN,
+                    scale,
+                )
+                for attribute, one_pool, fault in asked
+            ]
+            for off in self.offs:
+                images = self.images(off)
+                for question in questions:
+                    for row in question.rows(images, whole=off in self.whole):
+                        yield off, row
 
-    def _of_question(
-        self, question: Ranking, fault: Fault | None, main: Sequence[bias.MetricName]
-    ) -> Iterator[tuple[HeadSet, Row]]:
-        """The figures of every plan. main: the metrics whose means random sets have, too."""
-        whole = [off for off in self.offs if off in self.whole]
-        scale: dict[str, Any] = {"logit_scale": self.logit_scale, "seed": self.seed}
+
+class _Question:
+    """Rows of one attribute of a set, plan by plan; the first plan is the baseline.
+
+    main: the metrics whose means random sets have, too.
+    """
+
+    def __init__(
+        self,
+        named: Row,
+        asked: Ranking,
+        fault: Fault | None,
+        main: Sequence[bias.MetricName],
+        scale: Mapping[str, Any],
+    ) -> None:
         metrics = (*bias.METRICS, *main[1:])
-        measured = bias.measure_plans(
-            map(self.images, whole), question, metrics=metrics, fault=fault, **scale
-        )
-        base = measured[0]
-        named: Row = {"n": base.n, "target": "pool", "mode": base.mode}
-        for off, ours in zip(whole, measured, strict=True):
-            for metric in ours.metrics:
-                for row in self._of_metric(ours, base, metric, question.names, bool(off)):
-                    yield off, named | row
-        if fault is not None:
-            return
-        for off, ours in zip(whole, measured, strict=True):
-            for row in _shares(ours, base, question.names):
-                yield off, named | row
-        for off in (off for off in self.offs if off not in self.whole):
-            for metric, value in bias.means(self.images(off), question, main, **scale).items():
-                before = base.figure(metric)
+        self._measure = bias.Measuring(asked, metrics=metrics, fault=fault, **scale)
+        self._fault, self._main, self._names = fault, main, asked.names
+        self._named = named | {"k": asked.k, "n": len(asked.groups), "target": "pool"}
+        self._base: bias.BiasResult | None = None
+        self._chances: list[dict[str, Estimate]] = []
+
+    def rows(self, images: np.ndarray, whole: bool) -> Iterator[Row]:
+        """The figures of one plan; whole: with intervals and by occupation, as only random ones have not."""
+        if whole:
+            ours = self._measure(images)
+            if self._base is None:
+                self._base = ours
+                self._chances = [ours.chance_shares(index) for index in range(len(self._names))]
+            found = [row for metric in ours.metrics for row in self._of_metric(ours, self._base, metric)]
+            found += [] if self._fault else self._shares(ours, self._base)
+            yield from (self._named | {"mode": ours.mode} | row for row in found)
+        elif self._base is not None and self._fault is None:
+            for metric, value in self._measure.means(images, self._main).items():
+                before = self._base.figure(metric)
                 figures = _figures(replace(before, value=value, low=nan, high=nan), before.value, None)
-                yield off, named | {"occupation": "", "metric": f"{metric} mean"} | figures
+                named = self._named | {"mode": self._base.mode, "occupation": ""}
+                yield named | {"metric": f"{metric} mean"} | figures
 
     def _of_metric(
-        self,
-        ours: bias.BiasResult,
-        base: bias.BiasResult,
-        name: bias.MetricName,
-        occupations: Sequence[str],
-        differs: bool,
+        self, ours: bias.BiasResult, base: bias.BiasResult, name: bias.MetricName
     ) -> Iterator[Row]:
         """One metric: its mean and, of skews, sum over the occupations, then each occupation."""
-        for place, occupation in [(None, ""), *enumerate(occupations)]:
+        for place, occupation in [(None, ""), *enumerate(self._names)]:
             figure, before = ours.figure(name, place), base.figure(name, place).value
-            effect = bias.compare(ours, base, name, place) if differs else None
+            effect = bias.compare(ours, base, name, place) if ours is not base else None
             row = {"occupation": occupation} | _figures(figure, before, effect)
             if place is not None:
                 yield row | {"metric": name, "n": int(ours.pools[place].sum())}
                 continue
             yield row | {"metric": f"{name} mean"}
             if name in bias.METRICS:
-                n = len(occupations)
+                n = len(self._names)
                 row |= _figures(figure.times(n), before * n, effect and effect.times(n))
                 yield row | {"metric": f"{name} sum"}
 
-
-def _shares(ours: bias.BiasResult, base: bias.BiasResult, occupations: Sequence[str]) -> Iterator[Row]:
-    """Each group's share of each occupation's top K, beside that of a random ranking."""
-    for index, occupation in enumerate(occupations):
-        own = int(ours.pools[index].sum())
-        for column, (group, chance) in enumerate(ours.chance_shares(index).items()):
-            share, before = float(ours.top_shares[index, column]), float(base.top_shares[index, column])
-            figures = _figures(bias.Figure(share, share, share, chance, nan), before, None)
-            # An exact count; how far random rankings are from the pool's share, `chance` says.
-            figures |= {"low": None, "high": None}
-            yield {"occupation": occupation, "metric": f"{schema.TOP_SHARE}{group}", "n": own} | figures
+    def _shares(self, ours: bias.BiasResult, base: bias.BiasResult) -> Iterator[Row]:
+        """Each group's share of each occupation's top K, beside that of a random ranking."""
+        for index, (occupation, chances) in enumerate(zip(self._names, self._chances, strict=True)):
+            own = int(ours.pools[index].sum())
+            for column, (group, chance) in enumerate(chances.items()):
+                share, before = float(ours.top_shares[index, column]), float(base.top_shares[index, column])
+                figures = _figures(bias.Figure(share, share, share, chance, nan), before, None)
+                # An exact count; how far random rankings are from the pool's share, `chance` says.
+                figures |= {"low": None, "high": None}
+                yield {"occupation": occupation, "metric": f"{schema.TOP_SHARE}{group}", "n": own} | figures
 
 
 def _figures(estimate: Estimate, baseline: float, difference: Effect | None) -> Row:
