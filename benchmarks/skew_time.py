@@ -3,7 +3,7 @@
 `python -m benchmarks.skew_time` prints seconds with and without NDKL and those of the obvious way (one prompt
 at a time, a full sort, no intervals), and writes benchmarks/results/skew_time.json. With `--study` it makes
 all bias tables of one model of the study at full size instead, from random embeddings
-(docs/reproduction.md); `--plans N --random N` makes fewer.
+(docs/reproduction.md), shared by as many processes as `--processes` says; `--plans N --random N` makes fewer.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import os
 import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 
@@ -68,8 +69,21 @@ def gallery(name: str, n: int, k: dict[str, int], pools: bool) -> BiasSet:
     )
 
 
-def study(n_plans: int, n_random: int) -> None:
-    """The bias tables of one model: FairFace with both paddings, and both forms of SocialCounterfactuals."""
+def study(n_plans: int, n_random: int, processes: int) -> None:
+    """Time of the bias tables of one model, the plans shared by processes as in a run."""
+    wall = time.perf_counter()
+    with ProcessPoolExecutor(processes) as pool:
+        ran = [pool.submit(share, n_plans, n_random, processes, part) for part in range(processes)]
+        cpu = [one.result() for one in ran]
+    each = ", ".join(f"{seconds:.0f}" for seconds in cpu)
+    wall = time.perf_counter() - wall
+    print(f"{n_plans} plans and {n_random} random sets: {wall:.0f} s, {each} s of processor")
+
+
+def share(n_plans: int, n_random: int, processes: int, part: int) -> float:
+    """Seconds of processor of one process's share: FairFace with both paddings, and both forms of
+    SocialCounterfactuals.
+    """
     sets = [
         gallery(name, IMAGES, {"race": K, "gender": K}, False) for name in ("fairface-0.25", "fairface-1.25")
     ]
@@ -82,7 +96,7 @@ def study(n_plans: int, n_random: int) -> None:
     rng = np.random.default_rng(0)
     texts = rng.standard_normal((OCCUPATIONS, WIDTH), dtype=np.float32)
     whole, noise = (rng.standard_normal((171_000, WIDTH), dtype=np.float32) for _ in range(2))
-    all_wall, all_cpu = time.perf_counter(), time.process_time()
+    plans = set_figures.shares(plans, processes)[part]
     for data in sets:
         n, wall = len(data.images), time.perf_counter()
         moved = {off: i for i, off in enumerate(offs)}
@@ -92,8 +106,7 @@ def study(n_plans: int, n_random: int) -> None:
 
         _, rows = set_figures.of_plans(texts, data, plans, embeddings, 0, as_published=True)
         print(f"  {data.name:32s} {time.perf_counter() - wall:8.1f} s, {len(rows):,} rows", flush=True)
-    wall, cpu = time.perf_counter() - all_wall, time.process_time() - all_cpu
-    print(f"{n_plans} plans and {n_random} random sets: {wall:.0f} s, {cpu:.0f} s of processor")
+    return time.process_time()
 
 
 def main() -> None:
@@ -101,9 +114,10 @@ def main() -> None:
     parser.add_argument("--study", action="store_true")
     parser.add_argument("--plans", type=int, default=75)
     parser.add_argument("--random", type=int, default=60)
+    parser.add_argument("--processes", type=int, default=1)
     args = parser.parse_args()
     if args.study:
-        study(args.plans, args.random)
+        study(args.plans, args.random, args.processes)
         return
     rng = np.random.default_rng(1)
     groups = rng.permutation(np.repeat(list(RACES), list(RACES.values())))

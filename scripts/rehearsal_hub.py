@@ -32,7 +32,7 @@ def answer(user: str, schema: Mapping[str, Any]) -> str:
     if "concept" in schema["required"]:
         return json.dumps({"reason": "so", "concept": CONCEPTS[kind % len(CONCEPTS)]})
     names = schema["required"]
-    accepted = (len(names), 7, 4, 3, 3, 1, 0, 0)[kind % 8]  # a quarter high at K = 5, half of these further
+    accepted = (len(names), len(names), 4, 3, 3, 1, 0, 0)[kind % 8]  # a quarter high, as many further
     return verdicts({name: place < accepted for place, name in enumerate(names)})
 
 

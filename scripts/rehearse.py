@@ -1,12 +1,12 @@
 """The study from one command to the published data set and the app that loads it, on this machine alone.
 
-    python scripts/rehearse.py [--small] [--folder DIR]
+    python scripts/rehearse.py [MODEL ...] [--small] [--folder DIR]
 
 A local server stands in for the Hub: it has every data set in its real schema with a few rows (videos too)
 and the six models under their names with random weights. Three more stand in for the judges. The line
 `--study --out results` of docs/reproduction.md runs, then the report, publishing, and the app on what was
-published. `--small` uses one model of eight numbers per head. At the end: time, disk, memory, and every hole
-that was found; the exit status is 1 if there is one.
+published. MODEL: some of the six, such as ViT-B-16-LAION; `--small` uses one, of eight numbers per head. At
+the end: time, disk, memory, and every hole that was found; the exit status is 1 if there is one.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ SMALL = ("ViT-B-32-OpenAI",)
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python scripts/rehearse.py")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="the study's models (default: all six)")
     parser.add_argument("--small", action="store_true", help="one model of eight numbers per head")
     parser.add_argument(
         "--folder",
@@ -66,16 +67,15 @@ def _rehearse(stack: ExitStack, folder: Path, args: argparse.Namespace) -> int:
     from ccs.paper import figures
 
     small, steps, out = args.small, _Steps(), folder / "results"
-    models = tuple(one.name for one in figures.models() if not small or one.paper_name in SMALL)
+    studied = args.models or (SMALL if small else [])
+    models = tuple(one.name for one in figures.models() if not studied or one.paper_name in studied)
     with steps("serve"):
         study.serve_sets(hub, folder / "sets", folder / "data")
         study.serve_models(hub, folder / "models", models, narrow=small)
     study.less(40, folder / "data", small=small)
     skip = ["--skip-unreadable"]  # a third of the videos here
     with steps("compute"):
-        steps.run(
-            "ccs.batch.compute.__main__", ["--study", *(SMALL if small else ()), "--out", str(out), *skip]
-        )
+        steps.run("ccs.batch.compute.__main__", ["--study", *studied, "--out", str(out), *skip])
     with steps("report"):
         report = folder / "docs" / "report"
         steps.run("ccs.batch.report.__main__", ["--results", str(out), "--out", str(report)])
