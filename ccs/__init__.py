@@ -17,7 +17,7 @@ from ccs.sets.open import open_gallery, open_images, open_set
 from ccs.texts.textspan import Span, textspan
 
 if TYPE_CHECKING:
-    from ccs import benchmark
+    from ccs import benchmark, mitigate
     from ccs.model.heads_off import heads_off, heads_scaled
     from ccs.model.loading.sources import list_models
     from ccs.model.maps import attention, heatmap
@@ -48,6 +48,7 @@ __all__ = [
     "list_models",
     "load",
     "max_skew",
+    "mitigate",
     "open_gallery",
     "open_images",
     "open_set",
@@ -69,6 +70,7 @@ _LATER = {
     "heatmap": "ccs.model.maps",
     "list_models": "ccs.model.loading.sources",
     "load": "ccs.model.model",
+    "mitigate": "ccs.mitigate",
 }
 
 

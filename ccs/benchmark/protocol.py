@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats.contingency import association
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -65,6 +65,7 @@ class Subject:
 
     def __init__(self, model: Model, sets: Sets) -> None:
         self.model, self.sets = model, sets
+        self._tasks: dict[str, Task] = {}
 
     @cached_property
     def reading(self) -> Reading:
@@ -79,13 +80,24 @@ class Subject:
 
     def split(self, attribute: str, seed: int) -> tuple[Evidence, Task]:
         """What the methods see of an attribute, and the half that they do not; InputError as in `halves`."""
-        people = self.sets.people
-        whole = make_task(self.model, people, self.sets.things, attribute)
-        seen, unseen = halves(replace(whole, people=self._trunks[0], things=self._trunks[1]), seed)
-        names = group_names(attribute, sorted(set(people.groups[attribute].tolist())))
+        seen, unseen = halves(self.whole(attribute), seed)
+        names = group_names(attribute, sorted(set(self.sets.people.groups[attribute].tolist())))
         return Evidence(
             model=self.model, task=seen, names=names, read=lambda: self.reading, seed=seed
         ), unseen
+
+    def unseen_people(self, attribute: str, seed: int) -> NDArray[np.intp]:
+        """The numbers of the people in the half that the methods do not see."""
+        whole = self.whole(attribute)
+        rows: NDArray[np.intp] = halves(replace(whole, people=np.arange(len(whole.groups))), seed)[1].people
+        return rows
+
+    def whole(self, attribute: str) -> Task:
+        """The task before it is split."""
+        if attribute not in self._tasks:
+            made = make_task(self.model, self.sets.people, self.sets.things, attribute)
+            self._tasks[attribute] = replace(made, people=self._trunks[0], things=self._trunks[1])
+        return self._tasks[attribute]
 
     @cached_property
     def _trunks(self) -> tuple[Trunk, Trunk]:
@@ -161,7 +173,15 @@ def measured(method: Method, evidence: Evidence) -> tuple[Scores, int]:
     Nothing that another method computed is used but the reading, whose cost is left out: CCS is there before
     anybody looks for heads.
     """
-    spared = [0]
+    free, spared = with_free_reading(evidence)
+    with FlopCounterMode(display=False) as counted:
+        scores = method(free)
+    return scores, int(counted.get_total_flops()) - sum(spared)
+
+
+def with_free_reading(evidence: Evidence) -> tuple[Evidence, list[int]]:
+    """The same evidence, and the floating-point operations that its reading takes, once somebody reads."""
+    spared: list[int] = []
 
     def read() -> Reading:
         with FlopCounterMode(display=False) as inside:
@@ -169,9 +189,7 @@ def measured(method: Method, evidence: Evidence) -> tuple[Scores, int]:
         spared.append(inside.get_total_flops())
         return found
 
-    with FlopCounterMode(display=False) as counted:
-        scores = method(replace(evidence, read=read))
-    return scores, int(counted.get_total_flops()) - sum(spared)
+    return replace(evidence, read=read), spared
 
 
 def own(name: str, method: Callable[[Evidence], Mapping[Head, float]]) -> Method:

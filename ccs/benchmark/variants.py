@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ccs.errors import InputError
-from ccs.files import atomic_write
+from ccs.files import atomic_write, sha256
 from ccs.model.model import Model
 from ccs.model.model import load as load_model
 
@@ -35,6 +35,11 @@ def known(name: str, folder: Path | None = None) -> dict[str, Any]:
 
     with safe_open(_file(name, folder), "pt") as opened:
         return dict(json.loads(opened.metadata()["about"]))
+
+
+def weights(name: str) -> str:
+    """The start of the SHA-256 of the model's file, by which its scores are known."""
+    return sha256(_file(name, None))[:16]
 
 
 def load(name: str, folder: Path | None = None) -> Model:

@@ -1,0 +1,133 @@
+"""What a mitigation does to people, prompts and images that it was not fitted on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccs.benchmark.protocol import Subject
+from ccs.heads import HeadSet
+from ccs.measures import accuracy, bias
+from ccs.measures.bias import BiasResult
+from ccs.mitigate.base import Fitted, Units, name_embeddings
+from ccs.model.model import Model
+from ccs.model.tower import Trunk
+from ccs.pruning.search import Task
+from ccs.sets import drawn_sets
+
+PAIRS = 100
+"""Images with captions, for retrieval."""
+SHUFFLES = 20
+"""Random groups, for the lean's chance level."""
+OCCUPATIONS, RETRIEVAL = "occupations", "retrieval"
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Images (a trunk), each of which belongs to one of some texts [c, d]: `right` [n] is its number."""
+
+    images: Trunk
+    texts: NDArray[np.float32]
+    right: NDArray[np.int64]
+
+
+def drawn_extras(model: Model) -> dict[str, Asked]:
+    """People at work with their props, and scenes with captions, as a model of the drawn world sees them."""
+    workers, clips = drawn_sets.classification_set("occupations"), drawn_sets.retrieval_set(PAIRS)
+    names = accuracy.class_weights(model, workers.classes, workers.templates)
+    captions = model.embed_texts([one[0] for one in clips.captions])
+    frames = [clip[len(clip) // 2] for clip in clips.clips]
+    return {
+        OCCUPATIONS: Asked(model.trunk(workers.images), names, workers.labels),
+        RETRIEVAL: Asked(model.trunk(frames), captions, np.arange(len(frames))),
+    }
+
+
+class Half:
+    """The unseen half of an attribute's people, prompts and things. extras: other sets, which nobody saw."""
+
+    def __init__(
+        self, subject: Subject, attribute: str, seed: int, extras: Mapping[str, Asked] | None = None
+    ) -> None:
+        self.model, self.extras, self.attribute = subject.model, dict(extras or {}), attribute
+        self.evidence, self.task = subject.split(attribute, seed)
+        rows = subject.unseen_people(attribute, seed)
+        groups = subject.sets.people.groups
+        self.others = {name: own[rows] for name, own in groups.items() if name != attribute}
+
+    @cached_property
+    def names(self) -> NDArray[np.float32]:
+        """A text embedding for each group [groups, d]."""
+        return name_embeddings(self.evidence).astype(np.float32)
+
+    @cached_property
+    def chance(self) -> dict[str, float]:
+        """MaxSkew, NDKL and lean where groups mean nothing: of random rankings, and of shuffled groups."""
+        units, rng = self.model.embed_images(self.task.people), np.random.default_rng(0)
+        mixed = [replace(self.task, groups=rng.permutation(self.task.groups)) for _ in range(SHUFFLES)]
+        levels = self.measured(units, self.task).metrics
+        return {
+            "max_skew_chance": levels["MaxSkew"].chance_mean.value,
+            "ndkl_chance": levels["NDKL"].chance_mean.value,
+            "lean_chance": float(np.mean([one.lean(units) for one in mixed])),
+        }
+
+    def measured(self, units: Units, task: Task, draws: int = 40) -> BiasResult:
+        """MaxSkew and NDKL of people's embeddings."""
+        return bias.measure(units, task, metrics=("MaxSkew", "NDKL"), draws=draws)
+
+    def judge(self, fitted: Sequence[Fitted], model: Model | None = None) -> list[dict[str, float]]:
+        """The figures of each. model: another with the same lower layers and texts, whose heads these are.
+
+        Accuracies and `asked` are shares of 1; `moved` is 1 less the cosine with the embedding as it was,
+        the mean over things. `asked`: how often the text of a person's own group is the nearest of them.
+        """
+        model = model or self.model
+        sets = {"people": self.task.people, "things": self.task.things}
+        sets |= {name: one.images for name, one in self.extras.items()}
+        plans: list[HeadSet] = []
+        plans += [one.heads for place, one in enumerate(fitted) if one.heads not in _heads(fitted[:place])]
+        units = {name: model.embed_images(some, plans) for name, some in sets.items()}
+        before = self.model.embed_images(self.task.things)
+        rows = []
+        for one in fitted:
+            place = plans.index(one.heads)
+            own = {name: one.on_images(every[place]) for name, every in units.items()}
+            rows.append(self._figures(one, own, before))
+        return rows
+
+    def _figures(self, fitted: Fitted, units: Mapping[str, Units], before: Units) -> dict[str, float]:
+        people, things = units["people"], units["things"]
+        task = replace(self.task, prompts=fitted.on_texts(self.task.prompts))
+        classes = fitted.on_texts(self.task.class_weights)
+        found = {name: metric.mean.value for name, metric in self.measured(people, task).metrics.items()}
+        beside = [replace(task, groups=groups).max_skew(people) for groups in self.others.values()]
+        rights = {
+            name: _right(units[name], fitted.on_texts(one.texts), one.right)
+            for name, one in self.extras.items()
+        }
+        return {
+            "max_skew": found["MaxSkew"],
+            "ndkl": found["NDKL"],
+            "lean": task.lean(people),
+            "accuracy": _right(things, classes, task.labels),
+            **{name: rights.get(name, math.nan) for name in (OCCUPATIONS, RETRIEVAL)},
+            "other_skew": float(np.mean(beside)) if beside else math.nan,
+            "moved": float(1 - (things * before).sum(axis=1).mean()),
+            "asked": _right(people, fitted.on_texts(self.names), task.codes),
+        }
+
+
+def _heads(fitted: Sequence[Fitted]) -> list[HeadSet]:
+    return [one.heads for one in fitted]
+
+
+def _right(units: Units, texts: NDArray[np.float32], right: Any) -> float:
+    """The share of images whose own text is the nearest."""
+    return float(accuracy.correct(units, texts, right).mean())

@@ -1,0 +1,197 @@
+"""Cells and tables of mitigations: one cell is one mitigation on one model, attribute and split into halves.
+
+The cells of the program's own mitigations on some of its models are in `cells.parquet` beside this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from torch.utils.flop_counter import FlopCounterMode
+
+from ccs.benchmark import planted_models, variants
+from ccs.benchmark.protocol import Sets, Subject, one_pass, with_free_reading
+from ccs.benchmark.scoring import KEY, TOOK, joined, keep
+from ccs.benchmark.scoring import kept as kept_cells
+from ccs.errors import InputError
+from ccs.measures import stats
+from ccs.mitigate.base import Fitted, Mitigation
+from ccs.mitigate.judging import Half, drawn_extras
+from ccs.mitigate.methods import METHODS, NOTHING, SHARED, UNLABELED
+from ccs.model.model import Model
+
+CELLS = Path(__file__).with_name("cells.parquet")
+ORACLE = "weights put back"
+"""The truth in the place of a mitigation: the weights that learned the skew are those of the base again."""
+BIAS = ("max_skew", "ndkl", "lean")
+FIGURES = (*BIAS, "accuracy", "occupations", "retrieval", "other_skew", "moved", "asked")
+CHANCE = tuple(f"{name}_chance" for name in BIAS)
+COLUMNS = ("base", *KEY, *FIGURES, *CHANCE, "passes", "took", "where")
+NATURAL = "organism-natural-"
+Tell = Callable[[str], None]
+
+
+def names() -> tuple[str, ...]:
+    """The names of the program's mitigations."""
+    return tuple(METHODS)
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """A model that learned a skew of these attributes, and the base that it learned it from."""
+
+    name: str
+    base: str
+    attributes: tuple[str, ...]
+    weights: str
+    load: Callable[[], Model]
+    load_base: Callable[[], Model]
+
+    @classmethod
+    def of(cls, name: str) -> Known:
+        """A model of the benchmark, or one that learned a skew contrastively; InputError for another."""
+        if name in variants.names():
+            about = variants.known(name)
+            shown = ("gender", "skin tone") if about.get("world") == "skewed" else ()
+            base, load = about.get("base", name), lambda: variants.load(name)
+            return cls(name, base, shown, variants.weights(name), load, lambda: variants.load(base))
+        truth = planted_models.truth(name)
+        load, weights = lambda: planted_models.load(name), planted_models.weights(name)
+        base = truth.base
+        return cls(name, base, truth.attributes, weights, load, lambda: variants.load(base))
+
+
+def natural() -> tuple[str, ...]:
+    """The models that learned a skew contrastively."""
+    return tuple(name for name in variants.names() if name.startswith(NATURAL) and Known.of(name).attributes)
+
+
+def score(
+    method: Mitigation,
+    models: Iterable[str] | None = None,
+    splits: int = 1,
+    *,
+    tell: Tell = print,
+) -> pd.DataFrame:
+    """How much a mitigation lowers a skew that is known, and what it costs, beside the known mitigations.
+
+    Args:
+        method: a function of `ccs.locate.Evidence` that returns what it has fitted, a `Fitted`.
+        models: names of models with a planted skew (`ccs.benchmark.names()`) or of those that learned one;
+            by default those for which the known mitigations were measured.
+        splits: into halves, each an experiment of its own.
+        tell: called with a line for each case.
+
+    Returns the `table`. Raises InputError for another model.
+    """
+    name = getattr(method, "__name__", "method")
+    places = sorted(set(kept()["model"])) if models is None else list(models)
+    cells = run({name: method}, places, splits, tell=tell)
+    there, cases = kept(), ["model", "weights", "attribute", "seed"]
+    same = pd.MultiIndex.from_frame(there[cases]).isin(pd.MultiIndex.from_frame(cells[cases]))
+    return table(joined([there[same], cells]))
+
+
+def kept(path: Path = CELLS) -> pd.DataFrame:
+    """The cells in a file, none without one."""
+    return kept_cells(path)
+
+
+def run(
+    some: Mapping[str, Mitigation],
+    places: Sequence[str],
+    splits: int,
+    *,
+    file: Path | None = None,
+    tell: Tell = print,
+) -> pd.DataFrame:
+    """The cells of mitigations, of nothing and of the oracle. file: cells that are there are taken from it,
+    and new ones kept in it.
+    """
+    found, wanted = [], {NOTHING: METHODS[NOTHING], **some}
+    for place in places:
+        known = Known.of(place)
+        subject, base, extras = None, None, None
+        for attribute, seed in product(known.attributes, range(splits)):
+            case = dict(zip(KEY, (known.name, known.weights, attribute, seed), strict=False))
+            there = kept(file) if file else joined([])
+            there = there[there[list(case)].eq(pd.Series(case)).all(axis=1)] if len(there) else there
+            if {*wanted, ORACLE} <= set(there["method"]):
+                found.append(there)
+                continue
+            if subject is None:
+                subject = Subject(known.load(), Sets.drawn())
+                base, extras = known.load_base(), drawn_extras(subject.model)
+            tell(f"{known.name}, {attribute}, split {seed}")
+            half = Half(subject, attribute, seed, extras)
+            assert base is not None
+            rows = _cells(half, wanted, base)
+            found.append(
+                pd.DataFrame([{"base": known.base} | case | row for row in rows], columns=list(COLUMNS))
+            )
+            if file:
+                keep(found[-1], file)
+    return joined(found)
+
+
+def _cells(half: Half, some: Mapping[str, Mitigation], base: Model) -> list[dict[str, Any]]:
+    """The cells of one case, without what names it."""
+    fitted, costs, plain = dict[str, Fitted](), dict[str, float](), one_pass(half.evidence)
+    evidence, spared = with_free_reading(half.evidence)
+    for name, method in some.items():
+        with FlopCounterMode(display=False) as counted:
+            fitted[name] = method(evidence)
+        costs[name] = (counted.get_total_flops() - sum(spared)) / plain
+        spared.clear()
+    for name in SHARED & set(costs):  # who came first paid for the ranking that they share
+        costs[name] = max(costs[one] for one in SHARED & set(costs))
+    figures = dict(zip(fitted, half.judge(list(fitted.values())), strict=True))
+    figures[ORACLE] = half.judge([Fitted()], base)[0]
+    took = figures[NOTHING]["max_skew"] - figures[ORACLE]["max_skew"]
+    where = {name: one.where for name, one in fitted.items()} | {ORACLE: "weights"}
+    return [
+        {
+            "method": name,
+            **own,
+            **half.chance,
+            "passes": costs.get(name, 0.0),
+            "took": took,
+            "where": where[name],
+        }
+        for name, own in figures.items()
+    ]
+
+
+def table(cells: pd.DataFrame) -> pd.DataFrame:
+    """A row per mitigation, by rising MaxSkew, nothing and the oracle first.
+
+    Means over models, a model's attributes and splits averaged first, each of FIGURES with a 95% bootstrap
+    interval between models (`_low`, `_high`): MaxSkew, NDKL and `lean` with their chance levels (`_chance`),
+    `accuracy` on things, on `occupations` with props and in `retrieval` (R@1), MaxSkew of the other
+    attribute, how far embeddings of things `moved` and how often a group can be `asked` for. `passes`: the
+    cost of fitting. `labels`: whether people's groups are needed. `where`: where it acts. `models`, `bases`,
+    `cases`: how many. Cases whose skew did not take (see `ccs.benchmark`) are left out. Raises InputError
+    where none is left.
+    """
+    took, rows = cells[cells["took"] >= TOOK], []
+    for name, own in took.groupby("method"):
+        by_model = own.groupby(["model", "weights"])[list(FIGURES + CHANCE)].mean()
+        row: dict[str, Any] = {"method": name}
+        row |= {"models": len(by_model), "bases": own["base"].nunique(), "cases": len(own)}
+        for figure in FIGURES:
+            values = by_model[figure]
+            found = stats.UNKNOWN if values.isna().any() else stats.bootstrap(values)
+            row |= {figure: found.value, f"{figure}_low": found.low, f"{figure}_high": found.high}
+        row |= {figure: float(by_model[figure].mean()) for figure in CHANCE}
+        row |= {"passes": own["passes"].median(), "where": own["where"].iloc[0]}
+        row["labels"] = name not in UNLABELED | {ORACLE}
+        rows.append(row)
+    if not rows:
+        raise InputError("There is no model here in which a skew took.")
+    rows.sort(key=lambda row: (row["method"] not in (NOTHING, ORACLE), row["max_skew"]))
+    return pd.DataFrame(rows).set_index("method")

@@ -1,0 +1,221 @@
+"""Each mitigation by the property that defines it, against slow references, and judged on the unseen half."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.optimize import brentq
+from sklearn.linear_model import LogisticRegression
+
+from ccs import HeadSet, InputError, benchmark, mitigate
+from ccs.benchmark import variants
+from ccs.benchmark.protocol import Sets
+from ccs.mitigate import directions, scoring
+from ccs.mitigate.base import Affine, Fitted, group_means, name_embeddings
+from ccs.mitigate.methods import METHODS, NOTHING, UNLABELED
+from ccs.pruning.search import halves, make_task
+from ccs.texts.score import HeadScore
+from tests.support.locate_sample import WRITER, sample
+
+PLANTED = "organism-planted-01"
+
+
+@pytest.fixture(scope="module")
+def evidence(tiny_folder, pictures):
+    found = sample(tiny_folder, pictures)
+    scores = {head: HeadScore(place % 4, "Colors") for place, head in enumerate(found.model.heads)}
+    return replace(found, read=lambda: replace(found.reading, scores=scores))  # three texts a head
+
+
+def leaning(evidence, fitted):
+    """The lean that is left on the people that were seen."""
+    units = fitted.on_images(evidence.model.embed_images(evidence.people, fitted.heads))
+    return replace(evidence.task, prompts=fitted.on_texts(evidence.prompts)).lean(units)
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != NOTHING])
+def test_it_lowers_the_lean_of_a_skew_in_one_head_and_says_where_it_acts(evidence, name):
+    fitted = METHODS[name](evidence)
+    before = leaning(evidence, Fitted())
+    if name in ("heads of high CCS off", "as many at random off", "CLIP-clip", "SFID"):
+        assert leaning(evidence, fitted) != before  # they look for something else, or at single dimensions
+    else:
+        assert leaning(evidence, fitted) < 0.9 * before
+    assert fitted.where in (
+        "heads",
+        "image embeddings",
+        "text embeddings",
+        "image embeddings, text embeddings",
+    )
+
+
+def test_those_that_need_no_groups_are_the_same_with_other_groups(evidence):
+    drawn = np.random.default_rng(4).permutation(np.asarray(evidence.task.groups))
+    other = replace(evidence, task=replace(evidence.task, groups=drawn))
+    for name in (
+        "groups' texts from texts",
+        "groups' texts from images",
+        "closed form",
+        "projection of group means",
+    ):
+        left = [leaning(evidence, METHODS[name](one)) for one in (evidence, other)]
+        assert (left[0] == left[1]) == (name in UNLABELED)
+
+
+def test_heads_off_are_those_that_carry_it_and_gates_close_them_most(evidence):
+    assert WRITER in METHODS["heads off"](evidence).heads
+    gates = METHODS["learned gates"](evidence).heads
+    assert min(gates, key=lambda head: gates[head].factor) == WRITER
+
+
+def test_projected_group_means_are_one_and_the_rest_stays(evidence):
+    fitted, means = METHODS["projection of group means"](evidence), group_means(evidence)
+    moved = means @ fitted.images.matrix.T
+    np.testing.assert_allclose(moved[0], moved[1], atol=1e-12)
+    across = np.cross(np.eye(3)[0], np.eye(3)[1])  # a vector that is orthogonal to what is taken away stays
+    kept = Affine.without(np.eye(3)[:2])(across[None].astype(np.float32))
+    np.testing.assert_array_equal(kept[0], across)
+
+
+@pytest.fixture(scope="module")
+def grouped():
+    """Points in 8 dimensions whose three groups differ in means, in a skewed cloud, and their codes."""
+    rng = np.random.default_rng(3)
+    codes = np.arange(600) % 3
+    cloud = rng.standard_normal((600, 8)) @ rng.standard_normal((8, 8))
+    return cloud + 3 * rng.standard_normal((3, 8))[codes], codes
+
+
+def test_after_leace_no_linear_classifier_beats_a_constant(grouped):
+    x, codes = grouped
+    found = directions.least_change(x, codes, x)
+    moved = x @ found.matrix.T + found.shift
+    assert LogisticRegression(max_iter=5000).fit(x, codes).score(x, codes) > 0.9
+    told = LogisticRegression(C=1e6, max_iter=5000).fit(moved, codes)
+    assert np.abs(told.coef_).max() < 1e-3  # it answers by the groups' shares alone
+    means = np.stack([moved[codes == code].mean(axis=0) for code in range(3)])
+    np.testing.assert_allclose(means, means[[0, 0, 0]], atol=1e-8)
+
+
+def test_no_other_affine_map_that_erases_as_much_moves_less_than_leace(grouped):
+    x, codes = grouped
+    found = directions.least_change(x, codes, x)
+
+    def change(matrix, shift):
+        return np.square(x @ matrix.T + shift - x).sum(axis=1).mean()
+
+    least = change(found.matrix, found.shift)
+    means = np.stack([x[codes == code].mean(axis=0) for code in range(3)])
+    away = (means - means.mean(axis=0))[:2]  # what any such map sends to zero
+    rng = np.random.default_rng(0)
+    for scale in (0.001, 0.03, 1.0):
+        for _ in range(50):
+            noise = scale * rng.standard_normal((8, 8))
+            other = found.matrix + noise - noise @ away.T @ np.linalg.pinv(away.T)
+            np.testing.assert_allclose(other @ away.T, 0, atol=1e-7)
+            best = x.mean(axis=0) - other @ x.mean(axis=0)
+            assert change(other, best) > least * (1 - 1e-3)  # but for the covariance's shrinking
+
+
+def test_the_closed_form_is_where_both_shares_are_equal(evidence):
+    named = name_embeddings(evidence)
+    (axis,) = directions.span(named - named.mean(axis=0))
+    unit = np.random.default_rng(1).standard_normal(len(axis))
+    unit /= np.linalg.norm(unit)
+    own = axis * (axis @ unit)
+    rest = unit - own
+    a, b = np.linalg.norm(own), np.linalg.norm(rest)
+
+    def at(t):
+        return np.sqrt(1 - t**2) * rest / b + t * own / a
+
+    t = brentq(lambda t: t / a - (1 - at(t) @ unit) / (1 - b), 0, a)
+    fitted = METHODS["closed form"](evidence)
+    np.testing.assert_allclose(fitted.on_images(unit[None].astype(np.float32))[0], at(t), atol=1e-6)
+    along = fitted.on_texts(np.stack([axis, rest / b]).astype(np.float32))  # nothing to balance there
+    np.testing.assert_allclose(along, [axis, rest / b], atol=1e-6)
+
+
+# -- judged --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Few people and things, as the benchmark's own take a minute."""
+    whole = Sets.drawn()
+    kept = np.arange(0, 600, 3)
+    people = replace(
+        whole.people,
+        images=[whole.people.images[int(i)] for i in kept],
+        groups={name: own[kept] for name, own in whole.people.groups.items()},
+        k=dict.fromkeys(whole.people.k, 20),
+    )
+    things = replace(whole.things, images=whole.things.images[:20], labels=whole.things.labels[:20])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sets, "drawn", classmethod(lambda _: Sets(people=people, things=things, moments=30)))
+        yield
+
+
+def carriers_off(evidence):
+    """Somebody's own: the heads that carry the skew, off, and the first dimension dropped."""
+    keep = np.eye(evidence.model.dim)
+    keep[0, 0] = 0
+    return Fitted(HeadSet(benchmark.truth(PLANTED).carriers("gender")), images=Affine(keep))
+
+
+def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives(small, tmp_path):
+    file = tmp_path / "cells.parquet"
+    cells = scoring.run({"own": carriers_off}, [PLANTED], 1, file=file)
+    row = cells[cells["attribute"] == "gender"].set_index("method").loc["own"]
+    model, sets = benchmark.load(PLANTED), Sets.drawn()
+    _, unseen = halves(make_task(model, sets.people, sets.things, "gender"), 0)
+    off = HeadSet(benchmark.truth(PLANTED).carriers("gender"))
+
+    def moved(images):
+        units = model.embed_images(images, off)
+        units[:, 0] = 0
+        return units / np.linalg.norm(units, axis=1, keepdims=True)
+
+    people, things = moved(unseen.people), moved(unseen.things)
+    assert row["max_skew"] == pytest.approx(unseen.max_skew(people), abs=1e-6)
+    assert row["lean"] == pytest.approx(unseen.lean(people), abs=1e-6)
+    assert row["accuracy"] == ((things @ unseen.class_weights.T).argmax(axis=1) == unseen.labels).mean()
+    assert row["moved"] == pytest.approx(
+        1 - (things * model.embed_images(unseen.things)).sum(1).mean(), abs=1e-5
+    )
+    assert row["where"] == "heads, image embeddings"
+    before, after = (cells[cells["method"] == name].iloc[0] for name in (NOTHING, scoring.ORACLE))
+    assert after["lean"] < before["lean"] / 2
+    assert before["took"] == pytest.approx(before["max_skew"] - after["max_skew"])
+    again = scoring.run({"own": None}, [PLANTED], 1, file=file)  # is taken from the file
+    pd.testing.assert_frame_equal(again.sort_values(["attribute", "method"], ignore_index=True),
+                                  cells.sort_values(["attribute", "method"], ignore_index=True))  # fmt: skip
+
+
+def test_a_function_of_ones_own_stands_beside_the_known_ones(small, capsys):
+    table = mitigate.score(carriers_off, [PLANTED])
+    assert f"{PLANTED}, gender, split 0" in capsys.readouterr().out
+    assert {NOTHING, scoring.ORACLE} == set(table.index[:2])
+    row = table.loc["carriers_off"]
+    assert row["max_skew_low"] <= row["max_skew"] <= row["max_skew_high"]
+    assert row["max_skew"] < table.loc[NOTHING, "max_skew"]
+
+
+def test_a_model_without_a_skew_is_refused():
+    with pytest.raises(InputError, match="no model with something planted"):
+        mitigate.score(carriers_off, ["organism"])
+    assert scoring.Known.of(variants.names()[0]).attributes == ()
+
+
+def test_tables_take_only_cases_whose_skew_took():
+    row = {"base": "b", "model": "m", "weights": "w", "attribute": "gender", "seed": 0, "method": NOTHING}
+    row |= dict.fromkeys((*scoring.FIGURES, *scoring.CHANCE), 0.5) | {"passes": 1.0, "where": "nowhere"}
+    with pytest.raises(InputError, match="in which a skew took"):
+        scoring.table(pd.DataFrame([row | {"took": 0.01}]))
+    table = scoring.table(
+        pd.DataFrame([row | {"took": 0.4}, row | {"took": 0.4, "model": "n", "max_skew": 0.7}])
+    )
+    assert table.loc[NOTHING, ["max_skew", "models", "bases"]].tolist() == [0.6, 2, 1]
