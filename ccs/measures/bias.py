@@ -22,10 +22,9 @@ from numpy.typing import ArrayLike, NDArray
 from ccs.errors import InputError
 from ccs.measures import faults, ranking, resampling, stats
 from ccs.measures.ranking import Ranking
-from ccs.measures.skew import CALLED as CALLED
-from ccs.measures.skew import METRICS as METRICS
+from ccs.measures.skew import CROSS_FITTED as CROSS_FITTED
 from ccs.measures.skew import (
-    NO_PREFERENCE,
+    INDIFFERENT,
     Floats,
     ceiling,
     halves,
@@ -34,7 +33,7 @@ from ccs.measures.skew import (
     preference,
     target_shares,
 )
-from ccs.measures.skew import PLAIN as PLAIN
+from ccs.measures.skew import METRICS as METRICS
 from ccs.measures.skew import PREFERENCES as PREFERENCES
 from ccs.measures.skew import MetricName as MetricName
 from ccs.measures.stats import Effect, Estimate
@@ -263,8 +262,8 @@ class Measuring:
         pools = np.concatenate([np.tile(part.pool, (len(part.prompts), 1)) for part in parts])
         highest = np.inf if fault else ceiling(pools, asked.k)
         limits: dict[MetricName, tuple[float, Any]] = {
-            "MaxSkew": (0.0, highest), "NDKL": (0.0, np.inf), "AUC": (0.0, 1.0), "plain AUC": (0.5, 1.0),
-            "plain logit gap": (0.0, np.inf),
+            "MaxSkew": (0.0, highest), "NDKL": (0.0, np.inf), "AUC": (0.5, 1.0), "logit gap": (0.0, np.inf),
+            "AUC (cross-fitted)": (0.0, 1.0),
         }  # fmt: skip
         return BiasResult(
             metrics={
@@ -293,7 +292,7 @@ def means(
     logit_scale: float = 1.0,
     seed: int = 0,
 ) -> dict[MetricName, float]:
-    """Means over the prompts without intervals, for many sets of heads: "MaxSkew", PREFERENCES and PLAIN.
+    """Means over the prompts without intervals, for many sets of heads: "MaxSkew" and PREFERENCES.
 
     They equal those of `measure` for the same question and seed.
     """
@@ -376,9 +375,9 @@ class _Part:
         return np.stack([(codes == group).sum(axis=1) for group in range(self.n_groups)], axis=1)
 
     def preference(self, name: MetricName, scores: NDArray[Any], weights: NDArray[Any]) -> Floats:
-        """One of PREFERENCES or PLAIN [p, draws] where image i counts weights[i] times [m, draws]."""
+        """One of PREFERENCES [p, draws] where image i counts weights[i] times [m, draws]."""
         found = preference(name, scores, self.codes, self.n_groups, self.half, weights)
-        return found * (self.logit_scale if name.endswith("logit gap") else 1)
+        return found * (self.logit_scale if name.startswith("logit gap") else 1)
 
     def shares(self, pool: ArrayLike) -> Floats:
         """Target shares [..., groups] for the pool's counts, with the fault, if any."""
@@ -403,9 +402,9 @@ class _Part:
                 # Without ties an image's copies are adjacent, so that only the remainder of k is uneven.
                 top = np.bincount(np.arange(self.k) % self.n_groups, minlength=self.n_groups)
                 found[name] = np.full(size, max_skew_of(top, shares))
-            elif name.endswith("logit gap"):
+            elif name.startswith("logit gap"):
                 found[name] = np.full(size, np.nan)
-            elif name.endswith("AUC"):
+            elif name.startswith("AUC"):
                 scores, once = rng.random((_AUCS, len(self.codes))), np.ones((len(self.codes), 1))
                 found[name] = rng.choice(self.preference(name, scores, once)[:, 0], size=size)
             elif name == "NDKL":
@@ -434,8 +433,8 @@ class _Part:
             rankings, few, _ = tops.shape
             redrawn = ndkl_of(tops.reshape(-1, k), np.tile(drawn_shares[:few], (rankings, 1)))
             found.of["NDKL"] = ndkl_of(self.codes[order[:, :k]], shares), redrawn.reshape(rankings, few)
-        for name in {*PLAIN, *PREFERENCES} & {*self.metrics}:
-            some = self.drawn.weights[:, : resampling.FEW if name.endswith("AUC") else None]
+        for name in {*PREFERENCES} & {*self.metrics}:
+            some = self.drawn.weights[:, : resampling.FEW if name.startswith("AUC") else None]
             both = self.preference(name, scores, np.concatenate([np.ones((len(some), 1)), some], axis=1))
             found.of[name] = both[:, 0], both[:, 1:]
         return found
@@ -482,8 +481,8 @@ def _chance_levels(
         mean = drawn.mean(axis=1)
         value = float(mean.mean())
         single, several = stats.interval(value, drawn.ravel()), stats.interval(value, mean)
-        if name in NO_PREFERENCE:
-            single, several = (replace(level, value=NO_PREFERENCE[name]) for level in (single, several))
+        if name in INDIFFERENT:
+            single, several = (replace(level, value=INDIFFERENT[name]) for level in (single, several))
         found[name] = single, several
     return found
 

@@ -29,20 +29,14 @@ from numpy.typing import ArrayLike, NDArray
 from ccs.errors import InputError
 
 Floats = NDArray[np.float64]
-MetricName = Literal["MaxSkew", "NDKL", "logit gap", "AUC", "plain logit gap", "plain AUC"]
+MetricName = Literal["MaxSkew", "NDKL", "logit gap", "AUC", "logit gap (cross-fitted)", "AUC (cross-fitted)"]
 METRICS: tuple[MetricName, ...] = ("MaxSkew", "NDKL")
-PREFERENCES: tuple[MetricName, ...] = ("logit gap", "AUC")
-"""Measures of whole rankings, which have no ceiling; cross-fitted."""
-PLAIN: tuple[MetricName, ...] = ("plain logit gap", "plain AUC")
-CALLED: Mapping[MetricName, str] = {
-    "plain logit gap": "logit gap",
-    "plain AUC": "AUC",
-    "logit gap": "logit gap (cross-fitted)",
-    "AUC": "AUC (cross-fitted)",
-}
-"""What people read where a metric's key is not its name."""
-NO_PREFERENCE: Mapping[MetricName, float] = {"logit gap": 0.0, "AUC": 0.5}
-"""Their values where a ranking ignores groups."""
+PLAIN: tuple[MetricName, ...] = ("logit gap", "AUC")
+"""Measures of whole rankings, which have no ceiling, in their plain form."""
+CROSS_FITTED: tuple[MetricName, ...] = ("logit gap (cross-fitted)", "AUC (cross-fitted)")
+PREFERENCES = PLAIN + CROSS_FITTED
+INDIFFERENT: Mapping[MetricName, float] = {"logit gap (cross-fitted)": 0.0, "AUC (cross-fitted)": 0.5}
+"""Their values where a ranking ignores groups; the plain form has none that is exact."""
 _POSITIONS = 100_000  # processed at a time: few enough for the processor's cache
 
 
@@ -112,7 +106,7 @@ def preference(
     half: NDArray[np.bool_],
     weights: NDArray[np.floating],
 ) -> Floats:
-    """One of PREFERENCES or PLAIN [rankings, draws] from scores [rankings, n] and the images' groups, codes
+    """One of PREFERENCES [rankings, draws] from scores [rankings, n] and the images' groups, codes
     [n].
 
     half: bool [n], from `halves`. weights: how often each image counts, [n, draws].
@@ -121,12 +115,12 @@ def preference(
     sides = []  # of each half, or of all images, a figure per group [rankings, groups, draws]
     for own in [np.ones_like(half)] if name in PLAIN else [half, ~half]:
         some, member = scores[:, own], np.equal.outer(np.arange(n_groups), codes[own])
-        if name.endswith("AUC"):
+        if name.startswith("AUC"):
             sides.append(_areas(some, member, weights[own]))
         else:
             sides.append(_means(some, member, weights[own], middle))
     across = _chosen(name, sides[0], sides[-1]) + _chosen(name, sides[-1], sides[0])
-    return (0.5 if name.endswith("AUC") else 0.0) + across / 2
+    return (0.5 if name.startswith("AUC") else 0.0) + across / 2
 
 
 def _chosen(name: MetricName, chosen: Floats, measured: Floats) -> Floats:
@@ -135,7 +129,7 @@ def _chosen(name: MetricName, chosen: Floats, measured: Floats) -> Floats:
     def at(side: Floats, groups: NDArray[np.intp]) -> Floats:
         return np.take_along_axis(side, groups[:, None], axis=1)[:, 0]
 
-    if name.endswith("logit gap"):
+    if name.startswith("logit gap"):
         return at(measured, chosen.argmax(axis=1)) - at(measured, chosen.argmin(axis=1))
     group = np.abs(chosen).argmax(axis=1)
     return np.sign(at(chosen, group)) * at(measured, group)

@@ -29,7 +29,7 @@ from ccs.sets.open import open_gallery
 if TYPE_CHECKING:
     from ccs.model.model import Model
 
-METRICS = measures.METRICS + measures.PLAIN + measures.PREFERENCES
+METRICS = measures.METRICS + measures.PREFERENCES
 MOST_SKIPPED = 0.01
 """The share of images that may be unreadable without anybody having said so."""
 MEAN = "mean"
@@ -319,7 +319,7 @@ def _rows(before: BiasResult, after: BiasResult, names: Sequence[str], differs: 
             group, share = after.groups[first], float(after.top_shares[place, first])
         for name in after.metrics:
             figure = after.figure(name, place)
-            row: dict[str, Any] = {"occupation": occupation, "metric": measures.CALLED.get(name, name)}
+            row: dict[str, Any] = {"occupation": occupation, "metric": name}
             row |= {"value": figure.value, "low": figure.low, "high": figure.high}
             row |= {"ceiling": figure.ceiling, "group": group, "share": share, "chance": figure.chance.value}
             row |= {"chance_low": figure.chance.low, "chance_high": figure.chance.high}

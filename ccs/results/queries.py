@@ -141,7 +141,7 @@ def _once(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[~rows["dataset"].str.endswith(ONE_POOL)]
 
 
-def preferences(results: Results, metric: str = "logit gap") -> pd.DataFrame:
+def preferences(results: Results, metric: str) -> pd.DataFrame:
     """The mean over occupations of a measure of whole rankings, which has no ceiling, of every plan."""
     return _once(_where(results.table("bias"), metric=f"{metric} mean", mode="correct"))
 

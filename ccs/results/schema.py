@@ -20,7 +20,7 @@ from pydantic_core import from_json
 
 from ccs.errors import InputError
 
-VERSION = 4
+VERSION = 5
 """Incremented whenever a table or column is added, removed or changes its meaning; no other is read."""
 PLAN_KEY = ("model", "weights", "plan", "seed")
 """Key columns that identify the model and plan of a row, not which figure it holds."""

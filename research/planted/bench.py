@@ -23,6 +23,7 @@ from ccs.texts.score import HeadScore
 from ccs.texts.textspan import textspan
 
 ATTRIBUTES = ("gender", "skin tone")
+GAP: bias.MetricName = "logit gap (cross-fitted)"
 K = 5  # texts per head
 SCENES = 1_000  # for the moments
 RANDOM = 20
@@ -85,8 +86,8 @@ class Bench:
         faces, shown = self._faces, Row()
         for name in ATTRIBUTES:
             question = Ranking(self._prompts, faces.groups[name], faces.k[name])
-            found = bias.means(units, question, ("MaxSkew", "logit gap"), logit_scale=self._base.logit_scale)
-            shown |= {f"MaxSkew {name}": found["MaxSkew"], f"gap {name}": found["logit gap"]}
+            found = bias.means(units, question, ("MaxSkew", GAP), logit_scale=self._base.logit_scale)
+            shown |= {f"MaxSkew {name}": found["MaxSkew"], f"gap {name}": found[GAP]}
         return {name: round(value, 5) for name, value in shown.items()}
 
 

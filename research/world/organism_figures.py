@@ -23,8 +23,8 @@ from research.world.planted_truth import SCALES, Shares, alignment
 
 
 def rank_faces(model: Model, faces: BiasSet) -> Mapping[str, bias.BiasResult]:
-    """MaxSkew and logit gap (`ccs.measures.skew`) of each attribute when a drawn bias set's images are ranked
-    for its occupations, which are the world's, in their order.
+    """MaxSkew and cross-fitted logit gap (`ccs.measures.skew`) of each attribute when a drawn bias set's
+    images are ranked for its occupations, which are the world's, in their order.
 
     A logit is the cosine times the model's scale: 1 is a factor of e in the odds.
     """
@@ -34,7 +34,7 @@ def rank_faces(model: Model, faces: BiasSet) -> Mapping[str, bias.BiasResult]:
         name: bias.measure(
             images,
             Ranking(prompts, faces.groups[name], faces.k[name]),
-            metrics=("MaxSkew", "logit gap"),
+            metrics=("MaxSkew", "logit gap (cross-fitted)"),
             logit_scale=model.logit_scale,
         )
         for name in SCALES
@@ -106,7 +106,7 @@ def _faces(models: Mapping[str, Model]) -> list[dict[str, str]]:
         found = {name: results[attribute] for name, results in ranked.items()}
         row = {"attribute": attribute, "chance": in_brackets(found[ORGANISM].max_skew.chance_mean)}
         row |= {name: in_brackets(one.max_skew.mean) for name, one in found.items()}
-        gaps = {name: one.metrics["logit gap"].mean.value for name, one in found.items()}
+        gaps = {name: one.metrics["logit gap (cross-fitted)"].mean.value for name, one in found.items()}
         row |= {f"logits apart, {name}": f"{gap:.2f}" for name, gap in gaps.items()}
         for name, one in found.items():
             aligned = alignment(shares_of(one), attribute)

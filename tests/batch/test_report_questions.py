@@ -28,13 +28,14 @@ def model_of(changed: str, high: float, *, colors: int = 100) -> results.Results
     and lower the others by 0.1.
     """
     top1, skew, gap = (
-        (0.5, 0.6, 0.6 + (high if name == changed else -0.1)) for name in ("top1", "MaxSkew", "logit gap")
+        (0.5, 0.6, 0.6 + (high if name == changed else -0.1))
+        for name in ("top1", "MaxSkew", report_questions.GAP)
     )
     pruning = pruning_rows("organism", "world/subjects", around(*top1))
     pruning += pruning_rows("organism", "world/colors", around(*top1, colors))
     bias = [
         row | {"metric": f"{name} mean", "attribute": attribute}
-        for name, values in (("MaxSkew", skew), ("logit gap", gap))
+        for name, values in (("MaxSkew", skew), (report_questions.GAP, gap))
         for row in bias_rows("organism", "world/faces", around(*values))
         if row["metric"] == "MaxSkew mean"
         for attribute in ("gender", "skin tone")
@@ -49,7 +50,7 @@ def model_of(changed: str, high: float, *, colors: int = 100) -> results.Results
     [
         ("top1", report_questions.HURT),
         ("MaxSkew", report_questions.MORE),
-        ("logit gap", report_questions.NARROWS_MORE),
+        (report_questions.GAP, report_questions.NARROWS_MORE),
     ],
 )
 def test_whether_high_heads_carry_more_than_random_sets_like_them(

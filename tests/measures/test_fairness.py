@@ -98,7 +98,7 @@ def test_page_library_and_tables_give_one_figure(tiny_model: Model, gallery: Bia
     plans = [Plan("none", None, HeadSet(), ""), Plan("chosen", None, OFF, "")]
     people = asked(replace(gallery, groups={"gender": gallery.groups["gender"]}), names, top=12)
     _, rows = figures(texts, people, plans, embedded.__getitem__, 0)
-    for metric in ("MaxSkew", "NDKL"):
+    for metric in ("MaxSkew", "NDKL", "AUC"):
         for name in (MEAN, "judge", "nurse"):
             place = None if name == MEAN else names.index(name)
             shown = (before.figure(metric, place).value, after.figure(metric, place).value)
@@ -107,9 +107,13 @@ def test_page_library_and_tables_give_one_figure(tiny_model: Model, gallery: Bia
             told = figure(table, name, metric, "before"), figure(table, name, metric)
             assert shown == pytest.approx(told)
             assert of_plans == pytest.approx(told)
-    for metric, called in (("plain AUC", "AUC"), ("plain logit gap", "logit gap")):
+    of_plans = [row["value"] for row in rows if row["metric"] == "AUC (cross-fitted) mean"]  # not on the page
+    assert of_plans == pytest.approx(
+        [figure(table, MEAN, "AUC (cross-fitted)", at) for at in ("before", "value")]
+    )
+    for metric in ("AUC", "logit gap"):
         shown = (before.figure(metric).value, after.figure(metric).value)
-        assert shown == pytest.approx((figure(table, MEAN, called, "before"), figure(table, MEAN, called)))
+        assert shown == pytest.approx((figure(table, MEAN, metric, "before"), figure(table, MEAN, metric)))
     for ask in (
         lambda: ccs.bias(tiny_model, gallery, names, top=31),
         lambda: BiasQuery.of(app, State(model="tiny", occupations=names, k=31)),

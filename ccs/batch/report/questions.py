@@ -17,7 +17,7 @@ from ccs.measures.stats import Effect, Ranked
 from ccs.pruning.plans import ALIKE, Alike
 from ccs.results import Results, queries
 
-ACCURACY, SKEW, GAP = "accuracy (points)", "MaxSkew", "logit gap"
+ACCURACY, SKEW, GAP = "accuracy (points)", "MaxSkew", "logit gap (cross-fitted)"
 HURT = f"{ACCURACY}: high off less random off"
 LOWERS, MORE = f"{SKEW}: high off less none off", f"{SKEW}: high off less random off"
 NARROWS, NARROWS_MORE = f"{GAP}: high off less none off", f"{GAP}: high off less random off"

@@ -25,7 +25,7 @@ from ccs.ui.state import OWN, State, parse_int, texts
 
 OPENING = ("judge", "artist", "teacher")
 DRAWS = 400
-SHOWN_METRICS: tuple[MetricName, ...] = ("MaxSkew", "plain AUC", "NDKL", "plain logit gap")
+SHOWN_METRICS: tuple[MetricName, ...] = ("MaxSkew", "AUC", "NDKL", "logit gap")
 
 
 @dataclass(frozen=True)

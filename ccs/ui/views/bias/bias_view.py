@@ -151,8 +151,7 @@ class Bias(View):
     def snippet(self, screen: Screen) -> str:
         query, state = BiasQuery.of(screen.app, screen.state), screen.state
         spec = "" if query.gallery.name.startswith(OWN) else query.gallery.name
-        names = [bias.CALLED.get(name, name) for name in SHOWN_METRICS]
-        rest = program("bias", query=query, spec=spec, names=names, off=state.off)
+        rest = program("bias", query=query, spec=spec, names=SHOWN_METRICS, off=state.off)
         return program("model", model=state.model, off=state.off) + rest
 
 
@@ -226,8 +225,7 @@ def table(found: Measurement) -> Figure:
         cells = [(*before, *after, *_cells(one.chance)) for before, after in zip(*values, strict=True)]
         cells.append((*_cells(one.mean), *_cells(two.mean), *_cells(one.chance_mean)))
         for occupation, of in zip((*query.occupations, "(mean)"), cells, strict=True):
-            called = bias.CALLED.get(name, name)
-            rows.append([occupation, query.attribute, called, query.k, *map(float, of)])
+            rows.append([occupation, query.attribute, name, query.k, *map(float, of)])
     return Figure(
         "by-occupation",
         f"MaxSkew@{query.k} by {query.attribute}, and measures of whole rankings",
@@ -235,7 +233,7 @@ def table(found: Measurement) -> Figure:
         COLUMNS,
         rows,
         {
-            "names": [bias.CALLED.get(name, name) for name in SHOWN_METRICS],
+            "names": SHOWN_METRICS,
             "query": query,
             "both": [result.metrics[name] for name in SHOWN_METRICS for result in (first, second)],
             "ties": int(max(first.ties.max(), second.ties.max())),
