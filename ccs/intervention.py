@@ -45,7 +45,7 @@ class Change:
 
     @classmethod
     def parse(cls, value: str | None, first: bool = False) -> Change:
-        """The change written `value`; None is a head that is off."""
+        """The change written `value`; None is a head that is off. Raises InputError for anything else."""
         if value in (MEAN, PROTOTYPE):
             return cls(at=str(value), first=first)
         try:
@@ -90,7 +90,10 @@ class Intervention(HeadSet):
 
     @classmethod
     def parse(cls, text: str) -> Intervention:
-        """Heads by name, each with `=` and what becomes of it; without it the head is off."""
+        """Heads by name, each with `=` and what becomes of it; without it the head is off.
+
+        Raises InputError for a text that is no such list, and for a head that is named twice.
+        """
         found: dict[Head, Change] = {}
         for one in text.replace(",", " ").split():
             match = _NAME.fullmatch(one)

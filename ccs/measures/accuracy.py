@@ -139,7 +139,9 @@ def near_chance(value: float, low: float, classes: int) -> str | None:
 
 
 def compare(ours: Accuracy, baseline: Accuracy, *, draws: int = 10_000, seed: int = 0) -> Effect:
-    """The accuracy less the baseline's on the same images, by paired bootstrap."""
+    """The accuracy less the baseline's (shares of 1), by paired bootstrap. Raises InputError unless both are
+    of the same images in the same order.
+    """
     if not np.array_equal(ours.labels, baseline.labels):
         raise InputError("Two accuracies can be compared only on the same images in the same order.")
     return stats.paired(ours.correct, baseline.correct, draws=draws, seed=seed)

@@ -20,7 +20,9 @@ from ccs.measures.skew import max_skew
 
 
 def in_top(scores: Sequence[float], k: int) -> np.ndarray:
-    """Int [images], 1 for the k largest scores; of equal ones the first. It is `y_pred` of a MetricFrame."""
+    """Int [images], 1 for the k largest of scores [images]; of equal ones the first. It is `y_pred` of a
+    MetricFrame. Raises InputError unless k is 1 to the number of images.
+    """
     if not 1 <= k <= len(scores):
         raise InputError(f"K is {k}, but {len(scores)} images are ranked.")
     chosen = np.zeros(len(scores), np.int64)
@@ -32,7 +34,7 @@ def of_metric_frame(frame: Any) -> float:
     """MaxSkew of a fairlearn MetricFrame of `selection_rate`, whose predictions are from `in_top`.
 
     A group's share of the top over its share of all is its selection rate over that of all; MaxSkew is the
-    largest logarithm of these.
+    largest logarithm of these. Raises InputError for a frame of several metrics.
     """
     rates = np.asarray(frame.by_group, np.float64)
     if rates.ndim != 1:

@@ -114,7 +114,9 @@ def krippendorff_alpha(
 
 
 def judge_pairs(verdicts: Mapping[str, Sequence[Verdict]]) -> list[JudgePair]:
-    """Every pair of judges of a panel. `verdicts`: judge -> one verdict per text, for the same texts."""
+    """Every pair of judges of a panel. `verdicts`: judge -> one verdict per text, for the same texts;
+    InputError where they are not as many.
+    """
     if len({len(said) for said in verdicts.values()}) != 1:
         raise InputError("The judges of a panel must have judged the same texts.")
     pairs = []

@@ -90,7 +90,9 @@ def measure(
 
 
 def compare(ours: Retrieval, baseline: Retrieval, metric: str, *, draws: int = 2000, seed: int = 0) -> Effect:
-    """The metric less the baseline's for the same queries, by paired bootstrap over clips."""
+    """The metric less the baseline's for the same queries, by paired bootstrap over clips. Raises InputError
+    for an unknown metric, and for other queries or another direction.
+    """
     if metric not in METRICS:
         raise InputError(f"The metric {metric!r} is not known; it is one of {', '.join(METRICS)}.")
     if ours.direction != baseline.direction or not np.array_equal(ours.clips, baseline.clips):

@@ -167,7 +167,9 @@ class Model(Side):
         return self.preprocess_config["mean"], self.preprocess_config["std"]
 
     def preprocess(self, images: Sequence[Image.Image]) -> Tensor:
-        """Pixels [n, 3, s, s] float32, with the model's size, mean and deviation."""
+        """Pixels [n, 3, s, s] float32, with the model's size, mean and deviation. Raises InputError for what
+        is no PIL image.
+        """
         height, width = self.tower.image_size
         pixels = torch.empty(len(images), 3, height, width)
         for index in range(len(images)):
@@ -203,7 +205,8 @@ class Model(Side):
     def embed_texts(self, texts: Sequence[str], batch_size: int = 256, off: Plans = None) -> np.ndarray:
         """Unit vectors [texts, dim] float32. A text longer than the model's context is cut.
 
-        off: heads of the text tower that are off, or a list of such sets: [plans, texts, dim].
+        off: heads of the text tower that are off, or a list of such sets: [plans, texts, dim]. Raises
+        InputError for a single text in place of a list.
         """
         if isinstance(texts, str):
             raise InputError("embed_texts takes a list of texts, not a single one.")
@@ -234,8 +237,8 @@ class Model(Side):
     ) -> Intervention:
         """The intervention with the means over these images that it needs, and with prototypes of `groups`.
 
-        groups: one text for each image; prototypes weigh groups alike. Means are those of the untouched
-        model. Raises InputError for prototypes without groups.
+        groups: one text for each image [images]; prototypes weigh groups alike. Means are those of the
+        untouched model. Raises InputError for prototypes without groups.
         """
         wanted = {head: change.at for head, change in changes(heads) if change.at}
         self.tower.require(heads)
@@ -281,7 +284,10 @@ class Model(Side):
     def batches(
         self, images: Images, batch_size: int | None = None
     ) -> Iterator[tuple[slice, Tensor | Trunk]]:
-        """The images in bounded batches: the rows of each batch, and its pixels [n, 3, s, s] or trunk."""
+        """The images in bounded batches: the rows of each batch, and its pixels [n, 3, s, s] or trunk.
+
+        Raises InputError for pixels of another size, and a batch of less than one image.
+        """
         tokens = BATCH_TOKENS if self.tower.device.type == "cpu" else 131_072
         fitting = max(1, tokens // self.tower.n_tokens)
         n, size = self.count(images), fitting if batch_size is None else batch_size

@@ -80,13 +80,13 @@ class Moments:
         )
 
     def sums(self) -> dict[str, np.ndarray]:
-        """`total` and `products`, one name per head, and the number of images, for `plus_sums`."""
+        """`total` [r] and `products` [r, r] by head, and the number of images [1], for `plus_sums`."""
         named = {"total": self.total, "products": self.products}
         arrays = {f"{name}.{row}": one for name, rows in named.items() for row, one in enumerate(rows)}
         return {**arrays, "count": np.array([self.count])}
 
     def plus_sums(self, arrays: Mapping[str, np.ndarray]) -> Moments:
-        """The moments with the `sums` of other images added."""
+        """The moments with the `sums` of other images added, whose shapes are those of `sums`."""
         total, products = (
             [arrays[f"{name}.{row}"] for row in range(len(self.heads))] for name in ("total", "products")
         )
@@ -121,7 +121,8 @@ def collect_moments(model: Side, batches: Iterable[Any], heads: HeadSet | None =
 
     model: what `ccs.load` returns; its `texts`, with lists of texts, for the heads of the text tower.
     heads: those to collect, `model.heads` by default. Memory grows neither with the number of images nor with
-    the size of a batch, which is split if necessary. Raises InputError for a head that the model lacks.
+    the size of a batch, which is split if necessary. Wrap `batches` in tqdm to see how far it is. Raises
+    InputError for a head that the model lacks.
 
         >>> from ccs import load, open_images
         >>> model = load("organism")

@@ -49,10 +49,13 @@ class Side:
 
     @property
     def heads(self) -> HeadSet:
+        """The heads of this side that are scored."""
         return self.tower.heads
 
     def batches(self, inputs: Any, batch_size: int | None = None) -> Iterator[tuple[Rows, Tensor | Trunk]]:
-        """The inputs in bounded batches: the rows of each batch, and what the tower takes."""
+        """The inputs in bounded batches: the rows of each batch, and what the tower takes: pixels
+        [n, 3, s, s] or numbers of tokens [n, context].
+        """
         raise NotImplementedError
 
     def count(self, inputs: Any) -> int:
@@ -72,7 +75,9 @@ class Side:
     def embed_with_contributions(
         self, inputs: Any, off: Plans = None, heads: HeadSet | None = None, batch_size: int | None = None
     ) -> tuple[np.ndarray, Contributions]:
-        """Embeddings with heads off, and `contributions(inputs, heads)`: one pass, or two under autocast."""
+        """Embeddings [plans, n, dim] with heads off, and `contributions(inputs, heads)`: one pass, two under
+        autocast. Raises InputError for heads below a trunk.
+        """
         plans, single = self._plans(off)
         chosen, n, dim = self.tower.all_heads if heads is None else heads, self.count(inputs), self.tower.dim
         self.tower.require(chosen)
@@ -133,6 +138,7 @@ class Texts(Side):
 
     @property
     def weights_hash(self) -> str:
+        """That of the whole model."""
         return self._hashed()
 
     def embed(self, texts: Sequence[str], off: Plans = None, batch_size: int | None = None) -> np.ndarray:

@@ -344,7 +344,9 @@ def matched(
 
 
 def draw(members: HeadSet, size: int, seed: int, purpose: str) -> HeadSet:
-    """`size` of the members, drawn without replacement; draws for different purposes are independent."""
+    """`size` of the members, drawn without replacement; draws for different purposes are independent. Raises
+    InputError where there are fewer.
+    """
     if size > len(members):
         raise InputError(f"{size} heads cannot be drawn from {len(members)}.")
     rng = np.random.default_rng([seed, *purpose.encode()])

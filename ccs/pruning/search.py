@@ -48,9 +48,11 @@ class PrunableModel(Protocol):
     """The model interface of a search: heads, and embeddings [plans, images, d] with heads off."""
 
     @property
-    def heads(self) -> HeadSet: ...
+    def heads(self) -> HeadSet:
+        """The heads that can be switched off."""
 
-    def embed_images(self, images: Any, off: Any = None) -> np.ndarray: ...
+    def embed_images(self, images: Any, off: Any = None) -> np.ndarray:
+        """Unit vectors float32 [images, d], or [plans, images, d] for a list of sets of heads."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -211,7 +213,7 @@ def make_task(model: Model, people: BiasSet, things: ClassificationSet, attribut
 
 
 def task_of(question: Ranking, people: Any, things: Any, labels: ArrayLike, class_weights: ArrayLike) -> Task:
-    """The task of making a question's rankings fairer."""
+    """The task of making a question's rankings fairer. labels: [things], class_weights: [classes, d]."""
     asked = {one.name: getattr(question, one.name) for one in fields(question)}
     return Task(**asked, people=people, things=things, labels=labels, class_weights=class_weights)
 
@@ -219,7 +221,8 @@ def task_of(question: Ranking, people: Any, things: Any, labels: ArrayLike, clas
 def halves(task: Task, seed: int) -> tuple[Task, Task]:
     """The task split in two at random: people (within each group), prompts, and things (within each class).
 
-    With pools per prompt each half has all people that its prompts rank, and the whole cut-off.
+    With pools per prompt each half has all people that its prompts rank, and the whole cut-off. Raises
+    InputError for fewer than two prompts or a cut-off below 2.
     """
     rng = np.random.default_rng([seed, 3])
     n_prompts, labels = len(task.prompts), np.asarray(task.labels)

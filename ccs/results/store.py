@@ -46,7 +46,7 @@ class Results:
     manifest: Mapping[str, Any]
 
     def table(self, name: str) -> pd.DataFrame:
-        """The table; if it was not computed, an empty one with its columns."""
+        """The table; if it was not computed, an empty one with its columns. InputError for another name."""
         if name not in schema.TABLES:
             raise InputError(f"There is no table {name!r}; there are {', '.join(schema.TABLES)}.")
         return self.tables[name] if name in self.tables else empty(name)
@@ -63,7 +63,10 @@ class Collection:
 
 
 def folder_name(model: str) -> str:
-    """A model's name as the name of its folder: `ViT-B-32/openai` becomes `ViT-B-32--openai`."""
+    """A model's name as the name of its folder: `ViT-B-32/openai` becomes `ViT-B-32--openai`.
+
+    Raises InputError for a name without a letter or digit.
+    """
     name = re.sub(r"[^A-Za-z0-9._-]+", "--", model).strip(".-")
     if not name:
         raise InputError(f"The model name {model!r} holds no letter or digit to name a folder by.")
@@ -71,14 +74,16 @@ def folder_name(model: str) -> str:
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write the manifest; it comes last because it marks the tables as complete."""
+    """Write the manifest; it comes last because it marks the tables as complete. Raises
+    InputError where a key is missing.
+    """
     if missing := [key for key in schema.MANIFEST if key not in manifest]:
         raise InputError(f"The manifest of {folder} lacks {', '.join(missing)}.")
     write_text(folder / MANIFEST_FILE, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """A model's manifest, validated."""
+    """A model's manifest, validated. InputError where it is missing, unreadable or of another schema."""
     name = f"{folder.name}/{MANIFEST_FILE}"
     try:
         with (folder / MANIFEST_FILE).open("rb") as file:
