@@ -58,7 +58,7 @@ def decided_by(manifest: Mapping[str, Any]) -> str:
         instead = one.get("instead_of")
         return str(one["name"]) + (f" (in place of {instead})" if instead else "")
 
-    labeler, judges = manifest["labeler"], [named(one) for one in manifest["judges"]]
+    labeler, judges = manifest.get("labeler"), [named(one) for one in manifest.get("judges", ())]
     said = ([f"labels by {named(labeler)}"] if labeler else []) + (
         [f"verdicts by {', '.join(judges)}"] if judges else []
     )
@@ -67,7 +67,7 @@ def decided_by(manifest: Mapping[str, Any]) -> str:
 
 def moved_by_precision(manifest: Mapping[str, Any]) -> str:
     """How far figures of bias are from those in float32, on a sample; "" where nothing was measured."""
-    found = (one for one in manifest["largest_error"].items() if one[0].startswith("mean MaxSkew"))
+    found = (one for one in manifest.get("largest_error", {}).items() if one[0].startswith("mean MaxSkew"))
     return "; ".join(f"{name} is within {value:.4f} of float32's" for name, value in found)
 
 
