@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -54,3 +56,20 @@ def test_kills_at_random_moments(small_run: Path, tiny_folder: Path, texts: Path
         assert contents(out) == expected
         trial += 1
         lasts *= 0.8
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it asks ten times a second")
+def test_what_decodes_ends_with_its_run_though_it_gets_no_time() -> None:
+    program = (
+        "import os, signal; from ccs.batch.compute import inputs\n"
+        "if not (child := os.fork()):\n"
+        "    inputs.begin_decoding(); os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "os.waitpid(child, os.WUNTRACED)\n"
+        "print(child, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    command = [sys.executable, "-c", program]
+    run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=100)
+    child, end = Path("/proc") / run.stdout.strip(), time.monotonic() + 5
+    while child.exists() and b"State:\tZ" not in (child / "status").read_bytes():
+        assert time.monotonic() < end
+        time.sleep(0.02)
