@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
 import resource
 import shutil
 import struct
+import zipfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -42,6 +44,14 @@ def config_is_a_pipe(folder: Path) -> None:
 
 def bytes_are(change: Callable[[bytes], bytes]) -> Spoil:
     return lambda folder: (folder / WEIGHTS).write_bytes(change((folder / WEIGHTS).read_bytes()))
+
+
+def zipped(data: bytes) -> bytes:
+    """Inside an archive, as torch writes it."""
+    with io.BytesIO() as file:
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("archive/data.pkl", data)
+        return file.getvalue()
 
 
 def only_a_pickle(safe: str, name: str) -> Spoil:
@@ -104,6 +114,10 @@ OPEN_CLIPS: dict[str, tuple[Spoil, str]] = {
         bytes_are(lambda _: pickle.dumps(Mark(Path("ran")))),
         "could not be loaded",
     ),
+    "a pickle in a zip": (
+        bytes_are(lambda _: zipped(pickle.dumps(Mark(Path("ran"))))),
+        "could not be loaded",
+    ),
     "a header that lies": (
         bytes_are(lambda data: struct.pack("<Q", 2**60) + data[8:]),
         "could not be loaded",
@@ -113,6 +127,7 @@ OPEN_CLIPS: dict[str, tuple[Spoil, str]] = {
     "weights that overflow": (weights_are(lambda values: values["visual.proj"].fill_(1e38)), "not finite"),
 }
 CHECKPOINTS: dict[str, tuple[Spoil, str]] = {
+    "only a pickle": (only_a_pickle("model.safetensors", "pytorch_model.bin"), "is a pickle, which can run"),
     "a pipe": (config_is_a_pipe, "config.json is no file"),
     "another model": (says(THEIR_CONFIG, model_type="bert"), "model_type is 'bert', not clip or siglip"),
     "quantised": (says(THEIR_CONFIG, quantization_config={"bits": 4}), "quantized"),

@@ -82,6 +82,17 @@ ACTIONS = {
     "a null byte": upload(path="a\0b"),
     "a path of 100,000 characters": {"do": "gallery", "path": "x" * 100_000},
     "a gallery outside": {"do": "gallery", "path": "/etc/passwd"},
+    "heads without end": {"do": "off", "off": " ".join(f"L{number}.H0" for number in range(2000))},
+    "a preset that is none": {"do": "preset", "value": "../x"},
+    "an example outside": {"do": "example", "value": "../../etc:0"},
+    "an example of page 99,999": {"do": "example", "value": "occupations:99999"},
+    "files that are a number": {"do": "upload", "files": 7},
+    "seventeen files outside": {"do": "upload", "files": [{"path": "/etc/passwd"}] * 17},
+    "a folder by a name": {"do": "name-model", "name": "/etc"},
+    "a scheme of open_clip": {"do": "name-model", "name": "local-dir:/etc"},
+    "a gallery that is none": {"do": "bias", "gallery": "../x", "attribute": "gender", "k": "10"},
+    "an index that is a list": {"do": "remove", "index": [1]},
+    "201 classes": {"do": "classify", "classes": "\n".join(map(str, range(201))), "template": "{}"},
 }
 
 
