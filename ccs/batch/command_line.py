@@ -17,6 +17,7 @@ COMMANDS = {
     "bias": ("ccs.batch.bias", "measure a model's social bias on a gallery of faces"),
     "heads": ("ccs.batch.heads", 'find the heads that write about something, such as "dogs"'),
     "localize": ("ccs.batch.localize", "find the heads that carry a bias, or score methods that do"),
+    "mitigate": ("ccs.batch.mitigate", "make a model fairer, see what it costs, save it"),
     "compare": ("ccs.batch.compare", "compare two models head by head: which correspond, which changed"),
     "search": ("ccs.batch.search", "find the fewest heads to switch off for less bias"),
     "export": ("ccs.batch.export", "save a model with heads switched off"),

@@ -11,14 +11,14 @@ import ccs
 from ccs.batch.options import command, option
 from ccs.errors import InputError
 from ccs.intervention import Intervention
-from ccs.model.export import export
+from ccs.model.export import export, export_checkpoint, is_checkpoint
 from ccs.results.hub_repository import Repository
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Save a model with heads off as an ordinary open_clip folder with a model card; --repo publishes it on
-    the Hub.
+    """Save a model with heads off as an ordinary open_clip folder with a model card (of transformers, where
+    the model is a folder of transformers); --repo publishes it on the Hub.
     """
 
     model: str = option("organism", "embedded name, open_clip NAME/TAG or a folder")
@@ -37,8 +37,11 @@ def _export(arguments: Settings) -> None:
     title = f"{model.name} with {off or 'no head'} off"
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.out or Path(scratch) / "model"
-        error = export(model, off, folder)
-        print(f"{title}: the embeddings that open_clip computes from the folder differ by {error:.1e}.")
+        if is_checkpoint(arguments.model):
+            error = export_checkpoint(model, off, arguments.model, folder)
+        else:
+            error = export(model, off, folder)
+        print(f"{title}: the embeddings computed from the folder without this program differ by {error:.1e}.")
         if arguments.out:
             print(f"Written to {folder}.")
         if repository:

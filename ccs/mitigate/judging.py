@@ -78,34 +78,44 @@ class Half:
             "lean_chance": float(np.mean([one.lean(units) for one in mixed])),
         }
 
-    def measured(self, units: Units, task: Task, draws: int = 40) -> BiasResult:
+    def measured(self, units: Units, task: Task, draws: int = 40, seed: int = 0) -> BiasResult:
         """MaxSkew and NDKL of people's embeddings."""
-        return bias.measure(units, task, metrics=("MaxSkew", "NDKL"), draws=draws)
+        return bias.measure(units, task, metrics=("MaxSkew", "NDKL"), draws=draws, seed=seed)
+
+    def asked(self, fitted: Fitted) -> Task:
+        """The task with its prompts mapped."""
+        return replace(self.task, prompts=fitted.on_texts(self.task.prompts))
 
     def judge(self, fitted: Sequence[Fitted], model: Model | None = None) -> list[dict[str, float]]:
-        """The figures of each. model: another with the same lower layers and texts, whose heads these are.
+        """The `figures` of each. model: another with the same lower layers and texts, with these heads."""
+        return [
+            self.figures(one, units) for one, units in zip(fitted, self.units(fitted, model), strict=True)
+        ]
 
-        Accuracies and `asked` are shares of 1; `moved` is 1 less the cosine with the embedding as it was,
-        the mean over things. `asked`: how often the text of a person's own group is the nearest of them.
-        """
-        model = model or self.model
+    def units(self, fitted: Sequence[Fitted], model: Model | None = None) -> list[dict[str, Units]]:
+        """For each the embeddings of "people", "things" and the extras, as `judge` uses them."""
         sets = {"people": self.task.people, "things": self.task.things}
         sets |= {name: one.images for name, one in self.extras.items()}
         plans: list[HeadSet] = []
-        plans += [one.heads for place, one in enumerate(fitted) if one.heads not in _heads(fitted[:place])]
-        units = {name: model.embed_images(some, plans) for name, some in sets.items()}
-        before = self.model.embed_images(self.task.things)
-        rows = []
         for one in fitted:
-            place = plans.index(one.heads)
-            own = {name: one.on_images(every[place]) for name, every in units.items()}
-            rows.append(self._figures(one, own, before))
-        return rows
+            plans += [one.heads] * (one.heads not in plans)
+        every = {name: (model or self.model).embed_images(some, plans) for name, some in sets.items()}
+        return [
+            {name: one.on_images(own[plans.index(one.heads)]) for name, own in every.items()}
+            for one in fitted
+        ]
 
-    def _figures(self, fitted: Fitted, units: Mapping[str, Units], before: Units) -> dict[str, float]:
-        people, things = units["people"], units["things"]
-        task = replace(self.task, prompts=fitted.on_texts(self.task.prompts))
-        classes = fitted.on_texts(self.task.class_weights)
+    @cached_property
+    def _before(self) -> Units:
+        return self.model.embed_images(self.task.things)
+
+    def figures(self, fitted: Fitted, units: Mapping[str, Units]) -> dict[str, float]:
+        """What is left with one. Accuracies and `asked` are shares of 1; `moved` is 1 less the cosine with
+        the embedding as it was, the mean over things. `asked`: how often the text of a person's own group is
+        the nearest of them.
+        """
+        people, things, task = units["people"], units["things"], self.asked(fitted)
+        classes = fitted.on_texts(task.class_weights)
         found = {name: metric.mean.value for name, metric in self.measured(people, task).metrics.items()}
         beside = [replace(task, groups=groups).max_skew(people) for groups in self.others.values()]
         rights = {
@@ -119,13 +129,9 @@ class Half:
             "accuracy": _right(things, classes, task.labels),
             **{name: rights.get(name, math.nan) for name in (OCCUPATIONS, RETRIEVAL)},
             "other_skew": float(np.mean(beside)) if beside else math.nan,
-            "moved": float(1 - (things * before).sum(axis=1).mean()),
+            "moved": float(1 - (things * self._before).sum(axis=1).mean()),
             "asked": _right(people, fitted.on_texts(self.names), task.codes),
         }
-
-
-def _heads(fitted: Sequence[Fitted]) -> list[HeadSet]:
-    return [one.heads for one in fitted]
 
 
 def _right(units: Units, texts: NDArray[np.float32], right: Any) -> float:

@@ -1,0 +1,128 @@
+"""Make a CLIP fairer: `clip-ccs mitigate --model M --gallery G --attribute A --out DIR`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import ccs
+from ccs.batch.bias import SKIP
+from ccs.batch.options import command, option
+from ccs.batch.pages import change, in_brackets, printed
+from ccs.batch.search import CLASSES, OCCUPATIONS, PEOPLE, TEMPLATE, THINGS, TOP, open_sets
+from ccs.benchmark import planted_models
+from ccs.benchmark.protocol import Sets, Subject
+from ccs.errors import InputError
+from ccs.mitigate import choice
+from ccs.mitigate.choice import Offer, as_change
+from ccs.mitigate.judging import Half
+from ccs.mitigate.methods import NOTHING, UNLABELED
+from ccs.model.export import export, export_checkpoint, is_checkpoint
+from ccs.model.model import Model
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Fit ways to lower a CLIP's bias on half of the people and prompts, show on the other half what each
+    lowers and costs, and recommend one, or none. With --out the model is saved with it.
+    """
+
+    model: str = option("organism", "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
+    people: str = option("world/faces", PEOPLE, "--gallery", "--people", metavar="P")
+    attribute: str | None = option(None, "attribute that groups people (default: the first)")
+    occupations: str | None = option(None, OCCUPATIONS)
+    template: str | None = option(None, TEMPLATE)
+    top: int | None = option(None, TOP, least=2)
+    things: str = option(
+        "world/subjects", f"what must still be told apart: {THINGS}", "--keep", metavar="SET"
+    )
+    classes: str | None = option(None, CLASSES.replace("--things", "--keep"))
+    budget: float = option(2.0, "points of accuracy on --keep that may be lost", least=0)
+    quick: bool = option(False, "only what needs no search for heads")
+    out: Path | None = option(None, "a new folder for the model with what is recommended")
+    max_images: int = option(1000, "most images of each set; drawn people are all used", least=4)
+    skip_unreadable: bool = option(False, SKIP)
+    seed: int = option(0, "seed of the halves", least=0)
+    device: str = option("auto", "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU")
+
+
+def _mitigate(args: Settings) -> None:
+    if args.out and args.out.exists():
+        raise InputError(f"{args.out} is already there; name a new folder for --out.")
+    people, things = open_sets(args, [args.attribute] if args.attribute else [])
+    load = ccs.load if planted_models.file_of(args.model) is None else planted_models.load
+    model = load(args.model, device=args.device)
+    attribute = args.attribute or next(iter(people.groups))
+    half = Half(Subject(model, Sets(people=people, things=things)), attribute, args.seed)
+    _tell(f"{model.name}: {len(people.images):,} people by {attribute}, {len(things.images):,} other images")
+    found = choice.offers(half, choice.QUICK, args.seed, tell=_tell)
+    if not args.quick:
+        print(page(found, half, args.budget / 100, things.name, first=True), flush=True)
+        found += choice.offers(half, choice.SLOW, args.seed, tell=_tell)[1:]
+    print(page(found, half, args.budget / 100, things.name))
+    if args.out:
+        print(_save(args, model, found, half, people.name, things.name))
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def page(found: Sequence[Offer], half: Half, budget: float, things: str, *, first: bool = False) -> str:
+    """The table and the recommendation. first: heads are still to come."""
+    front = choice.front(found)
+    rows = [
+        {
+            "": "*" if one.name in front else "",
+            "what": one.name,
+            "MaxSkew": in_brackets(one.max_skew),
+            "its change": in_brackets(one.max_skew_change, sign="+") if one.name != NOTHING else "",
+            "accuracy": f"{one.accuracy.value:.1%}",
+            "change": f"{100 * one.accuracy_change.value:+.1f}" if one.name != NOTHING else "",
+            "asked": f"{one.asked:.0%}",
+            "moved": f"{one.moved:.3f}",
+            "labels": "no" if one.name in UNLABELED else "yes",
+            "in weights": "no" if one.reason else "yes",
+        }
+        for one in found
+    ]
+    chance = half.chance["max_skew_chance"]
+    best = choice.best(found, budget)
+    return printed(
+        "mitigate", rows=rows, half=half, chance=chance, best=best, things=things, budget=100 * budget,
+        groups=len(half.names), first=first,
+        changed=best and change(best.max_skew_change), lost=best and change(best.accuracy_change, 100, 1),
+    )  # fmt: skip
+
+
+def _save(args: Settings, model: Model, found: Sequence[Offer], half: Half, people: str, things: str) -> str:
+    """Write the model with the best that weights can hold, and say what was written."""
+    assert args.out is not None
+    best = choice.best(found, args.budget / 100)
+    holds = choice.best([one for one in found if not one.reason], args.budget / 100)
+    why = "" if best is None or best is holds else f" The weights cannot hold {best.name}: {best.reason}"
+    if holds is None:
+        raise InputError(f"Nothing was written: none that weights can hold is recommended.{why}")
+    said = [
+        f"{holds.name}, fitted on {len(half.evidence.people):,} people of {people} by {half.attribute}.",
+        f"MaxSkew by {half.attribute} on {len(half.task.people):,} other people and {len(half.task.prompts)} "
+        f"other prompts: {in_brackets(found[0].max_skew)} before, {in_brackets(holds.max_skew)} after; by "
+        f"chance {half.chance['max_skew_chance']:.3f}. It was chosen there among {len(found) - 1}.",
+        f"Accuracy on {things}: {found[0].accuracy.value:.1%} before, {holds.accuracy.value:.1%} after.",
+        f"The text of a person's own group is the nearest for {found[0].asked:.0%} before, {holds.asked:.0%} "
+        f"after, by chance {1 / len(half.names):.0%}.",
+    ]
+    made = as_change(holds.fitted, said)
+    if is_checkpoint(args.model):
+        export_checkpoint(model, made, args.model, args.out)
+    else:
+        export(model, made, args.out)
+    return f"Written to {args.out}: {model.name} with {holds.name}.{why}"
+
+
+main = command(Settings, _mitigate)
+
+if __name__ == "__main__":
+    sys.exit(main())

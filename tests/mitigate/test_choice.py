@@ -1,0 +1,190 @@
+"""The command that makes a model fairer: what it recommends, what it saves, and that others can load it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import ccs
+from ccs import HeadSet, InputError, Intervention
+from ccs.batch import command_line
+from ccs.batch import mitigate as command
+from ccs.measures.stats import Effect, Estimate
+from ccs.mitigate import choice
+from ccs.mitigate.base import Affine, Fitted
+from ccs.mitigate.choice import Offer
+from ccs.model.export import Change, export, export_checkpoint
+from ccs.sets import drawn_sets
+from tests.support.checkpoint import write_clip, write_siglip
+
+WITHOUT_US = """
+import sys
+sys.modules["ccs"] = None
+import numpy as np, torch
+pixels = torch.from_numpy(np.load(sys.argv[2]))
+with torch.no_grad():
+    {embed}
+np.save(sys.argv[3], torch.nn.functional.normalize(units, dim=-1).numpy())
+"""
+OPEN_CLIP = (
+    'import open_clip; units = open_clip.create_model(f"local-dir:{sys.argv[1]}").eval().encode_image(pixels)'
+)
+TRANSFORMERS = """import transformers
+    found = transformers.AutoModel.from_pretrained(sys.argv[1]).eval().get_image_features(pixels)
+    units = getattr(found, "pooler_output", found)"""
+
+
+def elsewhere(embed: str, folder: Path, pixels: np.ndarray, scratch: Path) -> np.ndarray:
+    """Unit embeddings that a process without this package computes from the folder."""
+    np.save(scratch / "pixels.npy", pixels)
+    code = WITHOUT_US.replace("{embed}", embed)
+    places = [str(folder), str(scratch / "pixels.npy"), str(scratch / "units.npy")]
+    subprocess.run([sys.executable, "-c", code, *places], check=True, cwd=scratch)
+    return np.load(scratch / "units.npy")
+
+
+def maps(d: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return Affine.without(rng.standard_normal((2, d))).matrix, Affine.without(
+        rng.standard_normal((1, d))
+    ).matrix
+
+
+def moved(units: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    return Affine(matrix)(units)
+
+
+def test_open_clip_alone_loads_heads_and_maps(tiny_model, tmp_path):
+    images, texts = maps(tiny_model.dim)
+    off = Intervention.parse("L3.H1=0.3 L5.H2")
+    folder = tmp_path / "fairer"
+    assert export(tiny_model, Change(off, images, texts, ["It was measured."]), folder) <= 1e-5
+    pixels = np.random.default_rng(1).standard_normal((3, 3, 32, 32)).astype(np.float32)
+    expected = moved(tiny_model.embed_images(torch.from_numpy(pixels), off), images)
+    np.testing.assert_allclose(elsewhere(OPEN_CLIP, folder, pixels, tmp_path), expected, atol=1e-5)
+    words = ["a dog", "two cats"]
+    read = ccs.load(str(folder)).embed_texts(words)
+    np.testing.assert_allclose(read, moved(tiny_model.embed_texts(words), texts), atol=1e-5)
+    card = (folder / "README.md").read_text("utf-8")
+    assert "- It was measured." in card
+    assert "What it does not cover" in card
+
+
+def test_transformers_alone_loads_heads_and_maps(tmp_path):
+    place, folder = tmp_path / "theirs", tmp_path / "fairer"
+    write_clip(place)
+    model = ccs.load(str(place))
+    images, texts = maps(model.dim)
+    off = Intervention.parse("L0.H1=0.3 L1.H2")
+    assert export_checkpoint(model, Change(off, images, texts), place, folder) <= 1e-5
+    pixels = np.random.default_rng(1).standard_normal((3, 3, 32, 32)).astype(np.float32)
+    expected = moved(model.embed_images(torch.from_numpy(pixels), off), images)
+    np.testing.assert_allclose(elsewhere(TRANSFORMERS, folder, pixels, tmp_path), expected, atol=1e-5)
+    assert {"tokenizer.json", "config.json"} <= {path.name for path in folder.iterdir()}
+    assert "AutoModel" in (folder / "README.md").read_text("utf-8")
+
+
+def test_siglips_heads_and_texts_can_be_saved_and_its_image_map_cannot(tmp_path):
+    place = tmp_path / "theirs"
+    write_siglip(place)
+    model = ccs.load(str(place))
+    images, texts = maps(model.dim)
+    off = HeadSet.parse("L0.H1 L2.H3")  # the second is the pool's
+    assert export_checkpoint(model, Change(off, None, texts), place, tmp_path / "fairer") <= 1e-5
+    with pytest.raises(InputError, match="images do not end in a linear map"):
+        export_checkpoint(model, Change(HeadSet(), images), place, tmp_path / "not")
+    assert not (tmp_path / "not").exists()
+
+
+def offer(name: str, skew: float, accuracy: float, high: float = -0.1, reason: str = "") -> Offer:
+    change = Effect(skew - 1, -1.0, high, 0.01)
+    lost = Effect(accuracy - 1, accuracy - 1, accuracy - 1, 0.01)
+    figures = Estimate(skew, skew, skew), change, Estimate(accuracy, accuracy, accuracy), lost
+    names = "max_skew", "max_skew_change", "accuracy", "accuracy_change"
+    known = dict(zip(names, figures, strict=True))
+    return Offer(name=name, fitted=Fitted(), asked=1.0, moved=0.0, reason=reason, **known)
+
+
+def test_recommended_is_the_lowest_within_the_budget_that_is_sure():
+    nothing = replace(offer("nothing", 1.0, 1.0), max_skew_change=Effect(0, 0, 0, 1))
+    found = [nothing, offer("dear", 0.1, 0.9), offer("good", 0.4, 0.99), offer("worse", 0.5, 0.99)]
+    found.append(offer("unsure", 0.2, 1.0, high=0.1))
+    assert choice.best(found, 0.02).name == "good"
+    assert choice.best(found, 0.2).name == "dear"
+    assert choice.best(found[:1], 0.02) is None
+    assert choice.front(found) == {"dear", "unsure"}
+
+
+def test_why_weights_cannot_hold_a_mean_or_a_constant(tiny_model):
+    d = tiny_model.dim
+    reasons = [
+        choice.kept_out(tiny_model, one)
+        for one in (
+            Fitted(Intervention.parse("L3.H1=mean")),
+            Fitted(images=Affine(np.eye(d), np.ones(d))),
+            Fitted(images=lambda units: units),
+            Fitted(Intervention.parse("L3.H1=0.5"), Affine(np.eye(d)), Affine(np.eye(d))),
+        )
+    ]
+    assert "L3.H1=mean is none" in reasons[0]
+    assert "adds a constant" in reasons[1]
+    assert "depends on the direction" in reasons[2]
+    assert not reasons[3]
+
+
+@pytest.fixture(scope="module")
+def faces(tmp_path_factory) -> Path:
+    """A folder of people of one's own, with their groups, and a folder of things by class beside it."""
+    place = tmp_path_factory.mktemp("own")
+    people, things = drawn_sets.bias_set("faces"), drawn_sets.classification_set("subjects", 80)
+    rows = []
+    (place / "faces").mkdir()
+    for number in range(0, 600, 3):
+        people.images[number].save(place / "faces" / f"{number}.png")
+        rows.append({"file": f"{number}.png", "gender": people.groups["gender"][number]})
+    pd.DataFrame(rows).to_csv(place / "faces" / "labels.csv", index=False)
+    for number, label in enumerate(things.labels):
+        own = place / "things" / things.classes[label]
+        own.mkdir(parents=True, exist_ok=True)
+        things.images[number].save(own / f"{number}.png")
+    shutil.copytree(Path(ccs.__file__).parent / "embedded" / "organism", place / "clip")
+    return place
+
+
+def test_the_walk_of_the_docs_ends_with_a_fairer_model(faces, monkeypatch, capsys):
+    """Every command of docs/mitigation.md in its order, with their folders: faces, things, clip."""
+    monkeypatch.chdir(faces)
+    text = (Path(ccs.__file__).parents[1] / "docs" / "mitigation.md").read_text("utf-8")
+    walk = re.search(r"<!-- walk -->\n```sh\n(.*?)```", text, re.DOTALL)[1].replace("\\\n", " ")
+    commands = [line.partition("#")[0].strip() for line in walk.splitlines() if line.strip()]
+    assert len(commands) == 5
+    said = []
+    for line in commands:
+        assert command_line.main(shlex.split(line)[1:]) == 0, line
+        said.append(capsys.readouterr().out)
+    assert "Answer: " in said[1]
+    assert "Written to fairer" in said[2]
+    before, after = (ccs.bias(name, "faces", attribute="gender").of("MaxSkew") for name in ("clip", "fairer"))
+    assert after.loc["mean", "value"] < before.loc["mean", "value"] - 0.1
+
+
+def test_bad_input_is_refused_before_anything_is_loaded(tmp_path, capsys):
+    (tmp_path / "there").mkdir()
+    for argv, says in (
+        (["--out", str(tmp_path / "there")], "is already there; name a new folder for --out"),
+        (["--budget", "-1"], "--budget is -1.0, but must be at least 0"),
+        (["--attribute", "age"], "no attribute 'age'; it has gender, skin tone"),
+        (["--keep", "world/faces"], "is not a set of images with classes"),
+    ):
+        assert command.main(argv) == 2
+        assert says in capsys.readouterr().err
