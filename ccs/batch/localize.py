@@ -15,10 +15,10 @@ from ccs.batch.bias import SKIP
 from ccs.batch.options import command, option
 from ccs.batch.pages import change, in_brackets, printed
 from ccs.batch.search import CLASSES, OCCUPATIONS, PEOPLE, TEMPLATE, THINGS, TOP, open_sets
-from ccs.benchmark import planted_models, scoring
+from ccs.benchmark import natural, planted_models, scoring
 from ccs.benchmark.protocol import Answer, Sets, Subject, answer, own
 from ccs.errors import InputError
-from ccs.locate import DEFAULT, METHODS, RANDOM
+from ccs.locate import DEFAULT, GRID, METHODS, RANDOM
 from ccs.locate.base import Method
 from ccs.measures.stats import Effect, Estimate
 
@@ -53,7 +53,7 @@ class Settings:
     models: tuple[str, ...] = option(
         ("planted",),
         "models with a planted skew: planted (those of the program), files, a folder, or hf://USER/NAME; "
-        "repeatable (default: planted)",
+        "repeatable (default: planted); or natural, those that learned a skew by themselves",
     )
     splits: int = option(4, "splits into halves, each searched and measured anew, for --models", least=1)
     seed: int = option(0, "seed of the halves, for --model", least=0)
@@ -71,11 +71,12 @@ def _localize(args: Settings) -> int:
 def method_of(name: str) -> Method:
     """One of the program's methods, or a function of the user's; InputError for neither."""
     module, colon, function = name.partition(":")
-    if name in METHODS:
-        return METHODS[name]
+    if found := {**GRID, **METHODS}.get(name):
+        return found
     if not colon:
         raise InputError(
-            f"There is no method {name!r}; there are {'; '.join(METHODS)}; or package.module:function."
+            f"There is no method {name!r}; there are {'; '.join(METHODS)}; what is done to a head and what "
+            f"is measured: {', '.join(GRID)}; or package.module:function."
         )
     sys.path.insert(0, str(Path.cwd()))
     try:
@@ -90,13 +91,16 @@ def method_of(name: str) -> Method:
 
 
 def _score(args: Settings, methods: Mapping[str, Method]) -> int:
-    """Score methods on models with planted heads; 2 if one of them failed."""
-    places = planted_models.located(args.models)
+    """Score methods on models in which it is known who carries a skew; 2 if one of them failed."""
+    track = scoring.NATURAL if args.models == ("natural",) else scoring.PLANTED_HEADS
+    places = natural.names() if track is scoring.NATURAL else planted_models.located(args.models)
     listed = {name: method for name, method in methods.items() if ":" not in name}
     theirs = {name: method for name, method in methods.items() if ":" in name}
     found, failed = [], dict[str, str]()
     for some, file in ((listed, args.cells), (theirs, None)):  # a user's function may have changed
-        cells, wrong = scoring.run(some, places, args.splits, file=file, attributes=args.attribute)
+        cells, wrong = scoring.run(
+            some, places, args.splits, file=file, attributes=args.attribute, track=track
+        )
         found.append(cells)
         failed |= wrong
         if args.cells and file is None and len(cells):
@@ -104,16 +108,26 @@ def _score(args: Settings, methods: Mapping[str, Method]) -> int:
     for sentence in failed.values():
         print(f"error: {sentence}", file=sys.stderr)
     if sum(map(len, found)):
-        cells = scoring.with_kept(scoring.joined(found))
+        cells = scoring.with_kept(scoring.joined(found), track)
         against = next((name for name in [*theirs, *listed] if name not in failed), None)
-        print(page(scoring.table(cells, against)))
+        print(page(scoring.table(cells, against, track), track))
     return 2 if failed else 0
 
 
-def page(table: pd.DataFrame) -> str:
+def page(table: pd.DataFrame, track: scoring.Track = scoring.PLANTED_HEADS) -> str:
     """The table of `ccs.benchmark.score`, a line per method."""
+    first, second, *_ = track.figures
     rows = [
-        (name, "the truth" if name == scoring.PLANTED else in_brackets(estimate(row), 2), row)
+        {
+            "method": str(name),
+            first.replace("_", " "): "the truth"
+            if name == track.oracle
+            else in_brackets(estimate(row, first), 2),
+            second: f"{row[second]:.2f}",
+            "MaxSkew taken": f"{row['max_skew_taken']:.3f}",
+            "accuracy lost": f"{100 * row['accuracy_lost']:.1f}",
+            "passes": f"{row['passes']:.1f}",
+        }
         for name, row in table.iterrows()
     ]
     return printed("benchmark", models=int(table["models"].max()), rows=rows)

@@ -192,6 +192,21 @@ def with_free_reading(evidence: Evidence) -> tuple[Evidence, list[int]]:
     return replace(evidence, read=read), spared
 
 
+def rankings(
+    evidence: Evidence, methods: Mapping[str, Method], seed: int, failed: dict[str, str]
+) -> tuple[dict[str, tuple[Head, ...]], dict[str, float]]:
+    """Each method's heads in its order, and its cost in passes; methods that fail are added to `failed`."""
+    orders, passes, plain = dict[str, tuple[Head, ...]](), dict[str, float](), one_pass(evidence)
+    for name, method in methods.items():
+        try:
+            scores, operations = measured(method, evidence)
+        except InputError as error:
+            failed[name] = str(error)
+        else:
+            orders[name], passes[name] = ranking(scores, seed), operations / plain
+    return orders, passes
+
+
 def own(name: str, method: Callable[[Evidence], Mapping[Head, float]]) -> Method:
     """A method of a user's own, which ends in an InputError where it fails or does not score each head."""
 

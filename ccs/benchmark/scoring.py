@@ -1,46 +1,66 @@
-"""Scores of methods on models with planted heads: cells that are kept, and tables with intervals over models.
+"""Scores of methods on models in which it is known who carries a skew: cells, and tables over models.
 
-A cell is one method on one model, attribute and split. The cells of the methods of `ccs.locate` on the models
-that come with this package are in `cells.parquet` beside this file.
+A cell is one method on one model, attribute and split. There are two tracks: `PLANTED_HEADS`, models with
+known heads, and `NATURAL` (`natural`), models that learned a skew by themselves. The cells of the methods of
+`ccs.locate` on the models that come with this package are kept beside this file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from ccs.benchmark import planted_models
+from ccs.benchmark import natural, planted_models
 from ccs.benchmark.planted_models import Truth
 from ccs.benchmark.protocol import (
     Sets,
     Subject,
     average_precision,
-    measured,
-    one_pass,
     own,
     precision,
+    rankings,
     reached,
 )
 from ccs.errors import InputError
 from ccs.files import atomic_write
 from ccs.heads import Head, HeadSet
-from ccs.locate.base import Method, ranking
+from ccs.locate.base import Method
 from ccs.measures import stats
+from ccs.model.model import Model
 
 CELLS = Path(__file__).with_name("cells.parquet")
 PLANTED = "planted heads"
 """The truth in the place of a method: what the heads that carry the skew do."""
 KEY = ("model", "weights", "attribute", "seed", "method")
 FIGURES = ("average_precision", "precision", "max_skew_taken", "cramers_v_taken", "accuracy_lost")
-COLUMNS = (*KEY, *FIGURES, "passes", "took", "heads")
+REST = ("passes", "took", "heads")
+COLUMNS = (*KEY, *FIGURES, *REST)
 TOOK = 0.05
 """The least MaxSkew that goes with all planted heads; a skew of less did not take, and is left out."""
 
 Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Track:
+    """Models, and what a ranking of their heads is scored by.
+
+    figures: of a cell; tables are in the order of the first. oracle: the truth in the place of a method.
+    file: the cells that ship. truths: attribute -> the truth about a model. weights: what cells know it by.
+    """
+
+    figures: tuple[str, ...]
+    oracle: str
+    file: Path
+    truths: Callable[[str], Mapping[str, Any]]
+    weights: Callable[[str], str]
+    load: Callable[[str], Model]
+    cells: Callable[..., list[dict[str, Any]]]
 
 
 def score(
@@ -56,7 +76,8 @@ def score(
         method: a function of `ccs.locate.Evidence` that returns a score for each head of the model, the
             higher the more likely it carries the skew.
         models: "planted", those of this package; some of `names()`; files, or folders of files, of such
-            models; or "hf://USER/NAME", a repository on the Hub with such files.
+            models; "hf://USER/NAME", a repository on the Hub with such files; or "natural", the models of
+            this package that learned a skew by themselves, with the figures of `natural`.
         splits: into halves, each an experiment of its own.
         tell: called with a line for each model.
 
@@ -65,16 +86,17 @@ def score(
     method that fails or that leaves a head without a score.
     """
     name = getattr(method, "__name__", "method")
-    places = planted_models.located(models)
-    cells, failed = run({name: own(name, method)}, places, splits, tell=tell)
+    track = NATURAL if models == "natural" else PLANTED_HEADS
+    places = natural.names() if models == "natural" else planted_models.located(models)
+    cells, failed = run({name: own(name, method)}, places, splits, track=track, tell=tell)
     if failed:
         raise InputError(failed[name])
-    return table(with_kept(cells), name)
+    return table(with_kept(cells, track), name, track)
 
 
-def with_kept(cells: pd.DataFrame) -> pd.DataFrame:
+def with_kept(cells: pd.DataFrame, track: Track | None = None) -> pd.DataFrame:
     """The cells, and those that come with this package of the same models, attributes and splits."""
-    there, cases = kept(), list(KEY[:4])
+    there, cases = kept((track or PLANTED_HEADS).file), list(KEY[:4])
     same = pd.MultiIndex.from_frame(there[cases]).isin(pd.MultiIndex.from_frame(cells[cases]))
     return joined([there[same], cells])
 
@@ -99,20 +121,22 @@ def run(
     *,
     file: Path | None = None,
     attributes: Sequence[str] = (),
+    track: Track | None = None,
     tell: Tell = print,
 ) -> tuple[pd.DataFrame, dict[str, str]]:
     """The cells of methods on models, and a sentence for each method that failed, which is then left out.
 
     places: names or paths of models. splits: how many, or their numbers. file: cells that are there are
     taken from it, and new ones kept in it, so that a run which was stopped goes on.
-    attributes: all that were planted by default.
+    attributes: all that are known by default.
     """
+    track = track or PLANTED_HEADS
     sets, failed, found = Sets.drawn(), dict[str, str](), []
     seeds = range(splits) if isinstance(splits, int) else splits
     for place in places:
-        truth, weights = planted_models.truth(place), planted_models.weights(place)
+        truths, weights = track.truths(place), track.weights(place)
         subject: Subject | None = None
-        for attribute, seed in product(attributes or truth.attributes, seeds):
+        for attribute, seed in product(attributes or truths, seeds):
             case = dict(zip(KEY, (Path(place).stem, weights, attribute, seed), strict=False))
             there = kept(file) if file else joined([])
             there = there[there[list(case)].eq(pd.Series(case)).all(axis=1)]
@@ -121,13 +145,13 @@ def run(
                 for name, method in methods.items()
                 if name not in set(there["method"]) and name not in failed
             }
-            found.append(there[there["method"].isin([*methods, PLANTED])])
+            found.append(there[there["method"].isin([*methods, track.oracle])])
             if not missing:
                 continue
-            subject = subject or Subject(planted_models.load(place), sets)
+            subject = subject or Subject(track.load(place), sets)
             tell(f"{subject.model.name}, {attribute}, split {seed}: {', '.join(missing)}")
-            rows = _cells(subject, truth, attribute, seed, missing, failed)
-            new = pd.DataFrame([case | row for row in rows], columns=list(COLUMNS))
+            rows = track.cells(subject, truths[attribute], attribute, seed, missing, failed)
+            new = pd.DataFrame([case | row for row in rows], columns=[*KEY, *track.figures, *REST])
             found.append(new[~new["method"].isin(there["method"])])
             if file:
                 keep(found[-1], file)
@@ -153,15 +177,9 @@ def _cells(
 ) -> list[dict[str, Any]]:
     """The cells of one case, without what names it; methods that fail are added to `failed`."""
     evidence, unseen = subject.split(attribute, seed)
-    carriers, plain = truth.carriers(attribute), one_pass(evidence)
-    orders, costs = {PLANTED: carriers}, {PLANTED: 0.0}
-    for name, method in methods.items():
-        try:
-            scores, operations = measured(method, evidence)
-        except InputError as error:
-            failed[name] = str(error)
-        else:
-            orders[name], costs[name] = ranking(scores, seed), operations / plain
+    carriers = truth.carriers(attribute)
+    orders, costs = rankings(evidence, methods, seed, failed)
+    orders, costs = {PLANTED: carriers, **orders}, {PLANTED: 0.0, **costs}
     first = {name: HeadSet(order[: len(carriers)]) for name, order in orders.items()}
     sets = [HeadSet(), truth.carries[attribute], *sorted(set(first.values()), key=str)]
     before, without, *others = reached(subject.model, unseen, sets)
@@ -182,19 +200,40 @@ def _cells(
     return rows
 
 
-def by_model(cells: pd.DataFrame) -> pd.DataFrame:
-    """A row per model and method, means over attributes that took and splits: FIGURES and `passes`."""
+PLANTED_HEADS = Track(
+    FIGURES,
+    PLANTED,
+    CELLS,
+    lambda place: dict.fromkeys(planted_models.truth(place).attributes, planted_models.truth(place)),
+    planted_models.weights,
+    planted_models.load,
+    _cells,
+)
+NATURAL = Track(
+    natural.FIGURES,
+    natural.TRUTH,
+    natural.CELLS,
+    natural.truth,
+    natural.weights,
+    natural.load,
+    natural.cells,
+)
+
+
+def by_model(cells: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFrame:
+    """A row per model and method, means over attributes that took and splits: the figures and `passes`."""
     took = cells[cells["took"] >= TOOK]
     groups = took.groupby(["model", "weights", "method"])
     # A figure that is unknown for a case is unknown for its model.
-    unknown = groups[list(FIGURES)].count().lt(groups.size(), axis=0)
-    return groups[list(FIGURES)].mean().mask(unknown).join(groups["passes"].median()).reset_index()
+    unknown = groups[list(figures)].count().lt(groups.size(), axis=0)
+    return groups[list(figures)].mean().mask(unknown).join(groups["passes"].median()).reset_index()
 
 
-def table(cells: pd.DataFrame, against: str | None = None) -> pd.DataFrame:
-    """A row per method, by falling average precision, the planted heads first.
+def table(cells: pd.DataFrame, against: str | None = None, track: Track = PLANTED_HEADS) -> pd.DataFrame:
+    """A row per method, by falling average precision (`natural`: area), the truth first.
 
-    Means over models, each with a 95% bootstrap interval between models (`_low`, `_high`):
+    Means over models, each with a 95% bootstrap interval between models (`_low`, `_high`), of the track's
+    figures; of the planted ones
     `average_precision` of the ranking, `precision` at as many heads as carry the skew, and what switching
     these off does on the other half: `max_skew_taken`, `cramers_v_taken`, `accuracy_lost`. `passes`: the
     cost, the median. `models`, `cases` (models, attributes and splits): how many. against: a method whose
@@ -204,23 +243,23 @@ def table(cells: pd.DataFrame, against: str | None = None) -> pd.DataFrame:
     if against:
         asked = pd.MultiIndex.from_frame(cells[cells["method"] == against][list(KEY[:4])])
         cells = cells[pd.MultiIndex.from_frame(cells[list(KEY[:4])]).isin(asked)]
-    models, rows = by_model(cells), []
+    models, rows = by_model(cells, track.figures), []
     for name, own_rows in models.groupby("method"):
         cases = int(((cells["method"] == name) & (cells["took"] >= TOOK)).sum())
         row: dict[str, Any] = {"method": name, "models": len(own_rows), "cases": cases}
-        for figure in FIGURES:
+        for figure in track.figures:
             values = own_rows[figure]
             found = stats.UNKNOWN if values.isna().any() else stats.bootstrap(values)
             row |= {figure: found.value, f"{figure}_low": found.low, f"{figure}_high": found.high}
         row["passes"] = own_rows["passes"].median()
-        if against and name not in (against, PLANTED):
-            less = difference(models, against, str(name))
+        if against and name not in (against, track.oracle):
+            less = difference(models, against, str(name), track.figures[0])
             row |= {"difference": less.value, "difference_low": less.low, "difference_high": less.high}
             row["p_value"] = less.p_value
         rows.append(row)
     if not rows:
-        raise InputError("There is no model here in which a planted skew took.")
-    rows.sort(key=lambda row: (row["method"] != PLANTED, -row["average_precision"]))
+        raise InputError("There is no model here in which a skew took.")
+    rows.sort(key=lambda row: (row["method"] != track.oracle, -row[track.figures[0]]))
     return pd.DataFrame(rows).set_index("method")
 
 

@@ -4,6 +4,9 @@
 
     >>> DEFAULT in METHODS, len(METHODS)
     (True, 20)
+
+`GRID` has every pair of what is done to a head and the statistic that says what changed (`ablation`); five of
+them are published methods, and stand in `METHODS` under their names.
 """
 
 from collections.abc import Mapping
@@ -11,6 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ccs.locate import contributions, patching, selection, text
+from ccs.locate.ablation import INTERVENTIONS, STATISTICS, fall
 from ccs.locate.base import Evidence as Evidence
 from ccs.locate.base import Method, Scores, by_head
 
@@ -27,6 +31,14 @@ def random(evidence: Evidence) -> Scores:
     return by_head(evidence, rng.random(len(evidence.model.heads)))
 
 
+PUBLISHED: Mapping[str, str] = {
+    "direct/MaxSkew": "direct effect",
+    "direct mean/MaxSkew": "direct effect, mean",
+    "zero/MaxSkew": "total effect",
+    "mean/MaxSkew": "total effect, mean",
+    "resample/signed lean": "activation patching",
+}
+"""Pairs of the grid that have a name of their own."""
 METHODS: Mapping[str, Method] = {
     "CCS high first": text.ccs_high,
     "CCS low first": text.ccs_low,
@@ -38,14 +50,16 @@ METHODS: Mapping[str, Method] = {
     "SITH": text.singular_vectors,
     "Locate-Then-Correct": contributions.locate_then_correct,
     "expert heads": contributions.experts,
-    "direct effect": patching.direct,
-    "direct effect, mean": patching.direct_mean,
-    "total effect": patching.total,
-    "total effect, mean": patching.total_mean,
-    "activation patching": patching.patching,
+    **{name: fall(*pair.split("/")) for pair, name in PUBLISHED.items()},
     "patching by gradient": patching.gradient,
     "patching by integrated gradients": patching.integrated,
     DEFAULT: selection.learned,
     SEARCH: selection.search,
     RANDOM: random,
+}
+
+GRID: Mapping[str, Method] = {
+    f"{intervention}/{statistic}": fall(intervention, statistic)
+    for intervention in INTERVENTIONS
+    for statistic in STATISTICS
 }

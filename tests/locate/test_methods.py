@@ -12,7 +12,7 @@ from ccs import Head, benchmark, locate
 from ccs.benchmark import scoring
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.locate import patching, text
+from ccs.locate import ablation, patching, text
 from ccs.locate.base import ranking, values_of
 from ccs.model.tower import Trunk
 from ccs.texts.score import HeadScore
@@ -42,9 +42,13 @@ def test_a_probe_of_groups_needs_two_people_of_each(evidence):
         locate.METHODS["expert heads"](replace(evidence, task=replace(evidence.task, groups=alone)))
 
 
-@pytest.mark.parametrize("name", FROM_IMAGES)
+# A head whose groups are swapped leans as far as before, the other way; only the signed lean sees that.
+SEEN = [name for name in locate.GRID if not name.startswith("resample") or name.endswith("signed lean")]
+
+
+@pytest.mark.parametrize("name", [*FROM_IMAGES, *SEEN])
 def test_the_head_that_writes_the_groups_comes_first(evidence, name):
-    scores = locate.METHODS[name](evidence)
+    scores = {**locate.METHODS, **locate.GRID}[name](evidence)
     assert HeadSet(scores) == evidence.model.heads
     assert ranking(scores)[0] == WRITER
 
@@ -106,7 +110,7 @@ def test_texts_of_the_groups_explain_the_head_that_writes_the_groups(evidence):
 def test_integrated_gradients_are_the_mean_slope_toward_the_others_output(evidence):
     """Against finite differences: each head's output moved a little, at each input between both people."""
     model, people, step = evidence.model, evidence.people, 1e-2
-    others = people.tokens[torch.from_numpy(patching.counterparts(evidence))]
+    others = people.tokens[torch.from_numpy(ablation.counterparts(evidence))]
     ours, theirs = (values_of(model, Trunk(one, people.layer)) for one in (people.tokens, others))
     found = patching.integrated(evidence)
     for head in (WRITER, Head(5, 0), Head(4, 3)):

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from ccs import Head
-from ccs.locate.patching import counterparts, gradient, patching
+from ccs.locate.ablation import counterparts, fall
+from ccs.locate.patching import gradient
 from tests.support.locate_sample import sample
 
 HEADS = [Head(2, 1), Head(3, 2), Head(4, 0), Head(5, 3)]
@@ -52,7 +53,7 @@ def slow(evidence, head, share):
 
 
 def test_patching_is_what_is_lost_when_each_head_is_swapped_by_hand(evidence):
-    found = patching(evidence)
+    found = fall("resample", "signed lean")(evidence)
     for head in HEADS:
         assert found[head] == pytest.approx(slow(evidence, head, 1.0), rel=1e-3, abs=1e-8)
 
