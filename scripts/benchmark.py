@@ -28,7 +28,7 @@ def main() -> None:
     parts = document.table(pd.DataFrame(by_strength(cells, list(found.index[1:]))))
     document.bring_up_to_date(page, "strengths", parts, "python -m scripts.benchmark")
     document.bring_up_to_date(
-        ROOT / "docs" / "findings.md", "methods", sentence(cells, found), "scripts.benchmark"
+        ROOT / "docs" / "findings.md", "methods", sentence(cells, found), "python -m scripts.benchmark"
     )
 
 

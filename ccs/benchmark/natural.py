@@ -19,10 +19,8 @@ from scipy.stats import weightedtau
 
 from ccs.benchmark import variants
 from ccs.benchmark.protocol import Subject, rankings, reached
-from ccs.files import sha256
 from ccs.heads import Head, HeadSet
 from ccs.locate.base import Method
-from ccs.model.model import Model
 
 PREFIX = "organism-natural-"
 TRUTH = "Shapley shares"
@@ -52,16 +50,6 @@ def truth(name: str) -> Shares:
         for attribute, known in variants.known(name)["truth"].items()
     }
     return {attribute: shares for attribute, shares in found.items() if sum(shares.values()) >= CARRIED}
-
-
-def weights(name: str) -> str:
-    """The start of the SHA-256 of a model's file, by which its cells are known."""
-    return sha256(variants.FOLDER / f"{name}{variants.SUFFIX}")[:16]
-
-
-def load(name: str) -> Model:
-    """The model of that name."""
-    return variants.load(name)
 
 
 def cells(

@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from ccs.benchmark import natural, planted_models
+from ccs.benchmark import natural, planted_models, variants
 from ccs.benchmark.planted_models import Truth
 from ccs.benchmark.protocol import (
     Sets,
@@ -214,8 +214,8 @@ NATURAL = Track(
     natural.TRUTH,
     natural.CELLS,
     natural.truth,
-    natural.weights,
-    natural.load,
+    variants.weights,
+    variants.load,
     natural.cells,
 )
 

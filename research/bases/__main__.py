@@ -39,7 +39,7 @@ class Settings:
 
 def _run(args: Settings) -> None:
     _train(range(args.bases), args.runs)
-    bring_up_to_date(README, "bases", written(_measure(MEASURED)), "research.bases")
+    bring_up_to_date(README, "bases", written(_measure(MEASURED)), "python -m research.bases")
     print(README)
 
 

@@ -48,7 +48,7 @@ def _run(args: Settings) -> None:
     _made(family()[: args.first], args.out or variants.FOLDER, args.runs)
     if args.out is None:
         known = {name: variants.known(name) for name in variants.names() if name.startswith(PREFIX)}
-        bring_up_to_date(README, "natural", summary(known), "research.natural")
+        bring_up_to_date(README, "natural", summary(known), "python -m research.natural")
         print(README)
 
 
