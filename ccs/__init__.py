@@ -19,6 +19,7 @@ from ccs.texts.textspan import Span, textspan
 if TYPE_CHECKING:
     from ccs import benchmark, mitigate
     from ccs.model.heads_off import heads_off, heads_scaled
+    from ccs.model.inside import take_apart
     from ccs.model.loading.sources import list_models
     from ccs.model.maps import attention, heatmap
     from ccs.model.model import Model, load
@@ -52,6 +53,7 @@ __all__ = [
     "open_gallery",
     "open_images",
     "open_set",
+    "take_apart",
     "textspan",
 ]
 
@@ -71,6 +73,7 @@ _LATER = {
     "list_models": "ccs.model.loading.sources",
     "load": "ccs.model.model",
     "mitigate": "ccs.mitigate",
+    "take_apart": "ccs.model.inside",
 }
 
 

@@ -42,6 +42,11 @@ def value_of(concept: str, s: Scene) -> str:
     return str(getattr(s, _AROUND[concept]))
 
 
+def factor_of(concept: str) -> str:
+    """The factor of a card without which it shows nothing of a concept."""
+    return _AROUND.get(concept, "kind")
+
+
 def concept_texts(concept: str) -> dict[str, str]:
     """Each value of a concept with a text for it, from the pool `world`."""
     if concept == "Professions":

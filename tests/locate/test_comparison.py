@@ -12,9 +12,12 @@ from safetensors.torch import load_file, save_file
 import ccs
 from ccs import Head, HeadSet, InputError
 from ccs.batch import command_line
+from ccs.benchmark import planted_models
 from ccs.benchmark.planted_models import by_head, slices
+from ccs.benchmark.protocol import average_precision
 from ccs.locate.comparison import compare
 from ccs.model.model import Model
+from ccs.sets import drawn_sets
 from tests.support.tiny_model import write_tiny_model
 
 TEXTS = ["a dog", "two cats in the snow", "a red house", "the letter A"]
@@ -71,6 +74,22 @@ def test_models_of_which_none_was_made_from_the_other(
     assert len(pairs) == len(tiny_model.heads)
     assert {pair.changed for pair in pairs} == {None}
     assert [pair.alike for pair in pairs] == sorted(pair.alike for pair in pairs)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if number == 0 else pytest.mark.weekly)
+        for number, name in enumerate(planted_models.names())
+    ],
+)
+def test_planted_heads_are_those_that_changed(name: str) -> None:
+    base, known = ccs.load("organism-control"), planted_models.truth(name)
+    images = base.trunk(drawn_sets.image_set(20).images)
+    pairs = compare(base, planted_models.load(name), (images, images), TEXTS)
+    assert average_precision([pair.first for pair in pairs], known.heads) == 1
+    assert {pair.first for pair in pairs if pair.changed} == set(known.heads)
+    assert all(pair.first == pair.second for pair in pairs)
 
 
 def test_the_command_needs_two_models(capsys: pytest.CaptureFixture[str]) -> None:

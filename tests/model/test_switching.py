@@ -164,6 +164,33 @@ def test_image_towers_inside_language_models(name: str) -> None:
             assert torch.equal(read(model), plain)
 
 
+@pytest.mark.parametrize("write", [write_clip, write_siglip])
+def test_the_clip_inside_a_language_model(write: Callable[[Path], Any], tmp_path: Path) -> None:
+    """The tower of a CLIP in a LLaVA, and of a SigLIP in a PaliGemma: the same model as the CLIP itself."""
+    module = write(tmp_path)
+    whole = languages.holding(module.vision_model)
+    expected = ccs.load(str(tmp_path))
+    found = ccs.take_apart(whole, str(tmp_path))
+    images = pixels(32)
+    np.testing.assert_array_equal(found.embed_images(images, OFF), expected.embed_images(images, OFF))
+    np.testing.assert_array_equal(found.embed_texts(TEXTS), expected.embed_texts(TEXTS))
+    with torch.no_grad():
+        module.vision_model.encoder.layers[1].self_attn.out_proj.weight += 0.1
+    trained = languages.holding(module.vision_model)
+    with pytest.warns(UserWarning, match="was trained further"):
+        moved = ccs.take_apart(trained, str(tmp_path))
+    with torch.no_grad():
+        features = module.get_image_features(images)
+    np.testing.assert_allclose(
+        moved.embed_images(images), unit(getattr(features, "pooler_output", features)), atol=TOLERANCE
+    )
+    for other, why in (("organism", "is not built as organism's"), ("no-such", "There is no model")):
+        with pytest.raises(ccs.InputError, match=why):
+            ccs.take_apart(whole, other)
+    with pytest.raises(ccs.InputError, match="no image tower that is known here"):
+        ccs.take_apart(languages.llama(), str(tmp_path))
+
+
 def test_training_inside_keeps_what_it_learned_and_the_heads_off(tiny_folder: Path) -> None:
     module = open_clip.create_model(f"local-dir:{tiny_folder}").eval()
     images, before = pixels(32), bits(module)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +36,23 @@ def llama() -> Any:
     import transformers
 
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**READ))
+
+
+def holding(tower: Any) -> Any:
+    """A LLaVA or, for SigLIP's, a PaliGemma around an image tower."""
+    import transformers as t
+
+    if tower.config.model_type == "clip_vision_model":
+        config = t.LlavaConfig(vision_config=tower.config, text_config=t.LlamaConfig(**READ))
+        model: Any = t.LlavaForConditionalGeneration(config)
+    else:
+        gemma = t.GemmaConfig(**READ, head_dim=8)
+        seen = copy.deepcopy(tower.config)
+        seen.projection_dim = 32
+        config = t.PaliGemmaConfig(vision_config=seen, text_config=gemma, projection_dim=32)
+        model = t.PaliGemmaForConditionalGeneration(config)
+    model.model.vision_tower.load_state_dict(tower.state_dict())
+    return model.eval()
 
 
 def _llava(t: Any, image: Tensor) -> Any:

@@ -1,0 +1,69 @@
+"""Judge maps by the pixels that cards show: `python -m research.maps --help`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from ccs.batch.options import command, option
+from ccs.batch.pages import bring_up_to_date, in_brackets, table
+from ccs.heads import Head
+from ccs.measures.stats import Estimate
+
+PAGE = Path(__file__).parents[2] / "docs" / "towers.md"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Judge maps on cards of the drawn world, whose pixels are known; the table goes into docs/towers.md."""
+
+    model: str = option("organism", "a model of the drawn world")
+    cards: int = option(100, "cards of each concept", least=2)
+    page: Path = option(PAGE, "page whose table is brought up to date")
+
+
+def _run(args: Settings) -> None:
+    from ccs.model.model import load
+    from research.maps import judged_maps
+    from research.world.head_lessons import CONCEPTS
+
+    model = load(args.model)
+    of = judged_maps.labels(model)
+    found = {concept: judged_maps.run(model, of, args.cards, concept) for concept in CONCEPTS}
+    text = summary(judged_maps.figures(found), of)
+    bring_up_to_date(args.page, f"maps of {args.model}", text, "research.maps")
+    print(text)
+
+
+def summary(figures: Mapping[tuple[str, str], tuple[Estimate, Estimate]], of: Mapping[Head, str]) -> str:
+    """The tables in Markdown: all concepts together, then average precision and mIoU of each."""
+    from research.maps.judged_maps import METHODS
+
+    names = [name for name in METHODS if (name, "mean") in figures]
+    whole = [
+        {
+            "map": name,
+            "average precision": in_brackets(figures[name, "mean"][0], 2),
+            "mIoU": in_brackets(figures[name, "mean"][1], 2),
+        }
+        for name in names
+    ]
+    parts = []
+    for concept in sorted({concept for _, concept in figures} - {"mean"}):
+        row = {"concept": f"{concept} ({sum(label == concept for label in of.values())} heads)"}
+        for name in names:
+            both = figures.get((name, concept))
+            row[name] = "–" if both is None else " · ".join(in_brackets(one, 2) for one in both)
+        parts.append(row)
+    said = "By concept, with the number of heads that its texts name: average precision · mIoU."
+    return "\n\n".join([table(pd.DataFrame(whole)), said, table(pd.DataFrame(parts))])
+
+
+main = command(Settings, _run)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""Maps of patches against masks of pixels, on cards of the drawn world.
+
+A factor's pixels are those in which the card differs from the same card drawn without it. A map is judged as
+by Chefer et al. 2021 (arXiv 2012.09838), whose protocol Gandelsman et al. 2024 (arXiv 2310.05916) use for
+their heads: interpolated to the image's size, precision of pixels averaged over recalls, image by image; and
+with pixels above the map's mean taken for the object, intersection over union, summed over images, of object
+and ground, and the mean of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, islice
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.metrics import average_precision_score
+
+from ccs.benchmark.protocol import Sets, Subject
+from ccs.heads import Head, HeadSet
+from ccs.measures.stats import Estimate, interval
+from ccs.model.maps import attention, heatmap, token_map
+from ccs.model.model import Model
+from ccs.world import Scene, draw, scene
+from research.world.head_lessons import CONCEPTS, concept_texts, factor_of, value_of
+
+Bools, Floats = NDArray[np.bool_], NDArray[np.float64]
+FIRST = 830_000
+"""The first seed of the cards."""
+LOOKS, LOOKS_OWN = "attention, last layer", "attention, heads of the concept"
+WHOLE, CONTRAST = "written, all heads", "the same, less the mean text"
+OWN, RANDOM = "heads of the concept, less the mean text", "as many random heads"
+BEST = "covered share of each patch"
+METHODS = (LOOKS, WHOLE, CONTRAST, LOOKS_OWN, OWN, RANDOM, BEST)
+"""BEST is no method but the truth, as coarse as the patches."""
+SETS, DRAWS = 20, 1_000
+"""Random sets of heads, and resamples of the cards."""
+
+
+def mask(s: Scene, concept: str) -> Bools:
+    """The pixels [height, width] of what a card shows of a concept."""
+    without = replace(s, **{factor_of(concept): ""})
+    return (np.asarray(draw(s)) != np.asarray(draw(without))).any(-1)
+
+
+def cards(concept: str, n: int) -> list[Scene]:
+    """The first `n` cards that show something of a concept."""
+    return list(islice((s for s in map(scene, count(FIRST)) if value_of(concept, s)), n))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What one map, or several random ones, reached on each of n cards.
+
+    precision [n]: mean over the maps of the average precision of pixels. cut, union [n, 2]: of object and
+    ground, summed over the maps.
+    """
+
+    precision: Floats
+    cut: Floats
+    union: Floats
+
+    def figures(self, weights: Floats) -> Floats:
+        """Mean average precision and mean intersection over union [2, draws]; weights [draws, n]."""
+        overlap = (weights @ self.cut) / (weights @ self.union)
+        return np.stack([weights @ self.precision / weights.sum(1), overlap.mean(1)])
+
+
+def judge(maps: Sequence[NDArray[np.floating]], masks: Sequence[Bools]) -> Judged:
+    """Judge maps [n, rows, columns], one or several of the same cards, by masks [height, width]."""
+    precision, cut, union = np.zeros(len(masks)), np.zeros((len(masks), 2)), np.zeros((len(masks), 2))
+    for found in maps:
+        for i, own in enumerate(masks):
+            values = enlarged(found[i], own.shape)
+            precision[i] += average_precision_score(own.ravel(), values.ravel()) / len(maps)
+            above = values > values.mean()
+            for side, (one, other) in enumerate(((above, own), (~above, ~own))):
+                cut[i, side] += (one & other).sum()
+                union[i, side] += (one | other).sum()
+    return Judged(precision, cut, union)
+
+
+def enlarged(values: NDArray[np.floating], shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """A map [rows, columns] at every pixel, interpolated."""
+    given = torch.from_numpy(np.asarray(values, np.float32))[None, None]
+    whole: NDArray[np.float32] = torch.nn.functional.interpolate(given, shape, mode="bilinear")[0, 0].numpy()
+    return whole
+
+
+def patches(own: Bools, grid: tuple[int, int]) -> Floats:
+    """The share of each patch that a mask covers."""
+    rows, columns = grid
+    cells = own.reshape(rows, own.shape[0] // rows, columns, own.shape[1] // columns)
+    shares: Floats = cells.mean((1, 3))
+    return shares
+
+
+def labels(model: Model) -> Mapping[Head, str]:
+    """The concept of each head by its texts, as a user without a language model gets it."""
+    return {head: str(one.label) for head, one in Subject(model, Sets.drawn()).reading.scores.items()}
+
+
+def run(model: Model, of: Mapping[Head, str], n: int, concept: str) -> dict[str, Judged]:
+    """What each method reaches on `n` cards that show a concept."""
+    shown = cards(concept, n)
+    images, masks = [draw(s) for s in shown], [mask(s, concept) for s in shown]
+    texts = concept_texts(concept)
+    rows = np.arange(n), [list(texts).index(value_of(concept, s)) for s in shown]
+    every = [text for one in CONCEPTS for text in concept_texts(one).values()]
+    apart = heatmap(model, images, list(texts.values()), against=every, apart=True)[rows]
+    mean = token_map(model, images, model.embed_texts(every).mean(0)[None], patches=True)[:, 0]
+    looks, heads = attention(model, images), list(model.heads)
+    whole = apart.sum(1)
+    found = {
+        LOOKS: [looks[:, [head.layer == heads[-1].layer for head in heads]].mean(1)],
+        WHOLE: [whole + mean],
+        CONTRAST: [whole],
+        BEST: [np.stack([patches(own, (apart.shape[2], apart.shape[3])) for own in masks])],
+    }
+    if own := HeadSet(head for head, label in of.items() if label == concept):
+        chosen = [head in own for head in heads]
+        found |= {LOOKS_OWN: [looks[:, chosen].mean(1)], OWN: [apart[:, chosen].sum(1)]}
+        rng, others = np.random.default_rng(18), np.flatnonzero(~np.array(chosen))
+        drawn = [rng.choice(others, min(len(own), len(others)), replace=False) for _ in range(SETS)]
+        found[RANDOM] = [apart[:, one].sum(1) for one in drawn]
+    return {name: judge(maps, masks) for name, maps in found.items()}
+
+
+def figures(found: Mapping[str, Mapping[str, Judged]]) -> dict[tuple[str, str], tuple[Estimate, Estimate]]:
+    """(method, concept) -> average precision and mIoU; the concept "mean" is over the concepts that a method
+    has. Intervals: cards resampled within a concept, the same for all methods.
+    """
+    out, drawn = {}, dict[tuple[str, str], Floats]()
+    for place, (concept, methods) in enumerate(found.items()):
+        n = len(next(iter(methods.values())).precision)
+        weights = np.random.default_rng((19, place)).multinomial(n, np.full(n, 1 / n), DRAWS).astype(float)
+        for name, one in methods.items():
+            drawn[name, concept] = one.figures(np.concatenate([np.ones((1, n)), weights]))
+    for name in METHODS:
+        own = [values for (method, _), values in drawn.items() if method == name]
+        if own:
+            drawn[name, "mean"] = np.mean(own, axis=0)
+    for key, (precision, overlap) in drawn.items():
+        out[key] = interval(precision[0], precision[1:]), interval(overlap[0], overlap[1:])
+    return out

@@ -1,0 +1,64 @@
+"""What cards show by pixel, and how maps are judged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ccs
+from ccs.world import draw
+from research.maps import __main__ as command
+from research.maps import judged_maps
+from research.maps.judged_maps import BEST, LOOKS, OWN, RANDOM, WHOLE, Judged, cards, judge, mask
+from research.world.head_lessons import CONCEPTS, factor_of
+
+
+@pytest.mark.parametrize("concept", CONCEPTS)
+def test_a_mask_is_what_changes_when_the_thing_is_left_out(concept: str) -> None:
+    for one in cards(concept, 5):
+        own = mask(one, concept)
+        without = np.asarray(draw(replace(one, **{factor_of(concept): ""})))
+        mended = np.where(own[..., None], np.asarray(draw(one)), without)
+        assert (mended == np.asarray(draw(one))).all()
+        assert 0.005 < own.mean() < 0.6
+
+
+def test_maps_are_judged_as_by_counting() -> None:
+    rng = np.random.default_rng(0)
+    maps, masks = rng.random((3, 4, 4)), [rng.random((4, 4)) < 0.3 for _ in range(3)]
+    found = judge([maps], masks)
+    for i, own in enumerate(masks):
+        order = np.argsort(-maps[i].ravel())
+        hits = own.ravel()[order]
+        precision = [hits[: k + 1].mean() for k in range(16) if hits[k]]
+        assert found.precision[i] == pytest.approx(np.mean(precision))
+        above = maps[i] > maps[i].astype(np.float32).mean()
+        assert found.cut[i].tolist() == [(above & own).sum(), (~above & ~own).sum()]
+        assert found.union[i].tolist() == [(above | own).sum(), (~above | ~own).sum()]
+    one = np.ones((1, 3))
+    expected = (found.cut.sum(0) / found.union.sum(0)).mean()
+    np.testing.assert_allclose(found.figures(one)[:, 0], [found.precision.mean(), expected])
+
+
+def test_the_truth_is_found_and_means_are_over_concepts() -> None:
+    model = ccs.load("organism")
+    head = next(iter(model.heads))
+    found = {name: judged_maps.run(model, {head: "Letters"}, 4, name) for name in ("Letters", "Colors")}
+    assert set(found["Letters"]) == set(judged_maps.METHODS)
+    assert OWN not in found["Colors"]
+    figures = judged_maps.figures(found)
+    both = [figures[WHOLE, name][0].value for name in found]
+    assert figures[WHOLE, "mean"][0].value == pytest.approx(np.mean(both))
+    assert figures[BEST, "mean"][0].value > figures[LOOKS, "mean"][0].value + 0.2
+    assert isinstance(found["Letters"][RANDOM], Judged)
+    text = command.summary(figures, {head: "Letters"})
+    assert "| Colors (0 heads) |" in text
+    assert text.count("–") == 3
+
+
+def test_the_page_has_the_table() -> None:
+    page = Path("docs/towers.md").read_text("utf-8")
+    assert all(f"| {name} |" in page for name in judged_maps.METHODS)
