@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +27,8 @@ from ccs.model.model import Model
 from ccs.world import Scene, draw, scene
 from research.world.head_lessons import CONCEPTS, concept_texts, factor_of, value_of
 
-Bools, Floats = NDArray[np.bool_], NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
 FIRST = 830_000
 """The first seed of the cards."""
 LOOKS, LOOKS_OWN = "attention, last layer", "attention, heads of the concept"
@@ -41,8 +43,9 @@ SETS, DRAWS = 20, 1_000
 
 def mask(s: Scene, concept: str) -> Bools:
     """The pixels [height, width] of what a card shows of a concept."""
-    without = replace(s, **{factor_of(concept): ""})
-    return (np.asarray(draw(s)) != np.asarray(draw(without))).any(-1)
+    gone: dict[str, Any] = {factor_of(concept): ""}
+    changed: Bools = (np.asarray(draw(s)) != np.asarray(draw(replace(s, **gone)))).any(-1)
+    return changed
 
 
 def cards(concept: str, n: int) -> list[Scene]:
