@@ -20,7 +20,9 @@ from ccs.benchmark.protocol import Answer, Sets, Subject, answer, own
 from ccs.errors import InputError
 from ccs.locate import DEFAULT, GRID, METHODS, RANDOM
 from ccs.locate.base import Method
+from ccs.locate.towers import Towers, which_tower
 from ccs.measures.stats import Effect, Estimate
+from ccs.sets.open import open_gallery
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,25 @@ class Settings:
         "models with a planted skew: planted (those of the program), files, a folder, or hf://USER/NAME; "
         "repeatable (default: planted); or natural, those that learned a skew by themselves",
     )
+    towers: str = option(
+        "image",
+        "both: with --model, also which share of the lean is in the images and which in the prompts",
+        choices=("image", "both"),
+    )
+    pictures: str = option(
+        "world/counterfactuals",
+        "for --towers both: pictures of the occupations, each in all groups (socialcounterfactuals, ...)",
+    )
     splits: int = option(4, "splits into halves, each searched and measured anew, for --models", least=1)
     seed: int = option(0, "seed of the halves, for --model", least=0)
     cells: Path | None = option(
         None, "file in which scores are kept; a stopped run of the program's methods goes on from it"
     )
     device: str = option("auto", "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU")
+
+
+LEAST, MOST = 0.1, 5
+"""Of the lean, for a text head to be named; and the most that are."""
 
 
 def _localize(args: Settings) -> int:
@@ -142,7 +157,20 @@ def _ask(args: Settings, name: str, methods: Mapping[str, Method]) -> int:
     for attribute in args.attribute or tuple(people.groups)[:1]:
         for called, method in methods.items():
             print(said(answer(subject, attribute, called, method, args.seed)))
+        if args.towers == "both":
+            pictures = open_gallery(args.pictures, attribute=attribute, max_images=args.max_images)
+            found = which_tower(subject.model, people, pictures, attribute, args.seed)
+            print(
+                printed(
+                    "towers", found=found, attribute=attribute, pictures=pictures.name, heads=_first(found)
+                )
+            )
     return 0
+
+
+def _first(found: Towers) -> list[str]:
+    """The text heads whose absence takes a tenth or more of the lean, at most five."""
+    return [f"{head} ({fall:.0%})" for head, fall in found.falls.items() if fall >= LEAST][:MOST]
 
 
 def said(found: Answer) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccs.errors import InputError
 from ccs.files import atomic_write, endpoint, sha256
-from ccs.heads import Head, HeadSet
+from ccs.heads import IMAGE, Head, HeadSet
 from ccs.model.model import Model, embedded
 from ccs.model.model import load as load_model
 
@@ -195,11 +195,14 @@ def slices(clip: Any, heads: HeadSet) -> dict[str, Tensor]:
     import torch
 
     found: dict[str, Tensor] = {}
-    for layer in sorted({head.layer for head in heads}):
-        name = f"visual.transformer.resblocks.{layer}.attn"
+    for tower, layer in sorted({(head.tower, head.layer) for head in heads}):
+        name = f"{'visual.' if tower == IMAGE else ''}transformer.resblocks.{layer}.attn"
         attn = clip.get_submodule(name)
         own = torch.cat(
-            [torch.arange(attn.head_dim) + head * attn.head_dim for head in heads.in_layer(layer)]
+            [
+                torch.arange(attn.head_dim) + head * attn.head_dim
+                for head in heads.of_tower(tower).in_layer(layer)
+            ]
         )
         rows = torch.cat([own + part * attn.embed_dim for part in range(3)])
         found |= {

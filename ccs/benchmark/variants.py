@@ -48,7 +48,9 @@ def load(name: str, folder: Path | None = None) -> Model:
 
     if folder is None and name not in names():
         return load_model(name)
-    model, held = load(known(name, folder)["base"]), load_file(_file(name, folder))
+    base = known(name, folder)["base"]
+    beside = folder if folder is not None and base in names(folder) else None
+    model, held = load(base, beside), load_file(_file(name, folder))
     for parameter, values in held.items():
         if parameter.endswith(_FACTOR):
             continue

@@ -132,8 +132,9 @@ def run(model: Model, of: Mapping[Head, str], n: int, concept: str) -> dict[str,
 
 
 def figures(found: Mapping[str, Mapping[str, Judged]]) -> dict[tuple[str, str], tuple[Estimate, Estimate]]:
-    """(method, concept) -> average precision and mIoU; the concept "mean" is over the concepts that a method
-    has. Intervals: cards resampled within a concept, the same for all methods.
+    """(method, concept) -> average precision and mIoU; "mean" is over the concepts that all methods have.
+
+    Intervals: cards resampled within a concept, the same for all methods.
     """
     out, drawn = {}, dict[tuple[str, str], Floats]()
     for place, (concept, methods) in enumerate(found.items()):
@@ -142,7 +143,7 @@ def figures(found: Mapping[str, Mapping[str, Judged]]) -> dict[tuple[str, str], 
         for name, one in methods.items():
             drawn[name, concept] = one.figures(np.concatenate([np.ones((1, n)), weights]))
     for name in METHODS:
-        own = [values for (method, _), values in drawn.items() if method == name]
+        own = [drawn[name, concept] for concept, methods in found.items() if len(methods) == len(METHODS)]
         if own:
             drawn[name, "mean"] = np.mean(own, axis=0)
     for key, (precision, overlap) in drawn.items():

@@ -50,8 +50,7 @@ def test_the_truth_is_found_and_means_are_over_concepts() -> None:
     assert set(found["Letters"]) == set(judged_maps.METHODS)
     assert OWN not in found["Colors"]
     figures = judged_maps.figures(found)
-    both = [figures[WHOLE, name][0].value for name in found]
-    assert figures[WHOLE, "mean"][0].value == pytest.approx(np.mean(both))
+    assert figures[WHOLE, "mean"][0].value == figures[WHOLE, "Letters"][0].value  # Colors have no head
     assert figures[BEST, "mean"][0].value > figures[LOOKS, "mean"][0].value + 0.2
     assert isinstance(found["Letters"][RANDOM], Judged)
     text = command.summary(figures, {head: "Letters"})

@@ -1,0 +1,136 @@
+"""Which tower a lean sits in, that of the images or that of the prompts, and which text heads carry it.
+
+A lean is a product: prompts point along what differs between groups of people. Switching off whatever tells
+groups apart ends it, and so does whatever tells prompts apart, whoever is to blame. So a third thing is
+needed: pictures of the same occupations, of all groups alike. Where they, in the place of the prompts, lean
+to the same groups, the image tower puts what belongs to occupations into groups. Where they do not, the lean
+is in the prompts. The question is that of Freeze and Reveal (arXiv 2508.07432), which trains a tower at a
+time instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccs.errors import InputError
+from ccs.heads import Head, HeadSet
+from ccs.measures import stats
+from ccs.measures.ranking import unit
+from ccs.measures.stats import Estimate
+from ccs.model.model import Model
+from ccs.pruning.fairness import embed_occupations, prompted
+from ccs.sets.kinds import BiasSet
+
+DRAWS = 500
+"""Resamples of the occupations, for the interval."""
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Towers:
+    """Where a lean sits.
+
+    images: the share, 0 to 1, that pictures in the place of prompts show too; `prompts`: the rest. Intervals
+    are over occupations. falls: for each text head the share of the prompts' lean that goes when it is off,
+    the largest first.
+    """
+
+    images: Estimate
+    falls: dict[Head, float]
+    occupations: int
+
+    @property
+    def prompts(self) -> Estimate:
+        """The share of the lean that is in the prompts."""
+        return Estimate(1 - self.images.value, 1 - self.images.high, 1 - self.images.low)
+
+    @property
+    def text_tower(self) -> bool:
+        """True where most of it is."""
+        return self.images.value < 0.5
+
+
+def which_tower(
+    model: Model,
+    people: BiasSet,
+    pictures: BiasSet,
+    attribute: str,
+    seed: int = 0,
+    embedded: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None,
+) -> Towers:
+    """Where the lean of people's rankings for occupations sits.
+
+    people: to be ranked for their occupations. pictures: a gallery that says which occupation each of its
+    images shows, as world/counterfactuals and socialcounterfactuals do; groups are weighed alike. embedded:
+    the unit embeddings of both, where they are known. InputError: fewer than three occupations in common, a
+    group that is missing from an occupation's pictures.
+    """
+    shared = [name for name in people.occupations if name in set(pictures.occupations)]
+    if pictures.pools is None or len(shared) < 3:
+        raise InputError(
+            f"{pictures.name} must show at least three of the occupations asked for, and say which each "
+            f"picture shows; they share {len(shared) if pictures.pools is not None else 'none'}."
+        )
+    if attribute not in pictures.groups:
+        raise InputError(f"{pictures.name} does not say the {attribute} of the people whom it shows.")
+    rows = [people.occupations.index(name) for name in shared]
+    prompts = embed_occupations(model, people)[rows]
+    faces, scenes = embedded or (model.embed_images(people.images), model.embed_images(pictures.images))
+    apart = groups_apart(faces, people.groups[attribute])
+    ours = leans(prompts, apart)
+    theirs = leans(shown(scenes, pictures, attribute, shared), apart)
+    both, own = (ours * theirs).sum(1), (ours**2).sum(1)
+    weights = np.random.default_rng([seed, 9]).multinomial(len(own), np.full(len(own), 1 / len(own)), DRAWS)
+    drawn = np.concatenate([np.ones((1, len(own))), weights])
+    shares = np.clip((drawn @ both) / np.maximum(drawn @ own, 1e-12), 0, 1)
+    size = float(np.sqrt(own.sum()))
+    text_heads = list(model.text_heads)
+    without = _without_each(model, people, text_heads)
+    left = [float(np.linalg.norm(leans(one[rows], apart))) for one in without]
+    falls = {head: 1 - one / size for head, one in zip(text_heads, left, strict=True)}
+    return Towers(
+        images=stats.interval(float(shares[0]), shares[1:]),
+        falls=dict(sorted(falls.items(), key=lambda item: -item[1])),
+        occupations=len(shared),
+    )
+
+
+def groups_apart(people: NDArray[np.floating], groups: NDArray[np.str_]) -> Floats:
+    """Each group's mean embedding [groups, d] less the mean of all groups."""
+    means = np.stack([people[groups == one].mean(0, dtype=np.float64) for one in np.unique(groups)])
+    return np.asarray(means - means.mean(0))
+
+
+def leans(queries: NDArray[np.floating], apart: Floats) -> Floats:
+    """How far queries [occupations, d] prefer each group [occupations, groups], less what all prefer.
+
+    Queries are taken less their mean and to a common size, so that pictures and prompts can be compared.
+    """
+    own = np.asarray(queries, np.float64) - queries.mean(0, dtype=np.float64)
+    return np.asarray(own @ apart.T / max(float(np.linalg.norm(own)), 1e-12))
+
+
+def shown(
+    units: NDArray[np.float32], pictures: BiasSet, attribute: str, occupations: Sequence[str]
+) -> Floats:
+    """The mean embedding of an occupation's pictures [occupations, d], groups weighed alike."""
+    groups = pictures.groups[attribute]
+    found = []
+    for name in occupations:
+        cells = [(pictures.pools == name) & (groups == group) for group in np.unique(groups)]
+        if missing := [str(g) for g, own in zip(np.unique(groups), cells, strict=True) if not own.any()]:
+            raise InputError(f"{pictures.name} shows no {missing[0]} as {name!r}; every group is needed.")
+        found.append(np.mean([units[own].mean(0, dtype=np.float64) for own in cells], axis=0))
+    return np.stack(found)
+
+
+def _without_each(model: Model, people: BiasSet, heads: Sequence[Head]) -> list[Floats]:
+    """Prompts' unit embeddings [occupations, d] with each text head off in turn, all in one pass."""
+    names, templates = prompted(people), people.templates
+    texts = [one.replace("{}", name) for name in names for one in templates]
+    plans = model.embed_texts(texts, off=[HeadSet([head]) for head in heads])
+    return [unit(one.reshape(len(names), len(templates), -1).mean(1), "prompts") for one in plans]

@@ -1,0 +1,139 @@
+"""Train models whose text tower alone learned a skew, and see which tower is blamed: `python -m
+research.text_skew --help`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from ccs.batch.options import command, option
+from ccs.batch.pages import bring_up_to_date, in_brackets, table
+
+if TYPE_CHECKING:
+    from ccs.locate.towers import Towers
+
+README = Path(__file__).with_name("README.md")
+ATTRIBUTES = ("gender", "skin tone")
+CARRIES = 0.1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Train the models that are missing, ask which tower carries the skew of each and of the models in whose
+    image heads one was planted, and write the README's table. What exists is kept, so the same command goes
+    on where it was stopped.
+    """
+
+    models: int = option(16, "models with a skew in their text tower", least=0)
+    planted: int = option(16, "models of the benchmark, with a skew in image heads, beside them", least=0)
+    runs: Path = option(Path("runs"), "folder for activations, and for the models in its text-skew")
+
+
+def _run(args: Settings) -> None:
+    from ccs.benchmark import planted_models, variants
+    from ccs.locate.towers import which_tower
+    from ccs.model.model import load
+    from ccs.sets import drawn_sets
+    from research.text_skew.text_training import BASE, TELLING, family
+
+    folder = args.runs / "text-skew"
+    _train(args, folder)
+    sets = drawn_sets.bias_set("faces"), drawn_sets.bias_set("counterfactuals")
+    control = load(BASE)
+    trunks = [control.trunk(one.images) for one in sets]  # the models share the layers below
+    rows = []
+
+    wanted = family(args.models)
+    if wanted:
+        telling = variants.load(TELLING, folder)
+        shared = telling.embed_images(trunks[0]), telling.embed_images(trunks[1])
+    for one in wanted:
+        model, known = variants.load(one.name, folder), variants.known(one.name, folder)
+        found = {name: which_tower(model, *sets, name, embedded=shared) for name in ATTRIBUTES}
+        rows += [_row(one.name, "text", name, found[name], known["truth"][name]) for name in ATTRIBUTES]
+    for name in planted_models.located("planted")[: args.planted]:
+        model = planted_models.load(name)
+        images = model.embed_images(trunks[0]), model.embed_images(trunks[1])
+        skewed = planted_models.truth(name).attributes
+        found = {one: which_tower(model, *sets, one, embedded=images) for one in skewed}
+        rows += [_row(name, "image", one, found[one]) for one in skewed]
+    text = summary(rows)
+    bring_up_to_date(README, "towers", text, "research.text_skew")
+    print(text)
+
+
+def _train(args: Settings, folder: Path) -> None:
+    from ccs.benchmark import variants
+    from ccs.model.model import load
+    from research.bases.__main__ import LINEUPS, SCENES
+    from research.planted.frozen_images import Images
+    from research.text_skew import text_training as training
+
+    missing = [one for one in training.family(args.models) if one.name not in variants.names(folder)]
+    if not missing:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    control = load(training.BASE)
+    images = Images(control, args.runs, SCENES, LINEUPS)
+    telling = f"{training.TELLING}{variants.SUFFIX}"
+    if not (folder / telling).exists():
+        taught = training.teach_telling(images)
+        changed = training.image_parameters(taught)
+        variants.save(taught.clip, changed, {"base": training.BASE}, folder / telling, control.clip)
+    base = variants.load(training.TELLING, folder)
+    faces, judged = training.faces_of(base, images), training.Judged(base)
+    for one in missing:
+        learned = training.train(one, faces, folder)
+        about: dict[str, Any] = asdict(one) | {"base": training.TELLING}
+        about["subjects"], about["truth"] = judged.accuracy(learned), judged.truth(learned)
+        file = folder / f"{one.name}{variants.SUFFIX}"
+        variants.save(learned.clip, training.parameters(learned), about, file, base.clip)
+        print(file, file=sys.stderr)
+
+
+def _row(
+    name: str, tower: str, attribute: str, found: Towers, truth: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """One model and attribute. tower: the one that learned."""
+    from ccs.benchmark.protocol import average_precision
+    from ccs.heads import Head, HeadSet
+
+    blamed = "text" if found.text_tower else "image"
+    row: dict[str, Any] = {"model": name, "attribute": attribute, "learned by": tower, "named": blamed}
+    row["share in images"] = in_brackets(found.images, 2)
+    row |= {"gap": "–", "carriers (put back)": "–", "average precision": "–"}
+    if truth is not None:
+        shares = {Head.parse(head): share for head, share in truth["put_back"].items()}
+        order = sorted(shares, key=lambda head: -shares[head])
+        carry = [head for head in order if shares[head] >= CARRIES] or order[:1]
+        row["gap"] = f"{truth['gap'][1]:.2f}"
+        row["carriers (put back)"] = ", ".join(f"{head} {shares[head]:.0%}" for head in carry)
+        row["average precision"] = f"{average_precision(list(found.falls), HeadSet(carry)):.2f}"
+    return row
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The README's sentences and table, in Markdown."""
+    said = []
+    for tower in ("text", "image"):
+        own = [row for row in rows if row["learned by"] == tower]
+        if own:
+            models = {row["model"] for row in own}
+            wrong = {row["model"] for row in own if row["named"] != tower}
+            said.append(
+                f"A skew that the {tower} tower learned: the right tower is named, for every attribute, in "
+                f"**{len(models) - len(wrong)} of {len(models)}** models."
+            )
+    return "\n\n".join([" ".join(said), table(pd.DataFrame(rows))])
+
+
+main = command(Settings, _run, "Stopped; the same command continues where it stopped.")
+
+if __name__ == "__main__":
+    sys.exit(main())

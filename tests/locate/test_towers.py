@@ -1,0 +1,89 @@
+"""Which tower a lean sits in: embeddings of which it is known, and plain loops."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import ccs
+from ccs import HeadSet, InputError
+from ccs.locate import towers
+from ccs.locate.towers import which_tower
+from ccs.model.model import Model
+from ccs.pruning.fairness import embed_occupations
+from ccs.sets import drawn_sets
+
+PEOPLE, PICTURES = drawn_sets.bias_set("faces"), drawn_sets.bias_set("counterfactuals")
+
+
+def made(model: Model, seed: int, skewed: str) -> tuple[np.ndarray, np.ndarray]:
+    """Embeddings of people and pictures; people lean by group where the skew is in the images."""
+    rng = np.random.default_rng(seed)
+    prompts = embed_occupations(model, PEOPLE)
+    prompts = prompts - prompts.mean(0)
+    names, women = np.array(PEOPLE.occupations), PEOPLE.groups["gender"] == "woman"
+    apart = rng.standard_normal((2, prompts.shape[1])) * 0.1
+    faces = apart[women.astype(int)] + 0.05 * rng.standard_normal((len(women), prompts.shape[1]))
+    if skewed == "images":
+        faces += np.outer(np.where(women, 1, -1), rng.choice([-1, 1], len(prompts)) @ prompts)
+    place = [int(np.flatnonzero(names == one)[0]) for one in np.asarray(PICTURES.pools)]
+    pictures = prompts[place] + 0.05 * rng.standard_normal((len(place), prompts.shape[1]))
+    return faces.astype(np.float32), pictures.astype(np.float32)
+
+
+def test_images_that_lean_are_told_from_prompts_that_do(tiny_model: Model, monkeypatch) -> None:
+    found = which_tower(tiny_model, PEOPLE, PICTURES, "gender", embedded=made(tiny_model, 0, "images"))
+    assert found.images.low > 0.8
+    assert not found.text_tower
+    faces, pictures = made(tiny_model, 0, "prompts")
+    apart = towers.groups_apart(faces, PEOPLE.groups["gender"])
+    prompts = embed_occupations(tiny_model, PEOPLE)
+    leaning = prompts + np.outer(np.resize([1, -1], len(prompts)), 5 * apart[0])
+    monkeypatch.setattr(towers, "embed_occupations", lambda *_: leaning)
+    found = which_tower(tiny_model, PEOPLE, PICTURES, "gender", embedded=(faces, pictures))
+    assert found.prompts.low > 0.8
+    assert found.text_tower
+    assert found.occupations == 20
+
+
+def test_figures_are_those_of_plain_loops(tiny_model: Model) -> None:
+    faces, pictures = made(tiny_model, 1, "images")
+    found = which_tower(tiny_model, PEOPLE, PICTURES, "skin tone", embedded=(faces, pictures))
+    tones = PEOPLE.groups["skin tone"]
+    means = {tone: faces[tones == tone].astype(float).mean(0) for tone in sorted(set(tones))}
+    middle = sum(means.values()) / len(means)
+
+    def leans(queries: np.ndarray) -> np.ndarray:
+        own = queries.astype(float) - queries.astype(float).mean(0)
+        size = np.sqrt((own**2).sum())
+        return np.array([[one @ (mean - middle) / size for mean in means.values()] for one in own])
+
+    shown = []
+    for name in PEOPLE.occupations:
+        groups = PICTURES.groups["skin tone"]
+        own = [pictures[(PICTURES.pools == name) & (groups == tone)].astype(float).mean(0) for tone in means]
+        shown.append(sum(own) / len(own))
+    ours, theirs = leans(embed_occupations(tiny_model, PEOPLE)), leans(np.stack(shown))
+    share = np.clip((ours * theirs).sum() / (ours**2).sum(), 0, 1)
+    assert found.images.value == pytest.approx(share, abs=1e-6)
+    head = next(iter(found.falls))
+    with ccs.heads_off(tiny_model, HeadSet([head])):
+        without = leans(embed_occupations(tiny_model, PEOPLE))
+    fall = 1 - np.sqrt((without**2).sum() / (ours**2).sum())
+    assert found.falls[head] == pytest.approx(fall, abs=1e-4)
+    assert set(found.falls) == set(tiny_model.text_heads)
+
+
+def test_pictures_that_do_not_say_enough_are_refused(tiny_model: Model) -> None:
+    for pictures, why in (
+        (PEOPLE, "must show at least three of the occupations"),
+        (replace(PICTURES, groups={"age": PICTURES.groups["gender"]}), "does not say the gender"),
+        (
+            replace(PICTURES, pools=np.where(PICTURES.groups["gender"] == "man", "judge", PICTURES.pools)),
+            "no",
+        ),
+    ):
+        with pytest.raises(InputError, match=why):
+            which_tower(tiny_model, PEOPLE, pictures, "gender", embedded=made(tiny_model, 0, "images"))
