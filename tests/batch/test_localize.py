@@ -36,7 +36,7 @@ def test_ten_lines_say_which_heads_how_reliably_and_what_they_do(tiny_folder, ca
 def test_both_towers(tiny_folder, capsys):
     assert localize.main(["--model", str(tiny_folder), *SMALL, "--towers", "both", "--method", "random"]) == 0
     said = capsys.readouterr().out
-    assert re.search(r"Of the lean of 20 occupations' rankings by gender, [01]\.\d\d.* is in the images", said)
+    assert re.search(r"Of the lean of 20 occupations' rankings by gender, [01]\.\d\d.* in the images", said)
     assert "world/counterfactuals stand in" in said
 
 
