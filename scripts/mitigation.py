@@ -16,10 +16,10 @@ def main() -> None:
     """Write the tables and the chart from the cells that ship."""
     from ccs import mitigate
     from ccs.batch.pages import bring_up_to_date, count, table
-    from ccs.mitigate.scoring import NATURAL
+    from ccs.benchmark import natural
 
     cells, blocks, charts = mitigate.kept(), list[str](), []
-    learned = cells["model"].str.startswith(NATURAL)
+    learned = cells["model"].str.startswith(natural.PREFIX)
     for title, some in (
         ("Planted in a few heads", cells[~learned]),
         ("Learned contrastively", cells[learned]),

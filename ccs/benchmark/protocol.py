@@ -271,10 +271,17 @@ def answer(subject: Subject, attribute: str, name: str, method: Method, seed: in
 
 
 def enough(evidence: Evidence, order: Sequence[Head]) -> tuple[Head, ...]:
-    """The first heads of a ranking, as long as each takes LEAST of the lean away on the half that is seen."""
+    """The first heads of a ranking, as long as each takes LEAST of the lean away on the half that is seen.
+
+    Or as two in a row take twice that: where they stand in for one another, the first takes little alone.
+    """
     sets = [HeadSet(order[:size]) for size in range(min(MOST, len(order)) + 1)]
     leans = [evidence.task.lean(one) for one in evidence.model.embed_images(evidence.people, sets)]
-    size = 0
-    while size + 1 < len(leans) and leans[size] - leans[size + 1] >= LEAST * leans[0] > 0:
-        size += 1
+    least, size = LEAST * leans[0], 0
+
+    def taken(step: int) -> bool:
+        return size + step < len(leans) and leans[size] - leans[size + step] >= step * least > 0
+
+    while step := next((step for step in (1, 2) if taken(step)), 0):
+        size += step
     return tuple(order[:size])

@@ -16,9 +16,7 @@ from ccs.pruning.plans import level_heads
 
 
 def located(evidence: Evidence) -> Fitted:
-    """Off are the first heads of the ranking that `clip-ccs localize` uses, as many as each take a twentieth
-    of the lean away.
-    """
+    """Off are the first heads of the ranking that `clip-ccs localize` uses, as many as it would name."""
     return Fitted(HeadSet(_first(evidence)))
 
 

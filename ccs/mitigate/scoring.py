@@ -32,7 +32,6 @@ BIAS = ("max_skew", "ndkl", "lean")
 FIGURES = (*BIAS, "accuracy", "occupations", "retrieval", "other_skew", "moved", "asked")
 CHANCE = tuple(f"{name}_chance" for name in BIAS)
 COLUMNS = ("base", *KEY, *FIGURES, *CHANCE, "passes", "took", "where")
-NATURAL = "organism-natural-"
 Tell = Callable[[str], None]
 
 
@@ -64,11 +63,6 @@ class Known:
         load, weights = lambda: planted_models.load(name), planted_models.weights(name)
         base = truth.base
         return cls(name, base, truth.attributes, weights, load, lambda: variants.load(base))
-
-
-def natural() -> tuple[str, ...]:
-    """The models that learned a skew contrastively."""
-    return tuple(name for name in variants.names() if name.startswith(NATURAL) and Known.of(name).attributes)
 
 
 def score(
