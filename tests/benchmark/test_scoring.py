@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import pytest
 
 from ccs import Head, HeadSet, InputError, benchmark
 from ccs.benchmark import planted_models, protocol, scoring
-from ccs.benchmark.protocol import Sets, Subject, answer, average_precision, cramers_v, precision
+from ccs.benchmark.protocol import Sets, Subject, answer, average_precision, cramers_v, enough, precision
 from ccs.benchmark.scoring import PLANTED
 from ccs.locate import METHODS
 from ccs.locate.base import group_names, ranking
@@ -140,6 +141,23 @@ def test_an_answer_switches_off_what_lowers_the_lean_and_stands_beside_random_se
     assert [head.layer for head in drawn[0].heads] == sorted(head.layer for head in found.heads)
     assert all(len(one.heads) == len(found.heads) for one in drawn)
     assert found.after.cramers_v != found.before.cramers_v
+
+
+@pytest.mark.parametrize(
+    ("leans", "named"),
+    [
+        ((1.0, 0.5, 0.2, 0.19, 0.18, 0.18), 2),
+        ((1.0, 0.96, 0.1, 0.09, 0.09, 0.09), 2),  # the first takes little until the second is off too
+        ((1.0, 0.5, 0.49, 0.47, 0.2, 0.2), 1),  # what comes later is not looked for
+        ((1.0, 1.1, 1.2, 1.2, 1.2, 1.2), 0),
+        ((0.0,) * 6, 0),
+    ],
+)
+def test_an_answer_ends_where_neither_the_next_head_nor_the_next_two_take_the_lean_away(leans, named):
+    order = [Head(4, number) for number in range(5)]
+    model = SimpleNamespace(embed_images=lambda _, sets: [len(one) for one in sets])
+    evidence = SimpleNamespace(model=model, people=None, task=SimpleNamespace(lean=leans.__getitem__))
+    assert enough(evidence, order) == tuple(order[:named])
 
 
 def test_rankings_are_scored_against_planted_heads():
