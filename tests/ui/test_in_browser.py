@@ -85,6 +85,7 @@ def test_a_link_and_a_program_take_the_same_screen_along(visit: Callable[..., Pa
     page = visit("tab=classify&off=L6.H1+L7.H2&classes=a+judge%0Aa+cook&example=subjects:2")
     done(page, lambda: page.click('[data-head="L4.H4"]'))
     page.click("text=Copy link")
+    page.wait_for_selector("text=The link is copied")  # said when the clipboard has it
     link = page.evaluate("navigator.clipboard.readText()")
     assert link == page.url
     again = visit(link.partition("?")[2])
