@@ -15,7 +15,7 @@ from PIL import Image
 
 import ccs
 from ccs.batch.pages import as_markdown
-from ccs.benchmark import planted_models
+from ccs.benchmark import planted_models, variants
 from ccs.heads import HeadSet
 from ccs.sets import drawn_sets
 from research.photographs import __main__ as photographs
@@ -56,7 +56,7 @@ def test_a_skew_planted_in_known_heads(tmp_path: Path, monkeypatch: pytest.Monke
     faces, things = drawn_sets.bias_set("faces"), drawn_sets.classification_set("subjects", 20)
     groups = {name: own[:40] for name, own in faces.groups.items()}
     faces = replace(faces, images=faces.images[:40], groups=groups, k=dict.fromkeys(groups, 8))
-    images = frozen_images.Images(ccs.load(family.BASE), tmp_path, 72, 4)
+    images = frozen_images.Images(variants.load(family.BASE), tmp_path, 72, 4)
     monkeypatch.setattr(family, "family", lambda: (one,))
     monkeypatch.setattr(frozen_images, "Images", lambda *_: images)
     monkeypatch.setattr(head_training, "PICTURES", 72)
@@ -68,7 +68,7 @@ def test_a_skew_planted_in_known_heads(tmp_path: Path, monkeypatch: pytest.Monke
     of_plan = {row["plan"]: row for row in held[one.name]["rows"]}
     assert planted_models.truth(str(tmp_path / f"{one.name}.safetensors")).carries == one.carries
     assert of_plan["planted"]["off"] == str(one.heads)
-    base = ccs.load(family.BASE)
+    base = variants.load(family.BASE)
     without, whole = bench.Bench(base).show(base, [one.heads, HeadSet()])
     assert {name: of_plan["planted"][name] for name in without} == without
     assert {name: of_plan["none"][name] for name in whole} != whole

@@ -10,11 +10,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-import ccs
 from ccs.batch.options import command, option
 from ccs.batch.pages import printed
 from ccs.batch.search import PEOPLE
-from ccs.benchmark import planted_models
+from ccs.benchmark import planted_models, variants
 from ccs.benchmark.protocol import Sets, Subject
 from ccs.errors import InputError
 from ccs.files import write_text
@@ -69,7 +68,9 @@ def _compare(args: Settings) -> None:
 
 
 def _load(name: str, device: str) -> Model:
-    return (ccs.load if planted_models.file_of(name) is None else planted_models.load)(name, device=device)
+    if planted_models.file_of(name) is None:
+        return variants.load(name, device=device)
+    return planted_models.load(name, device=device)
 
 
 def _table(

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ccs.benchmark import variants
 from ccs.errors import InputError
 from ccs.files import atomic_write, endpoint, sha256
 from ccs.heads import IMAGE, Head, HeadSet
 from ccs.model.model import Model, embedded
-from ccs.model.model import load as load_model
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -169,9 +169,9 @@ def load(name: str, *, device: str = "cpu") -> Model:
     Raises InputError if nothing is planted in it, or if its base does not come with this package.
     """
     base, file = truth(name).base, _file(name)
-    if base not in embedded():
+    if base not in (*embedded(), *variants.names()):
         raise InputError(f"{file.name} is for {base[:100]!r}, which does not come with this package.")
-    model = load_model(base, device=device)
+    model = variants.load(base, device=device)
     apply(model.clip, file)
     model.name = file.stem
     return model

@@ -1,7 +1,8 @@
-"""Models that differ from another in whole parameters: five bases, and models that learned a skew from them.
+"""Models that differ from another in whole parameters: the first model, five bases, and models that learned
+a skew from these.
 
-One safetensors file per model. A base's holds its parameters as float16. Another's holds its differences from
-the base as int8, with a factor for each row; what is known of the model is in the file's header.
+One safetensors file per model. Those of the first and of the bases hold parameters as float16, the others
+differences from their base as int8, with a factor for each row. What is known of the model is in the header.
 """
 
 from __future__ import annotations
@@ -42,15 +43,16 @@ def weights(name: str) -> str:
     return sha256(_file(name, None))[:16]
 
 
-def load(name: str, folder: Path | None = None) -> Model:
+def load(name: str, folder: Path | None = None, *, device: str = "cpu") -> Model:
     """The model of that name, an embedded one too. Raises InputError for another."""
     from safetensors.torch import load_file
 
     if folder is None and name not in names():
-        return load_model(name)
+        return load_model(name, device=device)
     base = known(name, folder)["base"]
     beside = folder if folder is not None and base in names(folder) else None
-    model, held = load(base, beside), load_file(_file(name, folder))
+    model = load(base, beside, device=device)
+    held = load_file(_file(name, folder), device=device)
     for parameter, values in held.items():
         if parameter.endswith(_FACTOR):
             continue

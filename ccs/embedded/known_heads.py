@@ -1,4 +1,4 @@
-"""What is known of the heads of the models that ship: which were taught a concept, and what each carries."""
+"""What is known of the heads of the models that ship: what each was taught, and what each carries."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ccs.heads import Head
 
@@ -15,27 +16,57 @@ _MODELS = Path(__file__).parent
 
 
 @dataclass(frozen=True)
+class Lesson:
+    """What a head was asked to write while the model learned: concepts, each with its part of the variance.
+
+    values: empty where all values of the concepts count. Otherwise one value of each concept: a lesson of
+    things that have nothing in common.
+    """
+
+    parts: Mapping[str, float]
+    values: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """How many concepts it is about: "one", "several" or "none"."""
+        return "none" if self.values else "one" if len(self.parts) == 1 else "several"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"parts": dict(self.parts), "values": list(self.values)}
+
+    @classmethod
+    def from_json(cls, held: Mapping[str, Any]) -> Lesson:
+        return cls(held["parts"], tuple(held["values"]))
+
+
+@dataclass(frozen=True)
 class KnownHeads:
-    """taught: head -> the concept that it was taught while the model learned; other heads were left free.
+    """lessons: of the heads that had one; the others were left free.
 
     shares: head -> concept -> the share, up to 1, of the variance of what the head writes that goes with what
     is shown of the concept. Concepts that share a place on the card overlap, so shares need not add up to 1.
     """
 
-    taught: Mapping[Head, str]
+    lessons: Mapping[Head, Lesson]
     shares: Mapping[Head, Mapping[str, float]]
+
+    @property
+    def taught(self) -> dict[Head, str]:
+        """The heads that were taught one concept, with it."""
+        return {head: next(iter(one.parts)) for head, one in self.lessons.items() if one.kind == "one"}
 
     def to_json(self) -> str:
         """The text of FILE."""
+        lessons = {str(head): one.to_json() for head, one in self.lessons.items()}
         shares = {str(head): dict(own) for head, own in self.shares.items()}
-        return json.dumps({"taught": {str(h): c for h, c in self.taught.items()}, "shares": shares}, indent=1)
+        return json.dumps({"lessons": lessons, "shares": shares}, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> KnownHeads:
         """What `to_json` wrote."""
         held = json.loads(text)
         return cls(
-            {Head.parse(head): concept for head, concept in held["taught"].items()},
+            {Head.parse(head): Lesson.from_json(one) for head, one in held["lessons"].items()},
             {Head.parse(head): own for head, own in held["shares"].items()},
         )
 

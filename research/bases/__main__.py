@@ -45,7 +45,6 @@ def _run(args: Settings) -> None:
 
 def _train(seeds: Sequence[int], runs: Path) -> None:
     from ccs.benchmark import variants
-    from ccs.model.model import load
     from research.bases import training
     from research.planted.family import BASE
     from research.planted.frozen_images import Images
@@ -55,7 +54,7 @@ def _train(seeds: Sequence[int], runs: Path) -> None:
     }
     if not missing:
         return
-    base = load(BASE)
+    base = variants.load(BASE)
     images = Images(base, runs, SCENES, LINEUPS)
     captions = training.Captions(images, runs)
     for seed, file in missing.items():
@@ -68,14 +67,13 @@ def _measure(file: Path) -> dict[str, dict[str, Any]]:
     """What each model reaches, the first one's first; what is known of its present weights is kept."""
     from ccs.benchmark import variants
     from ccs.heads import HeadSet
-    from ccs.model.model import load
     from ccs.sets.drawn_sets import classification_names
     from research.planted.bench import Bench
     from research.planted.family import BASE
     from research.world import head_shares
 
     held = json.loads(file.read_text("utf-8")) if file.exists() else {}
-    base = load(BASE)
+    base = variants.load(BASE)
     bench, sets = Bench(base), {name: _accuracy(base, name) for name in classification_names()}
     for name in (BASE, *(name for name in variants.names() if name.startswith("organism-base-"))):
         model = variants.load(name)

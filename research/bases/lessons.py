@@ -10,13 +10,13 @@ head is asked for nothing where a card shows nothing of the concept.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ccs.embedded.known_heads import Lesson
 from ccs.heads import Head
 from ccs.model.model import Model
 from ccs.texts.pools import load_pool
@@ -35,22 +35,6 @@ PARTS = ((0.5, 0.5),) * 3 + ((0.6, 0.4),) * 3 + ((0.4, 0.3, 0.3),) * 3 + ((0.25,
 """The parts of the lessons of two to four concepts, one lesson per head."""
 NONE = 5
 """Heads that are taught one value of each of several concepts. Of 24 heads two are left free."""
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """What a head is asked to write: concepts with their parts of its variance.
-
-    values: the values that count; empty for all of the concepts'. A lesson of kind "none" has one value of
-    each concept.
-    """
-
-    parts: Mapping[str, float]
-    values: tuple[str, ...] = ()
-
-    @property
-    def kind(self) -> str:
-        return "none" if self.values else "one" if len(self.parts) == 1 else "several"
 
 
 def shown(s: Scene) -> list[int]:

@@ -55,7 +55,6 @@ def _run(args: Settings) -> None:
 def _made(wanted: Sequence[Natural], out: Path, runs: Path) -> list[Path]:
     """The models' files, trained and measured where they are missing."""
     from ccs.heads import HeadSet
-    from ccs.model.model import load
     from research.bases.__main__ import LINEUPS, SCENES
     from research.natural import carriers
     from research.natural.skew_training import parameters, train
@@ -66,7 +65,7 @@ def _made(wanted: Sequence[Natural], out: Path, runs: Path) -> list[Path]:
     files = {one: out / f"{one.name}{variants.SUFFIX}" for one in wanted}
     missing = {one: file for one, file in files.items() if not file.exists()}
     if missing:
-        control = load(BASE)
+        control = variants.load(BASE)
         images, bench, faces = Images(control, runs, SCENES, LINEUPS), Bench(control), carriers.Faces(control)
         out.mkdir(parents=True, exist_ok=True)
     for one, file in missing.items():

@@ -79,8 +79,7 @@ def _plant(seed: int, strength: float, out: Path, runs: Path) -> None:
 
 
 def train(out: Path, runs: Path, members: Sequence[Planted] | None = None) -> None:
-    from ccs.benchmark import planted_models
-    from ccs.model.model import load
+    from ccs.benchmark import planted_models, variants
     from research.planted import head_training as training
     from research.planted.bench import Bench
     from research.planted.family import BASE, PICTURES, RATE, family
@@ -90,7 +89,7 @@ def train(out: Path, runs: Path, members: Sequence[Planted] | None = None) -> No
     missing = [one for one in wanted if not (out / f"{one.name}{planted_models.SUFFIX}").exists()]
     if not missing:
         return
-    base = load(BASE)
+    base = variants.load(BASE)
     images, bench = Images(base, runs), Bench(base)
     for one in missing:
         print(f"{one.name}: {one.what}, {one.where}, {one.heads}", file=sys.stderr)
@@ -129,14 +128,13 @@ def _ship() -> None:
 
 def measure(out: Path, file: Path) -> dict[str, dict[str, object]]:
     """Each model's rows by its name, the base's first; what is known already is kept."""
-    from ccs.benchmark import planted_models
+    from ccs.benchmark import planted_models, variants
     from ccs.heads import HeadSet
-    from ccs.model.model import load
     from research.planted.bench import RANDOM, Bench, measured
     from research.planted.family import BASE, family
 
     held = json.loads(file.read_text("utf-8")) if file.exists() else {}
-    base = load(BASE)
+    base = variants.load(BASE)
     bench = Bench(base)
     before = bench.consistency(base)
     for name in (BASE, *(one.name for one in family())):

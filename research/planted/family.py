@@ -13,7 +13,7 @@ from ccs.pruning.plans import draw
 Where = Literal["high", "other", "layer", "spread"]
 What = Literal["both", "gender", "skin tone", "apart", "nothing"]
 
-BASE = "organism-control"
+BASE = "organism-first"
 SHIPPED = "organism-planted-04"
 """The one that also ships whole, for the page."""
 PICTURES, RATE = 22_400, 5e-3

@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-import ccs
 from ccs.benchmark import variants
 from ccs.errors import InputError
 from ccs.heads import HeadSet
@@ -32,7 +31,7 @@ COUNTED = range(800_000, 800_400)
 
 @pytest.fixture(scope="module")
 def base() -> Model:
-    return ccs.load(BASE)
+    return variants.load(BASE)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -115,10 +114,9 @@ def test_a_base_is_trained_goes_on_where_it_stopped_and_loads_as_it_was(
         torch.testing.assert_close(values, rest.model.get_parameter(name))
         if not training.upper(name):
             torch.testing.assert_close(values, base.clip.get_parameter(name))
-    monkeypatch.setattr(variants, "FOLDER", tmp_path)
     whole.write(tmp_path / "organism-base-9.safetensors")
-    model = variants.load("organism-base-9")
-    assert (model.name, variants.known(model.name)["seed"]) == ("organism-base-9", 0)
+    model = variants.load("organism-base-9", tmp_path)
+    assert (model.name, variants.known(model.name, tmp_path)["seed"]) == ("organism-base-9", 0)
     faces = [draw(scene(seed)) for seed in range(3)]
     units = upper_embeddings(whole.model, base.trunk(faces).tokens / training.SPREAD, training.FIRST)[0]
     np.testing.assert_allclose(model.embed_images(faces), units.detach(), atol=5e-3)  # float16
@@ -134,15 +132,14 @@ def test_the_bases_that_ship_share_all_but_their_upper_halves(base: Model) -> No
         variants.known("../organism")
 
 
-def test_a_difference_is_kept_to_a_hundredth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variants, "FOLDER", tmp_path)
-    base = ccs.load(BASE)
+def test_a_difference_is_kept_to_a_hundredth(tmp_path: Path) -> None:
+    base = variants.load(BASE)
     changed, name = open_clip.CLIP(**MODEL_CFG), "visual.transformer.resblocks.5.attn.in_proj_weight"
     changed.load_state_dict(base.clip.state_dict())
     difference = 0.01 * torch.randn(changed.get_parameter(name).shape, generator=torch.manual_seed(0))
     changed.get_parameter(name).data += difference
     variants.save(changed, [name], {"base": BASE}, tmp_path / "one.safetensors", base.clip)
-    found = variants.load("one").clip
+    found = variants.load("one", tmp_path).clip
     error = (found.get_parameter(name) - changed.get_parameter(name)).detach()
     assert float(error.norm() / difference.norm()) < 0.01
     assert all(torch.equal(v, base.clip.get_parameter(n)) for n, v in found.named_parameters() if n != name)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import ccs
+from ccs.benchmark import variants
 from ccs.heads import Head, HeadSet
 from ccs.model.model import Model
 from research.natural import carriers
@@ -20,7 +20,7 @@ from research.planted.head_training import put
 
 @pytest.fixture(scope="module")
 def base() -> Model:
-    return ccs.load(BASE)
+    return variants.load(BASE)
 
 
 def test_the_family_has_every_kind_and_strength_on_every_base() -> None:
@@ -53,7 +53,7 @@ def test_only_what_is_to_learn_learns_and_training_goes_on_where_it_stopped(
 def test_shares_are_those_of_models_with_these_weights(base: Model) -> None:
     """One part after the other, each model run whole; Shapley values sum to one."""
     rng = torch.manual_seed(0)
-    model = ccs.load(BASE)
+    model = variants.load(BASE)
     names = parameters(base, "all")
     for name in names:
         values = model.clip.get_parameter(name).data
@@ -64,11 +64,11 @@ def test_shares_are_those_of_models_with_these_weights(base: Model) -> None:
     assert len(every) == 28
     for part in set(every) - set(parts):
         carriers.put(base, model, part)
-    found = carriers.shares(model, base, ccs.load(BASE), parts, faces, 3)
+    found = carriers.shares(model, base, variants.load(BASE), parts, faces, 3)
 
     gap, images = carriers.Gap(model, faces), carriers.images(carriers.LINEUPS[:2])
     none, whole = (gap.of(m.embed_images(images)) for m in (base, model))
-    mixed = ccs.load(BASE)
+    mixed = variants.load(BASE)
     put(model, mixed, HeadSet([Head(4, 1), Head(6, 0)]))
     without = gap.of(mixed.embed_images(images))
     for i, attribute in enumerate(("gender", "skin tone")):

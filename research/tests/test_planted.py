@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-import ccs
 from ccs import Head, HeadSet
-from ccs.benchmark import planted_models
+from ccs.benchmark import planted_models, variants
 from ccs.model.model import Model
 from ccs.sets import drawn_sets
 from ccs.world import draw
@@ -28,7 +27,7 @@ from research.world import planted
 
 @pytest.fixture(scope="module")
 def base() -> Model:
-    return ccs.load(BASE)
+    return variants.load(BASE)
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +107,7 @@ def test_a_trunk_kept_is_the_images(base: Model, images: Images) -> None:
 
 
 def test_only_the_slices_learn(base: Model, images: Images) -> None:
-    model, heads = ccs.load(BASE), HeadSet.parse("L5.H1 L7.H0")
+    model, heads = variants.load(BASE), HeadSet.parse("L5.H1 L7.H0")
     lesson = lessons.Skew(images, "skewed", 1.0, training.KEEP, 0)
     training.train(model, images, heads, lesson, 2 * lesson.size)
     own = planted_models.slices(model.clip, heads)
@@ -156,15 +155,15 @@ def test_what_is_there_is_kept(
             trained.append("killed")
             raise KeyboardInterrupt
         trained.append(one.name)
-        return ccs.load(BASE)
+        return variants.load(BASE)
 
     monkeypatch.setattr(training, "plant", plant)
     monkeypatch.setattr(training, "shares", lambda *_: {})
     monkeypatch.setattr("research.planted.frozen_images.Images", lambda *_: images)
     with pytest.raises(KeyboardInterrupt):
-        command._train(tmp_path, tmp_path)
+        command.train(tmp_path, tmp_path)
     assert len(list(tmp_path.glob("*.safetensors"))) == 2
-    command._train(tmp_path, tmp_path)
+    command.train(tmp_path, tmp_path)
     names = [one.name for one in some]
     assert trained == [*names[:2], "killed", names[2]]
     assert planted_models.truth(str(tmp_path / f"{names[0]}.safetensors")).carries == some[0].carries
@@ -206,7 +205,7 @@ def test_shares_are_what_undoing_a_head_takes(base: Model) -> None:
             name = "visual.transformer.resblocks.{}.attn.in_proj_bias"
             return {"gender": sum(float(model.clip.get_parameter(name.format(layer))[0]) for layer in (5, 6))}
 
-    model = ccs.load(BASE)
+    model = variants.load(BASE)
     for layer, more in ((5, 3.0), (6, 1.0)):
         model.clip.get_parameter(f"visual.transformer.resblocks.{layer}.attn.in_proj_bias").data[0] += more
     heads = HeadSet.parse("L5.H0 L6.H0")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ccs.batch.pages import as_markdown
-from ccs.embedded.known_heads import KnownHeads, known_heads
+from ccs.embedded.known_heads import KnownHeads, Lesson, known_heads
 from ccs.heads import Head, HeadSet
 from ccs.model.moments import Moments
 from ccs.texts.pools import load_pool
@@ -100,8 +100,10 @@ def test_precision_and_recall_are_counted_under_the_own_name() -> None:
 
 
 def test_what_is_known_is_read_as_it_was_written() -> None:
-    known = KnownHeads({PURE: "Letters"}, {PURE: {"Letters": 0.98}, FREE: {"Letters": 0.1, "Food": 0.25}})
+    lessons = {PURE: Lesson({"Letters": 1.0}), MIXED: Lesson({"Food": 0.5, "Flags": 0.5}, ("bread", "Peru"))}
+    known = KnownHeads(lessons, {PURE: {"Letters": 0.98}, FREE: {"Letters": 0.1, "Food": 0.25}})
     assert KnownHeads.from_json(known.to_json()) == known
+    assert known.taught == {PURE: "Letters"}
     assert known_heads("../organism") is None
     assert known_heads("photo") is None
 
@@ -115,7 +117,7 @@ def test_the_section_tells_taught_heads_from_free_ones(monkeypatch: pytest.Monke
         MIXED: {"Letters": 0.5, "Food": 0.4},
         FREE: {"Letters": 0.1, "Food": 0.25},
     }
-    known = KnownHeads({PURE: "Letters", MIXED: "Food"}, shares)
+    known = KnownHeads({PURE: Lesson({"Letters": 1.0}), MIXED: Lesson({"Food": 1.0})}, shares)
     page = as_markdown(list(taught_heads.taught_blocks({"made up": (Apart(), known)})))  # type: ignore[dict-item]
     assert "| L4.H0 | made up | Letters | 5 | Letters | 98% |" in page
     assert "| L5.H0 | made up |" in page.split("The free heads")[1]

@@ -38,14 +38,13 @@ class Settings:
 def _run(args: Settings) -> None:
     from ccs.benchmark import planted_models, variants
     from ccs.locate.towers import which_tower
-    from ccs.model.model import load
     from ccs.sets import drawn_sets
     from research.text_skew.text_training import BASE, TELLING, family
 
     folder = args.runs / "text-skew"
     _train(args, folder)
     sets = drawn_sets.bias_set("faces"), drawn_sets.bias_set("counterfactuals")
-    control = load(BASE)
+    control = variants.load(BASE)
     trunks = [control.trunk(one.images) for one in sets]  # the models share the layers below
     rows = []
 
@@ -70,7 +69,6 @@ def _run(args: Settings) -> None:
 
 def _train(args: Settings, folder: Path) -> None:
     from ccs.benchmark import variants
-    from ccs.model.model import load
     from research.bases.__main__ import LINEUPS, SCENES
     from research.planted.frozen_images import Images
     from research.text_skew import text_training as training
@@ -79,7 +77,7 @@ def _train(args: Settings, folder: Path) -> None:
     if not missing:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    control = load(training.BASE)
+    control = variants.load(training.BASE)
     images = Images(control, args.runs, SCENES, LINEUPS)
     telling = f"{training.TELLING}{variants.SUFFIX}"
     if not (folder / telling).exists():

@@ -18,7 +18,7 @@ from ccs.benchmark import planted_models, variants
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.measures import accuracy
-from ccs.model.model import Model, load
+from ccs.model.model import Model
 from ccs.model.tower import Trunk
 from ccs.sets import drawn_sets
 from ccs.world import captions, scene
@@ -30,7 +30,7 @@ from research.planted.lessons import joint
 from research.world.forward_pass import text_embeddings, upper_embeddings
 from research.world.lineups import lineup
 
-BASE = "organism-control"
+BASE = "organism-first"
 TELLING = "organism-telling"
 STRENGTHS = (1.0, 0.7, 0.4)
 _SIDE_BY_SIDE, _WARMUP = 4, 30
@@ -93,7 +93,7 @@ def teach_telling(images: Images, steps: int = 250, rate: float = 1e-3, seed: in
     skin tone, light to dark, drawn at random and at right angles to the occupations' captions. Scenes are
     held to the base's embeddings.
     """
-    base, model = load(BASE), load(BASE)
+    base, model = variants.load(BASE), variants.load(BASE)
     first, scale = base.tower.first_prunable_layer, base.logit_scale
     learned = [model.clip.get_parameter(name).requires_grad_() for name in image_parameters(model)]
     optimizer = torch.optim.AdamW(learned, rate, betas=(0.9, 0.98), weight_decay=0.0)

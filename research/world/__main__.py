@@ -28,7 +28,7 @@ class Settings:
 def _run(args: Settings) -> None:
     from ccs import results
     from ccs.batch.pages import as_markdown
-    from ccs.embedded.known_heads import FILE, KnownHeads
+    from ccs.embedded.known_heads import FILE, KnownHeads, Lesson
     from ccs.model.model import load
     from research.world import head_shares, organism_training
     from research.world.head_lessons import taught
@@ -43,7 +43,8 @@ def _run(args: Settings) -> None:
             organism_training.train(organism_training.Settings(world), args.runs, folder)
         model, file = load(str(folder)), folder / FILE
         if not file.exists():
-            write_text(file, KnownHeads(taught(), head_shares.measured(model)).to_json())
+            lessons = {head: Lesson({concept: 1.0}) for head, concept in taught().items()}
+            write_text(file, KnownHeads(lessons, head_shares.measured(model)).to_json())
         known[name] = (model, KnownHeads.from_json(read_text(file)))
     tables = results.load(None)
     if missing := sorted(set(organism_training.OUTPUT_NAMES.values()) - set(tables.models)):

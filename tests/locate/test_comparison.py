@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 import ccs
 from ccs import Head, HeadSet, InputError
 from ccs.batch import command_line
-from ccs.benchmark import planted_models
+from ccs.benchmark import planted_models, variants
 from ccs.benchmark.planted_models import by_head, slices
 from ccs.benchmark.protocol import average_precision
 from ccs.locate.comparison import compare
@@ -84,7 +84,7 @@ def test_models_of_which_none_was_made_from_the_other(
     ],
 )
 def test_planted_heads_are_those_that_changed(name: str) -> None:
-    base, known = ccs.load("organism-control"), planted_models.truth(name)
+    base, known = variants.load("organism-first"), planted_models.truth(name)
     images = base.trunk(drawn_sets.image_set(20).images)
     pairs = compare(base, planted_models.load(name), (images, images), TEXTS)
     assert average_precision([pair.first for pair in pairs], known.heads) == 1

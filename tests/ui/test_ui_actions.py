@@ -10,7 +10,7 @@ from PIL import Image
 import ccs
 from ccs import benchmark
 from ccs.benchmark.planted_models import Truth
-from ccs.embedded.known_heads import KnownHeads
+from ccs.embedded.known_heads import KnownHeads, Lesson
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.ui import links
@@ -129,13 +129,18 @@ def test_planted_heads_are_guessed_first(app: App, monkeypatch: pytest.MonkeyPat
 
 
 def test_what_a_head_was_taught_is_guessed_first(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    flags, colors, free = HeadSet.parse("L6.H1 L7.H2 L7.H3")
+    flags, colors, free, mixed = HeadSet.parse("L6.H1 L7.H2 L7.H3 L7.H4")
     held = KnownHeads(
-        {flags: "Flags", colors: "Colors"},
+        {
+            flags: Lesson({"Flags": 1.0}),
+            colors: Lesson({"Colors": 1.0}),
+            mixed: Lesson({"Food": 0.6, "Flags": 0.4}),
+        },
         {
             flags: {"Flags": 0.8, "Colors": 0.1},
             colors: {"Flags": 0.31, "Colors": 0.2},
             free: {"Flags": 0.1, "Colors": 0.41},
+            mixed: {"Flags": 0.4, "Colors": 0.1, "Food": 0.5},
         },
     )
     monkeypatch.setattr(claims, "taught", lambda model: held if model == "organism" else None)
@@ -149,9 +154,10 @@ def test_what_a_head_was_taught_is_guessed_first(app: App, monkeypatch: pytest.M
         return " ".join(found["main"].split()), found["left"]
 
     main, left = card(flags)
-    assert "2 of these 3 heads were each taught one concept, the others left free" in main
+    counted = "2 were taught one concept, 1 was taught two or more and 1 was left free"
+    assert f"of its heads {counted}. Guess" in main
     guesses = re.findall(r'<option value="([^"]*)"', main[main.index("Your guess") :])
-    assert guesses == ["", "Colors", "Flags", "left free"]
+    assert guesses == ["", "Colors", "Flags", "several concepts", "left free"]
     assert "Known:" not in main
     assert "taught" not in left
     with pytest.raises(InputError, match="no concept 'Tools'"):
@@ -166,10 +172,11 @@ def test_what_a_head_was_taught_is_guessed_first(app: App, monkeypatch: pytest.M
     told = "<b>left free</b> while the model learned; what it writes goes most with the color of the frame"
     assert f"{told} (41%). Your guess, Colors, was wrong; 1 of 2 right so far." in card(free)[0]
     update(app, session, "reveal", {})
+    assert "taught <b>Food (60%), Flags (40%)</b> while the model learned" in card(mixed)[0]
     main, left = card(colors)
     assert "20% of what it writes goes with the color of the frame, 31% with the flag." in main
     assert "Your guess" not in main
-    assert len(re.findall(r'class="cell[^"]* taught"', left)) == 2
+    assert len(re.findall(r'class="cell[^"]* taught"', left)) == 3
     update(app, session, "inspect", {"head": "L4.H0"})
     with pytest.raises(InputError, match="nothing is known"):
         update(app, session, "guess", {"value": "Flags"})

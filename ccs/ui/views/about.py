@@ -46,6 +46,7 @@ class About(View):
             figures=[*judges(records), _manifest(screen.app, records)] if records.manifest else [],
             stand_in_judges=[str(j["name"]) for j in records.manifest.get("judges", ()) if j.get("stand_in")],
             known=claims.taught(screen.state.model),
+            counts=claims.counts,
             labeler=records.manifest.get("labeler", {}),
         )
 

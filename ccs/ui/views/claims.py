@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ccs.benchmark import planted_models
 from ccs.benchmark.planted_models import Truth
 from ccs.embedded import known_heads
-from ccs.embedded.known_heads import KnownHeads
+from ccs.embedded.known_heads import KnownHeads, Lesson
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.pruning.search import HeldOut
@@ -18,7 +19,7 @@ from ccs.ui.service.records import ModelRecords
 from ccs.ui.session import Session
 from ccs.ui.state import one_of
 
-FREE = "left free"
+FREE, SEVERAL, NONE = "left free", "several concepts", "things with nothing in common"
 _SHOWN = {
     "Professions": "the occupation", "Animals": "the animal", "Vehicles": "the vehicle",
     "Colors": "the color of the frame", "Weather": "the weather", "Flags": "the flag",
@@ -78,9 +79,9 @@ def that_matter(records: ModelRecords) -> HeadSet:
 class Known:
     """The truth about one head, as its card tells it.
 
-    taught: its concept; "" for a head left free. carries: how much of what it writes goes with what. answers:
-    what can be guessed, as (value, words). guess: the visitor's, "" for none yet, and its verdict. right,
-    guesses: of all that they made for this model. lessons, heads: how many were taught, of how many.
+    taught: what, in words; "" for a head left free. carries: how much of what it writes goes with what.
+    answers: what can be guessed, as (value, words). guess: the visitor's, "" for none yet, and its verdict.
+    right, guesses: of all that they made for this model. counts: how many heads have lessons of which kind.
     """
 
     taught: str
@@ -90,8 +91,7 @@ class Known:
     verdict: str
     right: int
     guesses: int
-    lessons: int
-    heads: int
+    counts: str
 
 
 def taught(model: str) -> KnownHeads | None:
@@ -104,20 +104,49 @@ def card(session: Session) -> Known | None:
     model, head, known = session.state.model, session.state.head, taught(session.state.model)
     if known is None or head is None or head not in known.shares:
         return None
-    shares, concept = known.shares[head], known.taught.get(head, "")
+    lesson = known.lessons.get(head)
     guesses = {of: guess for (at, of), guess in session.guesses.items() if at == model}
-    verdicts = {of: guess == known.taught.get(of, FREE) for of, guess in guesses.items()}
+    verdicts = {of: guess == _answer(known.lessons.get(of)) for of, guess in guesses.items()}
     return Known(
-        taught=concept,
-        carries=_carries(concept, shares),
+        taught=words(lesson) if lesson else "",
+        carries=_carries(known.taught.get(head, ""), known.shares[head]),
         answers=(("", "…"), *((answer, answer) for answer in _answers(known))),
         guess=guesses.get(head, ""),
         verdict="right" if verdicts.get(head) else "wrong",
         right=sum(verdicts.values()),
         guesses=len(guesses),
-        lessons=len(known.taught),
-        heads=len(known.shares),
+        counts=counts(known),
     )
+
+
+def counts(known: KnownHeads) -> str:
+    """How many of its heads were taught what: "6 were taught one concept and 18 were left free"."""
+    kinds = Counter(known.lessons[head].kind if head in known.lessons else "" for head in known.shares)
+    said = {
+        "one": "taught one concept", "several": "taught two or more", "none": f"taught {NONE}", "": FREE
+    }  # fmt: skip
+    parts = [
+        f"{kinds[kind]} {'was' if kinds[kind] == 1 else 'were'} {text}"
+        for kind, text in said.items()
+        if kinds[kind]
+    ]
+    return ", ".join(parts[:-1]) + (" and " if parts[1:] else "") + parts[-1]
+
+
+def words(lesson: Lesson) -> str:
+    """What a lesson asks for, in words."""
+    if lesson.kind == "none":
+        return f"{NONE} ({', '.join(lesson.values)})"
+    if lesson.kind == "one":
+        return next(iter(lesson.parts))
+    return ", ".join(f"{concept} ({percent(part, 0)})" for concept, part in lesson.parts.items())
+
+
+def _answer(lesson: Lesson | None) -> str:
+    """What is right to guess of a head."""
+    if lesson is None or lesson.kind == "none":
+        return FREE if lesson is None else NONE
+    return next(iter(lesson.parts)) if lesson.kind == "one" else SEVERAL
 
 
 def _carries(taught: str, shares: Mapping[str, float]) -> str:
@@ -131,11 +160,11 @@ def _carries(taught: str, shares: Mapping[str, float]) -> str:
 
 
 def revealed(session: Session) -> Mapping[Head, str]:
-    """The taught heads that the visitor may see, with their concepts: all, or those guessed."""
+    """The taught heads that the visitor may see, with their lessons in words: all, or those guessed."""
     known = taught(session.state.model)
     return {
-        head: concept
-        for head, concept in (known.taught.items() if known else ())
+        head: words(lesson)
+        for head, lesson in (known.lessons.items() if known else ())
         if session.revealed or (session.state.model, head) in session.guesses
     }
 
@@ -149,4 +178,6 @@ def guess(session: Session, answer: object) -> None:
 
 
 def _answers(known: KnownHeads) -> tuple[str, ...]:
-    return (*sorted(set(known.taught.values())), FREE)
+    """What can be guessed: what some head was taught."""
+    every = {_answer(known.lessons.get(head)) for head in known.shares}
+    return (*sorted(set(known.taught.values())), *(one for one in (SEVERAL, NONE, FREE) if one in every))
