@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 from starlette.middleware import Middleware
 
-from ccs.ui.door import AT_ONCE, Door, Turn, Turns
+from ccs.ui.door import AT_ONCE, Door, Turn
 from ccs.ui.html import render
 from ccs.ui.sessions import Sessions
 
@@ -69,7 +69,7 @@ def _turn(request: gr.Request) -> Turn:
 
 def page(source: Callable[[], App]) -> tuple[gr.Blocks, dict[str, Any]]:
     """The page, and the arguments of its `launch`: looks and limits."""
-    turns, sessions = Turns(), Sessions()
+    sessions = Sessions()
 
     def answers(
         request: gr.Request, begin: Callable[[Session | None], Iterator[Update]]
@@ -112,7 +112,7 @@ def page(source: Callable[[], App]) -> tuple[gr.Blocks, dict[str, Any]]:
 
             yield clicks.cancel(source(), session)
 
-        turns.cancel(_turn(request).page)
+        _turn(request).cancel()
         yield from answers(request, begin)
 
     script = _assets("ui.js", "region.js")
@@ -140,7 +140,7 @@ def page(source: Callable[[], App]) -> tuple[gr.Blocks, dict[str, Any]]:
         left.apart(take_apart, None, outputs, concurrency_id="apart", concurrency_limit=BESIDE, **quiet)
         state.cancel(cancel, None, outputs, concurrency_id="cancel", concurrency_limit=BESIDE, **quiet)
     demo.queue(max_size=None, api_open=False)  # the door bounds it
-    return demo, _launch_settings(turns, demo)
+    return demo, _launch_settings(demo)
 
 
 def _opening(source: Callable[[], App], query: dict[str, str]) -> Iterator[Update]:
@@ -165,7 +165,7 @@ def _assets(*names: str) -> str:
     return "".join((ASSETS / name).read_text("utf-8") for name in names)
 
 
-def _launch_settings(turns: Turns, demo: gr.Blocks) -> dict[str, Any]:
+def _launch_settings(demo: gr.Blocks) -> dict[str, Any]:
     kinds = {number: str(one.concurrency_id) for number, one in demo.fns.items()}
     # System fonts only, so that nothing is fetched; the rest is in page/assets.
     fonts = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif"]
@@ -182,7 +182,5 @@ def _launch_settings(turns: Turns, demo: gr.Blocks) -> dict[str, Any]:
         "run_history": False,  # its routes fetch files by their address and store calls in a visitor's bucket
         "quiet": True,
         "footer_links": [],
-        "app_kwargs": {
-            "middleware": [Middleware(Door, turns=turns, functions=kinds)],
-        },
+        "app_kwargs": {"middleware": [Middleware(Door, functions=kinds)]},
     }

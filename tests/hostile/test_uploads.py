@@ -175,7 +175,7 @@ def test_who_sends_nothing_hostile_does_not_wait(tmp_path: Path, monkeypatch: py
     "path",
     [
         *("", "/etc/passwd", "../../etc/passwd", "a\0b", "x" * 10_000, "http://127.0.0.1/x.png"),
-        *("{}", "{}/none.png", "{}/../upload/x.png", "{}/link.png"),
+        *("{}", "{}/none.png", "{}/../upload/x.png", "{}/link.png", "{}/" + "x" * 10_000),
     ],
 )
 def test_no_other_file_is_read_or_deleted(tmp_path: Path, path: str) -> None:
