@@ -39,7 +39,7 @@ MOST = {"click": 2**20, "upload": 64 * 2**20}  # bytes of a body
 DISK_LEFT = 2 * 2**30  # bytes below which no upload is taken
 _OPEN = {  # all that the page asks for, by kind
     "page": r"(?:GET|HEAD) /(?:config)?",
-    "asset": r"GET /(?:(?:assets|static)/.+|theme\.css|favicon\.ico|manifest\.json)"
+    "asset": r"GET /(?:(?:assets|static)/.{1,200}|theme\.css|favicon\.ico|manifest\.json)"
     r"|GET /gradio_api/(?:app_id|startup-events)",
     "waiting": r"GET /waiting",
     "stream": r"GET /gradio_api/(?:queue/data|upload_progress)",

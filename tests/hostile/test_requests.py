@@ -108,6 +108,50 @@ def test_a_bad_action_is_refused(address: tuple[str, int], kind: str) -> None:
         assert leak not in screen + refused
 
 
+MORE = (
+    {"do": "tab", "value": "../x"},
+    {"do": "tab", "value": {"a": []}},
+    {"do": "open", "query": "?off=" + "L0.H0," * 10_000},
+    {"do": "open", "query": "model=%00%ff&k=\u202e&tab=<script>"},
+    {"do": "open", "query": ["off"], "page": "?" + "&" * 100_000},
+    {"do": "off", "off": {"L0.H0": True}},
+    {"do": "toggle", "head": "L-1.H0"},
+    {"do": "toggle", "head": "L7.H0\0"},
+    {"do": "inspect", "head": "L0.H0, L0.H1"},
+    {"do": "inspect", "head": ""},
+    {"do": "text", "index": "9" * 5000},
+    {"do": "text", "index": -1},
+    {"do": "guess", "value": "x" * 10**6},
+    {"do": "model", "value": "hf-hub:user/model"},
+    {"do": "model", "value": None},
+    {"do": "name-model", "name": "\u202e<img src=x onerror=alert(1)>"},
+    {"do": "name-model", "name": "http://127.0.0.1:9/x"},
+    {"do": "upload", "files": [{"path": ["/etc/passwd"]}]},
+    {"do": "upload", "files": [{}] * 10_000},
+    {"do": "gallery", "path": None},
+    {"do": "row", "value": 10**400},
+    {"do": "fairer", "loss": "-1"},
+    {"do": "plan", "model": "../x", "heads": "L0.H0"},
+    {"do": "classify", "classes": "a\0b\u202e", "template": "{}{}{0.__class__}"},
+    {"do": "bias", "gallery": GALLERY, "attribute": "__class__", "k": "1e9"},
+    {"do": "poll", "turn": {"a": [[[[]]]]}},
+)
+
+
+def test_odd_actions_of_one_page_end_in_no_fault(
+    address: tuple[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    with Visitor(f"http://{address[0]}:{address[1]}") as visitor:
+        opened, act = visitor.events()
+        visitor.join(opened, -1, link="off=none")
+        visitor.answer()
+        for action in MORE:
+            assert visitor.join(*act, action).status_code == 200
+            assert "error" not in (found := visitor.answer())
+            assert "has been logged" not in "".join(found.values())
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 def test_the_stream_of_an_unknown_page_ends(address: tuple[str, int]) -> None:
     """And is not cut off, with a traceback in the log."""
     status, body = ask(address, "GET", "/gradio_api/queue/data?session_hash=unknown")
@@ -128,17 +172,15 @@ def test_no_address_is_asked_for_a_file(address: tuple[str, int], names: list[st
 @pytest.mark.parametrize(
     "path",
     [
-        f"file={PUBLIC}",
-        "fil%65=https%3A%2F%2F93.184.215.14/",
-        f"proxy={PUBLIC}",
-        "file=/etc/passwd",
-        "file=http://127.0.0.1:9/",
-        "run-history/buckets",
-        "mcp/",
+        *(f"gradio_api/file={PUBLIC}", "gradio_api/fil%65=https%3A%2F%2F93.184.215.14/"),
+        *(f"gradio_api/proxy={PUBLIC}", "gradio_api/file=/etc/passwd", "gradio_api/file=http://127.0.0.1:9/"),
+        *("gradio_api/run-history/buckets", "gradio_api/mcp/", "assets/../../../../../../etc/passwd"),
+        *("static/%2e%2e/%2e%2e/%2e%2e/etc/passwd", "assets//etc/passwd", "static/..%2f..%2fetc%2fpasswd"),
+        *("assets/\\etc\\passwd", "assets/x%00.js", "assets/" + "x" * 5000, "theme.css/../file=/etc/passwd"),
     ],
 )
 def test_no_file_of_the_server_is_served(address: tuple[str, int], path: str) -> None:
-    status, body = ask(address, "GET", f"/gradio_api/{path}")
+    status, body = ask(address, "GET", f"/{path}")
     assert 400 <= status < 500
     assert b"root:" not in body
 
@@ -161,6 +203,11 @@ ODD = {
     "no function": b'{"session_hash": "a", "data": []}',
     "a function that there is not": b'{"fn_index": 99999, "session_hash": "a", "data": []}',
     "too large": b" " * 2 * 2**20,
+    "nothing": b"",
+    "a list": b"[]",
+    "a function by a text": b'{"fn_index": "1", "session_hash": "a", "data": []}',
+    "a page that is a path": b'{"fn_index": 1, "session_hash": "../a", "data": []}',
+    "a page of 65 characters": b'{"fn_index": 1, "session_hash": "%s", "data": []}' % (b"a" * 65),
 }
 NAMED = ("queue/join", "cancel", "reset", "run/act", "api/act", "call/act")
 
@@ -182,6 +229,12 @@ CLOSED = (
     ("POST", "/gradio_api/cancel"),
     ("POST", "/gradio_api/component_server"),
     ("PUT", "/gradio_api/queue/join"),
+    *(
+        ("GET", f"/{path}")
+        for path in ("docs", "openapi.json", "robots.txt", "logout", "svelte/x", "login_check")
+    ),
+    *(("GET", f"/gradio_api/{path}") for path in ("user", "deep_link", "upload", "dev/reload", "queue/join")),
+    *(("POST", f"/{path}") for path in ("", "login", "config", "gradio_api/reset", "gradio_api/queue/data")),
 )
 
 

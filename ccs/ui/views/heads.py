@@ -29,8 +29,10 @@ Part = Figure | Empty | None
 
 
 def _inspect(app: App, session: Session, fields: Fields) -> None:
-    (head,) = parse_heads(app, session, str(fields.get("head", "")))
-    change(session, head=head, text=0, tab=Heads.name)
+    heads = parse_heads(app, session, str(fields.get("head", "")))
+    if len(heads) != 1:
+        raise InputError(f"One head is looked at, not {len(heads)}.")
+    change(session, head=min(heads), text=0, tab=Heads.name)
 
 
 def _text(app: App, session: Session, fields: Fields) -> None:
