@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import platform
 import resource
 import struct
 import subprocess
@@ -223,3 +224,18 @@ def test_a_worker_ends_with_its_parent_while_it_imports() -> None:
     while worker.exists() and b"State:\tZ" not in (worker / "status").read_bytes():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="heaps are those of glibc")
+def test_the_threads_of_the_app_share_two_heaps(tmp_path: Path) -> None:
+    program = (
+        "import ctypes, sys, threading; from ccs.ui.__main__ import share_heaps; share_heaps()\n"
+        "libc, line = ctypes.CDLL(None), threading.Barrier(8)\n"
+        "libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p\n"
+        "held = [threading.Thread(target=lambda: (libc.malloc(1000), line.wait())) for _ in range(8)]\n"
+        "[one.start() for one in held]; [one.join() for one in held]\n"
+        "file = ctypes.c_void_p(libc.fopen(sys.argv[1].encode(), b'w'))\n"
+        "libc.malloc_info(0, file); libc.fclose(file)"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "heaps.xml")], check=True)
+    assert (tmp_path / "heaps.xml").read_text().count("<heap nr=") == 2
