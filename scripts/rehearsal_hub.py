@@ -32,7 +32,8 @@ def answer(user: str, schema: Mapping[str, Any]) -> str:
     if "concept" in schema["required"]:
         return json.dumps({"reason": "so", "concept": CONCEPTS[kind % len(CONCEPTS)]})
     names = schema["required"]
-    accepted = (len(names), len(names), 4, 3, 3, 1, 0, 0)[kind % 8]  # a quarter high, as many further
+    whole = len(names)  # so that of 48 heads some are high by both of their questions, and some low
+    accepted = (whole, whole, whole, 3, 3, 1, 0, 0)[kind % 8]
     return verdicts({name: place < accepted for place, name in enumerate(names)})
 
 

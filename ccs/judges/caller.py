@@ -115,12 +115,9 @@ class Caller:
     async def ask(self, cache: Cache, key: str, request: Request, slots: asyncio.Semaphore) -> Answer:
         """Send a request, again where that may help, and store its answer. Raises InputError (key, model).
 
-        A reply that is cut off is asked for once more with twice the tokens. After that too the request is
-        not sent again, in this run or another, until more are allowed.
+        A reply that is cut off is asked for once more with twice the tokens. Below the number at which it was
+        cut off it is not asked for again, in this run or another.
         """
-        tokens = self.settings.max_tokens
-        if cache.cut_off(key) >= 2 * tokens:
-            return _cut_off(cache.cut_off(key))
         require("judges", "tenacity", "jsonschema")
         import tenacity
 
@@ -132,21 +129,27 @@ class Caller:
         )
         # Not given back after an InputError: nothing more is sent with a key that is not accepted.
         await slots.acquire()
-        try:
-            try:
-                content: Mapping[str, Any] = await retrying(self._attempt, request, tokens)
-            except TruncatedError:
-                tokens *= 2
-                content = await retrying(self._attempt, request, tokens)
-            cache.put(key, self.name, content)
-            answer: Answer = content
-        except TruncatedError:
-            cache.put_cut_off(key, tokens)
-            answer = _cut_off(tokens)
-        except UnansweredError as error:
-            answer = error.cause
+        answer: Answer = ""
+        for tokens in self._limits:
+            if tokens > cache.cut_off(key):
+                try:
+                    content: Mapping[str, Any] = await retrying(self._attempt, request, tokens)
+                    cache.put(key, self.name, content)
+                    answer = content
+                    break
+                except TruncatedError:
+                    cache.put_cut_off(key, tokens)
+                except UnansweredError as error:
+                    answer = error.cause
+                    break
+            answer = _cut_off(cache.cut_off(key))
         slots.release()
         return answer
+
+    @property
+    def _limits(self) -> tuple[int, int]:
+        """Tokens of a reply: at first, and once it was cut off."""
+        return self.settings.max_tokens, 2 * self.settings.max_tokens
 
     def _wait(self, state: RetryCallState) -> float:
         """Seconds until the next attempt: ever more, and no less than the server asks for."""
@@ -192,9 +195,9 @@ class Caller:
         return unknown if usage is None else self.price.cost(usage)
 
     def _most(self, request: Request) -> float:
-        """Dollars where every attempt is paid for and has the longest reply."""
+        """Dollars where every attempt is paid for and has the longest reply, at first and once cut off."""
         attempts = self.settings.retries + 1
-        return attempts * self._cost(largest_usage(request, self.settings.max_tokens))
+        return attempts * sum(self._cost(largest_usage(request, tokens)) for tokens in self._limits)
 
 
 def _cut_off(tokens: int) -> str:

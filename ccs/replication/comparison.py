@@ -21,7 +21,7 @@ from ccs.measures.faults import fault_of
 from ccs.measures.stats import UNKNOWN, Estimate
 from ccs.paper import figures
 from ccs.pruning.plans import PlanName
-from ccs.results import Results, queries
+from ccs.results import Results, queries, schema
 from ccs.texts import score
 
 LABELS = {"objects": "Objects", "locations": "Locations", "animals": "Animals", "colors": "Colors"}
@@ -199,7 +199,7 @@ def dataset_names(claim: Claim) -> tuple[str, ...]:
     if claim.dataset == "socialcounterfactuals" and claim.attribute == "gender":
         return ("socialcounterfactuals-gender", "socialcounterfactuals")
     if claim.measure == "retrieval":
-        return (f"{claim.dataset} (as-published)", claim.dataset)
+        return (f"{claim.dataset}{schema.AS_PUBLISHED}", claim.dataset)
     variant = AS_STUDIED.get(claim.dataset)
     return (variant, claim.dataset) if variant else (claim.dataset,)
 

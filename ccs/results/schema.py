@@ -28,6 +28,8 @@ TOP_SHARE = "top share: "
 """The start of the name of the bias metric "a group's share of an occupation's top K"; the group follows."""
 ONE_POOL = " (one-pool)"
 """The end of the name of a set whose images show occupations, when every occupation ranks all of them."""
+AS_PUBLISHED = " (as-published)"
+"""The end of the name of a set of clips, retrieved as the study does it."""
 
 MAX_MANIFEST = 8 * 2**20
 """The most bytes of a manifest."""

@@ -131,9 +131,11 @@ def test_clips_are_also_scaled_as_the_study_scales_them(tiny_model):
 
     rng, texts = np.random.default_rng(0), set_figures.embed_texts(tiny_model, clips)
     ours, theirs = rng.normal(size=(2, 10, tiny_model.dim))
-    none = [Plan("none", None, HeadSet(), "")]
-    asked = {"as_published": True, "published": lambda _: theirs}
-    _, rows = figures(texts, clips, none, lambda _: ours, 0, **asked)
+    plans, read = [Plan("none", None, HeadSet(), ""), Plan("high", None, off, "")], []
+    asked = {"as_published": True, "published": lambda off: read.append(off) or theirs}
+    _, rows = figures(texts, clips, plans, lambda off: read.append(off) or ours, 0, **asked)
+    assert read == [HeadSet(), HeadSet(), off, off]  # no plan twice
+    rows = [row for row in rows if row["plan"] == "none"]
     shown = {row["dataset"]: row["value"] for row in rows if row["metric"] == "R@5"}
     for name, embedded in ("world/clips", ours), ("world/clips (as-published)", theirs):
         scores = (embedded / (1 if "as" in name else np.linalg.norm(embedded, axis=1)[:, None])) @ texts.T

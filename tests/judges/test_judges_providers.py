@@ -120,7 +120,7 @@ def test_no_answer_is_unscored_with_its_cause(
 def test_a_reply_cut_off_is_asked_for_once_more_with_twice_the_tokens(
     server: LLMServer, settings: JudgeSettings
 ) -> None:
-    """And again only where more is allowed, in a rerun too."""
+    """And never again with as few as were not enough, in a rerun too."""
 
     def limits() -> list[int]:
         named = ("max_tokens", "max_completion_tokens", "maxOutputTokens")
@@ -138,7 +138,12 @@ def test_a_reply_cut_off_is_asked_for_once_more_with_twice_the_tokens(
     assert [[j.cause for j in ask(server, limited)] for _ in range(2)] == [[cause] * 3] * 2
     assert limits() == [500, 1000]
     assert [j.verdict for j in ask(server, replace(limited, max_tokens=501))] == [True] * 3
-    assert limits() == [500, 1000, 501]
+    assert limits() == [500, 1000, 1002]
+    limited = replace(limited, cache=settings.cache.with_name("third"))
+    server.asked.clear()
+    server.acts.extend([Act("truncate"), Act("refuse")])
+    assert [[j.verdict for j in ask(server, limited)] for _ in range(2)] == [[None] * 3, [True] * 3]
+    assert limits() == [500, 1000, 1000]
 
 
 @pytest.mark.parametrize(("status", "words"), [(401, "does not accept the key"), (404, "is not a model")])

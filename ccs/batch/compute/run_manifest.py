@@ -84,7 +84,7 @@ def _add_earlier(folder: Path, made: dict[str, list[dict[str, Any]]], now: dict[
     told.append(f"Kept in {folder}: the earlier figures of {', '.join(sorted(kept))}.")
     for name in _OF_SETS:
         rows = found.table(name)
-        plain = rows["dataset"].str.removesuffix(schema.ONE_POOL).str.removesuffix(" (as-published)")
+        plain = rows["dataset"].str.removesuffix(schema.ONE_POOL).str.removesuffix(schema.AS_PUBLISHED)
         if len(rows := rows[plain.isin(kept)]):
             earlier: list[dict[Any, Any]] = rows.astype(object).to_dict("records")
             made[name] = [*earlier, *made.get(name, [])]

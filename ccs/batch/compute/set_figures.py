@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from math import nan
@@ -87,9 +88,8 @@ def of_plans(
     elif isinstance(data, BiasSet):
         table, found = "bias", list(ask.of_people(data, as_published))
     else:
-        table, found = "retrieval", list(ask.of_clips(data))
-        if as_published:
-            found += replace(ask, images=published or embeddings).of_clips(data, as_published=True)
+        table = "retrieval"
+        found = list(ask.of_clips(data, (published or embeddings) if as_published else None))
     by_heads: dict[HeadSet, list[Row]] = {off: [] for off in offs}
     for off, row in found:
         by_heads[off].append(row)
@@ -148,16 +148,17 @@ class _Figures:
                 here = {"subset": subset, "n": ours.n}
                 yield off, about | here | _figures(ours.top1, theirs.top1.value, effect)
 
-    def of_clips(self, data: RetrievalSet, as_published: bool = False) -> Iterator[tuple[HeadSet, Row]]:
+    def of_clips(self, data: RetrievalSet, published: Embeddings | None) -> Iterator[tuple[HeadSet, Row]]:
+        """published: the embeddings for the study's way; without them the usual way alone."""
         owner = np.array([clip for clip, said in enumerate(data.captions) for _ in said])
-        name = f"{data.name} (as-published)" if as_published else data.name
-        baselines: dict[str, retrieval.Retrieval] = {}
-        for off in self.offs:
-            images = self.images(off)
+        ways = [(data.name, self.images, False)]
+        ways += [(f"{data.name}{schema.AS_PUBLISHED}", published, True)] if published else []
+        baselines: dict[tuple[str, str], retrieval.Retrieval] = {}
+        for off, (name, images, as_published) in itertools.product(self.offs, ways):
             for ours in retrieval.measure(
-                images, self.texts, owner, as_published=as_published, seed=self.seed
+                images(off), self.texts, owner, as_published=as_published, seed=self.seed
             ):
-                theirs = baselines.setdefault(ours.direction, ours)
+                theirs = baselines.setdefault((name, ours.direction), ours)
                 for metric, estimate in ours.metrics.items():
                     effect = retrieval.compare(ours, theirs, metric, seed=self.seed) if off else None
                     about = {"dataset": name, "direction": ours.direction, "metric": metric, "n": ours.n}
