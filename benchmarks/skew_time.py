@@ -3,7 +3,9 @@
 `python -m benchmarks.skew_time` prints seconds with and without NDKL and those of the obvious way (one prompt
 at a time, a full sort, no intervals), and writes benchmarks/results/skew_time.json. With `--study` it makes
 all bias tables of one model of the study at full size instead, from random embeddings
-(docs/reproduction.md), shared by as many processes as `--processes` says; `--plans N --random N` makes fewer.
+(docs/reproduction.md), shared by as many processes as `--processes` says. `--ratio` makes FairFace's alone,
+by one process on one core, by one on all cores, and by two with a core each, and prints the ratios: about
+five minutes. `--plans N --random N` makes fewer.
 """
 
 from __future__ import annotations
@@ -69,33 +71,53 @@ def gallery(name: str, n: int, k: dict[str, int], pools: bool) -> BiasSet:
     )
 
 
-def study(n_plans: int, n_random: int, processes: int) -> None:
-    """Time of the bias tables of one model, the plans shared by processes as in a run."""
+def study(n_plans: int, n_random: int, processes: int, few: bool = False, pinned: bool = False) -> float:
+    """Seconds of the bias tables of one model, the plans shared by processes as in a run.
+
+    few: FairFace's alone. pinned: each process keeps to a core of its own.
+    """
     wall = time.perf_counter()
     with ProcessPoolExecutor(processes) as pool:
-        ran = [pool.submit(share, n_plans, n_random, processes, part) for part in range(processes)]
-        cpu = [one.result() for one in ran]
-    each = ", ".join(f"{seconds:.0f}" for seconds in cpu)
+        asked = n_plans, n_random, processes
+        ran = [pool.submit(share, *asked, part, few, pinned) for part in range(processes)]
+        each = ", ".join(f"{one.result():.0f}" for one in ran)
     wall = time.perf_counter() - wall
-    print(f"{n_plans} plans and {n_random} random sets: {wall:.0f} s, {each} s of processor")
+    on = "a core each" if pinned else "all cores"
+    print(
+        f"{n_plans} plans and {n_random} random sets, {processes} on {on}: {wall:.0f} s, {each} of processor"
+    )
+    return wall
 
 
-def share(n_plans: int, n_random: int, processes: int, part: int) -> float:
+def ratio(n_plans: int, n_random: int) -> None:
+    """How many times as fast two processes are as one."""
+    two = study(n_plans, n_random, 2, few=True, pinned=True)
+    for pinned in (True, False):
+        one = study(n_plans, n_random, 1, few=True, pinned=pinned)
+        print(
+            f"two processes: {one / two:.2f} times as fast as one on {'one core' if pinned else 'all cores'}"
+        )
+
+
+def share(n_plans: int, n_random: int, processes: int, part: int, few: bool, pinned: bool) -> float:
     """Seconds of processor of one process's share: FairFace with both paddings, and both forms of
     SocialCounterfactuals.
     """
-    sets = [
-        gallery(name, IMAGES, {"race": K, "gender": K}, False) for name in ("fairface-0.25", "fairface-1.25")
-    ]
-    sets.append(gallery("socialcounterfactuals", 171_000, {"race": 12, "gender": 4}, True))
-    sets.append(gallery("socialcounterfactuals-gender", 171_000, {"gender": 4}, True))
+    if pinned:
+        os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[part]})
+    sets = [gallery("fairface-0.25", IMAGES, {"race": K, "gender": K}, False)]
+    if not few:
+        sets.append(gallery("fairface-1.25", IMAGES, {"race": K, "gender": K}, False))
+        sets.append(gallery("socialcounterfactuals", 171_000, {"race": 12, "gender": 4}, True))
+        sets.append(gallery("socialcounterfactuals-gender", 171_000, {"gender": 4}, True))
     offs = [HeadSet(), *(HeadSet([Head(8 + i // 48, i % 48)]) for i in range(n_plans + n_random))]
     plans = [Plan("none", None, offs[0], "")]
     plans += [Plan(f"concept:{i}", None, off, "") for i, off in enumerate(offs[1 : n_plans + 1])]
     plans += [Plan("random", i, off, "") for i, off in enumerate(offs[n_plans + 1 :])]
     rng = np.random.default_rng(0)
     texts = rng.standard_normal((OCCUPATIONS, WIDTH), dtype=np.float32)
-    whole, noise = (rng.standard_normal((171_000, WIDTH), dtype=np.float32) for _ in range(2))
+    most = max(len(data.images) for data in sets)
+    whole, noise = (rng.standard_normal((most, WIDTH), dtype=np.float32) for _ in range(2))
     plans = set_figures.shares(plans, processes)[part]
     for data in sets:
         n, wall = len(data.images), time.perf_counter()
@@ -112,10 +134,14 @@ def share(n_plans: int, n_random: int, processes: int, part: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--study", action="store_true")
+    parser.add_argument("--ratio", action="store_true")
     parser.add_argument("--plans", type=int, default=75)
     parser.add_argument("--random", type=int, default=60)
     parser.add_argument("--processes", type=int, default=1)
     args = parser.parse_args()
+    if args.ratio:
+        ratio(args.plans, args.random)
+        return
     if args.study:
         study(args.plans, args.random, args.processes)
         return

@@ -44,18 +44,19 @@ def run(
     seconds: float = 10.0,
     memory: int = 2**30,
     answer: int = 2**28,
+    patience: float = PATIENCE,
 ) -> Any:
     """The function's plain value: numbers, texts, bytes, and tuples, lists and dicts of these.
 
     function: of a module, not nested. what: what is read, at the start of a sentence. seconds: of processor
-    time. memory, answer: bytes, above what the worker needs itself. Raises InputError where the function
-    raises anything, or a limit is exceeded.
+    time. memory, answer: bytes, above what the worker needs itself. patience: seconds on the clock for each
+    of processor time. Raises InputError where the function raises anything, or a limit is exceeded.
     """
     with _pool.free:
         worker = _pool.idle.pop() if _pool.idle else _Worker()
         kind, found, stays = "broken", None, False
         try:
-            kind, found, stays = worker.ask((function, args, seconds, memory, answer), PATIENCE * seconds + 5)
+            kind, found, stays = worker.ask((function, args, seconds, memory, answer), patience * seconds + 5)
         except TimeoutError:
             kind = "slow"
         except (OSError, EOFError, pickle.UnpicklingError):

@@ -433,10 +433,12 @@ class _Part:
             rankings, few, _ = tops.shape
             redrawn = ndkl_of(tops.reshape(-1, k), np.tile(drawn_shares[:few], (rankings, 1)))
             found.of["NDKL"] = ndkl_of(self.codes[order[:, :k]], shares), redrawn.reshape(rankings, few)
-        for name in {*PREFERENCES} & {*self.metrics}:
-            some = self.drawn.weights[:, : resampling.FEW if name.startswith("AUC") else None]
-            both = self.preference(name, scores, np.concatenate([np.ones((len(some), 1)), some], axis=1))
-            found.of[name] = both[:, 0], both[:, 1:]
+        if wanted := {*PREFERENCES} & {*self.metrics}:
+            weights = np.concatenate([np.ones((len(self.codes), 1)), self.drawn.weights], axis=1)
+            for name in wanted:
+                some = weights[:, : resampling.FEW + 1 if name.startswith("AUC") else None]
+                both = self.preference(name, scores, some)
+                found.of[name] = both[:, 0], both[:, 1:]
         return found
 
 

@@ -113,7 +113,7 @@ def preference(
     """
     middle = scores.mean(axis=1)[:, None]
     sides = []  # of each half, or of all images, a figure per group [rankings, groups, draws]
-    for own in [np.ones_like(half)] if name in PLAIN else [half, ~half]:
+    for own in [slice(None)] if name in PLAIN else [half, ~half]:
         some, member = scores[:, own], np.equal.outer(np.arange(n_groups), codes[own])
         if name.startswith("AUC"):
             sides.append(_areas(some, member, weights[own]))
@@ -159,14 +159,18 @@ def _areas(scores: NDArray[np.floating], member: NDArray[np.bool_], weights: NDA
     size = inside @ weights
     pairs = size * (weights.sum(axis=0) - size)
     found = np.full((len(scores), *size.shape), 0.5)
+    upto = np.zeros((scores.shape[1] + 1, weights.shape[1]))
     for row, score in enumerate(scores):
-        order = np.argsort(score, kind="stable")
-        drawn = weights[order]
-        starts = np.flatnonzero(np.diff(score[order], prepend=-np.inf))
-        tied = np.add.reduceat(drawn, starts, axis=0)
-        below = np.repeat(np.cumsum(tied, axis=0) - tied / 2, np.diff([*starts, len(order)]), axis=0)
-        wins = inside[:, order] @ (drawn * below) - size**2 / 2
-        np.divide(wins, pairs, out=found[row], where=pairs > 0)
+        order = np.argsort(score)
+        np.cumsum(weights[order], axis=0, out=upto[1:])
+        # Twice an image's weight times what is below it and half of itself: w (b + b + w) = (b + w)^2 - b^2.
+        twice = np.diff(np.square(upto), axis=0)
+        ends = np.append(np.flatnonzero(np.diff(score[order])) + 1, len(order))
+        many = np.diff(ends, prepend=0)
+        tied = np.flatnonzero(np.repeat(many > 1, many))
+        end, alike = (np.repeat(of, many)[tied] for of in (ends, many))
+        twice[tied] = (upto[tied + 1] - upto[tied]) * (upto[end - alike] + upto[end])
+        np.divide((inside[:, order] @ twice - size**2) / 2, pairs, out=found[row], where=pairs > 0)
     return found - 0.5
 
 
