@@ -4,173 +4,37 @@ For each prompt the images are ranked by cosine with the prompt's text embedding
 holds the formulas and their treatment of empty groups. Every figure comes with
 - a chance level (`chance`): mean and 2.5th and 97.5th percentile over random rankings;
 - a 95% interval: images and prompts resampled with replacement, with the same draws for every plan and
-  metric, so that differences between plans are paired (`compare`).
+  metric, so that differences between plans are paired (`bias_result.compare`).
 Equal scores are ranked in the images' order; `BiasResult.ties` counts where that decided who is in the top K.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Literal, Self
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-import scipy
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ccs.errors import InputError
-from ccs.measures import faults, ranking, resampling, stats
+from ccs.measures import faults, ranking, stats
+from ccs.measures.bias_part import Part, parts_of
+from ccs.measures.bias_result import BiasResult, Metric
 from ccs.measures.ranking import Ranking
-from ccs.measures.skew import CROSS_FITTED as CROSS_FITTED
 from ccs.measures.skew import (
     INDIFFERENT,
+    METRICS,
     Floats,
+    MetricName,
     ceiling,
-    halves,
     max_skew_of,
-    ndkl_of,
-    preference,
     target_shares,
 )
-from ccs.measures.skew import METRICS as METRICS
-from ccs.measures.skew import PREFERENCES as PREFERENCES
-from ccs.measures.skew import MetricName as MetricName
-from ccs.measures.stats import Effect, Estimate
+from ccs.measures.stats import Estimate
 
 DRAWS = 500
 SOME = 16  # rankings processed together: few enough for the processor's cache
-CHANCE_DRAWS = 1000
-_HALVES, _CHANCE, _OF_PROMPT = 3, 2, 4  # parts of seeds
-_AUCS = 200  # random rankings, combined at random for the mean
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Metric:
-    """One metric over all prompts, in their order.
-
-    `values`, `low`, `high`: float64 [prompts], with the interval from resampling images only. `mean`: over
-    the prompts, resampling images and prompts. `chance`: of one random ranking; `chance_mean`: of the mean
-    over as many independent random rankings as there are prompts. `draws`: float64 [draws, prompts], the
-    resampled values; `mean_draws`: float64 [draws], their resampled mean.
-    """
-
-    values: Floats
-    low: Floats
-    high: Floats
-    mean: Estimate
-    chance: Estimate
-    chance_mean: Estimate
-    draws: Floats
-    mean_draws: Floats
-
-
-@dataclass(frozen=True)
-class Figure(Estimate):
-    """A metric's mean over the prompts, or its value for one of them, with its chance level.
-
-    `ceiling`: the largest value that a MaxSkew could have; NaN for others, and with a fault.
-    """
-
-    chance: Estimate
-    ceiling: float
-
-    def times(self, factor: float) -> Self:
-        """The figure scaled."""
-        chance, ceiling = self.chance.times(factor), self.ceiling * factor
-        return replace(super().times(factor), chance=chance, ceiling=ceiling)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class BiasResult:
-    """The figures of one plan's rankings, with every choice that they depend on.
-
-    `metrics`: those asked for. `top`: int64 [prompts, groups], images of each group in the top K; `pool`:
-    int64 [groups], images of each group; `pools`: int64 [prompts, groups], the same among those that the
-    prompt ranks. `ties`: int64 [prompts], images outside the top K with the score of the last one inside.
-    `mode`: "correct" or "as-published" (then `fault` names the fault that is reproduced).
-    """
-
-    metrics: Mapping[MetricName, Metric]
-    groups: tuple[str, ...]
-    pool: NDArray[np.int64]
-    pools: NDArray[np.int64]
-    top: NDArray[np.int64]
-    ties: NDArray[np.int64]
-    k: int
-    n: int
-    fault: faults.Fault | None
-    seed: int
-
-    @property
-    def mode(self) -> Literal["correct", "as-published"]:
-        return "correct" if self.fault is None else "as-published"
-
-    @property
-    def max_skew(self) -> Metric:
-        return self.metrics["MaxSkew"]
-
-    @property
-    def top_shares(self) -> Floats:
-        """Each group's share of the top K, [prompts, groups]."""
-        return np.asarray(self.top / self.k, dtype=np.float64)
-
-    @property
-    def ceilings(self) -> Floats:
-        """The largest MaxSkew that each prompt's ranking can reach, [prompts]."""
-        return ceiling(self.pools, self.k)
-
-    def figure(self, name: MetricName, prompt: int | None = None) -> Figure:
-        """The metric's mean, or its value for a prompt."""
-        metric = self.metrics[name]
-        most = self.ceilings if name == "MaxSkew" and self.fault is None else np.full(len(self.top), np.nan)
-        if prompt is None:
-            return Figure(**vars(metric.mean), chance=metric.chance_mean, ceiling=float(most.mean()))
-        value, low, high = (float(column[prompt]) for column in (metric.values, metric.low, metric.high))
-        return Figure(value, low, high, metric.chance, float(most[prompt]))
-
-    def chance_shares(self, prompt: int = 0) -> dict[str, Estimate]:
-        """Each group's share of the top K of a random ranking, with a hypergeometric 95% range."""
-        pool = self.pools[prompt]
-        tails, n = [(1 - stats.LEVEL) / 2, (1 + stats.LEVEL) / 2], int(pool.sum())
-        ends = scipy.stats.hypergeom.ppf(np.array(tails)[:, None], n, pool, self.k) / self.k
-        columns = zip(self.groups, (pool / n).tolist(), *ends.tolist(), strict=True)
-        return {name: Estimate(*figures) for name, *figures in columns}
-
-
-def repeated(result: BiasResult, rows: ArrayLike) -> BiasResult:
-    """The result with these rows of its prompts, whose means stay: prompts that are one text, each named.
-
-    rows: int [names], the prompt of the result that each name stands for.
-    """
-    each = np.asarray(rows)
-    metrics = {
-        name: replace(metric, draws=metric.draws[:, each],
-                      **{column: getattr(metric, column)[each] for column in ("values", "low", "high")})
-        for name, metric in result.metrics.items()
-    }  # fmt: skip
-    tables = {"top": result.top[each], "ties": result.ties[each], "pools": result.pools[each]}
-    return replace(result, metrics=metrics, **tables)
-
-
-def compare(
-    result: BiasResult, baseline: BiasResult, metric: MetricName = "MaxSkew", prompt: int | None = None
-) -> Effect:
-    """The metric's mean over the prompts (or one prompt's value) less the baseline's, paired.
-
-    Both results must come from the same images, prompts, seed and number of draws, so that draw i has the
-    same images in both; otherwise InputError. For the sum, multiply by the number of prompts.
-    """
-    ours, theirs = result.metrics[metric], baseline.metrics[metric]
-    settings = [(side.seed, side.n, side.k, side.groups) for side in (result, baseline)]
-    if settings[0] != settings[1] or ours.draws.shape != theirs.draws.shape:
-        raise InputError(
-            "Two bias results can be compared only for the same images, groups, k, seed and draws."
-        )
-    if prompt is None:
-        return stats.effect(ours.mean.value - theirs.mean.value, ours.mean_draws - theirs.mean_draws)
-    drawn = ours.draws[:, prompt] - theirs.draws[:, prompt]
-    return stats.effect(float(ours.values[prompt] - theirs.values[prompt]), drawn)
 
 
 def measure(image_embeddings: ArrayLike, asked: Ranking, **settings: Any) -> BiasResult:
@@ -222,7 +86,7 @@ class Measuring:
             raise InputError(f"A skew needs 2 to 255 groups, one per image, but the images have {n}.")
         wanted: tuple[MetricName, ...] = ("MaxSkew",) if fault else tuple(metrics)
         self._asked, self._fault, self._seed, self._map = asked, fault, seed, map
-        self._parts = list(_parts(asked, wanted, logit_scale, seed, draws, fault))
+        self._parts = list(parts_of(asked, wanted, logit_scale, seed, draws, fault))
         for part in self._parts if fault != "aliased" else ():
             _ = part.drawn, part.half  # once, before several threads ask for them
         # Prompts too, so that the interval of the mean generalizes to other prompts like these.
@@ -296,11 +160,11 @@ def means(
 
     They equal those of `measure` for the same question and seed.
     """
-    return _means(list(_parts(asked, tuple(metrics), logit_scale, seed)), image_embeddings, metrics)
+    return _means(list(parts_of(asked, tuple(metrics), logit_scale, seed, DRAWS)), image_embeddings, metrics)
 
 
 def _means(
-    parts: Sequence[_Part],
+    parts: Sequence[Part],
     image_embeddings: ArrayLike,
     metrics: Sequence[MetricName],
     map: ranking.Map = map,
@@ -316,161 +180,6 @@ def _means(
             else:
                 found[name].append(part.preference(name, scores, once)[:, 0])
     return {name: float(np.concatenate(values).mean()) for name, values in found.items()}
-
-
-@dataclass(frozen=True, eq=False)
-class _Values:
-    """`top` [p, groups] and `ties` [p] of some rankings, and `of`: metric -> values [p], resampled [p,
-    draws].
-    """
-
-    top: NDArray[np.int64]
-    ties: NDArray[np.int64]
-    of: dict[MetricName, tuple[Floats, Floats]]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Part:
-    """Prompts that rank the same images, with everything that is the same for all plans.
-
-    `prompts`: [p, d]. `images`: intp [m], the images that they rank. `codes`: uint8 [m], the groups of these
-    as numbers below `n_groups`. `units`: [m] or None. `seed`: of everything that is drawn for them.
-    """
-
-    prompts: NDArray[np.floating]
-    images: NDArray[np.intp]
-    codes: NDArray[np.uint8]
-    n_groups: int
-    k: int
-    units: NDArray[Any] | None
-    metrics: tuple[MetricName, ...]
-    logit_scale: float
-    seed: list[int]
-    n_draws: int
-    fault: faults.Fault | None
-
-    @cached_property
-    def pool(self) -> NDArray[np.int64]:
-        """Images of each group [groups]."""
-        return np.bincount(self.codes, minlength=self.n_groups)
-
-    @cached_property
-    def half(self) -> NDArray[np.bool_]:
-        """The half of the images [m] on which groups are chosen, see `skew`."""
-        return halves(self.codes, [*self.seed, _HALVES], self.units)
-
-    @cached_property
-    def drawn(self) -> resampling.Draws:
-        """The resampled pools."""
-        return resampling.draw_images(self.codes, self.n_groups, self.n_draws, self.seed, self.units)
-
-    def of(self, embeddings: ArrayLike) -> NDArray[Any]:
-        """The rows [m, d] of these images among embeddings of all."""
-        every = np.asarray(embeddings)
-        return every if len(self.images) == len(every) else every[self.images]
-
-    def counts(self, ranked: NDArray[np.intp]) -> NDArray[np.int64]:
-        """The number of images of each group [p, groups] among ranked images [p, ranks]."""
-        codes = self.codes[ranked]
-        return np.stack([(codes == group).sum(axis=1) for group in range(self.n_groups)], axis=1)
-
-    def preference(self, name: MetricName, scores: NDArray[Any], weights: NDArray[Any]) -> Floats:
-        """One of PREFERENCES [p, draws] where image i counts weights[i] times [m, draws]."""
-        found = preference(name, scores, self.codes, self.n_groups, self.half, weights)
-        return found * (self.logit_scale if name.startswith("logit gap") else 1)
-
-    def shares(self, pool: ArrayLike) -> Floats:
-        """Target shares [..., groups] for the pool's counts, with the fault, if any."""
-        counts = np.asarray(pool, dtype=np.float64)
-        if self.fault == "order":
-            # Group codes in the order in which they first appear in the images' order.
-            counts = counts[..., np.argsort(np.unique(self.codes, return_index=True)[1])]
-        return target_shares(np.ones_like(counts) if self.fault == "aliased" else counts)
-
-    def random(self) -> dict[MetricName, Floats]:
-        """The metrics of random, independent rankings of the images: [CHANCE_DRAWS, p].
-
-        A logit gap's chance level depends on the logits and is NaN.
-        """
-        rng = np.random.default_rng([*self.seed, _CHANCE])
-        size, shares = (CHANCE_DRAWS, len(self.prompts)), self.shares(self.pool)
-        # NDKL needs whole rankings; a thousand, combined at random for the mean, are as good as one per draw.
-        ranked = np.stack([rng.permutation(self.codes)[: self.k] for _ in range(CHANCE_DRAWS)])
-        found: dict[MetricName, Floats] = {}
-        for name in self.metrics:
-            if self.fault == "aliased":
-                # Without ties an image's copies are adjacent, so that only the remainder of k is uneven.
-                top = np.bincount(np.arange(self.k) % self.n_groups, minlength=self.n_groups)
-                found[name] = np.full(size, max_skew_of(top, shares))
-            elif name.startswith("logit gap"):
-                found[name] = np.full(size, np.nan)
-            elif name.startswith("AUC"):
-                scores, once = rng.random((_AUCS, len(self.codes))), np.ones((len(self.codes), 1))
-                found[name] = rng.choice(self.preference(name, scores, once)[:, 0], size=size)
-            elif name == "NDKL":
-                found[name] = rng.choice(ndkl_of(ranked, shares), size=size)
-            else:
-                top = rng.multivariate_hypergeometric(self.pool, self.k, size=size)
-                found[name] = max_skew_of(top, shares)
-        return found
-
-    def values(self, scores: NDArray[np.float32]) -> _Values:
-        """The figures of scores [p, m]."""
-        k = self.k
-        order = ranking.top(scores, resampling.window(scores.shape[1], k)[1])
-        inside = np.take_along_axis(scores, order[:, :k], axis=1)
-        last = inside[:, -1:]
-        ties = (scores == last).sum(axis=1) - (inside == last).sum(axis=1)
-        found = _Values(self.counts(order[:, :k]), ties, {})
-        if self.fault == "aliased":
-            return found
-        shares, drawn_shares = self.shares(self.pool), self.shares(self.drawn.pool)
-        if "MaxSkew" in self.metrics:
-            drawn = resampling.top_counts(self.drawn, scores, order, k)
-            found.of["MaxSkew"] = max_skew_of(found.top, shares), max_skew_of(drawn, drawn_shares)
-        if "NDKL" in self.metrics:
-            tops = resampling.first_tops(self.drawn, scores, order, k)
-            rankings, few, _ = tops.shape
-            redrawn = ndkl_of(tops.reshape(-1, k), np.tile(drawn_shares[:few], (rankings, 1)))
-            found.of["NDKL"] = ndkl_of(self.codes[order[:, :k]], shares), redrawn.reshape(rankings, few)
-        if wanted := {*PREFERENCES} & {*self.metrics}:
-            weights = np.concatenate([np.ones((len(self.codes), 1)), self.drawn.weights], axis=1)
-            for name in wanted:
-                some = weights[:, : resampling.FEW + 1 if name.startswith("AUC") else None]
-                both = self.preference(name, scores, some)
-                found.of[name] = both[:, 0], both[:, 1:]
-        return found
-
-
-def _parts(
-    asked: Ranking,
-    metrics: tuple[MetricName, ...],
-    logit_scale: float,
-    seed: int,
-    draws: int = DRAWS,
-    fault: faults.Fault | None = None,
-) -> Iterator[_Part]:
-    """All prompts together, or each with the images of its own pool."""
-    every = [(slice(None), np.arange(len(asked.groups)), [seed])]
-    if asked.pools is not None:
-        every = [
-            (slice(prompt, prompt + 1), np.flatnonzero(pool), [seed, _OF_PROMPT, prompt])
-            for prompt, pool in enumerate(asked.pools)
-        ]
-    for prompts, images, own_seed in every:
-        yield _Part(
-            prompts=asked.prompts[prompts],
-            images=images,
-            codes=asked.codes[images],
-            n_groups=len(asked.group_names),
-            k=asked.k,
-            units=None if asked.units is None else asked.units[images],
-            metrics=metrics,
-            logit_scale=logit_scale,
-            seed=own_seed,
-            n_draws=draws,
-            fault=fault,
-        )
 
 
 def _chance_levels(

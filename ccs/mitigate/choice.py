@@ -10,8 +10,8 @@ import numpy as np
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.intervention import factors
-from ccs.measures import accuracy, bias
-from ccs.measures.bias import BiasResult
+from ccs.measures import accuracy, bias_result
+from ccs.measures.bias_result import BiasResult
 from ccs.measures.stats import Effect, Estimate
 from ccs.mitigate.base import Affine, Fitted, Map
 from ccs.mitigate.judging import Half
@@ -73,7 +73,7 @@ def offers(
                 name=name,
                 fitted=one,
                 max_skew=skews[-1].max_skew.mean,
-                max_skew_change=bias.compare(skews[-1], skews[0]),
+                max_skew_change=bias_result.compare(skews[-1], skews[0]),
                 accuracy=rights[-1].top1,
                 accuracy_change=accuracy.compare(rights[-1], rights[0], seed=seed),
                 asked=figures["asked"],

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ccs.benchmark.protocol import Subject
 from ccs.heads import HeadSet
 from ccs.measures import accuracy, bias
-from ccs.measures.bias import BiasResult
+from ccs.measures.bias_result import BiasResult
 from ccs.mitigate.base import Fitted, Units, name_embeddings
 from ccs.model.model import Model
 from ccs.model.tower import Trunk

@@ -16,8 +16,9 @@ from ccs.errors import InputError
 from ccs.heads import IMAGE, TEXT, HeadSet
 from ccs.intervention import Intervention
 from ccs.measures import bias as measures
+from ccs.measures import bias_result, skew
 from ccs.measures.accuracy import TextModel, class_weights
-from ccs.measures.bias import BiasResult
+from ccs.measures.bias_result import BiasResult
 from ccs.measures.faults import fault_of
 from ccs.measures.ranking import Ranking, alike, first_alike
 from ccs.paper import figures as paper
@@ -29,7 +30,7 @@ from ccs.sets.open import open_gallery
 if TYPE_CHECKING:
     from ccs.model.model import Model
 
-METRICS = measures.METRICS + measures.PREFERENCES
+METRICS = skew.METRICS + skew.PREFERENCES
 MOST_SKIPPED = 0.01
 """The share of images that may be unreadable without anybody having said so."""
 MEAN = "mean"
@@ -324,7 +325,7 @@ def _rows(before: BiasResult, after: BiasResult, names: Sequence[str], differs: 
             row |= {"ceiling": figure.ceiling, "group": group, "share": share, "chance": figure.chance.value}
             row |= {"chance_low": figure.chance.low, "chance_high": figure.chance.high}
             if differs:
-                effect = measures.compare(after, before, name, place)
+                effect = bias_result.compare(after, before, name, place)
                 row |= {"before": before.figure(name, place).value, "difference": effect.value}
                 row |= {"difference_low": effect.low, "difference_high": effect.high}
                 row["p_value"] = effect.p_value

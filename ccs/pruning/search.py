@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.measures import accuracy as zeroshot
-from ccs.measures import bias
+from ccs.measures import bias, bias_result
 from ccs.measures.ranking import Ranking
 from ccs.measures.stats import Effect, Estimate
 from ccs.model.tower import Trunk
@@ -306,7 +306,7 @@ def held_out_figures(
             seed=plan.seed,
             heads=plan.off,
             max_skew=skew.max_skew.mean,
-            max_skew_change=bias.compare(skew, skews[0]),
+            max_skew_change=bias_result.compare(skew, skews[0]),
             chance=skew.max_skew.chance_mean,
             accuracy=right.top1,
             accuracy_change=zeroshot.compare(right, rights[0], seed=seed),

@@ -10,7 +10,7 @@ import numpy as np
 
 from ccs.benchmark.planted_models import Truth
 from ccs.heads import Head, HeadSet
-from ccs.measures import accuracy, bias
+from ccs.measures import accuracy, bias, skew
 from ccs.measures.ranking import Ranking
 from ccs.model.model import Model
 from ccs.model.moments import collect_moments
@@ -23,7 +23,7 @@ from ccs.texts.score import HeadScore
 from ccs.texts.textspan import textspan
 
 ATTRIBUTES = ("gender", "skin tone")
-GAP: bias.MetricName = "logit gap (cross-fitted)"
+GAP: skew.MetricName = "logit gap (cross-fitted)"
 K = 5  # texts per head
 SCENES = 1_000  # for the moments
 RANDOM = 20

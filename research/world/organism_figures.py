@@ -12,7 +12,7 @@ import numpy as np
 import ccs
 from ccs.batch.pages import Block, filled, in_brackets
 from ccs.batch.report.questions import CONTROL, ORGANISM
-from ccs.measures import accuracy, bias, retrieval
+from ccs.measures import accuracy, bias, bias_result, retrieval
 from ccs.measures.ranking import Ranking
 from ccs.model.model import Model
 from ccs.sets import drawn_sets
@@ -22,7 +22,7 @@ from ccs.world.vocabulary import OCCUPATIONS
 from research.world.planted_truth import SCALES, Shares, alignment
 
 
-def rank_faces(model: Model, faces: BiasSet) -> Mapping[str, bias.BiasResult]:
+def rank_faces(model: Model, faces: BiasSet) -> Mapping[str, bias_result.BiasResult]:
     """MaxSkew and cross-fitted logit gap (`ccs.measures.skew`) of each attribute when a drawn bias set's
     images are ranked for its occupations, which are the world's, in their order.
 
@@ -41,7 +41,7 @@ def rank_faces(model: Model, faces: BiasSet) -> Mapping[str, bias.BiasResult]:
     }
 
 
-def shares_of(result: bias.BiasResult) -> Shares:
+def shares_of(result: bias_result.BiasResult) -> Shares:
     """Occupation -> group -> share of the top K."""
     rows = zip(OCCUPATIONS, result.top_shares.tolist(), strict=True)
     return {name: dict(zip(result.groups, row, strict=True)) for name, row in rows}

@@ -11,7 +11,7 @@ from ccs import Head, HeadSet, max_skew
 from ccs.batch.compute import run, set_figures
 from ccs.batch.compute.embed import Embedder
 from ccs.batch.compute.settings import Settings
-from ccs.measures import bias
+from ccs.measures import skew
 from ccs.pruning.plans import Plan
 from ccs.sets.open import open_set
 from ccs.texts.score import HeadScore
@@ -114,7 +114,7 @@ def test_people_are_ranked_within_their_occupation_and_in_one_pool_beside_it(tin
     assert {row["k"] for row in rows.values()} == {10}
     # Measures of whole rankings are of an occupation's own images alone.
     of = {row["dataset"]: {r["metric"] for r in found if r["dataset"] == row["dataset"]} for row in found}
-    assert {f"{name} mean" for name in bias.PREFERENCES} <= of["world/counterfactuals"]
+    assert {f"{name} mean" for name in skew.PREFERENCES} <= of["world/counterfactuals"]
     assert not [name for name in of["world/counterfactuals (one-pool)"] if name.startswith(("AUC", "logit"))]
 
 

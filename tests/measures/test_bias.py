@@ -9,7 +9,7 @@ import pytest
 
 from ccs import HeadSet, InputError
 from ccs.batch.compute import set_figures as table
-from ccs.measures import bias, skew, stats
+from ccs.measures import bias, bias_result, skew, stats
 from ccs.measures.ranking import Ranking
 from ccs.pruning.plans import Plan
 from ccs.results import schema
@@ -73,19 +73,19 @@ def test_plans_are_compared_on_the_same_draws():
     base, same, nudged, mended = bias.measure_plans(
         [images, images, images + 0.05 * noise, fair], Ranking(texts, groups, 90)
     )
-    assert bias.compare(same, base) == stats.Effect(0.0, 0.0, 0.0, 1.0)
-    paired = bias.compare(nudged, base)
+    assert bias_result.compare(same, base) == stats.Effect(0.0, 0.0, 0.0, 1.0)
+    paired = bias_result.compare(nudged, base)
     alone = base.max_skew.mean
     assert paired.high - paired.low < 0.5 * (alone.high - alone.low)
-    lowered = bias.compare(mended, base)
+    lowered = bias_result.compare(mended, base)
     assert lowered.high < 0
     assert lowered.p_value < 0.01
-    assert bias.compare(mended, base, prompt=2).value == pytest.approx(
+    assert bias_result.compare(mended, base, prompt=2).value == pytest.approx(
         mended.max_skew.values[2] - base.max_skew.values[2]
     )
-    assert 0 <= bias.compare(mended, base, "NDKL").p_value <= 1
+    assert 0 <= bias_result.compare(mended, base, "NDKL").p_value <= 1
     with pytest.raises(InputError, match="same images"):
-        bias.compare(bias.measure(images, Ranking(texts, groups, 90), seed=1), base)
+        bias_result.compare(bias.measure(images, Ranking(texts, groups, 90), seed=1), base)
 
 
 def pooled(n: int = 120, occupations: int = 4):
@@ -152,25 +152,25 @@ def test_the_table_holds_each_groups_share_of_the_top_k(tiny_model, pictures):
         assert row["difference"] == pytest.approx(row["value"] - row["baseline"])
 
 
-ALL = bias.METRICS + bias.PREFERENCES
+ALL = skew.METRICS + skew.PREFERENCES
 
 
 def test_a_result_repeated_names_prompts_that_are_one_text_and_counts_them_once():
     images, texts, groups = example()
     once = bias.measure(images, Ranking(texts[:2], groups, 40), draws=40)
-    named = bias.repeated(once, [0, 1, 0])
+    named = bias_result.repeated(once, [0, 1, 0])
     alone = bias.measure(images, Ranking(texts[[0, 1, 0]], groups, 40), draws=40)
     assert named.max_skew.values.tolist() == alone.max_skew.values.tolist()
     assert named.top.tolist() == alone.top.tolist()
     assert named.max_skew.mean == once.max_skew.mean
     assert named.max_skew.mean.value != pytest.approx(alone.max_skew.mean.value)
-    assert bias.compare(named, named, prompt=2).value == 0
+    assert bias_result.compare(named, named, prompt=2).value == 0
 
 
 def test_means_are_those_of_the_whole_measure():
     images, texts, groups = example(tilt=0.5)
     found = bias.measure(images, Ranking(texts, groups, 40), draws=40, seed=2, metrics=ALL, logit_scale=20.0)
-    names = ("MaxSkew", *bias.PREFERENCES)
+    names = ("MaxSkew", *skew.PREFERENCES)
     short = bias.means(images, Ranking(texts, groups, 40), names, logit_scale=20.0, seed=2)
     assert short == pytest.approx({name: found.metrics[name].mean.value for name in names})
     assert found.metrics["logit gap (cross-fitted)"].chance_mean.value == 0
@@ -198,7 +198,7 @@ def test_prompts_that_are_one_text_count_once_and_stand_beside_a_person(tiny_mod
     _, rows = figures(texts, data, plans, images.__getitem__, 0, logit_scale=5.0)
     assert {row["occupation"] for row in rows} == {"", "cook", "judge"}
     named = {(row["plan"], row["seed"], row["metric"]): row for row in rows if not row["occupation"]}
-    for name in ("MaxSkew", *bias.PREFERENCES):
+    for name in ("MaxSkew", *skew.PREFERENCES):
         high, same = named["high", None, f"{name} mean"], named["random", 0, f"{name} mean"]
         assert (same["value"], same["baseline"]) == pytest.approx((high["value"], high["baseline"]))
         assert same["difference"] == pytest.approx(high["difference"])
@@ -209,7 +209,7 @@ def test_prompts_that_are_one_text_count_once_and_stand_beside_a_person(tiny_mod
     assert named["random:layers", 3, "MaxSkew mean"]["value"] == pytest.approx(several)
     assert named["random:layers", None, "MaxSkew mean"]["value"] == pytest.approx(several)
     assert {metric for plan, _, metric in named if plan == "random"} == {
-        f"{name} mean" for name in ("MaxSkew", *bias.PREFERENCES)
+        f"{name} mean" for name in ("MaxSkew", *skew.PREFERENCES)
     }
     # twelve of sixty at K = 12 can all be of one group, of whom there are thirty
     assert named["high", None, "MaxSkew mean"]["ceiling"] == pytest.approx(np.log(2))

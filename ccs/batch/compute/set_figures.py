@@ -13,7 +13,7 @@ import numpy as np
 from ccs.batch.compute.inputs import EvaluationSet
 from ccs.heads import HeadSet
 from ccs.measures import accuracy as zeroshot
-from ccs.measures import bias, ranking, retrieval, stats
+from ccs.measures import bias, bias_result, ranking, retrieval, skew, stats
 from ccs.measures.faults import Fault, fault_of
 from ccs.measures.ranking import Ranking
 from ccs.measures.stats import Effect, Estimate
@@ -112,7 +112,7 @@ def _shown(plan: Plan, row: Row) -> Row | None:
     return row
 
 
-_MAIN: tuple[bias.MetricName, ...] = ("MaxSkew", *bias.PREFERENCES)
+_MAIN: tuple[skew.MetricName, ...] = ("MaxSkew", *skew.PREFERENCES)
 _OF_RANDOM_SETS = {"top1", *(f"{name} mean" for name in _MAIN)}
 _NO_INTERVAL = dict.fromkeys(("low", "high", "difference_low", "difference_high", "p_value"))
 
@@ -207,14 +207,14 @@ class _Question:
         named: Row,
         asked: Ranking,
         fault: Fault | None,
-        main: Sequence[bias.MetricName],
+        main: Sequence[skew.MetricName],
         scale: Mapping[str, Any],
     ) -> None:
-        metrics = (*bias.METRICS, *main[1:])
+        metrics = (*skew.METRICS, *main[1:])
         self._measure = bias.Measuring(asked, metrics=metrics, fault=fault, **scale)
         self._fault, self._main, self._names = fault, main, asked.names
         self._named = named | {"k": asked.k, "n": len(asked.groups), "target": "pool"}
-        self._base: bias.BiasResult | None = None
+        self._base: bias_result.BiasResult | None = None
         self._chances: list[dict[str, Estimate]] = []
 
     def rows(self, images: np.ndarray, whole: bool) -> Iterator[Row]:
@@ -235,29 +235,29 @@ class _Question:
                 yield named | {"metric": f"{metric} mean"} | figures
 
     def _of_metric(
-        self, ours: bias.BiasResult, base: bias.BiasResult, name: bias.MetricName
+        self, ours: bias_result.BiasResult, base: bias_result.BiasResult, name: skew.MetricName
     ) -> Iterator[Row]:
         """One metric: its mean and, of skews, sum over the occupations, then each occupation."""
         for place, occupation in [(None, ""), *enumerate(self._names)]:
             figure, before = ours.figure(name, place), base.figure(name, place).value
-            effect = bias.compare(ours, base, name, place) if ours is not base else None
+            effect = bias_result.compare(ours, base, name, place) if ours is not base else None
             row = {"occupation": occupation} | _figures(figure, before, effect)
             if place is not None:
                 yield row | {"metric": name, "n": int(ours.pools[place].sum())}
                 continue
             yield row | {"metric": f"{name} mean"}
-            if name in bias.METRICS:
+            if name in skew.METRICS:
                 n = len(self._names)
                 row |= _figures(figure.times(n), before * n, effect and effect.times(n))
                 yield row | {"metric": f"{name} sum"}
 
-    def _shares(self, ours: bias.BiasResult, base: bias.BiasResult) -> Iterator[Row]:
+    def _shares(self, ours: bias_result.BiasResult, base: bias_result.BiasResult) -> Iterator[Row]:
         """Each group's share of each occupation's top K, beside that of a random ranking."""
         for index, (occupation, chances) in enumerate(zip(self._names, self._chances, strict=True)):
             own = int(ours.pools[index].sum())
             for column, (group, chance) in enumerate(chances.items()):
                 share, before = float(ours.top_shares[index, column]), float(base.top_shares[index, column])
-                figures = _figures(bias.Figure(share, share, share, chance, nan), before, None)
+                figures = _figures(bias_result.Figure(share, share, share, chance, nan), before, None)
                 # An exact count; how far random rankings are from the pool's share, `chance` says.
                 figures |= {"low": None, "high": None}
                 yield {"occupation": occupation, "metric": f"{schema.TOP_SHARE}{group}", "n": own} | figures
@@ -269,7 +269,7 @@ def _figures(estimate: Estimate, baseline: float, difference: Effect | None) -> 
     names = ("difference", "difference_low", "difference_high", "p_value")
     row = {"value": estimate.value, "low": estimate.low, "high": estimate.high, "baseline": baseline}
     row |= dict(zip(names, change, strict=True))
-    if isinstance(estimate, bias.Figure):
+    if isinstance(estimate, bias_result.Figure):
         chance = estimate.chance
         row |= {"chance": chance.value, "chance_low": chance.low, "chance_high": chance.high}
         row["ceiling"] = estimate.ceiling

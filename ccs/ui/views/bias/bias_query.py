@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ccs.heads import HeadSet
-from ccs.measures import bias, ranking
-from ccs.measures.bias import BiasResult
+from ccs.measures import bias, bias_result, ranking
+from ccs.measures.bias_result import BiasResult
 from ccs.measures.ranking import Ranking
 from ccs.measures.skew import MetricName
 from ccs.model.model import Model
@@ -113,7 +113,7 @@ class BiasQuery:
         both = bias.measure_plans(
             [before, after], question, metrics=SHOWN_METRICS, draws=DRAWS, logit_scale=logit_scale
         )
-        first, second = (bias.repeated(result, question.rows) for result in both)
+        first, second = (bias_result.repeated(result, question.rows) for result in both)
         return first, second
 
 

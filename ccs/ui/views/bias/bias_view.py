@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.measures import bias, ranking
-from ccs.measures.bias import BiasResult
+from ccs.measures import bias_result, ranking
+from ccs.measures.bias_result import BiasResult
 from ccs.measures.skew import ceiling
 from ccs.measures.stats import Estimate
 from ccs.ui.actions import Action
@@ -62,7 +62,7 @@ class Measurement:
     @property
     def change(self) -> Estimate:
         """The change of mean MaxSkew."""
-        return bias.compare(self.second, self.first)
+        return bias_result.compare(self.second, self.first)
 
     @property
     def most(self) -> float:
