@@ -107,7 +107,7 @@ class HeadSet(Set[Head]):
         return HeadSet(head for head in self._heads if head.layer == layer)
 
 
-def last_layers(layers: int, heads: int) -> HeadSet:
+def last_layers(layers: int, heads: int, tower: str = IMAGE) -> HeadSet:
     """The heads that are scored by default: those of the last four of `layers` layers of so many heads."""
     last = range(max(0, layers - 4), layers)
-    return HeadSet(Head(layer, head) for layer in last for head in range(heads))
+    return HeadSet(Head(layer, head, tower) for layer in last for head in range(heads))

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError
+from ccs.heads import HeadSet
 from ccs.measures import ranking, stats
 from ccs.measures.stats import Effect, Estimate
 
@@ -26,7 +27,9 @@ BATCH = 4096  # images scored at a time, which bounds memory
 class TextModel(Protocol):
     """A model that gives unit-length embeddings [texts, d] of texts."""
 
-    def embed_texts(self, texts: Sequence[str], batch_size: int = 256) -> np.ndarray: ...
+    def embed_texts(
+        self, texts: Sequence[str], batch_size: int = 256, off: HeadSet | None = None
+    ) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,10 +45,13 @@ class Accuracy:
     correct: NDArray[np.bool_]
 
 
-def class_weights(model: TextModel, classes: Sequence[str], templates: Sequence[str]) -> NDArray[np.float32]:
+def class_weights(
+    model: TextModel, classes: Sequence[str], templates: Sequence[str], off: HeadSet | None = None
+) -> NDArray[np.float32]:
     """Unit class weights [classes, d]: each template's text embedding made unit, averaged, made unit again.
 
     A template holds `{}` where the class goes; InputError where it does not, or without classes or templates.
+    off: heads of the text tower that are off.
     """
     if not classes or not templates:
         raise InputError(
@@ -59,7 +65,9 @@ def class_weights(model: TextModel, classes: Sequence[str], templates: Sequence[
     for start in range(0, len(classes), step):
         part = classes[start : start + step]
         texts = [template.replace("{}", name) for name in part for template in templates]
-        embedded = ranking.unit(model.embed_texts(texts), "text embeddings")
+        embedded = ranking.unit(
+            model.embed_texts(texts, off=off) if off else model.embed_texts(texts), "text embeddings"
+        )
         weights.append(embedded.reshape(len(part), len(templates), -1).mean(axis=1))
     return ranking.unit(np.concatenate(weights), "class weights").astype(np.float32)
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -79,6 +79,10 @@ class Ranking:
             ("units", units),
         ):
             object.__setattr__(self, name, value)
+
+    def asked_with(self, texts: NDArray[np.floating]) -> Ranking:
+        """The same question, from other embeddings [names, d] of all that was asked for."""
+        return replace(self, prompts=texts[np.unique(self.rows, return_index=True)[1]])
 
     @cached_property
     def group_names(self) -> tuple[str, ...]:

@@ -182,7 +182,7 @@ def bias(
 
     results = measure(images[:1] if read else images, question)
     if read:
-        results += measure(images[-1:], _without(model, people, question, read))
+        results += measure(images[-1:], question.asked_with(embed_occupations(model, people, read)))
     about = {
         "model": model.name,
         "weights": model.weights_hash[:16],
@@ -255,9 +255,9 @@ def prompted(gallery: BiasSet) -> tuple[str, ...]:
     return paper.in_prompts(gallery.occupations, gallery.templates)
 
 
-def embed_occupations(model: TextModel, gallery: BiasSet) -> NDArray[np.float32]:
-    """Unit text embeddings [occupations, d], means over the gallery's templates."""
-    return class_weights(model, prompted(gallery), gallery.templates)
+def embed_occupations(model: TextModel, gallery: BiasSet, off: HeadSet | None = None) -> NDArray[np.float32]:
+    """Unit text embeddings [occupations, d], means over the gallery's templates; text heads may be off."""
+    return class_weights(model, prompted(gallery), gallery.templates, off)
 
 
 def fewest_ranked(gallery: BiasSet) -> int:
@@ -286,15 +286,6 @@ def ranking_of(
         names=tuple(gallery.occupations[place] for place in kept),
         rows=rows,
     )
-
-
-def _without(model: Model, gallery: BiasSet, question: Ranking, off: HeadSet) -> Ranking:
-    """The same question, its prompts embedded with heads of the text tower off."""
-    from ccs.model.heads_off import heads_off
-
-    with heads_off(model, off):
-        texts = embed_occupations(model, gallery)
-    return replace(question, prompts=texts[np.unique(question.rows, return_index=True)[1]])
 
 
 def embedded(model: Model, data: ImageSet, plans: list[HeadSet]) -> np.ndarray:

@@ -86,19 +86,14 @@ def accuracy(
     if not isinstance(found, ClassificationSet):
         raise InputError(f"{found.name} is not a set of images with classes.")
     skipped = require_readable(found, skip_unreadable)
-    from ccs.model.heads_off import heads_off  # which imports PyTorch, as `load` does
-
     if isinstance(model, str):
-        from ccs.model.model import load
+        from ccs.model.model import load  # which imports PyTorch
 
         model = load(model, device=device)
     heads = Intervention.of(off)
     seen, read = model.at_means(heads.of_tower(IMAGE), found.images), heads.of_tower(TEXT)
     images = embedded(model, found, [HeadSet(), seen])
-    weights = [measures.class_weights(model, found.classes, found.templates)] * 2
-    if read:
-        with heads_off(model, read):
-            weights[1] = measures.class_weights(model, found.classes, found.templates)
+    weights = [measures.class_weights(model, found.classes, found.templates, off) for off in (None, read)]
     before, after = (
         measures.accuracy(*each, found.labels, seed) for each in zip(images, weights, strict=True)
     )

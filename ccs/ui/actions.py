@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from ccs.errors import InputError
-from ccs.heads import HeadSet
+from ccs.heads import TOWERS, HeadSet
 from ccs.ui.service.examples import first_example, parse_example
 from ccs.ui.service.uploads import MAX_IMAGES, take
 from ccs.ui.session import Session
 from ccs.ui.shared import App
-from ccs.ui.state import line, parse_int
+from ccs.ui.state import line, one_of, parse_int
 
 MAX_HISTORY = 100  # steps that can be undone
 CUSTOM = "custom"  # in the list of presets: the visitor's own selection
@@ -36,8 +36,8 @@ def set_off(session: Session, off: HeadSet) -> None:
 
 def parse_heads(app: App, session: Session, text: str) -> HeadSet:
     """Heads of the model that is shown; InputError for others."""
-    off, known = HeadSet.parse(text), app.heads(session.state.model)
-    if unknown := off - known:
+    off = HeadSet.parse(text)
+    if unknown := off - app.both(session.state.model):
         raise InputError(f"{HeadSet(unknown)} is not in {session.state.model}.")
     return off
 
@@ -48,12 +48,18 @@ def set_model(app: App, session: Session, fields: Fields) -> None:
     if session.naming:
         return
     name = app.known_model(fields.get("value"))
-    known, state = app.heads(name), session.state
+    known, state = app.both(name), session.state
     head = state.head if state.head in known else app.best_head(name)
     set_off(session, HeadSet(state.off & known))
-    change(session, model=name, head=head, text=0, apart="")
+    second = "" if state.second == name else state.second
+    change(session, model=name, head=head, text=0, apart="", second=second)
     if (shown := first_example(name)) != first_example(state.model):  # another world
         change(session, example=shown, gallery="", attribute="", k=0, row=0)
+
+
+def _tower(app: App, session: Session, fields: Fields) -> None:
+    """Show the heads of the other tower."""
+    change(session, tower=one_of(fields.get("value"), tuple(TOWERS), "tower"))
 
 
 def _name_model(app: App, session: Session, fields: Fields) -> None:
@@ -142,6 +148,7 @@ def _dismiss(app: App, session: Session, fields: Fields) -> None:
 ACTIONS: Mapping[str, Action] = {
     "model": set_model,
     "name-model": _name_model,
+    "tower": _tower,
     "off": _off,
     "toggle": _toggle,
     "preset": _preset,

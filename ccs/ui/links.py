@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ccs.errors import InputError
-from ccs.heads import HeadSet
+from ccs.heads import TOWERS, HeadSet
 from ccs.ui.service.cache import Memory
 from ccs.ui.service.examples import first_example, parse_example
 from ccs.ui.session import Session
@@ -35,11 +35,15 @@ def open_link(app: App, query: Mapping[str, str]) -> Session:
             "Others can be named under “another …” in the list of models."
         )
         state = replace(state, model=app.first, off=HeadSet(), head=None)
+    if state.second and (state.second not in app.models or state.second == state.model):
+        notices.append(f"The link’s second model {state.second!r} is not here and was left out.")
+        state = replace(state, second="")
     try:
         one_of(state.tab, tuple(VIEWS), "view")
+        one_of(state.tower, tuple(TOWERS), "tower")
     except InputError as error:
         notices.append(str(error))
-        state = replace(state, tab=State().tab)
+        state = replace(state, tab=State().tab, tower=State().tower)
     try:
         parse_example(state.example)
         template(state.template)
@@ -61,7 +65,7 @@ def open_link(app: App, query: Mapping[str, str]) -> Session:
     except InputError as error:
         notices.append(f"The link’s gallery and K were left out: {error}")
         state = replace(state, gallery="", k=0)
-    known = app.heads(state.model)
+    known = app.both(state.model)
     if unknown := state.off - known:
         notices.append(f"The link’s heads {HeadSet(unknown)} are not in {state.model} and were left out.")
         state = replace(state, off=HeadSet(state.off & known))
@@ -80,7 +84,7 @@ def _example(app: App, session: Session, whole: bool) -> None:
     """
     state = session.state
     screen = Screen(app, session)
-    off = HeadSet(claims.that_matter(screen.records) & screen.heads)
+    off = HeadSet(claims.that_matter(screen.records) & app.heads(state.model))
     if not off:
         head = classify.story(screen, here=True).head if screen.has_model else state.head
         off = HeadSet(filter(None, [head]))

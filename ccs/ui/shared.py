@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet
+from ccs.heads import IMAGE, TEXT, Head, HeadSet
 from ccs.results import Collection
 from ccs.sets.kinds import BiasSet
 from ccs.ui.service.cache import Cache
@@ -94,9 +94,13 @@ class App:
             return self.cache.get(("apart", state.apart), lambda: ModelRecords.read(state.model, found))
         return self.records(state.model)
 
-    def heads(self, model: str) -> HeadSet:
-        """The heads that can be switched off: the tables', or the model's own where there are no tables."""
-        return HeadSet(self.records(model).heads) or self.model_cache.heads(model)
+    def heads(self, model: str, tower: str = IMAGE) -> HeadSet:
+        """A tower's heads that can be switched off: the tables', or the model's own where these have none."""
+        return HeadSet(self.records(model).heads).of_tower(tower) or self.model_cache.heads(model, tower)
+
+    def both(self, model: str) -> HeadSet:
+        """Those of both towers."""
+        return HeadSet(self.heads(model) | self.heads(model, TEXT))
 
     def best_head(self, model: str) -> Head | None:
         """The head to open first: the highest CCS, then the most variance explained."""

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet
+from ccs.heads import IMAGE, TEXT, Head, HeadSet
 from ccs.ui.html import written
 
 NONE_OFF = HeadSet()
@@ -28,15 +28,17 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060\ufef
 class State:
     """One screen, all of it but the images a visitor uploads; those never leave the session.
 
-    tab: the view. off: the heads that are switched off. text: the number of the head's text that images are
+    tab: the view. tower: the one whose heads the grid shows, `IMAGE` or `TEXT`. off: the heads of both that
+    are switched off. text: the number of the head's text that images are
     ranked by. example: the drawn images shown. classes, occupations:
     texts. template: with `{}` where the class goes. k: 0 for the gallery's own cut-off. row: the occupation
     whose images are shown. apart: the key of tables that were made here (`service.taking_apart`), shown
-    instead of the model's own.
+    instead of the model's own. second: the model that the view Heads compares it with, "" for none.
     """
 
     tab: str = "heads"
     model: str = ""
+    tower: str = IMAGE
     off: HeadSet = NONE_OFF
     head: Head | None = None
     text: int = 0
@@ -49,6 +51,17 @@ class State:
     k: int = 0
     row: int = 0
     apart: str = ""
+    second: str = ""
+
+    @property
+    def image_off(self) -> HeadSet:
+        """Heads of the image tower that are off."""
+        return self.off.of_tower(IMAGE)
+
+    @property
+    def text_off(self) -> HeadSet:
+        """Heads of the text tower that are off."""
+        return self.off.of_tower(TEXT)
 
     def query(self) -> str:
         """The URL's query, without the fields at their default; that no head is off is always said."""

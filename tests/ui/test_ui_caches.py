@@ -29,7 +29,7 @@ def test_at_most_two_models_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def load(name: str, **_: object) -> SimpleNamespace:
         loaded.append(name)
-        return SimpleNamespace(name=name, heads=HeadSet(), weights_hash="")
+        return SimpleNamespace(name=name, heads=HeadSet(), text_heads=HeadSet(), weights_hash="")
 
     monkeypatch.setattr(ccs, "load", load)
     monkeypatch.setattr(model_cache, "footprint", lambda place, token: Footprint(place, 0, True, 0))

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import ccs
 from ccs import results
 from ccs.heads import HeadSet
 from ccs.measures.accuracy import class_weights
@@ -142,5 +141,4 @@ def test_heads_and_start_show_photographs(app: App, put: Callable[[], None]) -> 
     assert page["main"].count("<h2") == 1 + 3
     assert "FairFace" in page["main"]
     assert regions(app, session)["main"] == page["main"]
-    model = ccs.load(str(app.model_cache.place("tiny")))
-    assert f"{len(model.heads)} heads are on" in page["strip"]
+    assert "All heads are on" in page["strip"]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from markupsafe import Markup
 
-from ccs.heads import Head, HeadSet
+from ccs.heads import TOWERS, Head, HeadSet
+from ccs.locate.comparison import Pair
 from ccs.ui.actions import CUSTOM
 from ccs.ui.html import render as render_template
 from ccs.ui.page import apart_form
 from ccs.ui.service.examples import example_names, example_pages, parse_example
 from ccs.ui.service.records import NONE, PRINTED, HeadRecord, ModelRecords
 from ccs.ui.state import State
-from ccs.ui.views import claims
+from ccs.ui.views import claims, second
 from ccs.ui.views.base import Figure
 from ccs.ui.views.bias.fairer import LOSSES
 from ccs.ui.views.screen import Screen
@@ -21,8 +24,12 @@ LISTED = 8  # heads that are off, by name
 LABELED = 8  # up to this many heads per layer, a cell has room for its concept
 
 
-def table(records: ModelRecords, heads: HeadSet, off: HeadSet) -> Figure:
-    """The grid as a table, which its button saves."""
+def table(records: ModelRecords, heads: HeadSet, off: HeadSet, pairs: Mapping[Head, Pair]) -> Figure:
+    """The grid as a table, which its button saves. pairs: the heads of a second model."""
+    beside = [
+        [pairs[head].second, round(pairs[head].alike, 4), pairs[head].changed] if head in pairs else [""] * 3
+        for head in heads
+    ]
     rows = [
         [
             r.head,
@@ -33,10 +40,12 @@ def table(records: ModelRecords, heads: HeadSet, off: HeadSet) -> Figure:
             r.share,
             r.variance,
             int(r.head in off),
+            *(other if pairs else []),
         ]
-        for r in map(records.head, heads)
+        for r, other in zip(map(records.head, heads), beside, strict=True)
     ]
     columns = ["head", "concept", "CCS", "K", "level", "share", "variance", "off"]
+    columns += ["other head", "alike", "changed"] if pairs else []
     unit = "CCS, concept and level as published" if records.published else "CCS of K texts"
     return Figure("heads", f"Heads of {records.model}", unit, columns, rows)
 
@@ -51,14 +60,20 @@ def render(screen: Screen) -> Markup:
     if current == CUSTOM:
         listed = [(CUSTOM, f"your own selection ({len(state.off)})"), *listed]
     name, page = parse_example(state.example)
+    pairs = second.pairs(screen)
     return render_template(
         "left.html",
         state=state,
         session=session,
         records=records,
         heads=heads,
-        table=table(records, heads, state.off),
+        table=table(records, heads, state.off, pairs),
         cells=_cells(records, heads, state),
+        towers=[(letter, name.capitalize()) for letter, name in TOWERS.items()],
+        marks={head: second.mark(pair) for head, pair in pairs.items()},
+        pairs=pairs,
+        other=screen.app.records(state.second) if pairs else None,
+        seconds=second.choices(screen) if state.tab == "heads" else [],
         focus=state.head if state.head in heads else next(iter(heads), None),
         labeled=LABELED,
         step=_step,
@@ -102,6 +117,12 @@ def _cells(records: ModelRecords, heads: HeadSet, state: State) -> list[tuple[in
     """The rows of the grid: a layer and its heads, None for one that the model does not have."""
     columns = max((head.head for head in heads), default=-1) + 1
     return [
-        (layer, [records.head(h) if (h := Head(layer, i)) in heads else None for i in range(columns)])
+        (
+            layer,
+            [
+                records.head(h) if (h := Head(layer, i, state.tower)) in heads else None
+                for i in range(columns)
+            ],
+        )
         for layer in sorted({head.layer for head in heads})
     ]

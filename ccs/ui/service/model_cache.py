@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -17,7 +18,7 @@ from cachetools import LRUCache, TTLCache
 
 import ccs
 from ccs.errors import InputError
-from ccs.heads import HeadSet
+from ccs.heads import IMAGE, TEXT, HeadSet, last_layers
 from ccs.model.loading.fetching import forget
 from ccs.model.loading.footprint import Footprint, footprint, require_room, strangers_footprint
 from ccs.model.loading.sources import AUTO, FOLDER, HUB, find, is_public, known_tower
@@ -68,7 +69,7 @@ class ModelCache:
         self._failed: TTLCache[str, str] = TTLCache(100, RETRY)
         self._offered: LRUCache[str, Footprint] = LRUCache(OFFERED)
         self._loads: dict[str, _Load] = {}
-        self._heads: LRUCache[str, HeadSet] = LRUCache(OFFERED)
+        self._heads: LRUCache[tuple[str, str], HeadSet] = LRUCache(2 * OFFERED)
         self._lock, self._one = threading.RLock(), threading.Lock()
 
     def get(self, name: str) -> Model:
@@ -139,23 +140,29 @@ class ModelCache:
         """The models that visitors have named, by name."""
         return self._offered
 
-    def heads(self, name: str) -> HeadSet:
-        """The heads that can be switched off, as far as they are known without loading the model."""
+    def heads(self, name: str, tower: str = IMAGE) -> HeadSet:
+        """A tower's heads that can be switched off, as far as they are known without loading the model."""
         with self._lock:
-            if name in self._heads:
-                return self._heads[name]
+            if (name, tower) in self._heads:
+                return self._heads[name, tower]
         try:
-            found = known_tower(find(self.place(name), self._token(name))).heads
+            source = find(self.place(name), self._token(name))
+            texts = source.config["text_cfg"]
+            own = last_layers(texts["layers"], texts["heads"], TEXT) if "layers" in texts else HeadSet()
+            found = known_tower(source).heads if tower == IMAGE else own
         except InputError:
             return HeadSet()
         with self._lock:
-            self._heads[name] = found
+            self._heads[name, tower] = found
         return found
 
     def keep(self, name: str, model: Model) -> None:
         """Keep a model that is loaded."""
         with self._lock:
-            self._models[name], self._heads[name] = model, model.heads
+            self._models[name], self._heads[name, IMAGE] = model, model.heads
+            self._heads[name, TEXT] = HeadSet()
+            with suppress(InputError):  # a text tower that cannot be taken apart has none
+                self._heads[name, TEXT] = model.text_heads
 
     def _load(self, name: str, place: str) -> None:
         try:

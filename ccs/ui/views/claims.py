@@ -75,6 +75,11 @@ def that_matter(records: ModelRecords) -> HeadSet:
     return records.costly if claim is None or truth(records.model) else claim.off
 
 
+def first_texts(records: ModelRecords) -> list[str]:
+    """The first text of every head that has one."""
+    return [one.texts[0].text for one in records.heads.values() if one.texts]
+
+
 @dataclass(frozen=True)
 class Known:
     """The truth about one head, as its card tells it.

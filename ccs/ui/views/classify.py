@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from ccs.heads import Head, HeadSet
+from ccs.heads import IMAGE, TEXT, Head, HeadSet
 from ccs.measures.accuracy import class_weights
 from ccs.model.model import Model
 from ccs.ui.actions import Action, Fields, change, set_off
@@ -25,7 +25,7 @@ from ccs.ui.service.examples import (
 from ccs.ui.service.uploads import InputImage
 from ccs.ui.session import Session
 from ccs.ui.shared import App
-from ccs.ui.state import State, template, texts
+from ccs.ui.state import NONE_OFF, State, template, texts
 from ccs.ui.views import claims
 from ccs.ui.views.base import Figure, View, of_model
 from ccs.ui.views.screen import Screen
@@ -47,19 +47,26 @@ def asked(state: State) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return state.classes or example.classes, (state.template,) if state.template else example.templates
 
 
-def class_matrix(screen: Screen) -> tuple[tuple[str, ...], np.ndarray]:
-    """The classes in force and their unit weights [classes, d], kept for the next click."""
+def class_matrix(screen: Screen, off: HeadSet = NONE_OFF) -> tuple[tuple[str, ...], np.ndarray]:
+    """The classes in force and their unit weights [classes, d], kept for the next click. off: heads of the
+    text tower.
+    """
     classes, templates = asked(screen.state)
     model = screen.model
-    key = ("classes", model.weights_hash, classes, templates)
-    return classes, screen.session.memory.get(key, lambda: class_weights(model, classes, templates))
+    key = ("classes", model.weights_hash, classes, templates, off)
+    return classes, screen.session.memory.get(key, lambda: class_weights(model, classes, templates, off))
 
 
 def measure(screen: Screen, off: HeadSet | None = None) -> tuple[tuple[str, ...], Comparison, np.ndarray]:
     """Classes, probabilities, and the cosine [images] between embeddings; `off`: others than what is off."""
-    model, (classes, weights) = screen.model, class_matrix(screen)
-    before, after = screen.images.embed(model, [HeadSet(), screen.state.off if off is None else off])
-    found = Comparison(*(model.probabilities(rows @ weights.T) for rows in (before, after)))
+    model, plans = screen.model, [HeadSet(), screen.state.off if off is None else off]
+    classes, weights = (
+        asked(screen.state)[0],
+        [class_matrix(screen, plan.of_tower(TEXT))[1] for plan in plans],
+    )
+    before, after = screen.images.embed(model, [plan.of_tower(IMAGE) for plan in plans])
+    shares = (model.probabilities(rows @ own.T) for rows, own in zip((before, after), weights, strict=True))
+    found = Comparison(*shares)
     return classes, found, (before * after).sum(axis=1)
 
 
@@ -226,15 +233,19 @@ def _answers(screen: Screen, model: Model) -> Figure:
 
 def why(screen: Screen, model: Model) -> Figure | None:
     """What speaks in each image for the answer rather than for the runner-up, and what with heads off."""
-    (classes, weights), off, images = class_matrix(screen), screen.state.off, screen.images
+    classes, off, images = asked(screen.state)[0], screen.state.off, screen.images
     if len(classes) < 2:
         return None
     plans = [HeadSet(), *([off] if off else [])]
-    cosines = images.embed(model, plans) @ weights.T  # [plans, images, classes]
+    seen = [plan.of_tower(IMAGE) for plan in plans]
+    weights = np.stack([class_matrix(screen, plan.of_tower(TEXT))[1] for plan in plans])
+    cosines = images.embed(model, seen) @ weights.swapaxes(1, 2)  # [plans, images, classes]
     order = np.argsort(-cosines[0], axis=1, kind="stable")
     first, second, each = order[:, 0], order[:, 1], np.arange(len(order))
-    along = weights[first] - weights[second]
-    maps = np.stack([images.sent(model, model.heads, along, plan)[each, each] for plan in plans])
+    along = weights[:, first] - weights[:, second]  # [plans, images, d]
+    maps = np.stack(
+        [images.sent(model, model.heads, one, at)[each, each] for one, at in zip(along, seen, strict=True)]
+    )
     leads = cosines[:, each, first] - cosines[:, each, second]
     rows, shown = [], []
     for i, (image, picture) in enumerate(zip(images.shown, images.seen(model), strict=True)):

@@ -9,7 +9,7 @@ import numpy as np
 from markupsafe import Markup
 
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet
+from ccs.heads import TEXT, Head, HeadSet
 from ccs.model.maps import on_patches
 from ccs.model.model import Model
 from ccs.ui.actions import Action, Fields, change, parse_heads
@@ -20,8 +20,8 @@ from ccs.ui.service.records import HeadRecord, JudgeVerdict
 from ccs.ui.service.top_activating import NEAREST
 from ccs.ui.session import Session
 from ccs.ui.shared import App
-from ccs.ui.state import parse_int
-from ccs.ui.views import claims, classify
+from ccs.ui.state import State, parse_int
+from ccs.ui.views import claims, classify, second
 from ccs.ui.views.base import Empty, Figure, View, of_model, run_lines
 from ccs.ui.views.screen import Screen
 
@@ -53,13 +53,20 @@ class Heads(View):
         "inspect": _inspect,
         "text": _text,
         "guess": _guess,
+        "second": second.choose,
     }
 
+    def models(self, state: State) -> tuple[str, ...]:
+        return (state.model, state.second) if state.second else (state.model,)
+
     def pending(self, screen: Screen) -> bool:
-        return top_activating.find(screen.app.cache, screen.model) is None
+        seen = top_activating.find(screen.app.cache, screen.model) is not None
+        return not seen or (second.wanted(screen) and not second.pairs(screen))
 
     def prepare(self, screen: Screen) -> Iterator[tuple[float, str]]:
         yield from look(screen)
+        if second.wanted(screen):
+            yield from second.prepare(screen)
 
     def render(self, screen: Screen, complete: bool = True) -> Markup:
         state, head = screen.state, screen.state.head
@@ -68,11 +75,13 @@ class Heads(View):
         record = screen.records.head(head)
 
         def live(model: Model) -> list[Part]:
+            if head.tower == TEXT:
+                return [_prompts(screen, model, head), _alone(screen, head)]
             moved = moving(screen, record, state.text)
             pictures = top_activating.find(screen.app.cache, model)
             near = _nearest(screen, model, head, pictures) if pictures else None
             seen = of_model(screen, complete, lambda model: where(screen, model, record))
-            return [seen, moved, near, _alone(screen, head)]
+            return [seen, moved, near, second.figure(screen, head), _alone(screen, head)]
 
         found = of_model(screen, complete, live)
         return render(
@@ -82,13 +91,18 @@ class Heads(View):
             session=screen.session,
             known=claims.card(screen.session),
             free=claims.FREE,
-            parts=[_texts(record, state.text), *([found] if isinstance(found, Empty) else found)],
+            parts=[
+                None if head.tower == TEXT else _texts(record, state.text),
+                *([found] if isinstance(found, Empty) else found),
+            ],
         )
 
     def snippet(self, screen: Screen) -> str:
         head, state = screen.state.head, screen.state
         if head is None:
             return classify.lines(screen, state.off)
+        if head.tower == TEXT:
+            return classify.lines(screen, HeadSet([head]))
         tables = run_lines(screen.app, state) + program("texts", head=head)
         return tables + classify.lines(screen, HeadSet([head]))
 
@@ -147,11 +161,11 @@ def where(screen: Screen, model: Model, record: HeadRecord) -> Figure:
     """Where the head looks in the visitor's images, and what it writes from there along one of its texts."""
     head, state, shown = record.head, screen.state, screen.images.shown
     text = _chosen(record, state.text)
-    looks = screen.images.looks(model, head.layer, state.off)[:, head.head]
+    looks = screen.images.looks(model, head.layer, state.image_off)[:, head.head]
     values = [on_patches(model, looks)]
     if text:
         along = _along(screen, model, text)[None]
-        values += [screen.images.sent(model, HeadSet([head]), along, HeadSet(state.off - {head}))[:, 0]]
+        values += [screen.images.sent(model, HeadSet([head]), along, HeadSet(state.image_off - {head}))[:, 0]]
     most = float(np.abs(values[-1]).max())
     rows = [
         [image.name, y, x, *(round(float(one[i, y, x]), 8) for one in values)]
@@ -168,7 +182,9 @@ def where(screen: Screen, model: Model, record: HeadRecord) -> Figure:
         {
             "head": head,
             "along": text,
-            "contrast": ", less the mean of the first texts of all heads" if len(_firsts(screen)) > 1 else "",
+            "contrast": ", less the mean of the first texts of all heads"
+            if len(claims.first_texts(screen.records)) > 1
+            else "",
             "most": most,
             "shown": [
                 (
@@ -189,14 +205,9 @@ def _chosen(record: HeadRecord, number: int) -> str:
     return record.texts[min(number, len(record.texts) - 1)].text if record.texts else ""
 
 
-def _firsts(screen: Screen) -> list[str]:
-    """The first text of every head."""
-    return [one.texts[0].text for one in screen.records.heads.values() if one.texts]
-
-
 def _along(screen: Screen, model: Model, text: str) -> np.ndarray:
     """The text's embedding [d] less the mean of the heads' first texts."""
-    firsts = _firsts(screen)
+    firsts = claims.first_texts(screen.records)
     key = ("first texts", model.weights_hash, tuple(firsts))
     mean: np.ndarray = screen.app.cache.get(key, lambda: model.embed_texts(firsts).mean(0))
     along: np.ndarray = model.embed_texts([text])[0]
@@ -234,6 +245,27 @@ def moving(screen: Screen, record: HeadRecord, text: int = 0) -> Figure | Empty:
             "chosen": chosen,
             "pictures": pictures,
         },
+        of=str(head),
+    )
+
+
+def _prompts(screen: Screen, model: Model, head: Head) -> Figure | Empty:
+    """The prompts at the two ends of what a head of the text tower writes."""
+    classes, templates = classify.asked(screen.state)
+    prompts = [templates[0].replace("{}", name) for name in classes]
+    if len(prompts) < 2:
+        return Empty(f"Prompts that {head} tells apart", "Two or more classes in Classify show them.")
+    key = ("prompts", model.weights_hash, head, tuple(prompts))
+    direct = screen.app.cache.get(key, lambda: model.texts.contributions(prompts, HeadSet([head])).direct)
+    ends = top_activating.extremes(direct[:, 0], None)
+    lines = [[(prompts[i], z) for i, z in pair] for pair in zip(*ends, strict=True)]
+    return Figure(
+        "prompts",
+        f"Prompts that {head} tells apart",
+        "standard deviations",
+        ["prompt", "standard deviations"],
+        [[prompts[i], round(z, 4)] for i, z in (*ends[0], *ends[1][::-1])],
+        {"lines": lines, "n": len(prompts)},
         of=str(head),
     )
 

@@ -25,8 +25,8 @@ class Screen:
 
     @cached_property
     def heads(self) -> HeadSet:
-        """The heads that can be switched off."""
-        return self.app.heads(self.state.model)
+        """The heads in the grid, which can be switched off."""
+        return self.app.heads(self.state.model, self.state.tower)
 
     @cached_property
     def images(self) -> Images:

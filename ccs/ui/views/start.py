@@ -45,7 +45,7 @@ class Start(View):
         return top_activating.find(app.cache, model) is not None, galleries.has(name), part
 
     def prepare(self, screen: Screen) -> Iterator[tuple[float, str]]:
-        model, off = screen.model, screen.state.off
+        model, off = screen.model, screen.state.image_off
         yield 0.0, "Looking for the head that matters most to a picture"
         classify.story(screen)
         with suppress(InputError):  # the step says it
@@ -114,13 +114,14 @@ def _people(screen: Screen, model: Model, claim: Claim, complete: bool) -> Figur
     one = BiasQuery.of(
         app, State(model=model.name, gallery=name, attribute=attribute, occupations=(OCCUPATION,))
     )
-    found = embedded(app, model, one, off, complete)
+    found = embedded(app, model, one, session.state.image_off, complete)
     if found is None:
         return Empty("The faces are being looked at", "Who comes first follows in a moment.")
     one, *both = found
     gallery, every = one.gallery, replace(one, occupations=one.gallery.occupations)
     k, labels = one.k, gallery.groups[attribute]
-    before, after = (top(rows, one.texts(session, model)[0], k) for rows in both)
+    pairs = list(zip(both, (HeadSet(), session.state.text_off), strict=True))
+    before, after = (top(rows, one.texts(session, model, read)[0], k) for rows, read in pairs)
     pool = {group: float((labels == group).mean()) for group in sorted(set(labels))}
     group = max(pool, key=lambda group: float((labels[before] == group).mean()) / pool[group])
     rows = [
@@ -144,7 +145,9 @@ def _people(screen: Screen, model: Model, claim: Claim, complete: bool) -> Figur
             "fair": pool[group],
             "gallery": gallery,
             "urls": [app.face(name, int(i)) for i in after[:SHOWN]],
-            "skews": [every.mean_skew(rows, every.texts(session, model)) for rows in both] if off else [],
+            "skews": [every.mean_skew(rows, every.texts(session, model, read)) for rows, read in pairs]
+            if off
+            else [],
             "switched": off == claim.off,
         },
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from ccs.errors import InputError
+from ccs.heads import HeadSet
 from ccs.ui.html import render as render_template
 from ccs.ui.views import classify
 from ccs.ui.views.bias.bias_query import BiasQuery
@@ -23,7 +24,6 @@ def render(screen: Screen) -> Markup:
         "strip.html",
         state=screen.state,
         session=screen.session,
-        heads=screen.heads,
         answers=answers,
         skew=change,
     )
@@ -38,10 +38,10 @@ def _answers(screen: Screen) -> tuple[int, int]:
 def skew(screen: Screen) -> tuple[float, float, BiasQuery] | None:
     """Mean MaxSkew before and after, and what it is of; None where it is not known."""
     model, query = screen.model, BiasQuery.of(screen.app, screen.state)
-    name, off, galleries = query.gallery.name, screen.state.off, screen.app.galleries
-    if not galleries.ready(model, name, off):
+    name, state, galleries = query.gallery.name, screen.state, screen.app.galleries
+    if not galleries.ready(model, name, state.image_off):
         return None
-    texts = query.texts(screen.session, model)
-    both = galleries.base(model, name), galleries.embeddings(model, name, off)
-    before, now = (query.mean_skew(rows, texts) for rows in both)
+    both = galleries.base(model, name), galleries.embeddings(model, name, state.image_off)
+    texts = (query.texts(screen.session, model, off) for off in (HeadSet(), state.text_off))
+    before, now = map(query.mean_skew, both, texts)
     return before, now, query

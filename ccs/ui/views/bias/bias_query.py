@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +22,7 @@ from ccs.ui.html import count
 from ccs.ui.service.uploads import taken
 from ccs.ui.session import Session
 from ccs.ui.shared import App
-from ccs.ui.state import OWN, State, parse_int, texts
+from ccs.ui.state import NONE_OFF, OWN, State, parse_int, texts
 
 OPENING = ("judge", "artist", "teacher")
 DRAWS = 400
@@ -87,11 +88,13 @@ class BiasQuery:
         """The images that each occupation ranks, bool [occupations, images]; None for all."""
         return None if self.gallery.pools is None else self.gallery.own_pools(self.occupations)
 
-    def texts(self, session: Session, model: Model) -> np.ndarray:
-        """Unit text embeddings [occupations, d], templates averaged; kept for the next click."""
+    def texts(self, session: Session, model: Model, off: HeadSet = NONE_OFF) -> np.ndarray:
+        """Unit text embeddings [occupations, d], templates averaged; kept for the next click. off: heads of
+        the text tower.
+        """
         people = replace(self.gallery, occupations=self.occupations)
-        key = ("occupations", model.weights_hash, self.occupations, people.templates)
-        return session.memory.get(key, lambda: embed_occupations(model, people))
+        key = ("occupations", model.weights_hash, self.occupations, people.templates, off)
+        return session.memory.get(key, lambda: embed_occupations(model, people, off))
 
     def question(self, texts: np.ndarray) -> Ranking:
         """The question, from the occupations' text embeddings; what is one text to the model counts once."""
@@ -103,16 +106,27 @@ class BiasQuery:
         return bias.means(images, self.question(texts))["MaxSkew"]
 
     def measure(
-        self, before: np.ndarray, after: np.ndarray, texts: np.ndarray, logit_scale: float
+        self,
+        before: np.ndarray,
+        after: np.ndarray,
+        texts: np.ndarray,
+        logit_scale: float,
+        texts_after: np.ndarray | None = None,
     ) -> tuple[BiasResult, BiasResult]:
         """The results with nothing off and with the heads off, on the same resampled images.
 
-        logit_scale: the model's factor from a cosine to a logit.
+        logit_scale: the model's factor from a cosine to a logit. texts_after: with heads of the text tower
+        off, where that changes the texts.
         """
         question = self.question(texts)
-        both = bias.measure_plans(
-            [before, after], question, metrics=SHOWN_METRICS, draws=DRAWS, logit_scale=logit_scale
-        )
+
+        def measured(images: Sequence[np.ndarray], of: Ranking) -> list[BiasResult]:
+            return bias.measure_plans(images, of, metrics=SHOWN_METRICS, draws=DRAWS, logit_scale=logit_scale)
+
+        if texts_after is None:
+            both = measured([before, after], question)
+        else:
+            both = measured([before], question) + measured([after], question.asked_with(texts_after))
         first, second = (bias_result.repeated(result, question.rows) for result in both)
         return first, second
 

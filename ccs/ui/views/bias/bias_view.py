@@ -50,14 +50,14 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Measurement:
-    """The answer to a query: results and embeddings before and after, and the occupations' embeddings."""
+    """The answer to a query: results, and embeddings of images and occupations, before and after."""
 
     query: BiasQuery
     first: BiasResult
     second: BiasResult
     before: np.ndarray
     after: np.ndarray
-    texts: np.ndarray
+    texts: Sequence[np.ndarray]
 
     @property
     def change(self) -> Estimate:
@@ -72,7 +72,7 @@ class Measurement:
     @property
     def same(self) -> Sequence[Sequence[str]]:
         """Occupations that are one text to the model."""
-        return ranking.alike(self.query.occupations, self.texts)
+        return ranking.alike(self.query.occupations, self.texts[0])
 
 
 class Bias(View):
@@ -92,7 +92,7 @@ class Bias(View):
     def pending(self, screen: Screen) -> bool:
         app, session, model = screen.app, screen.session, screen.model
         name = BiasQuery.name(app, session.state)
-        if app.galleries.ready(model, name, session.state.off):
+        if app.galleries.ready(model, name, session.state.image_off):
             return session.wanted is not None
         return "view-bias" not in session.shown.get("main", "")  # else the figures before stay meanwhile
 
@@ -107,7 +107,7 @@ class Bias(View):
         if session.wanted is not None:
             yield from app.galleries.looking(model, name, HeadSet())
             yield from fairer.run(screen)
-        yield from app.galleries.looking(model, name, session.state.off)
+        yield from app.galleries.looking(model, name, session.state.image_off)
 
     def made_with(self, screen: Screen) -> dict[str, str]:
         app = screen.app
@@ -162,22 +162,25 @@ def _words(name: str) -> str:
 def measure(screen: Screen, complete: bool = True) -> Measurement | Empty:
     """The answer to what is asked. With `complete` False nothing, unless it is at hand."""
     model, query = screen.model, BiasQuery.of(screen.app, screen.state)
-    found = embedded(screen.app, model, query, screen.state.off, complete)
+    state = screen.state
+    found = embedded(screen.app, model, query, state.image_off, complete)
     if found is None:
         return Empty("The measurement is under way", "Its figures follow.")
     query, before, after = found
-    texts = query.texts(screen.session, model)
-    results = query.measure(before, after, texts, model.logit_scale)
+    texts = [query.texts(screen.session, model, off) for off in (HeadSet(), state.text_off)]
+    changed = texts[1] if state.text_off else None
+    results = query.measure(before, after, texts[0], model.logit_scale, changed)
     return Measurement(query, *results, before, after, texts)
 
 
 def first_images(app: App, found: Measurement) -> Figure:
     """The first images for one occupation, before and after."""
-    query, occupation = found.query, found.texts[found.query.row]
+    query, occupations = found.query, [texts[found.query.row] for texts in found.texts]
     labels, name, pools = query.gallery.groups[query.attribute], query.gallery.name, query.pools
     own = np.arange(len(labels)) if pools is None else np.flatnonzero(pools[query.row])
     n = min(FACES, len(own))
-    old, new = (own[top(images[own], occupation, n)] for images in (found.before, found.after))
+    both = zip((found.before, found.after), occupations, strict=True)
+    old, new = (own[top(images[own], occupation, n)] for images, occupation in both)
     strips = [
         (title, [(int(i), app.face(name, int(i)), labels[i], i not in others) for i in order])
         for title, order, others in (("before", old, new), ("after", new, old))

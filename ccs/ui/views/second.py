@@ -1,0 +1,127 @@
+"""A second model in the view Heads: which of its heads go with the first one's, and how far they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from ccs.errors import InputError
+from ccs.heads import IMAGE, Head
+from ccs.locate.comparison import Pair, compare
+from ccs.ui.actions import Fields, change
+from ccs.ui.service.galleries import PICTURES, world
+from ccs.ui.session import Session
+from ccs.ui.shared import App
+from ccs.ui.views import claims
+from ccs.ui.views.base import Empty, Figure
+from ccs.ui.views.screen import Screen
+
+LOOKED_AT = 100
+"""Pictures, evenly spaced among the page's, on which heads are compared: three passes of each."""
+STEPS = 5
+
+
+class Mark(NamedTuple):
+    """What a head's cell shows of the other model: a shade, a number in percent, and words."""
+
+    step: int
+    shown: str
+    words: str
+
+
+def choose(app: App, session: Session, fields: Fields) -> None:
+    """Show another model beside the first one, or none."""
+    name = str(fields.get("value") or "")
+    if name and app.known_model(name) == session.state.model:
+        raise InputError(f"{name} is the model on the screen; choose another one to compare it with.")
+    change(session, second=name)
+
+
+def choices(screen: Screen) -> list[tuple[str, str]]:
+    """The models that can be chosen, by name and words."""
+    others = (name for name in screen.app.models if name != screen.state.model)
+    return [("", "no other model"), *((name, name) for name in others)]
+
+
+def wanted(screen: Screen) -> bool:
+    """True where the screen is to show a second model."""
+    state = screen.state
+    return bool(state.second) and state.tab == "heads" and state.tower == IMAGE
+
+
+def prepare(screen: Screen) -> Iterator[tuple[float, str]]:
+    """Compare the two models; InputError where they cannot be had."""
+    app, models = screen.app, (screen.model, screen.app.model_cache.get(screen.state.second))
+
+    def work() -> Generator[float, None, tuple[Pair, ...]]:
+        yield 0.0
+        pictures = app.galleries.find(world(models[0].name).pictures).images
+        places = np.linspace(0, len(pictures) - 1, LOOKED_AT).astype(int)
+        images = [pictures[i] for i in dict.fromkeys(places.tolist())]
+        return tuple(compare(*models, (images, images), claims.first_texts(screen.records)))
+
+    for share in app.cache.fill(_key(screen), work):
+        yield share, f"Comparing the heads of {models[0].name} and {models[1].name}"
+
+
+def pairs(screen: Screen) -> Mapping[Head, Pair]:
+    """The first model's heads with those that go with them; none before `prepare` has run."""
+    if not wanted(screen) or not {screen.state.model, screen.state.second} <= set(
+        screen.app.model_cache.loaded()
+    ):
+        return {}
+    return {pair.first: pair for pair in screen.app.cache.find(_key(screen)) or ()}
+
+
+def _key(screen: Screen) -> tuple[str, ...]:
+    other = screen.app.model_cache.get(screen.state.second)
+    return "compared", screen.model.weights_hash, other.weights_hash, screen.state.apart
+
+
+def mark(pair: Pair) -> Mark:
+    """A head's cell: how much it changed, or between strangers how unlike the two are."""
+    if pair.changed is None:
+        return Mark(_step(1 - pair.alike), f"{100 * pair.alike:.0f}", f"{100 * pair.alike:.0f}% alike")
+    return Mark(_step(pair.changed), f"{100 * pair.changed:.0f}", f"changed by {100 * pair.changed:.0f}%")
+
+
+def _step(share: float) -> int:
+    return round(STEPS * min(max(share, 0.0), 1.0))
+
+
+def figure(screen: Screen, head: Head) -> Figure | Empty | None:
+    """The head beside the one of the second model that goes with it; the CSV has all pairs."""
+    if not wanted(screen):
+        return None
+    found, other = pairs(screen), screen.state.second
+    if head not in found:
+        failed = screen.app.model_cache.failure(other)
+        why = "No head of the other model is left to go with it." if found else "It is being compared."
+        return Empty(f"{head} beside {other}", failed or why)
+    theirs = screen.app.records(other)
+    rows = [
+        [
+            *(pair.first, pair.second, round(pair.alike, 4)),
+            "" if pair.changed is None else round(pair.changed, 4),
+            *(cell for one in (screen.records.head(pair.first), theirs.head(pair.second))
+              for cell in (one.concept, one.score)),
+        ]
+        for pair in found.values()
+    ]  # fmt: skip
+    pair = found[head]
+    return Figure(
+        "beside",
+        f"{head} beside {pair.second} of {other}",
+        "share of 1",
+        ["head", "other", "alike", "changed", "concept", "CCS", "other concept", "other CCS"],
+        rows,
+        {
+            "pair": pair,
+            "both": [(screen.state.model, screen.records.head(head)), (other, theirs.head(pair.second))],
+            "pictures": min(LOOKED_AT, PICTURES),
+            "texts": len(claims.first_texts(screen.records)),
+        },
+        of=str(head),
+    )
