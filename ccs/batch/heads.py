@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -12,6 +13,9 @@ from ccs.batch.options import command, option
 from ccs.pruning.find import AMONG
 from ccs.texts.pools import POOLS
 
+if TYPE_CHECKING:
+    from ccs.model.model import Model
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -19,6 +23,12 @@ class Settings:
 
     text: str = option("", 'such as "dogs"', "text")
     model: str = option("organism", "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
+    text_tower: str | None = option(
+        None,
+        "for a language model that sees (LLaVA, PaliGemma): the CLIP that its image tower is from, such as "
+        "hf-hub:openai/clip-vit-large-patch14-336",
+        metavar="CLIP",
+    )
     images: str = option("world", "images that heads see: world, a folder, a parquet file or a Hub id")
     max_images: int = option(500, "the most images", least=2)
     texts: str | None = option(
@@ -28,8 +38,11 @@ class Settings:
 
 
 def _find(args: Settings) -> None:
+    model: Model | str = args.model
+    if args.text_tower:
+        model = ccs.take_apart(args.model, args.text_tower, device=args.device)
     found = ccs.find_heads(
-        args.model, args.text, args.images, pool=args.texts, max_images=args.max_images, device=args.device
+        model, args.text, args.images, pool=args.texts, max_images=args.max_images, device=args.device
     )
     print(page(args.text, found))
 

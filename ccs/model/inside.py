@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 from ccs.errors import InputError
+from ccs.gate import reason
 from ccs.model import finding
+from ccs.model.loading.sources import HUB, without_folders
 from ccs.model.loading.weights import renamed, siglip_renamed
 from ccs.model.model import Model, load
 
@@ -17,12 +19,12 @@ def take_apart(model: Any, text_tower: str, *, device: str = "cpu") -> Model:
     """The image tower inside a model as a `Model`, for TEXTSPAN, maps and everything else.
 
     model: a transformers model that holds CLIP's or SigLIP's image tower (LLaVA, LLaVA-OneVision, PaliGemma,
-    Gemma 3), or that tower. text_tower: the CLIP that the tower comes from, as `ccs.load` takes it, for LLaVA
-    1.5 "hf-hub:openai/clip-vit-large-patch14-336". Its texts are used, its preprocessing, its projection and
-    pool where the model has none, and the model's image tower. A warning says where that was trained further,
-    since the texts were not.
+    Gemma 3), that tower, or the folder or repository of such a model. text_tower: the CLIP that the tower
+    comes from, as `ccs.load` takes it, for LLaVA 1.5 "hf-hub:openai/clip-vit-large-patch14-336". Its texts
+    are used, its preprocessing, its projection and pool where the model has none, and the model's image
+    tower. A warning says where that was trained further, since the texts were not.
 
-    Raises InputError for a model without such a tower, and for one that does not fit.
+    Raises InputError for a model that cannot be loaded or has no such tower, and for one that does not fit.
 
         >>> from ccs import load
         >>> from transformers import CLIPVisionConfig, CLIPVisionModel
@@ -34,7 +36,7 @@ def take_apart(model: Any, text_tower: str, *, device: str = "cpu") -> Model:
         ...     take_apart(inside, "organism").heads == load("organism").heads
         True
     """
-    held = finding.unwrapped(model)
+    held = finding.unwrapped(_loaded(model) if isinstance(model, str) else model)
     finding.layers(held, "L")  # says what is wrong with a model without a tower
     tower, made = finding.image_tower(held), load(text_tower, device=device)
     visual, name = made.clip.visual, type(held).__name__
@@ -61,3 +63,15 @@ def take_apart(model: Any, text_tower: str, *, device: str = "cpu") -> Model:
     visual.load_state_dict({**own, **moved})
     made.name = f"{name} with {made.name}"
     return made
+
+
+def _loaded(name: str) -> Any:
+    """transformers' model of that name, from safetensors, without code of its own."""
+    from transformers import AutoModelForImageTextToText
+
+    place = name.removeprefix(HUB)
+    try:
+        return AutoModelForImageTextToText.from_pretrained(place, dtype="auto", use_safetensors=True)
+    except Exception as error:  # its reader raises dozens of kinds
+        why = without_folders(reason(error))[:300]
+        raise InputError(f"{name[:100]!r} cannot be loaded as a language model that sees ({why}).") from None

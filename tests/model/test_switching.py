@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 import ccs
 from ccs import HeadSet
+from ccs.batch import heads as heads_command
 from ccs.model.model import Model
 from tests.support import language_models as languages
 from tests.support.checkpoint import write_clip, write_siglip
@@ -171,6 +172,13 @@ def test_the_clip_inside_a_language_model(write: Callable[[Path], Any], tmp_path
     whole = languages.holding(module.vision_model)
     expected = ccs.load(str(tmp_path))
     found = ccs.take_apart(whole, str(tmp_path))
+    whole.save_pretrained(tmp_path / "whole")
+    by_name = ccs.take_apart(str(tmp_path / "whole"), str(tmp_path))
+    assert by_name.weights_hash == found.weights_hash == expected.weights_hash
+    asked = ["a red cat", "--max-images", "4", "--texts", "world", "--device", "cpu"]
+    asked += ["--model", str(tmp_path / "whole"), "--text-tower", str(tmp_path)]
+    assert heads_command.main(asked) == 0
+    assert heads_command.main([*asked[:-1], "no-such"]) == 2
     images = pixels(32)
     np.testing.assert_array_equal(found.embed_images(images, OFF), expected.embed_images(images, OFF))
     np.testing.assert_array_equal(found.embed_texts(TEXTS), expected.embed_texts(TEXTS))
@@ -189,6 +197,8 @@ def test_the_clip_inside_a_language_model(write: Callable[[Path], Any], tmp_path
             ccs.take_apart(whole, other)
     with pytest.raises(ccs.InputError, match="no image tower that is known here"):
         ccs.take_apart(languages.llama(), str(tmp_path))
+    with pytest.raises(ccs.InputError, match="'no-such' cannot be loaded as a language model that sees"):
+        ccs.take_apart("no-such", str(tmp_path))
 
 
 def test_training_inside_keeps_what_it_learned_and_the_heads_off(tiny_folder: Path) -> None:
