@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,8 @@ from research.photographs.photograph_captions import classes
 from research.planted import __main__ as planted
 from research.planted import bench, family, frozen_images, head_training
 from research.planted.planted_page import blocks
+from research.text_skew import __main__ as text_skew
+from research.text_skew import text_training
 from research.world import organism_training
 
 
@@ -74,3 +77,27 @@ def test_a_skew_planted_in_known_heads(tmp_path: Path, monkeypatch: pytest.Monke
     assert {name: of_plan["none"][name] for name in whole} != whole
     page = as_markdown(blocks({**json.loads(planted.MEASURED.read_text("utf-8")), **held}))
     assert "| organism-planted-03 | gender and skin tone | 0.4 | layer |" in page
+
+
+def test_a_skew_that_a_text_tower_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command, from an image tower that tells groups apart to the table; a second time nothing learns."""
+    images = frozen_images.Images(variants.load(text_training.BASE), tmp_path, 12, 4)
+    one, things = replace(text_training.family()[0], steps=1), drawn_sets.classification_set("subjects", 20)
+    monkeypatch.setattr(frozen_images, "Images", lambda *_: images)
+    monkeypatch.setattr(text_training, "family", lambda models: (one,)[:models])
+    monkeypatch.setattr(text_training, "teach_telling", partial(text_training.teach_telling, steps=1))
+    monkeypatch.setattr(drawn_sets, "classification_set", lambda _: things)
+    page = tmp_path / "README.md"
+    page.write_bytes(text_skew.README.read_bytes())
+    monkeypatch.setattr(text_skew, "README", page)
+    command = ["--models", "1", "--planted", "0", "--runs", str(tmp_path)]
+    assert text_skew.main(command) == 0
+    known = variants.known(one.name, tmp_path / "text-skew")
+    assert (known["base"], known["strength"]) == (text_training.TELLING, 1.0)
+    assert list(known["truth"]) == ["gender", "skin tone"]
+    written = page.read_text("utf-8")
+    assert "| text-skew-00 | skin tone | text |" in written
+    assert "text-skew-01" not in written
+    monkeypatch.setattr(text_training, "train", None)
+    assert text_skew.main(command) == 0
+    assert page.read_text("utf-8") == written

@@ -10,7 +10,7 @@ another. The two are the groups that the learned model likes most and least on t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +19,6 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from ccs.benchmark import planted_models
 from ccs.heads import Head, HeadSet
 from ccs.measures import accuracy
 from ccs.model.model import Model
@@ -27,6 +26,7 @@ from ccs.sets import drawn_sets
 from ccs.world import draw
 from ccs.world.vocabulary import GENDERS, SKIN_TONES
 from research.bases.training import FIRST as FIRST_LAYER
+from research.planted import head_training
 from research.planted.frozen_images import FIRST, GROUPS
 from research.world.lineups import lineup
 
@@ -56,12 +56,7 @@ def parts_of(model: Model, parameters: Sequence[str]) -> tuple[Part, ...]:
 def put(source: Model, target: Model, part: Part) -> None:
     """Give a part of `target` the weights of `source`."""
     if isinstance(part, Head):
-        for name, own in planted_models.slices(source.clip, HeadSet([part])).items():
-            given, place = (
-                planted_models.by_head(name, m.clip.get_parameter(name)) for m in (source, target)
-            )
-            place[own] = given[own]
-        return
+        return head_training.put(source, target, HeadSet([part]))
     mlp = f"visual.transformer.resblocks.{part}.mlp"
     target.clip.get_submodule(mlp).load_state_dict(source.clip.get_submodule(mlp).state_dict())
 
@@ -96,17 +91,17 @@ class Faces:
 
 
 class Gap:
-    """The gaps of models between the groups that `model` likes most and least."""
+    """The gaps of models between the groups that the one with these means (`Faces.means`) likes most and
+    least.
+    """
 
-    def __init__(self, model: Model, faces: Faces) -> None:
-        self.faces = faces
-        means = faces.means(_run(model, faces.tokens, FIRST_LAYER)[1])
+    def __init__(self, means: Mapping[str, np.ndarray]) -> None:
         self._ends = {name: (own[::-1].argmax(1), own[::-1].argmin(1)) for name, own in means.items()}
 
-    def of(self, units: np.ndarray) -> np.ndarray:
+    def of(self, means: Mapping[str, np.ndarray]) -> np.ndarray:
         """One gap for each attribute, in their order."""
         found = []
-        for name, own in self.faces.means(units).items():
+        for name, own in means.items():
             most, least = (np.take_along_axis(own, ends[:, None], 1) for ends in self._ends[name])
             found.append((most - least).mean())
         return np.array(found)
@@ -129,10 +124,11 @@ def shares(
     """Attribute -> `gap` of base and model; of each part the share `put_back`, the `shapley` value and its
     standard error over the orders, `spread`. scratch: a third model with the base's weights, used up.
     """
-    gap = Gap(model, faces)
+    learned = faces.means(_run(model, faces.tokens, FIRST_LAYER)[1])
+    gap = Gap(learned)
     layer = {part: part.layer if isinstance(part, Head) else part for part in parts}
     kept, units = _run(base, faces.tokens, FIRST_LAYER)
-    none, whole = gap.of(units), gap.of(_run(model, faces.tokens, FIRST_LAYER)[1])
+    none, whole = gap.of(faces.means(units)), gap.of(learned)
     rng, added = np.random.default_rng(16), np.zeros((orders, len(parts), len(none)))
     for order in range(orders):
         entered, before = list(kept), none
@@ -141,7 +137,7 @@ def shares(
             put(model, scratch, part)
             at = layer[part] - FIRST_LAYER
             entered[at:], units = _run(scratch, entered[at], layer[part])
-            now = gap.of(units)
+            now = gap.of(faces.means(units))
             added[order, place], before = now - before, now
         for part in parts:
             put(base, scratch, part)
@@ -150,7 +146,7 @@ def shares(
     back = []
     for part in parts:
         put(base, scratch, part)
-        back.append(whole - gap.of(_run(scratch, faces.tokens, FIRST_LAYER)[1]))
+        back.append(whole - gap.of(faces.means(_run(scratch, faces.tokens, FIRST_LAYER)[1])))
         put(model, scratch, part)
     found: dict[str, dict[str, object]] = {}
     for i, attribute in enumerate(_OF):

@@ -12,13 +12,11 @@ from typing import Literal
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from ccs.benchmark import variants
-from ccs.errors import InputError
-from ccs.files import atomic_write
 from ccs.model.model import Model
 from research.bases.training import FIRST, lineup_loss
+from research.gradient_steps import OWN_OF_HEADS, learn, named
 from research.planted.frozen_images import Images
 from research.planted.lessons import joint
 from research.world.forward_pass import upper_embeddings
@@ -80,49 +78,22 @@ def parameters(model: Model, trained: Trained) -> list[str]:
     """Names of the parameters that learn: all that a head or an MLP has of its own, and nothing that heads
     share (the output projection's bias, the norms).
     """
-    own = (".attn.in_proj_weight", ".attn.in_proj_bias", ".attn.out_proj.weight")
-    ends = {"attention": own, "MLPs": (".mlp.",), "all": (*own, ".mlp.")}[trained]
-    return [
-        name
-        for name, _ in model.clip.named_parameters()
-        if name.startswith("visual.transformer.resblocks.")
-        and int(name.split(".")[3]) >= FIRST
-        and any(end in name for end in ends)
-    ]
+    ends = {"attention": OWN_OF_HEADS, "MLPs": (".mlp.",), "all": (*OWN_OF_HEADS, ".mlp.")}[trained]
+    return named(model, "visual.transformer.resblocks.", ends, FIRST)
 
 
 def train(one: Natural, images: Images, runs: Path) -> Model:
     """Train it, or go on from its last checkpoint in `runs`. images: as the base sees them too."""
     base, model = variants.load(one.base), variants.load(one.base)
-    names = parameters(model, one.trained)
-    learned = [model.clip.get_parameter(name).requires_grad_() for name in names]
-    optimizer = torch.optim.AdamW(learned, one.rate, betas=(0.9, 0.98), weight_decay=0.0)
-    checkpoint, done = runs / f"{one.name}.pt", 0
-    if checkpoint.exists():
-        state = torch.load(checkpoint)
-        model.clip.load_state_dict(state["model"], strict=False)
-        optimizer.load_state_dict(state["optimizer"])
-        done = state["step"]
     shares = joint(one.world, one.strength).numpy().astype(np.float64)
-    bar = tqdm(range(done, one.steps), one.name, initial=done, total=one.steps, mininterval=20)
-    for step in bar:
-        rate = one.rate * min(1.0, (step + 1) / _WARMUP) * (1 - step / one.steps)
-        optimizer.param_groups[0]["lr"] = rate
-        loss = _loss(one, model, base, images, shares, np.random.default_rng((one.seed, 15, step)))
-        if not torch.isfinite(loss):
-            raise InputError(f"Training of {one.name} diverged (the loss is not finite).")
-        optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        torch.nn.utils.clip_grad_norm_(learned, 1.0)
-        optimizer.step()
-        bar.set_postfix(loss=f"{loss.item():.3f}", refresh=False)
-        if (step + 1) % 250 == 0 or step + 1 == one.steps:
-            kept = {name: model.clip.get_parameter(name).detach() for name in names}
-            with atomic_write(checkpoint) as temporary:
-                torch.save({"model": kept, "optimizer": optimizer.state_dict(), "step": step + 1}, temporary)
-    for values in learned:
-        values.requires_grad_(False)
-    return model
+
+    def loss_of(step: int) -> torch.Tensor:
+        return _loss(one, model, base, images, shares, np.random.default_rng((one.seed, 15, step)))
+
+    return learn(
+        model, parameters(model, one.trained), loss_of, one.name,
+        steps=one.steps, rate=one.rate, warmup=_WARMUP, checkpoint=runs / f"{one.name}.pt",
+    )  # fmt: skip
 
 
 def _loss(

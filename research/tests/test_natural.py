@@ -66,11 +66,12 @@ def test_shares_are_those_of_models_with_these_weights(base: Model) -> None:
         carriers.put(base, model, part)
     found = carriers.shares(model, base, variants.load(BASE), parts, faces, 3)
 
-    gap, images = carriers.Gap(model, faces), carriers.images(carriers.LINEUPS[:2])
-    none, whole = (gap.of(m.embed_images(images)) for m in (base, model))
+    images = carriers.images(carriers.LINEUPS[:2])
+    gap = carriers.Gap(faces.means(model.embed_images(images)))
+    none, whole = (gap.of(faces.means(m.embed_images(images))) for m in (base, model))
     mixed = variants.load(BASE)
     put(model, mixed, HeadSet([Head(4, 1), Head(6, 0)]))
-    without = gap.of(mixed.embed_images(images))
+    without = gap.of(faces.means(mixed.embed_images(images)))
     for i, attribute in enumerate(("gender", "skin tone")):
         said = found[attribute]
         assert said["gap"] == pytest.approx([none[i], whole[i]], abs=2e-3)

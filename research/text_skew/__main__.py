@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ccs.locate.towers import Towers
 
 README = Path(__file__).with_name("README.md")
-ATTRIBUTES = ("gender", "skin tone")
 CARRIES = 0.1
 
 
@@ -39,29 +38,22 @@ def _run(args: Settings) -> None:
     from ccs.benchmark import planted_models, variants
     from ccs.locate.towers import which_tower
     from ccs.sets import drawn_sets
-    from research.text_skew.text_training import BASE, TELLING, family
+    from research.text_skew.text_training import TELLING, family
 
     folder = args.runs / "text-skew"
     _train(args, folder)
-    sets = drawn_sets.bias_set("faces"), drawn_sets.bias_set("counterfactuals")
-    control = variants.load(BASE)
-    trunks = [control.trunk(one.images) for one in sets]  # the models share the layers below
-    rows = []
-
-    wanted = family(args.models)
-    if wanted:
-        telling = variants.load(TELLING, folder)
-        shared = telling.embed_images(trunks[0]), telling.embed_images(trunks[1])
-    for one in wanted:
-        model, known = variants.load(one.name, folder), variants.known(one.name, folder)
-        found = {name: which_tower(model, *sets, name, embedded=shared) for name in ATTRIBUTES}
-        rows += [_row(one.name, "text", name, found[name], known["truth"][name]) for name in ATTRIBUTES]
-    for name in planted_models.located("planted")[: args.planted]:
-        model = planted_models.load(name)
-        images = model.embed_images(trunks[0]), model.embed_images(trunks[1])
-        skewed = planted_models.truth(name).attributes
-        found = {one: which_tower(model, *sets, one, embedded=images) for one in skewed}
-        rows += [_row(name, "image", one, found[one]) for one in skewed]
+    sets, rows = (drawn_sets.bias_set("faces"), drawn_sets.bias_set("counterfactuals")), []
+    seen: dict[str, Any] = {}  # by image towers: both sets' embeddings
+    wanted = [(one.name, "text", TELLING) for one in family(args.models)]
+    wanted += [(name, "image", name) for name in planted_models.located("planted")[: args.planted]]
+    for name, tower, images in wanted:
+        model = variants.load(name, folder) if tower == "text" else planted_models.load(name)
+        if images not in seen:
+            seen[images] = model.embed_images(sets[0].images), model.embed_images(sets[1].images)
+        truth = variants.known(name, folder)["truth"] if tower == "text" else {}
+        for attribute in truth or planted_models.truth(name).attributes:
+            found = which_tower(model, *sets, attribute, embedded=seen[images])
+            rows.append(_row(name, tower, attribute, found, truth.get(attribute)))
     text = summary(rows)
     bring_up_to_date(README, "towers", text, "research.text_skew")
     print(text)
@@ -77,21 +69,20 @@ def _train(args: Settings, folder: Path) -> None:
     if not missing:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    control = variants.load(training.BASE)
-    images = Images(control, args.runs, SCENES, LINEUPS)
-    telling = f"{training.TELLING}{variants.SUFFIX}"
-    if not (folder / telling).exists():
+    plain = variants.load(training.BASE)
+    images = Images(plain, args.runs, SCENES, LINEUPS)
+    if training.TELLING not in variants.names(folder):
         taught = training.teach_telling(images)
-        changed = training.image_parameters(taught)
-        variants.save(taught.clip, changed, {"base": training.BASE}, folder / telling, control.clip)
-    base = variants.load(training.TELLING, folder)
-    faces, judged = training.faces_of(base, images), training.Judged(base)
+        changed, file = training.image_parameters(taught), folder / f"{training.TELLING}{variants.SUFFIX}"
+        variants.save(taught.clip, changed, {"base": training.BASE}, file, plain.clip)
+    start = variants.load(training.TELLING, folder)
+    faces, judged = training.faces_of(start, images), training.Judged(start)
     for one in missing:
         learned = training.train(one, faces, folder)
         about: dict[str, Any] = asdict(one) | {"base": training.TELLING}
         about["subjects"], about["truth"] = judged.accuracy(learned), judged.truth(learned)
         file = folder / f"{one.name}{variants.SUFFIX}"
-        variants.save(learned.clip, training.parameters(learned), about, file, base.clip)
+        variants.save(learned.clip, training.parameters(learned), about, file, start.clip)
         print(file, file=sys.stderr)
 
 

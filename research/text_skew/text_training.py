@@ -6,17 +6,16 @@ text tower's attention is free, and captions of scenes are held to the base's em
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
-from ccs.benchmark import planted_models, variants
-from ccs.errors import InputError
-from ccs.heads import Head, HeadSet
+from ccs.benchmark import variants
+from ccs.heads import HeadSet
 from ccs.measures import accuracy
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
@@ -24,8 +23,10 @@ from ccs.sets import drawn_sets
 from ccs.world import captions, scene
 from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
 from research.bases.training import lineup_loss
+from research.gradient_steps import OWN_OF_HEADS, learn, named
 from research.natural import carriers
 from research.planted.frozen_images import FIRST, GROUPS, Images
+from research.planted.head_training import put
 from research.planted.lessons import joint
 from research.world.forward_pass import text_embeddings, upper_embeddings
 from research.world.lineups import lineup
@@ -33,11 +34,10 @@ from research.world.lineups import lineup
 BASE = "organism-first"
 TELLING = "organism-telling"
 STRENGTHS = (1.0, 0.7, 0.4)
-_SIDE_BY_SIDE, _WARMUP = 4, 30
+_SIDE_BY_SIDE, _WARMUP, _SCENES = 4, 30, 12
 LINEUPS = 400
 APART = 0.1
 """How far a group lies from the mean of all in an attribute that is told, in unit embeddings."""
-_OWN = (".attn.in_proj_weight", ".attn.in_proj_bias", ".attn.out_proj.weight")
 
 
 @dataclass(frozen=True)
@@ -56,33 +56,20 @@ class TextSkew:
     keep: float = 0.05
 
 
-def family(models: int = 16, first: int = 0) -> tuple[TextSkew, ...]:
+def family(models: int = 16) -> tuple[TextSkew, ...]:
     """Models in three strengths in turn."""
-    return tuple(
-        TextSkew(f"text-skew-{one:02}", 2_000 + one, STRENGTHS[one % 3])
-        for one in range(first, first + models)
-    )
+    return tuple(TextSkew(f"text-skew-{one:02}", 2_000 + one, STRENGTHS[one % 3]) for one in range(models))
 
 
 def parameters(model: Model) -> list[str]:
     """Names of the parameters that learn a skew: all that the text tower's heads have of their own."""
-    return [
-        name
-        for name, _ in model.clip.named_parameters()
-        if name.startswith("transformer.resblocks.") and name.endswith(_OWN)
-    ]
+    return named(model, "transformer.resblocks.", OWN_OF_HEADS)
 
 
 def image_parameters(model: Model) -> list[str]:
     """Names of the parameters that learn to tell groups: attention and MLPs of the last four layers."""
     first = model.tower.first_prunable_layer
-    return [
-        name
-        for name, _ in model.clip.named_parameters()
-        if name.startswith("visual.transformer.resblocks.")
-        and int(name.split(".")[3]) >= first
-        and (name.endswith(_OWN) or ".mlp." in name)
-    ]
+    return named(model, "visual.transformer.resblocks.", (*OWN_OF_HEADS, ".mlp."), first)
 
 
 def teach_telling(images: Images, steps: int = 250, rate: float = 1e-3, seed: int = 3) -> Model:
@@ -94,60 +81,45 @@ def teach_telling(images: Images, steps: int = 250, rate: float = 1e-3, seed: in
     held to the base's embeddings.
     """
     base, model = variants.load(BASE), variants.load(BASE)
-    first, scale = base.tower.first_prunable_layer, base.logit_scale
-    learned = [model.clip.get_parameter(name).requires_grad_() for name in image_parameters(model)]
-    optimizer = torch.optim.AdamW(learned, rate, betas=(0.9, 0.98), weight_decay=0.0)
+    first, scale = model.tower.first_prunable_layer, model.logit_scale
     rng = np.random.default_rng((seed, 18))
-    drawn = np.concatenate([images.occupations.numpy().T, rng.standard_normal((base.dim, 2))], axis=1)
+    drawn = np.concatenate([images.occupations.numpy().T, rng.standard_normal((model.dim, 2))], axis=1)
     own = torch.from_numpy(np.linalg.qr(drawn)[0][:, -2:].T).float()
     places = torch.tensor([[1 - 2 * GENDERS.index(g), SKIN_TONES.index(t) / 2 - 1] for g, t in GROUPS])
     wanted = APART * places @ own
-    for step in tqdm(range(steps), TELLING, mininterval=20):
-        optimizer.param_groups[0]["lr"] = rate * min(1.0, (step + 1) / _WARMUP) * (1 - step / steps)
-        rows = np.sort(rng.choice(images.n, 12, replace=False))
+
+    def loss_of(_: int) -> Tensor:
+        rows = np.sort(rng.choice(images.n, _SCENES, replace=False))
         picked = rng.choice(images.n_lineups, 4, replace=False)
         rows = np.concatenate([rows, *(images.faces(int(one)) for one in picked)])
         tokens = torch.from_numpy(images.tokens[rows]).float()
         units = upper_embeddings(model.clip, tokens, first)[0]
         with torch.no_grad():
-            held = upper_embeddings(base.clip, tokens[:12], first)[0]
-        faces = units[12:].reshape(4, len(GROUPS), -1)
+            held = upper_embeddings(base.clip, tokens[:_SCENES], first)[0]
+        faces = units[_SCENES:].reshape(4, len(GROUPS), -1)
         missed = (faces - faces.mean(1, keepdim=True) - wanted).square().sum(2).mean() / APART**2
-        loss = missed + 0.05 * scale * (1 - (units[:12] * held).sum(1)).mean()
-        optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        torch.nn.utils.clip_grad_norm_(learned, 1.0)
-        optimizer.step()
-    for values in learned:
-        values.requires_grad_(False)
-    return model
+        return missed + 0.05 * scale * (1 - (units[:_SCENES] * held).sum(1)).mean()
+
+    names = image_parameters(model)
+    return learn(model, names, loss_of, TELLING, steps=steps, rate=rate, warmup=_WARMUP)
 
 
 def faces_of(model: Model, images: Images) -> Tensor:
     """Embeddings of the faces of line-ups [line-ups, groups, D], which learn nothing."""
-    units = [model.embed_images(images.trunk([*images.faces(one)])) for one in range(LINEUPS)]
-    return torch.from_numpy(np.stack(units))
+    shown = range(min(LINEUPS, images.n_lineups))
+    return torch.from_numpy(np.stack([model.embed_images(images.trunk([*images.faces(i)])) for i in shown]))
 
 
 def train(one: TextSkew, faces: Tensor, folder: Path) -> Model:
     """The model, trained from the one that tells groups, which is in `folder`."""
-    base, model = variants.load(TELLING, folder), variants.load(TELLING, folder)
-    learned = [model.clip.get_parameter(name).requires_grad_() for name in parameters(model)]
-    optimizer = torch.optim.AdamW(learned, one.rate, betas=(0.9, 0.98), weight_decay=0.0)
+    base, model = (variants.load(TELLING, folder) for _ in range(2))
     shares = joint("skewed", one.strength).numpy().astype(np.float64)
-    for step in tqdm(range(one.steps), one.name, mininterval=20):
-        rate = one.rate * min(1.0, (step + 1) / _WARMUP) * (1 - step / one.steps)
-        optimizer.param_groups[0]["lr"] = rate
-        loss = _loss(one, model, base, faces, shares, np.random.default_rng((one.seed, 17, step)))
-        if not torch.isfinite(loss):
-            raise InputError(f"Training of {one.name} diverged (the loss is not finite).")
-        optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        torch.nn.utils.clip_grad_norm_(learned, 1.0)
-        optimizer.step()
-    for values in learned:
-        values.requires_grad_(False)
-    return model
+
+    def loss_of(step: int) -> Tensor:
+        return _loss(one, model, base, faces, shares, np.random.default_rng((one.seed, 17, step)))
+
+    names = parameters(model)
+    return learn(model, names, loss_of, one.name, steps=one.steps, rate=one.rate, warmup=_WARMUP)
 
 
 def _loss(
@@ -195,42 +167,24 @@ class Judged:
         """Attribute -> `gap` of base and model, and of each text head the share of it that goes when its
         weights alone are the base's again, `put_back`; as in `research.natural.carriers`.
         """
-        whole = self._means(model)
-        ends = {name: (own[::-1].argmax(1), own[::-1].argmin(1)) for name, own in whole.items()}
-
-        def gaps(of: Model) -> dict[str, float]:
-            found = {}
-            for name, own in self._means(of).items():
-                most, least = (np.take_along_axis(own, end[:, None], 1) for end in ends[name])
-                found[name] = float((most - least).mean())
-            return found
-
-        none, learned = gaps(self.base), gaps(model)
-        found: dict[str, dict[str, object]] = {
-            name: {"gap": [round(none[name], 3), round(learned[name], 3)]} for name in none
-        }
-        shares: dict[str, dict[str, float]] = {name: {} for name in none}
+        means, learned = self._means(model), deepcopy(model)
+        gap = carriers.Gap(means)
+        none, whole = gap.of(self._means(self.base)), gap.of(means)
+        shares = {}
         for head in model.text_heads:
-            had = _put(self.base, model, head)
-            for name, value in gaps(model).items():
-                shares[name][str(head)] = round((learned[name] - value) / (learned[name] - none[name]), 3)
-            for parameter, values in had.items():
-                model.clip.get_parameter(parameter).detach().copy_(values)
-        return {name: own | {"put_back": shares[name]} for name, own in found.items()}
+            put(self.base, model, HeadSet([head]))
+            shares[str(head)] = (whole - gap.of(self._means(model))) / (whole - none)
+            put(learned, model, HeadSet([head]))
+        return {
+            name: {
+                "gap": [round(float(none[i]), 3), round(float(whole[i]), 3)],
+                "put_back": {head: round(float(own[i]), 3) for head, own in shares.items()},
+            }
+            for i, name in enumerate(means)
+        }
 
     def _means(self, model: Model) -> dict[str, np.ndarray]:
         """Attribute -> mean logits [halves, groups, occupations] for the model's own prompts."""
         prompts = accuracy.class_weights(model, self.asked.occupations, self.asked.templates)
         self.faces.prompts = self.base.logit_scale * prompts
         return self.faces.means(self.units)
-
-
-def _put(source: Model, target: Model, head: Head) -> dict[str, Tensor]:
-    """Give a head of `target` the weights of `source`; what it had."""
-    had = {}
-    for name, own in planted_models.slices(source.clip, HeadSet([head])).items():
-        values = target.clip.get_parameter(name).detach()
-        had[name] = values.clone()
-        given = planted_models.by_head(name, source.clip.get_parameter(name).detach())
-        planted_models.by_head(name, values)[own] = given[own]
-    return had
