@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,6 +25,7 @@ from ccs.measures import accuracy as zeroshot
 from ccs.measures import bias
 from ccs.model.export import zeroed
 from ccs.model.model import Model
+from ccs.progress import Bar
 from ccs.pruning.fairness import embed_occupations, ranking_of
 from ccs.sets.open import open_set
 from tests.support.compute_sample import arguments, contents, run, same_tables
@@ -230,6 +233,19 @@ def test_one_bar_counts_the_whole_run(
     doing, done = shares(capsys, args)  # the others are done, and not done again
     assert set(doing) == {"figures/world/clips"}
     assert (done[0] > 0.3, done[-1]) == (True, 1)
+
+
+@pytest.mark.parametrize(
+    "shell", [SimpleNamespace(kernel=None), SimpleNamespace()], ids=["notebook", "other"]
+)
+def test_a_bar_is_shown_in_a_notebook_and_not_in_a_file(
+    shell: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    shown = io.StringIO()
+    with Bar(total=1, desc="at work", disable=None, file=shown):
+        pass
+    assert ("at work" in shown.getvalue()) == hasattr(shell, "kernel")
 
 
 def test_a_second_run_does_nothing_again_and_mends_tables(
