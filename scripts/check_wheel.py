@@ -1,7 +1,7 @@
 """Whether the wheel in a folder works alone: `python scripts/check_wheel.py dist`.
 
-It holds nothing but `ccs`, and in an empty environment, with what pip fetches for it (minutes), README's
-snippet prints what stands below it.
+It holds nothing but `ccs`, and in an empty environment, with the extra that README names and what pip fetches
+for it (minutes), README's snippet prints what stands below it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main(folder: Path) -> None:
             done = subprocess.run(command, cwd=place, stdout=subprocess.PIPE, text=True, check=True)
             return done.stdout
 
-        run(bin_ / "python", "-m", "pip", "install", "--quiet", wheel.resolve())
+        run(bin_ / "python", "-m", "pip", "install", "--quiet", f"{wheel.resolve()}[data]")
         for command, wanted in (
             ((bin_ / "clip-ccs", "--version"), f"{version}\n"),
             ((bin_ / "python", "-c", code), said),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from types import SimpleNamespace
@@ -75,6 +76,11 @@ def test_tables_and_examples_have_bounds_in_bytes(tmp_path: Path, monkeypatch: p
     assert load_example("photographs:0", "any model that a visitor names") is seen
     load_example("photographs:0", PHOTO)
     assert load_example("photographs:0") is not seen
+
+
+def test_a_text_counts_what_it_takes() -> None:
+    for text in ("x" * 1000, "…" * 1000, "🎨" * 1000):
+        assert size_of(text) >= sys.getsizeof(text)
 
 
 def test_app_md_states_the_bound_of_each_cache() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import time
 import weakref
@@ -24,7 +25,9 @@ SILENT = 30.0  # seconds without progress after which work that somebody else be
 def size_of(value: object) -> int:
     """Bytes of arrays, tensors, tables, images and texts in a value, and what any value takes besides."""
     if isinstance(value, str | bytes):
-        return ENTRY + len(value)
+        return ENTRY + sys.getsizeof(
+            value
+        )  # a text of one sign beyond Latin-1 takes two or four bytes for each
     if isinstance(value, Image.Image):
         return ENTRY + value.width * value.height * len(value.getbands())
     if hasattr(value, "memory_usage"):  # a table; the page is served before pandas is imported
