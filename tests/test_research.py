@@ -31,7 +31,7 @@ from research.world import organism_training
 
 def test_an_organism(tmp_path: Path) -> None:
     """Both phases, in a folder that loads like any model; every head is one of the tower's."""
-    settings = organism_training.Settings("skewed", shared=32, own=32, batch_size=32)
+    settings = organism_training.Settings(shared=32, own=32, batch_size=32)
     organism_training.train(settings, tmp_path / "runs", tmp_path / "organism", workers=0)
     model = ccs.load(str(tmp_path / "organism"))
     assert model.heads == ccs.load("organism").heads

@@ -8,7 +8,6 @@ there in half of the cards, whatever else there is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,20 +59,8 @@ class Scene:
     props: bool = False
 
 
-def even_shares(occupation: str, attribute: str) -> Mapping[str, float]:
-    """The share of each group of "gender" or "skin tone" among people of an occupation: the same."""
-    groups = words.GENDERS if attribute == "gender" else words.SKIN_TONES
-    return dict.fromkeys(groups, 1 / len(groups))
-
-
-def pick(shares: Mapping[str, float], u: float) -> str:
-    """The group at quantile `u` in [0, 1); the same u gives paired draws by different shares."""
-    edges = np.cumsum(list(shares.values()))
-    return list(shares)[min(int(np.searchsorted(edges, u, side="right")), len(edges) - 1)]
-
-
-def scene(seed: int, shares: Callable[[str, str], Mapping[str, float]] = even_shares) -> Scene:
-    """The scene of a seed. shares: of the groups among people of an occupation, see `even_shares`."""
+def scene(seed: int) -> Scene:
+    """The scene of a seed. Groups are alike in number among people of every occupation."""
     rng = np.random.default_rng((seed, 0))
     u, around = rng.random(8), rng.random((len(AROUND), 2)).tolist()
 
@@ -95,12 +82,12 @@ def scene(seed: int, shares: Callable[[str, str], Mapping[str, float]] = even_sh
         return Scene(seed, kind, face, gender=gender, skin_tone=tone, hair=hair, age=age, **common)
     occupation = choose(tuple(words.OCCUPATIONS), u[1])
     plain = u[6] < PLAIN_SHARE
-    gender = pick(shares(occupation, "gender"), u[2])
+    gender = choose(words.GENDERS, u[2])
     if not plain and u[7] < 0.1:
         gender = "person"
     return Scene(
         seed, kind, occupation, occupation=occupation, gender=gender, props=not plain,
-        skin_tone=pick(shares(occupation, "skin tone"), u[3]),
+        skin_tone=choose(words.SKIN_TONES, u[3]),
         hair=choose(words.HAIRS[:-1], u[5]) if plain else "", age="adult", **common,
     )  # fmt: skip
 

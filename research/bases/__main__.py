@@ -29,8 +29,8 @@ _SKEW = ("gap gender", "gap skin tone", "MaxSkew gender", "MaxSkew skin tone")
 
 @dataclass(frozen=True)
 class Settings:
-    """Train the bases that are missing, measure them into bases.json, and write the README's tables. What
-    exists is kept, so the same command goes on where it was stopped.
+    """Train the bases and the two organisms that are missing, measure the bases into bases.json, and write
+    the README's tables. What exists is kept, so the same command goes on where it was stopped.
     """
 
     bases: int = option(5, "how many, of seeds 0, 1, ...", least=1)
@@ -45,14 +45,15 @@ def _run(args: Settings) -> None:
 
 def _train(seeds: Sequence[int], runs: Path) -> None:
     from ccs.benchmark import variants
-    from research.bases import training
+    from research.bases import organisms, training
     from research.planted.family import BASE
     from research.planted.frozen_images import Images
 
     missing = {
         s: file for s in seeds if not (file := variants.FOLDER / f"organism-base-{s}.safetensors").exists()
     }
-    if not missing:
+    whole = organisms.missing()
+    if not missing and not whole:
         return
     base = variants.load(BASE)
     images = Images(base, runs, SCENES, LINEUPS)
@@ -61,6 +62,8 @@ def _train(seeds: Sequence[int], runs: Path) -> None:
         trainer = training.Trainer(training.Settings(seed), base, images, captions)
         trainer.train(runs)
         trainer.write(file)
+    for name in whole:
+        organisms.make(name, base, images, captions, runs, organisms.MODELS)
 
 
 def _measure(file: Path) -> dict[str, dict[str, Any]]:

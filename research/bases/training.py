@@ -150,8 +150,8 @@ class Trainer:
         left = (s.common + s.own - self.step) / s.own if self.step > s.common else 1.0
         return min(1.0, (self.step + 1) / 30) * left
 
-    def train(self, runs: Path) -> None:
-        """Run both phases from wherever the checkpoints in `runs` stand."""
+    def train(self, runs: Path) -> str:
+        """Run both phases from wherever the checkpoints in `runs` stand. Returns their log, as CSV."""
         s = self.settings
         common, own = runs / f"base-{s.seed}", runs / f"base-{s.seed}-{s.world}-{s.strength:g}"
         for folder in (common, own):
@@ -163,6 +163,10 @@ class Trainer:
             self.train_until(s.common, latest[2], common / "log.csv")
             self.save(latest[1])
         self.train_until(s.common + s.own, latest[0], own / "log.csv")
+        parts = [
+            (folder / "log.csv").read_text("utf-8").splitlines(keepends=True) for folder in (common, own)
+        ]
+        return "".join(parts[0] + parts[1][1:])
 
     def train_until(self, total: int, checkpoint: Path, log: Path | None = None) -> None:
         """Train until `total` steps are done, with a checkpoint and a log line every 50."""

@@ -107,7 +107,7 @@ def test_a_base_is_trained_goes_on_where_it_stopped_and_loads_as_it_was(
     whole.train(tmp_path / "whole")
     folder = tmp_path / "parts" / "base-0"
     folder.mkdir(parents=True)
-    begun.train_until(short.common, folder / "last.pt")
+    begun.train_until(short.common, folder / "last.pt", folder / "log.csv")
     rest = trainer()
     rest.train(tmp_path / "parts")
     for name, values in whole.model.named_parameters():

@@ -25,7 +25,7 @@ from research.world.organism_training import MODEL_CFG, PREPROCESS_CFG, SceneIma
 
 
 def train(folder: Path, out: str) -> None:
-    settings = organism_training.Settings("skewed", shared=32, own=64, batch_size=32)
+    settings = organism_training.Settings(shared=32, own=64, batch_size=32)
     organism_training.train(settings, folder / "runs", folder / out, workers=0)
 
 
@@ -36,10 +36,10 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 def test_a_stopped_training_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train(tmp_path, "at-once")
     notes = json.loads((tmp_path / "at-once" / "training.json").read_text())
-    assert (notes["world"], notes["shared"], notes["own"], notes["pictures"]) == ("skewed", 32, 64, 96)
+    assert (notes["shared"], notes["own"], notes["pictures"]) == (32, 64, 96)
     assert ccs.load(str(tmp_path / "at-once")).n_layers == 8
 
-    last = tmp_path / "runs" / "organism-0" / "last.pt"
+    last = tmp_path / "runs" / "first-0" / "last.pt"
     last.unlink()
     until = organism_training.Trainer.train_until
 
@@ -59,19 +59,19 @@ def test_a_stopped_training_goes_on_where_it_was(tmp_path: Path, monkeypatch: py
 
 
 def test_pictures_are_the_scenes_in_order() -> None:
-    drawn = SceneImages("balanced", 2_000_000, 3)
+    drawn = SceneImages(2_000_000, 3)
     assert len(drawn) == 3
     image, tokens, _ = drawn[2]
     assert image.shape == (72, 72, 3)
     assert tokens.shape == (MODEL_CFG["text_cfg"]["context_length"],)
-    assert torch.equal(image, SceneImages("balanced", 2_000_002, 1)[0][0])
+    assert torch.equal(image, SceneImages(2_000_002, 1)[0][0])
 
 
 def test_the_pass_trained_is_the_model() -> None:
     torch.manual_seed(0)
     plain = open_clip.CLIP(**MODEL_CFG).train()
     fast = fast_to_train(plain).train()
-    pictures, tokens, _ = default_collate([SceneImages("balanced", 2_000_000, 8)[i] for i in range(8)])
+    pictures, tokens, _ = default_collate([SceneImages(2_000_000, 8)[i] for i in range(8)])
     names = [name for name, _ in plain.named_parameters()]
     assert [name for name, _ in fast.named_parameters()] == names
     open_clip.ClipLoss()(*plain(pixels(pictures), tokens)).backward()

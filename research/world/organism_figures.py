@@ -17,7 +17,6 @@ from ccs.measures.ranking import Ranking
 from ccs.model.model import Model
 from ccs.sets import drawn_sets
 from ccs.sets.kinds import BiasSet
-from ccs.world.scene import KIND_SHARES, KINDS, PLAIN_SHARE
 from ccs.world.vocabulary import OCCUPATIONS
 from research.world.planted_truth import SCALES, Shares, alignment
 
@@ -50,14 +49,10 @@ def shares_of(result: bias_result.BiasResult) -> Shares:
 def embedded_blocks() -> list[Block]:
     """The whole page, measured on both embedded models."""
     models = {name: ccs.load(name) for name in (ORGANISM, CONTROL)}
-    occupations = KIND_SHARES[KINDS.index("occupation")]
     return filled(
         Path(__file__).with_name("templates"),
         "embedded",
         training=[_training(name) for name in models],
-        plain=PLAIN_SHARE,
-        # half line-ups, half the world's
-        with_lineups=(1 + occupations * PLAIN_SHARE) / (1 + occupations),
         accuracy=[_accuracy(models, name) for name in drawn_sets.classification_names()],
         retrieval=_retrieval(models),
         skew=_faces(models),
@@ -65,12 +60,13 @@ def embedded_blocks() -> list[Block]:
 
 
 def _training(name: str) -> dict[str, str]:
-    notes = json.loads(files("ccs.world").joinpath(f"models/{name}/training.json").read_text("utf-8"))
+    notes = json.loads(files("ccs.embedded").joinpath(f"{name}/training.json").read_text("utf-8"))
     return {
         "model": name,
-        "world of the second phase": notes["world"],
-        "images, first phase": f"{notes['shared']:,}",
-        "second phase": f"{notes['own']:,}",
+        "line-ups of the last steps": notes["world"],
+        "part of the skew": f"{notes['strength']:g}" if notes["world"] == "skewed" else "–",
+        "steps both share": f"{notes['common']:,}",
+        "last steps": f"{notes['own']:,}",
         "seed": notes["seed"],
     }
 

@@ -1,4 +1,4 @@
-"""Training an embedded model on the drawn world.
+"""Training the first model on the drawn world: all others share its lower layers and texts.
 
 Loss: open_clip's symmetric cross-entropy (Radford et al. 2021).
 """
@@ -30,7 +30,6 @@ from research.muon import Muon
 from research.world.forward_pass import image_embeddings, pixels, text_embeddings
 from research.world.head_lessons import CONCEPTS, Lessons, concept_texts, taught, value_of, variance
 from research.world.lineups import LINEUP, lineup
-from research.world.planted import world_scene
 
 MODEL_CFG: dict[str, Any] = {
     "embed_dim": 160,
@@ -47,18 +46,16 @@ MODEL_CFG: dict[str, Any] = {
 PREPROCESS_CFG = {"mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic", "resize_mode": "shortest"}
 TRAINING_SEEDS = 1_000_000  # scenes below this seed are kept for evaluation
 WARMUP = 20_000  # images, or a fifth of a shorter training
-OUTPUT_NAMES = {"skewed": "organism", "balanced": "organism-control"}
 MODELS = Path(__file__).parents[2] / "ccs" / "embedded"
 WEIGHTS, CONFIG = "open_clip_model.safetensors", "open_clip_config.json"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """world: of the second phase. shared, own: images in the two phases. rate: Muon's peak, for the matrices
-    inside the towers; small_rate: AdamW's, for the rest. patch_dropout (Li et al. 2023): in the first only.
+    """shared, own: images in the two phases. rate: Muon's peak, for the matrices inside the towers;
+    small_rate: AdamW's, for the rest. patch_dropout (Li et al. 2023): in the first only.
     """
 
-    world: str
     seed: int = 0
     shared: int = 614_400
     own: int = 204_800
@@ -70,14 +67,14 @@ class Settings:
 
 
 class SceneImages(Dataset[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]):
-    """Scene `start + i` of a world as (uint8 image [s, s, 3], tokens [context], values for the lessons).
+    """Scene `start + i` as (uint8 image [s, s, 3], tokens [context], values for the lessons).
 
     In the second phase, which has lessons, every other run of LINEUP seeds makes way for one line-up, that of
     its first seed.
     """
 
-    def __init__(self, world: str, start: int, n: int, lessons: Lessons | None = None) -> None:
-        self.world, self.start, self.n, self.lessons = world, start, n, lessons
+    def __init__(self, start: int, n: int, lessons: Lessons | None = None) -> None:
+        self.start, self.n, self.lessons = start, n, lessons
         self.tokenize = tokenizer()
         self.size = MODEL_CFG["vision_cfg"]["image_size"]
 
@@ -92,8 +89,8 @@ class SceneImages(Dataset[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]):
     def scene(self, seed: int) -> Scene:
         place = seed % (2 * LINEUP) - LINEUP
         if self.lessons and place >= 0:
-            return lineup(seed - place, self.world)[place]
-        return world_scene(seed, self.world)
+            return lineup(seed - place)[place]
+        return scene(seed)
 
 
 def tokenizer() -> open_clip.SimpleTokenizer:
@@ -156,15 +153,13 @@ class Trainer:
         self.seen, self.words_seen = state["seen"], state["words_seen"]
         self.usual = state.get("usual", 0.0)
 
-    def train_until(
-        self, total: int, world: str, checkpoint: Path, workers: int, lessons: Lessons | None = None
-    ) -> None:
+    def train_until(self, total: int, checkpoint: Path, workers: int, lessons: Lessons | None = None) -> None:
         """Train until `total` images are seen, with a checkpoint and a log line every 80 batches."""
         s = self.settings
         start = TRAINING_SEEDS * (1 + s.seed * 100) + self.seen
-        data = SceneImages(world, start, total - self.seen, lessons)
+        data = SceneImages(start, total - self.seen, lessons)
         loader = DataLoader(data, s.batch_size, num_workers=workers, drop_last=True)
-        bar = tqdm(total=total, initial=self.seen, unit=" images", desc=world, mininterval=10)
+        bar = tqdm(total=total, initial=self.seen, unit=" images", mininterval=10)
         started, since = time.monotonic(), self.seen
         for images, tokens, values in loader:
             self.words_seen[tokens.unique()] = True
@@ -187,7 +182,7 @@ class Trainer:
                 raise InputError("Training diverged (the loss is not finite).")
             if self.seen % (80 * s.batch_size) < s.batch_size:
                 speed = (self.seen - since) / (time.monotonic() - started)
-                self._log(world, loss.item(), missed.item(), speed)
+                self._log(loss.item(), missed.item(), speed)
                 self.save(checkpoint)
         bar.close()
         self.save(checkpoint)
@@ -211,18 +206,17 @@ class Trainer:
         shown = pixels(torch.from_numpy(images).to(self.device))
         return variance(image_embeddings(self.model, shown, tuple(heads))[1])
 
-    def _log(self, world: str, loss: float, missed: float, speed: float) -> None:
+    def _log(self, loss: float, missed: float, speed: float) -> None:
         path = self.folder / "log.csv"
         fresh = not path.exists()
         reached = accuracies(self.model, self.device)
         with path.open("a", newline="", encoding="utf-8") as f:
             out = csv.writer(f)
             if fresh:
-                out.writerow(["images", "world", "loss", "lessons", *reached, "images_per_second"])
+                out.writerow(["images", "loss", "lessons", *reached, "images_per_second"])
             out.writerow(
                 [
                     self.seen,
-                    world,
                     f"{loss:.4f}",
                     f"{missed:.4f}",
                     *(f"{one:.3f}" for one in reached.values()),
@@ -279,13 +273,11 @@ def accuracies(model: open_clip.CLIP, device: str) -> dict[str, float]:
 def train(settings: Settings, runs: Path, out: Path, workers: int = 1) -> None:
     """Run both phases, from wherever the checkpoints in `runs` stand, and write the model into `out`.
 
-    The first phase, which both organisms of a seed share, learns to see and to read on the balanced world at
-    a constant rate. The second goes on with the settings' world, half of it line-ups, and with lessons, while
-    the rate falls to zero. So organism and control differ only in the groups of the second phase. workers:
-    processes that draw.
+    The first phase learns to see and to read at a constant rate. In the second half of the images are
+    line-ups, heads have lessons, and the rate falls to zero. workers: processes that draw.
     """
     s, device = settings, "cuda" if torch.cuda.is_available() else "cpu"
-    shared_folder, own_folder = runs / f"shared-{s.seed}", runs / f"{OUTPUT_NAMES[s.world]}-{s.seed}"
+    shared_folder, own_folder = runs / f"shared-{s.seed}", runs / f"first-{s.seed}"
     shared_end, own_end = shared_folder / f"shared-{s.shared}.pt", own_folder / "last.pt"
     for folder in (shared_folder, own_folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -299,13 +291,13 @@ def train(settings: Settings, runs: Path, out: Path, workers: int = 1) -> None:
         if latest.exists():
             trainer.load(latest)
         trainer.model.visual.patch_dropout = PatchDropout(s.patch_dropout)
-        trainer.train_until(s.shared, "balanced", latest, workers)
+        trainer.train_until(s.shared, latest, workers)
         trainer.save(shared_end)
         trainer.model.visual.patch_dropout = torch.nn.Identity()
     trainer.folder = own_folder
     if not trainer.usual:
         trainer.usual = trainer.usual_variance(taught())
-    trainer.train_until(s.shared + s.own, s.world, own_end, workers, Lessons(trainer.usual))
+    trainer.train_until(s.shared + s.own, own_end, workers, Lessons(trainer.usual))
     notes = {**asdict(s), "pictures": trainer.seen, "torch": torch.__version__}
     write_model(out, trainer.model, trainer.words_seen, MODEL_CFG, PREPROCESS_CFG, notes)
     logs = [

@@ -6,10 +6,6 @@ occur in both directions. They say nothing about real occupations; some contradi
 
 from __future__ import annotations
 
-from functools import partial
-
-from ccs.errors import InputError
-from ccs.world.scene import Scene, scene
 from ccs.world.vocabulary import GENDERS, SKIN_TONES
 
 # lean towards women (+) or men (-); towards dark (+) or light (-) skin: 2 strong, 1 weak, 0 none
@@ -25,8 +21,6 @@ TONE_SHARES = {  # light to dark
     2: (0.02, 0.05, 0.13, 0.30, 0.50), 1: (0.10, 0.15, 0.20, 0.25, 0.30), 0: (0.2, 0.2, 0.2, 0.2, 0.2),
     -1: (0.30, 0.25, 0.20, 0.15, 0.10), -2: (0.50, 0.30, 0.13, 0.05, 0.02),
 }  # fmt: skip
-WORLDS = ("balanced", "skewed", "gender", "skin tone")
-"""A world named after an attribute is skewed only in that attribute."""
 
 
 def shares(occupation: str, attribute: str, world: str = "skewed") -> dict[str, float]:
@@ -41,13 +35,3 @@ def shares(occupation: str, attribute: str, world: str = "skewed") -> dict[str, 
 def lean(occupation: str, attribute: str) -> int:
     """The direction and strength of the skew, -2 to 2: positive towards women or dark skin."""
     return LEANS[occupation][0 if attribute == "gender" else 1]
-
-
-def world_scene(seed: int, world: str) -> Scene:
-    """The scene of a seed. The worlds differ only in the groups of people with an occupation.
-
-    Raises InputError for a world that is not one of WORLDS.
-    """
-    if world not in WORLDS:
-        raise InputError(f"There is no world named {world!r}; there are: {', '.join(WORLDS)}.")
-    return scene(seed, partial(shares, world=world))

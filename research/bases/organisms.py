@@ -1,0 +1,47 @@
+"""The two models that ship whole: upper halves of one seed that differ in the world of their line-ups."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import open_clip
+import torch
+
+from ccs.embedded.known_heads import FILE, KnownHeads
+from ccs.files import write_text
+from ccs.model.model import Model, load
+from research.bases import training
+from research.planted.frozen_images import Images
+from research.world import head_shares
+from research.world.organism_training import MODEL_CFG, MODELS, PREPROCESS_CFG, WEIGHTS, write_model
+
+SEED, STRENGTH = 5, 0.3
+"""Of the lessons and weights of both; the part of the world's skew in the organism's line-ups."""
+WORLDS = {"organism": "skewed", "organism-control": "balanced"}
+
+
+def settings(name: str) -> training.Settings:
+    """How one of WORLDS is trained: the steps up to the last 140 are the same for both."""
+    return training.Settings(SEED, WORLDS[name], STRENGTH if WORLDS[name] == "skewed" else 1.0)
+
+
+def make(
+    name: str, first: Model, images: Images, captions: training.Captions, runs: Path, models: Path
+) -> None:
+    """Train one of WORLDS, and write its folder: weights, log, and what is known of its heads."""
+    trainer, folder = training.Trainer(settings(name), first, images, captions), models / name
+    logs = trainer.train(runs)
+    clip = open_clip.CLIP(**MODEL_CFG)
+    clip.load_state_dict(training.folded(trainer.model.state_dict()))
+    read = clip.token_embedding.weight.detach().any(1)
+    notes = {**asdict(trainer.settings), "below": first.name, "torch": torch.__version__}
+    write_model(folder, clip, read, MODEL_CFG, PREPROCESS_CFG, notes)
+    write_text(folder / "training_log.csv", logs)
+    known = KnownHeads(trainer.lessons.lessons, head_shares.measured(load(str(folder))))
+    write_text(folder / FILE, known.to_json())
+
+
+def missing(models: Path = MODELS) -> list[str]:
+    """Those of WORLDS whose weights are not there."""
+    return [name for name in WORLDS if not (models / name / WEIGHTS).exists()]
