@@ -49,8 +49,8 @@ class Settings:
     """seed: of the weights, the lessons and the order of the images. common, own: steps at a constant rate,
     and steps while it falls to zero. scenes, lineups: in a step. rate, small_rate: peaks of Muon, for
     matrices, and of AdamW, for the rest. patch_dropout: in the common steps only. taught: the weight of the
-    lessons. world, strength: of the line-ups in the own steps (research.world.planted); in the common ones
-    they are balanced.
+    lessons in the own steps; 1 before. world, strength: of the line-ups in the own steps
+    (research.world.planted); in the common ones they are balanced.
     """
 
     seed: int
@@ -195,7 +195,7 @@ class Trainer:
             values = self.captions.values[own].long()
             missed = self.lessons.loss({h: (w / lengths)[: s.scenes] for h, w in written.items()}, values)
             self.model.zero_grad()
-            torch.autograd.backward(loss + s.taught * missed)
+            torch.autograd.backward(loss + (1.0 if step < s.common else s.taught) * missed)
             torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
             self.muon.step()
             self.adam.step()

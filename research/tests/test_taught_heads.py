@@ -120,6 +120,6 @@ def test_the_section_tells_taught_heads_from_free_ones(monkeypatch: pytest.Monke
     known = KnownHeads({PURE: Lesson({"Letters": 1.0}), MIXED: Lesson({"Food": 1.0})}, shares)
     page = as_markdown(list(taught_heads.taught_blocks({"made up": (Apart(), known)})))  # type: ignore[dict-item]
     assert "| L4.H0 | made up | Letters | 5 | Letters | 98% |" in page
-    assert "| L5.H0 | made up |" in page.split("The free heads")[1]
+    assert "| L5.H0 | made up |" in page.split("The other heads")[1]
     assert "| made up | ours | 5 | 1 of 1" in page
     assert "1 of 2" in page

@@ -108,7 +108,10 @@ def taught_blocks(models: Mapping[str, tuple[Model, KnownHeads]]) -> Iterator[Bl
             concept, score = known.taught.get(head), scores[head]
             said = {"head": str(head), "model": name, "concept": score.label or "–", "CCS": str(score.ccs)}
             if concept is None:
-                free.append(said | {"carries most": most, "share": f"{share:.0%}"})
+                lesson = known.lessons.get(head)
+                about = " and ".join(lesson.parts) if lesson and lesson.kind == "several" else ""
+                about = about or ("nothing in common" if lesson else "left free")
+                free.append(said | {"taught": about, "carries most": most, "share": f"{share:.0%}"})
             else:
                 heads.append(said | {"taught": concept, "share": f"{carried[concept]:.0%}"})
     yield from filled(Path(__file__).with_name("templates"), "taught", rows=rows, heads=heads, free=free)
