@@ -63,7 +63,7 @@ def _train(seeds: Sequence[int], runs: Path) -> None:
         trainer.train(runs)
         trainer.write(file)
     for name in whole:
-        organisms.make(name, base, images, captions, runs, organisms.MODELS)
+        organisms.make(name, base, images, captions, runs)
 
 
 def _measure(file: Path) -> dict[str, dict[str, Any]]:

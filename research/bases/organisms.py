@@ -29,7 +29,7 @@ def settings(name: str) -> training.Settings:
 
 
 def make(
-    name: str, first: Model, images: Images, captions: training.Captions, runs: Path, models: Path
+    name: str, first: Model, images: Images, captions: training.Captions, runs: Path, models: Path = MODELS
 ) -> None:
     """Train one of WORLDS, and write its folder: weights, log, and what is known of its heads."""
     trainer, folder = training.Trainer(settings(name), first, images, captions), models / name
