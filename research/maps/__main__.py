@@ -54,7 +54,7 @@ def summary(figures: Mapping[tuple[str, str], tuple[Estimate, Estimate]], of: Ma
     ]
     parts = []
     for concept in sorted({concept for _, concept in figures} - {"mean"}):
-        row = {"concept": f"{concept} ({sum(label == concept for label in of.values())} heads)"}
+        row = {"concept": f"{concept} (heads: {sum(label == concept for label in of.values())})"}
         for name in names:
             both = figures.get((name, concept))
             row[name] = "–" if both is None else " · ".join(in_brackets(one, 2) for one in both)
