@@ -6,6 +6,7 @@ shown afterwards comes from that view and from the modules of `page`.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import suppress
@@ -239,8 +240,10 @@ def _work(app: App, session: Session) -> Iterator[tuple[float, str]]:
 
 def _changed(session: Session, new: Mapping[str, str]) -> dict[str, str]:
     """The regions whose HTML is not what the visitor sees."""
-    found = {name: html for name, html in new.items() if session.shown.get(name) != html}
-    session.shown.update(found)
+    digests = {name: hashlib.blake2b(html.encode(), digest_size=16).digest() for name, html in new.items()}
+    found = {name: html for name, html in new.items() if session.shown.get(name) != digests[name]}
+    session.shown.update(digests)
+    session.view = session.state.tab if "main" in new else session.view
     return found
 
 

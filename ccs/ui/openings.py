@@ -66,11 +66,10 @@ class Openings:
         try:
             for _ in app.model_cache.loading(app.first, seconds=3600):
                 pass
-            found = {}
+            found: dict[str, dict[str, str]] = {tab: {} for tab in TABS}
             for tab in TABS:
-                for session, html in open_page(app, {} if tab == BARE else {"tab": tab}):
-                    assert session is not None
-                    found[tab] = {**session.shown, "status": html["status"]}
+                for _, html in open_page(app, {} if tab == BARE else {"tab": tab}):
+                    found[tab] |= html
             own, model = world(app.first), app.model_cache.get(app.first)
             if self._kept and app.galleries.has(own.people) and app.galleries.has(own.pictures):
                 write_text(self._file, json.dumps(found))

@@ -24,7 +24,8 @@ class Session:
     (`views.bias.fairer.Fairer`). code: a program that was asked for, sent once. revealed: the heads that
     something was planted in, or that were taught something, are shown. guesses: (model, head) -> what the
     visitor takes it to have been taught. naming, offer: a model that the visitor names, and what it would
-    cost. turn: answers sent so far. shown: the HTML that the page has, by region.
+    cost. turn: answers sent so far. shown: a digest of the HTML that the page has, by region: the HTML itself
+    would be half a megabyte for every visitor. view: the tab that its main region shows.
     """
 
     state: State
@@ -41,7 +42,8 @@ class Session:
     turn: int = 0
     naming: bool = False
     offer: Footprint | None = None
-    shown: dict[str, str] = field(default_factory=dict)
+    shown: dict[str, bytes] = field(default_factory=dict)
+    view: str = ""
 
     def tell(self, *words: str) -> None:
         """More sentences to show once."""

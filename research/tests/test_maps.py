@@ -54,7 +54,7 @@ def test_the_truth_is_found_and_means_are_over_concepts() -> None:
     assert figures[BEST, "mean"][0].value > figures[LOOKS, "mean"][0].value + 0.2
     assert isinstance(found["Letters"][RANDOM], Judged)
     text = command.summary(figures, {head: "Letters"})
-    assert "| Colors (0 heads) |" in text
+    assert "| Colors (heads: 0) |" in text
     assert text.count("–") == 3
 
 

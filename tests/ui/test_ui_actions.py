@@ -104,7 +104,7 @@ def test_a_bad_upload_is_named_and_the_good_one_kept(app: App, session: Session)
 def test_planted_heads_are_guessed_first(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     heads = HeadSet.parse("L6.H1 L7.H2")
     known = Truth(
-        base="organism-control",
+        base="organism-first",
         heads=heads,
         carries={"skin tone": heads},
         shares={},
@@ -122,7 +122,7 @@ def test_planted_heads_are_guessed_first(app: App, monkeypatch: pytest.MonkeyPat
     html = regions(app, session)["left"]
     assert "Planted in <b>L6.H1, L7.H2</b>" in html
     assert "Of the 2 heads off now, 1 is among them" in html
-    assert len(re.findall(r'class="cell[^"]* planted"', html)) == 2
+    assert len(re.findall(r'class="cell[^"]* planted[ "]', html)) == 2
     claim = claims.of(app.records("organism"))
     assert claim is not None
     assert (claim.off, claim.attribute, claim.found) == (heads, "skin tone", None)

@@ -44,8 +44,9 @@ def own(app: App, model: Model) -> Own:
 
 def done(app: App, session: Session, do: str, **fields: str) -> str:
     """The top of the page after an action."""
-    *_, (_, shown) = act(app, session, {"do": do, **fields})
-    return shown.get("top", session.shown["top"])
+    for _ in act(app, session, {"do": do, **fields}):
+        pass
+    return clicks.regions(app, session)["top"]
 
 
 def put(hub: Hub, name: str, folder: Path) -> None:
@@ -132,15 +133,16 @@ def test_a_hub_that_is_slow_keeps_nobody_from_the_other_models(
     session = open_link(found, {"tab": "classify", "off": "none"})
     done(found, session, "name-model", name="hf-hub:user/tiny")
     hub.faults.append(Fault("resolve/main/open_clip_model", seconds=20))
-    *_, (_, shown) = act(found, session, {"do": "model", "value": "hf-hub:user/tiny"})
-    assert 'data-state="done"' in shown["status"]
-    assert "hf-hub:user/tiny" in shown["status"]
-    assert "is being loaded" in session.shown["main"]
+    ask = {"do": "model", "value": "hf-hub:user/tiny"}
+    answers = [html for _, html in act(found, session, ask)]
+    assert 'data-state="done"' in answers[-1]["status"]
+    assert "hf-hub:user/tiny" in answers[-1]["status"]
+    assert "is being loaded" in [html["main"] for html in answers if "main" in html][-1]
     _, shown = cancel(found, session)
     assert session.state.model == "organism"
     assert "probability" in shown["main"]
     assert "is still being loaded" in shown["top"]
-    assert session.shown["main"] == shown["main"]  # or the next answer would leave it out
+    assert any("is being loaded" in html.get("main", "") for _, html in act(found, session, ask))
 
 
 def test_the_opening_model_is_decided_by_the_hub(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,10 +65,13 @@ def put(hub: Hub) -> Callable[[], None]:
 def shown(app: App, **query: str) -> tuple[Session, dict[str, str], list[str]]:
     """A session at a link after all its work, its regions, and what was said meanwhile."""
     session = open_link(app, {"model": "tiny", "off": "none", **query})
-    said = [html.get("status", "") for _, html in act(app, session, {"do": "poll"})]
-    for html in session.shown.values():
+    said, regions = [], dict[str, str]()
+    for _, html in act(app, session, {"do": "poll"}):
+        said.append(html.get("status", ""))
+        regions |= html
+    for html in regions.values():
         check(html)
-    return session, session.shown, said
+    return session, regions, said
 
 
 def test_bias_opens_on_real_faces_with_their_source(app: App, put: Callable[[], None]) -> None:

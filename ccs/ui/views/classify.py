@@ -31,7 +31,7 @@ from ccs.ui.views.base import Figure, View, of_model
 from ccs.ui.views.screen import Screen
 
 LISTED = 5  # classes per image, before and after
-UNNAMED = 0.25  # of what is lost without a head counts where it has no concept
+LOWER = 0.25  # of what is lost without a head counts where its texts do not all fit one concept
 
 
 class Comparison(NamedTuple):
@@ -109,7 +109,7 @@ class Story:
 def story(screen: Screen, here: bool = False) -> Story:
     """Of the pictures at hand, or without any of the visitor's own the first of every set of examples.
 
-    A head without a concept is taken only where far more is lost. here: of the pictures at hand in any case.
+    A head without a high CCS is taken only where far more is lost. here: of the pictures at hand in any case.
     """
     model, records, state, uploads = screen.model, screen.records, screen.state, screen.session.uploads
     heads = list(model.heads)
@@ -119,7 +119,7 @@ def story(screen: Screen, here: bool = False) -> Story:
         sets = [Example(screen.images.shown, *asked(state), answers)]
     else:
         sets = [load_example(f"{name}:0", model.name) for name in example_names(model.name)]
-    counts = np.array([1.0 if records.head(head).concept else UNNAMED for head in heads])
+    counts = np.array([1.0 if records.head(head).level == "high" else LOWER for head in heads])
 
     def find() -> Story:
         found: list[tuple[float, Story]] = []

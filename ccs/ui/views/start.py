@@ -36,7 +36,7 @@ class Start(View):
     purpose = ""
 
     def pending(self, screen: Screen) -> bool:
-        return "view-start" not in screen.session.shown.get("main", "")
+        return screen.session.view != self.name
 
     def news(self, screen: Screen) -> Hashable:
         app, model = screen.app, screen.model

@@ -94,7 +94,7 @@ class Bias(View):
         name = BiasQuery.name(app, session.state)
         if app.galleries.ready(model, name, session.state.image_off):
             return session.wanted is not None
-        return "view-bias" not in session.shown.get("main", "")  # else the figures before stay meanwhile
+        return session.view != self.name  # else the figures before stay meanwhile
 
     def news(self, screen: Screen) -> Hashable:
         app, session, model = screen.app, screen.session, screen.model
