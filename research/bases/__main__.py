@@ -17,6 +17,7 @@ from scipy.stats import spearmanr
 from ccs.batch.options import command, option
 from ccs.batch.pages import bring_up_to_date, table
 from ccs.files import write_text
+from ccs.paper import figures
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
@@ -71,6 +72,7 @@ def _measure(file: Path) -> dict[str, dict[str, Any]]:
     from ccs.benchmark import variants
     from ccs.heads import HeadSet
     from ccs.sets.drawn_sets import classification_names
+    from research.bases import organisms
     from research.planted.bench import Bench
     from research.planted.family import BASE
     from research.world import head_shares
@@ -78,7 +80,8 @@ def _measure(file: Path) -> dict[str, dict[str, Any]]:
     held = json.loads(file.read_text("utf-8")) if file.exists() else {}
     base = variants.load(BASE)
     bench, sets = Bench(base), {name: _accuracy(base, name) for name in classification_names()}
-    for name in (BASE, *(name for name in variants.names() if name.startswith("organism-base-"))):
+    bases = (name for name in variants.names() if name.startswith("organism-base-"))
+    for name in (BASE, *organisms.WORLDS, *bases):
         model = variants.load(name)
         if held.get(name, {}).get("weights") == model.weights_hash:
             continue
@@ -109,11 +112,18 @@ def written(held: dict[str, dict[str, Any]]) -> str:
     levels, gaps, right = [], [], []
     for name, one in held.items():
         counted = Counter(max(ccs, 1) for ccs in one["ccs"].values())
-        levels.append({"model": name, "CCS 5": counted[5], "4": counted[4], "3": counted[3], "2": counted[2],
-                       "0 or 1": counted[1]})  # fmt: skip
+        columns = {5: "CCS 5", 4: "4", 3: "3", 2: "2", 1: "0 or 1"}
+        levels.append({"model": name, **{title: str(counted[at]) for at, title in columns.items()}})
         gaps.append({"model": name, **{what: f"{one[what]:.2f}" for what in _SKEW}})
         right.append({"model": name, **{what: f"{share:.1%}" for what, share in one["accuracy"].items()}})
-    return "\n\n".join([*(table(pd.DataFrame(rows)) for rows in (levels, right, gaps)), purity(held)])
+    for studied in figures.models():  # of whose other heads nothing is printed
+        printed = figures.head_sets(studied.paper_name)
+        of = {level: f"{len(own)} of {len(studied.heads)}" for level, own in printed.items()}
+        levels.append(
+            {"model": studied.paper_name, "CCS 5": of["high"], "3": of["moderate"], "0 or 1": of["low"]}
+        )
+    tables = (table(pd.DataFrame(rows).fillna("–")) for rows in (levels, right, gaps))
+    return "\n\n".join([*tables, purity(held)])
 
 
 def purity(held: dict[str, dict[str, Any]]) -> str:
