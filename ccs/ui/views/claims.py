@@ -125,17 +125,10 @@ def card(session: Session) -> Known | None:
 
 
 def counts(known: KnownHeads) -> str:
-    """How many of its heads were taught what: "6 were taught one concept and 18 were left free"."""
+    """What its heads were taught, and how many of them: "one concept (6), nothing (18)"."""
     kinds = Counter(known.lessons[head].kind if head in known.lessons else "" for head in known.shares)
-    said = {
-        "one": "taught one concept", "several": "taught two or more", "none": f"taught {NONE}", "": FREE
-    }  # fmt: skip
-    parts = [
-        f"{kinds[kind]} {'was' if kinds[kind] == 1 else 'were'} {text}"
-        for kind, text in said.items()
-        if kinds[kind]
-    ]
-    return ", ".join(parts[:-1]) + (" and " if parts[1:] else "") + parts[-1]
+    said = {"one": "one concept", "several": "two or more", "none": NONE, "": "nothing"}
+    return ", ".join(f"{text} ({kinds[kind]})" for kind, text in said.items() if kinds[kind])
 
 
 def words(lesson: Lesson) -> str:
