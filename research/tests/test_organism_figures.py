@@ -50,6 +50,17 @@ class Leaning:
         return self.sign * np.array([[one.get(name, 1.0) for name in GROUPS] for one in shares], np.float32)
 
 
+def test_leans_are_told_only_along_what_tells_the_texts_apart() -> None:
+    gender = np.array([float(planted.lean(name, "gender")) for name in OCCUPATIONS])
+    tone = np.array([float(planted.lean(name, "skin tone")) for name in OCCUPATIONS])
+    other = np.random.default_rng(0).normal(size=(len(OCCUPATIONS), 2))
+    both = organism_figures.allowed(5 + np.stack([gender, tone, other[:, 0]], 1))
+    assert (both.variance, both.right) == (pytest.approx(1), {"gender": "12 of 12", "skin tone": "12 of 12"})
+    blind = organism_figures.allowed(np.stack([gender, 9 * other[:, 0], 9 * other[:, 1], 0 * tone], 1))
+    assert blind.right["gender"] == "12 of 12"
+    assert int(blind.right["skin tone"].split()[0]) < 12
+
+
 def test_the_page_is_written_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     models = {"organism": Leaning(1), "organism-control": Leaning(-1)}
     monkeypatch.setattr(ccs, "load", models.__getitem__)

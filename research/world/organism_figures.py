@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 import ccs
 from ccs.batch.pages import Block, filled, in_brackets
@@ -18,6 +20,7 @@ from ccs.model.model import Model
 from ccs.sets import drawn_sets
 from ccs.sets.kinds import BiasSet
 from ccs.world.vocabulary import OCCUPATIONS
+from research.world import planted
 from research.world.planted_truth import SCALES, Shares, alignment
 
 
@@ -27,8 +30,7 @@ def rank_faces(model: Model, faces: BiasSet) -> Mapping[str, bias_result.BiasRes
 
     A logit is the cosine times the model's scale: 1 is a factor of e in the odds.
     """
-    images = model.embed_images(faces.images)
-    prompts = accuracy.class_weights(model, faces.occupations, faces.templates)
+    images, prompts = model.embed_images(faces.images), _prompts(model, faces)
     return {
         name: bias.measure(
             images,
@@ -40,10 +42,42 @@ def rank_faces(model: Model, faces: BiasSet) -> Mapping[str, bias_result.BiasRes
     }
 
 
+def _prompts(model: Model, faces: BiasSet) -> NDArray[np.floating]:
+    return accuracy.class_weights(model, faces.occupations, faces.templates)
+
+
 def shares_of(result: bias_result.BiasResult) -> Shares:
     """Occupation -> group -> share of the top K."""
     rows = zip(OCCUPATIONS, result.top_shares.tolist(), strict=True)
     return {name: dict(zip(result.groups, row, strict=True)) for name, row in rows}
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What the texts of the occupations let images prefer, as far as these differ in DIRECTIONS.
+
+    variance: of the texts, the share in the first DIRECTIONS. right: attribute -> strongly planted
+    occupations that lean the planted way in the best fit, "8 of 12".
+    """
+
+    variance: float
+    right: Mapping[str, str]
+
+
+DIRECTIONS = 3
+
+
+def allowed(texts: NDArray[np.floating]) -> Allowed:
+    """What texts [occupations, D], in the world's order, allow: how far an image prefers a group for an
+    occupation is linear in the occupation's text, so the best fit is the planted leans' projection.
+    """
+    axes, lengths, _ = np.linalg.svd(texts - texts.mean(0), full_matrices=False)
+    first, right = axes[:, :DIRECTIONS], {}
+    for attribute in SCALES:
+        leans = np.array([planted.lean(name, attribute) for name in OCCUPATIONS], np.float64)
+        fit, strong = first @ (first.T @ (leans - leans.mean())), abs(leans) == 2
+        right[attribute] = f"{(np.sign(fit) == np.sign(leans))[strong].sum()} of {strong.sum()}"
+    return Allowed(float((lengths[:DIRECTIONS] ** 2).sum() / (lengths**2).sum()), right)
 
 
 def embedded_blocks() -> list[Block]:
@@ -56,6 +90,8 @@ def embedded_blocks() -> list[Block]:
         accuracy=[_accuracy(models, name) for name in drawn_sets.classification_names()],
         retrieval=_retrieval(models),
         skew=_faces(models),
+        directions=DIRECTIONS,
+        allowed=allowed(_prompts(models[ORGANISM], drawn_sets.bias_set("faces"))),
     )
 
 
