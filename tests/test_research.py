@@ -17,8 +17,10 @@ from PIL import Image
 import ccs
 from ccs.batch.pages import as_markdown
 from ccs.benchmark import planted_models, variants
+from ccs.embedded.known_heads import FILE, KnownHeads
 from ccs.heads import HeadSet
 from ccs.sets import drawn_sets
+from research.bases import lessons, organisms, training
 from research.photographs import __main__ as photographs
 from research.photographs.photograph_captions import classes
 from research.planted import __main__ as planted
@@ -26,16 +28,36 @@ from research.planted import bench, family, frozen_images, head_training
 from research.planted.planted_page import blocks
 from research.text_skew import __main__ as text_skew
 from research.text_skew import text_training
-from research.world import organism_training
+from research.world import head_shares, organism_training
 
 
-def test_an_organism(tmp_path: Path) -> None:
+def test_the_first_model(tmp_path: Path) -> None:
     """Both phases, in a folder that loads like any model; every head is one of the tower's."""
     settings = organism_training.Settings(shared=32, own=32, batch_size=32)
     organism_training.train(settings, tmp_path / "runs", tmp_path / "organism", workers=0)
     model = ccs.load(str(tmp_path / "organism"))
     assert model.heads == ccs.load("organism").heads
     assert np.isfinite(model.embed_images([drawn_sets.image_set(1).images[0]])).all()
+
+
+def test_an_organism(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that loads like any model: the first one but for its upper half, with its heads' lessons."""
+    first = variants.load(family.BASE)
+    few = training.Settings(5, "skewed", 0.3, common=1, own=1, scenes=8, lineups=1)
+    monkeypatch.setattr(organisms, "settings", lambda name: few)
+    monkeypatch.setattr(lessons, "_COUNTED", range(800_000, 800_400))
+    monkeypatch.setattr(training, "HELD_OUT", range(900_000, 900_024))
+    monkeypatch.setattr(training, "usual_variance", lambda _: 0.5)
+    monkeypatch.setattr(head_shares, "CARDS", range(810_000, 810_060))
+    images = frozen_images.Images(first, tmp_path, 24, 4)
+    organisms.make("organism", first, images, training.Captions(images, tmp_path), tmp_path, tmp_path)
+    made = ccs.load(str(tmp_path / "organism"))
+    for name, values in made.clip.named_parameters():
+        same = bool((values == first.clip.get_parameter(name)).all())
+        assert same != training.upper(name), name
+    known = KnownHeads.from_json((tmp_path / "organism" / FILE).read_text("utf-8"))
+    assert known.lessons == lessons.drawn(5, list(first.heads))
+    assert set(known.shares) == set(first.heads)
 
 
 def test_a_model_of_photographs(tmp_path: Path) -> None:

@@ -40,9 +40,9 @@ def share(effects: NDArray[np.floating], values: NDArray[np.str_]) -> NDArray[np
     return np.asarray(1 - (1 - eta) * (n - 1) / (n - len(groups)))
 
 
-def measured(model: Model, cards: range = CARDS) -> dict[Head, dict[str, float]]:
+def measured(model: Model) -> dict[Head, dict[str, float]]:
     """Head -> concept -> share, over held-out cards."""
-    scenes = [scene(seed) for seed in cards]
+    scenes = [scene(seed) for seed in CARDS]
     parts = [
         model.contributions([draw(s) for s in scenes[i : i + _AT_ONCE]], model.heads).direct
         for i in range(0, len(scenes), _AT_ONCE)

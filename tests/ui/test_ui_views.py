@@ -8,10 +8,12 @@ from dataclasses import replace
 import pytest
 
 from ccs.ui import links
-from ccs.ui.clicks import regions
+from ccs.ui.clicks import open_page, regions
+from ccs.ui.service.cache import Cache, size_of
 from ccs.ui.shared import App
 from ccs.ui.state import State
-from ccs.ui.views import paradox
+from ccs.ui.views import classify, paradox
+from ccs.ui.views.screen import Screen
 from tests.support.ui_page import SMALL, app, check, model, one_thread, session
 
 __all__ = ["app", "model", "one_thread", "session"]  # fixtures
@@ -26,6 +28,32 @@ def test_every_view_is_whole(app: App, tab: str, off: str) -> None:
         for figure in re.findall(r'<section class="fig.*?</header>(.*?)<summary>', html, re.S):
             assert re.search(r'<p class="meaning">[^<>]*\S.*</p>\s*<details class="what">', figure, re.S)
         assert "nan" not in re.sub(r'data-\w+="[^"]*"|base64,[^"]*', "", html).split()
+
+
+def test_the_first_screen_is_about_a_head_whose_texts_all_fit(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless another head loses four times as much; without that weight it is the one that loses most."""
+    found, weight = {}, classify.LOWER
+    for lower in (weight, 1.0):
+        monkeypatch.setattr(app, "cache", Cache(2**24))
+        monkeypatch.setattr(classify, "LOWER", lower)
+        found[lower] = classify.story(Screen(app, links.open_link(app, {})))
+    told, most = found.values()
+    lost = [one.before.max() - one.after[one.before.argmax()] for one in (told, most)]
+    assert app.records("organism").head(told.head).level == "high"
+    assert app.records("organism").head(most.head).level != "high"
+    assert lost[0] < lost[1] < lost[0] / weight
+
+
+@pytest.mark.parametrize("tab", ["start", "heads", "bias"])
+def test_a_session_keeps_no_page(app: App, tab: str) -> None:
+    page: dict[str, str] = {}
+    for one, html in open_page(app, {"tab": tab, "gallery": SMALL}):
+        kept, page = one, page | html
+    assert kept is not None
+    assert kept.view == tab
+    assert 2 * size_of(kept.shown) < len(page["main"])
 
 
 def test_paradox_joins_plans_with_themselves(app: App) -> None:
