@@ -52,7 +52,7 @@ def load(name: str, folder: Path | None = None, *, device: str = "cpu") -> Model
     base = known(name, folder)["base"]
     beside = folder if folder is not None and base in names(folder) else None
     model = load(base, beside, device=device)
-    held = load_file(_file(name, folder), device=device)
+    held = load_file(_file(name, folder), device=str(model.tower.device))
     for parameter, values in held.items():
         if parameter.endswith(_FACTOR):
             continue

@@ -110,6 +110,7 @@ def _ship() -> None:
 
     from ccs.benchmark import planted_models
     from ccs.files import atomic_write
+    from ccs.model.loading.weights import only_words_read
     from research.planted.family import BASE, SHIPPED
     from research.world.organism_training import CONFIG, MODELS, WEIGHTS
 
@@ -120,7 +121,7 @@ def _ship() -> None:
     state = planted_models.load(SHIPPED).clip.state_dict()
     folder.mkdir(exist_ok=True)
     with atomic_write(folder / WEIGHTS) as temporary:
-        save_file({name: values.half().contiguous() for name, values in state.items()}, temporary)
+        save_file(only_words_read({n: values.half().contiguous() for n, values in state.items()}), temporary)
         temporary.chmod(0o644)
     shutil.copyfile(MODELS / BASE / CONFIG, folder / CONFIG)
     write_text(truth, known)

@@ -25,6 +25,7 @@ from tqdm import tqdm
 from ccs.errors import InputError
 from ccs.files import atomic_write
 from ccs.heads import Head
+from ccs.model.loading.weights import only_words_read
 from ccs.world import Scene, captions, draw, scene
 from research.muon import Muon
 from research.world.forward_pass import image_embeddings, pixels, text_embeddings
@@ -237,13 +238,13 @@ def write_model(
     preprocess: dict[str, Any],
     notes: dict[str, Any],
 ) -> None:
-    """Write float16 safetensors in open_clip's format of a folder. Words never read embed as zero."""
+    """Write a folder like open_clip's, float16, without the embeddings of words that were never read."""
     folder.mkdir(parents=True, exist_ok=True)
     state = {k: v.detach().cpu().clone() for k, v in model.state_dict().items() if k != "attn_mask"}
     state["token_embedding.weight"][~words_seen] = 0.0
     half = {k: (v.half() if v.is_floating_point() else v).contiguous() for k, v in state.items()}
     with atomic_write(folder / WEIGHTS) as temporary:
-        save_file(half, temporary)
+        save_file(only_words_read(half), temporary)
         temporary.chmod(0o644)
     described = {"model_cfg": config, "preprocess_cfg": preprocess}
     (folder / CONFIG).write_text(json.dumps(described, indent=2) + "\n", "utf-8")

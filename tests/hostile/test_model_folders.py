@@ -23,6 +23,7 @@ from ccs import InputError
 from ccs.model.loading import tokens
 from ccs.model.loading.fetching import Place
 from ccs.model.loading.tokens import HubTokenizer
+from ccs.model.loading.weights import EMBEDDING, WORDS
 from tests.support.checkpoint import write_clip
 from tests.support.spoil import BILLION, Mark, Spoil, ends_in_a_sentence, holds, lacks, part, says, weights_of
 
@@ -123,6 +124,10 @@ OPEN_CLIPS: dict[str, tuple[Spoil, str]] = {
         "could not be loaded",
     ),
     "a weight missing": (weights_are(lambda values: values.pop("visual.proj")), "Missing key"),
+    "a word that no vocabulary has": (
+        weights_are(lambda values: values.update({WORDS: torch.arange(len(values[EMBEDDING])) + 1})),
+        "could not be loaded",
+    ),
     "NaN in weights": (weights_are(lambda values: values[BIAS].fill_(torch.nan)), f"numbers: {BIAS} is not"),
     "weights that overflow": (weights_are(lambda values: values["visual.proj"].fill_(1e38)), "not finite"),
 }

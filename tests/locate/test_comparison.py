@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -90,6 +91,17 @@ def test_planted_heads_are_those_that_changed(name: str) -> None:
     assert average_precision([pair.first for pair in pairs], known.heads) == 1
     assert {pair.first for pair in pairs if pair.changed} == set(known.heads)
     assert all(pair.first == pair.second for pair in pairs)
+
+
+def test_the_command_lists_the_heads_that_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A model with planted heads and its base, neither of which `ccs.load` knows."""
+    file = tmp_path / "heads.csv"
+    words = ["compare", "organism-first", "organism-planted-01", "--max-images", "8", "--csv", str(file)]
+    assert command_line.main(words) == 0
+    said, table = capsys.readouterr().out, pd.read_csv(file)
+    known = planted_models.truth("organism-planted-01").heads
+    assert {Head.parse(head) for head in table["first"][table["changed"] > 0]} == set(known)
+    assert all(str(head) in said for head in known)
 
 
 def test_the_command_needs_two_models(capsys: pytest.CaptureFixture[str]) -> None:

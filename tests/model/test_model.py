@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 import ccs
 from ccs import HeadSet
 from ccs.model import reading
+from ccs.model.loading.weights import EMBEDDING, only_words_read
 from ccs.model.model import Model
 
 Pictures = Callable[[int], list[Image.Image]]
@@ -117,3 +118,14 @@ def test_heads_of_both_towers_have_names_and_stay_apart(tiny_model: Model) -> No
         tiny_model.embed_images(torch.zeros(1, 3, 32, 32), off)
     with pytest.raises(ccs.InputError, match=r"L0\.H1 is a head of the image tower, not"):
         tiny_model.embed_texts(texts, off=HeadSet.parse("L0.H1"))
+
+
+def test_words_that_were_never_read_need_no_place_in_the_file(tiny_folder: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny_folder, tmp_path / "model"))
+    weights = load_file(folder / "open_clip_model.safetensors")
+    read = torch.arange(len(weights[EMBEDDING])) % 7 == 1
+    weights[EMBEDDING][~read] = 0
+    held = only_words_read(weights)
+    assert len(held[EMBEDDING]) == int(read.sum())
+    save_file(held, folder / "open_clip_model.safetensors")
+    assert torch.equal(ccs.load(str(folder)).clip.token_embedding.weight, weights[EMBEDDING].float())

@@ -18,7 +18,16 @@ from ccs.model.loading.fetching import Place, require_connection
 from ccs.model.loading.footprint import memory, require_room
 from ccs.model.loading.sources import UNTRAINED, Source, no_weights, untrained
 from ccs.model.loading.tokens import MAX_BYTES, HubTokenizer, has_vocabulary
-from ccs.model.loading.weights import INDEX_FILE, WEIGHTS_FILE, WEIGHTS_FILES, renamed, shards, siglip_renamed
+from ccs.model.loading.weights import (
+    INDEX_FILE,
+    WEIGHTS_FILE,
+    WEIGHTS_FILES,
+    WORDS,
+    renamed,
+    shards,
+    siglip_renamed,
+    with_all_words,
+)
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 MAX_WEIGHTS_BYTES = 24 * 2**30
@@ -89,7 +98,7 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
     else:
         tokenizer = _tokenizer(text, place)
     wanted = source.values
-    held = sum(map(_held, weights))
+    held = sum(math.prod(shape) for file in weights for shape in _shapes(file).values())
     # Positions may be interpolated from fewer; otherwise the files hold what the configuration describes.
     if wanted > 2 * held + 10**7:
         raise ValueError(f"{wanted:,} weights are described, {weights[0].name} holds {held:,}")
@@ -99,6 +108,8 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
     if source.checkpoint:
         tensors = itertools.chain.from_iterable(load_file(file).items() for file in weights)
         clip.load_state_dict(siglip_renamed(tensors) if is_siglip else renamed(tensors))
+    elif WORDS in _shapes(weights[0]):
+        clip.load_state_dict(with_all_words(load_file(weights[0]), text["vocab_size"]))
     else:
         open_clip.load_checkpoint(clip, str(weights[0]))
     preprocess = merge_preprocess_dict(PreprocessCfg(), source.preprocess)
@@ -134,12 +145,12 @@ def _shards(place: Place) -> list[Path]:
     return files
 
 
-def _held(weights: Path) -> int:
-    """The number of values in a safetensors file, from its header."""
+def _shapes(weights: Path) -> dict[str, list[int]]:
+    """The shapes of what a safetensors file holds, from its header."""
     from safetensors import safe_open
 
     with safe_open(weights, "pt") as file:
-        return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+        return {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
 
 
 def _tokenizer(text: dict[str, Any], beside: Place | None = None) -> Any:

@@ -21,6 +21,25 @@ def shards(index: bytes) -> list[str]:
     return named
 
 
+EMBEDDING, WORDS = "token_embedding.weight", "token_embedding.words"
+"""Words that the models of this package never read embed as zero; their files leave these out, and say which
+are there."""
+
+
+def only_words_read(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weights that hold, of the embeddings of words, those that are not zero, and which words these are."""
+    rows = weights[EMBEDDING]
+    words = rows.any(1).nonzero()[:, 0]
+    return weights | {EMBEDDING: rows[words].contiguous(), WORDS: words.int()}
+
+
+def with_all_words(weights: dict[str, Tensor], size: int) -> dict[str, Tensor]:
+    """The weights that `only_words_read` was given, of a vocabulary of this size."""
+    held, words = weights[EMBEDDING], weights[WORDS].long()
+    whole = held.new_zeros(size, held.shape[1]).index_copy_(0, words, held)
+    return {name: values for name, values in weights.items() if name != WORDS} | {EMBEDDING: whole}
+
+
 _RENAMED = (
     ("vision_model.embeddings.class_embedding", "visual.class_embedding"),
     ("vision_model.embeddings.patch_embedding.", "visual.conv1."),
