@@ -129,6 +129,9 @@ class Intervention(HeadSet):
     def __or__(self, other: AbstractSet[Any]) -> Intervention:
         return self.changed(dict(changes(HeadSet(other) if not isinstance(other, HeadSet) else other)))
 
+    def __ror__(self, other: AbstractSet[Any]) -> Intervention:
+        return Intervention(other) | self  # Set's would forget what is done to these heads
+
     def __sub__(self, other: AbstractSet[Any]) -> Intervention:
         return self.only(head for head in self if head not in other)
 

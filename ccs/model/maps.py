@@ -13,6 +13,7 @@ import torch
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
+from ccs.intervention import changes
 from ccs.model.model import Images, Model
 from ccs.model.tower import Tower, Trunk
 
@@ -65,7 +66,8 @@ def heatmap(
     image and text. heads: as in `attention`; their maps are summed, or, with `apart`, each is kept:
     [images, texts, heads, rows, columns]. against: contrasting texts, whose mean embedding is subtracted from
     every text's: `heatmap(model, images, ["a dog"], against=["a cat"])` is what speaks for a dog rather than
-    a cat. off: heads that are off meanwhile; they send nothing. A head's share of biases comes from no place
+    a cat. off: heads that are off meanwhile, and send
+    nothing, or are scaled, and send so much less or more. A head's share of biases comes from no place
     and is spread evenly. Always float32. Raises InputError as `attention` does.
 
         >>> from ccs import load, open_images
@@ -90,7 +92,8 @@ def token_map(
 ) -> np.ndarray:
     """`heatmap` along any vectors [E, dim], over all tokens: [images, E, (heads,) tokens] or on patches."""
     chosen = _chosen(model, images, heads)
-    tower, on = _without(model, off), HeadSet(chosen - (off or HeadSet()))
+    tower, factor = _without(model, off), {head: change.factor for head, change in changes(off or HeadSet())}
+    on = HeadSet(head for head in chosen if factor.get(head, 1))
     vectors = torch.from_numpy(np.ascontiguousarray(along, np.float32)).to(tower.device)
     row = {head: number for number, head in enumerate(chosen)}
     cells = grid(model) if patches else (tower.n_tokens,)
@@ -102,7 +105,7 @@ def token_map(
             each = tower.by_token(readout, layer, heads_on.in_layer(layer), vectors)
             # One at a time, so memory does not grow with the heads.
             for head, sent in zip(heads_on, each, strict=True):
-                found = sent.cpu().numpy()  # [n, E, T]
+                found = sent.cpu().numpy() * factor.get(head, 1)  # [n, E, T]
                 out[rows, :, row[head] if apart else 0] += on_patches(model, found) if patches else found
     return out if apart else out[:, :, 0]
 

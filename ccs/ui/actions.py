@@ -8,11 +8,12 @@ from typing import Any
 
 from ccs.errors import InputError
 from ccs.heads import TOWERS, HeadSet
+from ccs.intervention import Intervention
 from ccs.ui.service.examples import first_example, parse_example
 from ccs.ui.service.uploads import MAX_IMAGES, take
 from ccs.ui.session import Session
 from ccs.ui.shared import App
-from ccs.ui.state import line, one_of, parse_int
+from ccs.ui.state import line, one_of, parse_int, parse_off
 
 MAX_HISTORY = 100  # steps that can be undone
 CUSTOM = "custom"  # in the list of presets: the visitor's own selection
@@ -28,7 +29,7 @@ def change(session: Session, **fields: Any) -> None:
 
 
 def set_off(session: Session, off: HeadSet) -> None:
-    """Switch exactly these heads off; Undo goes back."""
+    """Switch exactly these heads off, or scale them; Undo goes back."""
     if off != session.state.off:
         session.past, session.undone = (*session.past, session.state.off)[-MAX_HISTORY:], ()
         change(session, off=off)
@@ -36,7 +37,7 @@ def set_off(session: Session, off: HeadSet) -> None:
 
 def parse_heads(app: App, session: Session, text: str) -> HeadSet:
     """Heads of the model that is shown; InputError for others."""
-    off = HeadSet.parse(text)
+    off = parse_off(text)
     if unknown := off - app.both(session.state.model):
         raise InputError(f"{HeadSet(unknown)} is not in {session.state.model}.")
     return off
@@ -50,7 +51,7 @@ def set_model(app: App, session: Session, fields: Fields) -> None:
     name = app.known_model(fields.get("value"))
     known, state = app.both(name), session.state
     head = state.head if state.head in known else app.best_head(name)
-    set_off(session, HeadSet(state.off & known))
+    set_off(session, Intervention.of(state.off & known))
     second = "" if state.second == name else state.second
     change(session, model=name, head=head, text=0, apart="", second=second)
     if (shown := first_example(name)) != first_example(state.model):  # another world
@@ -76,7 +77,14 @@ def _off(app: App, session: Session, fields: Fields) -> None:
 
 def _toggle(app: App, session: Session, fields: Fields) -> None:
     toggled = parse_heads(app, session, str(fields.get("head", "")))
-    set_off(session, HeadSet(session.state.off ^ toggled))
+    set_off(session, Intervention.of(session.state.off ^ toggled))
+
+
+def _factor(app: App, session: Session, fields: Fields) -> None:
+    """Multiply a head's output by a factor: 0 is off, 1 is on."""
+    head, value = str(fields.get("of", "")), str(fields.get("value", ""))
+    rest = Intervention(session.state.off - HeadSet.parse(head))
+    set_off(session, rest | parse_heads(app, session, f"{head}={value}"))
 
 
 def _preset(app: App, session: Session, fields: Fields) -> None:
@@ -151,6 +159,7 @@ ACTIONS: Mapping[str, Action] = {
     "tower": _tower,
     "off": _off,
     "toggle": _toggle,
+    "factor": _factor,
     "preset": _preset,
     "undo": _undo,
     "redo": _redo,

@@ -9,6 +9,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from ccs.heads import Head, HeadSet
+from ccs.intervention import changes
+
 TEMPLATES = Path(__file__).parent / "page" / "templates"
 PAPER = "https://arxiv.org/abs/2503.11103"
 TEXTSPAN = "https://github.com/yossigandelsman/clip_text_span"
@@ -47,6 +50,19 @@ def count(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
+def switched(off: HeadSet) -> str:
+    """What is done to heads: "2 heads off", "1 head off, 3 scaled"."""
+    scaled = sum(not change.off for _, change in changes(off))
+    if scaled == len(off):
+        return f"{count(scaled, 'head')} scaled" if scaled else "0 heads off"
+    return f"{count(len(off) - scaled, 'head')} off" + (f", {scaled} scaled" if scaled else "")
+
+
+def factor(off: HeadSet, head: Head) -> float:
+    """What a head's output is multiplied by."""
+    return dict(changes(off))[head].factor if head in off else 1.0
+
+
 def written(found: Sequence[str], between: str = "\n") -> str:
     """Texts as `state.texts` reads them: between `between` where none holds a comma or a quotation mark, else
     one per line; a single text that holds one is quoted.
@@ -67,8 +83,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     found.filters |= {f.__name__: f for f in (percent, points, signed, number, interval)}
-    found.filters |= {f.__name__: f for f in (repr, count, written)}
-    found.globals |= {"paper": PAPER, "textspan": TEXTSPAN}
+    found.filters |= {f.__name__: f for f in (repr, count, written, switched)}
+    found.globals |= {"paper": PAPER, "textspan": TEXTSPAN, "factor": factor}
     parts = found.get_template("parts.html").module
     found.globals |= {name: part for name, part in vars(parts).items() if not name.startswith("_")}
     return found

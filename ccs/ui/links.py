@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ccs.errors import InputError
 from ccs.heads import TOWERS, HeadSet
+from ccs.intervention import Intervention
 from ccs.ui.service.cache import Memory
 from ccs.ui.service.examples import first_example, parse_example
 from ccs.ui.session import Session
@@ -68,7 +69,7 @@ def open_link(app: App, query: Mapping[str, str]) -> Session:
     known = app.both(state.model)
     if unknown := state.off - known:
         notices.append(f"The link’s heads {HeadSet(unknown)} are not in {state.model} and were left out.")
-        state = replace(state, off=HeadSet(state.off & known))
+        state = replace(state, off=Intervention.of(state.off & known))
     if state.head not in known:
         state = replace(state, head=app.best_head(state.model))
     session = Session(state, Memory(app.cache), notices=notices)

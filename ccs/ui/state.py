@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 from ccs.errors import InputError
 from ccs.heads import IMAGE, TEXT, Head, HeadSet
+from ccs.intervention import Intervention, factors
 from ccs.ui.html import written
 
 NONE_OFF = HeadSet()
@@ -29,7 +30,7 @@ class State:
     """One screen, all of it but the images a visitor uploads; those never leave the session.
 
     tab: the view. tower: the one whose heads the grid shows, `IMAGE` or `TEXT`. off: the heads of both that
-    are switched off. text: the number of the head's text that images are
+    are switched off, or turned down or up (`parse_off`). text: the number of the head's text that images are
     ranked by. example: the drawn images shown. classes, occupations:
     texts. template: with `{}` where the class goes. k: 0 for the gallery's own cut-off. row: the occupation
     whose images are shown. apart: the key of tables that were made here (`service.taking_apart`), shown
@@ -109,10 +110,7 @@ def _read(name: str, text: str) -> Any:
     if len(text) > MAX_QUERY:
         raise InputError(f"it is longer than {MAX_QUERY} characters.")
     if name == "off":
-        off = HeadSet.parse("" if text == NOTHING else text)
-        if len(off) > MAX_HEADS:
-            raise InputError(f"it names {len(off)} heads and at most {MAX_HEADS} are allowed.")
-        return off
+        return parse_off("" if text == NOTHING else text)
     if name == "head":
         return Head.parse(text)
     if name in _MANY:
@@ -120,6 +118,17 @@ def _read(name: str, text: str) -> Any:
     if name in ("k", "text", "row"):
         return parse_int(text, name)
     return line(text)
+
+
+def parse_off(text: str) -> HeadSet:
+    """Heads that are off, or whose output is multiplied by a factor; those at 1 are left out.
+
+    InputError for what else an intervention can be, and for too many heads.
+    """
+    off = Intervention.parse(text)
+    if len(off) > MAX_HEADS:
+        raise InputError(f"it names {len(off)} heads and at most {MAX_HEADS} are allowed.")
+    return off.only(head for head, factor in factors(off, "The page").items() if factor != 1)
 
 
 def parse_int(value: object, name: str) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import ccs
 from benchmarks.towers import sharpen, zeroed
-from ccs import Head, HeadSet, InputError
+from ccs import Head, HeadSet, InputError, Intervention
 from ccs.model.maps import token_map
 from ccs.model.model import Model
 from ccs.model.tower import ImageTower
@@ -84,6 +84,24 @@ def test_maps_with_heads_off_are_those_of_weights_at_zero(model: Model) -> None:
     slow = ccs.heatmap(other, x, TEXTS, CHOSEN, apart=True)
     assert not found[:, :, gone].any()
     np.testing.assert_allclose(np.delete(found, gone, 2), np.delete(slow, gone, 2), atol=1e-6)
+    assert np.abs(found - ccs.heatmap(model, x, TEXTS, CHOSEN, apart=True)).max() > 1e-4
+
+
+def test_a_head_that_is_scaled_sends_so_much_less(model: Model) -> None:
+    x, off = pixels(model, 3), Intervention.parse("L2.H1=0.3 L4.H3=1.5")
+    other = copy.copy(model)
+    other.tower = ImageTower(copy.deepcopy(model.clip.visual))
+    with torch.no_grad():
+        for head, factor in ((Head(2, 1), 0.3), (Head(4, 3), 1.5)):
+            weight, d = other.tower.layers[head.layer].projection.weight, model.head_dim
+            weight[:, head.head * d : head.head * d + d] *= factor
+    found, slow = (
+        ccs.heatmap(one, x, TEXTS, CHOSEN, apart=True, off=plan)
+        for one, plan in ((model, off), (other, None))
+    )
+    # A head's share of biases, the same on every patch, is scaled here and not there.
+    apart = found - slow
+    np.testing.assert_allclose(apart - apart.mean((-1, -2), keepdims=True), 0, atol=1e-6)
     assert np.abs(found - ccs.heatmap(model, x, TEXTS, CHOSEN, apart=True)).max() > 1e-4
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import parse_qsl
 
 import pytest
 from PIL import Image
@@ -43,6 +44,25 @@ def test_a_new_way_forward_forgets_the_old_one(app: App, session: Session) -> No
     for _ in range(MAX_HISTORY + 5):
         update(app, session, "toggle", {"head": "L4.H0"})
     assert len(session.past) == MAX_HISTORY
+
+
+def test_a_head_is_turned_down_and_a_click_switches_it_on(app: App, session: Session) -> None:
+    update(app, session, "factor", {"of": "L7.H2", "value": "0.3"})
+    update(app, session, "factor", {"of": "L5.H0", "value": "1.50"})
+    assert str(session.state.off) == "L5.H0=1.5 L6.H1 L7.H2=0.3"
+    html = regions(app, session)
+    assert "1 head off, 2 scaled" in html["strip"]
+    assert re.search(r'class="cell[^"]* scaled" data-head="L7.H2"', html["left"])
+    again = links.open_link(app, dict(parse_qsl(session.state.query())))
+    assert again.state.off == session.state.off
+    update(app, session, "toggle", {"head": "L7.H2"})
+    update(app, session, "factor", {"of": "L5.H0", "value": "1"})
+    assert session.state.off == HeadSet.parse("L6.H1")
+    update(app, session, "undo", {})
+    update(app, session, "model", {"value": "organism-control"})
+    assert str(session.state.off) == "L5.H0=1.5 L6.H1"
+    with pytest.raises(InputError, match="'loud' is no factor"):
+        update(app, session, "factor", {"of": "L5.H0", "value": "loud"})
 
 
 def test_a_search_whose_pictures_cannot_be_fetched_says_so(

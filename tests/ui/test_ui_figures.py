@@ -146,7 +146,7 @@ def test_bias_in_a_gallery_with_pools_ranks_each_occupations_own_images(app: App
 
 
 def test_the_program_of_bias_prints_what_is_shown(app: App) -> None:
-    asked = {"tab": "bias", "off": "L6.H1 L7.H2", "occupations": "judge\nnurse", "gallery": SMALL}
+    asked = {"tab": "bias", "off": "L6.H1 L7.H2=0.3", "occupations": "judge\nnurse", "gallery": SMALL}
     session = links.open_link(app, asked)
     code = snippet(app, session)
     opened = f"ccs.open_gallery({SMALL!r})"

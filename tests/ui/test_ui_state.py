@@ -10,16 +10,19 @@ from hypothesis import strategies as st
 
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
+from ccs.intervention import Intervention
 from ccs.ui.state import OWN, State, from_query, line, texts
 
 HEADS = st.builds(Head, st.integers(0, 30), st.integers(0, 30))
 WORDS = st.text("abc é{}<&=+%#'\"", min_size=1, max_size=20).map(line).filter(bool)
+FACTORS = st.sampled_from([0.0, 0.05, 0.3, 1.5, -2.0])
 LEFT_OUT = st.just("")  # or a value
 STATES = st.builds(
     State,
     tab=st.sampled_from(["heads", "classify", "paradox"]),
     model=WORDS,
-    off=st.sets(HEADS, max_size=5).map(HeadSet),
+    off=st.sets(HEADS, max_size=5).map(HeadSet)
+    | st.dictionaries(HEADS, FACTORS, max_size=5).map(Intervention),
     head=st.none() | HEADS,
     text=st.integers(0, 4),
     example=LEFT_OUT | st.sampled_from(["subjects:2", "photographs:0"]),
@@ -53,6 +56,14 @@ def test_a_link_made_with_ones_own_gallery_says_that_it_was() -> None:
 def test_a_link_says_that_no_head_is_off() -> None:
     assert State().query() == "off=none"
     assert from_query({"off": "none"}) == from_query({"off": ""}) == (State(), ())
+
+
+def test_a_link_scales_heads_and_does_nothing_else_to_them() -> None:
+    read, problems = from_query({"off": "L7.H2=0.3 L6.H1 L5.H0=1"})
+    assert (str(read.off), problems) == ("L6.H1 L7.H2=0.3", ())
+    for text in ("L7.H2=mean", "L7.H2=0.3@cls"):
+        read, (problem,) = from_query({"off": text})
+        assert (read, text in problem) == (State(), True)
 
 
 def test_lengths_come_first() -> None:

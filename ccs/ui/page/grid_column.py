@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from markupsafe import Markup
 
 from ccs.heads import TOWERS, Head, HeadSet
+from ccs.intervention import Intervention
 from ccs.locate.comparison import Pair
 from ccs.ui.actions import CUSTOM
+from ccs.ui.html import factor
 from ccs.ui.html import render as render_template
 from ccs.ui.page import apart_form
 from ccs.ui.service.examples import example_names, example_pages, parse_example
@@ -39,12 +41,12 @@ def table(records: ModelRecords, heads: HeadSet, off: HeadSet, pairs: Mapping[He
             r.level,
             r.share,
             r.variance,
-            int(r.head in off),
+            factor(off, r.head),
             *(other if pairs else []),
         ]
         for r, other in zip(map(records.head, heads), beside, strict=True)
     ]
-    columns = ["head", "concept", "CCS", "K", "level", "share", "variance", "off"]
+    columns = ["head", "concept", "CCS", "K", "level", "share", "variance", "factor"]
     columns += ["other head", "alike", "changed"] if pairs else []
     unit = "CCS, concept and level as published" if records.published else "CCS of K texts"
     return Figure("heads", f"Heads of {records.model}", unit, columns, rows)
@@ -90,7 +92,7 @@ def render(screen: Screen) -> Markup:
         pages=example_pages(name),
         apart=apart_form.render(screen),
         matter=claims.that_matter(records),
-        off_now=[(records.head(head), HeadSet(state.off - {head})) for head in state.off][:LISTED],
+        off_now=[(records.head(head), Intervention.of(state.off - {head})) for head in state.off][:LISTED],
     )
 
 

@@ -12,6 +12,7 @@ from PIL import Image
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
+from ccs.intervention import Intervention
 from ccs.model.maps import token_map
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
@@ -132,7 +133,7 @@ class Images:
 
     def looks(self, model: Model, layer: int, off: HeadSet) -> np.ndarray:
         """Attention [images, heads, tokens] of a layer's heads, with the heads of `off` below it at zero."""
-        below = HeadSet(head for head in off if head.layer < layer)
+        below = Intervention(off).only(head for head in off if head.layer < layer)
         start = self.trunk(model)
 
         def attended() -> np.ndarray:

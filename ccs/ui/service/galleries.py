@@ -19,7 +19,7 @@ from ccs.model.tower import Trunk
 from ccs.sets import SOURCES, excerpts
 from ccs.sets.kinds import BiasSet, ImageSet
 from ccs.sets.open import open_gallery, open_images, open_set
-from ccs.ui.html import count
+from ccs.ui.html import switched
 from ccs.ui.service.cache import Cache, result
 from ccs.ui.service.model_cache import RETRY, saw_drawings_only
 from ccs.ui.state import OWN
@@ -237,7 +237,7 @@ class Galleries:
             first = f"; the first {len(part.base)} are shown" if part else ""
             yield share, f"{model.name} looks at {n} faces, once{first}"
         for share in self.pruned(model, name, off):
-            yield share, f"{model.name} looks at {n} faces with {count(len(off), 'head')} off"
+            yield share, f"{model.name} looks at {n} faces with {switched(off)}"
 
     def embeddings(self, model: Model, name: str, off: HeadSet) -> np.ndarray:
         """Embeddings [n, d] of the gallery with the heads off in the forward pass."""

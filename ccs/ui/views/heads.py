@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from ccs.errors import InputError
 from ccs.heads import TEXT, Head, HeadSet
+from ccs.intervention import Intervention
 from ccs.model.maps import on_patches
 from ccs.model.model import Model
 from ccs.ui.actions import Action, Fields, change, parse_heads
@@ -165,7 +166,9 @@ def where(screen: Screen, model: Model, record: HeadRecord) -> Figure:
     values = [on_patches(model, looks)]
     if text:
         along = _along(screen, model, text)[None]
-        values += [screen.images.sent(model, HeadSet([head]), along, HeadSet(state.image_off - {head}))[:, 0]]
+        values += [
+            screen.images.sent(model, HeadSet([head]), along, Intervention.of(state.image_off - {head}))[:, 0]
+        ]
     most = float(np.abs(values[-1]).max())
     rows = [
         [image.name, y, x, *(round(float(one[i, y, x]), 8) for one in values)]

@@ -16,7 +16,11 @@ const submit = (form) => {
 // -- the grid -----------------------------------------------------------------------------------------------
 const grid = () => element.querySelector(".grid");
 function toggle(cell) {
-  cell.setAttribute("aria-pressed", cell.classList.toggle("off"));
+  // One that is scaled is switched on, as one that is off is.
+  const off = !cell.matches(".off, .scaled");
+  cell.classList.remove("scaled");
+  cell.classList.toggle("off", off);
+  cell.setAttribute("aria-pressed", off);
   // The change, not what the grid shows: an answer that is still on its way may switch other heads.
   act({ do: "toggle", head: cell.dataset.head });
 }
@@ -174,7 +178,7 @@ element.addEventListener("change", (event) => {
   const node = event.target;
   if (node.dataset.files) { send(node.files); node.value = ""; return; }
   if (node.dataset.gallery) { take([...node.files]); node.value = ""; return; }
-  if (node.dataset.do) return act({ do: node.dataset.do, value: node.value });
+  if (node.dataset.do) return act({ ...node.dataset, value: node.value });
   if (node.dataset.add && node.value) {
     const area = node.form.elements[node.dataset.add];
     area.value = area.value.trim() ? `${area.value.trim().replace(/,$/, "")}, ${node.value}` : node.value;
@@ -182,7 +186,10 @@ element.addEventListener("change", (event) => {
   }
   if (node.form?.dataset.live) submit(node.form);
 });
-element.addEventListener("input", (event) => ui.edited(event.target));
+element.addEventListener("input", ({ target }) => {
+  if (target.type === "range") target.nextElementSibling.value = Number(target.value).toFixed(2);
+  ui.edited(target);
+});
 element.addEventListener("focusin", (event) => { ui.focused = event.target; });
 element.addEventListener("toggle", (event) => ui.unfold(element, event), true);
 element.addEventListener("submit", (event) => {
