@@ -72,6 +72,8 @@ def open_link(app: App, query: Mapping[str, str]) -> Session:
         state = replace(state, off=Intervention.of(state.off & known))
     if state.head not in known:
         state = replace(state, head=app.best_head(state.model))
+    elif state.head and "tower" not in query:
+        state = replace(state, tower=state.head.tower)
     session = Session(state, Memory(app.cache), notices=notices)
     if "off" not in query:
         _example(app, session, state.tab == Start.name)

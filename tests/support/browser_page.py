@@ -80,8 +80,11 @@ def visit(browser: Any, made: tuple[App, str]) -> Iterator[Callable[..., Page]]:
     """Opens the page at a query, as a new visitor. Any request to another host or error in the page fails."""
     contexts, wrong = [], []
 
-    def open_page(query: str = "", *, width: int = 1300, height: int = 900, url: str = "") -> Page:
-        context = browser.new_context(viewport={"width": width, "height": height}, accept_downloads=True)
+    def open_page(
+        query: str = "", *, width: int = 1300, height: int = 900, url: str = "", touch: bool = False
+    ) -> Page:
+        screen: Any = {"viewport": {"width": width, "height": height}, "has_touch": touch, "is_mobile": touch}
+        context = browser.new_context(**screen, accept_downloads=True)
         context.grant_permissions(["clipboard-read", "clipboard-write", "camera"])
         contexts.append(context)
         page = context.new_page()

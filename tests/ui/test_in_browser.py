@@ -61,6 +61,18 @@ def test_a_first_visit_shows_a_worked_example(visit: Callable[..., Page], made: 
     assert "Professions text 1 of L5.H3".lower() in page.inner_text("#ccs-tip").lower()
 
 
+def test_a_tap_on_a_patch_names_its_value(visit: Callable[..., Page]) -> None:
+    page = visit("tab=heads&head=L7.H2&off=none", width=390, height=844, touch=True)
+    for n, word in enumerate(("Attention", "Writes")):
+        picture = page.locator("[data-name^=where] [data-patches]").nth(n)
+        picture.scroll_into_view_if_needed()
+        box, values = picture.bounding_box(), str(picture.get_attribute("data-patches")).split()[2:]
+        picture.tap(position={"x": box["width"] * 0.55, "y": box["height"] * 0.2})  # of 6 x 6 patches
+        assert page.inner_text("#ccs-tip").splitlines() == [f"{word} {values[9]}", "row 1, column 3"]
+    page.locator("[data-name^=where] h3, [data-name^=where] h2").first.tap()
+    assert page.locator("#ccs-tip").is_hidden()
+
+
 def test_classify_shows_what_the_model_answers(visit: Callable[..., Page], made: tuple[App, str]) -> None:
     page = visit("tab=classify&off=none")
     assert "before and after agree" in page.inner_text(".lead")

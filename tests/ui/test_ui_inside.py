@@ -62,6 +62,16 @@ def test_a_click_on_a_text_head_changes_what_prompts_say(app: App, model: Model)
     assert (again.state, again.notices) == (session.state, [])
 
 
+def test_a_link_to_a_head_opens_the_grid_that_it_is_in(app: App, model: Model) -> None:
+    for head, heads in (("T3.H1", model.text_heads), ("L7.H2", model.heads)):
+        session = links.open_link(app, {"tab": "heads", "head": head, "off": "none"})
+        grid = regions(app, session)["left"]
+        assert [row["head"] for row in cells(grid, "heads")] == [str(one) for one in heads]
+        assert 'aria-selected="true"' in grid
+    update(app, session, "inspect", {"head": "T2.H0"})
+    assert session.state.tower == "T"
+
+
 def test_bias_with_text_heads_off_is_the_librarys(app: App, model: Model) -> None:
     asked = {"tab": "bias", "off": BOTH, "occupations": "judge\nnurse", "gallery": SMALL}
     found = bias_view.measure(Screen(app, links.open_link(app, asked)))

@@ -33,7 +33,8 @@ def _inspect(app: App, session: Session, fields: Fields) -> None:
     heads = parse_heads(app, session, str(fields.get("head", "")))
     if len(heads) != 1:
         raise InputError(f"One head is looked at, not {len(heads)}.")
-    change(session, head=min(heads), text=0, tab=Heads.name)
+    (head,) = heads
+    change(session, head=head, tower=head.tower, text=0, tab=Heads.name)
 
 
 def _text(app: App, session: Session, fields: Fields) -> None:
