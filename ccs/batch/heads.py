@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 import ccs
-from ccs.batch.options import command, option
+from ccs.batch.options import TEXT_TOWER, command, option
 from ccs.pruning.find import AMONG
 from ccs.texts.pools import POOLS
 
@@ -23,12 +23,7 @@ class Settings:
 
     text: str = option("", 'such as "dogs"', "text")
     model: str = option("organism", "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
-    text_tower: str | None = option(
-        None,
-        "for a language model that sees (LLaVA, PaliGemma): the CLIP that its image tower is from, such as "
-        "hf-hub:openai/clip-vit-large-patch14-336",
-        metavar="CLIP",
-    )
+    text_tower: str | None = option(None, TEXT_TOWER, metavar="CLIP")
     images: str = option("world", "images that heads see: world, a folder, a parquet file or a Hub id")
     max_images: int = option(500, "the most images", least=2)
     texts: str | None = option(

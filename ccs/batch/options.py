@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 FOLDER = "folder of results (default: results/ if it holds any, else those that ship)"
+TEXT_TOWER = (
+    "for a language model that sees (LLaVA, PaliGemma): the CLIP that its image tower is from, such as "
+    "hf-hub:openai/clip-vit-large-patch14-336"
+)
 T = TypeVar("T", bound="DataclassInstance")
 _NOT_ARGPARSES = ("flags", "least", "implies", "read")
 

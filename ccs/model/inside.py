@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,16 +14,25 @@ from ccs.model import finding
 from ccs.model.loading.sources import HUB, without_folders
 from ccs.model.loading.weights import renamed, siglip_renamed
 from ccs.model.model import Model, load
+from ccs.model.tower import ChosenLayers
 
 
-def take_apart(model: Any, text_tower: str, *, device: str = "cpu") -> Model:
+def take_apart(
+    model: Any,
+    text_tower: str,
+    *,
+    device: str = "cpu",
+    precision: str = "fp32",
+    layers: ChosenLayers | None = None,
+) -> Model:
     """The image tower inside a model as a `Model`, for TEXTSPAN, maps and everything else.
 
     model: a transformers model that holds CLIP's or SigLIP's image tower (LLaVA, LLaVA-OneVision, PaliGemma,
     Gemma 3), that tower, or the folder or repository of such a model. text_tower: the CLIP that the tower
     comes from, as `ccs.load` takes it, for LLaVA 1.5 "hf-hub:openai/clip-vit-large-patch14-336". Its texts
     are used, its preprocessing, its projection and pool where the model has none, and the model's image
-    tower. A warning says where that was trained further, since the texts were not.
+    tower. A warning says where that was trained further, since the texts were not. The rest is as in
+    `ccs.load`.
 
     Raises InputError for a model that cannot be loaded or has no such tower, and for one that does not fit.
 
@@ -38,8 +48,9 @@ def take_apart(model: Any, text_tower: str, *, device: str = "cpu") -> Model:
     """
     held = finding.unwrapped(_loaded(model) if isinstance(model, str) else model)
     finding.layers(held, "L")  # says what is wrong with a model without a tower
-    tower, made = finding.image_tower(held), load(text_tower, device=device)
-    visual, name = made.clip.visual, type(held).__name__
+    tower = finding.image_tower(held)
+    made = load(text_tower, device=device, precision=precision, layers=layers)
+    visual, name = made.clip.visual, Path(model).name if isinstance(model, str) else type(held).__name__
     own = visual.state_dict()
     rename = siglip_renamed if hasattr(visual, "trunk") else renamed
     named = ((f"vision_model.{key}", value) for key, value in tower.state_dict().items())

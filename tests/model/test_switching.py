@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 import ccs
-from ccs import HeadSet
+from ccs import HeadSet, results
 from ccs.batch import heads as heads_command
+from ccs.batch.compute import __main__ as compute
 from ccs.model.model import Model
 from tests.support import language_models as languages
 from tests.support.checkpoint import write_clip, write_siglip
@@ -179,6 +180,11 @@ def test_the_clip_inside_a_language_model(write: Callable[[Path], Any], tmp_path
     asked += ["--model", str(tmp_path / "whole"), "--text-tower", str(tmp_path)]
     assert heads_command.main(asked) == 0
     assert heads_command.main([*asked[:-1], "no-such"]) == 2
+    out = tmp_path / "results"
+    assert compute.main([*asked[1:], "--out", str(out), "--layers", "0,1"]) == 0
+    manifest = results.read_manifest(next(out.glob("whole*")))
+    assert manifest["model"]["weights_hash"] == expected.weights_hash
+    assert manifest["settings"]["text_tower"] == str(tmp_path)
     images = pixels(32)
     np.testing.assert_array_equal(found.embed_images(images, OFF), expected.embed_images(images, OFF))
     np.testing.assert_array_equal(found.embed_texts(TEXTS), expected.embed_texts(TEXTS))

@@ -93,7 +93,7 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
             try:
                 start, end = bar.whole.n, number / len(chosen)
                 bar.expect(start, start + 0.3 * (end - start), {"photographs": 1})  # if any are fetched
-                if not (takes := footprint(one.models[0])).here:
+                if not (takes := footprint(one.clip)).here:
                     tell(takes.sentence)
                 run = Run(one, processes, opened, spending)
                 bar.expect(bar.whole.n, end, run.parts())

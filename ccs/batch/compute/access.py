@@ -27,7 +27,7 @@ def usable(chosen: Sequence[Settings], tell: Callable[[str], None]) -> list[Sett
     found, size = list[Settings](), 0.0
     for one in chosen:
         try:
-            size += _model(one.models[0])
+            size += _model(one.clip)
             found.append(one)
         except InputError as error:
             if len(chosen) == 1:

@@ -63,7 +63,7 @@ def page(settings: Settings) -> str:
     towers: list[ImageTower] = []
     asked, weights, failed = list[CostEstimate](), 0.0, list[InputError]()
     for one in chosen:
-        name = one.models[0]
+        name = one.clip
         try:
             if name.startswith(HUB):
                 raise InputError("its configuration is on the Hub, and nothing is fetched.")

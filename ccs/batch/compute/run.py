@@ -75,8 +75,10 @@ class Run:
         spending: a budget that is shared with the runs of other models.
         """
         self.settings, self.processes, self.started = settings, processes, monotonic()
-        name, device, layers = settings.models[0], processes.device, settings.layers
-        load = partial(ccs.load, name, device=device, precision=settings.precision, layers=layers)
+        named = partial(ccs.load, settings.clip)
+        if settings.text_tower:
+            named = partial(ccs.take_apart, settings.models[0], settings.text_tower)
+        load = partial(named, device=processes.device, precision=settings.precision, layers=settings.layers)
         self.model = processes.together(load)
         self.model.tower.require(Intervention.parse(settings.off))
         if settings.off and not (inputs.names_of_sets(settings) or settings.people):

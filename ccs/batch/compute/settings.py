@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ccs.batch.options import option
+from ccs.batch.options import TEXT_TOWER, option
 from ccs.batch.options import parse as parse_options
 from ccs.errors import InputError
 from ccs.intervention import Intervention, factors
@@ -27,8 +27,8 @@ STUDY_K = (5, 7, 9, 11, 13)
 _FEW_RANDOM_SETS = 20  # elsewhere than on the drawn world
 _QUICK, _FULL = (600, 120, 10), (2000, 400, 200)
 """On the drawn world: images for the moments, images of each set, random sets."""
-_DESCRIBED = ("images", "texts", "suite", "sets", "people", "attribute", "top", "template", "off",
-    "classes", "occupations", "k", "further_k", "max_images", "eval_images", "judges",
+_DESCRIBED = ("text_tower", "images", "texts", "suite", "sets", "people", "attribute", "top", "template",
+    "off", "classes", "occupations", "k", "further_k", "max_images", "eval_images", "judges",
     "labeler", "repaired_examples", "random_sets", "as_published", "precision", "layers")  # fmt: skip
 
 
@@ -87,6 +87,7 @@ class Settings:
         "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME; repeatable (default: both organisms)",
         "--model", metavar="M", read=lambda names: tuple(dict.fromkeys(names)),
     )  # fmt: skip
+    text_tower: str | None = option(None, TEXT_TOWER, metavar="CLIP")
     images: str = option("world", "images for the moments: world, a folder, a parquet file or a Hub id")
     texts: str | None = option(
         None, "pool of texts: world, photographs, reference (the study's), or a file with one text per line"
@@ -220,6 +221,11 @@ class Settings:
     def all_ks(self) -> tuple[int, ...]:
         """Every K: how many texts of a head are judged together."""
         return self.ks or STUDY_K[:1]
+
+    @property
+    def clip(self) -> str:
+        """The CLIP that is loaded: the model, or the one that a language model's image tower is from."""
+        return self.text_tower or self.models[0]
 
     @property
     def k(self) -> int:
