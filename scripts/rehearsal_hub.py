@@ -67,7 +67,8 @@ def serve_sets(hub: Hub, folder: Path, data: Path) -> None:
     from tests.support.datasets_sample import repository, schemas, webdataset
 
     known = schemas()
-    for name, record in ((name, record) for name, record in SOURCES.items() if not record.excerpt):
+    wanted = {n: one for n, one in SOURCES.items() if one.measured or n == "imagenet-val"}
+    for name, record in wanted.items():
         here = folder / name
         like = name if name in known else name.removesuffix("-joined").removesuffix("-gender")
         if record.kind == "videos":

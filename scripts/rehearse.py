@@ -142,7 +142,7 @@ def _holes(out: Path, models: Sequence[str]) -> Iterator[str]:
     from ccs.results import schema
     from ccs.sets import SOURCES
 
-    studied = {name for name, record in SOURCES.items() if record.kind != "images" and not record.excerpt}
+    studied = {name for name, record in SOURCES.items() if record.measured}
     for model in models:
         folder = out / results.folder_name(model)
         if not folder.is_dir():

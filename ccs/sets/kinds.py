@@ -54,6 +54,13 @@ class ImageSet:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class MaskSet(ImageSet):
+    """Images of one thing each. `masks`: of the same sizes, white where the thing is and black elsewhere."""
+
+    masks: Sequence[Image.Image]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ClassificationSet(ImageSet):
     """Images with one class each. `labels`: int64 [images], index into `classes`.
 

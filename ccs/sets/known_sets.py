@@ -15,7 +15,7 @@ from ccs.errors import InputError
 class DatasetRecord:
     """The description of an evaluation set, available before it is opened.
 
-    kind: "classification", "videos", "bias" or "images".
+    kind: "classification", "videos", "bias", "images", or "masks" (images with masks of what they show).
     hub, config, split, revision: its place on the Hub; without `hub` a local copy is needed. A run reads the
     commit that the revision is when it begins, and its manifest names it.
     image, label: its columns. names: the source of class names: "column" (the table's own), "wordnet", or a
@@ -56,6 +56,11 @@ class DatasetRecord:
     licence: str = ""
     gated: bool = False
     verified: str = ""
+
+    @property
+    def measured(self) -> bool:
+        """True for a whole set that models are measured on, as the study does."""
+        return self.kind not in ("images", "masks") and not self.excerpt
 
     @property
     def address(self) -> str:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.resources import files
+from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from ccs.errors import InputError
 from ccs.paper import figures as paper
-from ccs.sets.kinds import BiasSet, ClassificationSet, ImageSet
+from ccs.sets.decoding import decode
+from ccs.sets.kinds import BiasSet, ClassificationSet, ImageSet, Lazy, MaskSet
 from ccs.sets.known_sets import DatasetRecord, templates
-from ccs.sets.rows import LABELS, Readable, Rows
+from ccs.sets.rows import LABELS, Readable, Rows, encoded
 
 ATTRIBUTES = ("gender", "race", "age", "skin_tone", "skin tone", "ethnicity")
 MOST_GROUPS = 50
@@ -24,6 +28,17 @@ MOST_NUMBERS = 12
 def images(record: DatasetRecord, rows: Rows, most: int | None = None, names: Sequence[str] = ()) -> ImageSet:
     """The images without their columns."""
     return ImageSet(name=rows.name, **rows.readable(most).fields())
+
+
+def masked(record: DatasetRecord, rows: Rows, most: int | None = None, names: Sequence[str] = ()) -> MaskSet:
+    """Images with a column `mask`."""
+    cells, found = rows.column("mask"), rows.readable(most)
+    return MaskSet(name=rows.name, masks=Lazy(partial(_mask, cells), found.kept), **found.fields())
+
+
+def _mask(cells: Sequence[Any], row: int) -> Image.Image:
+    """A mask of 0 and 1, or of 0 and 255, as black and white."""
+    return Image.fromarray(np.where(np.asarray(decode(encoded(cells[row]))) > 0, np.uint8(255), np.uint8(0)))
 
 
 def classes(

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from ccs.errors import InputError
 from ccs.files import as_text
-from ccs.sets import clips, excerpts, fetching, labeled, strangers
+from ccs.sets import clips, excerpts, fetching, labeled, matlab, strangers
 from ccs.sets import drawn_sets as world
-from ccs.sets.kinds import BiasSet, ClassificationSet, ImageSet, RetrievalSet
+from ccs.sets.kinds import BiasSet, ClassificationSet, ImageSet, MaskSet, RetrievalSet
 from ccs.sets.known_sets import ALIASES, SOURCES, DatasetRecord, source
 from ccs.sets.rows import LABELS, Rows, files_of, of_files, of_parquet
 
@@ -115,6 +115,16 @@ def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> I
     return found
 
 
+def open_masks(spec: str, max_images: int | None = None) -> MaskSet:
+    """Images with masks of what they show: "imagenet-segmentation", a parquet file or a set on the Hub with
+    the columns `image` and `mask`, or a file laid out like gtsegs_ijcv.mat. InputError for anything else.
+    """
+    found = _open(spec, "masks", max_images)
+    if not isinstance(found, MaskSet):
+        raise InputError(f"{spec} has no masks.")
+    return found
+
+
 def _open(spec: str, kind: str, most: int | None, names: Sequence[str] = ()) -> AnySet:
     """The set that a spec names.
 
@@ -160,8 +170,8 @@ def _drawn(name: str, most: int | None) -> AnySet:
 def local_copy(record: DatasetRecord) -> Path | None:
     """The known set's folder or file in CCS_DATA; None where it is on the Hub. InputError for neither."""
     root = Path(os.environ.get(DATA_ROOT) or "/nowhere").expanduser()
-    for path in (root / record.name, root / f"{record.name}.parquet"):
-        if path.exists():
+    for ending in ("", ".parquet", matlab.SUFFIX):
+        if (path := root / f"{record.name}{ending}").exists():
             return path
     if record.hub is None:
         where = f"put a local copy in ${DATA_ROOT}/{record.name} ({record.verified})"
@@ -208,7 +218,8 @@ def _group(path: str) -> str:
 
 
 READERS: Mapping[str, Callable[[DatasetRecord, Rows, int | None, Sequence[str]], ImageSet]] = {
-    "classification": labeled.classes, "bias": labeled.people, "images": labeled.images
+    "classification": labeled.classes, "bias": labeled.people, "images": labeled.images,
+    "masks": labeled.masked,
 }  # fmt: skip
 """What makes a set of rows, by its kind."""
 _LABEL = {"classification": _class, "bias": _group}
@@ -236,6 +247,8 @@ def _rows(record: DatasetRecord, place: Path | None, most: int | None) -> Rows:
     if place is None:
         return _fetched(record, most)
     label, name, known = _LABEL.get(record.kind), record.name, SOURCES.get(record.name) is record
+    if place.suffix.lower() == matlab.SUFFIX:
+        return matlab.rows(place, name)
     if place.is_file():
         zipped = place.suffix.lower() == ".zip"
         return _folders(place, name, label) if zipped else of_parquet(place, name, record.image)

@@ -79,12 +79,16 @@ class Rows:
     identity: str = ""
     strange: bool = False
 
-    def values(self, column: str) -> list[Any]:
+    def column(self, column: str) -> Sequence[Any]:
         """A column as it is. Raises InputError, with the existing columns, if it is missing."""
         if column not in self.columns:
             known = ", ".join(self.columns)
             raise InputError(f"{self.name!r} has no column {column!r}; its columns are {known}.")
-        return list(self.columns[column][:])
+        return self.columns[column]
+
+    def values(self, column: str) -> list[Any]:
+        """All cells of a column."""
+        return list(self.column(column)[:])
 
     def strings(self, column: str) -> list[str]:
         """A column as text, with class numbers replaced by the classes' names."""
@@ -273,7 +277,11 @@ def of_dataset(rows: Any, name: str, source: str, image: str = "image") -> Rows:
 
 
 def _cell(cells: Any, column: str, row: int) -> bytes:
-    cell = cells[row][column]
+    return encoded(cells[row][column])
+
+
+def encoded(cell: Any) -> bytes:
+    """The encoded image in a cell. Raises OSError where there is none."""
     data = cell.get("bytes") if isinstance(cell, dict) else cell
     if data is None and isinstance(cell, dict) and cell.get("path"):
         return Path(cell["path"]).read_bytes()

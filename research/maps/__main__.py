@@ -1,4 +1,4 @@
-"""Judge maps by the pixels that cards show: `python -m research.maps --help`."""
+"""Judge maps by the pixels that cards show, or by masks of photographs: `python -m research.maps --help`."""
 
 from __future__ import annotations
 
@@ -19,19 +19,31 @@ PAGE = Path(__file__).parents[2] / "docs" / "towers.md"
 
 @dataclass(frozen=True)
 class Settings:
-    """Judge maps on cards of the drawn world, whose pixels are known; the table goes into docs/towers.md."""
+    """Judge maps on cards of the drawn world, whose pixels are known; the table goes into docs/towers.md.
+    With --set, print how well they find what photographs show.
+    """
 
-    model: str = option("organism", "a model of the drawn world")
+    model: str = option("organism", "a model of the drawn world, or with --set any")
+    photographs: str | None = option(
+        None,
+        "imagenet-segmentation, its file gtsegs_ijcv.mat, or a Hub id with columns image and mask",
+        "--set", metavar="S",
+    )  # fmt: skip
+    images: int | None = option(None, "with --set: the most photographs (default: all)", least=1)
     cards: int = option(100, "cards of each concept", least=2)
     page: Path = option(PAGE, "page whose table is brought up to date")
 
 
 def _run(args: Settings) -> None:
     from ccs.model.model import load
-    from research.maps import judged_maps
+    from ccs.sets.open import open_masks
+    from research.maps import judged_maps, photographs
     from research.world.head_lessons import CONCEPTS
 
     model = load(args.model)
+    if args.photographs:
+        print(photographs.summary(photographs.run(model, open_masks(args.photographs, args.images))))
+        return
     of = judged_maps.labels(model)
     found = {concept: judged_maps.run(model, of, args.cards, concept) for concept in CONCEPTS}
     text = summary(judged_maps.figures(found), of)

@@ -7,11 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
+from sklearn.metrics import average_precision_score
+from torch.nn import functional as F
 
 import ccs
+from ccs.heads import HeadSet
+from ccs.measures.accuracy import class_weights
+from ccs.model.maps import token_map
+from ccs.sets.kinds import MaskSet
 from ccs.world import draw
 from research.maps import __main__ as command
-from research.maps import judged_maps
+from research.maps import judged_maps, photographs
 from research.maps.judged_maps import BEST, LOOKS, OWN, RANDOM, WHOLE, Judged, cards, judge, mask
 from research.world.head_lessons import CONCEPTS, factor_of
 
@@ -56,6 +64,36 @@ def test_the_truth_is_found_and_means_are_over_concepts() -> None:
     text = command.summary(figures, {head: "Letters"})
     assert "| Colors (heads: 0) |" in text
     assert text.count("–") == 3
+
+
+def test_photographs_are_judged_as_by_the_authors_of_textspan() -> None:
+    """Against their figures for one image at a time, in torch as they compute them."""
+    model, shown = ccs.load("organism"), cards("Letters", 3)
+    images, masks = [draw(s) for s in shown], [mask(s, "Letters") for s in shown]
+    white = [Image.fromarray(np.uint8(255) * own) for own in masks]
+    data = MaskSet(name="cards", images=images, masks=white, fingerprint="", source="")
+    classes, prompt = ("the letter A", "the letter B", "a cat"), "a picture of {}"
+    found = photographs.run(model, data, classes, [prompt])
+    weights = class_weights(model, classes, [prompt])
+    answers = (model.embed_images(images) @ weights.T).argmax(1)
+    maps = token_map(model, images, weights, HeadSet(model.tower.all_heads), patches=True)
+    cut, union, correct, precision = np.zeros(2), np.zeros(2), 0, []
+    for own, every, answer in zip(masks, maps, answers, strict=True):
+        one = torch.from_numpy(every[answer] - every.mean(0))[None, None]
+        one = F.interpolate(one, own.shape, mode="bilinear")[0, 0].clip(0)
+        one = ((one - one.min()) / (one.max() - one.min())).numpy()
+        said, truth = one > one.mean(), own
+        correct += (said == truth).sum()
+        for side, value in enumerate((True, False)):
+            cut[side] += ((said == value) & (truth == value)).sum()
+            union[side] += ((said == value) | (truth == value)).sum()
+        ends = np.stack([1 - one, one]).ravel(), np.stack([~truth, truth]).ravel()
+        precision.append(average_precision_score(ends[1], ends[0]))
+    text = photographs.summary(found)
+    line = next(line for line in text.splitlines() if judged_maps.CONTRAST in line)
+    expected = correct / sum(own.size for own in masks), (cut / union).mean(), np.mean(precision)
+    assert [cell.split("[")[0].strip() for cell in line.split("|")[2:5]] == [f"{one:.3f}" for one in expected]
+    assert found[LOOKS].cut.sum() != found[judged_maps.CONTRAST].cut.sum()
 
 
 def test_the_page_has_the_table() -> None:

@@ -16,8 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from ccs import sets
 from ccs.sets import SOURCES, fetching
 from tests.support.datasets_sample import clip, repository, schemas, tar_of, webdataset
 from tests.support.hub_server import Hub, Repository, serve
@@ -98,6 +101,12 @@ def serve_set(hub: Hub, name: str, tmp_path: Path, files: Mapping[str, bytes] | 
     return served
 
 
+def png_of(pixels: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "PNG")
+    return out.getvalue()
+
+
 def fetched(hub: Hub) -> list[str]:
     return [line for line in hub.requests if line.startswith("GET") and line.endswith(".parquet")]
 
@@ -126,6 +135,50 @@ def test_a_set_is_downloaded_and_part_of_a_large_one_streamed(
     # The other split was never asked for.
     assert fetched(hub)
     assert not [line for line in fetched(hub) if "other-" in line]
+
+
+MASKS = """
+import json, pickle, sys
+import numpy as np
+from ccs.sets.open import open_masks
+
+found = []
+for spec, most in json.load(sys.stdin):
+    data = pickle.loads(pickle.dumps(open_masks(spec, most)))
+    shown = [image.getpixel((0, 0))[0] // 5 for image in data.images]
+    found.append([data.source, shown, [np.asarray(mask)[0, :, 0].tolist() for mask in data.masks]])
+json.dump(found, sys.stdout)
+"""
+
+
+def test_masks_come_with_their_images_from_the_hub_and_from_the_published_file(
+    hub: Hub, ask: Callable[..., Any], tmp_path: Path
+) -> None:
+    import datasets
+    import h5py
+
+    pixels = [np.uint8(np.arange(8) < row)[None].repeat(8, 0) for row in range(4)]
+    cells = [{"bytes": png_of(255 * own), "path": None} for own in pixels]
+    own = sets.DatasetRecord(name="somebody/masked", kind="masks", split="test")
+    features = {"image": datasets.Image(), "mask": datasets.Image()}
+    folder = repository(tmp_path / "masked", own, features, {"mask": cells})
+    served = hub.repositories["datasets", own.name] = Repository(private=False)
+    sha = served.commit(files_of(folder), "data")
+    with h5py.File(tmp_path / "imagenet-segmentation.mat", "w") as file:
+        for part in ("img", "gt"):
+            file.create_dataset(f"value/{part}", (4, 1), h5py.ref_dtype)
+        for row, mask in enumerate(pixels):
+            shown = np.zeros((8, 8, 3), np.uint8)
+            shown[..., 0] = 5 * row
+            mask_at = file.create_dataset(f"mask{row}", data=mask.T).ref
+            every = file.create_dataset(f"masks{row}", (1, 1), h5py.ref_dtype)
+            every[0, 0], file["value/gt"][row, 0] = mask_at, every.ref
+            file["value/img"][row, 0] = file.create_dataset(f"image{row}", data=shown.T).ref
+    asked = [["somebody/masked:test", None], ["imagenet-segmentation", None], ["imagenet-segmentation", 2]]
+    from_hub, from_file, half = ask(MASKS, asked, CCS_DATA=str(tmp_path))
+    assert from_hub == [f"somebody/masked test {sha}", [0, 1, 2, 3], (255 * np.stack(pixels)[:, 0]).tolist()]
+    assert from_file == [str(tmp_path / "imagenet-segmentation.mat"), *from_hub[1:]]
+    assert half[1:] == [[0, 2], [from_hub[2][0], from_hub[2][2]]]
 
 
 def test_every_refusal_is_a_sentence_and_what_can_be_had_is_had(

@@ -66,8 +66,7 @@ def open_moment_images(settings: Settings) -> ImageSet:
 
 def names_of_sets(settings: Settings) -> tuple[str, ...]:
     """The evaluation sets asked for: those named, or else the suite's."""
-    whole = (record for record in SOURCES.values() if not record.excerpt)
-    studied = tuple(record.name for record in whole if record.kind != "images")
+    studied = tuple(record.name for record in SOURCES.values() if record.measured)
     drawn = tuple(f"world/{name}" for name in drawn_sets.names())
     suites = {"world": drawn, "paper": studied, "none": ()}
     return settings.sets or suites[settings.suite or "none"]
