@@ -100,7 +100,7 @@ def is_it_biased_for_nurses(one: Visitor) -> str:
 
 
 def give_me_a_fairer_one(one: Visitor) -> str:
-    """The search, on what the view Bias opens with."""
+    """Three ways, on what the view Bias opens with."""
     one.view("bias")
     one.click(".fairer .primary")
     return one.read("[data-name=fairer] .meaning")

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from PIL import Image
+
 import ccs
 from ccs.batch.bias import SKIP
 from ccs.batch.options import command, option
@@ -21,6 +23,11 @@ from ccs.mitigate.judging import Half
 from ccs.mitigate.methods import NOTHING, UNLABELED
 from ccs.model.export import export, export_checkpoint, is_checkpoint
 from ccs.model.model import Model
+from ccs.model.tower import Trunk
+from ccs.progress import Bar
+
+PART = 50
+"""Images between two steps of a bar."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +48,9 @@ class Settings:
     classes: str | None = option(None, CLASSES.replace("--things", "--keep"))
     budget: float = option(2.0, "points of accuracy on --keep that may be lost", least=0)
     quick: bool = option(False, "only what needs no search for heads")
+    only: str | None = option(None, "only this way, by its name in the table", metavar="NAME")
     out: Path | None = option(None, "a new folder for the model with what is recommended")
-    max_images: int = option(1000, "most images of each set; drawn people are all used", least=4)
+    max_images: int = option(600, "most images of each set; drawn people are all used", least=4)
     skip_unreadable: bool = option(False, SKIP)
     seed: int = option(0, "seed of the halves", least=0)
     device: str = option("auto", "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU")
@@ -51,19 +59,32 @@ class Settings:
 def _mitigate(args: Settings) -> None:
     if args.out and args.out.exists():
         raise InputError(f"{args.out} is already there; name a new folder for --out.")
+    if args.only not in (None, *choice.QUICK, *choice.SLOW):
+        raise InputError(f"--only {args.only!r} is none of {', '.join((*choice.QUICK, *choice.SLOW))}.")
     people, things = open_sets(args, [args.attribute] if args.attribute else [])
     load = ccs.load if planted_models.file_of(args.model) is None else planted_models.load
     model = load(args.model, device=args.device)
     attribute = args.attribute or next(iter(people.groups))
-    half = Half(Subject(model, Sets(people=people, things=things)), attribute, args.seed)
+    trunks = _looked_at(model, people.images, "people"), _looked_at(model, things.images, "other images")
+    half = Half(Subject(model, Sets(people=people, things=things), trunks), attribute, args.seed)
     _tell(f"{model.name}: {len(people.images):,} people by {attribute}, {len(things.images):,} other images")
-    found = choice.offers(half, choice.QUICK, args.seed, tell=_tell)
-    if not args.quick:
+    found = choice.offers(half, [args.only] if args.only else choice.QUICK, args.seed, tell=_tell)
+    if not args.quick and not args.only:
         print(page(found, half, args.budget / 100, things.name, first=True), flush=True)
         found += choice.offers(half, choice.SLOW, args.seed, tell=_tell)[1:]
     print(page(found, half, args.budget / 100, things.name))
     if args.out:
         print(_save(args, model, found, half, people.name, things.name))
+
+
+def _looked_at(model: Model, images: Sequence[Image.Image], what: str) -> Trunk:
+    """Activations below the first head, with a bar."""
+    rows = range(0, len(images), PART)
+    parts = [
+        model.trunk([images[i] for i in range(start, min(start + PART, len(images)))])
+        for start in Bar(rows, desc=f"looking at {len(images):,} {what}", disable=None)
+    ]
+    return Trunk.joined(parts) if parts else model.trunk([])
 
 
 def _tell(line: str) -> None:

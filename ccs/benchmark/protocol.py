@@ -63,8 +63,9 @@ class Sets:
 class Subject:
     """A model and what it sees of the sets, computed when first needed and shared by all splits."""
 
-    def __init__(self, model: Model, sets: Sets) -> None:
-        self.model, self.sets = model, sets
+    def __init__(self, model: Model, sets: Sets, trunks: tuple[Trunk, Trunk] | None = None) -> None:
+        """trunks: activations of the sets' people and things below the first head, where they are known."""
+        self.model, self.sets, self._known = model, sets, trunks
         self._tasks: dict[str, Task] = {}
 
     @cached_property
@@ -86,11 +87,12 @@ class Subject:
             model=self.model, task=seen, names=names, read=lambda: self.reading, seed=seed
         ), unseen
 
-    def unseen_people(self, attribute: str, seed: int) -> NDArray[np.intp]:
-        """The numbers of the people in the half that the methods do not see."""
+    def unseen(self, attribute: str, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The numbers of the people and of the prompts in the half that the methods do not see."""
         whole = self.whole(attribute)
-        rows: NDArray[np.intp] = halves(replace(whole, people=np.arange(len(whole.groups))), seed)[1].people
-        return rows
+        numbers = replace(whole, people=np.arange(len(whole.groups)), prompts=np.eye(len(whole.prompts)))
+        half = halves(numbers, seed)[1]
+        return half.people, half.prompts.argmax(axis=1)
 
     def whole(self, attribute: str) -> Task:
         """The task before it is split."""
@@ -102,7 +104,8 @@ class Subject:
     @cached_property
     def _trunks(self) -> tuple[Trunk, Trunk]:
         """Activations of people and things below the first head."""
-        return self.model.trunk(self.sets.people.images), self.model.trunk(self.sets.things.images)
+        people, things = self.sets.people.images, self.sets.things.images
+        return self._known or (self.model.trunk(people), self.model.trunk(things))
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,11 @@ class Evidence:
         return np.unique(np.asarray(self.task.groups, dtype=np.str_), return_inverse=True)[1]
 
     @cached_property
+    def units(self) -> NDArray[np.float32]:
+        """Unit embeddings of the people [n, d]."""
+        return self.model.embed_images(self.people)
+
+    @cached_property
     def seen(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Unit embeddings of the people [n, d], and each head's contribution to them [n, heads, d]."""
         embedded, parts = self.model.embed_with_contributions(self.people, heads=self.model.heads)

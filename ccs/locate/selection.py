@@ -32,7 +32,7 @@ def learned(evidence: Evidence) -> Scores:
     rng = np.random.default_rng([evidence.seed, 7])
     parameters = torch.full((len(heads),), OPEN, requires_grad=True)
     optimizer = torch.optim.Adam([parameters], RATE)
-    start = evidence.task.lean(evidence.seen[0]) ** 2
+    start = evidence.task.lean(evidence.units) ** 2
     rows = np.concatenate([rng.permutation(len(evidence.people)) for _ in range(STEPS)])
     size = min(BATCH, len(evidence.people))
     for step in range(STEPS):

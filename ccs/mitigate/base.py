@@ -83,7 +83,7 @@ def span(directions: Floats) -> Floats:
 
 def group_means(evidence: Evidence) -> Floats:
     """The mean embedding of each group's people [groups, d]."""
-    units = evidence.seen[0].astype(np.float64)
+    units = evidence.units.astype(np.float64)
     return np.stack(
         [units[evidence.codes == group].mean(axis=0) for group in range(evidence.codes.max() + 1)]
     )

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.intervention import factors
+from ccs.intervention import Change as HeadChange
+from ccs.intervention import Intervention, changes, factors
 from ccs.measures import accuracy, bias_result
 from ccs.measures.bias_result import BiasResult
 from ccs.measures.stats import Effect, Estimate
-from ccs.mitigate.base import Affine, Fitted, Map
+from ccs.mitigate.base import Affine, Fitted, Map, Units
 from ccs.mitigate.judging import Half
 from ccs.mitigate.methods import METHODS, NOTHING
 from ccs.model.export import Change, changed
@@ -32,8 +33,9 @@ SLOW = ("heads off", "learned gates", "heads at their mean")
 class Offer:
     """A mitigation on the unseen half. Changes are from the model as it is, paired; accuracies are shares.
 
-    asked: how often the text of a person's own group is the nearest. moved: how far other images' embeddings
-    move, 1 less the cosine. reason: why weights cannot hold it, "" where they can.
+    asked: how often the text of a person's own group is the nearest. other_skew: MaxSkew of the attributes
+    besides, NaN without any. moved: how far other images' embeddings move, 1 less the cosine. people: their
+    unit embeddings [n, d]. reason: why weights cannot hold it, "" where they can.
     """
 
     name: str
@@ -43,7 +45,9 @@ class Offer:
     accuracy: Estimate
     accuracy_change: Effect
     asked: float
+    other_skew: float
     moved: float
+    people: Units
     reason: str
 
     def beats(self, other: Offer) -> bool:
@@ -59,7 +63,7 @@ def offers(
     fitted = {NOTHING: Fitted()}
     for name in names:
         tell(f"{name} is fitted on {len(half.evidence.people):,} people")
-        fitted[name] = METHODS[name](half.evidence)
+        fitted[name] = written(METHODS[name](half.evidence))
     tell(f"judged on the other {len(half.task.people):,}")
     skews, rights = list[BiasResult](), list[accuracy.Accuracy]()
     found = []
@@ -77,11 +81,23 @@ def offers(
                 accuracy=rights[-1].top1,
                 accuracy_change=accuracy.compare(rights[-1], rights[0], seed=seed),
                 asked=figures["asked"],
+                other_skew=figures["other_skew"],
                 moved=figures["moved"],
+                people=units["people"],
                 reason=kept_out(half.model, one),
             )
         )
     return found
+
+
+def written(fitted: Fitted) -> Fitted:
+    """The same with factors of two digits, those at 1 left out: short enough to be typed, and for a link."""
+    heads = fitted.heads
+    if not isinstance(heads, Intervention):
+        return fitted
+    short = {head: HeadChange(round(one.factor, 2), one.at, one.first) for head, one in changes(heads)}
+    kept = {head: one for head, one in short.items() if one != HeadChange(1.0)}
+    return replace(fitted, heads=Intervention(kept, heads.means))
 
 
 def front(found: Sequence[Offer]) -> set[str]:

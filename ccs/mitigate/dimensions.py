@@ -22,7 +22,7 @@ def clip_clip(evidence: Evidence) -> Fitted:
     """
     from sklearn.feature_selection import mutual_info_classif
 
-    told = mutual_info_classif(evidence.seen[0], evidence.codes, random_state=evidence.seed)
+    told = mutual_info_classif(evidence.units, evidence.codes, random_state=evidence.seed)
     kept = np.ones(len(told))
     kept[np.argsort(-told)[: round(DROPPED * len(told))]] = 0
     both = Affine(np.diag(kept))
@@ -35,7 +35,7 @@ def sfid(evidence: Evidence) -> Fitted:
     """
     from sklearn.ensemble import RandomForestClassifier
 
-    units, codes = evidence.seen[0], evidence.codes
+    units, codes = evidence.units, evidence.codes
     half = np.random.default_rng([evidence.seed, 12]).permutation(len(units)) % 2 == 0
     forest = RandomForestClassifier(TREES, random_state=evidence.seed).fit(units[half], codes[half])
     sure = forest.predict_proba(units[~half]).max(axis=1)

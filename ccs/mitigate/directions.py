@@ -27,7 +27,7 @@ def leace(evidence: Evidence) -> Fitted:
     Least over the seen people and things together: fitted on faces alone it moved everything else far, where
     faces hardly vary. The result is made unit again here, which the theorem does not cover.
     """
-    people, things = evidence.seen[0], evidence.model.embed_images(evidence.task.things)
+    people, things = evidence.units, evidence.model.embed_images(evidence.task.things)
     return Fitted(images=least_change(people, evidence.codes, np.concatenate([people, things])))
 
 

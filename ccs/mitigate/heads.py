@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -59,12 +59,18 @@ def _held(evidence: Evidence, at: str) -> Fitted:
     return Fitted(evidence.model.at_means(heads, evidence.people, evidence.task.groups))
 
 
-@lru_cache(maxsize=2)
+_SCORES: WeakKeyDictionary[Evidence, Scores] = WeakKeyDictionary()
+_FIRST: WeakKeyDictionary[Evidence, tuple[Head, ...]] = WeakKeyDictionary()
+
+
 def _scores(evidence: Evidence) -> Scores:
     """The ranking's scores, which five mitigations share."""
-    return METHODS[DEFAULT](evidence)
+    if evidence not in _SCORES:
+        _SCORES[evidence] = METHODS[DEFAULT](evidence)
+    return _SCORES[evidence]
 
 
-@lru_cache(maxsize=2)
 def _first(evidence: Evidence) -> tuple[Head, ...]:
-    return enough(evidence, ranking(_scores(evidence), evidence.seed))
+    if evidence not in _FIRST:
+        _FIRST[evidence] = enough(evidence, ranking(_scores(evidence), evidence.seed))
+    return _FIRST[evidence]

@@ -57,7 +57,7 @@ class Half:
     ) -> None:
         self.model, self.extras, self.attribute = subject.model, dict(extras or {}), attribute
         self.evidence, self.task = subject.split(attribute, seed)
-        rows = subject.unseen_people(attribute, seed)
+        rows, _ = subject.unseen(attribute, seed)
         groups = subject.sets.people.groups
         self.others = {name: own[rows] for name, own in groups.items() if name != attribute}
 
@@ -69,7 +69,7 @@ class Half:
     @cached_property
     def chance(self) -> dict[str, float]:
         """MaxSkew, NDKL and lean where groups mean nothing: of random rankings, and of shuffled groups."""
-        units, rng = self.model.embed_images(self.task.people), np.random.default_rng(0)
+        units, rng = self._plain["people"], np.random.default_rng(0)
         mixed = [replace(self.task, groups=rng.permutation(self.task.groups)) for _ in range(SHUFFLES)]
         levels = self.measured(units, self.task).metrics
         return {
@@ -94,20 +94,26 @@ class Half:
 
     def units(self, fitted: Sequence[Fitted], model: Model | None = None) -> list[dict[str, Units]]:
         """For each the embeddings of "people", "things" and the extras, as `judge` uses them."""
-        sets = {"people": self.task.people, "things": self.task.things}
-        sets |= {name: one.images for name, one in self.extras.items()}
-        plans: list[HeadSet] = []
-        for one in fitted:
-            plans += [one.heads] * (one.heads not in plans)
-        every = {name: (model or self.model).embed_images(some, plans) for name, some in sets.items()}
+        plans = list(dict.fromkeys(one.heads for one in fitted if one.heads or model is not None))
+        every = dict(zip(plans, self._embedded(model or self.model, plans), strict=True))
         return [
-            {name: one.on_images(own[plans.index(one.heads)]) for name, own in every.items()}
+            {name: one.on_images(own) for name, own in every.get(one.heads, self._plain).items()}
             for one in fitted
         ]
 
+    def _embedded(self, model: Model, plans: list[HeadSet]) -> list[dict[str, Units]]:
+        """The sets' embeddings with each of these heads off."""
+        if not plans:
+            return []
+        sets = {"people": self.task.people, "things": self.task.things}
+        sets |= {name: one.images for name, one in self.extras.items()}
+        every = {name: model.embed_images(some, plans) for name, some in sets.items()}
+        return [{name: own[place] for name, own in every.items()} for place in range(len(plans))]
+
     @cached_property
-    def _before(self) -> Units:
-        return self.model.embed_images(self.task.things)
+    def _plain(self) -> dict[str, Units]:
+        """The embeddings with nothing off."""
+        return self._embedded(self.model, [HeadSet()])[0]
 
     def figures(self, fitted: Fitted, units: Mapping[str, Units]) -> dict[str, float]:
         """What is left with one. Accuracies and `asked` are shares of 1; `moved` is 1 less the cosine with
@@ -129,7 +135,7 @@ class Half:
             "accuracy": _right(things, classes, task.labels),
             **{name: rights.get(name, math.nan) for name in (OCCUPATIONS, RETRIEVAL)},
             "other_skew": float(np.mean(beside)) if beside else math.nan,
-            "moved": float(1 - (things * self._before).sum(axis=1).mean()),
+            "moved": float(1 - (things * self._plain["things"]).sum(axis=1).mean()),
             "asked": _right(people, fitted.on_texts(self.names), task.codes),
         }
 

@@ -23,7 +23,7 @@ def dear(evidence: Evidence) -> Fitted:
     """
     from sklearn.linear_model import LogisticRegression
 
-    units, codes = evidence.seen[0].astype(np.float64), evidence.codes
+    units, codes = evidence.units.astype(np.float64), evidence.codes
     tells = LogisticRegression(C=1e3, max_iter=2000).fit(units, codes)
     two = len(tells.coef_) == 1  # of two groups scikit-learn keeps the second's logit only
     weight, bias = (np.concatenate([0 * w, w]) if two else w for w in (tells.coef_, tells.intercept_))

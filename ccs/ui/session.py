@@ -8,7 +8,6 @@ from typing import Any
 
 from ccs.heads import Head, HeadSet
 from ccs.model.loading.footprint import Footprint
-from ccs.pruning.search import Limits
 from ccs.ui.service.cache import Memory
 from ccs.ui.service.uploads import InputImage
 from ccs.ui.state import State
@@ -20,10 +19,10 @@ class Session:
 
     past: the sets of heads that were off before, the last one last; undone: those that Undo took back.
     uploads: images of the visitor's own, shown instead of the example. notices: sentences to show once.
-    wanted: a search for a fairer set that was asked for; found: the last one's answer
-    (`views.bias.fairer.Fairer`). code: a program that was asked for, sent once. revealed: the heads that
-    something was planted in, or that were taught something, are shown. guesses: (model, head) -> what the
-    visitor takes it to have been taught. naming, offer: a model that the visitor names, and what it would
+    wanted: the points of accuracy that may be lost, where something fairer was asked for; found: the last
+    answer (`views.bias.fairer.Fairer`). code: a program that was asked for, sent once. revealed: the heads
+    that something was planted in, or that were taught something, are shown. guesses: (model, head) -> what
+    the visitor takes it to have been taught. naming, offer: a model that the visitor names, and what it would
     cost. turn: answers sent so far. shown: a digest of the HTML that the page has, by region: the HTML itself
     would be half a megabyte for every visitor. view: the tab that its main region shows.
     """
@@ -34,7 +33,7 @@ class Session:
     past: tuple[HeadSet, ...] = ()
     uploads: tuple[InputImage, ...] = ()
     notices: list[str] = field(default_factory=list)
-    wanted: Limits | None = None
+    wanted: int | None = None
     found: Any = None
     code: str = ""
     revealed: bool = False

@@ -112,7 +112,16 @@ def offer(name: str, skew: float, accuracy: float, high: float = -0.1, reason: s
     figures = Estimate(skew, skew, skew), change, Estimate(accuracy, accuracy, accuracy), lost
     names = "max_skew", "max_skew_change", "accuracy", "accuracy_change"
     known = dict(zip(names, figures, strict=True))
-    return Offer(name=name, fitted=Fitted(), asked=1.0, moved=0.0, reason=reason, **known)
+    return Offer(
+        name=name,
+        fitted=Fitted(),
+        asked=1.0,
+        other_skew=0.0,
+        moved=0.0,
+        people=np.empty((0, 2)),
+        reason=reason,
+        **known,
+    )
 
 
 def test_recommended_is_the_lowest_within_the_budget_that_is_sure():
@@ -178,10 +187,20 @@ def test_the_walk_of_the_docs_ends_with_a_fairer_model(faces, monkeypatch, capsy
     assert after.loc["mean", "value"] < before.loc["mean", "value"] - 0.1
 
 
+def test_one_way_alone_is_saved(faces, monkeypatch, capsys):
+    monkeypatch.chdir(faces)
+    way = "projection of group means"
+    asked = ["--model", "clip", "--gallery", "faces", "--keep", "things", "--budget", "100"]
+    assert command.main([*asked, "--only", way, "--out", "one"]) == 0
+    assert f"clip with {way}" in capsys.readouterr().out
+    assert "LEACE" not in (faces / "one" / "README.md").read_text("utf-8")
+
+
 def test_bad_input_is_refused_before_anything_is_loaded(tmp_path, capsys):
     (tmp_path / "there").mkdir()
     for argv, says in (
         (["--out", str(tmp_path / "there")], "is already there; name a new folder for --out"),
+        (["--only", "prayer"], "--only 'prayer' is none of projection of group means, LEACE"),
         (["--budget", "-1"], "--budget is -1.0, but must be at least 0"),
         (["--attribute", "age"], "no attribute 'age'; it has gender, skin tone"),
         (["--keep", "world/faces"], "is not a set of images with classes"),

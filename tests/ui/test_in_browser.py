@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 from zipfile import ZipFile
 
 import numpy as np
@@ -207,7 +208,7 @@ def test_the_page_opens_on_a_story_in_three_steps(visit: Callable[..., Page], ma
     assert "All heads are on" in page.inner_text("#region-strip")
 
 
-def test_a_fairer_set_is_searched_for(visit: Callable[..., Page], made: tuple[App, str]) -> None:
+def test_three_ways_make_it_fairer(visit: Callable[..., Page], made: tuple[App, str]) -> None:
     page = visit(f"tab=bias&off=none&gallery=small/faces&attribute=gender&{FEW}")
     page.select_option(".fairer select", "10")
     page.click(".fairer .primary")
@@ -221,10 +222,14 @@ def test_a_fairer_set_is_searched_for(visit: Callable[..., Page], made: tuple[Ap
     top = "document.querySelector('[data-name=fairer]').getBoundingClientRect().top"
     page.wait_for_function(f"{top} >= 0 && {top} < 400", timeout=10_000)  # the answer comes into view
     page.set_viewport_size({"width": 1300, "height": 900})
-    told = page.inner_text("[data-name=fairer]")
-    assert "did not see" in told or "Nothing was switched off" in told
-    if off(page):
-        assert off(page).replace(" ", "+") in page.url
+    assert page.locator(".way").count() == 3
+    assert "that nothing was fitted on" in page.inner_text("[data-name=fairer]")
+    heads = page.get_attribute(".way [data-do=off]", "data-off")
+    done(page, lambda: page.click(".way [data-do=off]"))
+    assert off(page) == heads
+    done(page, lambda: page.locator(".off-now input[type=range]").first.press("End"))
+    assert page.locator(".off-now output").first.inner_text() == "1.50"
+    assert parse_qs(urlsplit(page.url).query)["off"] == [off(page)]
     done(page, lambda: page.fill("textarea[name=occupations]", "judge") or page.click("text=Measure"))
     assert page.locator("[data-name=fairer]").count() == 0  # it answered another question
     done(page, lambda: page.click(".fairer .primary"))

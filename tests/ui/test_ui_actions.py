@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import re
+import shlex
+from dataclasses import replace
 from urllib.parse import parse_qsl
 
+import numpy as np
 import pytest
 from PIL import Image
 
 import ccs
 from ccs import benchmark
 from ccs.benchmark.planted_models import Truth
+from ccs.benchmark.protocol import Sets, Subject
 from ccs.embedded.known_heads import KnownHeads, Lesson
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
+from ccs.intervention import Intervention
+from ccs.mitigate import choice
+from ccs.mitigate.judging import Half
+from ccs.model.model import Model
+from ccs.sets.open import open_set
+from ccs.sets.rows import spread
 from ccs.ui import links
 from ccs.ui.actions import MAX_HISTORY
 from ccs.ui.clicks import act, regions, update
@@ -22,7 +32,7 @@ from ccs.ui.session import Session
 from ccs.ui.shared import App
 from ccs.ui.views import VIEWS, claims
 from ccs.ui.views.bias import fairer
-from tests.support.ui_page import SMALL, app, check, model, one_thread, session
+from tests.support.ui_page import SMALL, app, check, model, one_thread, session, small_gallery
 
 __all__ = ["app", "model", "one_thread", "session"]  # fixtures
 
@@ -65,13 +75,46 @@ def test_a_head_is_turned_down_and_a_click_switches_it_on(app: App, session: Ses
         update(app, session, "factor", {"of": "L5.H0", "value": "loud"})
 
 
-def test_a_search_whose_pictures_cannot_be_fetched_says_so(
+def test_three_ways_are_judged_as_the_library_does(app: App, model: Model) -> None:
+    asked = {"tab": "bias", "off": "none", "gallery": SMALL, "attribute": "gender"}
+    session = links.open_link(app, {**asked, "occupations": "judge\nartist\nteacher\nnurse"})
+    *_, (after, html) = act(app, session, {"do": "fairer", "loss": "2"})
+    assert after is not None
+    check(html["main"])
+    found = after.found
+    people = replace(small_gallery(), occupations=found.query.occupations, k={"gender": 10})
+    things = open_set("world/subjects")
+    some = spread(len(things.images), fairer.THINGS)
+    few = replace(things, images=[things.images[i] for i in some], labels=things.labels[some])
+    subject = Subject(model, Sets(people=people, things=few))
+    half = Half(subject, "gender", fairer.SEED)
+    rows, prompts = subject.unseen("gender", fairer.SEED)
+    for one, offer in zip(found.answers, choice.offers(half, list(fairer.WAYS)), strict=True):
+        for name in ("max_skew", "max_skew_change", "accuracy_change"):
+            ours, theirs = getattr(one.offer, name), getattr(offer, name)
+            assert (ours.value, ours.low) == pytest.approx((theirs.value, theirs.low), abs=1e-6)
+        assert (one.offer.asked, one.offer.other_skew) == pytest.approx((offer.asked, offer.other_skew))
+        text = model.embed_texts([t.format(found.occupation) for t in people.templates]).mean(axis=0)
+        units = offer.fitted.on_images(
+            model.embed_images([people.images[i] for i in rows], offer.fitted.heads)
+        )
+        assert list(one.first) == list(rows[np.argsort(-(units @ text))[: fairer.FACES]])
+    _, off, down, erased = found.answers
+    assert found.occupation in [found.query.occupations[i] for i in prompts]
+    assert Intervention.parse(shlex.split(down.command)[5]) == down.offer.fitted.heads
+    assert not off.command or str(off.offer.fitted.heads) in off.command
+    assert "--only 'projection of group means'" in erased.command
+    update(app, session, "off", {"off": str(down.offer.fitted.heads)})
+    assert session.state.off == down.offer.fitted.heads
+
+
+def test_ways_whose_pictures_cannot_be_fetched_says_so(
     app: App, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fairer, "world", lambda model: PHOTOGRAPHED)
     *_, (after, html) = act(app, session, {"do": "fairer", "loss": "1"})
     assert after is not None
-    assert "Nothing was searched: " in html["top"]
+    assert "Nothing was looked for: " in html["top"]
     assert PHOTOGRAPHED.things in html["top"]
 
 

@@ -133,7 +133,7 @@ class Bias(View):
         if not isinstance(found, Empty):
             figures = [first_images(app, found), _groups(found, state.off), table(found)]
         if figures and session.found is not None and session.found.fits(screen):
-            figures.insert(0, fairer.figure(session.found))
+            figures.insert(0, fairer.figure(app, session.found))
         return render(
             "views/bias.html",
             query=query,

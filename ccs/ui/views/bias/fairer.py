@@ -1,163 +1,257 @@
-"""Find me a fairer set: the search for heads, on the visitor's prompts and gallery, while they watch.
+"""Make it fairer: three ways, fitted on half of the faces and occupations and judged on the other half while
+the visitor watches: heads off, heads turned down, the groups' directions erased from the embeddings.
 
-The search runs in a thread of its own beside the generator that tells of it. Where that generator is closed,
+They are fitted in a thread of its own beside the generator that tells of it. Where that generator is closed,
 because the visitor has canceled or left, the thread stops before the next images.
 """
 
 from __future__ import annotations
 
+import shlex
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 
+from ccs.benchmark.protocol import Sets, Subject
 from ccs.errors import InputError
-from ccs.measures.accuracy import class_weights
+from ccs.mitigate import choice
+from ccs.mitigate.base import Fitted
+from ccs.mitigate.choice import Offer
+from ccs.mitigate.judging import Half
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
-from ccs.pruning.search import HeldOut, Limits, SearchResult, search, task_of
-from ccs.sets.kinds import ClassificationSet
+from ccs.sets.kinds import ClassificationSet, Lazy
 from ccs.sets.rows import spread
-from ccs.ui.actions import Fields, change, set_off
-from ccs.ui.html import count
+from ccs.ui.actions import Fields, change
+from ccs.ui.html import count, written
 from ccs.ui.service.galleries import DRAWN, world
 from ccs.ui.session import Session
 from ccs.ui.shared import App
-from ccs.ui.state import parse_int
+from ccs.ui.state import OWN, parse_int
 from ccs.ui.views.base import Figure
-from ccs.ui.views.bias.bias_query import BiasQuery
+from ccs.ui.views.bias.bias_query import BiasQuery, top
 from ccs.ui.views.screen import Screen
 
+WAYS = {
+    "heads off": "Heads off",
+    "learned gates": "Heads turned down",
+    "projection of group means": "Erased",
+}
 LOSSES = (0, 1, 2, 5, 10)  # points of accuracy that may be lost
 THINGS = 300  # that are looked at, evenly spaced
-MAX_HEADS, SCREEN = 5, 8
-DRAWS = 400
+FACES = 8
+SEED = 0
+PART = 100  # images between two looks at whether to stop
+STEP = 3 * PART  # what a step of the gates takes, in images: forward and back
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A way on the half that it was not fitted on, without its maps and the people's embeddings.
+
+    first: numbers of the faces that come first for the occupation shown. command: takes it away as a folder,
+    "" where weights cannot hold it.
+    """
+
+    offer: Offer
+    first: tuple[int, ...]
+    command: str = ""
 
 
 @dataclass(frozen=True)
 class Fairer:
-    """A search that has ended, with what it was asked: model and query, and the accuracy that may be lost."""
+    """What was found, and what was asked: model and query, and the points of accuracy that may be lost.
+
+    occupation: the one that faces are shown for. answers: nothing, then `WAYS`. best: the name of the one
+    that lowers MaxSkew most within the budget, "" where none surely does. chance: MaxSkew of random rankings.
+    others: the attributes besides.
+    """
 
     model: str
     query: BiasQuery
-    max_loss: float
-    result: SearchResult
+    budget: int
+    occupation: str
+    answers: tuple[Answer, ...]
+    best: str
+    chance: float
+    others: tuple[str, ...]
+    people: int
+    prompts: int
 
     def fits(self, screen: Screen) -> bool:
-        """True where the screen still asks what the search answered."""
+        """True where the screen still asks what was answered."""
         state = screen.state
         return self.model == state.model and self.query.asked == BiasQuery.of(screen.app, state).asked
 
 
 def ask(app: App, session: Session, fields: Fields) -> None:
-    """Begin a search; InputError where there is too little to search on."""
-    loss = parse_int(fields.get("loss"), "accuracy that may be lost")
+    """Begin; InputError where there is too little to fit on."""
+    budget = parse_int(fields.get("loss"), "accuracy that may be lost")
     query = BiasQuery.of(app, session.state)
-    if loss > 100:
-        raise InputError(f"At most 100 points of accuracy can be lost, not {loss}.")
+    if budget > 100:
+        raise InputError(f"At most 100 points of accuracy can be lost, not {budget}.")
     if len(query.occupations) < 2 or query.k < 2:
         raise InputError(
-            "A search needs two occupations or more and K of 2 or more: it looks at one half and reports the "
+            "This needs two occupations or more and K of 2 or more: it looks at one half and reports the "
             f"other. There {'is' if len(query.occupations) == 1 else 'are'} "
             f"{count(len(query.occupations), 'occupation')}, and K is {query.k}."
         )
-    session.wanted = Limits(max_loss=loss / 100, max_heads=MAX_HEADS, screen=SCREEN)
+    session.wanted = budget
     change(session, tab="bias")
 
 
 class _Watched:
-    """The model as the search sees it: images are numbers of trunks' rows. Counts what is done, and stops."""
+    """A model that counts what it is asked for, in images, and stops."""
 
-    def __init__(self, model: Model, trunk: Trunk) -> None:
-        self.heads, self._model, self._trunk = model.heads, model, trunk
+    def __init__(self, model: Model) -> None:
+        self._model = model
         self.stop = threading.Event()
         self.done = 0
 
-    def embed_images(self, images: np.ndarray, off: Any = None) -> np.ndarray:
+    def __getattr__(self, name: str) -> Any:
+        if self.stop.is_set():
+            raise InputError("It was canceled.")
+        self.done += STEP if name == "tower" else 0
+        return getattr(self._model, name)
+
+    def embed_images(self, images: Trunk, off: Any = None) -> np.ndarray:
         parts = []
-        plans = list(off)
-        for start in range(0, len(images), 100):
-            if self.stop.is_set():
-                raise InputError("The search was canceled.")
-            part = Trunk(self._trunk.tokens[images[start : start + 100]], self._trunk.layer)
-            parts.append(self._model.embed_images(part, plans))
-            self.done += len(part) * len(plans)
-        return np.concatenate(parts, axis=1)
+        for start in range(0, len(images), PART):
+            part = images[np.arange(start, min(start + PART, len(images)))]
+            parts.append(self.__getattr__("embed_images")(part, off))
+            self.done += len(part) * (len(off) if isinstance(off, list) else 1)
+        return np.concatenate(parts, axis=-2)
 
 
 def run(screen: Screen) -> Iterator[tuple[float, str]]:
-    """Search, tell of it, and switch the heads that were found off."""
+    """Fit the ways, judge them, and tell of it."""
     app, session, model = screen.app, screen.session, screen.model
-    limits, query = session.wanted, BiasQuery.of(app, session.state)
+    budget, query = session.wanted, BiasQuery.of(app, session.state)
     session.wanted = None  # asked once: who cancels has canceled
-    if limits is None:
+    if budget is None:
         return
     galleries, name = app.galleries, world(model.name).things
     try:
         for share in galleries.seen(model, name):
             yield 0.1 * share, "Looking at pictures of things"
         pictures = galleries.find(name)
-    except InputError as error:  # the view speaks of its gallery alone, not of what only the search reads
-        session.tell(f"Nothing was searched: {error}")
+    except InputError as error:  # the view speaks of its gallery alone, not of what only this reads
+        session.tell(f"Nothing was looked for: {error}")
         return
     assert isinstance(pictures, ClassificationSet)
     people, others = galleries.known(model, query.gallery.name), galleries.known(model, name)
     if people is None or others is None or people.trunk is None or others.trunk is None:
-        session.tell("This gallery is too large to be searched here: clip-ccs search does it.")
+        session.tell("This gallery is too large for this page: clip-ccs mitigate does it.")
         return
-    n, chosen = len(people.trunk), np.array(spread(len(pictures.images), THINGS))
-    model_seen = _Watched(model, Trunk.joined([people.trunk, others.trunk]))
-    task = task_of(
-        query.question(query.texts(session, model)),
-        people=np.arange(n),
-        things=n + chosen,
-        labels=pictures.labels[chosen],
-        class_weights=class_weights(model, pictures.classes, pictures.templates),
+    chosen = np.array(spread(len(pictures.images), THINGS))
+    shown = Lazy(pictures.images.__getitem__, chosen.tolist())
+    sets = Sets(
+        people=replace(query.gallery, occupations=query.occupations, k={query.attribute: query.k}),
+        things=replace(pictures, images=shown, labels=pictures.labels[chosen]),
     )
-    said = [f"Switching each of {len(model.heads)} heads off alone, on one half of the faces"]
-    whole = (n + len(chosen)) / 2 * (len(model.heads) + limits.max_heads * limits.screen / 2)
+    watched, said = (
+        _Watched(model),
+        [f"Turning down {count(len(model.heads), 'head')}, on one half of the faces"],
+    )
+    subject = Subject(cast(Model, watched), sets, (people.trunk, others.trunk[chosen]))
+
+    def work() -> Fairer:
+        half = Half(subject, query.attribute, SEED)
+        found = choice.offers(half, tuple(WAYS), SEED, tell=said.append)
+        return _answers(session.state.model, query, budget, subject, half, found, name)
+
+    n = len(people.trunk) / 2
+    whole = 30 * STEP + 9 * n + 3 * (n + len(chosen) / 2)  # steps, sets tried, ways judged
     with ThreadPoolExecutor(1) as thread:
-        found = thread.submit(search, model_seen, task, limits, draws=DRAWS, tell=said.append)
+        found = thread.submit(work)
         try:
             while not found.done():
-                yield 0.1 + 0.9 * min(model_seen.done / whole, 1.0), said[-1]
+                yield 0.1 + 0.9 * min(watched.done / whole, 1.0), said[-1].capitalize()
                 try:
                     found.result(timeout=0.3)
                 except NotYet:
                     continue
-            result = found.result()
+            session.found = found.result()
         except InputError as error:
             session.tell(str(error))
-            return
         finally:
-            model_seen.stop.set()
-    session.found = Fairer(session.state.model, query, limits.max_loss, result)
-    if result.off:
-        set_off(session, result.off)
+            watched.stop.set()
 
 
-def figure(found: Fairer) -> Figure:
-    """What the search found, on the half that it did not see."""
-    held: dict[str, HeldOut] = {one.plan: one for one in found.result.held_out}
-    rows = [
-        [one.plan, one.heads, *(v for e in (one.max_skew, one.max_skew_change, one.accuracy_change)
-                                for v in (e.value, e.low, e.high))]
-        for one in found.result.held_out
-    ]  # fmt: skip
-    columns = ["set", "heads", *(f"{name}{end}" for name in ("MaxSkew", "MaxSkew change", "accuracy change")
-                                 for end in ("", " low", " high"))]  # fmt: skip
+def _answers(
+    model: str, query: BiasQuery, budget: int, subject: Subject, half: Half, found: list[Offer], things: str
+) -> Fairer:
+    """What is kept for the page, with the faces that each puts first."""
+    rows, asked = subject.unseen(half.attribute, SEED)
+    wanted = int(subject.whole(half.attribute).rows[query.row])
+    place = list(asked).index(wanted) if wanted in asked else 0
+    own = np.arange(len(rows)) if half.task.pools is None else np.flatnonzero(half.task.pools[place])
+    best = choice.best(found, budget / 100)
+    answers = []
+    for one in found:
+        text = one.fitted.on_texts(half.task.prompts[place : place + 1])[0]
+        first = rows[own[top(one.people[own], text, min(FACES, len(own)))]]
+        command = "" if one.reason or one is found[0] else _command(model, query, budget, one, things)
+        bare = replace(one, fitted=Fitted(one.fitted.heads), people=one.people[:0])
+        answers.append(Answer(bare, tuple(map(int, first)), command))
+    return Fairer(
+        model=model,
+        query=query,
+        budget=budget,
+        occupation=subject.whole(half.attribute).names[asked[place]],
+        answers=tuple(answers),
+        best=best.name if best else "",
+        chance=half.chance["max_skew_chance"],
+        others=tuple(half.others),
+        people=len(half.task.people),
+        prompts=len(half.task.prompts),
+    )
+
+
+def _command(model: str, query: BiasQuery, budget: int, one: Offer, things: str) -> str:
+    """What to type for a folder of the model with this."""
+    if one.fitted.heads:
+        return shlex.join(
+            ["clip-ccs", "export", "--model", model, "--off", str(one.fitted.heads), "--out", "fairer"]
+        )
+    gallery = "faces.zip" if query.gallery.name.startswith(OWN) else query.gallery.name
+    named = {
+        "model": model, "gallery": gallery, "attribute": query.attribute,
+        "occupations": written(query.occupations, ", "), "top": query.k, "keep": things,
+        "max-images": len(query.gallery.images), "only": one.name, "budget": 100, "out": "fairer",
+    }  # fmt: skip
+    return shlex.join(
+        ["clip-ccs", "mitigate", *(part for k, v in named.items() for part in (f"--{k}", str(v)))]
+    )
+
+
+def figure(app: App, found: Fairer) -> Figure:
+    """The answers side by side, on the half that they were not fitted on."""
+    offers = [one.offer for one in found.answers]
+    rows = [[one.name, one.fitted.heads, *_figures(one), one.asked, one.other_skew] for one in offers]
+    names = ("MaxSkew", "MaxSkew change", "accuracy", "accuracy change")
+    columns = ["way", "heads", *(f"{name}{end}" for name in names for end in ("", " low", " high"))]
+    columns += ["asked for", "MaxSkew of others"]
+    groups, name = found.query.gallery.groups[found.query.attribute], found.query.gallery.name
+    faces = [[(app.face(name, i), groups[i]) for i in one.first] for one in found.answers]
     shown = {
         "found": found,
+        "own": name.startswith(OWN),
         "things": "drawn things" if world(found.model) == DRAWN else "ten kinds of things (CIFAR-10)",
-        "off": found.result.off,
-        "start": held["none"],
-        "best": held.get("searched"),
-        "steps": sorted(
-            (one for one in found.result.held_out if one.plan != "none"), key=lambda one: len(one.heads)
-        ),
+        "before": (offers[0], faces[0]),
+        "ways": [
+            (WAYS[one.offer.name], one, own) for one, own in zip(found.answers[1:], faces[1:], strict=True)
+        ],
+        "known": len(set(groups)),
     }
-    return Figure("fairer", "A fairer set", "natural log; points of accuracy", columns, rows, shown)
+    return Figure("fairer", "Make it fairer", "natural log; points of accuracy", columns, rows, shown)
+
+
+def _figures(one: Offer) -> list[float]:
+    every = (one.max_skew, one.max_skew_change, one.accuracy, one.accuracy_change)
+    return [value for each in every for value in (each.value, each.low, each.high)]
