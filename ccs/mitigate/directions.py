@@ -83,7 +83,8 @@ class Balanced:
         e = a + (1 - b) / safe
         t = (e - b * np.sqrt(np.maximum(e**2 - a**2, 0))) / (e**2 + b**2)
         moved = np.sqrt(1 - t**2) * rest / np.maximum(b, 1e-9) + t * own / safe
-        return np.asarray(np.where((a < 1e-9) | (b < 1e-9), x, moved), np.float32)
+        # As short as this is rounding, which has no direction.
+        return np.asarray(np.where((a < 1e-6) | (b < 1e-6), x, moved), np.float32)
 
 
 def closed_form(evidence: Evidence) -> Fitted:
