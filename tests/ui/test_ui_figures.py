@@ -173,6 +173,8 @@ def test_maps_on_the_page_are_those_of_the_library(app: App, model: Model) -> No
     written = ccs.heatmap(model, pixels, [text], str(head), against=firsts, off=HeadSet.parse("L4.H1"))[:, 0]
     values = np.array([row[3:] for row in where.rows])
     np.testing.assert_allclose(values, np.stack([looks.ravel(), written.ravel()], 1), atol=1e-6)
+    for one in looks:
+        assert f"attention on the image, {one.min():.1%} to {one.max():.1%} a patch" in where.__html__()
     screen = Screen(app, links.open_link(app, {"tab": "classify", "off": str(off)}))
     why = classify.why(screen, model)
     assert why is not None

@@ -196,6 +196,7 @@ def where(screen: Screen, model: Model, record: HeadRecord) -> Figure:
                     patches.lit(picture, values[0][i]),
                     patches.tinted(picture, values[1][i], most) if text else None,
                     percent(float(values[0][i].sum()), 0),
+                    [percent(float(end), 1) for end in (values[0][i].min(), values[0][i].max())],
                 )
                 for i, (image, picture) in enumerate(zip(shown, pictures, strict=True))
             ],
