@@ -13,9 +13,8 @@ import pandas as pd
 from ccs.batch.options import command, option
 from ccs.batch.pages import printed
 from ccs.batch.search import PEOPLE
-from ccs.benchmark import planted_models, variants
+from ccs.benchmark import planted_models
 from ccs.benchmark.protocol import Sets, Subject
-from ccs.errors import InputError
 from ccs.files import write_text
 from ccs.heads import HeadSet
 from ccs.locate.comparison import Pair, compare
@@ -51,26 +50,18 @@ MOST_TEXTS = 300
 
 
 def _compare(args: Settings) -> None:
-    models = [_load(name, args.device) for name in (args.first, args.second)]
+    models = [planted_models.any_model(name, args.device) for name in (args.first, args.second)]
     images = open_images(args.images, args.max_images).images
     texts = load_pool(args.texts).texts
     some = [texts[i] for i in np.unique(np.linspace(0, len(texts) - 1, MOST_TEXTS).astype(int))]
     pairs = compare(models[0], models[1], (images, images), some)
     people = asked(open_gallery(args.gallery, attribute=args.attribute or ()))
     attribute = args.attribute or next(iter(people.groups))
-    if attribute not in people.groups:
-        raise InputError(f"{people.name} has no attribute {attribute!r}; it has {', '.join(people.groups)}.")
     table = _table(args, models, pairs, people, attribute)
     print(said(models, people.name, attribute, table, args.top))
     if args.csv:
         write_text(args.csv, table.to_csv(index=False))
         print(f"Written to {args.csv}.")
-
-
-def _load(name: str, device: str) -> Model:
-    if planted_models.file_of(name) is None:
-        return variants.load(name, device=device)
-    return planted_models.load(name, device=device)
 
 
 def _table(

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pandas as pd
 
-import ccs
 from ccs.batch.bias import SKIP
 from ccs.batch.options import command, option
 from ccs.batch.pages import change, in_brackets, printed
@@ -152,8 +151,7 @@ def _ask(args: Settings, name: str, methods: Mapping[str, Method]) -> int:
     """Say for each method and attribute which heads of a model it finds, and what they do."""
     people, things = open_sets(args, args.attribute)
     sets = Sets(people=people, things=things, images=args.images, texts=args.texts, moments=args.moments)
-    load = ccs.load if planted_models.file_of(name) is None else planted_models.load
-    subject = Subject(load(name, device=args.device), sets)
+    subject = Subject(planted_models.any_model(name, args.device), sets)
     for attribute in args.attribute or tuple(people.groups)[:1]:
         for called, method in methods.items():
             print(said(answer(subject, attribute, called, method, args.seed)))

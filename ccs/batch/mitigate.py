@@ -9,7 +9,6 @@ from pathlib import Path
 
 from PIL import Image
 
-import ccs
 from ccs.batch.bias import SKIP
 from ccs.batch.options import command, option
 from ccs.batch.pages import change, in_brackets, printed
@@ -62,8 +61,7 @@ def _mitigate(args: Settings) -> None:
     if args.only not in (None, *choice.QUICK, *choice.SLOW):
         raise InputError(f"--only {args.only!r} is none of {', '.join((*choice.QUICK, *choice.SLOW))}.")
     people, things = open_sets(args, [args.attribute] if args.attribute else [])
-    load = ccs.load if planted_models.file_of(args.model) is None else planted_models.load
-    model = load(args.model, device=args.device)
+    model = planted_models.any_model(args.model, args.device)
     attribute = args.attribute or next(iter(people.groups))
     trunks = _looked_at(model, people.images, "people"), _looked_at(model, things.images, "other images")
     half = Half(Subject(model, Sets(people=people, things=things), trunks), attribute, args.seed)

@@ -177,6 +177,11 @@ def load(name: str, *, device: str = "cpu") -> Model:
     return model
 
 
+def any_model(name: str, device: str = "cpu") -> Model:
+    """A model of that name or path: of the benchmark, of `variants`, or any other. Raises InputError."""
+    return (variants.load if file_of(name) is None else load)(name, device=device)
+
+
 def truth(name: str) -> Truth:
     """The truth about the model of that name or path. Raises InputError if nothing is planted in it."""
     with _opened(_file(name)) as (found, _):
