@@ -12,17 +12,19 @@ from ccs.batch.options import command, option
 from ccs.errors import InputError
 from ccs.intervention import Intervention
 from ccs.model.export import export, export_checkpoint, is_checkpoint
+from ccs.model.onnx_export import export_onnx
 from ccs.results.hub_repository import Repository
 
 
 @dataclass(frozen=True)
 class Settings:
     """Save a model with heads off as an ordinary open_clip folder with a model card (of transformers, where
-    the model is a folder of transformers); --repo publishes it on the Hub.
+    the model is a folder of transformers), or with --remove as ONNX; --repo publishes it on the Hub.
     """
 
     model: str = option("organism", "embedded name, open_clip NAME/TAG or a folder")
     off: str = option("", 'heads to switch off or scale, e.g. "L8.H1 L9.H2=0.3"')
+    remove: bool = option(False, "leave the heads' weights out, as ONNX: image.onnx and text.onnx")
     out: Path | None = option(None, "a new folder")
     repo: str | None = option(None, "a model repository on the Hub, USER/NAME")
     public: bool = option(False, "visible to everyone; otherwise a new repository is private")
@@ -37,7 +39,9 @@ def _export(arguments: Settings) -> None:
     title = f"{model.name} with {off or 'no head'} off"
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.out or Path(scratch) / "model"
-        if is_checkpoint(arguments.model):
+        if arguments.remove:
+            error = export_onnx(model, off, folder)
+        elif is_checkpoint(arguments.model):
             error = export_checkpoint(model, off, arguments.model, folder)
         else:
             error = export(model, off, folder)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,18 @@ def _export(
     change = given if isinstance(given, Change) else Change(given)
     model.tower.require(change.off)
     weights = changed(model, change)
+    with new_folder(folder) as written:
+        write(written, weights)
+        difference = _difference(model, change, written, embed)
+        if not difference <= TOLERANCE:
+            raise RuntimeError(f"the exported embeddings differ from ours by {difference:.1e}")
+        (written / _CARD).write_text(card(model, change, difference, library), "utf-8")
+    return difference
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A folder to write to, which becomes `folder` in the end; InputError where that is not empty."""
     with disk_errors(folder.parent):
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise InputError(f"{folder} is already there; name a new folder to export to.")
@@ -126,13 +139,8 @@ def _export(
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             written = Path(scratch) / "model"
             written.mkdir()
-            write(written, weights)
-            difference = _difference(model, change, written, embed)
-            if not difference <= TOLERANCE:
-                raise RuntimeError(f"the exported embeddings differ from ours by {difference:.1e}")
-            (written / _CARD).write_text(card(model, change, difference, library), "utf-8")
+            yield written
             written.replace(folder)
-    return difference
 
 
 def card(model: Model, change: Change, difference: float, library: str) -> str:
