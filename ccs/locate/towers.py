@@ -53,6 +53,11 @@ class Towers:
         """True where most of it is."""
         return self.images.value < 0.5
 
+    @property
+    def shown(self) -> bool:
+        """True where the interval leaves no doubt which tower has most of it."""
+        return not self.images.low <= 0.5 <= self.images.high
+
 
 def which_tower(
     model: Model,

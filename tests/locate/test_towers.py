@@ -11,6 +11,7 @@ import ccs
 from ccs import HeadSet, InputError
 from ccs.locate import towers
 from ccs.locate.towers import which_tower
+from ccs.measures.stats import Estimate
 from ccs.model.model import Model
 from ccs.pruning.fairness import embed_occupations
 from ccs.sets import drawn_sets
@@ -46,6 +47,8 @@ def test_images_that_lean_are_told_from_prompts_that_do(tiny_model: Model, monke
     assert found.prompts.low > 0.8
     assert found.text_tower
     assert found.occupations == 20
+    assert found.shown
+    assert not replace(found, images=Estimate(0.53, 0.31, 0.73)).shown
 
 
 def test_figures_are_those_of_plain_loops(tiny_model: Model) -> None:
