@@ -176,7 +176,7 @@ def _launch_settings(demo: gr.Blocks) -> dict[str, Any]:
         "theme": gr.themes.Base(font=fonts, font_mono=mono),
         "head": f'<meta name="description" content="{PURPOSE}"><style>\n{style}</style>',
         "max_file_size": "20mb",
-        "state_session_capacity": 200,
+        "state_session_capacity": 10,  # the whole page of each, which nothing here asks for
         "ssr_mode": False,
         "pwa": False,
         "run_history": False,  # its routes fetch files by their address and store calls in a visitor's bucket

@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import platform
+import re
 import resource
 import struct
 import subprocess
@@ -227,15 +228,20 @@ def test_a_worker_ends_with_its_parent_while_it_imports() -> None:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="heaps are those of glibc")
-def test_the_threads_of_the_app_share_two_heaps(tmp_path: Path) -> None:
+def test_what_is_free_is_given_back_or_used(tmp_path: Path) -> None:
+    """All threads share two heaps, and what is large is in none, also after something large was freed."""
     program = (
-        "import ctypes, sys, threading; from ccs.ui.__main__ import share_heaps; share_heaps()\n"
+        "import ctypes, sys, threading; from ccs.ui.__main__ import bound_holes; bound_holes()\n"
         "libc, line = ctypes.CDLL(None), threading.Barrier(8)\n"
         "libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p\n"
         "held = [threading.Thread(target=lambda: (libc.malloc(1000), line.wait())) for _ in range(8)]\n"
         "[one.start() for one in held]; [one.join() for one in held]\n"
         "file = ctypes.c_void_p(libc.fopen(sys.argv[1].encode(), b'w'))\n"
+        "libc.free(ctypes.c_void_p(libc.malloc(3 << 20))); libc.malloc(2 << 20)\n"
         "libc.malloc_info(0, file); libc.fclose(file)"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "heaps.xml")], check=True)
-    assert (tmp_path / "heaps.xml").read_text().count("<heap nr=") == 2
+    found = (tmp_path / "heaps.xml").read_text()
+    assert found.count("<heap nr=") == 2
+    apart = re.findall(r'<total type="mmap" count="\d+" size="(\d+)"/>', found)
+    assert int(apart[-1]) >= 2 << 20
