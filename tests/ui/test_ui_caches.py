@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tracemalloc
 from collections.abc import Generator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import pytest
 
 import ccs
 from ccs import results
-from ccs.heads import HeadSet
+from ccs.heads import Head, HeadSet
 from ccs.model.loading.footprint import Footprint
 from ccs.sets.strangers import MOST_BYTES
 from ccs.ui import sessions
@@ -57,6 +58,22 @@ def test_what_is_kept_has_one_bound_in_bytes() -> None:
     large = np.zeros(12_000, np.uint8)
     assert cache.get(("large",), lambda: large) is large
     assert ("large",) not in cache
+
+
+@pytest.mark.parametrize("count", [1, 9, 24])
+def test_keys_count_too(count: int) -> None:
+    """A key may take more than its value: the heads that are off."""
+    cache = Cache()
+
+    def heads(first: int) -> HeadSet:
+        return HeadSet(Head(number // 16, number % 16) for number in range(first, first + count))
+
+    tracemalloc.start()
+    for number in range(200):
+        cache.get(("pruned", f"{number:064}", heads(number)), int)
+    took, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert took < sum(map(size_of, cache._items.values()))
 
 
 def test_tables_and_examples_have_bounds_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

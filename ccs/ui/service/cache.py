@@ -15,19 +15,21 @@ from typing import Any, TypeVar
 from cachetools import LRUCache
 from PIL import Image
 
+from ccs.heads import HeadSet
+
 T = TypeVar("T")
 
 LIMIT = 640 * 2**20  # bytes, of all visitors together
-ENTRY = 500  # bytes that a value takes besides, about
+ENTRY, HEAD = 200, 150  # bytes that any value takes besides, about, and those of a head in a set
 SILENT = 30.0  # seconds without progress after which work that somebody else began is begun anew
 
 
 def size_of(value: object) -> int:
     """Bytes of arrays, tensors, tables, images and texts in a value, and what any value takes besides."""
     if isinstance(value, str | bytes):
-        return ENTRY + sys.getsizeof(
-            value
-        )  # a text of one sign beyond Latin-1 takes two or four bytes for each
+        return ENTRY + sys.getsizeof(value)  # two or four bytes a sign where one is beyond Latin-1
+    if isinstance(value, HeadSet):
+        return ENTRY + HEAD * len(value)
     if isinstance(value, Image.Image):
         return ENTRY + value.width * value.height * len(value.getbands())
     if hasattr(value, "memory_usage"):  # a table; the page is served before pandas is imported
@@ -42,14 +44,14 @@ def size_of(value: object) -> int:
 
 
 class Cache:
-    """Values by key, at most `limit` bytes together (`size_of`). Threads may share it.
+    """Values by key, at most `limit` bytes together with their keys (`size_of`). Threads may share it.
 
     Keys are tuples that begin with what the value is. Two threads that ask for the same at once may both
     compute it; one result is kept. A value above the limit is not kept.
     """
 
     def __init__(self, limit: int = LIMIT) -> None:
-        self._items: LRUCache[Hashable, Any] = LRUCache(limit, getsizeof=size_of)
+        self._items: LRUCache[Hashable, tuple[Hashable, Any]] = LRUCache(limit, getsizeof=size_of)
         self._lock = threading.RLock()
         self._begun: dict[Hashable, list[float]] = {}  # the share that is done, and when that was told
 
@@ -59,13 +61,13 @@ class Cache:
     def find(self, key: Hashable) -> Any:
         """The value of the key, None where there is none."""
         with self._lock:
-            return self._items.get(key)
+            return self._items.get(key, (key, None))[1]
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """The value of the key, made now where it is not there; a `make` that raises leaves nothing."""
         with self._lock:
             if key in self._items:
-                found: T = self._items[key]
+                found: T = self._items[key][1]
                 return found
         value = make()
         self._keep(key, value)
@@ -73,7 +75,7 @@ class Cache:
 
     def _keep(self, key: Hashable, value: object) -> None:
         with self._lock, suppress(ValueError):  # too large to be kept
-            self._items[key] = value
+            self._items[key] = key, value
 
     def fill(self, key: Hashable, work: Callable[[], Generator[float, None, T]]) -> Generator[float, None, T]:
         """Keep what `work` returns, where nothing is kept yet: yields the share that is done, as `work` does,
@@ -84,7 +86,7 @@ class Cache:
         while True:
             with self._lock:
                 if key in self._items:
-                    found: T = self._items[key]
+                    found: T = self._items[key][1]
                     return found
             own = [0.0, time.monotonic()]
             with self._lock:
