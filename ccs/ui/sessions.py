@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SECONDS = 3600  # that a session is kept without a click
 OF_ADDRESS, OF_ALL = 50, 200
-LIMIT = 512 * 2**20  # bytes of all sessions: their images, and the screens that their pages have
+LIMIT = 512 * 2**20  # bytes of all sessions: their images
 
 
 class Sessions:
