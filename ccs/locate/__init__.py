@@ -3,18 +3,19 @@
 `METHODS` has them by name:
 
     >>> DEFAULT in METHODS, len(METHODS)
-    (True, 20)
+    (True, 21)
 
-`GRID` has every pair of what is done to a head and the statistic that says what changed (`ablation`); five of
-them are published methods, and stand in `METHODS` under their names.
+`GRID` has every pair of what is done to a head and the statistic that says what changed (`ablation`,
+`patching`, `selection`); eight of them are published methods, and stand in `METHODS` under their names.
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
 from ccs.locate import contributions, patching, selection, text
-from ccs.locate.ablation import INTERVENTIONS, STATISTICS, fall
+from ccs.locate.ablation import INTERVENTIONS, STATISTICS, fallen
 from ccs.locate.base import Evidence as Evidence
 from ccs.locate.base import Method, Scores, by_head
 
@@ -37,8 +38,21 @@ PUBLISHED: Mapping[str, str] = {
     "zero/MaxSkew": "total effect",
     "mean/MaxSkew": "total effect, mean",
     "resample/signed lean": "activation patching",
+    "gradient/signed lean": "patching by gradient",
+    "integrated gradients/signed lean": "patching by integrated gradients",
+    "gates/lean": "learned mask",
 }
 """Pairs of the grid that have a name of their own."""
+GRID: Mapping[str, Method] = {
+    f"{intervention}/{statistic}": partial(by_statistic, statistic=statistic)
+    for intervention, (by_statistic, statistics) in {
+        **{name: (partial(fallen, intervention=name), STATISTICS) for name in INTERVENTIONS},
+        "gradient": (patching.gradient, patching.DIRECTIONS),
+        "integrated gradients": (patching.integrated, patching.DIRECTIONS),
+        "gates": (selection.learned, selection.SQUARES),
+    }.items()
+    for statistic in statistics
+}
 METHODS: Mapping[str, Method] = {
     "CCS high first": text.ccs_high,
     "CCS low first": text.ccs_low,
@@ -50,16 +64,8 @@ METHODS: Mapping[str, Method] = {
     "SITH": text.singular_vectors,
     "Locate-Then-Correct": contributions.locate_then_correct,
     "expert heads": contributions.experts,
-    **{name: fall(*pair.split("/")) for pair, name in PUBLISHED.items()},
-    "patching by gradient": patching.gradient,
-    "patching by integrated gradients": patching.integrated,
-    DEFAULT: selection.learned,
+    **{name: GRID[pair] for pair, name in PUBLISHED.items()},
+    "ensemble of three": selection.ensemble,
     SEARCH: selection.search,
     RANDOM: random,
-}
-
-GRID: Mapping[str, Method] = {
-    f"{intervention}/{statistic}": fall(intervention, statistic)
-    for intervention in INTERVENTIONS
-    for statistic in STATISTICS
 }

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ccs.locate.base import Evidence, Method, Scores, by_head, in_batches, replaced, values_of
+from ccs.locate.base import Evidence, Scores, by_head, in_batches, replaced, values_of
 from ccs.measures import bias
 from ccs.measures.ranking import subtracted
 from ccs.model.tower import Trunk
@@ -95,17 +95,13 @@ STATISTICS: Mapping[str, Statistic] = {
 }
 
 
-def fall(intervention: str, statistic: str) -> Method:
-    """The method that scores a head by how far a statistic falls under an intervention."""
-
-    def scores(evidence: Evidence) -> Scores:
-        figure = STATISTICS[statistic]
-        before = figure(evidence, evidence.seen[0])
-        return by_head(
-            evidence, [before - figure(evidence, one) for one in INTERVENTIONS[intervention](evidence)]
-        )
-
-    return scores
+def fallen(evidence: Evidence, intervention: str, statistic: str) -> Scores:
+    """How far a statistic falls under an intervention on each head."""
+    figure = STATISTICS[statistic]
+    before = figure(evidence, evidence.seen[0])
+    return by_head(
+        evidence, [before - figure(evidence, one) for one in INTERVENTIONS[intervention](evidence)]
+    )
 
 
 def counterparts(evidence: Evidence) -> NDArray[np.intp]:

@@ -96,9 +96,26 @@ class Evidence:
         return self.model.embed_images(self.people, [HeadSet([head]) for head in self.model.heads])
 
     @cached_property
+    def _leans(self) -> dict[HeadSet, float]:
+        return {}
+
+    def lean_without(self, off: HeadSet) -> float:
+        """The rankings' lean with these heads off in the forward pass."""
+        if off not in self._leans:
+            alone = list(self.model.heads).index(next(iter(off))) if len(off) == 1 else None
+            embedded = self.model.embed_images(self.people, off) if alone is None else self.singles[alone]
+            self._leans[off] = self.task.lean(embedded)
+        return self._leans[off]
+
+    @cached_property
     def toward(self) -> NDArray[np.float32]:
         """Vectors [n, d] whose products with embeddings, summed, are the rankings' mean lean."""
         return self.task.toward(self.seen[0])
+
+    @cached_property
+    def apart(self) -> NDArray[np.float32]:
+        """Vectors [n, d] whose products with embeddings, summed, are the rankings' mean gap."""
+        return self.task.apart(self.seen[0])
 
 
 Method = Callable[[Evidence], Scores]

@@ -105,8 +105,24 @@ class Ranking:
         positive in the direction in which these embeddings lean, and as negative in the other.
         """
         away = self._away(images)
-        weights = np.einsum("pg,pgn->np", away / away.size, self.group_shares)
-        return np.asarray(weights @ unit(self.prompts, "prompts"), np.float32)
+        return self._along(away / away.size)
+
+    def apart(self, images: ArrayLike) -> NDArray[np.float32]:
+        """Vectors [n, d] whose products with these unit embeddings, summed, are the prompts' mean gap.
+
+        A gap is the mean cosine of the group that a prompt likes most, less that of the group that it likes
+        least; for other embeddings these stay the two groups.
+        """
+        away = self._away(images)
+        rows, ends = np.arange(len(away)), np.zeros_like(away)
+        ends[rows, away.argmax(1)] += 1 / len(away)
+        ends[rows, away.argmin(1)] -= 1 / len(away)
+        return self._along(ends)
+
+    def _along(self, weights: NDArray[np.float64]) -> NDArray[np.float32]:
+        """Vectors [n, d] that weigh each group's mean cosine [prompts, groups]."""
+        of_images = np.einsum("pg,pgn->np", weights, self.group_shares)
+        return np.asarray(of_images @ unit(self.prompts, "prompts"), np.float32)
 
     @cached_property
     def group_shares(self) -> NDArray[np.float64]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ccs import Head
-from ccs.locate.ablation import counterparts, fall
+from ccs.locate.ablation import counterparts, fallen
 from ccs.locate.patching import gradient
 from tests.support.locate_sample import sample
 
@@ -53,7 +53,7 @@ def slow(evidence, head, share):
 
 
 def test_patching_is_what_is_lost_when_each_head_is_swapped_by_hand(evidence):
-    found = fall("resample", "signed lean")(evidence)
+    found = fallen(evidence, "resample", "signed lean")
     for head in HEADS:
         assert found[head] == pytest.approx(slow(evidence, head, 1.0), rel=1e-3, abs=1e-8)
 
