@@ -1,10 +1,14 @@
 """Bring docs up to date with the benchmark's scores: python -m scripts.benchmark. It writes the chart
-docs/methods.svg, the table in docs/benchmark.md and the sentence in docs/findings.md.
+docs/methods.svg, the tables in docs/benchmark.md and the sentence in docs/findings.md.
+
+All but the hidden phase is of models on the bases that are not for development (`scoring.DEVELOPMENT`).
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -12,56 +16,59 @@ import plotly.graph_objects as go
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+HIDDEN = ROOT / "research" / "hidden"
+"""Cells of models that were drawn after the methods were frozen, a file for each track."""
+FIRST = {"planted": "average_precision", "natural": "area", "idle": "alarm"}
+"""The figure by which a track is ordered."""
+TITLES = {"planted": "planted heads: average precision", "natural": "learned skew: area"}
+LEADERS = 8
+"""Methods that the table of the hidden phase has, and chance."""
 
 
 def main() -> None:
-    """Write all three from the cells that ship."""
-    from ccs import benchmark
-    from ccs.batch import pages as document
+    """Write all of them from the cells that are kept."""
+    from ccs.batch import pages
 
-    cells = benchmark.kept()
-    found = benchmark.table(cells)
+    page, findings = ROOT / "docs" / "benchmark.md", ROOT / "docs" / "findings.md"
+    write = partial(pages.bring_up_to_date, by="python -m scripts.benchmark")
+    found = {track: tabled(track) for track in FIRST}
     chart(found).write_image(ROOT / "docs" / "methods.svg")
-    summary = f"{sentence(cells, found)}\n\n{document.table(pd.DataFrame(rows(found)))}"
-    page = ROOT / "docs" / "benchmark.md"
-    document.bring_up_to_date(page, "methods", summary, "python -m scripts.benchmark")
-    parts = document.table(pd.DataFrame(by_strength(cells, list(found.index[1:]))))
-    document.bring_up_to_date(page, "strengths", parts, "python -m scripts.benchmark")
-    document.bring_up_to_date(
-        ROOT / "docs" / "findings.md", "methods", sentence(cells, found), "python -m scripts.benchmark"
-    )
+    write(page, "methods", f"{sentence(found)}\n\n{pages.table(pd.DataFrame(rows(found)))}")
+    write(page, "factorial", f"{effects()}\n\n{pages.table(pd.DataFrame(factorial(found)))}")
+    write(page, "chosen", chosen())
+    hidden = {track: tabled(track, HIDDEN) for track in TITLES}
+    write(page, "hidden", f"{units(hidden)}\n\n{pages.table(pd.DataFrame(compared(found, hidden)))}")
+    write(findings, "methods", sentence(found))
 
 
-def chart(found: pd.DataFrame) -> go.Figure:
-    """The methods by average precision, with intervals; those of this project in another color."""
-    from ccs.benchmark.scoring import PLANTED
+def kept(track: str, folder: Path | None = None, *, development: bool = False) -> pd.DataFrame:
+    """The cells of a track that ship, of the bases for the table or for development; or those of a folder."""
+    from ccs.benchmark import scoring
 
-    shown = found.drop(PLANTED)[::-1]
-    values = shown["average_precision"]
-    bars = go.Bar(
-        x=values,
-        y=[f"<b>{name}</b>" if ours(name) else name for name in shown.index],
-        orientation="h",
-        marker_color=["#d6336c" if ours(name) else "#4263eb" for name in shown.index],
-        error_x={
-            "array": shown["average_precision_high"] - values,
-            "arrayminus": values - shown["average_precision_low"],
-            "color": "#666",
-        },
-    )
-    figure = go.Figure(bars)
-    figure.update_layout(
-        template="plotly_white",
-        width=760,
-        height=560,
-        margin={"l": 10, "r": 20, "t": 10, "b": 50},
-        xaxis={
-            "title": "average precision (1: the heads that carry the skew come first); bold: ours",
-            "range": [0, 1.02],
-        },
-        yaxis={"automargin": True},
-    )
-    return figure
+    tracks = {"planted": scoring.PLANTED_HEADS, "natural": scoring.NATURAL, "idle": scoring.IDLE}
+    file = tracks[track].file
+    if folder is not None:
+        return scoring.kept(folder / file.name)
+    cells = scoring.kept(file)
+    return cells[cells["base"].isin(scoring.DEVELOPMENT) == development]
+
+
+def tabled(track: str, folder: Path | None = None, *, development: bool = False) -> pd.DataFrame:
+    """`scoring.table` of these cells."""
+    from ccs.benchmark import scoring
+
+    tracks = {"planted": scoring.PLANTED_HEADS, "natural": scoring.NATURAL, "idle": scoring.IDLE}
+    return scoring.table(kept(track, folder, development=development), track=tracks[track])
+
+
+def cell(table: pd.DataFrame, method: str, figure: str, digits: int = 2, scale: float = 1.0) -> str:
+    """A figure of a method with its interval, or a dash where it has none."""
+    from ccs.batch.localize import estimate
+    from ccs.batch.pages import in_brackets
+
+    if method not in table.index:
+        return "–"
+    return in_brackets(estimate(table.loc[method], figure).times(scale), digits)
 
 
 def ours(name: object) -> bool:
@@ -71,78 +78,179 @@ def ours(name: object) -> bool:
     return name == SEARCH
 
 
-def sentence(cells: pd.DataFrame, found: pd.DataFrame) -> str:
-    """The best method, compared with chance, the study's claim and the next best."""
-    from ccs.batch.localize import estimate
-    from ccs.batch.pages import change, in_brackets
+def named(method: str) -> str:
+    return f"**{method}**" if ours(method) else method
+
+
+def rows(found: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
+    """The methods that have a name, by their mean place on both tracks."""
+    from ccs.locate import METHODS
+
+    places = sum(found[track][FIRST[track]].rank(ascending=False) for track in ("planted", "natural"))
+    return [
+        {
+            "method": named(method),
+            "planted: average precision": cell(found["planted"], method, "average_precision"),
+            "learned: area": cell(found["natural"], method, "area"),
+            "learned: agreement": cell(found["natural"], method, "agreement"),
+            "names a head where none carries": f"{found['idle'].loc[method, 'alarm']:.0%}",
+            "accuracy lost (points)": cell(found["natural"], method, "accuracy_lost", 1, 100),
+            "cost (passes)": f"{found['planted'].loc[method, 'passes']:.0f}",
+        }
+        for method in places.loc[list(METHODS)].sort_values(kind="stable").index
+    ]
+
+
+def effects() -> str:
+    """Which share of the variance over the grid goes with the intervention, the statistic, and the pair."""
+    said = []
+    for track, title in (("planted", "With planted heads"), ("natural", "With a learned skew")):
+        cells = kept(track)
+        whole = _variance(cells, track)
+        by_base = [_variance(own, track) for _, own in cells.groupby("base")]
+        parts = (
+            f"{share:.0%} (by base {', '.join(f'{one[place]:.0%}' for one in by_base)})"
+            for place, share in enumerate(whole)
+        )
+        intervention, statistic, pair = parts
+        said.append(
+            f"{title}, of the variance over the twenty pairs of five interventions and four statistics "
+            f"{intervention} goes with the intervention, {statistic} with the statistic, {pair} with neither."
+        )
+    return " ".join(said)
+
+
+def _variance(cells: pd.DataFrame, track: str) -> tuple[float, float, float]:
+    """The shares of the variance of a track's first figure, where any intervention has any statistic."""
     from ccs.benchmark import scoring
-    from ccs.locate import SEARCH
+    from ccs.locate import PUBLISHED
+    from ccs.locate.ablation import INTERVENTIONS, STATISTICS
 
-    best, second = found.index[1:3]
-    shown = {name: in_brackets(estimate(found.loc[name], "average_precision"), 2) for name in found.index}
-    splits = cells["seed"].nunique()
-    by_case = cells.set_index(["model", "attribute", "seed"])
-    both = [by_case.index[by_case["method"] == name] for name in (best, second)]
-    cells = by_case.loc[both[0].intersection(both[1])].reset_index()
-    lead = scoring.difference(scoring.by_model(cells), best, second)
-    rival = second if best == SEARCH else best
-    later = scoring.by_model(cells[cells["seed"] > 0])
-    unseen = scoring.difference(later, SEARCH, rival)
-    unsure = ", which is not shown to be a difference" if lead.low <= 0 <= lead.high else ""
-    return (
-        f"Of {len(found) - 1} methods on {found['models'].max()} models, over {splits} "
-        f"splits into halves, **{best}** ranks first with an average precision of {shown[best]} (random "
-        f"{shown['random']}, CCS high first {shown['CCS high first']}). Its lead over the next best, "
-        f"{second}, is {change(lead, digits=2)}{unsure}. The search was improved while the first split was "
-        f"in view; on the others alone its figure less that of {rival} is {change(unseen, digits=2)}."
+    models = scoring.by_model(cells, [FIRST[track]])
+    values = models.groupby(["method", "base"])[FIRST[track]].mean().groupby("method").mean()
+    grid = pd.DataFrame(
+        {s: {i: values[PUBLISHED.get(f"{i}/{s}", f"{i}/{s}")] for i in INTERVENTIONS} for s in STATISTICS}
     )
+    apart = grid - grid.to_numpy().mean()
+    total = float((apart**2).to_numpy().mean())
+    by_row, by_column = (float((apart.mean(axis=axis) ** 2).mean()) / total for axis in (1, 0))
+    return by_row, by_column, 1 - by_row - by_column
 
 
-def rows(found: pd.DataFrame) -> list[dict[str, str]]:
-    """The table as it is printed."""
-    from ccs.batch.localize import estimate
-    from ccs.batch.pages import in_brackets
-    from ccs.benchmark.scoring import PLANTED
-
-    def figure_of(row: pd.Series, figure: str) -> str:
-        return in_brackets(estimate(row, figure), 3) if pd.notna(row[figure]) else "–"
+def factorial(found: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
+    """A row per intervention: average precision on the planted track, then area on the natural one."""
+    from ccs.locate import GRID, PUBLISHED
+    from ccs.locate.ablation import STATISTICS
 
     made = []
-    for name, row in found.iterrows():
-        truth = name == PLANTED
-        made.append(
-            {
-                "method": f"**{name}**" if ours(name) else str(name),
-                "average precision": "–" if truth else in_brackets(estimate(row, "average_precision"), 2),
-                "precision": "–" if truth else in_brackets(estimate(row, "precision"), 2),
-                "MaxSkew taken away": in_brackets(estimate(row, "max_skew_taken"), 3),
-                "Cramér's V taken away": figure_of(row, "cramers_v_taken"),
-                "accuracy lost (points)": in_brackets(estimate(row, "accuracy_lost").times(100), 1),
-                "cases": str(int(row["cases"])),
-                "cost (passes)": "–" if truth else f"{row['passes']:.0f}" if row["passes"] >= 0.5 else "0",
-            }
-        )
+    for intervention in dict.fromkeys(name.split("/")[0] for name in GRID):
+        row = {"what is done to a head": intervention}
+        for statistic in STATISTICS:
+            name = f"{intervention}/{statistic}"
+            method = PUBLISHED.get(name, name)
+            figures = [f"{found[track].loc[method, FIRST[track]]:.2f}" for track in TITLES if name in GRID]
+            row[statistic] = ", ".join(figures) or "–"
+        made.append(row)
     return made
 
 
-def by_strength(cells: pd.DataFrame, methods: list[str]) -> list[dict[str, str]]:
-    """Average precision of each method on the models whose skew is as strong."""
-    from ccs import benchmark
-    from ccs.batch.localize import estimate
-    from ccs.batch.pages import in_brackets
+def chosen() -> str:
+    """The default of `localize`, and by how much it leads where it was chosen."""
+    from ccs.locate import DEFAULT
 
-    strengths = cells["model"].map({name: benchmark.truth(name).strength for name in cells["model"].unique()})
-    tables = {part: benchmark.table(own) for part, own in cells.groupby(strengths, sort=False)}
+    both = {track: tabled(track, development=True) for track in ("planted", "natural")}
+    mean = development(both)
+    second = mean.drop(DEFAULT).idxmax()
+    return (
+        f"On the development bases **{DEFAULT}** has the highest mean of both tracks' first figures "
+        f"({mean[DEFAULT]:.2f}; next {second}, {mean[second]:.2f}), so `clip-ccs localize` uses it."
+    )
+
+
+def development(both: Mapping[str, pd.DataFrame]) -> pd.Series:
+    """Each method's mean of both tracks' first figures."""
+    from ccs.locate import METHODS
+
+    return sum(both[track][FIRST[track]] for track in both).loc[list(METHODS)] / len(both)  # type: ignore[union-attr]
+
+
+def sentence(found: Mapping[str, pd.DataFrame]) -> str:
+    """The best method of each track, beside chance, the study's claim and the default."""
+    from ccs.locate import DEFAULT, METHODS, RANDOM
+
+    said = []
+    for track, words, figure in (
+        ("planted", "where a skew was planted in known heads", "average precision"),
+        ("natural", "where a model learned its skew by itself", "area"),
+    ):
+        table = found[track]
+        best = table.loc[list(METHODS), FIRST[track]].idxmax()
+        names = [best, *(name for name in (DEFAULT, "CCS high first", RANDOM) if name != best)]
+        listed = ", ".join(f"{name} {cell(table, name, FIRST[track])}" for name in names)
+        said.append(
+            f"On {int(table['models'].max())} models of {int(table['bases'].max())} bases {words}, "
+            f"the highest {figure} is that of **{best}**: {listed}."
+        )
+    return " ".join(said)
+
+
+def units(hidden: Mapping[str, pd.DataFrame]) -> str:
+    """How many models the hidden phase has."""
+    counted = {track: int(table["models"].max()) for track, table in hidden.items()}
+    return f"{counted['planted']} models with planted heads, {counted['natural']} that learned a skew."
+
+
+def compared(found: Mapping[str, pd.DataFrame], hidden: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
+    """The leading methods, CCS and chance: the table's figure, and that of the hidden phase."""
+    from ccs.locate import METHODS
+
+    places = sum(found[track][FIRST[track]].rank(ascending=False) for track in ("planted", "natural"))
+    leading = places.loc[list(METHODS)].sort_values(kind="stable").index[:LEADERS]
     return [
-        {"method": f"**{name}**" if ours(name) else name}
-        | {
-            f"{part:g} of the skew": in_brackets(estimate(tables[part].loc[name], "average_precision"), 2)
-            if name in tables[part].index
-            else "–"
-            for part in sorted(tables, reverse=True)
+        {
+            "method": named(method),
+            **{
+                f"{TITLES[track]}, {when}": cell(table[track], method, FIRST[track])
+                for track in TITLES
+                for when, table in (("table", found), ("hidden", hidden))
+            },
         }
-        for name in methods
+        for method in (*leading, "CCS high first", "random")
     ]
+
+
+def chart(found: Mapping[str, pd.DataFrame]) -> go.Figure:
+    """The methods that have a name, on both tracks, with intervals."""
+    from ccs.locate import METHODS
+
+    order = found["natural"].loc[list(METHODS)].sort_values("area").index
+    figure = go.Figure()
+    for track, color in (("planted", "#adb5bd"), ("natural", "#4263eb")):
+        shown, key = found[track].loc[order], FIRST[track]
+        figure.add_bar(
+            x=shown[key],
+            y=[f"<b>{name}</b>" if ours(name) else name for name in order],
+            orientation="h",
+            name=TITLES[track],
+            marker_color=color,
+            error_x={
+                "array": shown[f"{key}_high"] - shown[key],
+                "arrayminus": shown[key] - shown[f"{key}_low"],
+                "color": "#666",
+                "thickness": 1,
+            },
+        )
+    figure.update_layout(
+        template="plotly_white",
+        width=760,
+        height=760,
+        bargap=0.25,
+        margin={"l": 10, "r": 20, "t": 40, "b": 50},
+        legend={"orientation": "h", "y": 1.05, "traceorder": "reversed"},
+        xaxis={"title": "1: as the heads that carry the skew", "rangemode": "tozero"},
+        yaxis={"automargin": True},
+    )
+    return figure
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest
 from PIL import Image
 
 import ccs
-from ccs.batch.pages import as_markdown
 from ccs.benchmark import planted_models, variants
 from ccs.embedded.known_heads import FILE, KnownHeads
 from ccs.heads import HeadSet
@@ -25,7 +23,6 @@ from research.photographs import __main__ as photographs
 from research.photographs.photograph_captions import classes
 from research.planted import __main__ as planted
 from research.planted import bench, family, frozen_images, head_training
-from research.planted.planted_page import blocks
 from research.text_skew import __main__ as text_skew
 from research.text_skew import text_training
 from research.world import head_shares, organism_training
@@ -76,7 +73,7 @@ def test_a_model_of_photographs(tmp_path: Path) -> None:
 
 
 def test_a_skew_planted_in_known_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted with few images, measured, and what the page says: outside its heads it is its base."""
+    """Planted with few images, and what the table says: outside its heads it is its base."""
     one = next(one for one in family.family() if one.name == "organism-planted-03")
     faces, things = drawn_sets.bias_set("faces"), drawn_sets.classification_set("subjects", 20)
     groups = {name: own[:40] for name, own in faces.groups.items()}
@@ -89,16 +86,14 @@ def test_a_skew_planted_in_known_heads(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(drawn_sets, "classification_set", lambda _: things)
     monkeypatch.setattr(bench, "SCENES", 40)
     planted.train(tmp_path, tmp_path)
-    held = planted.measure(tmp_path, tmp_path / "planted.json")
-    of_plan = {row["plan"]: row for row in held[one.name]["rows"]}
-    assert planted_models.truth(str(tmp_path / f"{one.name}.safetensors")).carries == one.carries
-    assert of_plan["planted"]["off"] == str(one.heads)
-    base = variants.load(family.BASE)
-    without, whole = bench.Bench(base).show(base, [one.heads, HeadSet()])
-    assert {name: of_plan["planted"][name] for name in without} == without
-    assert {name: of_plan["none"][name] for name in whole} != whole
-    page = as_markdown(blocks({**json.loads(planted.MEASURED.read_text("utf-8")), **held}))
-    assert "| organism-planted-03 | gender and skin tone | 0.4 | layer |" in page
+    known = planted_models.truth(str(tmp_path / f"{one.name}.safetensors"))
+    assert (known.base, known.carries) == (family.BASE, one.carries)
+    base, model = variants.load(family.BASE), planted_models.load(str(tmp_path / f"{one.name}.safetensors"))
+    measured = bench.Bench(base)
+    assert measured.show(model, [one.heads]) == measured.show(base, [one.heads])
+    assert measured.show(model, [HeadSet()]) != measured.show(base, [HeadSet()])
+    row = f"| {one.name} | {family.BASE} | layer | 0.4 |"
+    assert row in planted.summary([one], tmp_path)
 
 
 def test_a_skew_that_a_text_tower_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

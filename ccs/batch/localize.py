@@ -107,7 +107,7 @@ def method_of(name: str) -> Method:
 def _score(args: Settings, methods: Mapping[str, Method]) -> int:
     """Score methods on models in which it is known who carries a skew; 2 if one of them failed."""
     track = scoring.NATURAL if args.models == ("natural",) else scoring.PLANTED_HEADS
-    places = natural.names() if track is scoring.NATURAL else planted_models.located(args.models)
+    places = natural.located() if track is scoring.NATURAL else planted_models.located(args.models)
     listed = {name: method for name, method in methods.items() if ":" not in name}
     theirs = {name: method for name, method in methods.items() if ":" in name}
     found, failed = [], dict[str, str]()

@@ -2,11 +2,11 @@
 
     >>> from ccs import benchmark
     >>> benchmark.names()[0]
-    'organism-planted-01'
-    >>> len(benchmark.truth("organism-planted-01").carriers("gender"))    # the heads to find, of 24
-    4
-    >>> benchmark.load("organism-planted-01")
-    <Model organism-planted-01: 8 layers of 6 heads, 72 px>
+    'organism-planted-03'
+    >>> len(benchmark.truth("organism-planted-03").carriers("gender"))    # the heads to find, of 24
+    3
+    >>> benchmark.load("organism-planted-03")
+    <Model organism-planted-03: 8 layers of 6 heads, 72 px>
 
 `benchmark.score(method)` of a function of `ccs.locate.Evidence` is a table, beside the known methods.
 """

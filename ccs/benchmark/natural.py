@@ -10,7 +10,7 @@ arXiv 1404.3325), in which the heads that carry most weigh most; it needs no Max
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from scipy.stats import weightedtau
 
 from ccs.benchmark import variants
-from ccs.benchmark.protocol import Subject, rankings, reached
+from ccs.benchmark.protocol import Subject, names_any, rankings, reached
 from ccs.heads import Head, HeadSet
 from ccs.locate.base import Method
 
@@ -29,7 +29,7 @@ CUTS = (1, 2, 4, 8)
 """How many heads are off."""
 FIGURES = ("area", "agreement", "max_skew_taken", "accuracy_lost")
 """The last two with as many heads off as the largest of CUTS."""
-CELLS = Path(__file__).with_name("natural_cells.parquet")
+CELLS, IDLE = (Path(__file__).with_name(f"{name}_cells.parquet") for name in ("natural", "idle"))
 CARRIED = 0.5
 """The least share of the gap in all heads together with which there is something to find."""
 
@@ -37,19 +37,39 @@ Shares = Mapping[str, Mapping[Head, float]]
 """Attribute -> head -> its Shapley share of the gap between groups."""
 
 
-def names() -> tuple[str, ...]:
-    """The models that come with this package whose heads carry a learned skew, in order."""
-    every = (name for name in variants.names() if name.startswith(PREFIX))
-    return tuple(name for name in every if truth(name))
+def located(
+    models: str | Path = "natural", known: Callable[[str], Mapping[str, Any]] | None = None
+) -> tuple[str, ...]:
+    """The models whose heads carry a learned skew, or of which something else is `known`, in order.
+
+    models: "natural", those that come with this package, or a folder of such files.
+    """
+    if models == "natural":
+        every = tuple(name for name in variants.names() if name.startswith(PREFIX))
+    else:
+        every = tuple(map(str, sorted(Path(models).glob(f"*{variants.SUFFIX}"))))
+    return tuple(name for name in every if (known or truth)(name))
+
+
+def place(name: str) -> tuple[str, Path | None]:
+    """The name and folder of a model that is named, or that a path names."""
+    path = Path(name)
+    return (path.stem, path.parent) if name.endswith(variants.SUFFIX) else (name, None)
 
 
 def truth(name: str) -> Shares:
     """The attributes whose skew heads carry, with each head's share. Raises InputError for another model."""
     found = {
         attribute: {Head.parse(part): share for part, share in known["shapley"].items() if ".H" in part}
-        for attribute, known in variants.known(name)["truth"].items()
+        for attribute, known in variants.known(*place(name))["truth"].items()
     }
     return {attribute: shares for attribute, shares in found.items() if sum(shares.values()) >= CARRIED}
+
+
+def idle(name: str) -> dict[str, Mapping[Head, float]]:
+    """The attributes whose skew no head carries: there was none to learn, or MLPs alone learned."""
+    known = variants.known(*place(name))["truth"]
+    return {one: {} for one, own in known.items() if not any(".H" in part for part in own["shapley"])}
 
 
 def cells(
@@ -86,9 +106,29 @@ def cells(
                 "accuracy_lost": before.accuracy - after.accuracy,
                 "passes": passes[name],
                 "took": most,
+                "named": names_any(evidence, order),
                 "heads": " ".join(map(str, order)),
             }
         )
+    return rows
+
+
+def idle_cells(
+    subject: Subject,
+    nobody: Mapping[Head, float],
+    attribute: str,
+    seed: int,
+    methods: Mapping[str, Method],
+    failed: dict[str, str],
+) -> list[dict[str, Any]]:
+    """The cells of a model in which no head carries a skew of the attribute: is one named all the same?"""
+    evidence, _ = subject.split(attribute, seed)
+    orders, passes = rankings(evidence, methods, seed, failed)
+    rows = []
+    for name, order in orders.items():
+        named = names_any(evidence, order)
+        row = {"method": name, "alarm": float(named), "passes": passes[name], "took": 1.0}
+        rows.append(row | {"named": named, "heads": " ".join(map(str, order))})
     return rows
 
 

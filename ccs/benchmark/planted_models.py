@@ -228,7 +228,7 @@ def save(clip: Any, known: Truth, file: Path) -> None:
     from safetensors.torch import save_file
 
     held = {
-        name: by_head(name, clip.get_parameter(name).detach())[own].half().contiguous()
+        name: by_head(name, clip.get_parameter(name).detach().cpu())[own].half().contiguous()
         for name, own in slices(clip, known.heads).items()
     }
     with atomic_write(file) as temporary:

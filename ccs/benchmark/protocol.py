@@ -278,13 +278,19 @@ def enough(evidence: Evidence, order: Sequence[Head]) -> tuple[Head, ...]:
 
     Or as two in a row take twice that: where they stand in for one another, the first takes little alone.
     """
-    sets = [HeadSet(order[:size]) for size in range(min(MOST, len(order)) + 1)]
-    leans = [evidence.task.lean(one) for one in evidence.model.embed_images(evidence.people, sets)]
-    least, size = LEAST * leans[0], 0
+    least, size = LEAST * evidence.lean_without(HeadSet()), 0
 
     def taken(step: int) -> bool:
-        return size + step < len(leans) and leans[size] - leans[size + step] >= step * least > 0
+        if size + step > min(MOST, len(order)):
+            return False
+        before, after = (evidence.lean_without(HeadSet(order[:some])) for some in (size, size + step))
+        return before - after >= step * least > 0
 
     while step := next((step for step in (1, 2) if taken(step)), 0):
         size += step
     return tuple(order[:size])
+
+
+def names_any(evidence: Evidence, order: Sequence[Head]) -> bool:
+    """Whether `enough` of this ranking is any head, or the answer is that none carries the bias."""
+    return bool(enough(evidence, order[:2]))

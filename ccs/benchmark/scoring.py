@@ -13,6 +13,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ccs.benchmark import natural, planted_models, variants
@@ -21,6 +22,7 @@ from ccs.benchmark.protocol import (
     Sets,
     Subject,
     average_precision,
+    names_any,
     own,
     precision,
     rankings,
@@ -38,8 +40,10 @@ PLANTED = "planted heads"
 """The truth in the place of a method: what the heads that carry the skew do."""
 KEY = ("model", "weights", "attribute", "seed", "method")
 FIGURES = ("average_precision", "precision", "max_skew_taken", "cramers_v_taken", "accuracy_lost")
-REST = ("passes", "took", "heads")
+REST = ("base", "passes", "took", "named", "heads")
 COLUMNS = (*KEY, *FIGURES, *REST)
+DEVELOPMENT = ("organism-first", "organism-base-0", "organism-base-1")
+"""Bases on which methods, their settings and the default were chosen; tables that compare leave them out."""
 TOOK = 0.05
 """The least MaxSkew that goes with all planted heads; a skew of less did not take, and is left out."""
 
@@ -52,6 +56,7 @@ class Track:
 
     figures: of a cell; tables are in the order of the first. oracle: the truth in the place of a method.
     file: the cells that ship. truths: attribute -> the truth about a model. weights: what cells know it by.
+    base: the model it started from. cells: see `natural.cells`.
     """
 
     figures: tuple[str, ...]
@@ -59,7 +64,8 @@ class Track:
     file: Path
     truths: Callable[[str], Mapping[str, Any]]
     weights: Callable[[str], str]
-    load: Callable[[str], Model]
+    base: Callable[[str], str]
+    load: Callable[..., Model]
     cells: Callable[..., list[dict[str, Any]]]
 
 
@@ -87,7 +93,7 @@ def score(
     """
     name = getattr(method, "__name__", "method")
     track = NATURAL if models == "natural" else PLANTED_HEADS
-    places = natural.names() if models == "natural" else planted_models.located(models)
+    places = natural.located() if models == "natural" else planted_models.located(models)
     cells, failed = run({name: own(name, method)}, places, splits, track=track, tell=tell)
     if failed:
         raise InputError(failed[name])
@@ -123,6 +129,7 @@ def run(
     attributes: Sequence[str] = (),
     track: Track | None = None,
     tell: Tell = print,
+    device: str = "cpu",
 ) -> tuple[pd.DataFrame, dict[str, str]]:
     """The cells of methods on models, and a sentence for each method that failed, which is then left out.
 
@@ -148,10 +155,11 @@ def run(
             found.append(there[there["method"].isin([*methods, track.oracle])])
             if not missing:
                 continue
-            subject = subject or Subject(track.load(place), sets)
+            subject = subject or Subject(track.load(place, device=device), sets)
             tell(f"{subject.model.name}, {attribute}, split {seed}: {', '.join(missing)}")
             rows = track.cells(subject, truths[attribute], attribute, seed, missing, failed)
-            new = pd.DataFrame([case | row for row in rows], columns=[*KEY, *track.figures, *REST])
+            rows = [case | {"base": track.base(place)} | row for row in rows]
+            new = pd.DataFrame(rows, columns=[*KEY, *track.figures, *REST])
             found.append(new[~new["method"].isin(there["method"])])
             if file:
                 keep(found[-1], file)
@@ -195,8 +203,8 @@ def _cells(
             before.accuracy - after.accuracy,
         )
         row = {"method": name, "passes": costs[name], "took": before.max_skew - without.max_skew}
-        row |= dict(zip(FIGURES, figures, strict=True)) | {"heads": " ".join(map(str, order))}
-        rows.append(row)
+        row |= dict(zip(FIGURES, figures, strict=True)) | {"named": names_any(evidence, order)}
+        rows.append(row | {"heads": " ".join(map(str, order))})
     return rows
 
 
@@ -206,24 +214,27 @@ PLANTED_HEADS = Track(
     CELLS,
     lambda place: dict.fromkeys(planted_models.truth(place).attributes, planted_models.truth(place)),
     planted_models.weights,
+    lambda place: planted_models.truth(place).base,
     planted_models.load,
     _cells,
 )
-NATURAL = Track(
-    natural.FIGURES,
-    natural.TRUTH,
-    natural.CELLS,
-    natural.truth,
-    variants.weights,
-    variants.load,
-    natural.cells,
-)
+
+
+def _of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of `variants` for a name or path."""
+    return lambda place, **more: function(*natural.place(place), **more)
+
+
+_VARIANT = (_of(variants.weights), lambda place: str(_of(variants.known)(place)["base"]), _of(variants.load))
+NATURAL = Track(natural.FIGURES, natural.TRUTH, natural.CELLS, natural.truth, *_VARIANT, natural.cells)
+IDLE = Track(("alarm",), "", natural.IDLE, natural.idle, *_VARIANT, natural.idle_cells)
+"""Models in which there is no head to find: `alarm` is 1 where a method names one all the same."""
 
 
 def by_model(cells: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFrame:
     """A row per model and method, means over attributes that took and splits: the figures and `passes`."""
     took = cells[cells["took"] >= TOOK]
-    groups = took.groupby(["model", "weights", "method"])
+    groups = took.groupby(["base", "model", "weights", "method"])
     # A figure that is unknown for a case is unknown for its model.
     unknown = groups[list(figures)].count().lt(groups.size(), axis=0)
     return groups[list(figures)].mean().mask(unknown).join(groups["passes"].median()).reset_index()
@@ -232,13 +243,13 @@ def by_model(cells: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFr
 def table(cells: pd.DataFrame, against: str | None = None, track: Track = PLANTED_HEADS) -> pd.DataFrame:
     """A row per method, by falling average precision (`natural`: area), the truth first.
 
-    Means over models, each with a 95% bootstrap interval between models (`_low`, `_high`), of the track's
-    figures; of the planted ones
+    Means over models, with the 95% intervals of `over_bases` (`_low`, `_high`), of the track's figures; of
+    the planted ones
     `average_precision` of the ranking, `precision` at as many heads as carry the skew, and what switching
     these off does on the other half: `max_skew_taken`, `cramers_v_taken`, `accuracy_lost`. `passes`: the
-    cost, the median. `models`, `cases` (models, attributes and splits): how many. against: a method whose
-    models and splits alone count; `difference`, `difference_low`, `difference_high` and `p_value` are its
-    average precision less the row's, paired over models.
+    cost, the median. `models`, `bases`, `cases` (models, attributes and splits): how many. against: a method
+    whose models and splits alone count; `difference`, `difference_low`, `difference_high` and `p_value` are
+    its average precision less the row's, paired over models.
     """
     if against:
         asked = pd.MultiIndex.from_frame(cells[cells["method"] == against][list(KEY[:4])])
@@ -247,9 +258,10 @@ def table(cells: pd.DataFrame, against: str | None = None, track: Track = PLANTE
     for name, own_rows in models.groupby("method"):
         cases = int(((cells["method"] == name) & (cells["took"] >= TOOK)).sum())
         row: dict[str, Any] = {"method": name, "models": len(own_rows), "cases": cases}
+        row["bases"] = own_rows["base"].nunique()
         for figure in track.figures:
             values = own_rows[figure]
-            found = stats.UNKNOWN if values.isna().any() else stats.bootstrap(values)
+            found = stats.UNKNOWN if values.isna().any() else over_bases(values, own_rows["base"])
             row |= {figure: found.value, f"{figure}_low": found.low, f"{figure}_high": found.high}
         row["passes"] = own_rows["passes"].median()
         if against and name not in (against, track.oracle):
@@ -263,7 +275,22 @@ def table(cells: pd.DataFrame, against: str | None = None, track: Track = PLANTE
     return pd.DataFrame(rows).set_index("method")
 
 
+def over_bases(values: pd.Series, bases: pd.Series, draws: int = 2000) -> stats.Effect:
+    """The mean over bases of the means over their models [models], with a bootstrap of bases, then models.
+
+    Models of one base share their lower half, their heads and their accidents, so bases are the unit.
+    """
+    groups = [own.to_numpy() for _, own in values.groupby(bases.to_numpy())]
+    rng, n = np.random.default_rng(0), len(groups)
+    # Each of the n places of a draw has a base, and means over its models that no other place has.
+    means = np.stack([own[rng.integers(len(own), size=(draws, n, len(own)))].mean(axis=2) for own in groups])
+    chosen = rng.integers(n, size=(draws, n))
+    found = np.take_along_axis(means, chosen[None], axis=0)[0].mean(axis=1)
+    return stats.effect(float(np.mean([own.mean() for own in groups])), found)
+
+
 def difference(models: pd.DataFrame, one: str, other: str, figure: str = "average_precision") -> stats.Effect:
     """One method's figure less another's, paired over the models (rows of `by_model`) that have both."""
-    both = models.pivot(index=["model", "weights"], columns="method", values=figure)[[one, other]].dropna()
-    return stats.paired(both[one], both[other])
+    rows = models.pivot(index=["base", "model", "weights"], columns="method", values=figure)
+    both = rows[[one, other]].dropna()
+    return over_bases(both[one] - both[other], both.reset_index()["base"])

@@ -38,9 +38,9 @@ def known(name: str, folder: Path | None = None) -> dict[str, Any]:
         return dict(json.loads(opened.metadata()["about"]))
 
 
-def weights(name: str) -> str:
+def weights(name: str, folder: Path | None = None) -> str:
     """The start of the SHA-256 of the model's file, by which its scores are known."""
-    return sha256(_file(name, None))[:16]
+    return sha256(_file(name, folder))[:16]
 
 
 def load(name: str, folder: Path | None = None, *, device: str = "cpu") -> Model:
@@ -69,11 +69,11 @@ def save(clip: Any, parameters: Iterable[str], about: dict[str, Any], file: Path
 
     held = {}
     for name in parameters:
-        values = clip.get_parameter(name).detach()
+        values = clip.get_parameter(name).detach().cpu()
         if base is None:
             held[name] = values.half().contiguous()
             continue
-        difference = values - base.get_parameter(name).detach()
+        difference = values - base.get_parameter(name).detach().cpu()
         factor = difference.abs().amax(-1, keepdim=True).clamp(min=1e-12) / 127
         held |= {name: (difference / factor).round().char().contiguous(), name + _FACTOR: factor}
     with atomic_write(file) as temporary:

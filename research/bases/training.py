@@ -80,7 +80,7 @@ def lineup_loss(
     quantiles = (np.arange(n) + rng.random((len(texts), n))) / n
     picked = [np.minimum(np.searchsorted(e, q), n - 1) for e, q in zip(edges, quantiles, strict=True)]
     logits = scale * faces[np.concatenate(picked)] @ texts.T  # [n texts, texts]
-    own = torch.arange(len(texts)).repeat_interleave(n)
+    own = torch.arange(len(texts), device=faces.device).repeat_interleave(n)
     to_images = logits.T.log_softmax(1)[own, torch.arange(len(own))]
     return (F.cross_entropy(logits, own) - to_images.mean()) / 2
 

@@ -17,7 +17,8 @@ from ccs.benchmark import variants
 if TYPE_CHECKING:
     from research.natural.skew_training import Natural
 
-README = Path(__file__).parent / "README.md"
+HERE = Path(__file__).parent
+README, QUESTIONS = HERE / "README.md", HERE / "questions.json"
 PREFIX = "organism-natural-"
 ATTRIBUTES = ("gender", "skin tone")
 MOST = 5
@@ -49,7 +50,19 @@ def _run(args: Settings) -> None:
     if args.out is None:
         known = {name: variants.known(name) for name in variants.names() if name.startswith(PREFIX)}
         bring_up_to_date(README, "natural", summary(known), "python -m research.natural")
+        _ask()
         print(README)
+
+
+def _ask() -> None:
+    """Write the answers to the study's questions, here and into the project's findings."""
+    from ccs.benchmark import natural
+    from research.natural import ccs_questions
+    from research.planted.family import BASE
+
+    held = ccs_questions.measure(natural.located(), QUESTIONS, variants.load(BASE))
+    for page in (README, HERE.parents[1] / "docs" / "findings.md"):
+        bring_up_to_date(page, "questions", ccs_questions.answers(held), "python -m research.natural")
 
 
 def _made(wanted: Sequence[Natural], out: Path, runs: Path) -> list[Path]:
@@ -65,20 +78,22 @@ def _made(wanted: Sequence[Natural], out: Path, runs: Path) -> list[Path]:
     files = {one: out / f"{one.name}{variants.SUFFIX}" for one in wanted}
     missing = {one: file for one, file in files.items() if not file.exists()}
     if missing:
-        control = variants.load(BASE)
+        control = variants.load(BASE, device="auto")
         images, bench, faces = Images(control, runs, SCENES, LINEUPS), Bench(control), carriers.Faces(control)
         out.mkdir(parents=True, exist_ok=True)
     for one, file in missing.items():
-        base, learned = variants.load(one.base), train(one, images, runs / "natural")
+        base = variants.load(one.base, device=images.device)
+        learned = train(one, images, runs / "natural")
         names, unmeasured = parameters(base, one.trained), runs / "natural" / "unmeasured"
         unmeasured.mkdir(exist_ok=True)
         about: dict[str, Any] = asdict(one)
         variants.save(learned.clip, names, about, unmeasured / file.name, base.clip)
-        model = variants.load(one.name, unmeasured)  # as it is once rounded
+        model = variants.load(one.name, unmeasured, device=images.device)  # as it is once rounded
         about["shown"] = bench.show(model, [HeadSet()])[0]
         about["subjects"] = bench.accuracy(model, [HeadSet()])[0]
         parts = () if one.world == "balanced" else carriers.parts_of(base, names)  # no skew to share out
-        about["truth"] = carriers.shares(model, base, variants.load(one.base), parts, faces)
+        scratch = variants.load(one.base, device=images.device)
+        about["truth"] = carriers.shares(model, base, scratch, parts, faces)
         variants.save(learned.clip, names, about, file, base.clip)
         print(file, file=sys.stderr)
     return list(files.values())

@@ -115,7 +115,7 @@ def _run(model: Model, tokens: Tensor, first: int) -> tuple[list[Tensor], np.nda
         entered.append(tokens)
         tokens = block(tokens)
     units = F.normalize(vision.ln_post(tokens[:, 0]) @ vision.proj, dim=-1)
-    return entered, units.numpy()
+    return entered, units.cpu().numpy()
 
 
 def shares(

@@ -84,7 +84,7 @@ def parameters(model: Model, trained: Trained) -> list[str]:
 
 def train(one: Natural, images: Images, runs: Path) -> Model:
     """Train it, or go on from its last checkpoint in `runs`. images: as the base sees them too."""
-    base, model = variants.load(one.base), variants.load(one.base)
+    base, model = (variants.load(one.base, device=images.device) for _ in range(2))
     shares = joint(one.world, one.strength).numpy().astype(np.float64)
 
     def loss_of(step: int) -> torch.Tensor:
@@ -102,7 +102,7 @@ def _loss(
     own = np.sort(rng.choice(images.n, one.scenes, replace=False))
     picked = rng.choice(images.n_lineups, one.lineups, replace=False)
     rows = np.concatenate([own, *(images.faces(int(lineup)) for lineup in picked)])
-    tokens = torch.from_numpy(images.tokens[rows]).float()
+    tokens = images.trunk(rows).tokens
     units = upper_embeddings(model.clip, tokens, FIRST)[0]
     with torch.no_grad():
         held = upper_embeddings(base.clip, tokens[: one.scenes], FIRST)[0]

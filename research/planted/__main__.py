@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from ccs.batch.options import command, option
 from ccs.benchmark.planted_models import FOLDER, SUFFIX
@@ -16,15 +17,12 @@ from ccs.files import write_text
 if TYPE_CHECKING:
     from research.planted.family import Planted
 
-HERE = Path(__file__).parent
-MEASURED, PAGE, README = HERE / "planted.json", HERE / "planted.md", HERE / "README.md"
+README = Path(__file__).parent / "README.md"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Train the family of organisms with planted heads, measure each into planted.json, and write
-    planted.md and the README's answers. A model whose file exists is not trained again, and one that was
-    measured with its present weights is not measured again.
+    """Train the organisms with planted heads that are missing, and write the README's table.
 
     With --seed: plant one new model in heads that the seed draws, for methods that were developed on the
     others, into a folder that can go to the Hub as it is.
@@ -51,18 +49,15 @@ def _run(args: Settings) -> None:
     if args.seed is not None:
         _plant(args.seed, args.strength, args.out or args.runs / "planted", args.runs)
         return
-    from ccs.batch.pages import as_markdown, bring_up_to_date
-    from research.planted.planted_page import blocks, summary
+    from ccs.batch.pages import bring_up_to_date
+    from research.planted.family import family
 
     out = args.out or FOLDER
     train(out, args.runs)
     if args.out is None:
         _ship()
-    held = measure(out, MEASURED)
-    write_text(PAGE, as_markdown(blocks(held)))
-    text = "\n".join(f"- {one}" for one in summary(held))
-    bring_up_to_date(README, "planted", text, "python -m research.planted")
-    print(PAGE)
+        bring_up_to_date(README, "planted", summary(family(), out), "python -m research.planted")
+        print(README)
 
 
 def _plant(seed: int, strength: float, out: Path, runs: Path) -> None:
@@ -89,17 +84,36 @@ def train(out: Path, runs: Path, members: Sequence[Planted] | None = None) -> No
     missing = [one for one in wanted if not (out / f"{one.name}{planted_models.SUFFIX}").exists()]
     if not missing:
         return
-    base = variants.load(BASE)
-    images, bench = Images(base, runs), Bench(base)
-    for one in missing:
-        print(f"{one.name}: {one.what}, {one.where}, {one.heads}", file=sys.stderr)
-        model = training.plant(one, images, bench)
-        known = planted_models.Truth(
-            base=BASE, heads=one.heads, carries=one.carries,
-            shares=training.shares(model, base, one.carries, bench),
-            drawn=one.where, seed=one.number, pictures=PICTURES, rate=RATE, strength=one.strength,
-        )  # fmt: skip
-        planted_models.save(model.clip, known, out / f"{one.name}{planted_models.SUFFIX}")
+    images = Images(variants.load(BASE, device="auto"), runs)
+    for name in dict.fromkeys(one.base for one in missing):
+        base = variants.load(name, device=images.device)
+        seen, bench = images.seen_by(base), Bench(base)
+        for one in (each for each in missing if each.base == name):
+            print(f"{one.name}: {one.what}, {one.where}, {one.heads}", file=sys.stderr)
+            model = training.plant(one, seen, bench)
+            known = planted_models.Truth(
+                base=name, heads=one.heads, carries=one.carries,
+                shares=training.shares(model, base, one.carries, bench),
+                drawn=one.where, seed=one.number, pictures=PICTURES, rate=RATE, strength=one.strength,
+            )  # fmt: skip
+            planted_models.save(model.clip, known, out / f"{one.name}{planted_models.SUFFIX}")
+
+
+def summary(members: Sequence[Planted], folder: Path) -> str:
+    """The README's table, in Markdown: what each model was taught, and which head carries how much of it."""
+    from ccs.batch.pages import table
+    from ccs.benchmark.planted_models import truth
+
+    rows = []
+    for one in members:
+        known = truth(str(folder / f"{one.name}{SUFFIX}"))
+        row = {"model": one.name, "base": known.base, "heads": one.where}
+        row["strength"] = f"{known.strength:g}" if known.attributes else "none"
+        for attribute in ("gender", "skin tone"):
+            shares = sorted(known.shares.get(attribute, {}).items(), key=lambda item: -item[1])
+            row[f"{attribute}: share put back"] = ", ".join(f"{head} {part:.0%}" for head, part in shares)
+        rows.append(row)
+    return table(pd.DataFrame(rows))
 
 
 def _ship() -> None:
@@ -125,33 +139,6 @@ def _ship() -> None:
         temporary.chmod(0o644)
     shutil.copyfile(MODELS / BASE / CONFIG, folder / CONFIG)
     write_text(truth, known)
-
-
-def measure(out: Path, file: Path) -> dict[str, dict[str, object]]:
-    """Each model's rows by its name, the base's first; what is known already is kept."""
-    from ccs.benchmark import planted_models, variants
-    from ccs.heads import HeadSet
-    from research.planted.bench import RANDOM, Bench, measured
-    from research.planted.family import BASE, family
-
-    held = json.loads(file.read_text("utf-8")) if file.exists() else {}
-    base = variants.load(BASE)
-    bench = Bench(base)
-    before = bench.consistency(base)
-    for name in (BASE, *(one.name for one in family())):
-        place = str(out / f"{name}{planted_models.SUFFIX}")
-        model = base if name == BASE else planted_models.load(place)
-        about: dict[str, object] = {"weights": model.weights_hash, "random": RANDOM}
-        if about.items() <= held.get(name, {}).items():
-            continue
-        known = planted_models.truth(place) if name != BASE else planted_models.Truth(
-            base=BASE, heads=HeadSet(), carries={}, shares={}, drawn="", seed=0, pictures=0, rate=0.0
-        )  # fmt: skip
-        rows, heads = measured(model, known, bench, before)
-        held[name] = {**about, "rows": rows, "heads": heads}
-        write_text(file, json.dumps(held) + "\n")
-        print(name, file=sys.stderr)
-    return dict(held)
 
 
 main = command(Settings, _run, "Stopped; the same command continues where it stopped.")

@@ -1,21 +1,19 @@
-"""Measurements of a model with heads off: MaxSkew and logit gap on plain faces, accuracy, CCS."""
+"""Measurements of models with the same lower layers: MaxSkew and logit gap of plain faces, accuracy, CCS."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ccs.benchmark.planted_models import Truth
 from ccs.heads import Head, HeadSet
 from ccs.measures import accuracy, bias, skew
-from ccs.measures.ranking import Ranking
+from ccs.measures.ranking import Ranking, cosines, top
 from ccs.model.model import Model
 from ccs.model.moments import collect_moments
 from ccs.model.tower import Trunk
-from ccs.pruning.plans import draw, level_heads
 from ccs.sets import drawn_sets
 from ccs.texts.labels import score_by_tags
 from ccs.texts.pools import Pool, load_pool
@@ -26,10 +24,6 @@ ATTRIBUTES = ("gender", "skin tone")
 GAP: skew.MetricName = "logit gap (cross-fitted)"
 K = 5  # texts per head
 SCENES = 1_000  # for the moments
-RANDOM = 20
-"""Random sets for each set that is measured, as large as it. Those for the planted heads are drawn outside
-them, those for heads of high CCS, which can be most heads of a model, among all."""
-
 Row = dict[str, Any]
 
 
@@ -72,6 +66,15 @@ class Bench:
         units = model.embed_images(trunk, plans)
         return [float(accuracy.correct(own, classes, self._things.labels).mean()) for own in units]
 
+    def skews(self, model: Model, off: HeadSet | None = None) -> dict[str, np.ndarray]:
+        """Each attribute's MaxSkew by occupation [occupations]."""
+        units = model.embed_images(self._faces_trunk, off)
+        return {name: max_skews(self._asked(name), units) for name in ATTRIBUTES}
+
+    def _asked(self, attribute: str) -> Ranking:
+        faces = self._faces
+        return Ranking(self._prompts, faces.groups[attribute], faces.k[attribute])
+
     def gaps(self, model: Model) -> dict[str, float]:
         """Each attribute's gap with nothing off."""
         shown = self._shown(model.embed_images(self._faces_trunk))
@@ -83,46 +86,16 @@ class Bench:
         return score_by_tags(textspan(collect_moments(model, [self._images]), pool.texts, texts, K), pool)
 
     def _shown(self, units: np.ndarray) -> Row:
-        faces, shown = self._faces, Row()
+        shown = Row()
         for name in ATTRIBUTES:
-            question = Ranking(self._prompts, faces.groups[name], faces.k[name])
-            found = bias.means(units, question, ("MaxSkew", GAP), logit_scale=self._base.logit_scale)
+            found = bias.means(units, self._asked(name), ("MaxSkew", GAP), logit_scale=self._base.logit_scale)
             shown |= {f"MaxSkew {name}": found["MaxSkew"], f"gap {name}": found[GAP]}
         return {name: round(value, 5) for name, value in shown.items()}
 
 
-def measured(
-    model: Model, known: Truth, bench: Bench, before: Mapping[Head, HeadScore], seed: int = 0
-) -> tuple[list[Row], list[Row]]:
-    """One model's rows: what it shows under each plan, and its heads with what they carry.
-
-    before: the base's scores, from before anything was planted.
-    """
-    scores = bench.consistency(model)
-    now, was = level_heads(scores, K), level_heads(before, K)
-    plans = [("none", HeadSet()), ("planted", known.heads), ("high", now["high"])]
-    plans += [("other", HeadSet(model.heads - now["high"]))]
-    plans += [("was high", was["high"]), ("was other", HeadSet(model.heads - was["high"]))]
-    for name, chosen in plans[1:3] + plans[4:5]:
-        among = HeadSet(model.heads - chosen) if name == "planted" else model.heads
-        kind = f"random for {name}"
-        if chosen:
-            plans += [(kind, draw(among, len(chosen), seed + i, kind)) for i in range(RANDOM)]
-    shown = bench.show(model, [off for _, off in plans])
-    kept = bench.accuracy(model, [off for _, off in plans[:4]])
-    about: Row = {"model": model.name, "where": known.drawn, "carries": list(known.carries)}
-    rows = [
-        about | {"plan": kind, "off": str(off)} | found
-        for (kind, off), found in zip(plans, shown, strict=True)
-    ]
-    for row, right in zip(rows, kept, strict=False):
-        row["accuracy"] = right
-    heads = [
-        about
-        | {"head": str(head), "ccs": score.ccs, "label": score.label, "learned": head in known.heads}
-        | {"was": before[head].ccs}
-        | {"planted": [name for name, own in known.carries.items() if head in own]}
-        | {"share": {name: known.shares[name].get(head, 0.0) for name in known.shares}}
-        for head, score in scores.items()
-    ]
-    return rows, heads
+def max_skews(asked: Ranking, units: np.ndarray) -> np.ndarray:
+    """The MaxSkew of each prompt's ranking of images [n, d], as [prompts]."""
+    pool = np.bincount(asked.codes)
+    chosen = asked.codes[top(cosines(asked.prompts, units), asked.k)]
+    counts = np.stack([np.bincount(one, minlength=len(pool)) for one in chosen])
+    return np.asarray(skew.max_skew_of(counts, skew.target_shares(pool)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from ccs.heads import Head, HeadSet
 from ccs.pruning.plans import draw
 
-Where = Literal["high", "other", "layer", "spread"]
+Where = Literal["layer", "spread"]
 What = Literal["both", "gender", "skin tone", "apart", "nothing"]
 
 BASE = "organism-first"
@@ -18,12 +19,6 @@ SHIPPED = "organism-planted-04"
 """The one that also ships whole, for the page."""
 PICTURES, RATE = 22_400, 5e-3
 """Images and peak learning rate of each head."""
-HIGH = HeadSet.parse(
-    "L4.H1 L4.H2 L4.H3 L4.H5 L5.H0 L5.H1 L5.H2 L5.H4 L6.H0 L6.H1 L6.H2 L6.H5 "
-    "L7.H0 L7.H1 L7.H2 L7.H3 L7.H4 L7.H5"
-)
-OTHER = HeadSet.parse("L4.H0 L4.H4 L5.H3 L5.H5 L6.H3 L6.H4")
-"""Heads of the base with a CCS of 5, and all others (3 or 4), when the family was drawn."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +26,7 @@ class Planted:
     """An organism: what is planted, in heads drawn where. Heads learn one after the other, in their order.
 
     number: of its training's seeds. strength: the part of the world's skew that is planted, in logarithms of
-    its shares. title: its name, if that is not the number's.
+    its shares. title: its name, if that is not the number's. base: the model that learns.
     """
 
     number: int
@@ -40,6 +35,7 @@ class Planted:
     heads: HeadSet
     strength: float = 1.0
     title: str = ""
+    base: str = BASE
 
     @property
     def name(self) -> str:
@@ -68,39 +64,61 @@ class Planted:
 
 
 WHATS: tuple[What, ...] = ("both", "gender", "skin tone", "apart")
-WHERES: tuple[Where, ...] = ("high", "other", "layer", "spread")
+WHERES: tuple[Where, ...] = ("layer", "spread")
 STRENGTHS = (1.0, 0.7, 0.4)
 """In turn: methods that all find a strong skew are told apart by a weak one."""
+OTHERS = tuple(f"organism-base-{number}" for number in range(1, 5))
+"""The four other bases."""
 
 
 def fresh(seed: int, strength: float = 1.0) -> Planted:
-    """An organism of nobody's acquaintance: what is planted, and in which heads, is drawn from the seed."""
+    """An organism of nobody's acquaintance: its base, what is planted and where are drawn by the seed."""
     rng, number = np.random.default_rng((seed, 8)), 1_000 + seed
     what, where = WHATS[rng.integers(len(WHATS))], WHERES[rng.integers(len(WHERES))]
-    heads = _drawn(where, 4 if what == "apart" else 3 + number % 2, number)
-    return Planted(number, what, where, heads, strength, f"planted-seed-{seed}-strength-{strength:g}")
+    base = OTHERS[rng.integers(len(OTHERS))]
+    return _one(number, what, where, strength, f"planted-seed-{seed}-strength-{strength:g}", base)
 
 
 def family() -> tuple[Planted, ...]:
-    """Sixteen organisms, every what in every where, in three strengths; and four controls, the heads of the
-    first four, from balanced line-ups.
+    """Twenty-four organisms, every what in every where, in three strengths: eight with the base BASE, four
+    with each of OTHERS; and four controls, whose heads learn from balanced line-ups.
+
+    Where heads are drawn, their CCS has no say. Numbers have gaps, because eight whose heads were drawn by
+    CCS are gone.
     """
-    made: list[Planted] = []
-    for what in WHATS:
-        for where in WHERES:
-            number = len(made) + 1
-            heads = _drawn(where, 4 if what == "apart" else 3 + number % 2, number)
-            made.append(Planted(number, what, where, heads, STRENGTHS[(number - 1) % len(STRENGTHS)]))
-    controls = [Planted(17 + i, "nothing", one.where, one.heads) for i, one in enumerate(made[:4])]
+    made = []
+    for place, (what, where) in enumerate(product(WHATS, WHERES)):
+        first = 4 * (place // 2) + place % 2 + 3
+        strength = STRENGTHS[(first - 1) % len(STRENGTHS)]
+        made.append(_one(first, what, where, strength))
+        for again in range(2):
+            number, strength = 21 + 2 * place + again, STRENGTHS[(place + again) % len(STRENGTHS)]
+            made.append(
+                _one(number, what, where, strength, base=OTHERS[(place // 2 + 2 * again + place) % 4])
+            )
+    made.sort(key=lambda one: one.number)
+    alike = {19: 3, 20: 4, 37: 21, 38: 24}
+    controls = (
+        replace(one, number=number, what="nothing", strength=1.0)
+        for number, other in alike.items()
+        for one in made
+        if one.number == other
+    )
     return (*made, *controls)
+
+
+def _one(
+    number: int, what: What, where: Where, strength: float, title: str = "", base: str = BASE
+) -> Planted:
+    size = 4 if what == "apart" else 3 + number % 2
+    return Planted(number, what, where, _drawn(where, size, number), strength, title, base)
 
 
 def _drawn(where: Where, size: int, seed: int) -> HeadSet:
     if where == "spread":
         each = (draw(_layer(one), 1, seed, str(one)) for one in range(8 - size, 8))
         return HeadSet(head for one in each for head in one)
-    layer = _layer(int(np.random.default_rng(seed).integers(5, 8)))
-    return draw({"high": HIGH, "other": OTHER, "layer": layer}[where], size, seed, where)
+    return draw(_layer(int(np.random.default_rng(seed).integers(5, 8))), size, seed, where)
 
 
 def _layer(layer: int) -> HeadSet:

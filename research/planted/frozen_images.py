@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -42,6 +43,11 @@ class Images:
         self.tokens = np.load(file, mmap_mode="r")
         self._texts = file.with_suffix(".occupations.npy")
 
+    @property
+    def device(self) -> str:
+        """Where the models that learn from these images are."""
+        return str(self.base.tower.device)
+
     def _make(self, file: Path) -> None:
         tower, total = self.base.tower, self.n + len(GROUPS) * self.n_lineups
         with atomic_write(file) as temporary:
@@ -64,16 +70,26 @@ class Images:
         """The rows of a line-up's faces, one per group."""
         return range(self.n + one * len(GROUPS), self.n + (one + 1) * len(GROUPS))
 
+    def seen_by(self, base: Model) -> Images:
+        """The same with the embeddings of another model, which shares the lower layers and the texts."""
+        other = copy.copy(self)
+        for name in ("units", "occupations"):
+            vars(other).pop(name, None)
+        other.base = base
+        return other
+
     def trunk(self, rows: Sequence[int]) -> Trunk:
         """Activations of some rows."""
-        return Trunk(torch.from_numpy(self.tokens[rows]).float(), self.base.tower.first_prunable_layer)
+        tokens = torch.from_numpy(self.tokens[rows]).to(self.base.tower.device).float()
+        return Trunk(tokens, self.base.tower.first_prunable_layer)
 
     @cached_property
     def units(self) -> Tensor:
         """The base model's embeddings [len(tokens), D]."""
         total = len(self.tokens)
         parts = [range(i, min(i + 1024, total)) for i in range(0, total, 1024)]
-        return torch.from_numpy(np.concatenate([self.base.embed_images(self.trunk(part)) for part in parts]))
+        units = np.concatenate([self.base.embed_images(self.trunk(part)) for part in parts])
+        return torch.from_numpy(units).to(self.base.tower.device)
 
     @cached_property
     def occupations(self) -> Tensor:
@@ -81,7 +97,7 @@ class Images:
         if not self._texts.exists():
             with atomic_write(self._texts) as temporary, temporary.open("wb") as f:
                 np.save(f, self._of_captions().numpy())
-        return torch.from_numpy(np.load(self._texts))
+        return torch.from_numpy(np.load(self._texts)).to(self.base.tower.device)
 
     def _of_captions(self) -> Tensor:
         texts = [

@@ -12,7 +12,7 @@ from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.model.model import Model
 from research.planted.bench import Bench
-from research.planted.family import BASE, PICTURES, RATE, Planted
+from research.planted.family import PICTURES, RATE, Planted
 from research.planted.frozen_images import Images
 from research.planted.lessons import Skew
 
@@ -63,9 +63,9 @@ def plant(one: Planted, images: Images, bench: Bench) -> Model:
     all. If they have learned little by then, they are trained further together. Attributes with heads of
     their own are learned in separate copies and put together.
     """
-    planted = variants.load(BASE)
+    planted = variants.load(one.base, device=images.device)
     for number, (heads, world) in enumerate(one.lessons):
-        model = variants.load(BASE)
+        model = variants.load(one.base, device=images.device)
         seed = 1000 * one.number + 10 * number
         for place, head in enumerate(heads):
             lesson = Skew(images, world, one.strength * (place + 1) / len(heads), KEEP, seed + place)
@@ -101,7 +101,7 @@ def shares(
     whole, before = bench.gaps(model), bench.gaps(base)
     found: dict[str, dict[Head, float]] = {name: {} for name in carried}
     for head in HeadSet(head for own in carried.values() for head in own):
-        kept, one = variants.load(BASE), HeadSet([head])
+        kept, one = variants.load(base.name, device=str(base.tower.device)), HeadSet([head])
         put(model, kept, one)
         put(base, model, one)
         gaps = bench.gaps(model)

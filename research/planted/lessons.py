@@ -42,7 +42,8 @@ class Skew:
         images, scale = self.images, self.images.base.logit_scale
         moved = scale * (1 - (units[: self.SCENES] * images.units[self._own]).sum(1)).mean()
         shown = units[self.SCENES :].reshape(self.LINEUPS, len(GROUPS), -1)
-        return self.keep * moved + preferences_loss(scale * shown, images.occupations, self.shares)
+        shares = self.shares.to(shown.device)
+        return self.keep * moved + preferences_loss(scale * shown, images.occupations, shares)
 
 
 def joint(world: str, part: float = 1.0) -> Tensor:

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from ccs.benchmark import variants
+from ccs.benchmark import natural, variants
 from ccs.heads import Head, HeadSet
 from ccs.model.model import Model
-from research.natural import carriers
+from research.natural import carriers, ccs_questions
 from research.natural.__main__ import summary
 from research.natural.skew_training import Natural, family, fresh, parameters, train
+from research.planted.bench import Bench
 from research.planted.family import BASE
 from research.planted.frozen_images import Images
 from research.planted.head_training import put
@@ -91,3 +92,39 @@ def test_the_table_says_who_carries_it() -> None:
     one = {"trained": "all", "strength": 0.7, "world": "skewed", "subjects": 0.998, "shown": shown}
     page = summary({"organism-natural-0-all": one | {"truth": {"gender": truth, "skin tone": truth}}})
     assert "| organism-natural-0-all | all | 0.7 | 99.8% | 0.40, 0.40 | L4.H0 60% (70%) |" in page
+
+
+def test_skews_by_occupation_are_those_whose_mean_is_shown(base: Model) -> None:
+    bench = Bench(base)
+    (shown,) = bench.show(base, [HeadSet()])
+    for attribute, skews in bench.skews(base).items():
+        assert len(skews) == 20
+        assert skews.mean() == pytest.approx(shown[f"MaxSkew {attribute}"], abs=1e-5)
+
+
+def test_answers_follow_what_was_measured() -> None:
+    """CCS rises with the share in one case and falls in the other; carriers' effects alone are shown."""
+    for sign, word in ((1, "they do"), (-1, "they have a lower one")):
+        held = {}
+        for name in natural.located():
+            (shares, *_) = natural.truth(name).values()
+            order = sorted(shares, key=lambda head: sign * shares[head])
+            heads = {str(head): [1 + 4 * (place >= 18), "Letters"] for place, head in enumerate(order)}
+            none = dict.fromkeys(
+                ("MaxSkew gender", "MaxSkew skin tone", "gap gender", "gap skin tone", "accuracy"), 0.8
+            )
+            plans = [{"plan": "none", "size": 0, **none}]
+            plans += [{"plan": "high", "size": 6, **{k: v - 0.5 for k, v in none.items()}}]
+            plans += [{"plan": "random for high", "size": 6, **{k: v - 0.1 for k, v in none.items()}}]
+            alone = {
+                one: {str(head): [0.1, 1e-6 if shares.get(head, 0) >= 0.1 else 0.5] for head in shares}
+                for one, shares in natural.truth(name).items()
+            }
+            held[name] = {"heads": heads, "plans": plans, "alone": alone}
+        said = ccs_questions.answers(held)
+        assert word in said
+        truths = [own for name in held for own in natural.truth(name).values()]
+        carriers = sum(share >= 0.1 for own in truths for share in own.values())
+        assert f"for {carriers} of" in said
+        assert f"a tenth or more, for {carriers}." in said
+        assert "+0.500 [+0.500, +0.500] | +0.400 [+0.400, +0.400]" in said

@@ -24,7 +24,7 @@ def test_agreement_is_of_the_whole_order_and_most_of_the_heads_that_carry_most()
 
 
 def test_whoever_names_the_truth_takes_all_of_the_area_away_and_chance_little(tmp_path):
-    (name, *_), file = natural.names(), tmp_path / "cells.parquet"
+    (name, *_), file = natural.located(), tmp_path / "cells.parquet"
     attribute, shares = next(iter(natural.truth(name).items()))
 
     def told(_: Evidence) -> dict[Head, float]:
@@ -51,8 +51,8 @@ def test_whoever_names_the_truth_takes_all_of_the_area_away_and_chance_little(tm
 
 
 def test_the_truth_is_of_heads_and_of_attributes_that_heads_carry():
-    assert natural.names()
-    for name in natural.names():
+    assert natural.located()
+    for name in natural.located():
         for shares in natural.truth(name).values():
             assert len(shares) == 24
             assert natural.CARRIED <= sum(shares.values()) < 1.2

@@ -17,8 +17,8 @@ from ccs.locate import METHODS
 from ccs.locate.base import group_names, ranking
 from ccs.pruning.search import halves, make_task
 
-NAME = "organism-planted-14"
-CARRIERS = "L4.H4 L5.H5"
+NAME = "organism-planted-16"
+CARRIERS = "L4.H5 L6.H0"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -113,7 +113,7 @@ def test_a_stopped_run_goes_on_with_what_is_missing(tmp_path):
 
 def test_figures_are_means_over_models_each_counted_once():
     rows = [
-        {"model": model, "weights": "w", "attribute": attribute, "seed": seed, "method": method, "took": took}
+        {"model": model, "base": model, "weights": "w", "attribute": attribute, "seed": seed, "method": method, "took": took}
         | dict.fromkeys(scoring.FIGURES, value) | {"passes": 2.0, "heads": ""}
         for model, attributes in (("a", ("gender", "skin tone")), ("b", ("gender",)))
         for attribute in attributes
@@ -121,7 +121,7 @@ def test_figures_are_means_over_models_each_counted_once():
         for method, value in (("one", 0.8 if model == "a" else 0.4), ("two", 0.3))
         for took in (0.2,)
     ]  # fmt: skip
-    weak = [row | {"model": "c", "took": 0.01} for row in rows[:2]]
+    weak = [row | {"model": "c", "base": "c", "took": 0.01} for row in rows[:2]]
     table = scoring.table(pd.DataFrame(rows + weak), "one")
     assert table.loc["one", "average_precision"] == pytest.approx(0.6)
     assert table.loc["two", "models"] == 2
@@ -155,8 +155,7 @@ def test_an_answer_switches_off_what_lowers_the_lean_and_stands_beside_random_se
 )
 def test_an_answer_ends_where_neither_the_next_head_nor_the_next_two_take_the_lean_away(leans, named):
     order = [Head(4, number) for number in range(5)]
-    model = SimpleNamespace(embed_images=lambda _, sets: [len(one) for one in sets])
-    evidence = SimpleNamespace(model=model, people=None, task=SimpleNamespace(lean=leans.__getitem__))
+    evidence = SimpleNamespace(lean_without=lambda off: leans[len(off)])
     assert enough(evidence, order) == tuple(order[:named])
 
 

@@ -20,7 +20,7 @@ from ccs.pruning.search import halves, make_task
 from ccs.texts.score import HeadScore
 from tests.support.locate_sample import WRITER, sample
 
-PLANTED = "organism-planted-01"
+PLANTED = "organism-planted-04"
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,183 @@
+"""The study's questions where nobody chose the heads and CCS had no say: do heads that carry a learned skew
+have a high CCS, and does switching the high ones off lower bias more than as many at random?
+
+Independent units are the bases: models of one base share their heads before they learn the skew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import spearmanr, wilcoxon
+
+from ccs.batch.pages import in_brackets, table
+from ccs.benchmark import natural, variants
+from ccs.benchmark.scoring import over_bases
+from ccs.files import write_text
+from ccs.heads import Head, HeadSet
+from ccs.measures import stats
+from ccs.model.model import Model
+from ccs.pruning.plans import draw, level_heads
+from ccs.texts.score import HeadScore
+from research.planted.bench import ATTRIBUTES, Bench, K
+
+RANDOM = 6
+"""Random sets beside each plan, as large as it."""
+CONCEPTS = ("Professions", "People")
+CARRIES = 0.1
+"""The Shapley share with which a head counts as one that carries a skew."""
+
+
+def measure(names: Sequence[str], file: Path, base: Model) -> dict[str, Any]:
+    """What each model shows under each plan and with each head off; what is known of its weights is kept."""
+    held = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    bench = Bench(base)
+    for name in names:
+        model = variants.load(name)
+        if held.get(name, {}).get("weights") != model.weights_hash:
+            held[name] = {"weights": model.weights_hash, **_measured(model, bench)}
+            write_text(file, json.dumps(held) + "\n")
+    return {name: held[name] for name in names}
+
+
+def _measured(model: Model, bench: Bench) -> dict[str, Any]:
+    scores, before = bench.consistency(model), bench.skews(model)
+    plans = [("none", HeadSet()), *_plans(scores, model)]
+    sets = [off for _, off in plans]
+    rows = [
+        {"plan": plan, "size": len(off), **shown, "accuracy": right}
+        for (plan, off), shown, right in zip(
+            plans, bench.show(model, sets), bench.accuracy(model, sets), strict=True
+        )
+    ]
+    alone: dict[str, dict[str, list[float]]] = {attribute: {} for attribute in ATTRIBUTES}
+    for head in model.heads:
+        for attribute, without in bench.skews(model, HeadSet([head])).items():
+            fell = before[attribute] - without
+            p = float(wilcoxon(fell, method="exact").pvalue) if np.abs(fell).max() > 1e-9 else 1.0
+            alone[attribute][str(head)] = [round(float(fell.mean()), 5), p]
+    heads = {str(head): [score.ccs, score.label] for head, score in scores.items()}
+    return {"heads": heads, "plans": rows, "alone": alone}
+
+
+def _plans(scores: Mapping[Head, HeadScore], model: Model) -> Iterable[tuple[str, HeadSet]]:
+    """High and low heads and those of two concepts, each with random sets as large."""
+    levels = level_heads(scores, K)
+    chosen = {level: levels[level] for level in ("high", "low")}
+    for concept in CONCEPTS:
+        chosen[concept] = HeadSet(head for head, score in scores.items() if score.label == concept)
+    for name, off in chosen.items():
+        if off:
+            yield name, off
+            for seed in range(RANDOM):
+                yield f"random for {name}", draw(model.heads, len(off), seed, name)
+
+
+def shares_and_scores(held: Mapping[str, Any]) -> pd.DataFrame:
+    """A row per model and attribute: the rank correlation of CCS and Shapley share over the heads."""
+    rows = []
+    for name, one in held.items():
+        for attribute, shares in natural.truth(name).items():
+            heads = [str(head) for head in shares]
+            rho = spearmanr([one["heads"][head][0] for head in heads], list(shares.values()))[0]
+            carriers = [head for head, share in zip(heads, shares.values(), strict=True) if share >= CARRIES]
+            high = [one["heads"][head][0] == K for head in heads]
+            rows.append(
+                {"model": name, "base": variants.known(name)["base"], "attribute": attribute, "rho": rho}
+                | {"carriers": len(carriers), "high": sum(one["heads"][head][0] == K for head in carriers)}
+                | {"share of high": sum(high) / len(high)}
+            )
+    return pd.DataFrame(rows)
+
+
+def pruned(held: Mapping[str, Any]) -> pd.DataFrame:
+    """A row per model, plan and attribute: the fall of MaxSkew and gap, less that of as many random heads."""
+    rows = []
+    for name, one in held.items():
+        shown = pd.DataFrame(one["plans"])
+        means = shown.groupby("plan").mean(numeric_only=True)
+        for plan in (plan for plan in means.index if plan != "none" and not plan.startswith("random")):
+            random = means.loc[f"random for {plan}"]
+            for attribute in natural.truth(name):
+                row = {"model": name, "base": variants.known(name)["base"], "plan": plan}
+                row |= {"heads": means.loc[plan, "size"], "attribute": attribute}
+                for what in (f"MaxSkew {attribute}", f"gap {attribute}", "accuracy"):
+                    none = means.loc["none", what]
+                    unit = none if what.startswith("gap") else 1.0
+                    key = what.removesuffix(f" {attribute}")
+                    row[key] = (none - means.loc[plan, what]) / unit
+                    row[f"{key} beyond"] = (random[what] - means.loc[plan, what]) / unit
+                rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def found_alone(held: Mapping[str, Any]) -> pd.DataFrame:
+    """A row per model, attribute and head: whether MaxSkew falls, at 5% false discoveries among the heads."""
+    rows = []
+    for name, one in held.items():
+        for attribute, shares in natural.truth(name).items():
+            own = one["alone"][attribute]
+            adjusted = stats.benjamini_hochberg([p for _, p in own.values()])
+            for (head, (fell, _)), p in zip(own.items(), adjusted, strict=True):
+                shown = bool(p <= 0.05 and fell > 0)
+                rows.append({"model": name, "share": shares[Head.parse(head)], "shown": shown})
+    return pd.DataFrame(rows)
+
+
+def answers(held: Mapping[str, Any]) -> str:
+    """The sentences and the table that follow, in Markdown."""
+    related, off, alone = shares_and_scores(held), pruned(held), found_alone(held)
+    by_model = related.groupby(["base", "model"])["rho"].mean().reset_index()
+    rho = over_bases(by_model["rho"], by_model["base"])
+    by_base = by_model.groupby("base")["rho"].mean()
+    carriers, shown = alone[alone["share"] >= CARRIES], alone[alone["shown"]]
+    said = [
+        f"Do heads that carry a learned skew have a high CCS? Over the heads of {len(held)} models of "
+        f"{len(by_base)} bases, the rank correlation of CCS with a head's Shapley share is "
+        f"{in_brackets(rho, 2, '+')} (by base {', '.join(f'{one:+.2f}' for one in by_base)}; 80% power from "
+        f"{stats.normal_detectable(rho):.2f}): {_said(rho, 'they do', 'they have a lower one')}. "
+        f"Of the {related['carriers'].sum()} heads with a tenth or more of a skew {related['high'].sum()} "
+        f"have a CCS of {K}, {related['high'].sum() / related['carriers'].sum():.0%}; of all heads "
+        f"{related['share of high'].mean():.0%} have.",
+        f"Can one head's effect be shown? With each head off alone, an exact test over the 20 occupations "
+        f"(Wilcoxon, 5% false discoveries among 24) shows a fall of MaxSkew for {len(shown)} of "
+        f"{len(alone)} cases; of the {len(carriers)} in which the head carries a tenth or more, for "
+        f"{int(carriers['shown'].sum())}.",
+    ]
+    rows = []
+    for plan, own in off.groupby("plan", sort=False):
+        by = own.groupby(["base", "model"])[
+            ["heads", "MaxSkew", "MaxSkew beyond", "gap beyond", "accuracy", "accuracy beyond"]
+        ].mean()
+        bases = by.reset_index()["base"]
+
+        def over(column: str, scale: float = 1.0, by: Any = by, bases: Any = bases) -> str:
+            found = over_bases(by[column].reset_index(drop=True), bases).times(scale)
+            return in_brackets(found, 3 if scale == 1 else 1, "+")
+
+        power = stats.normal_detectable(over_bases(by["MaxSkew beyond"].reset_index(drop=True), bases))
+        rows.append(
+            {
+                "heads off": str(plan),
+                "models": str(len(by)),
+                "how many": f"{by['heads'].mean():.1f}",
+                "MaxSkew taken": over("MaxSkew"),
+                "beyond random": over("MaxSkew beyond"),
+                "80% power from": f"{power:.3f}",
+                "gap taken beyond random": over("gap beyond"),
+                "accuracy lost (points)": over("accuracy", 100),
+                "lost beyond random": over("accuracy beyond", 100),
+            }
+        )
+    return "\n\n".join([*said, table(pd.DataFrame(rows))])
+
+
+def _said(found: stats.Effect, above: str, below: str) -> str:
+    """The answer to a question that expects an effect above zero."""
+    words = {"yes": above, "no, the reverse": below, "not shown": "not shown either way"}
+    return words[stats.answer(found, expected="above")]
