@@ -9,7 +9,7 @@
 `patching`, `selection`); eight of them are published methods, and stand in `METHODS` under their names.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import numpy as np
@@ -43,14 +43,16 @@ PUBLISHED: Mapping[str, str] = {
     "gates/lean": "learned mask",
 }
 """Pairs of the grid that have a name of their own."""
+_BY_STATISTIC: Mapping[str, tuple[Callable[..., Scores], Iterable[str]]] = {
+    **{name: (partial(fallen, intervention=name), STATISTICS) for name in INTERVENTIONS},
+    "gradient": (patching.gradient, patching.DIRECTIONS),
+    "integrated gradients": (patching.integrated, patching.DIRECTIONS),
+    "gates": (selection.learned, selection.SQUARES),
+}
+"""What is done to a head -> the method, and the statistics that it takes."""
 GRID: Mapping[str, Method] = {
-    f"{intervention}/{statistic}": partial(by_statistic, statistic=statistic)
-    for intervention, (by_statistic, statistics) in {
-        **{name: (partial(fallen, intervention=name), STATISTICS) for name in INTERVENTIONS},
-        "gradient": (patching.gradient, patching.DIRECTIONS),
-        "integrated gradients": (patching.integrated, patching.DIRECTIONS),
-        "gates": (selection.learned, selection.SQUARES),
-    }.items()
+    f"{intervention}/{statistic}": partial(method, statistic=statistic)
+    for intervention, (method, statistics) in _BY_STATISTIC.items()
     for statistic in statistics
 }
 METHODS: Mapping[str, Method] = {

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
@@ -78,7 +79,7 @@ class Images:
         other.base = base
         return other
 
-    def trunk(self, rows: Sequence[int]) -> Trunk:
+    def trunk(self, rows: Sequence[int] | NDArray[np.intp]) -> Trunk:
         """Activations of some rows."""
         tokens = torch.from_numpy(self.tokens[rows]).to(self.base.tower.device).float()
         return Trunk(tokens, self.base.tower.first_prunable_layer)

@@ -30,7 +30,7 @@ class Settings:
     """
 
     models: int = option(16, "models with a skew in their text tower", least=0)
-    planted: int = option(16, "models of the benchmark, with a skew in image heads, beside them", least=0)
+    planted: int = option(8, "models of the benchmark, with a skew in image heads, beside them", least=0)
     runs: Path = option(Path("runs"), "folder for activations, and for the models in its text-skew")
 
 

@@ -113,7 +113,8 @@ def test_a_stopped_run_goes_on_with_what_is_missing(tmp_path):
 
 def test_figures_are_means_over_models_each_counted_once():
     rows = [
-        {"model": model, "base": model, "weights": "w", "attribute": attribute, "seed": seed, "method": method, "took": took}
+        {"model": model, "base": model, "weights": "w", "attribute": attribute, "seed": seed}
+        | {"method": method, "took": took}
         | dict.fromkeys(scoring.FIGURES, value) | {"passes": 2.0, "heads": ""}
         for model, attributes in (("a", ("gender", "skin tone")), ("b", ("gender",)))
         for attribute in attributes
