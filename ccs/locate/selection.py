@@ -4,7 +4,6 @@ Optimized masks were among the best in the Mechanistic Interpretability Benchmar
 2504.13151). Here each head's output is multiplied by a gate in the forward pass, the sigmoid of one parameter
 per head, as in Cao et al. 2021 (arXiv 2104.03514) without their noise. All gates are trained at once, so that
 the lean, or the gap, falls and few heads close. The search (`ccs.pruning.search`) adds one head at a time.
-Ensembles did well in that benchmark's shared task (arXiv 2510.06811).
 """
 
 from __future__ import annotations
@@ -18,9 +17,7 @@ import torch
 from torch import Tensor
 
 from ccs.heads import Head, HeadSet
-from ccs.locate.ablation import fallen
-from ccs.locate.base import Evidence, Scores, by_head, ranking
-from ccs.locate.patching import integrated
+from ccs.locate.base import Evidence, Scores, by_head
 from ccs.pruning.search import Limits, Point, greedy
 
 STEPS, RATE, BATCH = 30, 0.3, 100
@@ -77,13 +74,6 @@ def _means(evidence: Evidence, rows: np.ndarray, gates: Tensor) -> Tensor:
     units = tower.with_values(evidence.people[rows], gated)
     cosines = units @ torch.from_numpy(evidence.prompts).to(units.device).T
     return torch.einsum("pgn,np->pg", torch.from_numpy(shares).to(cosines), cosines)
-
-
-def ensemble(evidence: Evidence) -> Scores:
-    """Heads by the mean of their places by three methods, which were named before any was scored together."""
-    three = (integrated(evidence), fallen(evidence, "resample", "signed lean"), learned(evidence))
-    places = [{head: place for place, head in enumerate(ranking(one, evidence.seed))} for one in three]
-    return {head: -float(np.mean([own[head] for own in places])) for head in evidence.model.heads}
 
 
 LIMITS = Limits(max_loss=1.0, screen=8, least=0.05)

@@ -42,7 +42,7 @@ def test_whoever_names_the_truth_takes_all_of_the_area_away_and_chance_little(tm
     table = scoring.table(cells, "told", scoring.NATURAL)
     assert table.index[0] == natural.TRUTH
     assert table.loc["told", ["area", "agreement"]].tolist() == pytest.approx(
-        [1, 1], abs=0.01
+        [1, 1], abs=0.02
     )  # equal shares have no order
     assert table.loc["told", "max_skew_taken"] == table.loc[natural.TRUTH, "max_skew_taken"] > 0
     assert table.loc[RANDOM, "area"] < 0.6
