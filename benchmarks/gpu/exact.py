@@ -14,6 +14,7 @@ from benchmarks.gpu import sample
 from benchmarks.gpu.lines import Bench, Found, Line
 from ccs import HeadSet
 from ccs.measures.bias import measure
+from ccs.measures.ranking import Ranking
 from ccs.model.export import zeroed
 from ccs.model.model import Contributions, Model
 
@@ -135,6 +136,7 @@ def skew(bench: Bench) -> Found:
         model = sample.model(bench, name, device)
         texts = model.embed_texts([f"a photo of a {one}" for one in people.occupations])
         rows = model.embed_images(people.images, offs(model)[:2])
-        ranked = [measure(one, texts, people.groups["gender"], people.k["gender"], draws=40) for one in rows]
+        asked = Ranking(texts, people.groups["gender"], people.k["gender"])
+        ranked = [measure(one, asked, draws=40) for one in rows]
         both.append(np.array([one.max_skew.values for one in ranked]))
     return float(np.abs(both[0] - both[1]).max()), f"{bench.ranked} images, {name}"
