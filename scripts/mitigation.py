@@ -59,7 +59,8 @@ def family(name: str) -> str:
 
     if not name.startswith(natural.PREFIX):
         return "Planted in a few heads"
-    return f"Learned contrastively, {variants.known(name)['trained']} trained"
+    what = "MLPs alone" if variants.known(name)["trained"] == "MLPs" else "attention or all weights"
+    return f"Learned contrastively by {what}"
 
 
 BIAS = {"max_skew": "MaxSkew", "ndkl": "NDKL", "lean": "lean"}

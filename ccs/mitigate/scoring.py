@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ccs.benchmark import planted_models, variants
 from ccs.benchmark.protocol import Sets, Subject, one_pass, with_free_reading
-from ccs.benchmark.scoring import KEY, TOOK, joined, keep
+from ccs.benchmark.scoring import KEY, TOOK, joined, keep, over_bases
 from ccs.benchmark.scoring import kept as kept_cells
 from ccs.errors import InputError
 from ccs.measures import stats
@@ -164,22 +164,22 @@ def _cells(half: Half, some: Mapping[str, Mitigation], base: Model) -> list[dict
 def table(cells: pd.DataFrame) -> pd.DataFrame:
     """A row per mitigation, by rising MaxSkew, nothing and the oracle first.
 
-    Means over models, a model's attributes and splits averaged first, each of FIGURES with a 95% bootstrap
-    interval between models (`_low`, `_high`): MaxSkew, NDKL and `lean` with their chance levels (`_chance`),
-    `accuracy` on things, on `occupations` with props and in `retrieval` (R@1), MaxSkew of the other
-    attribute, how far embeddings of things `moved` and how often a group can be `asked` for. `passes`: the
-    cost of fitting. `labels`: whether people's groups are needed. `where`: where it acts. `models`, `bases`,
-    `cases`: how many. Cases whose skew did not take (see `ccs.benchmark`) are left out. Raises InputError
-    where none is left.
+    Means over bases of the means over their models, a model's attributes and splits averaged first, each of
+    FIGURES with the 95% interval of `over_bases` (`_low`, `_high`): MaxSkew, NDKL and `lean` with their
+    chance levels (`_chance`), `accuracy` on things, on `occupations` with props and in `retrieval` (R@1),
+    MaxSkew of the other attribute, how far embeddings of things `moved` and how often a group can be `asked`
+    for. `passes`: the cost of fitting. `labels`: whether people's groups are needed. `where`: where it acts.
+    `models`, `bases`, `cases`: how many. Cases whose skew did not take (see `ccs.benchmark`) are left out.
+    Raises InputError where none is left.
     """
     took, rows = cells[cells["took"] >= TOOK], []
     for name, own in took.groupby("method"):
-        by_model = own.groupby(["model", "weights"])[list(FIGURES + CHANCE)].mean()
+        by_model = own.groupby(["base", "model", "weights"])[list(FIGURES + CHANCE)].mean().reset_index()
         row: dict[str, Any] = {"method": name}
         row |= {"models": len(by_model), "bases": own["base"].nunique(), "cases": len(own)}
         for figure in FIGURES:
             values = by_model[figure]
-            found = stats.UNKNOWN if values.isna().any() else stats.bootstrap(values)
+            found = stats.UNKNOWN if values.isna().any() else over_bases(values, by_model["base"])
             row |= {figure: found.value, f"{figure}_low": found.low, f"{figure}_high": found.high}
         row |= {figure: float(by_model[figure].mean()) for figure in CHANCE}
         row |= {"passes": own["passes"].median(), "where": own["where"].iloc[0]}
