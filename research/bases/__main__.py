@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
 
 from ccs.batch.options import command, option
-from ccs.batch.pages import bring_up_to_date, table
+from ccs.batch.pages import bring_up_to_date, in_brackets, table
+from ccs.benchmark.scoring import over_bases
 from ccs.files import write_text
 from ccs.paper import figures
 
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 MEASURED, README = HERE / "bases.json", HERE / "README.md"
 SCENES, LINEUPS = 81_920, 1_536
+NUMBERS = (5, 7, 9, 11, 13)
+"""Of texts per head, K."""
+PURE, MIXED = 0.9, 1 / 3
+"""The purity from which a head knows one thing, and from which it knows a few."""
 _SKEW = ("gap gender", "gap skin tone", "MaxSkew gender", "MaxSkew skin tone")
 
 
@@ -83,11 +87,15 @@ def _measure(file: Path) -> dict[str, dict[str, Any]]:
     bases = (name for name in variants.names() if name.startswith("organism-base-"))
     for name in (BASE, *organisms.WORLDS, *bases):
         model = variants.load(name)
-        if held.get(name, {}).get("weights") == model.weights_hash:
+        if {"weights": model.weights_hash, "numbers": list(NUMBERS)}.items() <= held.get(name, {}).items():
             continue
+        found = bench.consistencies(model, NUMBERS)
         held[name] = {
             "weights": model.weights_hash,
-            "ccs": {str(head): score.ccs for head, score in bench.consistency(model).items()},
+            "numbers": list(NUMBERS),
+            "ccs": {
+                str(k): {str(head): score.ccs for head, score in own.items()} for k, own in found.items()
+            },
             "purity": {str(head): max(own.values()) for head, own in head_shares.measured(model).items()},
             "accuracy": {name: right(model) for name, right in sets.items()},
             **bench.show(model, [HeadSet()])[0],
@@ -111,7 +119,7 @@ def written(held: dict[str, dict[str, Any]]) -> str:
     """The README's tables of levels and of what the models reach, and whether CCS finds pure heads."""
     levels, gaps, right = [], [], []
     for name, one in held.items():
-        counted = Counter(max(ccs, 1) for ccs in one["ccs"].values())
+        counted = Counter(max(ccs, 1) for ccs in one["ccs"]["5"].values())
         columns = {5: "CCS 5", 4: "4", 3: "3", 2: "2", 1: "0 or 1"}
         levels.append({"model": name, **{title: str(counted[at]) for at, title in columns.items()}})
         gaps.append({"model": name, **{what: f"{one[what]:.2f}" for what in _SKEW}})
@@ -127,24 +135,40 @@ def written(held: dict[str, dict[str, Any]]) -> str:
 
 
 def purity(held: dict[str, dict[str, Any]]) -> str:
-    """Whether heads of a high CCS know one thing: over the heads of the bases, resampled by base."""
-    pairs = [
-        np.array([(one["ccs"][head], one["purity"][head]) for head in one["ccs"]])
-        for name, one in held.items()
-        if name.startswith("organism-base-")
-    ]
-    rng = np.random.default_rng(0)
-    drawn = [
-        np.concatenate([pairs[i] for i in rng.integers(len(pairs), size=len(pairs))]) for _ in range(2_000)
-    ]
-    low, high = np.quantile([spearmanr(*one.T)[0] for one in drawn], (0.025, 0.975))
-    every = np.concatenate(pairs)
+    """Whether heads of a high CCS know one thing, at each K, over the heads of the bases."""
+    bases = {name: one for name, one in held.items() if name.startswith("organism-base-")}
+    rows = []
+    for k in NUMBERS:
+        heads = pd.DataFrame(
+            {"base": name, "ccs": one["ccs"][str(k)][head], "purity": own}
+            for name, one in bases.items()
+            for head, own in one["purity"].items()
+        )
+        pure, high = heads["purity"] >= PURE, heads["ccs"] == k
+        mixed = heads["purity"].between(MIXED, PURE, inclusive="left")
+        between = ~high & (heads["ccs"] > k // 5)
+        by_base = [spearmanr(own["ccs"], own["purity"])[0] for _, own in heads.groupby("base")]
+        rho = over_bases(pd.Series(by_base), pd.Series(list(bases)))
+        rows.append(
+            {"K": str(k), "rank correlation": in_brackets(rho, 2)}
+            | {"by base": ", ".join(f"{one:.2f}" for one in by_base)}
+            | _found("pure", pure, high)
+            | _found("mixed", mixed, between)
+        )
     return (
-        f"Rank correlation of CCS (K = 5, by tags) with purity, the largest share of a head's variance that "
-        f"goes with one factor of the images, over the {len(every)} heads of the {len(pairs)} bases: "
-        f"{spearmanr(*every.T)[0]:.2f} [{low:.2f}, {high:.2f}], 95% interval, bases resampled; by base "
-        f"{', '.join(f'{spearmanr(*one.T)[0]:.2f}' for one in pairs)}."
+        "Rank correlation of CCS with purity, the largest share of a head's variance that goes with one "
+        "factor of the images: over the heads of each base, means over the bases with 95% intervals, bases "
+        f"resampled. A head is pure where {PURE:.0%} or more goes with one factor, and is looked for by a "
+        "CCS of K; it is mixed from a third on, and looked for by a CCS between low and high."
+        f"\n\n{table(pd.DataFrame(rows))}"
     )
+
+
+def _found(what: str, there: pd.Series, said: pd.Series) -> dict[str, str]:
+    """Precision and recall of what is said of heads."""
+    both = int((there & said).sum())
+    of = {"precision": int(said.sum()), "recall": int(there.sum())}
+    return {f"{what}: {name}": f"{both / max(1, n):.0%} ({both} of {n})" for name, n in of.items()}
 
 
 main = command(Settings, _run, "Stopped; the same command continues where it stopped.")

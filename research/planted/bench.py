@@ -82,8 +82,13 @@ class Bench:
 
     def consistency(self, model: Model) -> dict[Head, HeadScore]:
         """CCS and label of each head, by tags."""
+        return self.consistencies(model, (K,))[K]
+
+    def consistencies(self, model: Model, numbers: Sequence[int]) -> dict[int, dict[Head, HeadScore]]:
+        """The same for each of these numbers of texts per head."""
         pool, texts = self._pool
-        return score_by_tags(textspan(collect_moments(model, [self._images]), pool.texts, texts, K), pool)
+        spans = textspan(collect_moments(model, [self._images]), pool.texts, texts, max(numbers))
+        return {k: score_by_tags({head: own[:k] for head, own in spans.items()}, pool) for k in numbers}
 
     def _shown(self, units: np.ndarray) -> Row:
         shown = Row()

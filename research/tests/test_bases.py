@@ -18,7 +18,7 @@ from ccs.heads import HeadSet
 from ccs.model.model import Model
 from ccs.world import draw, scene
 from research.bases import lessons, training
-from research.bases.__main__ import purity
+from research.bases.__main__ import NUMBERS, purity
 from research.bases.lessons import VALUES, Lessons, drawn, shown
 from research.planted.family import BASE
 from research.planted.frozen_images import Images
@@ -145,8 +145,12 @@ def test_a_difference_is_kept_to_a_hundredth(tmp_path: Path) -> None:
     assert all(torch.equal(v, base.clip.get_parameter(n)) for n, v in found.named_parameters() if n != name)
 
 
-def test_the_correlation_is_over_all_heads_of_the_bases() -> None:
-    one = {"ccs": {"L4.H0": 5, "L4.H1": 1, "L4.H2": 3}, "purity": {"L4.H0": 0.9, "L4.H1": 0.2, "L4.H2": 0.5}}
+def test_heads_are_found_by_their_ccs_at_each_number_of_texts() -> None:
+    """Of four heads two are pure, of which one has the highest CCS, and so has a mixed one."""
+    shares = {"L4.H0": 0.95, "L4.H1": 0.9, "L4.H2": 0.5, "L4.H3": 0.2}
+    of_k = {str(k): {"L4.H0": k, "L4.H1": k - 1, "L4.H2": k, "L4.H3": 0} for k in NUMBERS}
+    one = {"ccs": of_k, "purity": shares}
     said = purity({BASE: {}, "organism-base-0": one, "organism-base-1": one})
-    assert "over the 6 heads of the 2 bases: 1.00 [1.00, 1.00]" in said
+    row = "0.63 [0.63, 0.63] | 0.63, 0.63 | 50% (2 of 4) | 50% (2 of 4) | 0% (0 of 2) | 0% (0 of 2)"
+    assert said.count(row) == len(NUMBERS)
     assert set(VALUES) == set(CONCEPTS)
