@@ -10,6 +10,7 @@ EXTRAS = {
     "data": "The drawn world, sets from the Hub, Parquet files and videos need",
     "report": "The report needs",
     "plot": "A plot needs",
+    "mat": "A .mat file needs",
     "onnx": "An export without heads needs",
     "all": "A run in several processes needs",
 }

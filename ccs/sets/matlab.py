@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ccs.errors import InputError
+from ccs.errors import InputError, require
 from ccs.files import as_text
 from ccs.sets.digests import identity
 from ccs.sets.kinds import Lazy
@@ -36,10 +36,9 @@ def rows(path: Path, name: str) -> Rows:
 
 
 def _opened(path: Path) -> Any:
-    try:
-        import h5py
-    except ImportError:
-        raise InputError("A .mat file is read by h5py, which is missing: run `pip install h5py`.") from None
+    require("mat", "h5py")
+    import h5py
+
     return h5py.File(path)
 
 

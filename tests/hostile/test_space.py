@@ -40,7 +40,7 @@ def test_one_version_of_all_that_is_imported_is_written_down(file: str, extra: s
 
 def test_what_is_imported_is_asked_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    lines = {*project["dependencies"], *of_extras(project, {"all", "plot", "onnx"})}
+    lines = {*project["dependencies"], *of_extras(project, {"all", "plot", "onnx", "mat"})}
     names = {canonicalize_name(Requirement(line).name) for line in lines}
     distributions = packages_distributions() | {"google": ["google-genai"]}
     for path in (ROOT / "app.py", *(ROOT / "ccs").rglob("*.py")):
