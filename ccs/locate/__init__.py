@@ -22,7 +22,7 @@ from ccs.locate.base import Method, Scores, by_head, ranking
 SEARCH = "search"
 RANDOM = "random"
 DEFAULT = "learned mask"
-"""The method that ranks first on the benchmark, which `clip-ccs localize` uses unless told otherwise."""
+"""The method that leads on the benchmark's development bases; `clip-ccs localize` uses it unless told otherwise."""
 
 
 def random(evidence: Evidence) -> Scores:

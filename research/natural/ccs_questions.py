@@ -22,12 +22,12 @@ from ccs.files import write_text
 from ccs.heads import Head, HeadSet
 from ccs.measures import stats
 from ccs.model.model import Model
-from ccs.pruning.plans import draw, level_heads
+from ccs.pruning.plans import level_heads, matched
 from ccs.texts.score import HeadScore
 from research.planted.bench import ATTRIBUTES, Bench, K
 
 RANDOM = 6
-"""Random sets beside each plan, as large as it."""
+"""Random sets beside each plan, with as many heads of each layer: skews sit in low layers, and so do high heads."""
 CONCEPTS = ("Professions", "People")
 CARRIES = 0.1
 """The Shapley share with which a head counts as one that carries a skew."""
@@ -74,8 +74,8 @@ def _plans(scores: Mapping[Head, HeadScore], model: Model) -> Iterable[tuple[str
     for name, off in chosen.items():
         if off:
             yield name, off
-            for seed in range(RANDOM):
-                yield f"random for {name}", draw(model.heads, len(off), seed, name)
+            for one in matched(off, model.heads, RANDOM, 0, "layers"):
+                yield f"random for {name}", one
 
 
 def shares_and_scores(held: Mapping[str, Any]) -> pd.DataFrame:
