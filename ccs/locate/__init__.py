@@ -22,7 +22,7 @@ from ccs.locate.base import Method, Scores, by_head, ranking
 SEARCH = "search"
 RANDOM = "random"
 DEFAULT = "learned mask"
-"""The method that leads on the benchmark's development bases; `clip-ccs localize` uses it unless told otherwise."""
+"""The method that leads on the benchmark's development bases; what `clip-ccs localize` uses by default."""
 
 
 def random(evidence: Evidence) -> Scores:

@@ -27,7 +27,8 @@ from ccs.texts.score import HeadScore
 from research.planted.bench import ATTRIBUTES, Bench, K
 
 RANDOM = 6
-"""Random sets beside each plan, with as many heads of each layer: skews sit in low layers, and so do high heads."""
+"""Random sets beside each plan, with as many heads of each layer: low layers have most of the skews and most
+of the high heads."""
 CONCEPTS = ("Professions", "People")
 CARRIES = 0.1
 """The Shapley share with which a head counts as one that carries a skew."""
