@@ -171,7 +171,8 @@ def development(both: Mapping[str, pd.DataFrame]) -> pd.Series:
     """Each method's mean of both tracks' first figures."""
     from ccs.locate import METHODS
 
-    return sum(both[track][FIRST[track]] for track in both).loc[list(METHODS)] / len(both)  # type: ignore[union-attr]
+    first = [table[FIRST[track]] for track, table in both.items()]
+    return pd.concat(first, axis=1).mean(axis=1).loc[list(METHODS)]
 
 
 def sentence(found: Mapping[str, pd.DataFrame]) -> str:

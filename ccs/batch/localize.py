@@ -198,17 +198,22 @@ def _change(before: Estimate, after: Estimate, difference: Effect) -> str:
 
 
 def reliability(method: str) -> str:
-    """What the benchmark that comes with the program says about a method."""
-    cells = scoring.kept()
-    if method not in set(cells["method"]):
-        return "The benchmark has no score of it; `clip-ccs localize --method` without --model gives one."
-    table = scoring.table(cells)
-    rows = (table.loc[[name]].iloc[0] for name in (method, RANDOM))
-    its, chance = (in_brackets(estimate(row), 2) for row in rows)
-    return (
-        f"On {int(table['models'].max())} small models with a planted skew its average precision is {its} "
-        f"(1: the heads that carry it come first; at random {chance})."
-    )
+    """What the benchmark says about a method, on bases that no method was developed on."""
+    words = []
+    for track, what in (
+        (scoring.PLANTED_HEADS, "small models with a planted skew its average precision"),
+        (scoring.NATURAL, "that learned one by themselves its area"),
+    ):
+        cells = scoring.kept(track.file)
+        cells = cells[~cells["base"].isin(scoring.DEVELOPMENT)]
+        if method not in set(cells["method"]):
+            return "The benchmark has no score of it; `clip-ccs localize --method` without --model gives one."
+        table, figure = scoring.table(cells, track=track), track.figures[0]
+        its, chance = (
+            in_brackets(estimate(table.loc[[name]].iloc[0], figure), 2) for name in (method, RANDOM)
+        )
+        words.append(f"{int(table['models'].max())} {what} is {its} (at random {chance})")
+    return f"On {words[0]}, on {words[1]}; 1 is what the heads that carry the skew reach."
 
 
 def estimate(row: pd.Series, figure: str = "average_precision") -> Estimate:

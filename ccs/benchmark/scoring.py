@@ -243,13 +243,12 @@ def by_model(cells: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFr
 def table(cells: pd.DataFrame, against: str | None = None, track: Track = PLANTED_HEADS) -> pd.DataFrame:
     """A row per method, by falling average precision (`natural`: area), the truth first.
 
-    Means over models, with the 95% intervals of `over_bases` (`_low`, `_high`), of the track's figures; of
-    the planted ones
-    `average_precision` of the ranking, `precision` at as many heads as carry the skew, and what switching
-    these off does on the other half: `max_skew_taken`, `cramers_v_taken`, `accuracy_lost`. `passes`: the
-    cost, the median. `models`, `bases`, `cases` (models, attributes and splits): how many. against: a method
-    whose models and splits alone count; `difference`, `difference_low`, `difference_high` and `p_value` are
-    its average precision less the row's, paired over models.
+    Means over bases of the means over their models, with the 95% intervals of `over_bases` (`_low`, `_high`),
+    of the track's figures; of the planted ones `average_precision` of the ranking, `precision` at as many
+    heads as carry the skew, and what switching these off does on the other half: `max_skew_taken`,
+    `cramers_v_taken`, `accuracy_lost`. `passes`: the cost, the median. `models`, `bases`, `cases` (models,
+    attributes and splits): how many. against: a method whose models and splits alone count; `difference`,
+    `difference_low`, `difference_high` and `p_value` are its first figure less the row's, paired over models.
     """
     if against:
         asked = pd.MultiIndex.from_frame(cells[cells["method"] == against][list(KEY[:4])])

@@ -11,7 +11,16 @@ import pytest
 
 from ccs import Head, HeadSet, InputError, benchmark
 from ccs.benchmark import planted_models, protocol, scoring
-from ccs.benchmark.protocol import Sets, Subject, answer, average_precision, cramers_v, enough, precision
+from ccs.benchmark.protocol import (
+    Sets,
+    Subject,
+    answer,
+    average_precision,
+    cramers_v,
+    enough,
+    names_any,
+    precision,
+)
 from ccs.benchmark.scoring import PLANTED
 from ccs.locate import METHODS
 from ccs.locate.base import group_names, ranking
@@ -189,3 +198,24 @@ def test_models_come_from_names_files_and_folders(tmp_path):
         planted_models.located("organism")
     with pytest.raises(InputError, match="no repository of models"):
         planted_models.located("hf://nobody")
+
+
+@pytest.mark.parametrize(
+    ("leans", "named"), [((1.0, 0.9, 0.9), True), ((1.0, 0.97, 0.8), True), ((1.0, 0.97, 0.95), False)]
+)
+def test_a_head_is_named_where_the_first_or_the_first_two_take_enough_of_the_lean(leans, named):
+    evidence = SimpleNamespace(lean_without=lambda off: leans[len(off)])
+    assert names_any(evidence, [Head(4, number) for number in range(5)]) is named
+
+
+def test_bases_are_the_unit_of_a_mean_and_of_its_interval():
+    """Against a plain bootstrap, base by base and model by model."""
+    values, bases = pd.Series([0.1, 0.2, 0.9, 0.4, 0.5]), pd.Series(list("aabcc"))
+    groups = [values[bases == base].to_numpy() for base in "abc"]
+    rng, draws = np.random.default_rng(1), []
+    for _ in range(4000):
+        chosen = [groups[i] for i in rng.integers(3, size=3)]
+        draws.append(np.mean([rng.choice(own, len(own)).mean() for own in chosen]))
+    found = scoring.over_bases(values, bases, draws=4000)
+    assert found.value == pytest.approx((0.15 + 0.9 + 0.45) / 3)
+    assert [found.low, found.high] == pytest.approx(np.quantile(draws, [0.025, 0.975]), abs=0.03)

@@ -23,6 +23,7 @@ from tests.support.locate_sample import WRITER, sample
 FROM_IMAGES = (
     *("concept activation vectors", "expert heads", "Head Pursuit", "direct effect"),
     *("direct effect, mean", "total effect", "total effect, mean", "activation patching", "learned mask"),
+    "ensemble of three",
     *("patching by gradient", "patching by integrated gradients", "search"),
 )
 
