@@ -36,6 +36,7 @@ def main() -> None:
     write(page, "methods", f"{sentence(found)}\n\n{pages.table(pd.DataFrame(rows(found)))}")
     write(page, "factorial", f"{effects()}\n\n{pages.table(pd.DataFrame(factorial(found)))}")
     write(page, "chosen", chosen())
+    write(page, "sums", sums())
     hidden = {track: tabled(track, HIDDEN) for track in TITLES}
     write(page, "hidden", f"{units(hidden)}\n\n{pages.table(pd.DataFrame(compared(found, hidden)))}")
     write(findings, "methods", sentence(found))
@@ -164,6 +165,23 @@ def chosen() -> str:
     return (
         f"On the development bases **{DEFAULT}** has the highest mean of both tracks' first figures "
         f"({mean[DEFAULT]:.2f}; next {second}, {mean[second]:.2f}), so `clip-ccs localize` uses it."
+    )
+
+
+def sums() -> str:
+    """The leaders by another mean of the area: what goes over all cases of a model, by what the truth takes."""
+    from ccs.benchmark import scoring
+    from ccs.locate import METHODS
+
+    cells = kept("natural")
+    cells = cells[cells["took"] >= scoring.TOOK]
+    cells = cells.assign(gone=cells["area"] * cells["took"])
+    of_models = cells.groupby(["base", "model", "method"])[["gone", "took"]].sum()
+    shares = (of_models["gone"] / of_models["took"]).groupby(["base", "method"]).mean()
+    best = shares.groupby("method").mean().loc[list(METHODS)].sort_values(ascending=False)[:LEADERS]
+    return (
+        "An area is a ratio, and is large where little goes with the truth. As the ratio of what goes over "
+        f"all cases of a model: {', '.join(f'{name} {share:.2f}' for name, share in best.items())}."
     )
 
 
