@@ -169,7 +169,7 @@ def chosen() -> str:
 
 
 def sums() -> str:
-    """The leaders by another mean of the area: what goes over all cases of a model, by what the truth takes."""
+    """The leaders by another mean of the area: what goes over all cases of a model, by the truth."""
     from ccs.benchmark import scoring
     from ccs.locate import METHODS
 
