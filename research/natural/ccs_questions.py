@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr, wilcoxon
 
-from ccs.batch.pages import in_brackets, table
+from ccs.batch.pages import in_brackets, p_text, table
 from ccs.benchmark import natural, variants
 from ccs.benchmark.scoring import over_bases
 from ccs.files import write_text
@@ -30,6 +30,9 @@ RANDOM = 6
 """Random sets beside each plan, with as many heads of each layer: low layers have most of the skews and most
 of the high heads."""
 CONCEPTS = ("Professions", "People")
+TESTED = ("MaxSkew beyond", "gap beyond")
+"""What is asked of each plan beyond random sets; p is adjusted for all of these questions (Holm)."""
+ACCURACY = ("accuracy", "accuracy beyond")
 CARRIES = 0.1
 """The Shapley share with which a head counts as one that carries a skew."""
 
@@ -150,31 +153,27 @@ def answers(held: Mapping[str, Any]) -> str:
         f"{len(alone)} cases; of the {len(carriers)} in which the head carries a tenth or more, for "
         f"{int(carriers['shown'].sum())}.",
     ]
-    rows = []
+    rows, beyond = [], []
     for plan, own in off.groupby("plan", sort=False):
-        by = own.groupby(["base", "model"])[
-            ["heads", "MaxSkew", "MaxSkew beyond", "gap beyond", "accuracy", "accuracy beyond"]
-        ].mean()
-        bases = by.reset_index()["base"]
-
-        def over(column: str, scale: float = 1.0, by: Any = by, bases: Any = bases) -> str:
-            found = over_bases(by[column].reset_index(drop=True), bases).times(scale)
-            return in_brackets(found, 3 if scale == 1 else 1, "+")
-
-        power = stats.normal_detectable(over_bases(by["MaxSkew beyond"].reset_index(drop=True), bases))
+        by = own.groupby(["base", "model"]).mean(numeric_only=True).reset_index()
+        found = {column: over_bases(by[column], by["base"]) for column in (*TESTED, "MaxSkew", *ACCURACY)}
+        points = {column: in_brackets(found[column].times(100), 1, "+") for column in ACCURACY}
+        beyond += [found[column] for column in TESTED]
         rows.append(
             {
                 "heads off": str(plan),
                 "models": str(len(by)),
                 "how many": f"{by['heads'].mean():.1f}",
-                "MaxSkew taken": over("MaxSkew"),
-                "beyond random": over("MaxSkew beyond"),
-                "80% power from": f"{power:.3f}",
-                "gap taken beyond random": over("gap beyond"),
-                "accuracy lost (points)": over("accuracy", 100),
-                "lost beyond random": over("accuracy beyond", 100),
+                "MaxSkew taken": in_brackets(found["MaxSkew"], 3, "+"),
+                "80% power from": f"{stats.normal_detectable(found['MaxSkew beyond']):.3f}",
+                "accuracy lost (points)": points["accuracy"],
+                "lost beyond random": points["accuracy beyond"],
             }
         )
+    adjusted = stats.holm([one.p_value for one in beyond])
+    for place, (one, p) in enumerate(zip(beyond, adjusted, strict=True)):
+        row, what = rows[place // len(TESTED)], TESTED[place % len(TESTED)]
+        row[f"{what} random"] = f"{in_brackets(one, 3, '+')}, p {p_text(p)}"
     return "\n\n".join([*said, table(pd.DataFrame(rows))])
 
 

@@ -127,4 +127,4 @@ def test_answers_follow_what_was_measured() -> None:
         carriers = sum(share >= 0.1 for own in truths for share in own.values())
         assert f"for {carriers} of" in said
         assert f"a tenth or more, for {carriers}." in said
-        assert "+0.500 [+0.500, +0.500] | +0.400 [+0.400, +0.400]" in said
+        assert "| +0.400 [+0.400, +0.400], p 0.002 | +0.500 [+0.500, +0.500], p 0.002 |" in said
