@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ccs.batch import leaderboard, options
+from ccs.batch import command_line, leaderboard
 from ccs.batch.localize import method_of
 from ccs.benchmark import planted_models, scoring
 from ccs.errors import InputError
@@ -72,7 +72,7 @@ def main(files: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", nargs="+", type=Path, help="a method's file, with its cells beside it")
     asked = parser.parse_args(files)
-    return options.run(lambda: print("\n".join(map(check, asked.file))))
+    return command_line.run(lambda: print("\n".join(map(check, asked.file))))
 
 
 if __name__ == "__main__":

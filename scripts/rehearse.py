@@ -78,7 +78,7 @@ def _rehearse(stack: ExitStack, folder: Path, args: argparse.Namespace) -> int:
         steps.run("ccs.batch.compute.__main__", ["--study", *studied, "--out", str(out), *skip])
     with steps("report"):
         report = folder / "docs" / "report"
-        steps.run("ccs.batch.report.__main__", ["--results", str(out), "--out", str(report)])
+        steps.run("ccs.batch.report", ["--results", str(out), "--out", str(report)])
     with steps("publish"):
         steps.run("ccs.batch.publish", ["--repo", REPOSITORY, "--results", str(out), "--tag", "v1"])
     with steps("app"):

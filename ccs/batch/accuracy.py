@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import ccs
-from ccs.batch.bias import SKIP, read_names
-from ccs.batch.options import command, option
+from ccs.batch.command_line import DEVICE, SKIP, command, option, read_names
 from ccs.batch.pages import printed
 from ccs.files import write_text
 from ccs.measures.accuracy import near_chance
@@ -27,22 +27,23 @@ class Settings:
     data: str = option(
         "world/subjects", "a name, a folder of classes, a zip, a Parquet file or USER/NAME", "--set"
     )
-    classes: str | None = option(None, 'names of the classes of --set: a file, or "cat, dog"')
+    classes: Sequence[str] | None = option(
+        None, 'names of the classes of --set: a file, or "cat, dog"', read=read_names
+    )
     off: str = option("", 'heads to switch off, such as "L8.H11 L9.H2", or scaled: "L9.H2=0.3"')
     template: str | None = option(None, 'the prompt, such as "a photo of a {}" (default: the set\'s)')
     max_images: int | None = option(None, "measure on so many images", least=1)
     skip_unreadable: bool = option(False, SKIP)
     csv: Path | None = option(None, "write every figure to this file")
-    device: str = option("auto", "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU")
+    device: str = option("auto", DEVICE)
     seed: int = option(0, "of resampling", least=0)
 
 
 def measure(settings: Settings) -> None:
     """Measure, print the table and write the file."""
-    names = None if settings.classes is None else read_names(settings.classes)
     own = ("off", "template", "max_images", "skip_unreadable", "device", "seed")
     asked = {name: getattr(settings, name) for name in own}
-    found = ccs.accuracy(settings.model, settings.data, names, **asked)
+    found = ccs.accuracy(settings.model, settings.data, settings.classes, **asked)
     for one in found.skipped:
         print(f"Left out: {one}", file=sys.stderr)
     print(page(found))
@@ -74,6 +75,3 @@ def page(found: AccuracyTable) -> str:
 
 
 main = command(Settings, measure)
-
-if __name__ == "__main__":
-    sys.exit(main())

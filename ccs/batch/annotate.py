@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from ccs import results
-from ccs.batch.options import FOLDER, program, run
+from ccs.batch.command_line import FOLDER, program, run
 from ccs.errors import InputError
 from ccs.files import atomic_write, inert, read_text, write_text
 from ccs.heads import Head
@@ -41,7 +41,7 @@ ALL = "all"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; its exit status (see batch.options)."""
+    """The command line; its exit status (see `ccs.batch.command_line.run`)."""
     options = _parser().parse_args(argv)
     work = _export if options.command == "export" else _import
     return run(lambda: work(options))
@@ -288,7 +288,3 @@ def _published(model: str, metric: str) -> float | None:
     printed = figures.table("table4")
     row = {paper.name: paper.paper_name for paper in figures.models()}.get(model, model)
     return printed.value(row, metric) if row in printed.rows and metric in printed.columns else None
-
-
-if __name__ == "__main__":
-    sys.exit(main())

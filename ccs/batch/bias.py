@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ccs
-from ccs.batch.options import command, option
+from ccs.batch.command_line import DEVICE, SKIP, command, option, read_names
 from ccs.batch.pages import in_brackets, printed
-from ccs.errors import InputError
 from ccs.files import write_text
 from ccs.measures.stats import Estimate, signed
 from ccs.pruning.fairness import MEAN, BiasTable
-
-SKIP = "go on where more than 1%% of the images cannot be read"
 
 
 @dataclass(frozen=True)
@@ -30,8 +27,8 @@ class Settings:
     gallery: str = option(
         "world/faces", "fairface-1.25, a folder with labels, a zip, a Parquet file or USER/NAME"
     )
-    occupations: str | None = option(
-        None, 'a file with one per line, or "judge, nurse" (default: the gallery\'s)'
+    occupations: Sequence[str] | None = option(
+        None, 'a file with one per line, or "judge, nurse" (default: the gallery\'s)', read=read_names
     )
     attribute: str | None = option(None, "the column of groups (default: gender, or the first)")
     off: str = option(
@@ -46,16 +43,15 @@ class Settings:
     csv: Path | None = option(None, "write every figure to this file")
     json: Path | None = option(None, "write every figure to this file")
     skip_unreadable: bool = option(False, SKIP)
-    device: str = option("auto", "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU")
+    device: str = option("auto", DEVICE)
     seed: int = option(0, "of resampling", least=0)
 
 
 def measure(settings: Settings) -> None:
     """Measure, print the table and write the files."""
-    names = None if settings.occupations is None else read_names(settings.occupations)
     own = ("attribute", "off", "top", "template", "max_images", "as_published", "skip_unreadable")
     asked = {name: getattr(settings, name) for name in (*own, "device", "seed")}
-    found = ccs.bias(settings.model, settings.gallery, names, **asked)
+    found = ccs.bias(settings.model, settings.gallery, settings.occupations, **asked)
     for one in found.skipped:
         print(f"Left out: {one}", file=sys.stderr)
     print(page(found))
@@ -66,18 +62,6 @@ def measure(settings: Settings) -> None:
         held["skipped"] = list(found.skipped)
         rows = json.loads(found.rows.to_json(orient="records"))
         write_text(settings.json, json.dumps({**held, "rows": rows}, indent=1) + "\n")
-
-
-def read_names(given: str) -> list[str]:
-    """Names (occupations, classes) of a file, one per line, or separated by commas."""
-    path = Path(given).expanduser()
-    if "," not in given and (path.is_file() or path.suffix):
-        try:
-            return [line for line in path.read_text("utf-8").splitlines() if line.strip()]
-        except (OSError, UnicodeDecodeError) as error:
-            why = "there is no such file" if isinstance(error, FileNotFoundError) else error
-            raise InputError(f"{given} cannot be read as a file of names: {why}.") from None
-    return [name for name in (part.strip() for part in given.split(",")) if name]
 
 
 def page(found: BiasTable) -> str:
@@ -111,6 +95,3 @@ def _line(name: str, figures: Mapping[str, Mapping[Any, Any]]) -> dict[str, str]
 
 
 main = command(Settings, measure)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,14 +1,24 @@
-"""`clip-ccs COMMAND ...`: all programs and the app under one name."""
+"""`clip-ccs COMMAND ...`: all programs under one name, their options made from dataclasses, and the one way
+in which they end on a user's mistake.
+"""
 
 from __future__ import annotations
 
+import argparse
 import importlib
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import Field, field, fields
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
-from ccs.batch.options import run
 from ccs.errors import InputError
+from ccs.files import escape_output
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 COMMANDS = {
     "app": ("ccs.ui.__main__", "look at heads in the browser, switch them off, see what happens"),
@@ -22,27 +32,24 @@ COMMANDS = {
     "search": ("ccs.batch.search", "find the fewest heads to switch off for less bias"),
     "export": ("ccs.batch.export", "save a model with heads switched off"),
     "publish": ("ccs.batch.publish", "put tables or the app on the Hugging Face Hub"),
-    "report": ("ccs.batch.report.__main__", "set what was measured beside what was published"),
+    "report": ("ccs.batch.report", "set what was measured beside what was published"),
     "annotate": ("ccs.batch.annotate", "let people check what judges said"),
 }
 """What each command runs, and what it is for."""
-
-
-def page() -> str:
-    """What there is, on one screen."""
-    lines = (f"  {name:9} {what}" for name, (_, what) in COMMANDS.items())
-    usage = "usage: clip-ccs COMMAND [OPTIONS]      clip-ccs COMMAND --help\n"
-    return "\n".join([usage, "Attention heads of CLIP: what they have learned, and what they do.\n", *lines])
+T = TypeVar("T", bound="DataclassInstance")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; its exit status (see batch.options)."""
+    """The command line; its exit status (see `run`)."""
     return run(lambda: _main(sys.argv[1:] if argv is None else argv))
 
 
 def _main(argv: Sequence[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
-        print(page())
+        print("usage: clip-ccs COMMAND [OPTIONS]      clip-ccs COMMAND --help\n")
+        print("Attention heads of CLIP: what they have learned, and what they do.\n")
+        for name, (_, purpose) in COMMANDS.items():
+            print(f"  {name:9} {purpose}")
         return 0
     if argv[0] == "--version":
         try:
@@ -56,5 +63,149 @@ def _main(argv: Sequence[str]) -> int:
     return status
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+# The options of a command -------------------------------------------------------------------------------
+
+FOLDER = "folder of results (default: results/ if it holds any, else those that ship)"
+TEXT_TOWER = (
+    "for a language model that sees (LLaVA, PaliGemma): the CLIP that its image tower is from, such as "
+    "hf-hub:openai/clip-vit-large-patch14-336"
+)
+DEVICE = "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU"
+SKIP = "go on where more than 1%% of the images cannot be read"
+PEOPLE = "images of people: a name, a folder, a zip, a parquet file or a Hub id"
+OCCUPATIONS = "a file with one per line, or \"judge, nurse\" (default: the set's, or the study's)"
+TEMPLATE = 'the prompt of an occupation, such as "a photo of a {}"'
+TOP = "K, the length of the list (default: the set's, or a tenth)"
+THINGS = "images with classes: a name, a folder of classes, a zip, a parquet file or a Hub id"
+CLASSES = 'names of the classes of --things: a file, or "cat, dog"'
+
+
+def option(default: Any, help: str = "", *flags: str, **more: Any) -> Any:
+    """A dataclass field that is a command-line option; its default is added to the help.
+
+    flags: what it is called, where not as the field is; without dashes it is known by its place. more:
+    `least`, the lowest value allowed; `read`, which turns the given text (or texts) into the field's value;
+    the rest goes to `add_argument`.
+    """
+    return field(default=default, metadata={"help": help, "flags": flags, **more})
+
+
+def parse(settings: type[T], argv: Sequence[str] | None) -> T:
+    """The settings of a command line. Raises InputError for what is not allowed."""
+    return settings(**given(settings, argv))
+
+
+def given(settings: type[DataclassInstance], argv: Sequence[str] | None) -> dict[str, Any]:
+    """The fields that a command line gives a value to, which may be none. Raises InputError.
+
+    The dataclass's docstring is the description; bool fields are switches, tuples repeatable, and
+    `X | None` takes an X.
+    """
+    main, module = sys.modules["__main__"], settings.__module__
+    if module == "__main__" and main.__spec__:  # run by `python -m`
+        module = main.__spec__.name
+    parser = _Parser(program(module), description=settings.__doc__, argument_default=argparse.SUPPRESS)
+    hints = get_type_hints(settings)
+    for each in fields(settings):
+        _add(parser, each, hints[each.name])
+    values = vars(parser.parse_args(argv))
+    return {each.name: _checked(each, values[each.name]) for each in fields(settings) if each.name in values}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message[:1].upper()}{message[1:]}; see {self.prog} --help.")
+
+
+def _flags(each: Field[Any]) -> tuple[str, ...]:
+    return each.metadata["flags"] or (f"--{each.name.replace('_', '-')}",)
+
+
+def _add(parser: argparse.ArgumentParser, each: Field[Any], hint: Any) -> None:
+    """Tell argparse of a field of this type."""
+    flags, help = _flags(each), each.metadata["help"]
+    about = {key: each.metadata[key] for key in each.metadata.keys() - {"flags", "least", "read"}}
+    if not (help.endswith(")") or isinstance(each.default, bool) or each.default in (None, (), "")):
+        about["help"] = f"{help} (default {_plain(each.default)})".strip()
+    if flags[0].startswith("-"):
+        about["dest"] = each.name
+    kind = next((kind for kind in get_args(hint) if kind is not type(None)), hint)
+    if hint is bool:
+        about["action"] = "store_true"
+    elif get_origin(hint) is tuple:
+        about.setdefault("action", "append")
+    elif "read" not in each.metadata:
+        about["type"] = kind
+    parser.add_argument(*flags, **about)
+
+
+def _checked(each: Field[Any], value: Any) -> Any:
+    """A field's value from what argparse gives."""
+    if "read" in each.metadata:
+        return each.metadata["read"](value)
+    if (least := each.metadata.get("least")) is not None and value < least:
+        raise InputError(f"{_flags(each)[0]} is {value}, but must be at least {least}.")
+    return tuple(value) if isinstance(value, list) else value
+
+
+def read_names(given: str) -> tuple[str, ...]:
+    """Names (occupations, classes) of a file, one per line, or separated by commas."""
+    path = Path(given).expanduser()
+    if "," not in given and (path.is_file() or path.suffix):
+        try:
+            return tuple(line for line in path.read_text("utf-8").splitlines() if line.strip())
+        except (OSError, UnicodeDecodeError) as error:
+            why = "there is no such file" if isinstance(error, FileNotFoundError) else error
+            raise InputError(f"{given} cannot be read as a file of names: {why}.") from None
+    return tuple(name for name in map(str.strip, given.split(",")) if name)
+
+
+def program(module: str) -> str:
+    """How the command of this module is called, in its help and in messages."""
+    return f"clip-ccs {module.removesuffix('.__main__').removesuffix('.settings').rpartition('.')[2]}"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Path) and value.is_absolute():
+        return value.name
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# The end of a command -----------------------------------------------------------------------------------
+
+
+def command(
+    settings: type[T], work: Callable[[T], int | None], interrupted: str = "Interrupted; nothing was written."
+) -> Callable[..., int]:
+    """The `main` of a command: from its words (by default those it was called with) to its exit code."""
+
+    def main(argv: Sequence[str] | None = None) -> int:
+        return run(lambda: work(parse(settings, argv)), interrupted)
+
+    return main
+
+
+def run(work: Callable[[], int | None], interrupted: str = "Interrupted; nothing was written.") -> int:
+    """The exit code of a command: what `work` returns (0 for None), 2 after InputError or where a disk or a
+    connection fails, 130 if interrupted. Standard error says why; `interrupted` is said of the last. 141,
+    without a word, where nobody reads on.
+    """
+    escape_output()
+    try:
+        status = work() or 0
+        sys.stdout.flush()
+        return status
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:  # a disk that is full, read-only or gone
+        if error.strerror is None:
+            raise
+        print(f"error: {error.filename or 'The disk'}: {error.strerror}.", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"\n{interrupted}", file=sys.stderr)
+        return 130

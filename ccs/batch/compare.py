@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ccs.batch.options import command, option
+from ccs.batch.command_line import DEVICE, PEOPLE, command, option
 from ccs.batch.pages import printed
-from ccs.batch.search import PEOPLE
 from ccs.benchmark import planted_models
 from ccs.benchmark.protocol import Sets, Subject
 from ccs.files import write_text
@@ -41,7 +39,7 @@ class Settings:
     attribute: str | None = option(None, "attribute that groups people (default: the gallery's first)")
     top: int = option(10, "heads to list", least=1)
     csv: Path | None = option(None, "write every pair of heads to this file")
-    device: str = option("auto", "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU")
+    device: str = option("auto", DEVICE)
 
 
 SIDES = ("first", "second")
@@ -124,6 +122,3 @@ def said(models: Sequence[Model], people: str, attribute: str, found: pd.DataFra
 
 
 main = command(Settings, _compare)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import ccs
-from ccs.batch.options import command, option
+from ccs.batch.command_line import command, option
 from ccs.errors import InputError
 from ccs.intervention import Intervention
 from ccs.model.export import export, export_checkpoint, is_checkpoint
@@ -54,6 +53,3 @@ def _export(arguments: Settings) -> None:
 
 
 main = command(Settings, _export)
-
-if __name__ == "__main__":
-    sys.exit(main())

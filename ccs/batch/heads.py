@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 import ccs
-from ccs.batch.options import TEXT_TOWER, command, option
+from ccs.batch.command_line import TEXT_TOWER, command, option
 from ccs.pruning.find import AMONG
 from ccs.texts.pools import POOLS
 
@@ -64,6 +63,3 @@ def page(text: str, found: pd.DataFrame, most: int = 8) -> str:
 
 
 main = command(Settings, _find)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
 import pandas as pd
 
-from ccs.batch.bias import SKIP
-from ccs.batch.options import command, option
+from ccs.batch.command_line import (
+    CLASSES,
+    DEVICE,
+    OCCUPATIONS,
+    PEOPLE,
+    SKIP,
+    TEMPLATE,
+    THINGS,
+    TOP,
+    command,
+    option,
+    read_names,
+)
 from ccs.batch.pages import change, in_brackets, printed
-from ccs.batch.search import CLASSES, OCCUPATIONS, PEOPLE, TEMPLATE, THINGS, TOP, open_sets
+from ccs.batch.search import open_sets
 from ccs.benchmark import natural, planted_models, scoring
 from ccs.benchmark.protocol import Answer, Sets, Subject, answer, own
 from ccs.errors import InputError
@@ -36,11 +47,11 @@ class Settings:
     attribute: tuple[str, ...] = option(
         (), "attribute that groups people (default: the first; for --models, those planted); repeatable"
     )
-    occupations: str | None = option(None, OCCUPATIONS)
+    occupations: Sequence[str] | None = option(None, OCCUPATIONS, read=read_names)
     template: str | None = option(None, TEMPLATE)
     top: int | None = option(None, TOP, least=2)
     things: str = option("world/subjects", THINGS, metavar="S")
-    classes: str | None = option(None, CLASSES)
+    classes: Sequence[str] | None = option(None, CLASSES, read=read_names)
     images: str = option("world", "images that TEXTSPAN reads, for methods that need it")
     texts: str = option("world", "its pool of texts")
     method: tuple[str, ...] = option(
@@ -70,7 +81,7 @@ class Settings:
     cells: Path | None = option(
         None, "file in which scores are kept; a stopped run of the program's methods goes on from it"
     )
-    device: str = option("auto", "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU")
+    device: str = option("auto", DEVICE)
 
 
 LEAST, MOST = 0.1, 5
@@ -222,6 +233,3 @@ def estimate(row: pd.Series, figure: str = "average_precision") -> Estimate:
 
 
 main = command(Settings, _localize, "Interrupted. What is in --cells is kept; the same command continues.")
-
-if __name__ == "__main__":
-    sys.exit(main())

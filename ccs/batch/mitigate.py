@@ -9,10 +9,21 @@ from pathlib import Path
 
 from PIL import Image
 
-from ccs.batch.bias import SKIP
-from ccs.batch.options import command, option
+from ccs.batch.command_line import (
+    CLASSES,
+    DEVICE,
+    OCCUPATIONS,
+    PEOPLE,
+    SKIP,
+    TEMPLATE,
+    THINGS,
+    TOP,
+    command,
+    option,
+    read_names,
+)
 from ccs.batch.pages import change, in_brackets, printed
-from ccs.batch.search import CLASSES, OCCUPATIONS, PEOPLE, TEMPLATE, THINGS, TOP, open_sets
+from ccs.batch.search import open_sets
 from ccs.benchmark import planted_models
 from ccs.benchmark.protocol import Sets, Subject
 from ccs.errors import InputError
@@ -38,13 +49,13 @@ class Settings:
     model: str = option("organism", "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
     people: str = option("world/faces", PEOPLE, "--gallery", "--people", metavar="P")
     attribute: str | None = option(None, "attribute that groups people (default: the first)")
-    occupations: str | None = option(None, OCCUPATIONS)
+    occupations: Sequence[str] | None = option(None, OCCUPATIONS, read=read_names)
     template: str | None = option(None, TEMPLATE)
     top: int | None = option(None, TOP, least=2)
     things: str = option(
         "world/subjects", f"what must still be told apart: {THINGS}", "--keep", metavar="SET"
     )
-    classes: str | None = option(None, CLASSES.replace("--things", "--keep"))
+    classes: Sequence[str] | None = option(None, CLASSES.replace("--things", "--keep"), read=read_names)
     budget: float = option(2.0, "points of accuracy on --keep that may be lost", least=0)
     quick: bool = option(False, "only what needs no search for heads")
     only: str | None = option(None, "only this way, by its name in the table", metavar="NAME")
@@ -52,7 +63,7 @@ class Settings:
     max_images: int = option(600, "most images of each set; drawn people are all used", least=4)
     skip_unreadable: bool = option(False, SKIP)
     seed: int = option(0, "seed of the halves", least=0)
-    device: str = option("auto", "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU")
+    device: str = option("auto", DEVICE)
 
 
 def _mitigate(args: Settings) -> None:
@@ -142,6 +153,3 @@ def _save(args: Settings, model: Model, found: Sequence[Offer], half: Half, peop
 
 
 main = command(Settings, _mitigate)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -16,7 +16,7 @@ from huggingface_hub import DatasetCard, DatasetCardData, SpaceCard
 
 from ccs import results
 from ccs.batch import leaderboard
-from ccs.batch.options import FOLDER, command, option
+from ccs.batch.command_line import FOLDER, command, option
 from ccs.benchmark import planted_models, scoring
 from ccs.errors import InputError
 from ccs.files import one_line, read_text, write_text
@@ -293,6 +293,3 @@ def _publish_or_say(args: Settings) -> None:
 
 
 main = command(Settings, _publish_or_say, "Interrupted; give the command again.")
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -11,8 +11,20 @@ from typing import Any
 
 import ccs
 from ccs import results
-from ccs.batch.bias import SKIP, read_names
-from ccs.batch.options import FOLDER, command, option
+from ccs.batch.command_line import (
+    CLASSES,
+    DEVICE,
+    FOLDER,
+    OCCUPATIONS,
+    PEOPLE,
+    SKIP,
+    TEMPLATE,
+    THINGS,
+    TOP,
+    command,
+    option,
+    read_names,
+)
 from ccs.batch.pages import in_brackets, printed
 from ccs.errors import InputError
 from ccs.files import write_text
@@ -27,13 +39,6 @@ from ccs.results.searches import Search
 from ccs.sets.kinds import BiasSet, ClassificationSet
 from ccs.sets.open import open_gallery, open_set
 
-PEOPLE = "images of people: a name, a folder, a zip, a parquet file or a Hub id"
-OCCUPATIONS = "a file with one per line, or \"judge, nurse\" (default: the set's, or the study's)"
-TEMPLATE = 'the prompt of an occupation, such as "a photo of a {}"'
-TOP = "K, the length of the list (default: the set's, or a tenth)"
-THINGS = "images with classes: a name, a folder of classes, a zip, a parquet file or a Hub id"
-CLASSES = 'names of the classes of --things: a file, or "cat, dog"'
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -46,11 +51,11 @@ class Settings:
     attribute: str | None = option(
         None, "attribute that groups people: gender, skin tone, race (default: the set's first)"
     )
-    occupations: str | None = option(None, OCCUPATIONS)
+    occupations: Sequence[str] | None = option(None, OCCUPATIONS, read=read_names)
     template: str | None = option(None, TEMPLATE)
     top: int | None = option(None, TOP, least=2)
     things: str = option("world/subjects", THINGS, metavar="S")
-    classes: str | None = option(None, CLASSES)
+    classes: Sequence[str] | None = option(None, CLASSES, read=read_names)
     max_loss: float = option(0.02, "accuracy that may be lost, as a share of 1")
     least: float = option(
         0.02, "share of the lean (see ccs.measures.ranking) that each further head must take away"
@@ -63,7 +68,7 @@ class Settings:
     results: Path | None = option(None, f"its plans are shown with the answer: {FOLDER}")
     out: Path | None = option(None, "also write the answer to this JSON file")
     keep: bool = option(False, "save the answer beside --results, where the app finds it")
-    device: str = option("auto", "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU")
+    device: str = option("auto", DEVICE)
 
 
 def _search(args: Settings) -> None:
@@ -111,15 +116,13 @@ def open_sets(args: Any, attributes: Sequence[str]) -> tuple[BiasSet, Classifica
     that were asked for; InputError for other kinds of sets, or people without one of the attributes.
     """
     people = open_gallery(args.people, attribute=attributes, max_images=args.max_images)
-    names = None if args.classes is None else read_names(args.classes)
-    things = open_set(args.things, max_images=args.max_images, classes=names)
+    things = open_set(args.things, max_images=args.max_images, classes=args.classes)
     if not isinstance(things, ClassificationSet):
         raise InputError(f"--things {args.things} is not a set of images with classes.")
     for one in (people, things):
         for name in require_readable(one, args.skip_unreadable):
             print(f"Left out of {one.name}: {name}", file=sys.stderr)
-    occupations = None if args.occupations is None else read_names(args.occupations)
-    return asked(people, occupations, args.template, args.top), things
+    return asked(people, args.occupations, args.template, args.top), things
 
 
 def _beside(args: Settings, tables: Path, name: str, heads: HeadSet) -> tuple[list[Plan], str]:
@@ -167,6 +170,3 @@ def _row(one: HeldOut) -> dict[str, str]:
 
 
 main = command(Settings, _search)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from scipy.stats import spearmanr
 
-from ccs.batch.options import command, option
+from ccs.batch.command_line import command, option
 from ccs.batch.pages import bring_up_to_date, in_brackets, table
 from ccs.benchmark.scoring import over_bases
 from ccs.files import write_text

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ccs.batch.options import command, option
+from ccs.batch.command_line import command, option
 from ccs.batch.pages import bring_up_to_date, in_brackets, table
 from ccs.heads import Head
 from ccs.measures.stats import Estimate

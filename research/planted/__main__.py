@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from ccs.batch.options import command, option
+from ccs.batch.command_line import command, option
 from ccs.benchmark.planted_models import FOLDER, SUFFIX
 from ccs.files import write_text
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ccs.batch.options import command, option
+from ccs.batch.command_line import command, option
 from ccs.batch.pages import bring_up_to_date, in_brackets, table
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccs.batch.options import command, option
+from ccs.batch.command_line import command, option
 from ccs.errors import InputError
 from ccs.files import write_text
 

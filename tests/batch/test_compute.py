@@ -15,10 +15,10 @@ import pytest
 
 import ccs
 from ccs import results
+from ccs.batch import report
 from ccs.batch.compute import __main__ as compute
 from ccs.batch.compute import access, inputs
 from ccs.batch.compute.settings import parse
-from ccs.batch.report import __main__ as report
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.measures import accuracy as zeroshot

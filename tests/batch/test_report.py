@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from ccs.batch import pages as document
-from ccs.batch.report import __main__ as report
+from ccs.batch import report
 from ccs.batch.report import published
 from ccs.errors import InputError
 from ccs.paper import figures as paper

@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
-from ccs.batch.options import run
+from ccs.batch.command_line import run
 from ccs.errors import InputError
 
 def work():

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ccs import results
-from ccs.batch.report import __main__ as report
+from ccs.batch import report
 from ccs.heads import Head
 from ccs.texts import score
 from tests.support.results_sample import manifest_for

@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import cache, partial
 from typing import Any
 
 from tqdm import tqdm
 
+from ccs.batch.command_line import run
 from ccs.batch.compute.processes import Lost, Processes, start, stop
-from ccs.batch.compute.settings import Settings
+from ccs.batch.compute.settings import Settings, parse
 from ccs.batch.compute.stages import locked
-from ccs.batch.options import command
 from ccs.errors import InputError
 from ccs.progress import BAR, JsonLines, RunBar
 
@@ -113,7 +113,11 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
     return failed
 
 
-main = command(Settings, _main, "Interrupted. What is finished is kept; the same command continues.")
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; its exit status (see `ccs.batch.command_line.run`)."""
+    interrupted = "Interrupted. What is finished is kept; the same command continues."
+    return run(lambda: _main(parse(argv)), interrupted)
+
 
 if __name__ == "__main__":
     sys.exit(main())

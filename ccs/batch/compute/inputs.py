@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from ccs import gate
-from ccs.batch.bias import read_names
+from ccs.batch.command_line import read_names
 from ccs.batch.compute.settings import Settings
 from ccs.batch.compute.stages import digest
 from ccs.errors import InputError

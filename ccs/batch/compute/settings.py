@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ccs.batch.options import TEXT_TOWER, option
-from ccs.batch.options import parse as parse_options
+from ccs.batch.command_line import TEXT_TOWER, given, option
 from ccs.errors import InputError
 from ccs.intervention import Intervention, factors
 from ccs.judges.settings import JudgeSettings
@@ -41,12 +40,8 @@ def _studied(asked: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(known[name] for name in asked or known))
 
 
-def _study(models: tuple[str, ...]) -> dict[str, Any]:
-    """The settings of the study, for these of its models."""
-    return {
-        "models": models, "images": "imagenet", "texts": REFERENCE, "suite": "paper",
-        "labeler": "study", "judges": "study", "as_published": True,
-    }  # fmt: skip
+def _distinct(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -80,12 +75,12 @@ class Settings:
         "the whole study: its six models, or those named (ViT-B-32-OpenAI); the other options have the "
         "study's values (ImageNet, --texts reference, --suite paper, --labeler study, --judges study, "
         "--as-published) unless given",
-        metavar="MODEL", nargs="*", action="store", read=_studied, implies=_study,
+        metavar="MODEL", nargs="*", action="store", read=_studied,
     )  # fmt: skip
     models: tuple[str, ...] = option(
         ORGANISMS,
         "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME; repeatable (default: both organisms)",
-        "--model", metavar="M", read=lambda names: tuple(dict.fromkeys(names)),
+        "--model", metavar="M", read=_distinct,
     )  # fmt: skip
     text_tower: str | None = option(None, TEXT_TOWER, metavar="CLIP")
     images: str = option("world", "images for the moments: world, a folder, a parquet file or a Hub id")
@@ -257,4 +252,11 @@ class Settings:
 
 def parse(argv: Sequence[str] | None) -> Settings:
     """The settings of a command line. Raises InputError for a value that is not allowed."""
-    return parse_options(Settings, argv)
+    asked = given(Settings, argv)
+    study = {
+        "images": "imagenet", "texts": REFERENCE, "suite": "paper", "labeler": "study", "judges": "study",
+        "as_published": True,
+    }  # fmt: skip
+    if "study" in asked:
+        asked = {"models": asked["study"]} | study | asked
+    return Settings(**asked)

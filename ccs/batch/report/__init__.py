@@ -1,5 +1,86 @@
-"""The report. Importing any of it without its packages says how to install them."""
+"""The study's figures beside what was measured: `clip-ccs report --help`."""
 
-from ccs.errors import require
+from __future__ import annotations
 
-require("report", "jinja2")
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from ccs import results
+from ccs.batch.command_line import FOLDER, command, option
+from ccs.batch.pages import Block, as_markdown, bring_up_to_date, fill
+from ccs.batch.report import published
+from ccs.batch.report.model import model_sections
+from ccs.batch.report.questions import answers, in_short
+from ccs.benchmark import planted_models
+from ccs.errors import InputError
+from ccs.files import write_text
+from ccs.paper import figures as paper
+
+OUT, DOCS = Path("report"), Path("docs/report")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Write the study's figures beside what was measured, as report.md; without results, the published side
+    alone.
+    """
+
+    results: str | None = option(None, f"hf:// address or {FOLDER}; with --docs those that ship")
+    agreement: Path | None = option(
+        None,
+        f"what batch.annotate import wrote (default {published.AGREEMENT}, if it exists)",
+        metavar="FILE",
+    )
+    out: Path = option(OUT, "folder to write to")
+    docs: bool = option(
+        False,
+        "in a clone: write to docs/report, and bring docs/findings.md and docs/audit.md up to date",
+    )
+
+
+def build(collection: results.Collection, people: pd.DataFrame | None) -> list[Block]:
+    """The whole report. `people`: what `clip-ccs annotate import` wrote."""
+    models = collection.models
+    trained = {name: found for name, found in models.items() if planted_models.known(name) is None}
+    blocks = fill(
+        "report",
+        source=collection.source,
+        models=list(models),
+        notices=list(collection.notices),
+        printed=published.summary(models),
+        **in_short(trained),
+    )
+    for name in sorted(models, key=_order):
+        blocks += model_sections(models[name])
+    blocks += [*published.tables_and_figures(models, people), *published.sentences(trained, people)]
+    return [*blocks, *fill("not_reproduced"), *published.holes(models)]
+
+
+def _order(name: str) -> tuple[int, str]:
+    studied = [model.name for model in paper.models()]
+    return (studied.index(name) + 1 if name in studied else 0, name)
+
+
+def _write_all(args: Settings) -> None:
+    out, docs = (DOCS if args.docs else args.out), DOCS.parent / "audit.md"
+    if args.docs and (args.out != OUT or not docs.is_file()):
+        raise InputError(
+            f"--docs writes to {DOCS} of the clone that it runs in: without --out, where {docs} is."
+        )
+    place = args.results or (results.PRECOMPUTED if args.docs else results.default_folder())
+    print(f"Results: {place}", file=sys.stderr)
+    collection = results.load(None if place == results.PRECOMPUTED else place, instead=False)
+    for notice in collection.notices:
+        print(f"left out: {notice}", file=sys.stderr)
+    blocks = build(collection, published.read_agreement(args.agreement))
+    write_text(out / "report.md", as_markdown(blocks))
+    if args.docs:
+        bring_up_to_date(docs, "audit", published.counts())
+        bring_up_to_date(Path("docs/findings.md"), "answers", answers(collection.models))
+    print(out / "report.md")
+
+
+main = command(Settings, _write_all)
