@@ -72,12 +72,6 @@ TEXT_TOWER = (
 )
 DEVICE = "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU"
 SKIP = "go on where more than 1%% of the images cannot be read"
-PEOPLE = "images of people: a name, a folder, a zip, a parquet file or a Hub id"
-OCCUPATIONS = "a file with one per line, or \"judge, nurse\" (default: the set's, or the study's)"
-TEMPLATE = 'the prompt of an occupation, such as "a photo of a {}"'
-TOP = "K, the length of the list (default: the set's, or a tenth)"
-THINGS = "images with classes: a name, a folder of classes, a zip, a parquet file or a Hub id"
-CLASSES = 'names of the classes of --things: a file, or "cat, dog"'
 
 
 def option(default: Any, help: str = "", *flags: str, **more: Any) -> Any:

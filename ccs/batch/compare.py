@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ccs.batch.command_line import DEVICE, PEOPLE, command, option
+from ccs.batch.command_line import DEVICE, command, option
 from ccs.batch.pages import printed
+from ccs.batch.search import PEOPLE
 from ccs.benchmark import planted_models
 from ccs.benchmark.protocol import Sets, Subject
 from ccs.files import write_text

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
 import pandas as pd
 
-from ccs.batch.command_line import (
-    CLASSES,
-    DEVICE,
-    OCCUPATIONS,
-    PEOPLE,
-    SKIP,
-    TEMPLATE,
-    THINGS,
-    TOP,
-    command,
-    option,
-    read_names,
-)
+from ccs.batch.command_line import DEVICE, SKIP, command, option
 from ccs.batch.pages import change, in_brackets, printed
-from ccs.batch.search import open_sets
+from ccs.batch.search import PEOPLE, Asked
 from ccs.benchmark import natural, planted_models, scoring
 from ccs.benchmark.protocol import Answer, Sets, Subject, answer, own
 from ccs.errors import InputError
@@ -36,22 +24,17 @@ from ccs.sets.open import open_gallery
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Asked):
     """With --model: say which heads carry a bias, how reliable the method is on models in which that is
     known, and what switching these heads off does to people and prompts that the method did not see. Without:
     score methods on those models (ccs.benchmark).
     """
 
-    model: str | None = option(None, "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
+    model: str = option("", "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
     people: str = option("world/faces", PEOPLE, "--gallery", "--people", metavar="P")
     attribute: tuple[str, ...] = option(
         (), "attribute that groups people (default: the first; for --models, those planted); repeatable"
     )
-    occupations: Sequence[str] | None = option(None, OCCUPATIONS, read=read_names)
-    template: str | None = option(None, TEMPLATE)
-    top: int | None = option(None, TOP, least=2)
-    things: str = option("world/subjects", THINGS, metavar="S")
-    classes: Sequence[str] | None = option(None, CLASSES, read=read_names)
     images: str = option("world", "images that TEXTSPAN reads, for methods that need it")
     texts: str = option("world", "its pool of texts")
     method: tuple[str, ...] = option(
@@ -160,10 +143,10 @@ def page(table: pd.DataFrame, track: scoring.Track = scoring.PLANTED_HEADS) -> s
 
 def _ask(args: Settings, name: str, methods: Mapping[str, Method]) -> int:
     """Say for each method and attribute which heads of a model it finds, and what they do."""
-    people, things = open_sets(args, args.attribute)
+    people, things, attributes = args.sets(args.max_images, args.skip_unreadable)
     sets = Sets(people=people, things=things, images=args.images, texts=args.texts, moments=args.moments)
     subject = Subject(planted_models.any_model(name, args.device), sets)
-    for attribute in args.attribute or tuple(people.groups)[:1]:
+    for attribute in attributes:
         for called, method in methods.items():
             print(said(answer(subject, attribute, called, method, args.seed)))
         if args.towers == "both":

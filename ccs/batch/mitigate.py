@@ -9,21 +9,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from ccs.batch.command_line import (
-    CLASSES,
-    DEVICE,
-    OCCUPATIONS,
-    PEOPLE,
-    SKIP,
-    TEMPLATE,
-    THINGS,
-    TOP,
-    command,
-    option,
-    read_names,
-)
+from ccs.batch.command_line import DEVICE, SKIP, command, option, read_names
 from ccs.batch.pages import change, in_brackets, printed
-from ccs.batch.search import open_sets
+from ccs.batch.search import CLASSES, PEOPLE, THINGS, Asked
 from ccs.benchmark import planted_models
 from ccs.benchmark.protocol import Sets, Subject
 from ccs.errors import InputError
@@ -41,17 +29,13 @@ PART = 50
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Asked):
     """Fit ways to lower a CLIP's bias on half of the people and prompts, show on the other half what each
     lowers and costs, and recommend one, or none. With --out the model is saved with it.
     """
 
-    model: str = option("organism", "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
     people: str = option("world/faces", PEOPLE, "--gallery", "--people", metavar="P")
     attribute: str | None = option(None, "attribute that groups people (default: the first)")
-    occupations: Sequence[str] | None = option(None, OCCUPATIONS, read=read_names)
-    template: str | None = option(None, TEMPLATE)
-    top: int | None = option(None, TOP, least=2)
     things: str = option(
         "world/subjects", f"what must still be told apart: {THINGS}", "--keep", metavar="SET"
     )
@@ -71,9 +55,8 @@ def _mitigate(args: Settings) -> None:
         raise InputError(f"{args.out} is already there; name a new folder for --out.")
     if args.only not in (None, *choice.QUICK, *choice.SLOW):
         raise InputError(f"--only {args.only!r} is none of {', '.join((*choice.QUICK, *choice.SLOW))}.")
-    people, things = open_sets(args, [args.attribute] if args.attribute else [])
+    people, things, (attribute, *_) = args.sets(args.max_images, args.skip_unreadable)
     model = planted_models.any_model(args.model, args.device)
-    attribute = args.attribute or next(iter(people.groups))
     trunks = _looked_at(model, people.images, "people"), _looked_at(model, things.images, "other images")
     half = Half(Subject(model, Sets(people=people, things=things), trunks), attribute, args.seed)
     _tell(f"{model.name}: {len(people.images):,} people by {attribute}, {len(things.images):,} other images")

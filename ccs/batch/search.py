@@ -7,24 +7,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import ccs
 from ccs import results
-from ccs.batch.command_line import (
-    CLASSES,
-    DEVICE,
-    FOLDER,
-    OCCUPATIONS,
-    PEOPLE,
-    SKIP,
-    TEMPLATE,
-    THINGS,
-    TOP,
-    command,
-    option,
-    read_names,
-)
+from ccs.batch.command_line import DEVICE, FOLDER, SKIP, command, option, read_names
 from ccs.batch.pages import in_brackets, printed
 from ccs.errors import InputError
 from ccs.files import write_text
@@ -39,23 +25,56 @@ from ccs.results.searches import Search
 from ccs.sets.kinds import BiasSet, ClassificationSet
 from ccs.sets.open import open_gallery, open_set
 
+PEOPLE = "images of people: a name, a folder, a zip, a parquet file or a Hub id"
+THINGS = "images with classes: a name, a folder of classes, a zip, a parquet file or a Hub id"
+CLASSES = 'names of the classes of --things: a file, or "cat, dog"'
+
 
 @dataclass(frozen=True)
-class Settings:
+class Asked:
+    """The model, the people that it ranks for occupations, and the things that it must still tell apart."""
+
+    model: str = option("organism", "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
+    people: str = option("world/faces", PEOPLE, metavar="P")
+    attribute: str | tuple[str, ...] | None = option(None)
+    occupations: Sequence[str] | None = option(
+        None,
+        "a file with one per line, or \"judge, nurse\" (default: the set's, or the study's)",
+        read=read_names,
+    )
+    template: str | None = option(None, 'the prompt of an occupation, such as "a photo of a {}"')
+    top: int | None = option(None, "K, the length of the list (default: the set's, or a tenth)", least=2)
+    things: str = option("world/subjects", THINGS, metavar="S")
+    classes: Sequence[str] | None = option(None, CLASSES, read=read_names)
+
+    def sets(
+        self, max_images: int | None, skip_unreadable: bool
+    ) -> tuple[BiasSet, ClassificationSet, tuple[str, ...]]:
+        """The people and the things, at most so many images of each, and the attributes that are meant.
+
+        Raises InputError for other kinds of sets, or people without one of the attributes.
+        """
+        people = open_gallery(self.people, attribute=self.attribute or (), max_images=max_images)
+        things = open_set(self.things, max_images=max_images, classes=self.classes)
+        if not isinstance(things, ClassificationSet):
+            raise InputError(f"--things {self.things} is not a set of images with classes.")
+        for one in (people, things):
+            for name in require_readable(one, skip_unreadable):
+                print(f"Left out of {one.name}: {name}", file=sys.stderr)
+        attributes = (self.attribute,) if isinstance(self.attribute, str) else self.attribute
+        people = asked(people, self.occupations, self.template, self.top)
+        return people, things, attributes or tuple(people.groups)[:1]
+
+
+@dataclass(frozen=True)
+class Settings(Asked):
     """Find the smallest set of heads that lowers MaxSkew for given prompts at a bounded loss of accuracy. The
     set is chosen on one half of the prompts and images and reported on the other.
     """
 
-    model: str = option("organism", "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
-    people: str = option("world/faces", PEOPLE, metavar="P")
     attribute: str | None = option(
         None, "attribute that groups people: gender, skin tone, race (default: the set's first)"
     )
-    occupations: Sequence[str] | None = option(None, OCCUPATIONS, read=read_names)
-    template: str | None = option(None, TEMPLATE)
-    top: int | None = option(None, TOP, least=2)
-    things: str = option("world/subjects", THINGS, metavar="S")
-    classes: Sequence[str] | None = option(None, CLASSES, read=read_names)
     max_loss: float = option(0.02, "accuracy that may be lost, as a share of 1")
     least: float = option(
         0.02, "share of the lean (see ccs.measures.ranking) that each further head must take away"
@@ -82,8 +101,7 @@ def _search(args: Settings) -> None:
         if folder and not folder.is_dir():
             raise InputError(f"The folder {folder} for {flag} is not there.")
     model = ccs.load(args.model, device=args.device)
-    people, things = open_sets(args, [args.attribute] if args.attribute else [])
-    attribute = args.attribute or next(iter(people.groups))
+    people, things, (attribute, *_) = args.sets(args.max_images, args.skip_unreadable)
     task = make_task(model, people, things, attribute)
     beside, notice = _beside(args, tables, model.name, model.heads)
     if notice:
@@ -109,20 +127,6 @@ def _search(args: Settings) -> None:
         write_text(args.out, json.dumps(searches.as_data(answer), indent=1) + "\n")
     if args.keep:
         print(f"Kept in {searches.keep(tables, answer)}.")
-
-
-def open_sets(args: Any, attributes: Sequence[str]) -> tuple[BiasSet, ClassificationSet]:
-    """The sets that --people and --things name, at most --max-images of each, with the names, template and K
-    that were asked for; InputError for other kinds of sets, or people without one of the attributes.
-    """
-    people = open_gallery(args.people, attribute=attributes, max_images=args.max_images)
-    things = open_set(args.things, max_images=args.max_images, classes=args.classes)
-    if not isinstance(things, ClassificationSet):
-        raise InputError(f"--things {args.things} is not a set of images with classes.")
-    for one in (people, things):
-        for name in require_readable(one, args.skip_unreadable):
-            print(f"Left out of {one.name}: {name}", file=sys.stderr)
-    return asked(people, args.occupations, args.template, args.top), things
 
 
 def _beside(args: Settings, tables: Path, name: str, heads: HeadSet) -> tuple[list[Plan], str]:

@@ -7,6 +7,7 @@ import concurrent.futures
 import contextlib
 import hashlib
 import json
+import math
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -105,12 +106,9 @@ class Caller:
     def estimate(self, requests: Sequence[Request]) -> CostEstimate:
         """The cost of asking all of it, whatever is cached; neither a key nor the network is needed."""
         distinct = {self.provider.cache_key(request): request for request in requests}.values()
-        return CostEstimate(
-            judge=self.name,
-            requests=len(distinct),
-            dollars=None if self.price is None else sum(self._cost(expected_usage(one)) for one in distinct),
-            at_most=None if self.price is None else sum(map(self._most, distinct)),
-        )
+        known = math.nan if self.price is None else 0.0
+        dollars = known + sum(self._cost(expected_usage(request)) for request in distinct)
+        return CostEstimate(self.name, len(distinct), dollars, known + sum(map(self._most, distinct)))
 
     async def ask(self, cache: Cache, key: str, request: Request, slots: asyncio.Semaphore) -> Answer:
         """Send a request, again where that may help, and store its answer. Raises InputError (key, model).

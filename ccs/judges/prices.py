@@ -6,7 +6,7 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -111,7 +111,7 @@ class Spending:
     def expect(self, asked: Iterable[CostEstimate]) -> None:
         """Raise an estimated limit by what is about to be asked; to none where a price is not known."""
         if self._by_estimate:
-            self._expected += sum(math.inf if one.dollars is None else one.dollars for one in asked)
+            self._expected += sum(math.inf if math.isnan(one.dollars) else one.dollars for one in asked)
             self.limit = default_budget(self._expected)
 
     async def reserve(self, most: float) -> bool:
@@ -135,10 +135,20 @@ class CostEstimate:
     """The cost of asking one judge.
 
     dollars: expected of a model that does not reason before it answers; at_most: with every attempt paid for
-    and the longest replies. Both are None if the price is unknown.
+    and the longest replies. Both are NaN if the price is unknown.
     """
 
     judge: str
     requests: int
-    dollars: float | None
-    at_most: float | None
+    dollars: float
+    at_most: float
+
+    @classmethod
+    def total(cls, name: str, parts: Sequence[CostEstimate]) -> CostEstimate:
+        """The cost of all parts, under a name; NaN with an unknown price among them."""
+        asked = sum(one.requests for one in parts)
+        return cls(name, asked, sum(one.dollars for one in parts), sum(one.at_most for one in parts))
+
+    def times(self, n: int) -> CostEstimate:
+        """The cost of asking so often as much."""
+        return CostEstimate(self.judge, n * self.requests, n * self.dollars, n * self.at_most)

@@ -198,8 +198,8 @@ def test_any_column_can_be_named(tiny_folder: Path, tiny_model: Model, tmp_path:
     with pytest.raises(InputError, match=r"no attribute 'hair'; its columns are gender, age band\.$"):
         ccs.bias(tiny_model, str(tmp_path), "judge", attribute="hair")
     assert set(table.rows["occupation"]) == {"judge", "nurse", MEAN}
-    given = search.Settings(model=str(tiny_folder), people=str(tmp_path))
-    both = search.open_sets(given, ["gender", "age band"])[0]
+    asked = search.Asked(model=str(tiny_folder), people=str(tmp_path), attribute=("gender", "age band"))
+    both, *_ = asked.sets(None, skip_unreadable=False)
     assert (list(both.groups), list(both.k)) == (["gender", "age band"], ["gender", "age band"])
 
 

@@ -1,4 +1,4 @@
-"""What a run needs, told before it starts: downloads and their terms, requests to judges, dollars, disk.
+"""What a run needs, told before it starts: downloads and their terms, requests to judges, dollars, hours.
 
 Nothing is opened, fetched or computed for it: sizes and licences are those of the registered sets' records,
 heads and weights are counted on open_clip's configuration, and questions on the pool of texts.
@@ -6,11 +6,15 @@ heads and weights are counted on open_clip's configuration, and questions on the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
+from typing import Any
 
-from ccs.batch.compute import hours
+import torch
+
 from ccs.batch.compute.inputs import names_of_sets
 from ccs.batch.compute.judge import judges_of, known_pool
 from ccs.batch.compute.run import n_plans
@@ -21,104 +25,110 @@ from ccs.heads import Head
 from ccs.judges.prices import CostEstimate, default_budget
 from ccs.judges.question import Question
 from ccs.model.loading import sources
-from ccs.model.loading.sources import HUB, UNTRAINED
+from ccs.model.loading.sources import AUTO, HUB, UNTRAINED, usable_device
 from ccs.model.tower import ImageTower
 from ccs.sets import SOURCES, DatasetRecord, drawn_sets
 from ccs.sets.known_sets import ALIASES
 from ccs.texts.pools import ADDRESSES, REFERENCE, find_reference
 
 
-def _weights(source: sources.Source) -> float | None:
-    """Bytes of weights to fetch in single precision, from shapes alone; None where they are not known."""
+@dataclass(frozen=True)
+class _Model:
+    """One of the models. weights: bytes to fetch, in single precision, None where shapes do not tell. asked:
+    of language models about all heads, with the pool's longest texts.
+    """
+
+    settings: Settings
+    source: sources.Source
+    tower: ImageTower
+    weights: float | None
+    asked: Sequence[CostEstimate]
+
+    @property
+    def heads(self) -> int:
+        return len(self.tower.heads)
+
+    @property
+    def needs(self) -> str:
+        if self.weights is None:
+            return "weights of unknown size to fetch"
+        return f"{self.weights / 1e9:.2f} GB of weights, unless they are here" if self.weights else "here"
+
+
+def _model(settings: Settings) -> _Model:
+    if settings.clip.startswith(HUB):
+        raise InputError("its configuration is on the Hub, and nothing is fetched.")
+    source = sources.find(settings.clip)
+    tower = sources.known_tower(source, settings.layers)
+    weights: float | None = 4 * source.values
     if source.place is not None or source.tag == UNTRAINED:
-        return 0
-    if source.config["text_cfg"].get("hf_model_name"):
-        return None  # its text tower is described on the Hub
-    return 4 * source.values
+        weights = 0
+    elif source.config["text_cfg"].get("hf_model_name"):
+        weights = None  # its text tower is described on the Hub
+    return _Model(settings, source, tower, weights, _asked(settings, len(tower.heads)))
 
 
 def _asked(settings: Settings, heads: int) -> list[CostEstimate]:
-    """What language models would be asked about so many heads, with the pool's longest texts: the most."""
     pool = known_pool(settings)
     panel, labeler = judges_of(settings, pool)
     texts = tuple(sorted(pool.texts, key=len)[-settings.all_ks[-1] :])
-    each = [] if labeler is None else [labeler.estimate({Head(0, 0): texts[: settings.k]})]
+    one_head = [] if labeler is None else [labeler.estimate({Head(0, 0): texts[: settings.k]})]
     parts = filter(None, (texts[: settings.k], texts[settings.k :]))
-    each += panel.estimate([Question("L0.H0", "Backgrounds", part) for part in parts])
-
-    def of_all(dollars: float | None) -> float | None:
-        return dollars and heads * dollars
-
-    return [
-        replace(a, requests=heads * a.requests, dollars=of_all(a.dollars), at_most=of_all(a.at_most))
-        for a in each
-    ]
+    one_head += panel.estimate([Question("L0.H0", "Backgrounds", part) for part in parts])
+    return [one.times(heads) for one in one_head]
 
 
 def page(settings: Settings) -> str:
     """The needs of all models, for a person to read. Raises InputError if none can be used."""
     chosen = [settings.for_model(name) for name in settings.models]
-    lines: list[tuple[str, int | None, str]] = []
-    counted: list[tuple[Settings, int, int]] = []
-    towers: list[ImageTower] = []
-    asked, weights, failed = list[CostEstimate](), 0.0, list[InputError]()
+    models, lines, failed = list[_Model](), list[tuple[str, int | None, str]](), list[InputError]()
     for one in chosen:
-        name = one.clip
         try:
-            if name.startswith(HUB):
-                raise InputError("its configuration is on the Hub, and nothing is fetched.")
-            source = sources.find(name)
-            tower = sources.known_tower(source, one.layers)
-            heads, size = len(tower.heads), _weights(source)
-            asked += _asked(one, heads)
+            model = _model(one)
         except InputError as error:
             failed.append(error)
-            lines.append((name, None, f"not counted: {error}"))
+            lines.append((one.clip, None, f"not counted: {error}"))
             continue
-        weights += size or 0
-        towers.append(tower)
-        counted.append((one, heads, source.config["embed_dim"]))
-        needs = f"{size / 1e9:.2f} GB of weights, unless they are here" if size else "here"
-        lines.append((source.name, heads, "weights of unknown size to fetch" if size is None else needs))
-    if len(failed) == len(chosen):
+        models.append(model)
+        lines.append((model.source.name, model.heads, model.needs))
+    if not models:
         raise failed[0]
     names = dict.fromkeys(name for one in chosen for name in (one.images, *names_of_sets(one), *one.people))
     known = {name: record for name in names if (record := SOURCES.get(ALIASES.get(name, name)))}
-    once = {record.address: record.gigabytes for record in known.values()}  # one address is one download
-    wanted = any(one.texts == REFERENCE for one in chosen) and find_reference() is None
-    budget = settings.budget
-    if budget is None and asked and all(one.dollars is not None for one in asked):
-        budget = default_budget(sum(one.dollars or 0 for one in asked))
-    device, records = hours.device_of(settings), list(known.values())
-    works = [
-        hours.work(one, tower, heads, records, device)
-        for (one, heads, _), tower in zip(counted, towers, strict=True)
-        if device
-    ]
+    records, asked = list(known.values()), [estimate for model in models for estimate in model.asked]
+    weights = sum(model.weights or 0 for model in models) / 1e9
+    sets = sum(
+        {record.address: record.gigabytes for record in records}.values()
+    )  # an address is fetched once
+    expected, budget = sum(one.dollars for one in asked), settings.budget
+    if budget is None and not isnan(expected):
+        budget = default_budget(expected)
+    judges = dict.fromkeys(one.judge for one in asked)
+    by_judge = [CostEstimate.total(name, [one for one in asked if one.judge == name]) for name in judges]
     return printed(
         "cost",
-        time=hours.sentence(device, works, weights + 1e9 * sum(once.values())) if records else "",
+        time=_time(settings, models, records, weights + sets) if records else None,
         budget=budget if asked else None,
         by_default=settings.budget is None,
         models=lines,
-        records=known.values(),
+        records=records,
         others=[(name, _place(name)) for name in names if name not in known],
-        texts=REFERENCE if wanted else "",
+        texts=REFERENCE if find_reference() is None and any(one.texts == REFERENCE for one in chosen) else "",
         address=ADDRESSES[0],
-        judges=_judges(asked),
-        weights=weights / 1e9,
-        sets=sum(once.values()),
-        embeddings=max((_embedded(*one, record) for one in counted for record in known.values()), default=0),
+        judges=[*by_judge, CostEstimate.total("all", by_judge)] if asked else [],
+        weights=weights,
+        sets=sets,
+        embeddings=max((_embedded(model, record) for model in models for record in records), default=0),
         keep=settings.keep / 1e9,
     )
 
 
-def _embedded(settings: Settings, heads: int, dim: int, record: DatasetRecord) -> float:
+def _embedded(model: _Model, record: DatasetRecord) -> float:
     """GB of a set's embeddings under every plan, which are there while it is measured."""
     if record.kind not in ("classification", "bias"):
         return 0.0
-    n = min(record.rows, settings.eval_images or record.rows)
-    return 4e-9 * dim * n * n_plans(record, settings, heads)
+    n = min(record.rows, model.settings.eval_images or record.rows)
+    return 4e-9 * model.source.config["embed_dim"] * n * n_plans(record, model.settings, model.heads)
 
 
 def _place(name: str) -> str:
@@ -130,21 +140,75 @@ def _place(name: str) -> str:
     return "on the Hub, if anywhere" if "/" in name.removeprefix("world/") else "not found here"
 
 
-def _judges(asked: Sequence[CostEstimate]) -> list[tuple[str, int, float | None, float | None]]:
-    """Of each language model, and of all: name, requests, dollars expected and at most, None if unknown."""
-    of = {judge: [one for one in asked if one.judge == judge] for judge in (one.judge for one in asked)}
-    return [
-        (
-            name,
-            sum(one.requests for one in own),
-            _sum(one.dollars for one in own),
-            _sum(one.at_most for one in own),
-        )
-        for name, own in {**of, "all": list(asked)}.items()
-        if own
-    ]
+# How long does it take? ---------------------------------------------------------------------------------
+
+PEAKS = {"h100": (67e12, 3.35e12), "a100": (19.5e12, 2.04e12), "l4": (30.3e12, 0.3e12)}
+"""Operations in float32 without TF32, and bytes, that each GPU can do in a second, as its vendor says."""
+_REACHED = 0.5
+"""The share of these that is assumed."""
+_CORE = 73e9
+"""Operations a second of one core, measured: 16.7 images a second of ViT-B-32 on two (docs/scaling.md)."""
+_TOUCHED = 120 * 4
+"""Bytes that a pass moves for each number of a layer's activations, by the counts in docs/scaling.md."""
+_PLAN = 2.7
+"""Layers that one more plan costs: it shares what comes before its first head."""
+_DECODED, _FETCHED, _FIGURE = 200, 50e6, 27e-6
+"""Photographs a second and core, bytes a second, and seconds for the figures of an image under a plan."""
 
 
-def _sum(dollars: Iterable[float | None]) -> float | None:
-    known = list(dollars)
-    return None if None in known else sum(filter(None, known))
+def _time(
+    settings: Settings, models: Sequence[_Model], records: Sequence[DatasetRecord], gigabytes: float
+) -> Mapping[str, Any]:
+    """Hours of each part of a run, and what they rest on; gigabytes: to fetch."""
+    device, cores = _device(settings), os.cpu_count() or 1
+    if device is None:
+        return {"device": None, "known": list(PEAKS)}
+    works = [_work(model, records, device) for model in models]
+    passes = sum(seconds for seconds, _, _ in works) / 3600
+    decoding = sum(decoded for _, decoded, _ in works) / (_DECODED * cores * 3600)
+    figures = sum(figures for _, _, figures in works) * _FIGURE / 3600
+    fetching = 1e9 * gigabytes / _FETCHED / 3600
+    peak, moved = PEAKS.get(device, (_CORE, 0.0))
+    return {
+        "device": device, "cores": cores, "gigaflops": peak / 1e9, "moved": moved / 1e9,
+        "whole": max(passes, decoding) + figures + fetching, "passes": passes, "decoding": decoding,
+        "figures": figures, "fetching": fetching, "decoded": _DECODED, "fetched": _FETCHED / 1e6,
+    }  # fmt: skip
+
+
+def _device(settings: Settings) -> str | None:
+    """The device that an estimate is for: a key of `PEAKS` or cpu; None for a GPU that is not known here."""
+    if settings.device_like is not None:
+        return settings.device_like
+    found = usable_device(settings.device or AUTO)
+    if found.type == "cpu":
+        return "cpu"
+    named = torch.cuda.get_device_name(found).lower().replace("-", " ").split()
+    return next((name for name in PEAKS if name in named), None)
+
+
+def _one_pass(tower: ImageTower, device: str) -> float:
+    """Seconds for one image."""
+    layers, tokens, width = tower.n_layers, tower.n_tokens, tower.width
+    operations = layers * (24 * tokens * width**2 + 4 * tokens**2 * width)
+    if device == "cpu":
+        return operations / (_CORE * (os.cpu_count() or 1))
+    peak, moved = PEAKS[device]
+    return max(operations / peak, _TOUCHED * layers * tokens * width / moved) / _REACHED
+
+
+def _work(model: _Model, records: Sequence[DatasetRecord], device: str) -> tuple[float, int, int]:
+    """Of one model: seconds of its passes, images that are decoded, images of people times plans."""
+    settings, seen = model.settings, set[str]()
+    passes, decoded, figures = 0.0, 0, 0
+    for record in records:
+        most = settings.max_images if record.kind == "images" else settings.eval_images
+        items = min(record.rows, most or record.rows)
+        images = items * max(1, record.frames)
+        plans = 0 if record.kind == "images" else n_plans(record, settings, model.heads)
+        if record.address not in seen or not record.hub:  # what sets share is embedded once
+            passes += images * (1 + plans * _PLAN / model.tower.n_layers)
+            decoded += images
+        seen.add(record.address)
+        figures += plans * items * (record.kind == "bias")
+    return _one_pass(model.tower, device) * passes, decoded, figures
