@@ -58,7 +58,7 @@ class Cache:
         """The answer stored under a key; None if there is none or it is damaged."""
         row = self._db.execute("SELECT answer FROM replies WHERE key = ?", (key,)).fetchone()
         try:
-            return None if row is None else parse_object(str(row[0]))
+            return parse_object(str(row[0])) or None if row else None
         except OffSchemaError:
             return None
 
@@ -110,13 +110,29 @@ class Caller:
         dollars = known + sum(self._cost(expected_usage(request)) for request in distinct)
         return CostEstimate(self.name, len(distinct), dollars, known + sum(map(self._most, distinct)))
 
-    async def ask(self, cache: Cache, key: str, request: Request, slots: asyncio.Semaphore) -> Answer:
-        """Send a request, again where that may help, and store its answer. Raises InputError (key, model).
+    def start(
+        self, requests: Mapping[str, Request], cache: Cache, group: asyncio.TaskGroup
+    ) -> dict[str, asyncio.Task[str]]:
+        """Start to ask all of it, by key. A task's result is the cause why the cache has no answer then, ""
+        where it has one. It raises InputError for a key or a model that the server does not accept.
+        """
+        slots = asyncio.Semaphore(self.settings.concurrency)
+
+        async def in_turn(key: str, request: Request) -> str:
+            await slots.acquire()
+            cause = await self._ask(key, request, cache)
+            # Not given back after an InputError: nothing more is sent with a key that is not accepted.
+            slots.release()
+            return cause
+
+        return {key: group.create_task(in_turn(key, request)) for key, request in requests.items()}
+
+    async def _ask(self, key: str, request: Request, cache: Cache) -> str:
+        """Send a request, again where that may help, and store its answer; the cause if there is none.
 
         A reply that is cut off is asked for once more with twice the tokens. Below the number at which it was
         cut off it is not asked for again, in this run or another.
         """
-        require("judges", "tenacity", "jsonschema")
         import tenacity
 
         retrying = tenacity.AsyncRetrying(
@@ -125,24 +141,20 @@ class Caller:
             wait=self._wait,
             reraise=True,
         )
-        # Not given back after an InputError: nothing more is sent with a key that is not accepted.
-        await slots.acquire()
-        answer: Answer = ""
         for tokens in self._limits:
-            if tokens > cache.cut_off(key):
-                try:
-                    content: Mapping[str, Any] = await retrying(self._attempt, request, tokens)
-                    cache.put(key, self.name, content)
-                    answer = content
-                    break
-                except TruncatedError:
-                    cache.put_cut_off(key, tokens)
-                except UnansweredError as error:
-                    answer = error.cause
-                    break
-            answer = _cut_off(cache.cut_off(key))
-        slots.release()
-        return answer
+            if tokens <= cache.cut_off(key):
+                continue
+            try:
+                answer: Mapping[str, Any] = await retrying(self._attempt, request, tokens)
+            except TruncatedError:
+                cache.put_cut_off(key, tokens)
+            except UnansweredError as error:
+                return error.cause
+            else:
+                cache.put(key, self.name, answer)
+                return ""
+        tokens = cache.cut_off(key)
+        return f"truncated: at {tokens:,} tokens; it is asked again with --max-tokens above {tokens // 2:,}"
 
     @property
     def _limits(self) -> tuple[int, int]:
@@ -198,10 +210,6 @@ class Caller:
         return attempts * sum(self._cost(largest_usage(request, tokens)) for tokens in self._limits)
 
 
-def _cut_off(tokens: int) -> str:
-    return f"truncated: at {tokens:,} tokens; it is asked again with --max-tokens above {tokens // 2:,}"
-
-
 def _may_pass(error: BaseException) -> bool:
     return isinstance(error, UnansweredError) and error.again and error.wait <= _LONGEST_WAIT
 
@@ -218,35 +226,36 @@ def ask_all(callers: Sequence[Caller], requests: Sequence[Request], path: Path) 
     InputError, also where a server does not accept the key or the model: nothing more is sent then.
     """
 
-    async def main() -> list[list[Answer]]:
-        async with contextlib.AsyncExitStack() as stack:
-            cache = stack.enter_context(Cache.opened(path))
-            keys = [[caller.provider.cache_key(request) for request in requests] for caller in callers]
-            left = [
-                {key: one for key, one in zip(of_caller, requests, strict=True) if cache.get(key) is None}
-                for of_caller in keys
-            ]
-            for caller, asked in zip(callers, left, strict=True):
-                if asked:
-                    caller.provider.open()
-                    stack.push_async_callback(caller.provider.aclose)
-            try:
-                async with asyncio.TaskGroup() as group:
-                    tasks: list[dict[str, asyncio.Task[Answer]]] = []
-                    for caller, asked in zip(callers, left, strict=True):
-                        slots = asyncio.Semaphore(caller.settings.concurrency)
-                        sending = {key: caller.ask(cache, key, one, slots) for key, one in asked.items()}
-                        tasks.append({key: group.create_task(one) for key, one in sending.items()})
-            except ExceptionGroup as errors:
-                raise errors.exceptions[0] from None
-            return [
-                [asked[key].result() if key in asked else cache.get(key) or "" for key in of_caller]
-                for asked, of_caller in zip(tasks, keys, strict=True)
-            ]
-
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(main())
+        return asyncio.run(_ask_all(callers, requests, path))
     with concurrent.futures.ThreadPoolExecutor(1) as pool:  # a loop is already running, as in a notebook
-        return pool.submit(asyncio.run, main()).result()
+        return pool.submit(asyncio.run, _ask_all(callers, requests, path)).result()
+
+
+async def _ask_all(callers: Sequence[Caller], requests: Sequence[Request], path: Path) -> list[list[Answer]]:
+    keys = [[caller.provider.cache_key(request) for request in requests] for caller in callers]
+    with Cache.opened(path) as cache:
+        missing = [
+            {key: one for key, one in zip(own, requests, strict=True) if cache.get(key) is None}
+            for own in keys
+        ]
+        async with contextlib.AsyncExitStack() as stack:
+            for caller, asked in zip(callers, missing, strict=True):
+                if asked:
+                    caller.provider.open()
+                    require("judges", "tenacity", "jsonschema")
+                    stack.push_async_callback(caller.provider.aclose)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    causes = [
+                        caller.start(asked, cache, group)
+                        for caller, asked in zip(callers, missing, strict=True)
+                    ]
+            except ExceptionGroup as errors:
+                raise errors.exceptions[0] from None
+        return [
+            [cache.get(key) or tasks[key].result() for key in own]
+            for own, tasks in zip(keys, causes, strict=True)
+        ]

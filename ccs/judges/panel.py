@@ -1,4 +1,4 @@
-"""A panel of judges: its cost is estimated first, then all judges are asked at the same time.
+"""A panel of judges, and a labeler: costs are estimated first, then all judges are asked at the same time.
 
 The judge `tags` needs neither a model nor a key; it stands in for language models and is never presented as
 one.
@@ -6,17 +6,28 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ccs.errors import InputError
+from ccs.heads import Head
 from ccs.judges.caller import Answer, Caller, ask_all, fingerprint
 from ccs.judges.prices import CostEstimate, Spending
 from ccs.judges.provider import Request
-from ccs.judges.question import JUDGE_INSTRUCTIONS, Judgment, Question, judge_prompt, judge_schema, unscored
-from ccs.judges.settings import JudgeSettings, JudgeSpec, parse_panel
+from ccs.judges.question import (
+    JUDGE_INSTRUCTIONS,
+    LABEL_INSTRUCTIONS,
+    Judgment,
+    Question,
+    judge_request,
+    judge_schema,
+    label_request,
+    unscored,
+)
+from ccs.judges.settings import STUDY, JudgeSettings, JudgeSpec, parse_panel, study_panel
+from ccs.paper.figures import examples
 from ccs.texts import labels
-from ccs.texts.labels import TAGS
+from ccs.texts.labels import TAGS, normalize
 from ccs.texts.pools import Pool
 
 
@@ -90,11 +101,6 @@ class Panel:
         return {"judges": judges, "prompt": prompt, "stand_in": any(judge["stand_in"] for judge in judges)}
 
 
-def judge_request(question: Question) -> Request:
-    """The request for a question."""
-    return Request(JUDGE_INSTRUCTIONS, judge_prompt(question), judge_schema(len(question.texts)))
-
-
 def _judgments(judge: str, question: Question, answer: Answer | None) -> list[Judgment]:
     if answer is None:
         return []
@@ -124,3 +130,61 @@ def judge_by_tags(pool: Pool, question: Question) -> list[Judgment]:
             reason += f", which is {'' if verdict else 'not '}under {label}"
         judgments.append(Judgment(TAGS, verdict, reason, ""))
     return judgments
+
+
+class Labeler:
+    """One language model, "PROVIDER:MODEL" (see JudgeSpec) or "study", that labels heads.
+
+    spending: may be shared with a panel for a common budget. Raises InputError.
+    """
+
+    def __init__(
+        self, spec: str, settings: JudgeSettings | None = None, *, spending: Spending | None = None
+    ) -> None:
+        settings = settings or JudgeSettings()
+        (named,) = study_panel()[:1] if spec == STUDY else [JudgeSpec.parse(spec)]
+        self._caller = Caller(named, settings, spending or Spending(settings.budget))
+        self.name = self._caller.name
+        self.causes: dict[Head, str] = {}
+        self.given: dict[Head, str] = {}
+
+    def label(self, texts: Mapping[Head, Sequence[str]]) -> dict[Head, str | None]:
+        """Label heads by their texts, which are in rank order.
+
+        A head without an answer (refused, truncated, off the schema, timed out) has the label None and its
+        cause in `causes`; a rerun asks again. `given` has the labels as they were spelled. Raises InputError
+        as in `Panel.judge`.
+        """
+        asked = [head for head, chosen in texts.items() if chosen]
+        requests = [self.request(head, texts[head]) for head in asked]
+        (answers,) = ask_all([self._caller], requests, self._caller.settings.cache)
+        labels: dict[Head, str | None] = dict.fromkeys(texts)
+        self.given = {}
+        self.causes = {head: "no texts" for head, chosen in texts.items() if not chosen}
+        for head, answer in zip(asked, answers, strict=True):
+            if isinstance(answer, str):
+                self.causes[head] = answer
+                continue
+            concept = answer["concept"]  # with a letter or a digit in it: `parse_reply`
+            labels[head] = normalize(concept)
+            self.given[head] = " ".join(concept.split())
+        return labels
+
+    def request(self, head: Head, texts: Sequence[str]) -> Request:
+        """The request for a head, whose worked examples leave that head out."""
+        return label_request(head, texts, repaired=self._caller.settings.repaired_examples)
+
+    def estimate(self, texts: Mapping[Head, Sequence[str]]) -> CostEstimate:
+        """The cost of `label`, whatever is cached; neither a key nor the network is needed."""
+        return self._caller.estimate([self.request(head, texts[head]) for head in texts if texts[head]])
+
+    def require_keys(self) -> None:
+        """Raise InputError where a package or a key is missing."""
+        self._caller.provider.open()
+
+    def describe(self) -> dict[str, Any]:
+        """The model and the prompt's digest, for a manifest; without key and URL."""
+        repaired = self._caller.settings.repaired_examples
+        shown = [[each.label, *each.shown(repaired)] for each in examples()]
+        prompt = fingerprint(LABEL_INSTRUCTIONS, {"examples": shown})
+        return self._caller.describe() | {"prompt": prompt}

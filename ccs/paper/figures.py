@@ -79,6 +79,10 @@ class Example:
     ccs: int | None
     printed: tuple[str, ...]
 
+    def shown(self, repaired: bool) -> tuple[str, ...]:
+        """The texts, as printed or without misprints."""
+        return self.texts if repaired else self.printed
+
 
 @cache
 def _read(name: str) -> Any:

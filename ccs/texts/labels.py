@@ -4,7 +4,7 @@ the stand-in labeler `tags`.
 The tree (ccs/texts/concepts.csv) says which concept lies under which (Colors under Backgrounds, Professions
 under People). Its root holds everything and is not a concept that a head can stand for. `tags` needs no
 model: it reads the concept with which the pool tags each text. It stands in for a language model
-(ccs/judges/labeler.py) and is never presented as one.
+(ccs/judges/panel.py) and is never presented as one.
 
     >>> key("Some Red_Dogs."), cover([["Dogs", "Animals"], ["Cats", "Animals"]], [0.5, 0.3])
     ('some red dog', 'Animals')

@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccs.errors import InputError
-from ccs.judges.labeler import Labeler
-from ccs.judges.panel import Panel, judge_request
+from ccs.judges.panel import Labeler, Panel
 from ccs.judges.prices import Price, Prices, Spending
 from ccs.judges.provider import Usage
-from ccs.judges.question import OffSchemaError, Question, judge_prompt, judge_schema, parse_reply
+from ccs.judges.question import OffSchemaError, Question, judge_request, judge_schema, parse_reply
 from ccs.judges.settings import DEFAULT_MODELS, JudgeSettings, JudgeSpec, parse_panel, study_panel
 from tests.support.llm_server import verdicts
 
@@ -71,7 +70,7 @@ hostile = st.one_of(
 def test_no_text_leaves_its_quotes(texts: list[str], label: str) -> None:
     """Whatever texts and label hold, the message reads back as exactly them, and the rest never changes."""
     question = Question("L0.H0", label, tuple(texts))
-    sent = json.loads(judge_prompt(question))
+    sent = json.loads(judge_request(question).user)
     assert list(sent) == ["concept", "texts"]
     assert sent["concept"] == label
     assert list(sent["texts"]) == [f"text_{n + 1}" for n in range(len(texts))]

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from ccs.heads import Head
-from ccs.judges.labeler import Labeler, worked_examples
+from ccs.judges.panel import Labeler
+from ccs.judges.question import worked_examples
 from ccs.judges.settings import JudgeSettings
 from ccs.paper.figures import examples
 from tests.support.llm_providers import OpenAIServer

@@ -128,7 +128,8 @@ def _embedded(model: _Model, record: DatasetRecord) -> float:
     if record.kind not in ("classification", "bias"):
         return 0.0
     n = min(record.rows, model.settings.eval_images or record.rows)
-    return 4e-9 * model.source.config["embed_dim"] * n * n_plans(record, model.settings, model.heads)
+    numbers: int = model.source.config["embed_dim"] * n * n_plans(record, model.settings, model.heads)
+    return 4e-9 * numbers
 
 
 def _place(name: str) -> str:

@@ -10,8 +10,7 @@ from ccs.batch.compute.settings import Settings
 from ccs.batch.compute.stages import Store, digest
 from ccs.errors import InputError
 from ccs.heads import Head
-from ccs.judges.labeler import Labeler
-from ccs.judges.panel import Panel
+from ccs.judges.panel import Labeler, Panel
 from ccs.judges.prices import Spending
 from ccs.judges.question import Question
 from ccs.judges.settings import JudgeSettings
