@@ -98,6 +98,11 @@ class HeadSet(Set[Head]):
         """The heads of the image tower, `IMAGE`, or of the text tower, `TEXT`."""
         return HeadSet(head for head in self._heads if head.tower == tower)
 
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The layers that the heads are in, in order."""
+        return tuple(sorted({head.layer for head in self._heads}))
+
     def in_layer(self, layer: int) -> tuple[int, ...]:
         """The numbers of the heads of one layer, in order."""
         return tuple(head.head for head in self._heads if head.layer == layer)

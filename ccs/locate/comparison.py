@@ -49,15 +49,17 @@ def compare(first: Model, second: Model, images: tuple[Images, Images], texts: S
     """
     if min(len(images[0]), len(texts)) < 2:
         raise InputError("Two or more images and texts are needed to compare heads.")
-    parts = [contributions(one, seen) for one, seen in zip((first, second), images, strict=True)]
-    along = [one.embed_texts(texts) for one in (first, second)]
-    ours, theirs = (written(part, vectors) for part, vectors in zip(parts, along, strict=True))
+    models = first, second
+    whole = [one.contributions(seen, one.heads).direct for one, seen in zip(models, images, strict=True)]
+    parts = [each - each.mean(axis=0) for each in whole]
+    along = [one.embed_texts(texts) for one in models]
+    ours, theirs = (_written(part, vectors) for part, vectors in zip(parts, along, strict=True))
     alike = merit = ours @ theirs.T
     heads, others = list(first.heads), list(second.heads)
-    alone = contributions(first, images[0], second) if built_alike(first, second) else None
+    alone = _given_the_tokens_of(first, second, images[0]) if _built_alike(first, second) else None
     if alone is not None:
         same_layer = np.equal.outer([one.layer for one in heads], [one.layer for one in others])
-        own = np.where(same_layer, ours @ written(alone, along[0]).T, -1)
+        own = np.where(same_layer, ours @ _written(alone, along[0]).T, -1)
         if np.median(own.max(axis=1)) < RELATED:
             alone = None
         else:  # from the same tokens a head that was not trained writes the same
@@ -75,25 +77,19 @@ def compare(first: Model, second: Model, images: tuple[Images, Images], texts: S
     return sorted(pairs, key=lambda pair: pair.alike if pair.changed is None else -pair.changed)
 
 
-def contributions(model: Model, images: Images, layers_of: Model | None = None) -> NDArray[np.float32]:
-    """Contributions [images, heads, dim] less their mean over the images.
-
-    layers_of: a model whose heads get the tokens that enter this model's layers, and write to its read-out.
+def _given_the_tokens_of(first: Model, second: Model, images: Images) -> NDArray[np.float32]:
+    """What the second model's heads contribute [images, heads, dim], less its mean over the images: they get
+    the tokens that enter the first one's layers, and write to its read-out.
     """
-    found = []
-    for _, part in model.batches(images):
-        tower = model.tower
-        _, readout = tower.embed_and_read(part, heads=model.heads, entering=layers_of is not None)
-        if layers_of is not None:
-            tower = tower.with_layers_of(layers_of.tower)
-            readout = tower.reread(readout)
-        found.append(tower.contributions(readout, model.heads)[0].cpu().numpy())
+    tower, found = first.tower.with_layers_of(second.tower), []
+    for _, part in first.batches(images):
+        readout = first.tower.embed_and_read(part, heads=first.heads, entering=True)[1]
+        found.append(tower.contributions(tower.reread(readout), first.heads)[0].cpu().numpy())
     whole = np.concatenate(found)
-    centered: NDArray[np.float32] = whole - whole.mean(axis=0)
-    return centered
+    return np.asarray(whole - whole.mean(axis=0))
 
 
-def written(parts: NDArray[np.float32], along: NDArray[np.float32]) -> NDArray[np.float32]:
+def _written(parts: NDArray[np.float32], along: NDArray[np.float32]) -> NDArray[np.float32]:
     """What heads write along vectors [texts, dim], as unit rows [heads, images x texts]."""
     flat = (parts @ along.T).transpose(1, 0, 2).reshape(parts.shape[1], -1)
     lengths = np.linalg.norm(flat, axis=1, keepdims=True)
@@ -106,10 +102,8 @@ def _changed(before: NDArray[np.float32], after: NDArray[np.float32]) -> float:
     return float(np.square(before - after).sum() / spread) if spread > 0 else 0.0
 
 
-def built_alike(first: Model, second: Model) -> bool:
+def _built_alike(first: Model, second: Model) -> bool:
     """True where one image tower's layers can be put into the other."""
-    shapes = [
-        [(name, tuple(values.shape)) for name, values in one.clip.visual.state_dict().items()]
-        for one in (first, second)
-    ]
-    return shapes[0] == shapes[1] and first.heads == second.heads
+    held = (one.clip.visual.state_dict() for one in (first, second))
+    ours, theirs = ({name: values.shape for name, values in weights.items()} for weights in held)
+    return ours == theirs and first.heads == second.heads

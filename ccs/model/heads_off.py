@@ -24,7 +24,7 @@ from ccs.errors import InputError
 from ccs.heads import IMAGE, TOWERS, Head, HeadSet
 from ccs.intervention import Intervention
 from ccs.intervention import factors as factors_of
-from ccs.model import finding
+from ccs.model.inside import layers_of, unread
 
 _LOCK = threading.RLock()
 
@@ -77,19 +77,19 @@ def heads_scaled(model: Any, factors: Mapping[Head, float]) -> Iterator[None]:
     opened: list[tuple[Any, _Block]] = []
     for tower in TOWERS:
         chosen = HeadSet(factors).of_tower(tower)
-        layers = finding.layers(model, tower) if chosen or (tower == IMAGE and not factors) else []
+        layers = layers_of(model, tower) if chosen or (tower == IMAGE and not factors) else []
         for head in chosen:
             if head.layer >= len(layers) or head.head >= layers[head.layer][0]:
                 counts = ", ".join(f"{tower}{number}: {count}" for number, (count, _) in enumerate(layers))
                 raise InputError(
                     f"{head} is outside this model; the number of heads in each layer is {counts}."
                 )
-        if tower == IMAGE and (idle := finding.unread(model, chosen)):
+        if tower == IMAGE and (idle := unread(model, chosen)):
             sentence = (
                 f"{type(model).__name__} reads its image tower before {idle}: off or on, all is the same."
             )
             warnings.warn(sentence, stacklevel=4)
-        for number in sorted({head.layer for head in chosen}):
+        for number in chosen.layers:
             count, projection = layers[number]
             each = torch.tensor([factors.get(Head(number, head, tower), 1.0) for head in range(count)])
             weight = projection.weight

@@ -1,4 +1,6 @@
-"""The CLIP inside a language model that sees: its image tower, with the text tower it was trained with."""
+"""Where the attention heads are in a user's own model, open_clip's or transformers', and the CLIP inside a
+language model that sees.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,94 @@ import torch
 
 from ccs.errors import InputError
 from ccs.gate import reason
-from ccs.model import finding
+from ccs.heads import IMAGE, TEXT, HeadSet
 from ccs.model.loading.sources import HUB, without_folders
 from ccs.model.loading.weights import renamed, siglip_renamed
 from ccs.model.model import Model, load
 from ccs.model.tower import ChosenLayers
+from ccs.model.towers import take_apart as parts_of
+from ccs.model.towers import take_texts_apart
+
+_WRAPPERS = ("_orig_mod", "module", "clip")
+"""Where torch.compile, the parallel wrappers and `ccs.load` keep the model."""
+_INSIDE = ("vision_tower", "vision_model", "visual")
+"""Where models keep their image tower."""
+Layers = list[tuple[int, Any]]
+"""Of each layer the number of heads, and the projection that reads their outputs."""
+
+
+def layers_of(model: Any, tower: str) -> Layers:
+    """The layers of one of the model's towers. Raises InputError where its heads cannot be told apart."""
+    if isinstance(model, str):
+        raise InputError("heads_off takes a model, not its name; load it first.")
+    found = _of_texts(_unwrapped(model)) if tower == TEXT else _of_images(_unwrapped(model))
+    if any(not one.weight.is_floating_point() or one.weight.is_meta for _, one in found):
+        raise InputError("The model's weights are quantized or not loaded, so no head can be switched off.")
+    return found
+
+
+def _unwrapped(model: Any) -> Any:
+    for name in _WRAPPERS:
+        model = getattr(model, name, model)
+    return model
+
+
+def _image_tower(model: Any) -> Any:
+    """The image tower inside a model, or the model itself."""
+    holders = (model, getattr(model, "model", None))
+    found = (getattr(one, name, None) for one in holders for name in _INSIDE)
+    return next((one for one in found if one is not None), model)
+
+
+def unread(model: Any, heads: HeadSet) -> HeadSet:
+    """The heads that change nothing: those of layers of an image tower that a language model does not read.
+
+    It reads the last block, or those that its configuration names, and never a pool: LLaVA's "-2" is the
+    block before the last.
+    """
+    model = _unwrapped(model)
+    tower, config = _image_tower(model), getattr(model, "config", None)
+    if tower is model or hasattr(model, "text_model") or not hasattr(config, "text_config"):
+        return HeadSet()
+    blocks = tower.blocks if hasattr(tower, "blocks") else tower.encoder.layers
+    places = getattr(config, "vision_feature_layer", None)
+    places = [-1] if places is None else [places] if isinstance(places, int) else places
+    last = max(place if place >= 0 else len(blocks) + 1 + place for place in places)
+    return HeadSet(head for head in heads if head.layer >= last)
+
+
+def _of_images(model: Any) -> Layers:
+    tower = _image_tower(model)
+    if hasattr(tower, "blocks") and hasattr(tower, "merger"):  # Qwen's
+        return [(int(one.attn.num_heads), one.attn.proj) for one in tower.blocks]
+    if hasattr(tower, "encoder") and hasattr(tower, "embeddings"):
+        return _of_transformers(tower, "image", "patch_embedding")
+    if hasattr(tower, "config"):
+        raise InputError(
+            f"{type(model).__name__} has no image tower that is known here. If there is a CLIP's or SigLIP's "
+            "inside it, pass that module."
+        )
+    return [(layer.n_heads, layer.projection) for layer in parts_of(tower).layers]
+
+
+def _of_texts(model: Any) -> Layers:
+    tower = getattr(model, "text_model", model)
+    if hasattr(tower, "config"):
+        return _of_transformers(tower, "text", "token_embedding")
+    return [(layer.n_heads, layer.projection) for layer in take_texts_apart(model)[0].layers]
+
+
+def _of_transformers(tower: Any, kind: str, embedding: str) -> Layers:
+    """embedding: what a tower of this kind, image or text, alone has among its embeddings."""
+    try:
+        _, blocks = getattr(tower.embeddings, embedding), tower.encoder.layers
+        attentions = [one.self_attn for one in blocks]
+        if kind == "image" and (pool := getattr(tower, "head", None)) is not None:  # SigLIP's
+            attentions.append(pool.attention)
+        return [(int(each.num_heads), each.out_proj) for each in attentions]
+    except AttributeError:
+        said = f"{type(tower).__name__} is not built like CLIP's or SigLIP's {kind} tower"
+        raise InputError(f"{said}, so its heads cannot be told apart.") from None
 
 
 def take_apart(
@@ -46,9 +131,9 @@ def take_apart(
         ...     take_apart(inside, "organism").heads == load("organism").heads
         True
     """
-    held = finding.unwrapped(_loaded(model) if isinstance(model, str) else model)
-    finding.layers(held, "L")  # says what is wrong with a model without a tower
-    tower = finding.image_tower(held)
+    held = _unwrapped(_loaded(model) if isinstance(model, str) else model)
+    layers_of(held, IMAGE)  # says what is wrong with a model without a tower
+    tower = _image_tower(held)
     made = load(text_tower, device=device, precision=precision, layers=layers)
     visual, name = made.clip.visual, Path(model).name if isinstance(model, str) else type(held).__name__
     own = visual.state_dict()
@@ -63,9 +148,8 @@ def take_apart(
     if unlike or missing:
         which = ", ".join(sorted([*unlike, *missing])[:3])
         raise InputError(f"The image tower of {name} is not built as {text_tower}'s: {which} does not fit.")
-    if (act := getattr(tower.config, "hidden_act", "")) and (act == "quick_gelu") != made.config[
-        "quick_gelu"
-    ]:
+    act = getattr(tower.config, "hidden_act", "")
+    if act and (act == "quick_gelu") != made.config["quick_gelu"]:
         raise InputError(f"The image tower of {name} uses {act}, and that of {text_tower} does not.")
     moved = {key: value.to(own[key]) for key, value in theirs.items()}
     if any(not torch.allclose(value, own[key], atol=1e-3) for key, value in moved.items()):

@@ -15,7 +15,6 @@ from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.intervention import changes
 from ccs.model.model import Images, Model
-from ccs.model.tower import Tower, Trunk
 
 
 def attention(
@@ -38,14 +37,14 @@ def attention(
         >>> attention(model, images, "L7.H1 L7.H2").shape
         (2, 2, 6, 6)
     """
-    chosen = _chosen(model, images, heads)
-    tower = _without(model, off)
+    chosen, tower = _chosen(model, heads), model.tower.without(off or HeadSet())
     out = np.empty((len(images), len(chosen), *grid(model)), np.float32)
     for rows, part in model.batches(images, batch_size):
-        for layer in _layers(chosen):
+        found = []  # of each layer [n, heads, T]
+        for layer in chosen.layers:
             part = tower.trunk(part, layer)
-            found = tower.attention(part, layer)[:, list(chosen.in_layer(layer))].cpu().numpy()
-            out[rows, _rows(chosen, layer)] = on_patches(model, found)
+            found.append(tower.attention(part, layer)[:, list(chosen.in_layer(layer))].cpu().numpy())
+        out[rows] = on_patches(model, np.concatenate(found, axis=1))
     return out
 
 
@@ -66,9 +65,8 @@ def heatmap(
     image and text. heads: as in `attention`; their maps are summed, or, with `apart`, each is kept:
     [images, texts, heads, rows, columns]. against: contrasting texts, whose mean embedding is subtracted from
     every text's: `heatmap(model, images, ["a dog"], against=["a cat"])` is what speaks for a dog rather than
-    a cat. off: heads that are off meanwhile, and send
-    nothing, or are scaled, and send so much less or more. A head's share of biases comes from no place
-    and is spread evenly. Always float32. Raises InputError as `attention` does.
+    a cat. off: heads that are off meanwhile, and send nothing, or are scaled, and send so much less or more.
+    A head's share of biases comes from no place and is spread evenly. Always float32. Errors: as `attention`.
 
         >>> from ccs import load, open_images
         >>> model, images = load("organism"), list(open_images("world", 2).images)
@@ -91,8 +89,8 @@ def token_map(
     patches: bool = False,
 ) -> np.ndarray:
     """`heatmap` along any vectors [E, dim], over all tokens: [images, E, (heads,) tokens] or on patches."""
-    chosen = _chosen(model, images, heads)
-    tower, factor = _without(model, off), {head: change.factor for head, change in changes(off or HeadSet())}
+    chosen, off = _chosen(model, heads), off or HeadSet()
+    tower, factor = model.tower.without(off), {head: change.factor for head, change in changes(off)}
     on = HeadSet(head for head in chosen if factor.get(head, 1))
     vectors = torch.from_numpy(np.ascontiguousarray(along, np.float32)).to(tower.device)
     row = {head: number for number, head in enumerate(chosen)}
@@ -100,7 +98,7 @@ def token_map(
     out = np.zeros((len(images), len(along), len(chosen) if apart else 1, *cells), np.float32)
     for rows, part in model.batches(images, batch_size):
         _, readout = tower.embed_and_read(part, heads=chosen, entering=True)
-        for layer in _layers(on):
+        for layer in on.layers:
             heads_on = on.of_layer(layer)
             each = tower.by_token(readout, layer, heads_on.in_layer(layer), vectors)
             # One at a time, so memory does not grow with the heads.
@@ -127,12 +125,6 @@ def on_patches(model: Model, values: np.ndarray) -> np.ndarray:
     return values[..., model.tower.prefix :].reshape(*values.shape[:-1], *grid(model))
 
 
-def _without(model: Model, off: HeadSet | None) -> Tower:
-    off = off or HeadSet()
-    model.tower.require(off)
-    return model.tower.without(off)
-
-
 def _along(model: Model, texts: Sequence[str], against: Sequence[str]) -> np.ndarray:
     if isinstance(texts, str) or isinstance(against, str):
         raise InputError("heatmap takes lists of texts, not a single one.")
@@ -140,25 +132,11 @@ def _along(model: Model, texts: Sequence[str], against: Sequence[str]) -> np.nda
     return vectors - model.embed_texts(against).mean(0) if len(against) else vectors
 
 
-def _chosen(model: Model, images: Images, heads: HeadSet | str | None) -> HeadSet:
+def _chosen(model: Model, heads: HeadSet | str | None) -> HeadSet:
     chosen = (
         model.heads if heads is None else HeadSet.parse(heads) if isinstance(heads, str) else HeadSet(heads)
     )
     model.tower.require(chosen)
     if not chosen:
         raise InputError("No head is named; write them as in L8.H11 L9.H2.")
-    if isinstance(images, Trunk) and (below := min(chosen).layer) < images.layer:
-        raise InputError(
-            f"Layer {below} is not known: it lies below layer {images.layer}, where this trunk ends."
-        )
     return chosen
-
-
-def _layers(heads: HeadSet) -> list[int]:
-    return sorted({head.layer for head in heads})
-
-
-def _rows(heads: HeadSet, layer: int) -> slice:
-    """Where the heads of a layer are among all, which are in order of layer."""
-    numbers = [index for index, head in enumerate(heads) if head.layer == layer]
-    return slice(numbers[0], numbers[-1] + 1)

@@ -17,13 +17,12 @@ from torch import Tensor
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.intervention import MEAN, PROTOTYPE, Intervention, Means, changes
-from ccs.model import reading
 from ccs.model.loading.building import create
 from ccs.model.loading.footprint import require_room
 from ccs.model.loading.sources import Source, find, usable_device
 from ccs.model.loading.sources import embedded as embedded
 from ccs.model.loading.translation import cropping
-from ccs.model.side import TOKENIZED, Plans, Side, Texts
+from ccs.model.side import TOKENIZED, Plans, Side, Texts, embed_read, lengths_read
 from ccs.model.side import Contributions as Contributions
 from ccs.model.tower import BATCH_TOKENS, ChosenLayers, ImageTower, Trunk
 
@@ -182,7 +181,7 @@ class Model(Side):
     @cached_property
     def texts(self) -> Texts:
         """The text side; InputError, with the reason, where its tower cannot be taken apart by head."""
-        return Texts(self.name, self.clip, self.tokenize, lambda: self.weights_hash)
+        return Texts(self)
 
     @property
     def text_heads(self) -> HeadSet:
@@ -200,7 +199,7 @@ class Model(Side):
         Work that plans share is done once. Memory is bounded by the batch, whatever the number of images or
         plans. Where `images` is a trunk, only heads of its layer and above can be off.
         """
-        return self._embed(images, off, batch_size)
+        return self.embed(images, off, batch_size)
 
     def embed_texts(self, texts: Sequence[str], batch_size: int = 256, off: Plans = None) -> np.ndarray:
         """Unit vectors [texts, dim] float32. A text longer than the model's context is cut.
@@ -216,13 +215,13 @@ class Model(Side):
         with torch.no_grad():
             for start in range(0, len(texts), TOKENIZED):
                 tokens = self.tokenize(texts[start : start + TOKENIZED])
-                lengths = reading.lengths(self.clip, tokens)
+                lengths = lengths_read(self.clip, tokens)
                 order = torch.argsort(lengths, stable=True)
                 # Sorted by length, since a batch is as long as its longest text.
                 for first in range(0, len(order), batch_size):
                     rows = order[first : first + batch_size]
                     part = tokens[rows].to(self.tower.device)
-                    units = reading.embed(self.clip, part, int(lengths[rows].max()))
+                    units = embed_read(self.clip, part, int(lengths[rows].max()))
                     out[start + rows.numpy()] = units.float().cpu().numpy()
         return out
 

@@ -1,13 +1,14 @@
-"""What a model's two sides have in common: embeddings with heads off, and contributions of heads."""
+"""A model's two sides, of images and of texts: embeddings with heads off, and contributions of heads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
@@ -81,10 +82,6 @@ class Side:
         plans, single = self._plans(off)
         chosen, n, dim = self.tower.all_heads if heads is None else heads, self.count(inputs), self.tower.dim
         self.tower.require(chosen)
-        if isinstance(inputs, Trunk) and any(head.layer < inputs.layer for head in chosen):
-            raise InputError(
-                f"Contributions below layer {inputs.layer}, where this trunk ends, are not known."
-            )
         embedded = np.empty((len(plans), n, dim), np.float32)
         direct = np.empty((n, len(chosen), dim), np.float32)
         remainder = np.empty((n, dim), np.float32)
@@ -96,7 +93,8 @@ class Side:
         parts = Contributions(direct if heads is not None else self._by_layer(direct), remainder)
         return embedded[0] if single else embedded, parts
 
-    def _embed(self, inputs: Any, off: Plans, batch_size: int | None) -> np.ndarray:
+    def embed(self, inputs: Any, off: Plans = None, batch_size: int | None = None) -> np.ndarray:
+        """Unit vectors float32: [n, dim] for one HeadSet or none, [plans, n, dim] for a list."""
         plans, single = self._plans(off)
         out = np.empty((len(plans), self.count(inputs), self.tower.dim), np.float32)
         for rows, part in self.batches(inputs, batch_size):
@@ -125,25 +123,18 @@ class Side:
 class Texts(Side):
     """The text side of a model: `model.texts`. Moments and TEXTSPAN take it where they take a model.
 
-    Raises InputError, with the reason, for a text tower that cannot be taken apart by head.
+    Raises InputError, with the reason, where the tower of `model`, a `Model`, cannot be taken apart by head.
     """
 
     tower: TextTower
 
-    def __init__(
-        self, name: str, clip: Any, tokenize: Callable[[Sequence[str]], Tensor], hashed: Callable[[], str]
-    ) -> None:
-        self.name, self.tower = name, TextTower(clip)
-        self._tokenize, self._hashed = tokenize, hashed
+    def __init__(self, model: Any) -> None:
+        self.name, self.tower, self._model = model.name, TextTower(model.clip), model
 
     @property
     def weights_hash(self) -> str:
         """That of the whole model."""
-        return self._hashed()
-
-    def embed(self, texts: Sequence[str], off: Plans = None, batch_size: int | None = None) -> np.ndarray:
-        """Unit vectors float32: [texts, dim] for one HeadSet or none, [plans, texts, dim] for a list."""
-        return self._embed(texts, off, batch_size)
+        return str(self._model.weights_hash)
 
     def batches(
         self, inputs: Sequence[str], batch_size: int | None = None
@@ -152,10 +143,42 @@ class Texts(Side):
         if isinstance(inputs, str):
             raise InputError("Texts must be given as a list, even if there is only one.")
         for start in range(0, len(inputs), TOKENIZED):
-            tokens = self._tokenize(inputs[start : start + TOKENIZED])
+            tokens = self._model.tokenize(inputs[start : start + TOKENIZED])
             places = self.tower.read_at(tokens)
             for place in torch.unique(places).tolist():
                 rows = torch.nonzero(places == place)[:, 0]
                 size = batch_size or max(1, BATCH_TOKENS // (place + 1))
                 for some in torch.split(rows, size):
                     yield start + some.numpy(), tokens[some]
+
+
+def lengths_read(clip: Any, tokens: Tensor) -> Tensor:
+    """The number [n] of tokens to read of each text, from tokens [n, context].
+
+    In CLIP's own text tower a token attends only to those before it, and a text is read out at its last one,
+    which has the largest number; later tokens change nothing. Other towers read all tokens.
+    """
+    if not _causal(clip):
+        return torch.full((len(tokens),), tokens.shape[1])
+    return tokens.argmax(dim=-1).cpu() + 1
+
+
+def embed_read(clip: Any, tokens: Tensor, length: int) -> Tensor:
+    """Unit embeddings [n, dim] from the first `length` tokens of each row of tokens [n, context]."""
+    if not _causal(clip):
+        rows: Tensor = clip.encode_text(tokens, normalize=True)
+        return rows
+    tokens, kind = tokens[:, :length], clip.transformer.get_cast_dtype()
+    x = clip.token_embedding(tokens).to(kind) + clip.positional_embedding[:length].to(kind)
+    x = clip.ln_final(clip.transformer(x, attn_mask=clip.attn_mask[:length, :length]))
+    x = x[torch.arange(len(x), device=x.device), tokens.argmax(dim=-1)]
+    project = clip.text_projection
+    if project is not None:
+        x = project(x) if isinstance(project, torch.nn.Linear) else x @ project
+    return F.normalize(x, dim=-1)
+
+
+def _causal(clip: Any) -> bool:
+    from open_clip.model import CLIP
+
+    return isinstance(clip, CLIP) and clip.text_pool_type == "argmax" and clip.attn_mask is not None

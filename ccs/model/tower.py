@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ccs.errors import InputError
-from ccs.heads import TEXT, TOWERS, Head, HeadSet
+from ccs.heads import TEXT, TOWERS, HeadSet
 from ccs.intervention import FIRST, Intervention, Means, changes
 from ccs.model.towers import take_apart, take_texts_apart
 from ccs.model.towers.decomposition import Decomposition, Readout, autocast
@@ -189,12 +189,8 @@ class Tower(Decomposition):
         """The unit embeddings [plans, n, D], and their lengths [plans, n] before normalization."""
         for plan in plans:
             self.require(plan)
-        lowest = min(
-            (head for plan in plans for head in plan), default=Head(self.n_layers - 1, 0, self.letter)
-        )
-        layer = images.layer if isinstance(images, Trunk) else lowest.layer
-        if lowest.layer < layer:
-            raise InputError(f"{lowest} lies below layer {layer}, where this trunk ends.")
+        changed = [head.layer for plan in plans for head in plan]
+        layer = min([self.n_layers - 1, *changed, *(record.layers if record else ())])
         out = torch.empty(len(plans), len(images), self.dim, device=self.device)
         if plans and len(images):
             x = self._tokens(images, layer, record=record)
@@ -227,9 +223,11 @@ class Tower(Decomposition):
     def _tokens(
         self, images: Tensor | Trunk, layer: int, off: HeadSet = NOTHING_OFF, record: _Record | None = None
     ) -> Tensor:
-        """Tokens [n, T, W] as they enter `layer`."""
+        """Tokens [n, T, W] as they enter `layer`; InputError where a trunk begins above it."""
         if isinstance(images, Trunk):
             x, first = images.tokens.to(self.device), images.layer
+            if layer < first:
+                raise InputError(f"Layer {layer} lies below layer {first}, where this trunk ends.")
         else:
             with without_tf32():
                 x, first = self._stem(self._input(images)).float(), 0
@@ -284,7 +282,8 @@ class Tower(Decomposition):
         return autocast(self.device.type, self._autocast)
 
     def without(self, off: HeadSet) -> Self:
-        """This tower with these heads off in all that it computes."""
+        """This tower with these heads off in all that it computes; InputError for heads that it lacks."""
+        self.require(off)
         made = copy.copy(self)
         made._off = off
         return made
@@ -323,7 +322,7 @@ class Tower(Decomposition):
         heads: those whose contributions will be asked for, all by default. entering: keep the tokens that
         enter their layers, for `by_token`. The read-out is always float32. At least one image is needed.
         """
-        layers = range(self.n_layers) if heads is None else {head.layer for head in heads}
+        layers = range(self.n_layers) if heads is None else heads.layers
         record = _Record(layers, entering)
         with autocast(self.device.type, None):
             if self._autocast is None:

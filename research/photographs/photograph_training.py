@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from ccs.errors import InputError
 from ccs.files import atomic_write
-from ccs.model import reading
+from ccs.model.side import embed_read, lengths_read
 from ccs.model.towers import convolutional
 from research.muon import Muon
 from research.photographs.photograph_captions import COARSE, TEMPLATES, caption, classes, prompt
@@ -163,8 +163,8 @@ class Trainer:
         tokens = torch.stack([tokenized(text) for text in texts])
         if self.model.training:
             self.words_seen[tokens.flatten()] = True
-        length = int(reading.lengths(self.model, tokens).max())
-        return reading.embed(self.model, tokens.to(self.device), length)
+        length = int(lengths_read(self.model, tokens).max())
+        return embed_read(self.model, tokens.to(self.device), length)
 
     def train(self, checkpoint: Path, every: int = 50) -> None:
         """Train to the end, with a checkpoint and a log line every so many steps."""

@@ -18,9 +18,9 @@ from safetensors.torch import load_file, save_file
 
 import ccs
 from ccs import HeadSet
-from ccs.model import reading
 from ccs.model.loading.weights import EMBEDDING, only_words_read
 from ccs.model.model import Model
+from ccs.model.side import lengths_read
 
 Pictures = Callable[[int], list[Image.Image]]
 
@@ -91,14 +91,14 @@ def test_texts_are_read_to_their_end_and_no_further(tiny_model: Model) -> None:
         "a cat in rain",
     ] * 3
     tokens = tiny_model.tokenizer(texts)
-    lengths = reading.lengths(tiny_model.clip, tokens)
+    lengths = lengths_read(tiny_model.clip, tokens)
     assert lengths.tolist()[:4] == [4, 2, 16, 6]
     with torch.no_grad():
         whole = tiny_model.clip.encode_text(tokens, normalize=True).numpy()
     for size in (1, 5, 256):
         np.testing.assert_allclose(tiny_model.embed_texts(texts, size), whole, rtol=0, atol=1e-6)
     tower = torch.nn.Module()  # of another kind: it may look ahead
-    assert reading.lengths(tower, tokens).tolist() == [16] * len(texts)
+    assert lengths_read(tower, tokens).tolist() == [16] * len(texts)
 
 
 def test_heads_of_both_towers_have_names_and_stay_apart(tiny_model: Model) -> None:

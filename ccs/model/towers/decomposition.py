@@ -102,7 +102,7 @@ class Decomposition:
         direct = readout.unit.new_empty(len(readout.unit), len(chosen), self.dim)
         route, norm = readout.route, readout.norm[:, None]
         others = None if route is None else (route.weights @ readout.tokens).transpose(0, 1)
-        for layer in sorted({head.layer for head in chosen}):
+        for layer in chosen.layers:
             rows = [row for row, head in enumerate(chosen) if head.layer == layer]
             written = self._written(readout, layer, chosen.in_layer(layer))
             direct[:, rows] = self._way(layer).through(written)
@@ -145,21 +145,15 @@ class Decomposition:
         chosen = HeadSet(Head(layer, head, self.letter) for head in heads)
         nothing_sent, _ = self.contributions(replace(readout, values={layer: fixed}), chosen)
         constant = {head.head: nothing_sent[:, row] @ along.T for row, head in enumerate(chosen)}
-        own = self._basis(layer)
-        d = part.head_dim
+        own, d = self._basis(layer), part.head_dim
+        each = d + fixed.shape[-1] - size  # of a channel: the head's d directions, then e others
         for head, (reach, values) in zip(heads, part.sources(x, weights, heads), strict=True):
-            # The basis is P channels of d directions and e others each, then what all heads share.
-            inside = own[head][: channels * (d + fixed.shape[-1] - size)].reshape(channels, -1, self.dim)[
-                :, :d
-            ]
+            inside = own[head][: channels * each].reshape(channels, each, self.dim)[:, :d]  # [P, d, D]
             if gain is not None:
                 inside = inside * gain[head * d : (head + 1) * d, None]
-            said = (values @ (inside @ along.T).permute(1, 0, 2).flatten(1)).reshape(
-                *x.shape[:2], channels, -1
-            )
-            sent = (
-                (said * reach.transpose(1, 2)[..., None]).sum(2).transpose(1, 2)
-            )  # [n, T, P, E] -> [n, E, T]
+            said = values @ (inside @ along.T).permute(1, 0, 2).flatten(1)  # [n, T, P E]
+            said = said.reshape(*x.shape[:2], channels, -1) * reach.transpose(1, 2)[..., None]  # [n, T, P, E]
+            sent = said.sum(2).transpose(1, 2)  # [n, E, T]
             yield sent / readout.norm[:, None, None] + constant[head][..., None] / x.shape[1]
 
     def _way(self, layer: int) -> Way:
