@@ -9,6 +9,7 @@ import pandas as pd
 
 import ccs
 from ccs.batch.command_line import TEXT_TOWER, command, option
+from ccs.batch.pages import printed
 from ccs.pruning.find import AMONG
 from ccs.texts.pools import POOLS
 
@@ -44,22 +45,11 @@ def _find(args: Settings) -> None:
 def page(text: str, found: pd.DataFrame, most: int = 8) -> str:
     """The first heads for a person to read, and a warning where none of them is about the text."""
     about = int(found["about"].sum())
-    lines = [f"Heads that write about {text!r}: {about} of {len(found)}"]
-    if not about:
-        lines.append(
-            f"WARNING: none is. In each, more than {AMONG:.0%} of other texts explain more; nearest come:"
-        )
     shown = found.head(max(about, most)).drop(columns="about")
     for name in ("share", "best_share"):
         shown[name] = (100 * shown[name]).map("{:.1f}%".format)
-    return "\n".join([
-        *lines,
-        "",
-        shown.to_string(index=False),
-        "",
-        f"rank: the text's place among all texts by what they explain of the head; within {AMONG:.0%} it is",
-        "about the text. share: of the head's variance; best: the text that explains most.",
-    ])  # fmt: skip
+    rows = shown.to_dict("records")
+    return printed("heads", text=text, about=about, heads=len(found), among=AMONG, rows=rows)
 
 
 main = command(Settings, _find)

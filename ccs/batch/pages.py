@@ -22,15 +22,11 @@ TEMPLATES = Path(__file__).with_name("templates")
 @lru_cache(maxsize=8)
 def environment(folder: Path) -> jinja2.Environment:
     """The templates of a folder, in which a value that is not given is an error."""
-    found = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    found.globals |= {f.__name__: f for f in (in_brackets, interval, p_text, signed, change, whole, columns)}
-    found.globals |= {"quoted": repr, "count": count}
-    return found
+    loader, strict = jinja2.FileSystemLoader(folder), jinja2.StrictUndefined
+    templates = jinja2.Environment(loader=loader, undefined=strict, trim_blocks=True, lstrip_blocks=True)
+    templates.globals |= {f.__name__: f for f in (in_brackets, signed, whole, columns, count)}
+    templates.globals["quoted"] = repr
+    return templates
 
 
 def printed(name: str, /, **values: Any) -> str:
@@ -58,11 +54,11 @@ def signed(value: float, digits: int, scale: float = 1.0) -> str:
     return f"{round(value * scale, digits) + 0.0:+.{digits}f}" if np.isfinite(value) else "–"
 
 
-def interval(found: Effect | Estimate, scale: float = 1.0, digits: int = 3) -> str:
+def interval(figure: Effect | Estimate, scale: float = 1.0, digits: int = 3) -> str:
     """ "-3.2 to -1.0", or a dash."""
-    if not np.isfinite([found.low, found.high]).all():
+    if not np.isfinite([figure.low, figure.high]).all():
         return "–"
-    return f"{stats.signed(found.low * scale, digits)} to {stats.signed(found.high * scale, digits)}"
+    return f"{stats.signed(figure.low * scale, digits)} to {stats.signed(figure.high * scale, digits)}"
 
 
 def p_text(value: float) -> str:
@@ -77,22 +73,18 @@ def at_ceiling(rankings: float) -> str:
     return f" ⌈{int(rankings)}" if rankings > 0 else ""
 
 
-def in_brackets(found: Estimate, digits: int = 3, sign: str = "") -> str:
+def in_brackets(figure: Estimate, digits: int = 3, sign: str = "") -> str:
     """ "0.512 [0.430, 0.590]"; sign: "+" for a difference."""
-    value, low, high = (f"{number:{sign}.{digits}f}" for number in (found.value, found.low, found.high))
-    return f"{value} [{low}, {high}]" if np.isfinite([found.low, found.high]).all() else value
+    value, low, high = (f"{number:{sign}.{digits}f}" for number in (figure.value, figure.low, figure.high))
+    return f"{value} [{low}, {high}]" if np.isfinite([figure.low, figure.high]).all() else value
 
 
-def change(
-    found: Effect, scale: float = 1.0, digits: int = 3, adjusted: float | None = None, unit: str = ""
-) -> str:
-    """ "-3.2 points (-4.0 to -1.0, p 0.012)"; an adjusted p stands in for the effect's own, and says so."""
-    parts = [interval(found, scale, digits)] if np.isfinite([found.low, found.high]).all() else []
-    if adjusted is not None:
-        parts.append(f"adjusted p {p_text(adjusted)}")
-    elif np.isfinite(found.p_value):
-        parts.append(f"p {p_text(found.p_value)}")
-    return signed(found.value, digits, scale) + unit + (f" ({', '.join(parts)})" if parts else "")
+def change(effect: Effect, scale: float = 1.0, digits: int = 3) -> str:
+    """ "-3.2 (-4.0 to -1.0, p 0.012)"."""
+    parts = [interval(effect, scale, digits)] if np.isfinite([effect.low, effect.high]).all() else []
+    if np.isfinite(effect.p_value):
+        parts.append(f"p {p_text(effect.p_value)}")
+    return signed(effect.value, digits, scale) + (f" ({', '.join(parts)})" if parts else "")
 
 
 # The report and pages of docs, in Markdown ------------------------------------------------------------------

@@ -60,22 +60,22 @@ class Settings:
 
 def results_to_publish(folder: Path, models: Sequence[str]) -> dict[str, results.Results]:
     """Return the models' results by folder name, read and validated. Raises InputError if there are none."""
-    found = results.read_all(folder, str(folder))
-    for notice in found.notices:
+    collection = results.read_all(folder, str(folder))
+    for notice in collection.notices:
         raise InputError(f"Nothing was published, because the results must be complete: {notice}")
-    if missing := sorted(set(models) - set(found.models)):
+    there = collection.models
+    if missing := sorted(set(models) - set(there)):
         raise InputError(
-            f"{folder} has no results of {', '.join(missing)}; it has {', '.join(found.models) or 'none'}."
+            f"{folder} has no results of {', '.join(missing)}; it has {', '.join(there) or 'none'}."
         )
-    chosen = {name: found.models[name] for name in models or found.models}
-    if not chosen:
+    if not there:
         raise InputError(f"{folder} holds no results; compute some with clip-ccs compute.")
-    return {results.folder_name(name): result for name, result in chosen.items()}
+    return {results.folder_name(name): there[name] for name in models or there}
 
 
-def copy_results(found: Mapping[str, results.Results], folder: Path) -> None:
+def copy_results(ours: Mapping[str, results.Results], folder: Path) -> None:
     """Copy the files of these results, and of searches beside them, to a folder."""
-    for name, result in found.items():
+    for name, result in ours.items():
         (folder / name).mkdir()
         for file in (*(f"{table}.parquet" for table in result.tables), results.MANIFEST_FILE):
             shutil.copy(result.folder / file, folder / name)
@@ -85,20 +85,13 @@ def copy_results(found: Mapping[str, results.Results], folder: Path) -> None:
 
 
 def others(repository: Repository, ours: Collection[str]) -> dict[str, Manifest]:
-    """Return the manifests of other models in the data set. Raises InputError where ours cannot join them."""
-    found: dict[str, Manifest] = {}
+    """Return the manifests of other models in the data set. Raises InputError for one of another schema."""
+    manifests: dict[str, Manifest] = {}
     for path in repository.files:
         folder, _, name = path.partition("/")
-        if name != results.MANIFEST_FILE or folder in ours:
-            continue
-        found[folder] = schema.parse_manifest(repository.fetch(path), f"{repository.name}/{path}")
-        if (version := found[folder]["schema_version"]) != schema.VERSION:
-            raise InputError(
-                f"{repository.name} holds {folder} in version {version} of the tables and these results have "
-                f"version {schema.VERSION}: one data set cannot hold both. Publish {folder} again with them, "
-                "or choose another --repo."
-            )
-    return found
+        if name == results.MANIFEST_FILE and folder not in ours:
+            manifests[folder] = schema.parse_manifest(repository.fetch(path), f"{repository.name}/{path}")
+    return manifests
 
 
 def card(repository: str, manifests: Mapping[str, Manifest]) -> str:
@@ -113,14 +106,14 @@ def card(repository: str, manifests: Mapping[str, Manifest]) -> str:
         {"config_name": name, "data_files": f"*/{name}.parquet", "default": name == "scores"} for name in rows
     ]
     data = DatasetCardData(license="mit", tags=["clip", "interpretability", "fairness"], configs=configs)
-    judged = [each for one in models for each in (one["labeler"], *one["judges"])]
+    judges = [judge for one in models for judge in (one["labeler"], *one["judges"])]
     made = DatasetCard.from_template(
         data,
         template_path=str(_CARD),
         repository=repository,
         tables=[{"name": n, "meaning": schema.TABLES[n].meaning, "rows": rows[n]} for n in rows],
         models=_lines(models),
-        stand_in=any(each.get("stand_in") for each in judged),
+        stand_in=any(judge.get("stand_in") for judge in judges),
     )
     return str(made)
 
@@ -134,12 +127,12 @@ def _lines(value: Any) -> Any:
     return one_line(value) if isinstance(value, str) else value
 
 
-def run_tag(found: Mapping[str, results.Results], folder: Path) -> str:
+def run_tag(ours: Mapping[str, results.Results], folder: Path) -> str:
     """Return a tag for this run: its last day and a hash of the folder's files."""
     content = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         content.update(path.read_bytes())
-    day = max(str(result.manifest["created"])[:10] for result in found.values())
+    day = max(str(result.manifest["created"])[:10] for result in ours.values())
     return f"run-{day}-{content.hexdigest()[:8]}"
 
 
@@ -159,12 +152,8 @@ def copy_space(root: Path, folder: Path, name: str, models: Iterable[str] = ()) 
     for part in _SPACE_FOLDERS:
         if (root / part).is_dir():
             shutil.copytree(root / part, folder / part, ignore=hidden)
-    readme, notebook, address = (
-        folder / "README.md",
-        folder / NOTEBOOK,
-        f"https://huggingface.co/spaces/{name}",
-    )
-    if notebook.is_file():  # only here is it known where Colab finds notebooks and package
+    readme, address = folder / "README.md", f"https://huggingface.co/spaces/{name}"
+    if (folder / NOTEBOOK).is_file():  # only here is it known where Colab finds notebooks and package
         for path in (folder / NOTEBOOKS).glob("*.ipynb"):
             package = "clip-ccs[data,plot]"
             write_text(path, read_text(path).replace(package, f"{package} @ git+{address}"))
@@ -184,17 +173,17 @@ def _weights(model: str) -> str | None:
     return f"{repository} {file or 'open_clip_model.safetensors'}" if repository else None
 
 
-def publish_results(repository: Repository, found: Mapping[str, results.Results], args: Settings) -> str:
+def publish_results(repository: Repository, ours: Mapping[str, results.Results], args: Settings) -> str:
     """Publish, or say what would be; return the address of exactly these results."""
-    names = ", ".join(sorted(result.model for result in found.values()))
-    manifests = {folder: result.manifest for folder, result in found.items()}
+    names = ", ".join(sorted(result.model for result in ours.values()))
+    manifests = {folder: result.manifest for folder, result in ours.items()}
     manifests |= others(repository, manifests)
     with TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        copy_results(found, folder)
-        tag = args.tag or run_tag(found, folder)
+        copy_results(ours, folder)
+        tag = args.tag or run_tag(ours, folder)
         (folder / "README.md").write_text(card(repository.name, manifests), "utf-8")
-        owned = [f"{name}/*" for name in found]
+        owned = [f"{name}/*" for name in ours]
         commit = _push(repository, folder, f"Results of {names}", owned, args)
     if commit and (args.tag or tag not in repository.tags):
         repository.tag(tag, commit)
@@ -211,16 +200,17 @@ def publish_benchmark(repository: Repository, space: Repository, source: Path, a
         raise InputError(f"{source} is not what python -m research.planted writes: it has no truth.csv.")
     with TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        for path in (found for name in (*owned, "README.md", "LICENSE") for found in source.glob(name)):
-            shutil.copy(path, folder)
+        for name in (*owned, "README.md", "LICENSE"):
+            for path in source.glob(name):
+                shutil.copy(path, folder)
         for path in (*folder.glob("*.md"), *folder.glob("*.json")):
             write_text(path, read_text(path).replace("USER/NAME", repository.name))
         _push(repository, folder, "Models with planted heads", owned, args)
     cells = scoring.kept(source / "cells.parquet")
     truths = {path.stem: planted_models.truth(str(path)) for path in source.glob(f"*{planted_models.SUFFIX}")}
     with TemporaryDirectory() as scratch:
-        every = scoring.joined([cells, *leaderboard.submitted(ROOT / "submissions", cells)])
-        leaderboard.write(Path(scratch), every, truths, repository.name)
+        cells = scoring.joined([cells, *leaderboard.submitted(ROOT / "submissions", cells)])
+        leaderboard.write(Path(scratch), cells, truths, repository.name)
         _push(space, Path(scratch), "The leaderboard", (), args, "static")
     print(f"Space {space.name}: the leaderboard")
     print(f"{args.repo}: score a method on it with models={planted_models.HUB}{args.repo}")
@@ -259,37 +249,36 @@ def _push(
 
 def publish(args: Settings) -> None:
     """Publish as the settings say. Raises InputError."""
-    if args.benchmark:
-        if not args.repo:
-            raise InputError("Say where to publish the benchmark: --repo USER/NAME.")
-        models, board = (
-            Repository(name, kind, dry=args.dry_run)
-            for name, kind in ((args.repo, "model"), (args.space or args.repo, "space"))
-        )
-        publish_benchmark(models, board, args.benchmark, args)
-        return
+    if args.benchmark and not args.repo:
+        raise InputError("Say where to publish the benchmark: --repo USER/NAME.")
     if not args.repo and not args.space:
         raise InputError("Say where to publish: --repo USER/NAME, --space USER/NAME, or both.")
-    found = {}
+    if args.benchmark:
+        models = Repository(str(args.repo), "model", dry=args.dry_run)
+        board = Repository(str(args.space or args.repo), "space", dry=args.dry_run)
+        publish_benchmark(models, board, args.benchmark, args)
+    else:
+        _publish_tables(args)
+    if args.dry_run:
+        print("This was a dry run: nothing was sent.")
+
+
+def _publish_tables(args: Settings) -> None:
+    """And the app that shows them, or one of both."""
+    ours = {}
     if args.repo:
         folder = args.results or results.default_folder()
         print(f"Results: {folder}", file=sys.stderr)
-        found = results_to_publish(folder, args.model)
+        ours = results_to_publish(folder, args.model)
     data_set = Repository(args.repo, "dataset", dry=args.dry_run) if args.repo else None
     space = Repository(args.space, "space", dry=args.dry_run) if args.space else None
     if data_set and space and data_set.private and not args.public:
         raise InputError(
             f"The Space could not read {args.repo}, which is private; give --public, or leave out --repo."
         )
-    address = publish_results(data_set, found, args) if data_set else None
+    address = publish_results(data_set, ours, args) if data_set else None
     if space:
-        publish_space(space, [result.model for result in found.values()], args, address)
+        publish_space(space, [result.model for result in ours.values()], args, address)
 
 
-def _publish_or_say(args: Settings) -> None:
-    publish(args)
-    if args.dry_run:
-        print("This was a dry run: nothing was sent.")
-
-
-main = command(Settings, _publish_or_say, "Interrupted; give the command again.")
+main = command(Settings, publish, "Interrupted; give the command again.")

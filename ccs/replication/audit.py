@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import combinations
-from math import inf, isnan
+from math import inf, isnan, nan
 from typing import Any
 
 import pandas as pd
@@ -54,8 +54,8 @@ class Check:
 @cache
 def _sentences() -> list[dict[str, Any]]:
     text = files("ccs.replication").joinpath("audit.toml").read_text("utf-8")
-    found: list[dict[str, Any]] = tomllib.loads(text)["sentences"]
-    return found
+    sentences: list[dict[str, Any]] = tomllib.loads(text)["sentences"]
+    return sentences
 
 
 @cache
@@ -77,34 +77,35 @@ def measured(
     that of OpenAI's model alone against the first version's table 2. found_heads: with the heads that were
     found here in place of those that the study lists.
     """
-    found = {}
+    values = {}
     for key in (*TABLES, *REPEATED):
         for claim in claims(key):
-            one = compare(claim, results.get(claim.model), found_heads)
-            value = one.correct if claim.measure == "bias" else one.measured
+            compared = compare(claim, results.get(claim.model), found_heads)
+            value = compared.correct if claim.measure == "bias" else compared.measured
             if value is not None:
                 # Counts that are the printed ones keep the print's digits: its rounding decides nothing.
-                same = value is one.measured and isnan(value.low) and one.agrees
+                same = value is compared.measured and isnan(value.low) and compared.agrees
                 place = claim.table, claim.row, claim.column
-                found[place] = claim.published if same else round(value.value, 9)
+                values[place] = claim.published if same else round(value.value, 9)
+    names = {model.name: model.paper_name for model in figures.models()}
     for row in () if agreement is None else agreement.dropna(subset="value").to_dict("records"):
         table = "table4" if row["judges"] == "panel" else "v1-table2"
-        names = [one.paper_name for one in figures.models() if row["model"] in (one.name, one.paper_name)]
-        printed = figures.table(table)
-        known = names and names[0] in printed.rows and row["metric"] in printed.columns
-        if known and (row["judges"] == "panel" or str(row["judges"]).startswith("openai:")):
-            found.setdefault((table, names[0], str(row["metric"])), float(row["value"]))
-    return found
+        place = table, names.get(row["model"], str(row["model"])), str(row["metric"])
+        if place in printed() and (row["judges"] == "panel" or str(row["judges"]).startswith("openai:")):
+            values.setdefault(place, float(row["value"]))
+    return values
 
 
 def audit(values: Figures | None = None) -> tuple[Check, ...]:
     """Every sentence over the figures (default: the printed ones), in the study's order."""
     known, checks = printed() if values is None else values, []
-    for one in _sentences():
-        found = dict(each for cell in one.get("cells", ()) for each in CHECKS[one["check"]](known, **cell))
-        failed = tuple(name for name, good in found.items() if not good)
-        counts = sum(found.values()), len(found)
-        checks.append(Check(one["text"], one["source"], one.get("note", ""), *counts, failed))
+    for sentence in _sentences():
+        cells = dict[str, bool]()
+        for arguments in sentence.get("cells", ()):
+            cells |= CHECKS[sentence["check"]](known, **arguments)
+        against = tuple(name for name, supports in cells.items() if not supports)
+        about = sentence["text"], sentence["source"], sentence.get("note", "")
+        checks.append(Check(*about, len(cells) - len(against), len(cells), against))
     return tuple(checks)
 
 
@@ -118,7 +119,7 @@ def _figures(values: Figures, table: str, plan: str) -> dict[tuple[str, str], fl
     """
     printed = figures.table(table)
     sets = dict.fromkeys(column[: column.find("/") + 1] for column in printed.columns)
-    found = {}
+    cells = {}
     for row in printed.rows:
         for name in sets:
             dataset, _, model = f"{name}{row}".rpartition("/")
@@ -126,15 +127,15 @@ def _figures(values: Figures, table: str, plan: str) -> dict[tuple[str, str], fl
             if table == "figure2" and plan == "original":
                 place = "table5", model, f"{dataset}/original"
             if place in values:
-                found[dataset, model] = values[place]
-    return found
+                cells[dataset, model] = values[place]
+    return cells
 
 
 def _pairs(
-    values: Figures, table: str, one: str, other: str, of: str = "", models: Sequence[str] = ("",)
+    values: Figures, table: str, plan: str, other: str, of: str = "", models: Sequence[str] = ("",)
 ) -> Iterator[tuple[tuple[str, str], float, float]]:
     """Cells with the figures of two plans; `of`, `models`: only sets and models whose names begin so."""
-    ours, theirs = _figures(values, table, one), _figures(values, table, other)
+    ours, theirs = _figures(values, table, plan), _figures(values, table, other)
     for cell, value in ours.items():
         if cell in theirs and cell[0].startswith(of) and cell[1].startswith(tuple(models)):
             yield cell, value, theirs[cell]
@@ -246,34 +247,34 @@ def _excess(
 ) -> dict[str, dict[str, float]]:
     """Set -> model -> a column's figure, or its excess over the `smaller` one's."""
     cells = [(cell, value, 0.0) for cell, value in _figures(values, table, larger).items()]
-    found: dict[str, dict[str, float]] = {}
+    by_set: dict[str, dict[str, float]] = {}
     for (dataset, model), high, low in _pairs(values, table, larger, smaller) if smaller else cells:
         if dataset.startswith(of):
-            found.setdefault(dataset, {})[model] = round(high - low, 9)
-    return found
+            by_set.setdefault(dataset, {})[model] = round(high - low, 9)
+    return by_set
 
 
 def _less_in_larger(
     values: Figures, table: str, larger: str, smaller: str = "", pairs: Sequence[Sequence[str]] = LARGER
 ) -> Cells:
     """A column's figure, or its excess over the `smaller` one's, is less in the first model of each pair."""
-    for dataset, found in _excess(values, table, larger, smaller).items():
-        for one, other in pairs:
-            if one in found and other in found:
+    for dataset, excess in _excess(values, table, larger, smaller).items():
+        for model, other in pairs:
+            if model in excess and other in excess:
                 where = ", ".join(filter(None, (figures.table(table).number, dataset)))
-                about = f"{where}, {one} against {other} ({found[one]:g}, {found[other]:g})"
-                yield about, found[one] < found[other]
+                about = f"{where}, {model} against {other} ({excess[model]:g}, {excess[other]:g})"
+                yield about, excess[model] < excess[other]
 
 
 def _largest(
     values: Figures, table: str, larger: str, models: Sequence[str], smaller: str = "", of: str = ""
 ) -> Cells:
     """Set by set, a column's figure (or its excess) is largest in a model whose name begins so."""
-    for dataset, found in _excess(values, table, larger, smaller, of).items():
-        best = max(found, key=lambda model: found[model])
-        if len(found) > 1:
+    for dataset, excess in _excess(values, table, larger, smaller, of).items():
+        best = max(excess, key=lambda model: excess[model])
+        if len(excess) > 1:
             where = ", ".join(filter(None, (figures.table(table).number, dataset)))
-            yield f"{where}: {best} ({found[best]:g})", best.startswith(tuple(models))
+            yield f"{where}: {best} ({excess[best]:g})", best.startswith(tuple(models))
 
 
 def _series(values: Figures, table: str) -> dict[tuple[str, str], list[float]]:
@@ -281,37 +282,35 @@ def _series(values: Figures, table: str) -> dict[tuple[str, str], list[float]]:
 
     Unpruned figures are left out.
     """
-    found: dict[tuple[str, str], list[float]] = {}
-    printed = [cell for cell in figures.table(table).cells() if not cell[1].endswith("original")]
-    for row, column, _ in printed:
-        value = values.get((table, row, column))
-        found.setdefault((column.rpartition("/")[0], row), []).append(
-            float("nan") if value is None else value
-        )
-    return {cell: series for cell, series in found.items() if not any(map(isnan, series))}
+    by_row: dict[tuple[str, str], list[float]] = {}
+    for row, column, _ in figures.table(table).cells():
+        if not column.endswith("original"):
+            cell = column.rpartition("/")[0], row
+            by_row.setdefault(cell, []).append(values.get((table, row, column), nan))
+    return {cell: series for cell, series in by_row.items() if not any(map(isnan, series))}
 
 
 def _close(values: Figures, table: str, points: float) -> Cells:
     """The figures of a row lie within this many points."""
-    for cell, found in _series(values, table).items():
-        spread = max(found) - min(found)
+    for cell, series in _series(values, table).items():
+        spread = max(series) - min(series)
         yield f"{_place(table, cell)} (range {spread:.2f})", spread <= points
 
 
 def _rising(values: Figures, table: str, models: Sequence[str] = ("",), never: bool = False) -> Cells:
     """The figures of a row fall nowhere; `never`: somewhere."""
-    for cell, found in _series(values, table).items():
+    for cell, series in _series(values, table).items():
         if cell[1].startswith(tuple(models)):
-            shown = ", ".join(f"{value:g}" for value in found)
-            yield f"{_place(table, cell)} ({shown})", (found == sorted(found)) != never
+            shown = ", ".join(f"{value:g}" for value in series)
+            yield f"{_place(table, cell)} ({shown})", (series == sorted(series)) != never
 
 
 def _same_order(values: Figures, table: str) -> Cells:
     """Two models are in the same order in every column."""
-    for (one, ours), (other, theirs) in combinations(_series(values, table).items(), 2):
-        if one[0] == other[0]:
+    for (first, ours), (second, theirs) in combinations(_series(values, table).items(), 2):
+        if first[0] == second[0]:
             same = {a < b for a, b in zip(ours, theirs, strict=True)}
-            yield f"{figures.table(table).number}, {one[0]}, {one[1]} against {other[1]}", len(same) == 1
+            yield f"{figures.table(table).number}, {first[0]}, {first[1]} against {second[1]}", len(same) == 1
 
 
 CHECKS: Mapping[str, Callable[..., Cells]] = {

@@ -58,11 +58,9 @@ def decided_by(manifest: Mapping[str, Any]) -> str:
         instead = one.get("instead_of")
         return str(one["name"]) + (f" (in place of {instead})" if instead else "")
 
-    labeler, judges = manifest.get("labeler"), [named(one) for one in manifest.get("judges", ())]
-    said = ([f"labels by {named(labeler)}"] if labeler else []) + (
-        [f"verdicts by {', '.join(judges)}"] if judges else []
-    )
-    return "; ".join(said)
+    labeler, judges = manifest.get("labeler"), ", ".join(map(named, manifest.get("judges", ())))
+    said = [f"labels by {named(labeler)}" if labeler else "", f"verdicts by {judges}" if judges else ""]
+    return "; ".join(filter(None, said))
 
 
 def moved_by_precision(manifest: Mapping[str, Any]) -> str:
@@ -84,7 +82,7 @@ def ccr(results: Results, spelling: str, layer: int | None = None) -> float:
     """One ratio, of a layer or (None) of all together; NaN without high heads."""
     rows = _where(results.table("ccr"), labels=spelling)
     rows = rows[rows["layer"].isna() if layer is None else rows["layer"] == layer]
-    return _number(rows["ccr"].iloc[0]) if len(rows) else float("nan")
+    return _numbers(rows.iloc[0], "ccr")[0] if len(rows) else float("nan")
 
 
 def ccs_alone(results: Results, provider: str, k: int) -> list[int]:
@@ -226,27 +224,27 @@ def single_plans(rows: pd.DataFrame) -> pd.DataFrame:
 
 def estimate(row: Any) -> Estimate:
     """The value with its interval; NaN for empty cells."""
-    return Estimate(*(_number(row[name]) for name in ("value", "low", "high")))
+    return Estimate(*_numbers(row, "value", "low", "high"))
 
 
 def chance(row: Any) -> Estimate:
     """The chance level with the range of random rankings; NaN for empty cells."""
-    return Estimate(*(_number(row[name]) for name in ("chance", "chance_low", "chance_high")))
+    return Estimate(*_numbers(row, "chance", "chance_low", "chance_high"))
 
 
 def effect(row: Any) -> Effect:
     """The value of a row of heads as an effect; NaN for empty cells."""
-    return Effect(*(_number(row[name]) for name in ("value", "low", "high", "p_value")))
+    return Effect(*_numbers(row, "value", "low", "high", "p_value"))
 
 
 def difference(row: Any) -> Effect:
     """The paired difference from no head off; NaN for empty cells."""
-    names = ("difference", "difference_low", "difference_high", "p_value")
-    return Effect(*(_number(row[name]) for name in names))
+    return Effect(*_numbers(row, "difference", "difference_low", "difference_high", "p_value"))
 
 
-def _number(cell: Any) -> float:
-    return float("nan") if pd.isna(cell) else float(cell)
+def _numbers(row: Any, *columns: str) -> list[float]:
+    """The row's figures in these columns, NaN where a cell is empty."""
+    return [float("nan") if pd.isna(row[column]) else float(row[column]) for column in columns]
 
 
 def _plans(rows: pd.DataFrame, test: Callable[[PlanName], bool]) -> pd.Series[bool]:

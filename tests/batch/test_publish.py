@@ -49,12 +49,7 @@ def data_set(hub: Hub) -> Repository:
 
 
 def test_a_run_ends_with_its_tables_on_the_hub(
-    hub: Hub,
-    tiny_folder: Path,
-    texts: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    hub: Hub, tiny_folder: Path, texts: Path, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And says before anything is computed that there is no network, or no login."""
     asked = ["--model", str(tiny_folder), "--texts", str(texts), "--out", str(tmp_path / "out"), "--k", "2"]
@@ -135,18 +130,15 @@ def test_searches_go_along(hub: Hub, folder: Path, tmp_path: Path) -> None:
     assert searches.beside(fetched, "organism", weights) == (made,)
 
 
-def test_dry_run_changes_nothing(hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_changes_nothing_and_needs_no_hub(
+    hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert push(folder, "--dry-run") == 0
     said = capsys.readouterr().out
     assert "user/ccs (new, private)" in said
     assert "organism/spans.parquet (" in said
     assert not hub.repositories
     assert not [request for request in hub.requests if not request.startswith("GET")]
-
-
-def test_dry_run_without_the_hub(
-    hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
     assert push(folder, "--dry-run") == 0
     said = capsys.readouterr()
@@ -214,13 +206,7 @@ def test_a_tag_keeps_its_results(hub: Hub, folder: Path, capsys: pytest.CaptureF
     assert push(folder, "--tag", "v2") == 0
 
 
-def test_space(
-    hub: Hub,
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_space(hub: Hub, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     root = tmp_path / "root"
     tables = "ccs/precomputed"
     wanted = ("app.py", "README.md", "ccs/heads.py", f"{tables}/organism/spans.parquet", publish.NOTEBOOK)
@@ -238,14 +224,10 @@ def test_space(
     space = hub.repositories["spaces", "user/app"]
     assert space.commits[-1][1].keys() == {*wanted, ".gitattributes"}
     here = "https://huggingface.co/spaces/user/app"
-    assert (
-        space.commits[-1][1][publish.NOTEBOOK].decode() == f'pip install "clip-ccs[data,plot] @ git+{here}"'
-    )
-    assert (
-        f"#fileId={here}/blob/main/{publish.NOTEBOOK})\n[![Paper]"
-        in space.commits[-1][1]["README.md"].decode()
-    )
-    front = yaml.safe_load(space.commits[-1][1]["README.md"].decode().split("---\n")[1])
+    notebook, readme = (space.commits[-1][1][name].decode() for name in (publish.NOTEBOOK, "README.md"))
+    assert notebook == f'pip install "clip-ccs[data,plot] @ git+{here}"'
+    assert f"#fileId={here}/blob/main/{publish.NOTEBOOK})\n[![Paper]" in readme
+    front = yaml.safe_load(readme.split("---\n")[1])
     weights = "timm/vit_base_patch32_clip_224.openai open_clip_model.safetensors"
     assert front == {"sdk": "gradio", "preload_from_hub": [weights]}
     assert space.variables == {"CCS_RESULTS": f"{ADDRESS}@v1"}

@@ -13,15 +13,8 @@ from ccs.batch.report import published
 from ccs.errors import InputError
 from ccs.paper import figures as paper
 from ccs.replication import comparison
-from tests.support.report_sample import (
-    ccr_rows,
-    line,
-    run,
-    score_rows,
-    section,
-    write,
-    write_results,
-)
+from tests.support.report_sample import ccr_rows, line, run, score_rows, section, write_results
+from tests.support.results_sample import write
 
 
 @pytest.fixture(scope="module")
@@ -170,12 +163,8 @@ def test_people_beside_the_panel(tmp_path: Path) -> None:
     base |= {"value": 0.7, "low": 0.6, "high": 0.8}
     rows = [{**base, "metric": "cohen_kappa", "published": 0.821}, {**base, "metric": "same"}]
     pd.DataFrame(rows).to_parquet(tmp_path / "agreement.parquet")
-    text = run(
-        write_results(tmp_path / "results"),
-        tmp_path / "out",
-        "--agreement",
-        str(tmp_path / "agreement.parquet"),
-    )
+    written = write_results(tmp_path / "results")
+    text = run(written, tmp_path / "out", "--agreement", str(tmp_path / "agreement.parquet"))
     table4 = section(text, "### Table 4. Agreement of people with language models")
     row = line(table4, "ViT-B-32/openai", "ann", "panel")
     assert row[3:] == ["40", "0.70 [0.60, 0.80]", "0.821", "0.70 [0.60, 0.80]"]
@@ -183,11 +172,11 @@ def test_people_beside_the_panel(tmp_path: Path) -> None:
 
 def test_what_is_no_agreement_is_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "agreement.parquet"
-    with pytest.raises(InputError, match="There is no file"):
-        published.read_agreement(path)
-    path.write_text("no parquet")
-    with pytest.raises(InputError, match="not a readable parquet file"):
-        published.read_agreement(path)
-    pd.DataFrame({"a": [1]}).to_parquet(path)
-    with pytest.raises(InputError, match="is not what"):
-        published.read_agreement(path)
+    for write_it, said in (
+        (lambda: None, "There is no file"),
+        (lambda: path.write_text("no parquet"), "not a readable parquet file"),
+        (lambda: pd.DataFrame({"a": [1]}).to_parquet(path), "is not what"),
+    ):
+        write_it()
+        with pytest.raises(InputError, match=said):
+            published.read_agreement(path)

@@ -48,12 +48,8 @@ def test_the_study_is_one_word_and_what_is_given_beside_it_counts() -> None:
     study = parse(["--study"])
     assert study.models == tuple(model.name for model in figures.models())
     assert (study.images, study.texts, study.suite) == ("imagenet", "reference", "paper")
-    assert (study.labeler, study.judges, study.as_published, study.precision) == (
-        "study",
-        "study",
-        True,
-        "fp32",
-    )
+    assert (study.labeler, study.judges, study.precision) == ("study", "study", "fp32")
+    assert study.as_published
     assert study.for_model("ViT-B-32/openai").all_ks == (5, 7, 9, 11, 13)
     found = parse(["--labeler", "tags", "--study", "ViT-L-14-LAION", "ViT-B-32/openai", "--texts", "world"])
     assert found.models == ("ViT-L-14/laion2b_s32b_b82k", "ViT-B-32/openai")

@@ -16,7 +16,7 @@ from ccs import results
 from ccs.batch import annotate
 from ccs.batch.annotate import Pair
 from ccs.measures import agreement
-from tests.support import results_sample
+from tests.support.results_sample import write
 
 MODELS = ("organism", "organism-control", "ViT-B-32/openai")
 JUDGES = ("a judge", "b judge", "tags")
@@ -44,10 +44,7 @@ def collection(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three models' judgments as batch.compute writes them."""
     folder = tmp_path_factory.mktemp("results")
     for seed, model in enumerate(MODELS):
-        target = folder / results.folder_name(model)
-        entry = results.write_table(target, "judgments", judgment_rows(model, seed))
-        manifest = results_sample.manifest_for(model, {"judgments": entry})
-        results.write_manifest(target, manifest)
+        write(folder, model, {"judgments": judgment_rows(model, seed)})
     return folder
 
 
@@ -112,8 +109,7 @@ def test_the_sheet_is_blind(collection: Path, tmp_path: Path) -> None:
 
 def test_a_spreadsheet_runs_no_text(tmp_path: Path) -> None:
     rows = [row | {"text": f"=SUM({i})", "label": "@x"} for i, row in enumerate(judgment_rows(MODELS[0], 0))]
-    entry = results.write_table(tmp_path / "one", "judgments", rows)
-    results.write_manifest(tmp_path / "one", results_sample.manifest_for(MODELS[0], {"judgments": entry}))
+    write(tmp_path, MODELS[0], {"judgments": rows})
     out, where = tmp_path / "sheet.csv", ["--results", str(tmp_path)]
     assert annotate.main(["export", *where, "--out", str(out)]) == 0
     cells = [
@@ -185,23 +181,14 @@ def test_several_people(collection: Path) -> None:
     assert not math.isnan(whole.loc[("", "panel", "krippendorff_alpha"), "value"])
 
 
-def twice(rows: list[dict[str, str]]) -> None:
-    rows.append(rows[0])
-
-
-def no_answer(rows: list[dict[str, str]]) -> None:
-    for row in rows:
-        row["answer"] = ""
-
-
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
         (lambda rows: rows[1].update(answer="maybe"), "row 3: 'maybe' is no answer"),
         (lambda rows: rows[1].update(id="gone"), "row 3: the id 'gone' is of no pair"),
         (lambda rows: rows[1].update(text="other"), "row 3: the text or the concept was changed"),
-        (twice, "row 8: the id"),
-        (no_answer, "holds no answer yet"),
+        (lambda rows: rows.append(rows[0]), "row 8: the id"),
+        (lambda rows: [row.update(answer="") for row in rows], "holds no answer yet"),
     ],
 )
 def test_unknown_answers_are_named_by_row(

@@ -6,11 +6,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ccs import results
 from ccs.batch import report
 from ccs.heads import Head
 from ccs.texts import score
-from tests.support.results_sample import manifest_for
+from tests.support.results_sample import write
 
 MODEL = "ViT-B-32/openai"
 WEIGHTS = {"weights": "0123456789abcdef"}
@@ -73,12 +72,6 @@ def ccr_rows(model: str, given: str = "Colors") -> list[dict[str, Any]]:
     return [{"model": model, **WEIGHTS, **row} for row in score.ccr_rows(high, (4, 5))]
 
 
-def write(folder: Path, model: str, tables: dict[str, list[dict[str, Any]]]) -> None:
-    target = folder / results.folder_name(model)
-    entries = {name: results.write_table(target, name, rows) for name, rows in tables.items()}
-    results.write_manifest(target, manifest_for(model, entries))
-
-
 def write_results(folder: Path) -> Path:
     """Results of an organism and of one of the study's models, whose numbers agree in part."""
     random = {f"random@{seed}": 0.8 + 0.0001 * seed for seed in range(60)}
@@ -86,17 +79,9 @@ def write_results(folder: Path) -> Path:
     organism = pruning_rows("organism", "world/subjects", accuracy)
     skew = {"none": 0.6, "high": 0.3}
     skew |= {name: 0.6 + value / 100 for name, value in random.items()}
-    write(
-        folder,
-        "organism",
-        {
-            "pruning": organism,
-            "bias": bias_rows("organism", "world/faces", skew),
-            "heads": head_rows("organism"),
-            "scores": score_rows("organism"),
-            "ccr": ccr_rows("organism"),
-        },
-    )
+    tables = {"pruning": organism, "bias": bias_rows("organism", "world/faces", skew)}
+    tables |= {"heads": head_rows("organism"), "scores": score_rows("organism"), "ccr": ccr_rows("organism")}
+    write(folder, "organism", tables)
     study = pruning_rows(MODEL, "cifar100", {"none": 0.6423, "published-high": 0.2, **random})
     study += pruning_rows(MODEL, "cifar10-jpeg", {"none": 0.7568})
     study += pruning_rows(MODEL, "cifar10", {"none": 0.8983})

@@ -39,14 +39,8 @@ def sample_rows(model: str) -> dict[str, list[dict[str, Any]]]:
             {**score, "head": 2, "label": None, "ccs": None, "level": "unknown", "majority": None},
         ],
         "ccr": [
-            {
-                **first,
-                "layer": layer,
-                "labels": "as given",
-                "high": high,
-                "shared": 0,
-                "ccr": 0.0 if high else None,
-            }
+            {**first, "layer": layer, "labels": "as given", "high": high, "shared": 0}
+            | {"ccr": 0.0 if high else None}
             for layer, high in ((None, 1), (3, 1), (4, 0))
         ],
         "pruning": [{**plan, "subset": "", "metric": "top1", **interval, **against}],
@@ -68,12 +62,8 @@ def manifest_for(model: str, tables: dict[str, Any]) -> dict[str, Any]:
     return {
         "schema_version": schema.VERSION,
         "created": "2026-11-21T00:00:00+00:00",
-        "model": {
-            "name": model,
-            "architecture": "ViT-tiny",
-            "tag": "",
-            "weights_hash": "0123456789abcdef" * 4,
-        },
+        "model": {"name": model, "architecture": "ViT-tiny", "tag": ""}
+        | {"weights_hash": "0123456789abcdef" * 4},
         "texts": {"name": "world", "fingerprint": "aa", "count": 600, "dropped": 0},
         "images": {"name": "world/images", "fingerprint": "bb", "count": 2000, "source": "drawn"}
         | {"skipped": []},
@@ -95,9 +85,12 @@ def manifest_for(model: str, tables: dict[str, Any]) -> dict[str, Any]:
 
 def write_model(folder: Path, model: str, only: tuple[str, ...] = tuple(schema.TABLES)) -> Path:
     """A model's folder with these tables and its manifest."""
+    return write(folder, model, {name: sample_rows(model)[name] for name in only})
+
+
+def write(folder: Path, model: str, tables: dict[str, list[dict[str, Any]]]) -> Path:
+    """The same with tables of these rows."""
     target = folder / results.folder_name(model)
-    rows = sample_rows(model)
-    results.write_manifest(
-        target, manifest_for(model, {name: results.write_table(target, name, rows[name]) for name in only})
-    )
+    entries = {name: results.write_table(target, name, rows) for name, rows in tables.items()}
+    results.write_manifest(target, manifest_for(model, entries))
     return target

@@ -62,7 +62,7 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
     """Run every model of the settings in turn. One that cannot be had is told, and the others are done."""
     # Imported here: a mistake on the command line is answered at once, without loading PyTorch's world.
     from ccs.batch import publish
-    from ccs.batch.compute import access, cost, inputs, run_manifest
+    from ccs.batch.compute import inputs, needs, run_manifest
     from ccs.batch.compute.judge import check
     from ccs.batch.compute.run import Run
     from ccs.judges.prices import Spending
@@ -70,7 +70,7 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
     from ccs.results.hub_repository import Repository
 
     if settings.dry_run:
-        tell(cost.page(settings))
+        tell(needs.page(settings))
         return 0
     chosen = [settings.for_model(name) for name in settings.models]
     for one in chosen:
@@ -78,7 +78,7 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
     if settings.publish:
         processes.once(lambda: Repository(str(settings.publish)).require_login())
     tell = _once(tell)
-    asked, chosen = len(chosen), processes.once(lambda: access.usable(chosen, tell))
+    asked, chosen = len(chosen), processes.once(lambda: needs.usable(chosen, tell))
     done: list[str] = []
     failed = 2 * (len(chosen) < asked)
     spending = Spending("estimated" if settings.budget is None else settings.budget)

@@ -221,24 +221,19 @@ class PlanReader:
     """Plans' embeddings [n, D] over all shards, read in blocks of the plans that are asked for next.
 
     order: the plans that will be asked for, in this order, once or several times. rows: the images that are
-    wanted, all by default. most: bytes of a block, which holds one plan at least; each shard is opened once a
-    block, and not once a plan.
+    wanted, all by default. A block holds one plan at least; each shard is opened once a block, and not once a
+    plan.
     """
 
     def __init__(
-        self,
-        stage: Stage,
-        order: Sequence[int],
-        name: str = "plans",
-        rows: np.ndarray | None = None,
-        most: int = _BLOCK,
+        self, stage: Stage, order: Sequence[int], name: str = "plans", rows: np.ndarray | None = None
     ) -> None:
         self._stage, self._order, self._name = stage, order, name
         self._wanted = slice(None) if rows is None else rows
         with safe_open(stage.paths[0], "np") as file:
             kept = len(list(file.keys())) * file.get_slice(name).get_shape()[0]
         size = sum(path.stat().st_size for path in stage.paths.values()) // max(1, kept)
-        self._many = max(1, most // max(1, size))
+        self._many = max(1, _BLOCK // max(1, size))
         self._held: dict[int, np.ndarray] = {}
 
     def __call__(self, index: int) -> np.ndarray:

@@ -117,9 +117,7 @@ def _people(spec: str, settings: Settings) -> BiasSet:
 
 def _open(name: str, settings: Settings) -> ImageSet | RetrievalSet:
     if name == "world/clips" and settings.eval_images is not None:  # a clip is several images
-        from ccs.sets import drawn_sets as world
-
-        return world.retrieval_set(max(10, settings.eval_images // 4))
+        return drawn_sets.retrieval_set(max(10, settings.eval_images // 4))
     classes = None if settings.classes is None else read_names(settings.classes)
     return open_set(name, max_images=settings.eval_images, classes=classes, template=settings.template)
 

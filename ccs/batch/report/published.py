@@ -57,14 +57,11 @@ def tables_and_figures(models: Models, agreement: pd.DataFrame | None) -> Iterat
     yield from heads_found_again(models)
     yield "## Tables of the study, published beside measured"
     for key in TABLES:
-        if not key.startswith("figure"):
-            yield from _section(key, models)
+        if key == "figure2":
+            yield "## Figures of the study, published beside measured"
+        yield from _section(key, models)
         if key == "table3":
             yield from agreement_blocks(agreement)
-    yield "## Figures of the study, published beside measured"
-    for key in TABLES:
-        if key.startswith("figure"):
-            yield from _section(key, models)
 
 
 def _section(key: str, models: Models) -> Iterator[Block]:
@@ -219,19 +216,12 @@ def plain(value: float | None) -> str:
 # Sentences ----------------------------------------------------------------------------------------------
 
 
-def sentences(results: Mapping[str, Results], agreement: pd.DataFrame | None) -> Iterator[Block]:
+def sentences(results: Mapping[str, Results], agreement: pd.DataFrame | None) -> list[Block]:
     """Each sentence of audit.toml beside the cells that bear it out and those that go against it.
 
     `results`: by model; where they answer printed cells, the same checks over what was measured
     stand beside, with people's agreement, if there is any.
     """
-    yield "## What the study says, held against its figures"
-    yield (
-        "Each line is a sentence of the study (paraphrased), computed over the printed figures when this "
-        "report is made; a dash stands where no printed figure bears on it. Cells are counted by direction "
-        "alone: the study prints no intervals. Race on FairFace and all of SocialCounterfactuals measure the "
-        "code, whatever their direction."
-    )
     measured = audit.audit(audit.measured(results, agreement))
     found_here = audit.audit(audit.measured(results, agreement, found_heads=True))
     answered = any(check.of for check in measured)
@@ -243,7 +233,7 @@ def sentences(results: Mapping[str, Results], agreement: pd.DataFrame | None) ->
             row["measured, printed heads"] = _cells(ours)
             row["measured, heads found here"] = _cells(own)
         rows.append({**row, "cells against it": _listed(printed), "note": printed.note or "–"})
-    yield table(pd.DataFrame(rows))
+    return fill("sentences", rows=rows)
 
 
 def _cells(check: Check) -> str:

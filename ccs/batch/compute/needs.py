@@ -1,13 +1,15 @@
-"""What a run needs, told before it starts: downloads and their terms, requests to judges, dollars, hours.
+"""What a run needs, asked before it starts: whether models and sets can be had (`usable`), and a page of
+downloads and their terms, requests to judges, dollars, hours and disk.
 
-Nothing is opened, fetched or computed for it: sizes and licences are those of the registered sets' records,
-heads and weights are counted on open_clip's configuration, and questions on the pool of texts.
+For the page nothing is opened, fetched or computed: sizes and licences are those of the registered sets'
+records, heads and weights are counted on open_clip's configuration, and questions on the pool of texts.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
@@ -21,15 +23,103 @@ from ccs.batch.compute.run import n_plans
 from ccs.batch.compute.settings import Settings
 from ccs.batch.pages import printed
 from ccs.errors import InputError
+from ccs.files import endpoint
 from ccs.heads import Head
 from ccs.judges.prices import CostEstimate, default_budget
 from ccs.judges.question import Question
 from ccs.model.loading import sources
+from ccs.model.loading.footprint import footprint
 from ccs.model.loading.sources import AUTO, HUB, UNTRAINED, usable_device
 from ccs.model.tower import ImageTower
-from ccs.sets import SOURCES, DatasetRecord, drawn_sets
+from ccs.sets import SOURCES, DatasetRecord, drawn_sets, excerpts
+from ccs.sets.fetching import connected, explained
 from ccs.sets.known_sets import ALIASES
+from ccs.sets.open import local_copy
 from ccs.texts.pools import ADDRESSES, REFERENCE, find_reference
+
+
+def usable(chosen: Sequence[Settings], tell: Callable[[str], None]) -> list[Settings]:
+    """The settings whose model can be had; each thing that cannot is told once.
+
+    Raises InputError where that is the only model, the images of the moments or a set that was asked for by
+    name, and where the disk has no room for what is to be fetched.
+    """
+    found, size = list[Settings](), 0.0
+    for one in chosen:
+        try:
+            size += _weights_to_fetch(one.clip)
+            found.append(one)
+        except InputError as error:
+            if len(chosen) == 1:
+                raise
+            tell(f"error: {one.models[0]} is left out: {error}")
+    needed = dict.fromkeys(one.images for one in found)
+    optional = dict.fromkeys(name for one in found for name in names_of_sets(one) if name not in one.sets)
+    needed |= dict.fromkeys(name for one in found for name in (*one.sets, *one.people))
+    fetched = dict[str, float]()
+    for name, record in _registered(needed | optional).items():
+        try:
+            fetched[record.address] = _set_to_fetch(record)
+        except InputError as error:
+            if name in needed:
+                raise
+            tell(f"{name} is left out: {error}")
+    _require_disk(size + sum(fetched.values()))
+    return found
+
+
+def _registered(names: Iterable[str]) -> dict[str, DatasetRecord]:
+    """The records of those of these sets that have one."""
+    return {name: record for name in names if (record := SOURCES.get(ALIASES.get(name, name)))}
+
+
+def _weights_to_fetch(name: str) -> float:
+    """Bytes of a model's weights that are not here."""
+    takes = footprint(name)
+    repository = sources.find(name).repository
+    if takes.here or not repository:
+        return 0
+    from huggingface_hub import HfApi
+
+    connected()
+    with explained(name, repository, copy=False):
+        HfApi(endpoint=endpoint()).auth_check(repository)
+    return takes.size
+
+
+def _set_to_fetch(record: DatasetRecord) -> float:
+    """Bytes of a set that are not here."""
+    if local_copy(record) is not None or (record.excerpt and excerpts.kept(record).exists()):
+        return 0
+    from huggingface_hub import HfApi, constants
+
+    assert record.hub is not None
+    connected()
+    held = (Path(constants.HF_HUB_CACHE) / f"datasets--{record.hub.replace('/', '--')}").exists()
+    if held and constants.HF_HUB_OFFLINE:
+        return 0
+    api = HfApi(endpoint=endpoint())
+    with explained(record.name, record.hub):
+        api.auth_check(record.hub, repo_type="dataset")
+        about = api.dataset_info(record.hub, revision=record.revision, files_metadata=True, timeout=30)
+    return 0 if held else min(record.gigabytes * 1e9, sum(file.size or 0 for file in about.siblings or []))
+
+
+def _require_disk(size: float) -> None:
+    from huggingface_hub import constants
+
+    place = Path(constants.HF_HOME)
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    if size > free:
+        raise InputError(
+            f"{size / 1e9:.1f} GB are to be fetched, and {place} has {free / 1e9:.1f} GB free: make room, "
+            "or name a folder on another disk in HF_HOME."
+        )
+
+
+# What it costs ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -94,7 +184,7 @@ def page(settings: Settings) -> str:
     if not models:
         raise failed[0]
     names = dict.fromkeys(name for one in chosen for name in (one.images, *names_of_sets(one), *one.people))
-    known = {name: record for name in names if (record := SOURCES.get(ALIASES.get(name, name)))}
+    known = _registered(names)
     records, asked = list(known.values()), [estimate for model in models for estimate in model.asked]
     weights = sum(model.weights or 0 for model in models) / 1e9
     sets = sum(
