@@ -43,28 +43,28 @@ def measure(settings: Settings) -> None:
     """Measure, print the table and write the file."""
     own = ("off", "template", "max_images", "skip_unreadable", "device", "seed")
     asked = {name: getattr(settings, name) for name in own}
-    found = ccs.accuracy(settings.model, settings.data, settings.classes, **asked)
-    for one in found.skipped:
-        print(f"Left out: {one}", file=sys.stderr)
-    print(page(found))
-    whole, classes = found.rows.iloc[0], len(found.rows) - 1
+    table = ccs.accuracy(settings.model, settings.data, settings.classes, **asked)
+    for name in table.skipped:
+        print(f"Left out: {name}", file=sys.stderr)
+    print(page(table))
+    whole, classes = table.rows.iloc[0], len(table.rows) - 1
     if not settings.off and (said := near_chance(whole["value"], whole["low"], classes)):
         print(f"Warning: {said}", file=sys.stderr)
     if settings.csv:
-        write_text(settings.csv, found.rows.assign(**found.about).to_csv(index=False))
+        write_text(settings.csv, table.rows.assign(**table.about).to_csv(index=False))
 
 
-def page(found: AccuracyTable) -> str:
+def page(table: AccuracyTable) -> str:
     """The table for a person to read: the class of the lowest accuracy first."""
-    whole, off = found.rows.iloc[0], bool(found.about["off"])
-    classes = found.rows.iloc[1:].sort_values("value", kind="stable")
+    whole, off = table.rows.iloc[0], bool(table.about["off"])
+    classes = table.rows.iloc[1:].sort_values("value", kind="stable")
     shown = classes[["class", "images", "value", *(["before"] if off else [])]].head(MOST_CLASSES)
     ends = [100 * whole[name] for name in ("difference", "difference_low", "difference_high") if off]
     return printed(
         "accuracy",
-        about=found.about,
+        about=table.about,
         images=whole["images"],
-        skipped=found.skipped,
+        skipped=table.skipped,
         value=whole,
         before=whole["before"] if off else 0.0,
         ends=[signed(end, 1) for end in ends],

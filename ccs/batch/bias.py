@@ -51,33 +51,33 @@ def measure(settings: Settings) -> None:
     """Measure, print the table and write the files."""
     own = ("attribute", "off", "top", "template", "max_images", "as_published", "skip_unreadable")
     asked = {name: getattr(settings, name) for name in (*own, "device", "seed")}
-    found = ccs.bias(settings.model, settings.gallery, settings.occupations, **asked)
-    for one in found.skipped:
-        print(f"Left out: {one}", file=sys.stderr)
-    print(page(found))
+    table = ccs.bias(settings.model, settings.gallery, settings.occupations, **asked)
+    for name in table.skipped:
+        print(f"Left out: {name}", file=sys.stderr)
+    print(page(table))
     if settings.csv:
-        write_text(settings.csv, found.flat().to_csv(index=False))
+        write_text(settings.csv, table.flat().to_csv(index=False))
     if settings.json:
-        held = {**found.about, "groups": dict(found.groups), "alike": found.alike}
-        held["skipped"] = list(found.skipped)
-        rows = json.loads(found.rows.to_json(orient="records"))
+        held = {**table.about, "groups": dict(table.groups), "alike": table.alike}
+        held["skipped"] = list(table.skipped)
+        rows = json.loads(table.rows.to_json(orient="records"))
         write_text(settings.json, json.dumps({**held, "rows": rows}, indent=1) + "\n")
 
 
-def page(found: BiasTable) -> str:
+def page(table: BiasTable) -> str:
     """The table for a person to read: the most skewed occupation first."""
     figures: dict[str, dict[str, Mapping[Any, Any]]] = {}
-    for row in found.rows.to_dict("records"):
+    for row in table.rows.to_dict("records"):
         figures.setdefault(str(row["occupation"]), {})[str(row["metric"])] = row
     order = sorted(figures, key=lambda name: (name != MEAN, -figures[name]["MaxSkew"]["value"]))
     return printed(
         "bias",
-        about=found.about,
-        groups=[f"{name} {count:,}" for name, count in found.groups.items()],
+        about=table.about,
+        groups=[f"{name} {count:,}" for name, count in table.groups.items()],
         ceiling=figures[MEAN]["MaxSkew"]["ceiling"],
-        skipped=found.skipped,
+        skipped=table.skipped,
         rows=[_line(name, figures[name]) for name in order],
-        alike=found.alike,
+        alike=table.alike,
     )
 
 

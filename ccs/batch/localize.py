@@ -79,8 +79,8 @@ def _localize(args: Settings) -> int:
 def method_of(name: str) -> Method:
     """One of the program's methods, or a function of the user's; InputError for neither."""
     module, colon, function = name.partition(":")
-    if found := {**GRID, **METHODS}.get(name):
-        return found
+    if method := {**GRID, **METHODS}.get(name):
+        return method
     if not colon:
         raise InputError(
             f"There is no method {name!r}; there are {'; '.join(METHODS)}; what is done to a head and what "
@@ -88,14 +88,14 @@ def method_of(name: str) -> Method:
         )
     sys.path.insert(0, str(Path.cwd()))
     try:
-        found = getattr(import_module(module), function, None)
+        method = getattr(import_module(module), function, None)
     except Exception as error:  # whatever a file of somebody's own does
         raise InputError(f"The method {name} cannot be imported: {type(error).__name__}: {error}.") from error
     finally:
         sys.path.remove(str(Path.cwd()))
-    if not callable(found):
+    if not callable(method):
         raise InputError(f"The module {module} has no function {function!r}.")
-    return own(name, found)
+    return own(name, method)
 
 
 def _score(args: Settings, methods: Mapping[str, Method]) -> int:
@@ -160,9 +160,9 @@ def _ask(args: Settings, name: str, methods: Mapping[str, Method]) -> int:
     return 0
 
 
-def _first(found: Towers) -> list[str]:
+def _first(towers: Towers) -> list[str]:
     """The text heads whose absence takes a tenth or more of the lean, at most five."""
-    return [f"{head} ({fall:.0%})" for head, fall in found.falls.items() if fall >= LEAST][:MOST]
+    return [f"{head} ({fall:.0%})" for head, fall in towers.falls.items() if fall >= LEAST][:MOST]
 
 
 def said(found: Answer) -> str:

@@ -60,13 +60,13 @@ def _mitigate(args: Settings) -> None:
     trunks = _looked_at(model, people.images, "people"), _looked_at(model, things.images, "other images")
     half = Half(Subject(model, Sets(people=people, things=things), trunks), attribute, args.seed)
     _tell(f"{model.name}: {len(people.images):,} people by {attribute}, {len(things.images):,} other images")
-    found = choice.offers(half, [args.only] if args.only else choice.QUICK, args.seed, tell=_tell)
+    offers = choice.offers(half, [args.only] if args.only else choice.QUICK, args.seed, tell=_tell)
     if not args.quick and not args.only:
-        print(page(found, half, args.budget / 100, things.name, first=True), flush=True)
-        found += choice.offers(half, choice.SLOW, args.seed, tell=_tell)[1:]
-    print(page(found, half, args.budget / 100, things.name))
+        print(page(offers, half, args.budget / 100, things.name, first=True), flush=True)
+        offers += choice.offers(half, choice.SLOW, args.seed, tell=_tell)[1:]
+    print(page(offers, half, args.budget / 100, things.name))
     if args.out:
-        print(_save(args, model, found, half, people.name, things.name))
+        print(_save(args, model, offers, half, people.name, things.name))
 
 
 def _looked_at(model: Model, images: Sequence[Image.Image], what: str) -> Trunk:
@@ -83,26 +83,26 @@ def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def page(found: Sequence[Offer], half: Half, budget: float, things: str, *, first: bool = False) -> str:
+def page(offers: Sequence[Offer], half: Half, budget: float, things: str, *, first: bool = False) -> str:
     """The table and the recommendation. first: heads are still to come."""
-    front = choice.front(found)
+    front = choice.front(offers)
     rows = [
         {
-            "": "*" if one.name in front else "",
-            "what": one.name,
-            "MaxSkew": in_brackets(one.max_skew),
-            "its change": in_brackets(one.max_skew_change, sign="+") if one.name != NOTHING else "",
-            "accuracy": f"{one.accuracy.value:.1%}",
-            "change": f"{100 * one.accuracy_change.value:+.1f}" if one.name != NOTHING else "",
-            "asked": f"{one.asked:.0%}",
-            "moved": f"{one.moved:.3f}",
-            "labels": "no" if one.name in UNLABELED else "yes",
-            "in weights": "no" if one.reason else "yes",
+            "": "*" if offer.name in front else "",
+            "what": offer.name,
+            "MaxSkew": in_brackets(offer.max_skew),
+            "its change": in_brackets(offer.max_skew_change, sign="+") if offer.name != NOTHING else "",
+            "accuracy": f"{offer.accuracy.value:.1%}",
+            "change": f"{100 * offer.accuracy_change.value:+.1f}" if offer.name != NOTHING else "",
+            "asked": f"{offer.asked:.0%}",
+            "moved": f"{offer.moved:.3f}",
+            "labels": "no" if offer.name in UNLABELED else "yes",
+            "in weights": "no" if offer.reason else "yes",
         }
-        for one in found
+        for offer in offers
     ]
     chance = half.chance["max_skew_chance"]
-    best = choice.best(found, budget)
+    best = choice.best(offers, budget)
     return printed(
         "mitigate", rows=rows, half=half, chance=chance, best=best, things=things, budget=100 * budget,
         groups=len(half.names), first=first,
@@ -110,22 +110,22 @@ def page(found: Sequence[Offer], half: Half, budget: float, things: str, *, firs
     )  # fmt: skip
 
 
-def _save(args: Settings, model: Model, found: Sequence[Offer], half: Half, people: str, things: str) -> str:
+def _save(args: Settings, model: Model, offers: Sequence[Offer], half: Half, people: str, things: str) -> str:
     """Write the model with the best that weights can hold, and say what was written."""
     assert args.out is not None
-    best = choice.best(found, args.budget / 100)
-    holds = choice.best([one for one in found if not one.reason], args.budget / 100)
+    best = choice.best(offers, args.budget / 100)
+    holds = choice.best([offer for offer in offers if not offer.reason], args.budget / 100)
     why = "" if best is None or best is holds else f" The weights cannot hold {best.name}: {best.reason}"
     if holds is None:
         raise InputError(f"Nothing was written: none that weights can hold is recommended.{why}")
     said = [
         f"{holds.name}, fitted on {len(half.evidence.people):,} people of {people} by {half.attribute}.",
         f"MaxSkew by {half.attribute} on {len(half.task.people):,} other people and {len(half.task.prompts)} "
-        f"other prompts: {in_brackets(found[0].max_skew)} before, {in_brackets(holds.max_skew)} after; by "
-        f"chance {half.chance['max_skew_chance']:.3f}. It was chosen there among {len(found) - 1}.",
-        f"Accuracy on {things}: {found[0].accuracy.value:.1%} before, {holds.accuracy.value:.1%} after.",
-        f"The text of a person's own group is the nearest for {found[0].asked:.0%} before, {holds.asked:.0%} "
-        f"after, by chance {1 / len(half.names):.0%}.",
+        f"other prompts: {in_brackets(offers[0].max_skew)} before, {in_brackets(holds.max_skew)} after; by "
+        f"chance {half.chance['max_skew_chance']:.3f}. It was chosen there among {len(offers) - 1}.",
+        f"Accuracy on {things}: {offers[0].accuracy.value:.1%} before, {holds.accuracy.value:.1%} after.",
+        f"The text of a person's own group is the nearest for {offers[0].asked:.0%} before, "
+        f"{holds.asked:.0%} after, by chance {1 / len(half.names):.0%}.",
     ]
     made = as_change(holds.fitted, said)
     if is_checkpoint(args.model):

@@ -93,7 +93,7 @@ class Settings(Asked):
 def _search(args: Settings) -> None:
     tables = args.results or results.default_folder()
     print(f"Results: {tables}", file=sys.stderr)
-    limits = Limits(**{one.name: getattr(args, one.name) for one in fields(Limits)})
+    limits = Limits(**{limit.name: getattr(args, limit.name) for limit in fields(Limits)})
     for flag, folder in (
         ("--out", args.out and args.out.parent),
         ("--results", args.keep and tables),
@@ -106,16 +106,16 @@ def _search(args: Settings) -> None:
     beside, notice = _beside(args, tables, model.name, model.heads)
     if notice:
         print(notice)
-    found = search.search(model, task, limits, beside=beside, seed=args.seed, tell=print)
-    print(page(found, limits.max_loss))
+    result = search.search(model, task, limits, beside=beside, seed=args.seed, tell=print)
+    print(page(result, limits.max_loss))
     answer = Search(
         model=model.name,
         weights_hash=model.weights_hash,
         seed=args.seed,
         limits=limits,
-        heads=found.off,
-        seen=(*found.singles, *found.path),
-        unseen=found.held_out,
+        heads=result.off,
+        seen=(*result.singles, *result.path),
+        unseen=result.held_out,
         people=people.name,
         attribute=attribute,
         things=things.name,
@@ -142,18 +142,18 @@ def _beside(args: Settings, tables: Path, name: str, heads: HeadSet) -> tuple[li
     return made[1:], " ".join(notices)
 
 
-def page(found: SearchResult, max_loss: float) -> str:
+def page(result: SearchResult, max_loss: float) -> str:
     """The answer as a person reads it, confirmed if the half that the search did not see bears it out.
 
     max_loss: the accuracy that the search might lose.
     """
-    shown = next((one for one in found.held_out if one.plan == "searched"), found.held_out[0])
+    shown = next((one for one in result.held_out if one.plan == "searched"), result.held_out[0])
     skew, accuracy = shown.max_skew_change.value, shown.accuracy_change.value
     return printed(
         "search",
-        rows=[_row(one) for one in found.held_out],
-        chance=found.held_out[0].chance,
-        off=str(found.off),
+        rows=[_row(one) for one in result.held_out],
+        chance=result.held_out[0].chance,
+        off=str(result.off),
         skew=skew,
         accuracy=accuracy,
         confirmed=skew < 0 and accuracy >= -max_loss - 1e-9,
@@ -161,15 +161,15 @@ def page(found: SearchResult, max_loss: float) -> str:
     )
 
 
-def _row(one: HeldOut) -> dict[str, str]:
+def _row(held_out: HeldOut) -> dict[str, str]:
     return {
-        "set": f"{one.plan} {one.seed}" if one.plan == "random" else one.plan,
-        "heads": str(len(one.heads)),
-        "MaxSkew": in_brackets(one.max_skew),
-        "its change": in_brackets(one.max_skew_change, sign="+"),
-        "p": f"{one.max_skew_change.p_value:.3f}",
-        "accuracy": in_brackets(one.accuracy),
-        "change of accuracy": in_brackets(one.accuracy_change, sign="+"),
+        "set": f"{held_out.plan} {held_out.seed}" if held_out.plan == "random" else held_out.plan,
+        "heads": str(len(held_out.heads)),
+        "MaxSkew": in_brackets(held_out.max_skew),
+        "its change": in_brackets(held_out.max_skew_change, sign="+"),
+        "p": f"{held_out.max_skew_change.p_value:.3f}",
+        "accuracy": in_brackets(held_out.accuracy),
+        "change of accuracy": in_brackets(held_out.accuracy_change, sign="+"),
     }
 
 

@@ -111,19 +111,20 @@ class Compared:
         None if nothing was measured. Without an interval the two must be equal to the printed digits; a share
         of heads may be off by one in the last, since the print rounds so that its rows sum to 1.
         """
-        if self.measured is None:
+        if (measured := self.measured) is None:
             return None
-        units, one = 1.5001 if self.claim.measure in ("ccs", "alone") else 0.5001, self.measured
-        slack = units * 10.0**-self.claim.digits
-        low, high = (one.value, one.value) if math.isnan(one.low) else (one.low, one.high)
+        slack = (1.5001 if self.claim.measure in ("ccs", "alone") else 0.5001) * 10.0**-self.claim.digits
+        low, high = measured.low, measured.high
+        if math.isnan(low):
+            low = high = measured.value
         return low - slack <= self.claim.published <= high + slack
 
 
 def claims(key: str) -> tuple[Claim, ...]:
     """The numbers of one table or figure that could be measured."""
     table = figures.table(key)
-    found = (_claim(table, *cell) for cell in table.cells())
-    return tuple(claim for claim in found if claim is not None)
+    possible = (_claim(table, *cell) for cell in table.cells())
+    return tuple(claim for claim in possible if claim is not None)
 
 
 def _claim(table: figures.PaperTable, row: str, column: str, value: float) -> Claim | None:
@@ -139,8 +140,8 @@ def _claim(table: figures.PaperTable, row: str, column: str, value: float) -> Cl
     if table.key == "table2":
         return replace(base, measure="level", plan=column)
     if table.kind == "share":
-        one = "ccs" if table.key == "table10" else "alone"
-        return replace(base, measure=one, k=int(column.removeprefix("CCS@")))
+        measure = "ccs" if table.key == "table10" else "alone"
+        return replace(base, measure=measure, k=int(column.removeprefix("CCS@")))
     if table.kind == "ratio":
         layer = None if column == "CCR" else figures.model(row).layers + int(column)
         labels = "normalized" if table.key == "table11-merged" else "as given"
@@ -258,9 +259,9 @@ def _look_up(
         if not len(rows):
             continue
         bias, row = claim.measure == "bias", rows.iloc[0]
-        found = queries.estimate(row).times(1 if bias else 100)
+        figure = queries.estimate(row).times(1 if bias else 100)
         about = (mode, queries.chance(row)) if bias else ()
-        return Measured(found.value, found.low, found.high, plan, dataset, *about)
+        return Measured(figure.value, figure.low, figure.high, plan, dataset, *about)
     return None
 
 

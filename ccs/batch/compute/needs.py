@@ -271,10 +271,10 @@ def _device(settings: Settings) -> str | None:
     """The device that an estimate is for: a key of `PEAKS` or cpu; None for a GPU that is not known here."""
     if settings.device_like is not None:
         return settings.device_like
-    found = usable_device(settings.device or AUTO)
-    if found.type == "cpu":
+    device = usable_device(settings.device or AUTO)
+    if device.type == "cpu":
         return "cpu"
-    named = torch.cuda.get_device_name(found).lower().replace("-", " ").split()
+    named = torch.cuda.get_device_name(device).lower().replace("-", " ").split()
     return next((name for name in PEAKS if name in named), None)
 
 

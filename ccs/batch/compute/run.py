@@ -45,12 +45,12 @@ Row = dict[str, Any]
 def _refuse_others(folder: Path, model: Model) -> None:
     """InputError where the folder has the results of other weights, such as of a folder of the same name."""
     try:
-        found = results.read_manifest(folder)["model"]
+        there = results.read_manifest(folder)["model"]
     except InputError:
         return
-    if found["weights_hash"] != model.weights_hash:
+    if there["weights_hash"] != model.weights_hash:
         raise InputError(
-            f"{folder} has the tables of a {found['name']} with other weights ({found['weights_hash'][:12]}, "
+            f"{folder} has the tables of a {there['name']} with other weights ({there['weights_hash'][:12]}, "
             f"not {model.weights_hash[:12]}): give another --out, or remove that folder."
         )
 
@@ -138,17 +138,17 @@ class Run:
 
     def parts(self) -> dict[str, float]:
         """How long the parts of the run that take time are, in images whose moments are collected."""
-        found = {"moments": float(len(self.images.images)), "texts": len(self.pool.texts) / 20}
+        lengths = {"moments": float(len(self.images.images)), "texts": len(self.pool.texts) / 20}
         if not self.judging.by_tags:
-            found |= {"labels": 20.0 * len(self.model.heads), "judgments": 20.0 * len(self.model.heads)}
+            lengths |= {"labels": 20.0 * len(self.model.heads), "judgments": 20.0 * len(self.model.heads)}
         plans = {data.name: n_plans(data, self.settings, len(self.model.heads)) for data in self.sets}
         hosts = inputs.hosts(self.sets, plans)
         for data in self.sets:
             n = sum(map(len, data.clips)) if isinstance(data, RetrievalSet) else len(data.images)
             time = n * (1 + plans[data.name] / 9)
-            found |= {} if hosts[data.name][0] is not data else {f"embed/{data.name}": time}
-            found[f"figures/{data.name}"] = time * (0.4 if isinstance(data, BiasSet) else 0.1)
-        return found
+            lengths |= {} if hosts[data.name][0] is not data else {f"embed/{data.name}": time}
+            lengths[f"figures/{data.name}"] = time * (0.4 if isinstance(data, BiasSet) else 0.1)
+        return lengths
 
     # Stages ---------------------------------------------------------------------------------------------
 
@@ -159,11 +159,11 @@ class Run:
 
         def choose() -> list[Any]:
             moments = self.embedder.read_moments(moments_stage)
-            found = ccs.textspan(moments, self.pool.texts, texts_stage.read_rows("texts"), k)
+            spans_by_head = ccs.textspan(moments, self.pool.texts, texts_stage.read_rows("texts"), k)
             variance = dict(zip(moments.heads, moments.variance().tolist(), strict=True))
             return [
                 [str(head), variance[head], [[span.text, span.share, span.index] for span in chosen]]
-                for head, chosen in found.items()
+                for head, chosen in spans_by_head.items()
             ]
 
         about = {"moments": moments_stage.key, "texts": texts_stage.key, "k": k}

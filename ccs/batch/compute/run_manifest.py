@@ -64,10 +64,10 @@ _OF_SETS = ("pruning", "retrieval", "bias", "heads")
 def _add_earlier(folder: Path, made: dict[str, list[dict[str, Any]]], now: dict[str, Any]) -> list[str]:
     """Add to these tables and manifest what stays of the folder's earlier ones; sentences that say so."""
     try:
-        found = results.read(folder)
+        there = results.read(folder)
     except InputError:
         return []
-    before, names = found.manifest, {one["name"] for one in now["sets"]}
+    before, names = there.manifest, {one["name"] for one in now["sets"]}
     others = [one for one in before["sets"] if one["name"] not in names]
     differs = [key for key in _SAME if before[key] != now[key]]
     differs += [key for key in _SAME_SETTINGS if before["settings"].get(key) != now["settings"][key]]
@@ -83,7 +83,7 @@ def _add_earlier(folder: Path, made: dict[str, list[dict[str, Any]]], now: dict[
     kept = {one["name"] for one in others}
     told.append(f"Kept in {folder}: the earlier figures of {', '.join(sorted(kept))}.")
     for name in _OF_SETS:
-        rows = found.table(name)
+        rows = there.table(name)
         plain = rows["dataset"].str.removesuffix(schema.ONE_POOL).str.removesuffix(schema.AS_PUBLISHED)
         if len(rows := rows[plain.isin(kept)]):
             earlier: list[dict[Any, Any]] = rows.astype(object).to_dict("records")
@@ -127,13 +127,13 @@ def _named(thing: object, *names: str) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """This project's version and those of the packages that figures depend on."""
-    found = {"python": platform.python_version()}
+    by_package = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            by_package[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return by_package
 
 
 def measured(run: Run) -> dict[str, Any]:
@@ -157,14 +157,14 @@ def peak_memory() -> int:
 
 def page(run: Run) -> str:
     """A summary of a model's results, in a screenful."""
-    found, k = results.read(run.folder), run.settings.k
+    read, k = results.read(run.folder), run.settings.k
     heads = [row for row in run.tables.get("scores", ()) if row["k"] == k]
     known = Counter(row["ccs"] for row in heads)
     figures = [
-        ("accuracy (top-1)", _plans(queries.top1(found), 100)),
-        ("retrieval (R@1, text to clip)", _plans(queries.recall(found, direction="text-to-clip"), 100)),
+        ("accuracy (top-1)", _plans(queries.top1(read), 100)),
+        ("retrieval (R@1, text to clip)", _plans(queries.recall(read, direction="text-to-clip"), 100)),
     ]
-    for attribute, rows in queries.max_skew(found).groupby("attribute"):
+    for attribute, rows in queries.max_skew(read).groupby("attribute"):
         figures.append((f"mean MaxSkew over occupations, {attribute}", _plans(rows, 1)))
     verdicts: dict[str, list[bool | None]] = {}
     for row in run.tables.get("judgments", ()):

@@ -41,10 +41,10 @@ def summary(models: Models) -> pd.DataFrame:
     """By table and figure, and in all: how many printed numbers there are, were measured, and agree."""
     rows = []
     for key in TABLES:
-        found, printed = compared(key, models), paper.table(key)
-        measured = [one for one in found if one.measured is not None]
-        agree = sum(bool(one.agrees) for one in measured)
-        row = {"": printed.number, "what": printed.title, "printed": len(found)}
+        cells, printed = compared(key, models), paper.table(key)
+        measured = [cell for cell in cells if cell.measured is not None]
+        agree = sum(bool(cell.agrees) for cell in measured)
+        row = {"": printed.number, "what": printed.title, "printed": len(cells)}
         rows.append(row | {"measured": len(measured), "agree": agree})
     frame = pd.DataFrame(rows)
     totals = frame[["printed", "measured", "agree"]].sum().to_dict()
@@ -65,48 +65,48 @@ def tables_and_figures(models: Models, agreement: pd.DataFrame | None) -> Iterat
 
 
 def _section(key: str, models: Models) -> Iterator[Block]:
-    printed, found = paper.table(key), compared(key, models)
+    printed, cells = paper.table(key), compared(key, models)
     yield f"### {printed.number}. {printed.title}"
     unit = {"%": "Percent.", "sum": "Natural logarithm; lower is better."}.get(printed.unit, "")
     if note := f"{unit} {printed.note}".strip():
         yield note
-    measured = {one.claim.model for one in found if one.measured is not None}
-    beside = [one for one in found if one.claim.model in measured]
+    measured = {cell.claim.model for cell in cells if cell.measured is not None}
+    beside = [cell for cell in cells if cell.claim.model in measured]
     if beside:
         yield table(_beside(beside, models))
         yield from deciders({name: models[name] for name in models if name in measured})
-    rows = {one.claim.row for one in beside}
+    rows = {cell.claim.row for cell in beside}
     if rows != set(printed.rows):
         alone = [[row, *map(plain, values)] for row, values in printed.rows.items() if row not in rows]
         yield "*Published; nothing was measured.*"
         yield table(pd.DataFrame(alone, columns=["", *printed.columns]))
 
 
-def _beside(found: Sequence[Compared], models: Models) -> pd.DataFrame:
+def _beside(cells: Sequence[Compared], models: Models) -> pd.DataFrame:
     """A row for each figure: with the heads that the study lists, and beside it with those found here."""
-    listed = [one.claim for one in found if _of_listed_heads(one)]
+    listed = [cell.claim for cell in cells if _of_listed_heads(cell)]
     own = {claim: compare(claim, models[claim.model], found=True).measured for claim in listed}
     rows = []
-    for one in found:
-        claim, digits = one.claim, one.claim.digits
-        value, around = _figures(one.measured, digits)
+    for cell in cells:
+        claim, digits = cell.claim, cell.claim.digits
+        value, around = _figures(cell.measured, digits)
         row = {
             "": claim.row,
             "column": claim.column,
             "published": f"{claim.published:.{digits}f}",
             "measured": value,
             "95% interval": around,
-            "difference": "–" if one.difference is None else f"{one.difference:+.{digits}f}",
-            "agrees": {True: "✓", False: "✗", None: "–"}[one.agrees],
-            "answered by": _answered_by(one),
+            "difference": "–" if cell.difference is None else f"{cell.difference:+.{digits}f}",
+            "agrees": {True: "✓", False: "✗", None: "–"}[cell.agrees],
+            "answered by": _answered_by(cell),
         }
-        if any(other.open_clip is not None for other in found):
-            row["open_clip"] = plain(one.open_clip)
-        if any(other.standard is not None for other in found):
-            row["standard set"] = _figures(one.standard, digits)[0]
+        if any(another.open_clip is not None for another in cells):
+            row["open_clip"] = plain(cell.open_clip)
+        if any(another.standard is not None for another in cells):
+            row["standard set"] = _figures(cell.standard, digits)[0]
         if claim.measure == "bias":
-            row["correct metric"] = " ".join(_figures(one.correct, digits))
-            level = one.correct.chance if one.correct else UNKNOWN
+            row["correct metric"] = " ".join(_figures(cell.correct, digits))
+            level = cell.correct.chance if cell.correct else UNKNOWN
             row["chance"] = "–" if isnan(level.value) else " ".join(_figures(level, 1))
         if own:
             row["with the heads found here"] = " ".join(dict.fromkeys(_figures(own.get(claim), digits)))
@@ -114,38 +114,38 @@ def _beside(found: Sequence[Compared], models: Models) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _of_listed_heads(one: Compared) -> bool:
-    if one.measured is None or not one.measured.plan:
+def _of_listed_heads(cell: Compared) -> bool:
+    if cell.measured is None or not cell.measured.plan:
         return False
-    name = PlanName.parse(one.measured.plan)
+    name = PlanName.parse(cell.measured.plan)
     return name.kind != name.base_kind
 
 
-def _figures(found: Estimate | None, digits: int) -> tuple[str, str]:
+def _figures(figure: Estimate | None, digits: int) -> tuple[str, str]:
     """The value and its interval, or dashes."""
-    if found is None or isnan(found.value):
+    if figure is None or isnan(figure.value):
         return "–", "–"
-    around = "–" if isnan(found.low) else f"[{found.low:.{digits}f}, {found.high:.{digits}f}]"
-    return f"{found.value:.{digits}f}", around
+    around = "–" if isnan(figure.low) else f"[{figure.low:.{digits}f}, {figure.high:.{digits}f}]"
+    return f"{figure.value:.{digits}f}", around
 
 
-def _answered_by(one: Compared) -> str:
-    measured = one.measured
+def _answered_by(cell: Compared) -> str:
+    measured = cell.measured
     if measured is None:
         return "–"
-    parts = (measured.plan, measured.dataset or one.claim.dataset, measured.mode)
+    parts = (measured.plan, measured.dataset or cell.claim.dataset, measured.mode)
     return ", ".join(filter(None, parts)) if measured.plan else "scores"
 
 
 def heads_found_again(models: Models) -> Iterator[Block]:
     """The overlap of the heads that the study lists with those found here, by level."""
-    if found := overlaps(models):
+    if by_level := overlaps(models):
         rows = [
-            {"model": one.model, "level": one.level, "heads": str(one.heads), "printed": str(one.printed)}
-            | {"found here": str(one.found), "both": str(one.both), "same label": str(one.alike)}
-            | {"Jaccard": f"{one.jaccard:.2f}", "by chance": f"{one.expected:.2f}"}
-            | {"p": p_text(one.p_value), "adjusted p": p_text(one.adjusted)}
-            for one in found
+            {"model": row.model, "level": row.level, "heads": str(row.heads), "printed": str(row.printed)}
+            | {"found here": str(row.found), "both": str(row.both), "same label": str(row.alike)}
+            | {"Jaccard": f"{row.jaccard:.2f}", "by chance": f"{row.expected:.2f}"}
+            | {"p": p_text(row.p_value), "adjusted p": p_text(row.adjusted)}
+            for row in by_level
         ]
         yield from fill("found_again", rows=rows)
         yield from deciders({one.name: models[one.name] for one in paper.models() if one.name in models})
@@ -154,8 +154,8 @@ def heads_found_again(models: Models) -> Iterator[Block]:
 def deciders(models: Models) -> Iterator[Block]:
     """Which language models labeled and judged: levels, labels and plans of heads found here rest on them."""
     by_said: dict[str, list[str]] = {}
-    for name, found in models.items():
-        if said := one_line(queries.decided_by(found.manifest)):
+    for name, model_results in models.items():
+        if said := one_line(queries.decided_by(model_results.manifest)):
             by_said.setdefault(said, []).append(name)
     for said, names in by_said.items():
         whose = f" of {', '.join(names)}" if len(by_said) > 1 else ""
@@ -246,15 +246,15 @@ def _listed(check: Check) -> str:
 
 def counts() -> str:
     """The counts as a Markdown table, for docs/audit.md."""
-    cells = [[one.statement, one.source, _cells(one), one.note or "–"] for one in audit.audit()]
+    cells = [[check.statement, check.source, _cells(check), check.note or "–"] for check in audit.audit()]
     return table(pd.DataFrame(cells, columns=["sentence", "where", "cells for it", "note"]))
 
 
 def holes(models: Models) -> list[Block]:
     """What was asked for and could not be computed."""
-    found = [
+    rows = [
         {"asked for, not computed": f"{name}: {entry.get('name')}", "why": str(entry.get("reason"))}
         for name, results in models.items()
         for entry in results.manifest["absent"]
     ]
-    return ["## Holes", table(pd.DataFrame(found))] if found else []
+    return ["## Holes", table(pd.DataFrame(rows))] if rows else []

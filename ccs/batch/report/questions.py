@@ -75,9 +75,9 @@ class Tested:
     @property
     def detectable(self) -> str:
         """The smallest difference that 80% power would have shown, or a dash."""
-        one = self.effect
-        found = one.detectable if isinstance(one, Ranked) else stats.normal_detectable(one)
-        return f"{found:.{self.digits}f}" if np.isfinite(found) else "–"
+        effect = self.effect
+        smallest = effect.detectable if isinstance(effect, Ranked) else stats.normal_detectable(effect)
+        return f"{smallest:.{self.digits}f}" if np.isfinite(smallest) else "–"
 
     def row(self, place: str) -> dict[str, str]:
         """The test as a row of a table; `place` heads the column that says where."""
@@ -112,11 +112,11 @@ def against_none(measure: str, frame: pd.DataFrame) -> Effect | None:
 
 def _measures(results: Results) -> dict[str, pd.DataFrame]:
     """Accuracy and skew of every plan on every set; the column `where` names the set (and attribute)."""
-    found = {ACCURACY: queries.top1(results), SKEW: queries.max_skew(results)}
-    found[GAP] = queries.preferences(results, GAP)
+    measures = {ACCURACY: queries.top1(results), SKEW: queries.max_skew(results)}
+    measures[GAP] = queries.preferences(results, GAP)
     return {
         name: rows.assign(where=rows["dataset"] + (", " + rows["attribute"] if name != ACCURACY else ""))
-        for name, rows in found.items()
+        for name, rows in measures.items()
     }
 
 
@@ -170,18 +170,18 @@ def _ranked(results: Results, model: str | None = None, tests: int = 1) -> list[
         if model is not None:
             chosen, drawn = chosen.groupby(level="measure").mean(), drawn.T.groupby(level="measure").mean().T
             places = [(measure, model) for measure in chosen.index]
-        found = stats.against_random(chosen.to_numpy(float), drawn.to_numpy(float), tests=tests)
+        ranks = stats.against_random(chosen.to_numpy(float), drawn.to_numpy(float), tests=tests)
         ranked += [
-            Tested(f"{measure}: high off less random off", where, one, alike, n_heads, one.adjusted)
-            for (measure, where), one in zip(places, found, strict=True)
+            Tested(f"{measure}: high off less random off", where, rank, alike, n_heads, rank.adjusted)
+            for (measure, where), rank in zip(places, ranks, strict=True)
         ]
     return ranked
 
 
-def _adjusted(found: Sequence[Tested]) -> list[Tested]:
+def _adjusted(tests: Sequence[Tested]) -> list[Tested]:
     """The tests with their p adjusted by Holm over all of them."""
-    adjusted = stats.holm([one.effect.p_value for one in found])
-    return [replace(one, adjusted=float(p)) for one, p in zip(found, adjusted, strict=True)]
+    adjusted = stats.holm([test.effect.p_value for test in tests])
+    return [replace(test, adjusted=float(p)) for test, p in zip(tests, adjusted, strict=True)]
 
 
 def by_model(models: Mapping[str, Results]) -> list[Tested]:
@@ -198,52 +198,53 @@ def by_model(models: Mapping[str, Results]) -> list[Tested]:
             if question in QUESTIONS and (effect := against_none(measure, frame)) is not None:
                 against.append(Tested(question, model, effect))
         ranked += _ranked(results, model, asking)
-    return sorted([*_adjusted(against), *ranked], key=lambda one: list(QUESTIONS).index(one.question))
+    return sorted([*_adjusted(against), *ranked], key=lambda test: list(QUESTIONS).index(test.question))
 
 
-def strictest(found: Sequence[Tested]) -> list[Tested]:
+def strictest(tests: Sequence[Tested]) -> list[Tested]:
     """The test with the largest adjusted p among those that differ only in their random sets.
 
     What it shows holds against random sets of every kind, and needs no further adjustment for their number.
     """
     kept: dict[tuple[str, str], Tested] = {}
-    for one in found:
-        before = kept.setdefault((one.question, one.where), one)
-        if not one.adjusted <= before.adjusted:
-            kept[one.question, one.where] = one
+    for test in tests:
+        before = kept.setdefault((test.question, test.where), test)
+        if not test.adjusted <= before.adjusted:
+            kept[test.question, test.where] = test
     return list(kept.values())
 
 
-def said(found: Sequence[Tested]) -> str:
+def said(tests: Sequence[Tested]) -> str:
     """The answer of one question for one model, with the ranks among every kind of sets."""
-    (one,) = strictest(found)
-    ranks = [f"{each.rank} among sets alike in {ALIKE[each.alike]}" for each in found if each.alike]
-    parts = [f"{one.figure}{one.unit}", *(["rank " + ", ".join(ranks)] if ranks else [])]
-    if one.answer == "not shown":
-        parts.append(f"80% power from {one.detectable}{one.unit}")
-    return f"{one.where}: {one.answer} ({'; '.join(parts)})"
+    (strict,) = strictest(tests)
+    ranks = [f"{each.rank} among sets alike in {ALIKE[each.alike]}" for each in tests if each.alike]
+    parts = [f"{strict.figure}{strict.unit}", *(["rank " + ", ".join(ranks)] if ranks else [])]
+    if strict.answer == "not shown":
+        parts.append(f"80% power from {strict.detectable}{strict.unit}")
+    return f"{strict.where}: {strict.answer} ({'; '.join(parts)})"
 
 
 def in_short(models: Mapping[str, Results]) -> dict[str, object]:
     """Each question's answer in words and the tests behind it, for each model."""
-    found = by_model(models)
-    return {"answers": _in_words(found), "tests": [one.row("model") for one in found]}
+    tests = by_model(models)
+    return {"answers": _in_words(tests), "tests": [test.row("model") for test in tests]}
 
 
-def _in_words(found: Sequence[Tested]) -> list[str]:
+def _in_words(tests: Sequence[Tested]) -> list[str]:
     return [
-        f"**{QUESTIONS[question]}** {'; '.join(answers_of(list(tests)))}."
-        for question, tests in groupby(found, key=lambda one: one.question)
+        f"**{QUESTIONS[question]}** {'; '.join(answers_of(list(own)))}."
+        for question, own in groupby(tests, key=lambda test: test.question)
     ]
 
 
 def answers_of(tests: Sequence[Tested]) -> list[str]:
     """`said` for each place that one question's tests are of."""
-    places = dict.fromkeys(one.where for one in tests)
-    return [said([one for one in tests if one.where == place]) for place in places]
+    places = dict.fromkeys(test.where for test in tests)
+    return [said([test for test in tests if test.where == place]) for place in places]
 
 
 def answers(models: Mapping[str, Results]) -> str:
     """The organisms' answers that docs/findings.md gives, a list in Markdown; "" without them."""
-    found = strictest(by_model({name: models[name] for name in (ORGANISM, CONTROL) if name in models}))
-    return "\n".join(f"- {one}" for one in _in_words([one for one in found if one.question in (HURT, MORE)]))
+    tests = strictest(by_model({name: models[name] for name in (ORGANISM, CONTROL) if name in models}))
+    asked = [test for test in tests if test.question in (HURT, MORE)]
+    return "\n".join(f"- {answer}" for answer in _in_words(asked))
