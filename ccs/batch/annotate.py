@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from ccs import results
-from ccs.batch.command_line import FOLDER, program, run
+from ccs.batch.command_line import FOLDER, run
 from ccs.errors import InputError
 from ccs.files import atomic_write, inert, read_text, write_text
 from ccs.heads import Head
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=program("annotate"), description=__doc__)
+    parser = argparse.ArgumentParser(prog="clip-ccs annotate", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     export = commands.add_parser("export", help="write a blind sample as a CSV to fill in")
     add = export.add_argument
@@ -103,7 +103,7 @@ def _export(options: argparse.Namespace) -> None:
     print(f"{len(chosen)} pairs over {len({pair.model for pair in chosen})} models are in {options.out}.")
     print("For each row: does the text belong to the concept? Write yes or no into the column answer, or")
     print("nothing if you cannot say. Then:")
-    print(f"{program('annotate')} import {options.out} --results {options.results}")
+    print(f"clip-ccs annotate import {options.out} --results {options.results}")
 
 
 def _import(options: argparse.Namespace) -> None:

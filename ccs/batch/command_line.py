@@ -98,7 +98,8 @@ def given(settings: type[DataclassInstance], argv: Sequence[str] | None) -> dict
     main, module = sys.modules["__main__"], settings.__module__
     if module == "__main__" and main.__spec__:  # run by `python -m`
         module = main.__spec__.name
-    parser = _Parser(program(module), description=settings.__doc__, argument_default=argparse.SUPPRESS)
+    name = module.removesuffix(".__main__").removesuffix(".settings").rpartition(".")[2]
+    parser = _Parser(f"clip-ccs {name}", description=settings.__doc__, argument_default=argparse.SUPPRESS)
     hints = get_type_hints(settings)
     for each in fields(settings):
         _add(parser, each, hints[each.name])
@@ -152,11 +153,6 @@ def read_names(given: str) -> tuple[str, ...]:
             why = "there is no such file" if isinstance(error, FileNotFoundError) else error
             raise InputError(f"{given} cannot be read as a file of names: {why}.") from None
     return tuple(name for name in map(str.strip, given.split(",")) if name)
-
-
-def program(module: str) -> str:
-    """How the command of this module is called, in its help and in messages."""
-    return f"clip-ccs {module.removesuffix('.__main__').removesuffix('.settings').rpartition('.')[2]}"
 
 
 def _plain(value: Any) -> str:

@@ -46,18 +46,6 @@ def _main(settings: Settings) -> int:
         stop()
 
 
-def _once(tell: Callable[[str], Any]) -> Callable[[str], None]:
-    """Tells each sentence once, however many models it holds for."""
-    told = set[str]()
-
-    def first_time(sentence: str) -> None:
-        if sentence not in told:
-            told.add(sentence)
-            tell(sentence)
-
-    return first_time
-
-
 def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]) -> int:
     """Run every model of the settings in turn. One that cannot be had is told, and the others are done."""
     # Imported here: a mistake on the command line is answered at once, without loading PyTorch's world.
@@ -77,7 +65,7 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
         processes.once(partial(check, one))
     if settings.publish:
         processes.once(lambda: Repository(str(settings.publish)).require_login())
-    tell = _once(tell)
+    tell = cache(tell)  # a sentence once, however many models it holds for
     asked, chosen = len(chosen), processes.once(lambda: needs.usable(chosen, tell))
     done: list[str] = []
     failed = 2 * (len(chosen) < asked)
