@@ -187,9 +187,7 @@ def page(settings: Settings) -> str:
     known = _registered(names)
     records, asked = list(known.values()), [estimate for model in models for estimate in model.asked]
     weights = sum(model.weights or 0 for model in models) / 1e9
-    sets = sum(
-        {record.address: record.gigabytes for record in records}.values()
-    )  # an address is fetched once
+    sizes = {record.address: record.gigabytes for record in records}  # an address is fetched once
     expected, budget = sum(one.dollars for one in asked), settings.budget
     if budget is None and not isnan(expected):
         budget = default_budget(expected)
@@ -197,7 +195,7 @@ def page(settings: Settings) -> str:
     by_judge = [CostEstimate.total(name, [one for one in asked if one.judge == name]) for name in judges]
     return printed(
         "cost",
-        time=_time(settings, models, records, weights + sets) if records else None,
+        time=_time(settings, models, records, weights + sum(sizes.values())) if records else None,
         budget=budget if asked else None,
         by_default=settings.budget is None,
         models=lines,
@@ -207,7 +205,7 @@ def page(settings: Settings) -> str:
         address=ADDRESSES[0],
         judges=[*by_judge, CostEstimate.total("all", by_judge)] if asked else [],
         weights=weights,
-        sets=sets,
+        sets=sum(sizes.values()),
         embeddings=max((_embedded(model, record) for model in models for record in records), default=0),
         keep=settings.keep / 1e9,
     )
