@@ -78,9 +78,9 @@ def _pairs(options: argparse.Namespace) -> tuple[list[Pair], list[str]]:
         print(f"left out: {notice}", file=sys.stderr)
     pairs: list[Pair] = []
     stand_ins: set[str] = set()
-    for found in collection.models.values():
-        pairs += pairs_of(queries.main_judgments(found))
-        stand_ins |= {judge["name"] for judge in found.manifest["judges"] if judge.get("stand_in")}
+    for model in collection.models.values():
+        pairs += pairs_of(queries.main_judgments(model))
+        stand_ins |= {judge["name"] for judge in model.manifest["judges"] if judge.get("stand_in")}
     if not pairs:
         raise InputError(f"{collection.source} holds no judgments; clip-ccs compute writes them.")
     return pairs, sorted(stand_ins)
@@ -147,15 +147,15 @@ class Pair:
 
 def pairs_of(judgments: pd.DataFrame) -> list[Pair]:
     """The pairs in a table of judgments (see ccs.results.schema), one per model, head and text."""
-    found: dict[tuple[str, Head, str, str], dict[str, Verdict]] = {}
+    by_place: dict[tuple[str, Head, str, str], dict[str, Verdict]] = {}
     for row in judgments.dropna(subset="label").to_dict("records"):
         head = Head(int(row["layer"]), int(row["head"]))
         place = (str(row["model"]), head, str(row["text"]), str(row["label"]))
         verdict = None if pd.isna(row["verdict"]) else bool(row["verdict"])
-        found.setdefault(place, {})[str(row["judge"])] = verdict
+        by_place.setdefault(place, {})[str(row["judge"])] = verdict
     return [
         Pair(_key(*place), *place, verdicts=tuple(sorted(verdicts.items())))
-        for place, verdicts in found.items()
+        for place, verdicts in by_place.items()
     ]
 
 
@@ -264,17 +264,17 @@ def _model_rows(
         right |= {judge: [said] for judge, said in judges.items()}
     rows: list[dict[str, Any]] = []
 
-    def add(person: str, judge: str, metric: str, found: Estimate, n: int, published: Any = None) -> None:
+    def add(person: str, judge: str, metric: str, compared: Estimate, n: int, published: Any = None) -> None:
         names = {"model": model, "people": person, "judges": judge, "metric": metric}
-        values = {"value": found.value, "low": found.low, "high": found.high, "n": n}
+        values = {"value": compared.value, "low": compared.low, "high": compared.high, "n": n}
         rows.append(names | values | {"left_out": len(pairs) - n, "published": published})
 
     for person, theirs in left.items():
         for judge, verdicts in right.items():
-            found = agreement.compare(theirs, verdicts, seed=seed)
+            compared = agreement.compare(theirs, verdicts, seed=seed)
             for metric in agreement.METRICS:
                 printed = _published(model, metric) if judge == "panel" else None
-                add(person, judge, metric, getattr(found, metric), found.n, printed)
+                add(person, judge, metric, getattr(compared, metric), compared.n, printed)
     for person, judge, raters in (("people", "", people), ("", "panel", judges)):
         if len(raters) > 1:
             rated = list(raters.values())

@@ -91,18 +91,18 @@ def _table(
     return table
 
 
-def said(models: Sequence[Model], people: str, attribute: str, found: pd.DataFrame, top: int) -> str:
+def said(models: Sequence[Model], people: str, attribute: str, pairs: pd.DataFrame, top: int) -> str:
     """The comparison on a screen."""
     rows = []
-    for _, one in found.head(top).iterrows():
-        skews = (one["first_max_skew_off"], one["second_max_skew_off"])
-        about = [f"{one[f'{side}_label']} ({one[f'{side}_ccs']})" for side in SIDES]
-        texts = [one[f"{side}_texts"].split(" | ")[0] for side in SIDES]
+    for _, pair in pairs.head(top).iterrows():
+        skews = (pair["first_max_skew_off"], pair["second_max_skew_off"])
+        about = [f"{pair[f'{side}_label']} ({pair[f'{side}_ccs']})" for side in SIDES]
+        texts = [pair[f"{side}_texts"].split(" | ")[0] for side in SIDES]
         rows.append(
             {
-                "heads": " ".join(dict.fromkeys((one["first"], one["second"]))),
-                "alike": f"{one['alike']:.2f}",
-                "changed": "" if pd.isna(one["changed"]) else f"{one['changed']:.3f}",
+                "heads": " ".join(dict.fromkeys((pair["first"], pair["second"]))),
+                "alike": f"{pair['alike']:.2f}",
+                "changed": "" if pd.isna(pair["changed"]) else f"{pair['changed']:.3f}",
                 "MaxSkew, off": " ".join(f"{skew:.3f}" for skew in skews),
                 "label (CCS)": " -> ".join(dict.fromkeys(about)),
                 "first text": " -> ".join(dict.fromkeys(texts)),
@@ -113,11 +113,11 @@ def said(models: Sequence[Model], people: str, attribute: str, found: pd.DataFra
         models=models,
         people=people,
         attribute=attribute,
-        pairs=len(found),
-        same=int((found["first"] == found["second"]).sum()),
-        middle=float(found["alike"].median()),
-        related=bool(found["changed"].notna().all()),
-        skews=[float(found[f"{side}_max_skew"].iloc[0]) for side in SIDES],
+        pairs=len(pairs),
+        same=int((pairs["first"] == pairs["second"]).sum()),
+        middle=float(pairs["alike"].median()),
+        related=bool(pairs["changed"].notna().all()),
+        skews=[float(pairs[f"{side}_max_skew"].iloc[0]) for side in SIDES],
         rows=rows,
     )
 

@@ -54,13 +54,13 @@ def submitted(folder: Path, cells: pd.DataFrame) -> list[pd.DataFrame]:
     """The submissions in a folder that answer every case of these cells, each with its own cells of them."""
     keys = list(scoring.KEY[:4])
     cases = set(cells[keys].itertuples(index=False, name=None))
-    found = []
+    complete = []
     for path in sorted(folder.glob("*.parquet")):
         own = read_submission(path)
         own = own[[case in cases for case in own[keys].itertuples(index=False, name=None)]]
         if len(own) == len(cases):
-            found.append(own)
-    return found
+            complete.append(own)
+    return complete
 
 
 def write(folder: Path, cells: pd.DataFrame, truths: Mapping[str, Truth], repository: str) -> None:

@@ -207,12 +207,12 @@ def _with_article(name: str) -> str:
 @cache
 def examples() -> tuple[Example, ...]:
     """The nine heads of table 1."""
-    misprints, found = _read("examples.json")["misprints"], []
+    misprints, shown = _read("examples.json")["misprints"], []
     for row in _read("examples.json")["examples"]:
         printed = tuple(misprints.get(text, text) for text in row["texts"])
         head, texts = Head.parse(row["head"]), tuple(row["texts"])
-        found.append(Example(row["level"], head, row["label"], texts, row["ccs"], printed))
-    return tuple(found)
+        shown.append(Example(row["level"], head, row["label"], texts, row["ccs"], printed))
+    return tuple(shown)
 
 
 @cache

@@ -65,8 +65,9 @@ def decided_by(manifest: Mapping[str, Any]) -> str:
 
 def moved_by_precision(manifest: Mapping[str, Any]) -> str:
     """How far figures of bias are from those in float32, on a sample; "" where nothing was measured."""
-    found = (one for one in manifest.get("largest_error", {}).items() if one[0].startswith("mean MaxSkew"))
-    return "; ".join(f"{name} is within {value:.4f} of float32's" for name, value in found)
+    errors = manifest.get("largest_error", {})
+    moved = [name for name in errors if name.startswith("mean MaxSkew")]
+    return "; ".join(f"{name} is within {errors[name]:.4f} of float32's" for name in moved)
 
 
 def high_labels(results: Results) -> dict[Head, tuple[str | None, str | None]]:

@@ -73,13 +73,13 @@ class Table:
 
 def _tables(described: Mapping[str, Any]) -> dict[str, Table]:
     def columns(entries: list[Any]) -> tuple[Column, ...]:
-        found: list[Column] = []
+        described_columns: list[Column] = []
         for entry in entries:
             if isinstance(entry, str):
-                found += groups[entry]
+                described_columns += groups[entry]
             else:
-                found.append(Column(**entry | {"one_of": tuple(entry.get("one_of", ()))}))
-        return tuple(found)
+                described_columns.append(Column(**entry | {"one_of": tuple(entry.get("one_of", ()))}))
+        return tuple(described_columns)
 
     groups: dict[str, tuple[Column, ...]] = {}
     for group in described["groups"]:
@@ -173,16 +173,16 @@ def parse_manifest(text: bytes, name: str) -> dict[str, Any]:
     if len(text) > MAX_MANIFEST:
         raise InputError(f"{name} is larger than a manifest is: {len(text):,} bytes.")
     try:
-        found = from_json(text)
+        manifest = from_json(text)
     except ValueError:  # also for deep nesting
         raise InputError(f"{name} is not readable JSON.") from None
-    if not isinstance(found, dict) or "schema_version" not in found:
+    if not isinstance(manifest, dict) or "schema_version" not in manifest:
         raise InputError(f"{name} is not a manifest of this project.")
-    check_version(found["schema_version"], name)
+    check_version(manifest["schema_version"], name)
     try:
-        Manifest.model_validate(found)
+        Manifest.model_validate(manifest)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise InputError(f"{name} is no manifest of results: {where[:80]!r}: {first['msg']}.") from None
-    return found
+    return manifest

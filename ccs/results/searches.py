@@ -63,8 +63,8 @@ _FILE = TypeAdapter(_File)
 
 def as_data(search: Search) -> dict[str, Any]:
     """The search as plain data, as it is stored."""
-    found: dict[str, Any] = TypeAdapter(Search).dump_python(search)
-    return found
+    data: dict[str, Any] = TypeAdapter(Search).dump_python(search)
+    return data
 
 
 def place(folder: Path, model: str) -> Path:
@@ -85,21 +85,21 @@ def keep(folder: Path, search: Search) -> Path:
 def beside(folder: Path, model: str, weights_hash: str) -> tuple[Search, ...]:
     """The searches of these weights stored in a folder; none where the file cannot be used."""
     try:
-        found = _read(place(folder, model))
+        kept = _read(place(folder, model))
     except InputError:
         return ()
-    return tuple(one for one in found if one.weights_hash == weights_hash)
+    return tuple(search for search in kept if search.weights_hash == weights_hash)
 
 
 def _read(path: Path) -> Sequence[Search]:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise InputError(f"{path} is larger than any file of searches: {path.stat().st_size:,} bytes.")
-        found = _FILE.validate_json(path.read_bytes(), strict=True)
+        file = _FILE.validate_json(path.read_bytes(), strict=True)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))[:80]
         raise InputError(f"{path} is not what clip-ccs search writes: {where!r}: {first['msg']}.") from None
-    return found.searches
+    return file.searches

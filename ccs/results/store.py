@@ -193,10 +193,10 @@ def _load_hub(address: str, precomputed: Path | None, cache: Path | None) -> Col
         if size > MAX_HUB_BYTES:
             raise InputError(f"{address} holds {size:,} bytes; at most {MAX_HUB_BYTES:,} are fetched.")
         folder = Path(snapshot_download(repository, revision=revision, **kind))
-        found = read_all(folder, f"the Hub ({address}, commit {folder.name[:12]})", folder.name)
-        if found.models:
-            return found
-        notices += [f"{address} holds no results that can be read.", *found.notices]
+        collection = read_all(folder, f"the Hub ({address}, commit {folder.name[:12]})", folder.name)
+        if collection.models:
+            return collection
+        notices += [f"{address} holds no results that can be read.", *collection.notices]
     except HFValidationError as error:
         raise InputError(f"{address!r} is no address of results: {error}.") from error
     except InputError as error:
@@ -206,10 +206,10 @@ def _load_hub(address: str, precomputed: Path | None, cache: Path | None) -> Col
     try:
         cached = Path(snapshot_download(repository, revision=revision, local_files_only=True, **kind))
         source = f"the cached copy of {address} (commit {cached.name[:12]})"
-        found = read_all(cached, source, cached.name, notices)
-        if found.models:
-            return found
-        notices = list(found.notices)
+        collection = read_all(cached, source, cached.name, notices)
+        if collection.models:
+            return collection
+        notices = list(collection.notices)
     except Exception:  # a missing cache raises several unrelated exceptions
         notices.append(f"There is no cached copy of {address}.")
     if precomputed is None:

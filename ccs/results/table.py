@@ -113,13 +113,13 @@ def _read(path: str, shown: str) -> bytes:
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, arrow.schema) as stream:
         stream.write_table(arrow)
-    found: bytes = out.getvalue().to_pybytes()
-    return found
+    stream_bytes: bytes = out.getvalue().to_pybytes()
+    return stream_bytes
 
 
-def _check_kind(name: str, shown: str, about: pq.FileMetaData, found: pa.Schema) -> None:
+def _check_kind(name: str, shown: str, about: pq.FileMetaData, columns: pa.Schema) -> None:
     """InputError unless the file's metadata say that it is this table, and columns and size fit."""
-    metadata = found.metadata or {}
+    metadata = columns.metadata or {}
     if (
         name not in schema.TABLES
         or metadata.get(b"ccs_table") != name.encode()
@@ -127,8 +127,8 @@ def _check_kind(name: str, shown: str, about: pq.FileMetaData, found: pa.Schema)
     ):
         raise InputError(f"{shown} is not a table of results under the name that this project gave it.")
     schema.check_version(metadata[b"ccs_schema"].decode(errors="replace"), shown)
-    _check_columns(name, found.names)
-    if found.types != schema.TABLES[name].schema.types:
+    _check_columns(name, columns.names)
+    if columns.types != schema.TABLES[name].schema.types:
         raise InputError(f"{shown} has columns of other types than table {name} has.")
     if about.num_rows > MAX_ROWS:
         raise InputError(f"{shown} is too large: {about.num_rows:,} rows.")

@@ -109,8 +109,8 @@ class Embedder:
         about["heads"] = str(self.model.heads)
 
         def work(batch: Batch, parts: list[Moments]) -> None:
-            found = self.backoff.run(lambda piece: collect_moments(self.model, [piece]), batch.pixels)
-            parts[:] = [functools.reduce(operator.add, parts + found)]
+            sums = self.backoff.run(lambda piece: collect_moments(self.model, [piece]), batch.pixels)
+            parts[:] = [functools.reduce(operator.add, parts + sums)]
 
         def arrays(parts: list[Moments]) -> dict[str, np.ndarray]:
             (whole,) = parts
@@ -166,11 +166,11 @@ class Embedder:
         self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet], pixels: Tensor
     ) -> dict[str, np.ndarray]:
         """The arrays that `plans` keeps for some pixels [n, 3, s, s] of a set, a row per image."""
-        found = {"plans": self.model.embed_images(pixels, list(offs), len(pixels))}
+        arrays = {"plans": self.model.embed_images(pixels, list(offs), len(pixels))}
         if self.scaled_as_published(data):
             scaled = self.model.openai_scaled(pixels)
-            found["published"] = self.model.embed_images(scaled, list(offs), len(pixels))
-        return found
+            arrays["published"] = self.model.embed_images(scaled, list(offs), len(pixels))
+        return arrays
 
     def _over_images(
         self,

@@ -79,7 +79,7 @@ def open_sets(
 
     Raises InputError for a set that was asked for by name, and where two have one name.
     """
-    found: list[EvaluationSet] = []
+    sets: list[EvaluationSet] = []
     absent: list[dict[str, str]] = []
     for name in names_of_sets(settings):
         try:
@@ -95,17 +95,17 @@ def open_sets(
             continue
         if not isinstance(opened, EvaluationSet):
             raise InputError(f"{name!r} holds images without labels: it can be --images, not --set.")
-        found.append(opened)
+        sets.append(opened)
     people = [_people(spec, settings) for spec in settings.people]
     for gallery in people:
         _tell_unreadable(gallery, settings, tell)
-    found += people
-    names = [one.name for one in found]
+    sets += people
+    names = [data.name for data in sets]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(
             f"Two sets have the name {twice[0]!r}, under which their figures are kept: rename one."
         )
-    return found, absent
+    return sets, absent
 
 
 def _people(spec: str, settings: Settings) -> BiasSet:
@@ -149,15 +149,15 @@ def hosts(
     That is the largest that has all of its images and, by name, equal plans, such as CIFAR-100 for both
     spellings of its classes.
     """
-    found: dict[str, tuple[EvaluationSet, np.ndarray | None]] = {data.name: (data, None) for data in sets}
+    host_of: dict[str, tuple[EvaluationSet, np.ndarray | None]] = {data.name: (data, None) for data in sets}
     by_size = sorted(sets, key=lambda data: -len(items(data)))
     for place, data in enumerate(by_size):
         for other in by_size[:place]:
             at = _places(data, other) if plans[other.name] == plans[data.name] else None
             if at is not None:
-                found[data.name] = other, at
+                host_of[data.name] = other, at
                 break
-    return found
+    return host_of
 
 
 def _places(data: EvaluationSet, other: EvaluationSet) -> np.ndarray | None:

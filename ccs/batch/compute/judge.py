@@ -115,16 +115,16 @@ class Judging:
     def _label(self, spans: Spans) -> list[Row]:
         causes: Mapping[Head, str] = {}
         if self.by_model is None:
-            found = {head: one.label for head, one in score_by_tags(spans, self.pool).items()}
-            given: Mapping[Head, str | None] = found
+            labels_by_head = {head: one.label for head, one in score_by_tags(spans, self.pool).items()}
+            given: Mapping[Head, str | None] = labels_by_head
         else:
             texts = {head: [span.text for span in spans[head]] for head in spans}
             self.panel.spending.expect([self.by_model.estimate(texts)])
-            found = self.by_model.label(texts)
+            labels_by_head = self.by_model.label(texts)
             causes, given = self.by_model.causes, self.by_model.given
         return [
             {"head": str(head), "label": label, "given": given.get(head), "cause": causes.get(head, "")}
-            for head, label in found.items()
+            for head, label in labels_by_head.items()
         ]
 
     def judgments(self, spans: Spans, labeled: Mapping[Head, str | None]) -> list[Row]:

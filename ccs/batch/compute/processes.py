@@ -54,12 +54,12 @@ class Processes:
 
     def once(self, work: Callable[[], T]) -> T:
         """Do `work` in the first process; all return what it returned, or raise its InputError."""
-        found = [self.together(lambda: work() if self.first else None)]
+        result = [self.together(lambda: work() if self.first else None)]
         if self.size > 1:
             from accelerate.utils import broadcast_object_list
 
-            _exchanged(lambda: broadcast_object_list(found))
-        return cast(T, found[0])
+            _exchanged(lambda: broadcast_object_list(result))
+        return cast(T, result[0])
 
     def together(self, work: Callable[[], T]) -> T:
         """Do `work` in every process; all return their own result, or raise the first InputError."""

@@ -84,14 +84,14 @@ def of_plans(
     whole = {plan.off for plan in plans if not plan.is_random}
     ask = _Figures(texts, offs, embeddings, seed, logit_scale, whole)
     if isinstance(data, ClassificationSet):
-        table, found = "pruning", list(ask.of_classes(data))
+        table, figures = "pruning", list(ask.of_classes(data))
     elif isinstance(data, BiasSet):
-        table, found = "bias", list(ask.of_people(data, as_published))
+        table, figures = "bias", list(ask.of_people(data, as_published))
     else:
         table = "retrieval"
-        found = list(ask.of_clips(data, (published or embeddings) if as_published else None))
+        figures = list(ask.of_clips(data, (published or embeddings) if as_published else None))
     by_heads: dict[HeadSet, list[Row]] = {off: [] for off in offs}
-    for off, row in found:
+    for off, row in figures:
         by_heads[off].append(row)
     named = [
         {"plan": plan.name, "seed": plan.seed, "heads": str(plan.off), "n_heads": len(plan.off)} | shown
@@ -224,9 +224,9 @@ class _Question:
             if self._base is None:
                 self._base = ours
                 self._chances = [ours.chance_shares(index) for index in range(len(self._names))]
-            found = [row for metric in ours.metrics for row in self._of_metric(ours, self._base, metric)]
-            found += [] if self._fault else self._shares(ours, self._base)
-            yield from (self._named | {"mode": ours.mode} | row for row in found)
+            of_plan = [row for metric in ours.metrics for row in self._of_metric(ours, self._base, metric)]
+            of_plan += [] if self._fault else self._shares(ours, self._base)
+            yield from (self._named | {"mode": ours.mode} | row for row in of_plan)
         elif self._base is not None and self._fault is None:
             for metric, value in self._measure.means(images, self._main).items():
                 before = self._base.figure(metric)
@@ -288,11 +288,11 @@ def moved(texts: np.ndarray, data: BiasSet, pairs: Iterable[tuple[np.ndarray, np
     )
 
 
-def over_sets(found: Sequence[Row], table: str) -> list[Row]:
+def over_sets(rows: Sequence[Row], table: str) -> list[Row]:
     """A row without a seed for each random plan: mean and 95% range of its sets, never the best of them."""
     keys = ["plan", *(column for column in schema.TABLES[table].key if column not in schema.PLAN_KEY)]
     drawn: dict[tuple[Any, ...], list[Row]] = {}
-    for row in found:
+    for row in rows:
         if row["seed"] is not None and PlanName.parse(row["plan"]).is_random:
             drawn.setdefault(tuple(row[key] for key in keys), []).append(row)
     means = []
@@ -320,8 +320,8 @@ def head_effects(rows: Iterable[Row]) -> list[Row]:
             | {"metric": family[1], "factor": family[2], "value": row["difference"]}
             | {"low": row["difference_low"], "high": row["difference_high"], "p_value": row["p_value"]}
         )
-    for found in families.values():
-        known = [np.nan if row["p_value"] is None else row["p_value"] for row in found]
-        for row, q_value in zip(found, stats.benjamini_hochberg(known), strict=True):
+    for effects in families.values():
+        known = [np.nan if row["p_value"] is None else row["p_value"] for row in effects]
+        for row, q_value in zip(effects, stats.benjamini_hochberg(known), strict=True):
             row["q_value"] = float(q_value)
-    return [row for found in families.values() for row in found]
+    return [row for effects in families.values() for row in effects]

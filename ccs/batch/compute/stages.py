@@ -146,14 +146,14 @@ class Stage:
         """The shards to trust in the folder; all others are removed."""
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-        found: dict[int, Path] = {}
+        whole: dict[int, Path] = {}
         for path in sorted(self.folder.glob("*.*")):
             match = _SHARD.fullmatch(path.name)
             if match and match[2] == self.key and sha256(path)[:16] == match[3]:
-                found[int(match[1])] = path
+                whole[int(match[1])] = path
             elif match or path.name.endswith(".tmp"):
                 path.unlink()
-        return {index: found[index] for index in range(self.shards) if index in found}
+        return {index: whole[index] for index in range(self.shards) if index in whole}
 
     def _write(self, index: int, data: bytes) -> None:
         checksum = hashlib.sha256(data).hexdigest()[:16]
@@ -193,9 +193,9 @@ class Store:
 
     def seconds(self) -> dict[str, float]:
         """How long each stage took, whenever it was done."""
-        found: dict[str, float] = {}
+        by_stage: dict[str, float] = {}
         for path in sorted(self.folder.glob(f"*/{_RECORD}")):
             with suppress(OSError, ValueError, KeyError, TypeError):  # a record that nobody can read is none
                 record = json.loads(path.read_text("utf-8"))
-                found[str(record["name"])] = float(record["seconds"])
-        return found
+                by_stage[str(record["name"])] = float(record["seconds"])
+        return by_stage
