@@ -18,7 +18,7 @@ from ccs.benchmark.protocol import Answer, Sets, Subject, answer, own
 from ccs.errors import InputError
 from ccs.locate import DEFAULT, GRID, METHODS, RANDOM
 from ccs.locate.base import Method
-from ccs.locate.towers import Towers, which_tower
+from ccs.locate.towers import which_tower
 from ccs.measures.stats import Effect, Estimate
 from ccs.sets.open import open_gallery
 
@@ -152,17 +152,9 @@ def _ask(args: Settings, name: str, methods: Mapping[str, Method]) -> int:
         if args.towers == "both":
             pictures = open_gallery(args.pictures, attribute=attribute, max_images=args.max_images)
             found = which_tower(subject.model, people, pictures, attribute, args.seed)
-            print(
-                printed(
-                    "towers", found=found, attribute=attribute, pictures=pictures.name, heads=_first(found)
-                )
-            )
+            heads = [f"{head} ({fall:.0%})" for head, fall in found.falls.items() if fall >= LEAST][:MOST]
+            print(printed("towers", found=found, attribute=attribute, pictures=pictures.name, heads=heads))
     return 0
-
-
-def _first(towers: Towers) -> list[str]:
-    """The text heads whose absence takes a tenth or more of the lean, at most five."""
-    return [f"{head} ({fall:.0%})" for head, fall in towers.falls.items() if fall >= LEAST][:MOST]
 
 
 def said(found: Answer) -> str:
