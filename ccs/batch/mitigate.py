@@ -44,7 +44,7 @@ class Settings(Asked):
     quick: bool = option(False, "only what needs no search for heads")
     only: str | None = option(None, "only this way, by its name in the table", metavar="NAME")
     out: Path | None = option(None, "a new folder for the model with what is recommended")
-    max_images: int = option(600, "most images of each set; drawn people are all used", least=4)
+    max_images: int = option(400, "most images of each set; drawn people are all used", least=4)
     skip_unreadable: bool = option(False, SKIP)
     seed: int = option(0, "seed of the halves", least=0)
     device: str = option("auto", DEVICE)

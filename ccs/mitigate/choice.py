@@ -71,7 +71,6 @@ def offers(
         skews.append(half.measured(units["people"], half.asked(one), DRAWS, seed))
         classes = one.on_texts(half.task.class_weights)
         rights.append(accuracy.accuracy(units["things"], classes, half.task.labels, seed))
-        figures = half.figures(one, units)
         found.append(
             Offer(
                 name=name,
@@ -80,9 +79,7 @@ def offers(
                 max_skew_change=bias_result.compare(skews[-1], skews[0]),
                 accuracy=rights[-1].top1,
                 accuracy_change=accuracy.compare(rights[-1], rights[0], seed=seed),
-                asked=figures["asked"],
-                other_skew=figures["other_skew"],
-                moved=figures["moved"],
+                **half.collateral(one, units),
                 people=units["people"],
                 reason=kept_out(half.model, one),
             )

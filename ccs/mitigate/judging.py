@@ -123,7 +123,6 @@ class Half:
         people, things, task = units["people"], units["things"], self.asked(fitted)
         classes = fitted.on_texts(task.class_weights)
         found = {name: metric.mean.value for name, metric in self.measured(people, task).metrics.items()}
-        beside = [replace(task, groups=groups).max_skew(people) for groups in self.others.values()]
         rights = {
             name: _right(units[name], fitted.on_texts(one.texts), one.right)
             for name, one in self.extras.items()
@@ -134,6 +133,14 @@ class Half:
             "lean": task.lean(people),
             "accuracy": _right(things, classes, task.labels),
             **{name: rights.get(name, math.nan) for name in (OCCUPATIONS, RETRIEVAL)},
+            **self.collateral(fitted, units),
+        }
+
+    def collateral(self, fitted: Fitted, units: Mapping[str, Units]) -> dict[str, float]:
+        """Of the `figures` those that tell what else is changed: `other_skew`, `moved` and `asked`."""
+        people, things, task = units["people"], units["things"], self.asked(fitted)
+        beside = [replace(task, groups=groups).max_skew(people) for groups in self.others.values()]
+        return {
             "other_skew": float(np.mean(beside)) if beside else math.nan,
             "moved": float(1 - (things * self._plain["things"]).sum(axis=1).mean()),
             "asked": _right(people, fitted.on_texts(self.names), task.codes),
