@@ -10,31 +10,38 @@ Equal scores are ranked in the images' order; `BiasResult.ties` counts where tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError
-from ccs.measures import faults, ranking, stats
-from ccs.measures.bias_part import Part, parts_of
-from ccs.measures.bias_result import BiasResult, Metric
+from ccs.measures import ranking, resampling
+from ccs.measures.bias_result import BiasResult, chance_levels, metric_of
 from ccs.measures.ranking import Ranking
 from ccs.measures.skew import (
-    INDIFFERENT,
     METRICS,
+    PREFERENCES,
+    Fault,
     Floats,
     MetricName,
+    aliased_top,
     ceiling,
+    halves,
     max_skew_of,
+    ndkl_of,
+    preference,
     target_shares,
 )
-from ccs.measures.stats import Estimate
 
 DRAWS = 500
 SOME = 16  # rankings processed together: few enough for the processor's cache
+CHANCE_DRAWS = 1000
+_HALVES, _CHANCE, _OF_PROMPT = 3, 2, 4  # parts of seeds
+_AUCS = 200  # random rankings, combined at random for the mean
 
 
 def measure(image_embeddings: ArrayLike, asked: Ranking, **settings: Any) -> BiasResult:
@@ -59,7 +66,7 @@ class Measuring:
     What all plans share is drawn at the start: resampled pools, chance levels.
 
     Args:
-        fault: a fault of the released code to reproduce (`faults`), for MaxSkew only.
+        fault: a fault of the released code to reproduce (`skew`), for MaxSkew only.
         draws: resampled pools for the intervals. NDKL and AUC, which read every rank, use the first 32 of
         them and a normal interval from their spread.
         logit_scale: the factor from a cosine to a logit, for the logit gap.
@@ -75,7 +82,7 @@ class Measuring:
         asked: Ranking,
         *,
         metrics: Sequence[MetricName] = METRICS,
-        fault: faults.Fault | None = None,
+        fault: Fault | None = None,
         draws: int = DRAWS,
         logit_scale: float = 1.0,
         seed: int = 0,
@@ -86,13 +93,13 @@ class Measuring:
             raise InputError(f"A skew needs 2 to 255 groups, one per image, but the images have {n}.")
         wanted: tuple[MetricName, ...] = ("MaxSkew",) if fault else tuple(metrics)
         self._asked, self._fault, self._seed, self._map = asked, fault, seed, map
-        self._parts = list(parts_of(asked, wanted, logit_scale, seed, draws, fault))
+        self._parts = _parts(asked, wanted, logit_scale, seed, draws, fault)
         for part in self._parts if fault != "aliased" else ():
             _ = part.drawn, part.half  # once, before several threads ask for them
         # Prompts too, so that the interval of the mean generalizes to other prompts like these.
         n, rng = len(asked.prompts), np.random.default_rng([seed, 1])
         self._weights = rng.multinomial(n, np.full(n, 1 / n), size=draws) / n
-        self._levels = _chance_levels([part.random() for part in self._parts])
+        self._levels = chance_levels([part.random() for part in self._parts])
 
     def means(self, image_embeddings: ArrayLike, metrics: Sequence[MetricName]) -> dict[MetricName, float]:
         """See the function `means`."""
@@ -118,9 +125,8 @@ class Measuring:
             values[name] = plain, drawn
         if fault == "aliased":
             # Its figures consist of ties, and a resampled pool is full of ties: only prompts are resampled.
-            top = np.concatenate(
-                [faults.aliased_top(part.of(pictures), part.prompts, part.n_groups, part.k) for part in parts]
-            )
+            seen = [(part.of(pictures), part.prompts) for part in parts]
+            top = np.concatenate([aliased_top(*one, len(asked.group_names), asked.k) for one in seen])
             still = max_skew_of(top, parts[0].shares(parts[0].pool))
             values["MaxSkew"] = still, np.tile(still[:, None], len(self._weights))
         pools = np.concatenate([np.tile(part.pool, (len(part.prompts), 1)) for part in parts])
@@ -131,7 +137,7 @@ class Measuring:
         }  # fmt: skip
         return BiasResult(
             metrics={
-                name: _metric(
+                name: metric_of(
                     plain, drawn.T, self._weights, limits.get(name, (-np.inf, np.inf)), *self._levels[name]
                 )
                 for name, (plain, drawn) in values.items()
@@ -160,7 +166,7 @@ def means(
 
     They equal those of `measure` for the same question and seed.
     """
-    return _means(list(parts_of(asked, tuple(metrics), logit_scale, seed, DRAWS)), image_embeddings, metrics)
+    return _means(_parts(asked, metrics, logit_scale, seed, DRAWS), image_embeddings, metrics)
 
 
 def _means(
@@ -175,49 +181,165 @@ def _means(
         once = np.ones((len(part.codes), 1))
         for name in metrics:
             if name == "MaxSkew":
-                top = part.counts(ranking.top(scores, part.k))
+                top = part.counts(ranking.top(scores, part.asked.k))
                 found[name].append(max_skew_of(top, target_shares(part.pool)))
             else:
                 found[name].append(part.preference(name, scores, once)[:, 0])
     return {name: float(np.concatenate(values).mean()) for name, values in found.items()}
 
 
-def _chance_levels(
-    values: Sequence[Mapping[MetricName, Floats]],
-) -> Mapping[MetricName, tuple[Estimate, Estimate]]:
-    """Metric -> levels of (one ranking, the mean over prompts) from each part's `random`."""
-    found: dict[MetricName, tuple[Estimate, Estimate]] = {}
-    for name in values[0]:
-        drawn = np.concatenate([part[name] for part in values], axis=1)
-        mean = drawn.mean(axis=1)
-        value = float(mean.mean())
-        single, several = stats.interval(value, drawn.ravel()), stats.interval(value, mean)
-        if name in INDIFFERENT:
-            single, several = (replace(level, value=INDIFFERENT[name]) for level in (single, several))
-        found[name] = single, several
-    return found
+@dataclass(frozen=True, eq=False)
+class Values:
+    """`top` [p, groups] and `ties` [p] of some rankings, and `of`: metric -> values [p], resampled [p,
+    draws].
+    """
+
+    top: NDArray[np.int64]
+    ties: NDArray[np.int64]
+    of: dict[MetricName, tuple[Floats, Floats]]
 
 
-def _metric(
-    values: Floats,
-    draws: Floats,
-    prompts: Floats,
-    limits: tuple[float, float | Floats],
-    chance: Estimate,
-    chance_mean: Estimate,
-) -> Metric:
-    """limits: the lowest and the highest value that the metric can have, which its intervals keep to."""
-    low, high = stats.intervals(values, draws, center=True)
-    mean_draws = (draws * prompts[: len(draws)]).sum(axis=1)
-    mean = stats.interval(float(values.mean()), mean_draws, center=True)
-    least, most = np.minimum(limits[0], values), np.maximum(limits[1], values)  # despite rounding
-    return Metric(
-        values=values,
-        low=np.maximum(low, least),
-        high=np.minimum(high, most),
-        mean=replace(mean, low=max(mean.low, float(least.mean())), high=min(mean.high, float(most.mean()))),
-        chance=chance,
-        chance_mean=chance_mean,
-        draws=draws,
-        mean_draws=mean_draws,
-    )
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Part:
+    """Prompts that rank the same images, with everything that is the same for all plans.
+
+    `prompts`: [p, d]. `images`: intp [m], the images that they rank. `seed`: of everything that is drawn for
+    them. The rest is as in `Measuring`.
+    """
+
+    asked: Ranking
+    prompts: NDArray[np.floating]
+    images: NDArray[np.intp]
+    seed: list[int]
+    metrics: tuple[MetricName, ...]
+    logit_scale: float
+    draws: int
+    fault: Fault | None = None
+
+    @cached_property
+    def codes(self) -> NDArray[np.uint8]:
+        """The groups of these images [m], as numbers below `n_groups`."""
+        return self.asked.codes[self.images]
+
+    @cached_property
+    def units(self) -> NDArray[Any] | None:
+        """What is resampled together [m], see `Ranking`."""
+        return None if self.asked.units is None else self.asked.units[self.images]
+
+    @cached_property
+    def n_groups(self) -> int:
+        return len(self.asked.group_names)
+
+    @cached_property
+    def pool(self) -> NDArray[np.int64]:
+        """Images of each group [groups]."""
+        return np.bincount(self.codes, minlength=self.n_groups)
+
+    @cached_property
+    def half(self) -> NDArray[np.bool_]:
+        """The half of the images [m] on which groups are chosen, see `skew`."""
+        return halves(self.codes, [*self.seed, _HALVES], self.units)
+
+    @cached_property
+    def drawn(self) -> resampling.Draws:
+        """The resampled pools."""
+        return resampling.draw_images(self.codes, self.n_groups, self.draws, self.seed, self.units)
+
+    def of(self, embeddings: ArrayLike) -> NDArray[Any]:
+        """The rows [m, d] of these images among embeddings of all."""
+        every = np.asarray(embeddings)
+        return every if len(self.images) == len(every) else every[self.images]
+
+    def counts(self, ranked: NDArray[np.intp]) -> NDArray[np.int64]:
+        """The number of images of each group [p, groups] among ranked images [p, ranks]."""
+        codes = self.codes[ranked]
+        return np.stack([(codes == group).sum(axis=1) for group in range(self.n_groups)], axis=1)
+
+    def preference(self, name: MetricName, scores: NDArray[Any], weights: NDArray[Any]) -> Floats:
+        """One of PREFERENCES [p, draws] where image i counts weights[i] times [m, draws]."""
+        found = preference(name, scores, self.codes, self.n_groups, self.half, weights)
+        return found * (self.logit_scale if name.startswith("logit gap") else 1)
+
+    def shares(self, pool: ArrayLike) -> Floats:
+        """Target shares [..., groups] for the pool's counts, with the fault, if any."""
+        counts = np.asarray(pool, dtype=np.float64)
+        if self.fault == "order":
+            # Group codes in the order in which they first appear in the images' order.
+            counts = counts[..., np.argsort(np.unique(self.codes, return_index=True)[1])]
+        return target_shares(np.ones_like(counts) if self.fault == "aliased" else counts)
+
+    def random(self) -> dict[MetricName, Floats]:
+        """The metrics of random, independent rankings of the images: [CHANCE_DRAWS, p].
+
+        A logit gap's chance level depends on the logits and is NaN.
+        """
+        rng = np.random.default_rng([*self.seed, _CHANCE])
+        size, shares = (CHANCE_DRAWS, len(self.prompts)), self.shares(self.pool)
+        # NDKL needs whole rankings; a thousand, combined at random for the mean, are as good as one per draw.
+        ranked = np.stack([rng.permutation(self.codes)[: self.asked.k] for _ in range(CHANCE_DRAWS)])
+        found: dict[MetricName, Floats] = {}
+        for name in self.metrics:
+            if self.fault == "aliased":
+                # Without ties an image's copies are adjacent, so that only the remainder of k is uneven.
+                top = np.bincount(np.arange(self.asked.k) % self.n_groups, minlength=self.n_groups)
+                found[name] = np.full(size, max_skew_of(top, shares))
+            elif name.startswith("logit gap"):
+                found[name] = np.full(size, np.nan)
+            elif name.startswith("AUC"):
+                scores, once = rng.random((_AUCS, len(self.codes))), np.ones((len(self.codes), 1))
+                found[name] = rng.choice(self.preference(name, scores, once)[:, 0], size=size)
+            elif name == "NDKL":
+                found[name] = rng.choice(ndkl_of(ranked, shares), size=size)
+            else:
+                top = rng.multivariate_hypergeometric(self.pool, self.asked.k, size=size)
+                found[name] = max_skew_of(top, shares)
+        return found
+
+    def values(self, scores: NDArray[np.float32]) -> Values:
+        """The figures of scores [p, m]."""
+        k = self.asked.k
+        order = ranking.top(scores, resampling.window(scores.shape[1], k)[1])
+        inside = np.take_along_axis(scores, order[:, :k], axis=1)
+        last = inside[:, -1:]
+        ties = (scores == last).sum(axis=1) - (inside == last).sum(axis=1)
+        found = Values(self.counts(order[:, :k]), ties, {})
+        if self.fault == "aliased":
+            return found
+        shares, drawn_shares = self.shares(self.pool), self.shares(self.drawn.pool)
+        if "MaxSkew" in self.metrics:
+            drawn = resampling.top_counts(self.drawn, scores, order, k)
+            found.of["MaxSkew"] = max_skew_of(found.top, shares), max_skew_of(drawn, drawn_shares)
+        if "NDKL" in self.metrics:
+            tops = resampling.first_tops(self.drawn, scores, order, k)
+            rankings, few, _ = tops.shape
+            redrawn = ndkl_of(tops.reshape(-1, k), np.tile(drawn_shares[:few], (rankings, 1)))
+            found.of["NDKL"] = ndkl_of(self.codes[order[:, :k]], shares), redrawn.reshape(rankings, few)
+        if wanted := {*PREFERENCES} & {*self.metrics}:
+            weights = np.concatenate([np.ones((len(self.codes), 1)), self.drawn.weights], axis=1)
+            for name in wanted:
+                some = weights[:, : resampling.FEW + 1 if name.startswith("AUC") else None]
+                both = self.preference(name, scores, some)
+                found.of[name] = both[:, 0], both[:, 1:]
+        return found
+
+
+def _parts(
+    asked: Ranking,
+    metrics: Sequence[MetricName],
+    logit_scale: float,
+    seed: int,
+    draws: int,
+    fault: Fault | None = None,
+) -> list[Part]:
+    """All prompts together, or each with the images of its own pool."""
+    every = [(asked.prompts, np.arange(len(asked.groups)), [seed])]
+    if asked.pools is not None:
+        every = [
+            (asked.prompts[[prompt]], np.flatnonzero(pool), [seed, _OF_PROMPT, prompt])
+            for prompt, pool in enumerate(asked.pools)
+        ]
+    return [
+        Part(asked=asked, prompts=prompts, images=images, seed=own, metrics=tuple(metrics),
+             logit_scale=logit_scale, draws=draws, fault=fault)
+        for prompts, images, own in every
+    ]  # fmt: skip

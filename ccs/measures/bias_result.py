@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError
 from ccs.measures import stats
-from ccs.measures.faults import Fault
-from ccs.measures.skew import Floats, MetricName, ceiling
+from ccs.measures.skew import INDIFFERENT, Fault, Floats, MetricName, ceiling
 from ccs.measures.stats import Effect, Estimate
 
 
@@ -143,3 +142,51 @@ def compare(
         return stats.effect(ours.mean.value - theirs.mean.value, ours.mean_draws - theirs.mean_draws)
     drawn = ours.draws[:, prompt] - theirs.draws[:, prompt]
     return stats.effect(float(ours.values[prompt] - theirs.values[prompt]), drawn)
+
+
+def metric_of(
+    values: Floats,
+    draws: Floats,
+    prompts: Floats,
+    limits: tuple[float, float | Floats],
+    chance: Estimate,
+    chance_mean: Estimate,
+) -> Metric:
+    """The figures of values [prompts] and their resampled values [draws, prompts].
+
+    prompts: [draws, prompts], each prompt's weight in the mean. limits: the lowest and the highest value that
+    the metric can have, which its intervals keep to.
+    """
+    low, high = stats.intervals(values, draws, center=True)
+    mean_draws = (draws * prompts[: len(draws)]).sum(axis=1)
+    mean = stats.interval(float(values.mean()), mean_draws, center=True)
+    least, most = np.minimum(limits[0], values), np.maximum(limits[1], values)  # despite rounding
+    return Metric(
+        values=values,
+        low=np.maximum(low, least),
+        high=np.minimum(high, most),
+        mean=replace(mean, low=max(mean.low, float(least.mean())), high=min(mean.high, float(most.mean()))),
+        chance=chance,
+        chance_mean=chance_mean,
+        draws=draws,
+        mean_draws=mean_draws,
+    )
+
+
+def chance_levels(
+    values: Sequence[Mapping[MetricName, Floats]],
+) -> Mapping[MetricName, tuple[Estimate, Estimate]]:
+    """Metric -> levels of (one ranking, the mean over prompts).
+
+    values: of random rankings [draws, prompts], for some of the prompts after others.
+    """
+    found: dict[MetricName, tuple[Estimate, Estimate]] = {}
+    for name in values[0]:
+        drawn = np.concatenate([part[name] for part in values], axis=1)
+        mean = drawn.mean(axis=1)
+        value = float(mean.mean())
+        single, several = stats.interval(value, drawn.ravel()), stats.interval(value, mean)
+        if name in INDIFFERENT:
+            single, several = (replace(level, value=INDIFFERENT[name]) for level in (single, several))
+        found[name] = single, several
+    return found

@@ -8,6 +8,7 @@ only those at the top.
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,6 @@ from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
 from ccs.errors import InputError
-from ccs.measures.skew import check_k
 
 Map = Callable[..., Iterable[Any]]
 """A function like `map`; a caller with threads passes its executor's."""
@@ -137,6 +137,19 @@ class Ranking:
         scores = cosines(self.prompts, images).astype(np.float64)
         means = np.einsum("pgn,pn->pg", self.group_shares, scores)
         return np.asarray(means - means.mean(axis=1, keepdims=True))
+
+
+def check_k(k: int, n: int) -> int:
+    """k as an int; InputError unless 1 <= k <= n."""
+    try:
+        k = operator.index(k)
+    except TypeError:
+        raise InputError(f"The cut-off k must be a whole number, not {k!r}.") from None
+    if not 1 <= k <= n:
+        raise InputError(
+            f"The cut-off k is {k}, but it must be at least 1 and at most the {n} ranked images."
+        )
+    return k
 
 
 def finite_rows(embeddings: ArrayLike, name: str) -> NDArray[np.float64]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -71,41 +72,49 @@ def top_counts(
 ) -> NDArray[np.float64]:
     """Images of each group in each draw's top k: [rankings, draws, groups].
 
-    `scores` [rankings, n]; `order` [rankings, depth] ranks them to the depth from `window`. Weights are
-    summed in blocks of ranks: one up to the window, then blocks of BLOCK. Only the block in which a draw's
-    top k ends is read rank by rank. Counts are exact: a ranking is counted to a greater depth if the top k of
-    any draw ends outside the window.
+    `scores` [rankings, n]; `order` [rankings, depth] ranks them to the depth from `window`. Ranks are taken
+    in blocks: one up to the window, then blocks of BLOCK. Whole blocks are counted from their sums; only the
+    block in which a draw's top k ends is read rank by rank. Counts are exact: a ranking is counted to a
+    greater depth if the top k of any draw ends outside the window.
     """
-    (rankings, depth), (n, drawn), groups = order.shape, draws.weights.shape, draws.n_groups
-    start, _ = window(n, k)
-    block = np.maximum(0, 1 + (np.arange(depth) - start) // BLOCK)  # [depth]
-    axes = (rankings, int(block[-1]) + 1, groups)
-    # A row for each ranking, block and group; its ones are the images whose weights it sums.
-    rows = np.ravel_multi_index((np.arange(rankings)[:, None], block, draws.codes[order]), axes)
-    ones = np.ones(rows.size, dtype=draws.weights.dtype)
-    summing = scipy.sparse.csr_matrix((ones, (rows.ravel(), order.ravel())), shape=(math.prod(axes), n))
-    upto = np.asarray(summing @ draws.weights).reshape(*axes, drawn)
-    np.add.accumulate(upto, axis=1, out=upto)
+    (rankings, depth), drawn = order.shape, draws.weights.shape[1]
+    start, _ = window(len(draws.codes), k)
+    block_of = np.maximum(0, 1 + (np.arange(depth) - start) // BLOCK)  # [depth]
+    upto = _block_sums(draws, order, block_of)  # [rankings, blocks, groups, draws]
+    np.add.accumulate(upto, axis=1, out=upto)  # now the images from the first rank to each block's end
     totals = upto.sum(axis=2, dtype=upto.dtype)  # [rankings, blocks, draws]
 
-    ranking_of, draw_of = np.ogrid[:rankings, :drawn]
-    whole = np.clip(
-        (totals < k).sum(axis=1) - 1, 0, None
-    )  # [rankings, draws], the last block wholly in the top k
-    counts = upto[ranking_of, whole, :, draw_of].astype(np.float64)  # [rankings, draws, groups]
-    room = k - totals[ranking_of, whole, draw_of].astype(np.intp)  # [rankings, draws]
-    # The next block [rankings, BLOCK, draws], cut where its weights fill the room that is left.
+    row, draw = np.ogrid[:rankings, :drawn]
+    whole = np.maximum((totals < k).sum(axis=1) - 1, 0)  # the last block inside [rankings, draws]
+    counts = upto[row, whole, :, draw].astype(np.float64)  # [rankings, draws, groups]
+    room = k - totals[row, whole, draw].astype(np.intp)  # images that are still missing [rankings, draws]
+
+    # The ranks of the next block [rankings, BLOCK, draws], cut where they fill that room.
     ranks = np.minimum(start + whole[:, None] * BLOCK + np.arange(BLOCK)[:, None], depth - 1)
-    images = order[ranking_of[:, None], ranks]
-    filled = draws.weights[images, draw_of].astype(np.intp)
+    images = order[row[:, None], ranks]
+    filled = draws.weights[images, draw].astype(np.intp)
     np.add.accumulate(filled, axis=1, out=filled)
     inside = np.diff(np.minimum(filled, room[:, None]), axis=1, prepend=0)
-    cells = np.ravel_multi_index((ranking_of[:, None], draw_of, draws.codes[images]), counts.shape)
-    counts += np.bincount(cells.ravel(), inside.ravel(), minlength=counts.size).reshape(counts.shape)
+    cells = np.arange(counts.size).reshape(counts.shape)[row[:, None], draw, draws.codes[images]]
+    counts += np.bincount(cells.ravel(), inside.ravel(), counts.size).reshape(counts.shape)
 
-    for row in np.flatnonzero((room < 0).any(axis=1) | (totals[:, -1] < k).any(axis=1)):
-        counts[row] = _deep_counts(draws, scores[row], k, depth)
+    for short in np.flatnonzero((room < 0).any(axis=1) | (totals[:, -1] < k).any(axis=1)):
+        counts[short] = _deep_counts(draws, scores[short], k, depth)
     return counts
+
+
+def _block_sums(draws: Draws, order: NDArray[np.intp], block_of: NDArray[np.intp]) -> NDArray[Any]:
+    """How often each draw has the images of each block of ranks, by group: [rankings, blocks, groups, draws].
+
+    order: [rankings, depth]. block_of: [depth], the block of each rank. A product with a sparse matrix of
+    ones, a row for each sum, reads the weights once and keeps their small type.
+    """
+    shape = (len(order), int(block_of[-1]) + 1, draws.n_groups)
+    sums = np.arange(math.prod(shape)).reshape(shape)  # the row of each sum
+    rows = sums[np.arange(len(order))[:, None], block_of, draws.codes[order]]  # [rankings, depth]
+    ones = np.ones(rows.size, draws.weights.dtype)
+    summing = scipy.sparse.csr_matrix((ones, (rows.ravel(), order.ravel())), (sums.size, len(draws.codes)))
+    return np.asarray(summing @ draws.weights).reshape(*shape, -1)
 
 
 def _deep_counts(draws: Draws, scores: NDArray[np.float32], k: int, depth: int) -> NDArray[np.float64]:
@@ -140,23 +149,13 @@ def first_tops(
     `scores` [rankings, n] and `order` [rankings, depth] are those of `top_counts`.
     """
     few = draws.weights[:, :FEW]
-
-    def sums(ranks: NDArray[np.intp]) -> NDArray[np.intp]:
-        return np.ascontiguousarray(few[ranks].T).cumsum(axis=1, dtype=np.intp)
-
     found = np.empty((len(order), few.shape[1], k), dtype=np.uint8)
-    # Each draw has k positions, and one more for everything below its top k.
-    offsets = np.arange(0, few.shape[1] * (k + 1), k + 1)
     for row, ranks in enumerate(order):
-        ends = sums(ranks)
-        if ends[:, -1].min() < k:
+        if few[ranks].sum(axis=0, dtype=np.intp).min() < k:
             ranks = _deeper(few, scores[row], k, len(ranks))
-            ends = sums(ranks)
-        # The rank at a position is the number of ranks whose copies all end at or before it.
-        ended = np.bincount(
-            (np.minimum(ends, k) + offsets[:, None]).ravel(), minlength=found[row].size + len(offsets)
-        )
-        rank = ended.reshape(-1, k + 1)[:, :k].cumsum(axis=1)
-        np.minimum(rank, len(ranks) - 1, out=rank)  # a draw of units may hold fewer than k images
-        found[row] = draws.codes[ranks][rank]
+        codes, times = draws.codes[ranks], few[ranks].T.astype(np.intp, order="C")  # [depth], [draws, depth]
+        for draw, own in enumerate(times):
+            top = np.repeat(codes, own)[:k]
+            found[row, draw, : len(top)] = top
+            found[row, draw, len(top) :] = codes[-1]  # a draw of units may hold fewer than k images
     return found

@@ -17,7 +17,6 @@ ranking ignores groups, and falls below where the halves disagree.
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -27,6 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError
+from ccs.measures import ranking
 
 Floats = NDArray[np.float64]
 MetricName = Literal["MaxSkew", "NDKL", "logit gap", "AUC", "logit gap (cross-fitted)", "AUC (cross-fitted)"]
@@ -38,19 +38,6 @@ PREFERENCES = PLAIN + CROSS_FITTED
 INDIFFERENT: Mapping[MetricName, float] = {"logit gap (cross-fitted)": 0.0, "AUC (cross-fitted)": 0.5}
 """Their values where a ranking ignores groups; the plain form has none that is exact."""
 _POSITIONS = 100_000  # processed at a time: few enough for the processor's cache
-
-
-def check_k(k: int, n: int) -> int:
-    """k as an int; InputError unless 1 <= k <= n."""
-    try:
-        k = operator.index(k)
-    except TypeError:
-        raise InputError(f"The cut-off k must be a whole number, not {k!r}.") from None
-    if not 1 <= k <= n:
-        raise InputError(
-            f"The cut-off k is {k}, but it must be at least 1 and at most the {n} ranked images."
-        )
-    return k
 
 
 def target_shares(pool: ArrayLike) -> Floats:
@@ -238,10 +225,58 @@ def max_skew(groups_ranked: Sequence[str], pool_counts: Mapping[str, float], k: 
     pool = np.array(list(pool_counts.values()), dtype=np.float64)
     if not np.isfinite(pool).all() or (pool < 0).any() or not pool.any():
         raise InputError(f"The pool's counts must be 0 or more and not all 0, unlike {dict(pool_counts)}.")
-    k = check_k(k, len(groups_ranked))
+    k = ranking.check_k(k, len(groups_ranked))
     for name in groups_ranked:
         if not pool_counts.get(name):
             raise InputError(f"The group {str(name)!r} is ranked, but not in the pool: {dict(pool_counts)}.")
     found = Counter(groups_ranked[:k])
     top = np.array([found[name] for name in pool_counts])
     return float(max_skew_of(top, target_shares(pool)))
+
+
+Fault = Literal["order", "aliased"]
+"""The two faults of the study's released bias code, reproduced so that its figures can be explained. They are
+never a default: a result made with one is marked "as-published". Its figures measure the code, not the model.
+
+"order" (FairFace, race; the gender columns are free of it): the pool's counts stand in the order in which
+groups first appear in the file, the top K's counts in alphabetical order, and the i-th is divided by the
+i-th. Random rankings then sum to about 56 over 104 occupations instead of about 10.
+
+"aliased" (SocialCounterfactuals): one list stands for all groups, so each group holds every image and an
+image is ranked once per group, with equal scores. The skew of that ranking is 0 but for remainders of K; what
+is left is ties of different images in float16. A tie at the cut-off gives 3/12 instead of 2/12 (or 3/4
+instead of 2/4): printed values are multiples of ln 1.5, or ln 2 where four images tie.
+"""
+_ALIASED: dict[tuple[str, str], Fault] = {
+    ("socialcounterfactuals", "race"): "aliased",
+    ("socialcounterfactuals-gender", "gender"): "aliased",
+}
+"""The pools that the code ranks: by race the sets varying race and gender, by gender all varying gender."""
+
+
+def fault_of(dataset: str, attribute: str) -> Fault | None:
+    """The fault of the study's figures for this data set and attribute, if they have one."""
+    if dataset.startswith("fairface") and attribute == "race":
+        return "order"
+    return _ALIASED.get((dataset, attribute))
+
+
+def aliased_top(images: ArrayLike, occupations: ArrayLike, n_groups: int, k: int) -> NDArray[np.int64]:
+    """Counts [occupations, groups] in the top k where every image [n, d] is ranked once per group.
+
+    Scores are rounded to float16. The sort is stable over a list of all images for the first group, then all
+    for the second, and so on: among equal scores all first copies come before any second copy.
+    """
+    rows = ranking.unit(images, "image embeddings").astype(np.float16)
+    texts = ranking.unit(occupations, "occupation embeddings").astype(np.float16)
+    scores = ranking.products(texts.astype(np.float64), rows.astype(np.float64)).astype(np.float16)
+    ranking.check_k(k, scores.shape[1] * n_groups)
+    needed = -(-k // n_groups)
+    counts = np.empty((len(scores), n_groups), dtype=np.int64)
+    for row, score in enumerate(scores):
+        # Only images at or above the last score needed can be in the top k; ties may add more of them.
+        candidates = np.flatnonzero(score >= np.partition(score, -needed)[-needed])
+        copies = np.tile(score[candidates].astype(np.float32), n_groups)
+        ranked = np.argsort(-copies, kind="stable")[:k]
+        counts[row] = np.bincount(ranked // len(candidates), minlength=n_groups)
+    return counts

@@ -19,8 +19,8 @@ from ccs.measures import bias as measures
 from ccs.measures import bias_result, skew
 from ccs.measures.accuracy import TextModel, class_weights
 from ccs.measures.bias_result import BiasResult
-from ccs.measures.faults import fault_of
 from ccs.measures.ranking import Ranking, alike, first_alike
+from ccs.measures.skew import fault_of
 from ccs.paper import figures as paper
 from ccs.progress import BAR
 from ccs.pruning import bias_plot

@@ -315,31 +315,30 @@ def matched(
     (by ratio), in random order.
     """
     rng = np.random.default_rng([seed, *f"random {alike}".encode()])
-    wanted = Counter(head.layer for head in high)
-    groups = [(list(heads), len(high))]
+    per_layer = Counter(head.layer for head in high)
+    # From which heads a set takes how many: from all, or from those of each layer.
+    takes = [(list(heads), len(high))]
     if alike != "number":
-        groups = [([head for head in heads if head.layer == layer], size) for layer, size in wanted.items()]
-    if any(size > len(members) for members, size in groups):
+        takes = [(list(heads.of_layer(layer)), size) for layer, size in per_layer.items()]
+    if any(size > len(members) for members, size in takes):
         return []
-    if math.prod(math.comb(len(members), size) for members, size in groups) <= _FEW_SETS:
-        parts = (itertools.combinations(members, size) for members, size in groups)
+    if math.prod(math.comb(len(members), size) for members, size in takes) <= _FEW_SETS:
+        parts = (itertools.combinations(members, size) for members, size in takes)
         every = [HeadSet(itertools.chain(*chosen)) for chosen in itertools.product(*parts)]
         found = [every[i] for i in rng.permutation(len(every)) if every[i] != high]
     else:
-        drawn: dict[HeadSet, None] = {high: None}
+        drawn: dict[HeadSet, None] = {high: None}  # in the order in which they were drawn
         while len(drawn) <= (_FEW_SETS if alike == "variance" else n):
-            chosen = (
-                members[i]
-                for members, size in groups
-                for i in rng.choice(len(members), size=size, replace=False)
-            )
-            drawn[HeadSet(chosen)] = None
+            chosen = [rng.choice(len(members), size=size, replace=False) for members, size in takes]
+            both = zip(takes, chosen, strict=True)
+            drawn[HeadSet(members[i] for (members, _), places in both for i in places)] = None
         found = list(drawn)[1:]
     if alike == "variance":
         known = variance or {}
         target = sum(known[head] for head in high)
-        far = [abs(math.log(sum(known[head] for head in off) / target)) for off in found]
-        found = [found[i] for i in sorted(np.argsort(far, kind="stable")[:n])]
+        far = {off: abs(math.log(sum(known[head] for head in off) / target)) for off in found}
+        nearest = set(sorted(found, key=far.__getitem__)[:n])
+        found = [off for off in found if off in nearest]
     return found[:n]
 
 

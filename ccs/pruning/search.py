@@ -154,7 +154,6 @@ def search(
     *,
     beside: Sequence[Plan] = (),
     seed: int = 0,
-    draws: int = DRAWS,
     tell: Tell = lambda _: None,
 ) -> SearchResult:
     """Search on one half of the task and report on the other (see the top of this module).
@@ -176,7 +175,7 @@ def search(
         for size, point in enumerate(path)
         if size and point.off != off
     ]
-    held_out = held_out_figures(model, unseen, [*plans, *beside], seed, draws)
+    held_out = held_out_figures(model, unseen, [*plans, *beside], seed)
     return SearchResult(off=off, singles=tuple(singles), path=tuple(path), held_out=held_out)
 
 
@@ -293,12 +292,12 @@ def _backward(model: PrunableModel, task: Task, path: Sequence[Point], limits: L
 
 
 def held_out_figures(
-    model: PrunableModel, task: Task, plans: Sequence[Plan], seed: int, draws: int = DRAWS
+    model: PrunableModel, task: Task, plans: Sequence[Plan], seed: int
 ) -> tuple[HeldOut, ...]:
     """The figures of every plan on this half; the first (`none`) is the baseline."""
     sets = [plan.off for plan in plans]
     people, things = (model.embed_images(images, sets) for images in (task.people, task.things))
-    skews = bias.measure_plans(people, task, draws=draws, seed=seed)
+    skews = bias.measure_plans(people, task, draws=DRAWS, seed=seed)
     rights = [zeroshot.accuracy(one, task.class_weights, task.labels, seed) for one in things]
     return tuple(
         HeldOut(

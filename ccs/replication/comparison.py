@@ -17,7 +17,7 @@ from scipy import stats as distributions
 
 from ccs.heads import Head, HeadSet
 from ccs.measures import stats
-from ccs.measures.faults import fault_of
+from ccs.measures.skew import fault_of
 from ccs.measures.stats import UNKNOWN, Estimate
 from ccs.paper import figures
 from ccs.pruning.plans import PlanName

@@ -1,4 +1,4 @@
-"""Rankings: ties, scores that do not depend on an image's position, and embeddings for direct effects."""
+"""Rankings: ties, scores that do not depend on an image's position, direct effects, and the lean."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 
 from ccs import Head, HeadSet
 from ccs.measures import ranking
+from ccs.measures.ranking import Ranking
 
 
 def test_ranking_equals_a_stable_sort():
@@ -57,3 +58,33 @@ def test_subtracting_contributions_equals_adding_up_the_others(tiny_model, pictu
     assert found == pytest.approx(expected, abs=1e-5)
     # Later layers react to a head that is off; a subtraction does not show that.
     assert np.abs(found - tiny_model.embed_images(images, off)).max() > 1e-3
+
+
+def plain_lean(images, prompts, groups, pools):
+    """Prompt by prompt and group by group."""
+    found = []
+    for p, prompt in enumerate(prompts):
+        means = [
+            np.mean([image @ prompt for i, image in enumerate(images) if groups[i] == g and pools[p][i]])
+            for g in sorted(set(groups))
+        ]
+        found.append(np.mean([(mean - np.mean(means)) ** 2 for mean in means]))
+    return np.sqrt(np.mean(found))
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_the_lean_is_its_definition_and_its_vectors_sum_to_it_and_are_half_its_slope(own):
+    rng = np.random.default_rng(0)
+    groups = np.array(["a", "b", "c"])[rng.integers(0, 3, 30)]
+    pools = rng.random((4, 30)) < 0.7
+    images, prompts = (ranking.unit(rng.standard_normal((n, 5)), "x").astype(np.float32) for n in (30, 4))
+    asked = Ranking(prompts, groups, 2, pools if own else None)
+    whole = plain_lean(images, prompts, groups, pools if own else np.ones_like(pools))
+    assert asked.lean(images) == pytest.approx(whole, rel=1e-4)
+    vectors = asked.toward(images)
+    assert (vectors * images).sum() == pytest.approx(whole**2, rel=1e-4)
+    rng = np.random.default_rng(1)
+    moved = 1e-2 * rng.standard_normal(images.shape)
+    moved -= (moved * images).sum(1, keepdims=True) * images  # along the sphere: cosines ignore lengths
+    squares = [asked.lean(images + side * moved) ** 2 for side in (1, -1)]
+    assert (vectors * moved).sum() == pytest.approx((squares[0] - squares[1]) / 4, rel=2e-2)

@@ -14,8 +14,8 @@ from ccs.batch.compute.inputs import EvaluationSet
 from ccs.heads import HeadSet
 from ccs.measures import accuracy as zeroshot
 from ccs.measures import bias, bias_result, ranking, retrieval, skew, stats
-from ccs.measures.faults import Fault, fault_of
 from ccs.measures.ranking import Ranking
+from ccs.measures.skew import Fault, fault_of
 from ccs.measures.stats import Effect, Estimate
 from ccs.pruning.fairness import embed_occupations, ranking_of
 from ccs.pruning.plans import Plan, PlanName
