@@ -124,7 +124,7 @@ def test_the_library_works_without_any_extra(alone: Path, tmp_path: Path) -> Non
     ("code", "extra"),
     [
         ("import ccs.ui.server", "app"),
-        ("from ccs.world.drawing import glyph; glyph('dog_face', 8)", "data"),
+        ("from ccs.world.scene import glyph; glyph('dog_face', 8)", "data"),
         ("from pathlib import Path; from ccs.sets.clips import frames; frames(Path('a.mp4'), 1)", "data"),
         ("from ccs.measures.agreement import krippendorff_alpha as a; a([[1, 2], [1, 1]])", "judges"),
     ],

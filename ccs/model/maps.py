@@ -73,9 +73,11 @@ def heatmap(
         >>> heatmap(model, images, ["a red cat"]).shape
         (2, 1, 6, 6)
     """
-    return token_map(
-        model, images, _along(model, texts, against), heads, apart, off, batch_size, patches=True
-    )
+    if isinstance(texts, str) or isinstance(against, str):
+        raise InputError("heatmap takes lists of texts, not a single one.")
+    along = model.embed_texts(texts)
+    along = along - model.embed_texts(against).mean(0) if len(against) else along
+    return token_map(model, images, along, heads, apart, off, batch_size, patches=True)
 
 
 def token_map(
@@ -123,13 +125,6 @@ def grid(model: Model) -> tuple[int, int]:
 def on_patches(model: Model, values: np.ndarray) -> np.ndarray:
     """Values of tokens [..., tokens] as the grid of the patches [..., rows, columns]."""
     return values[..., model.tower.prefix :].reshape(*values.shape[:-1], *grid(model))
-
-
-def _along(model: Model, texts: Sequence[str], against: Sequence[str]) -> np.ndarray:
-    if isinstance(texts, str) or isinstance(against, str):
-        raise InputError("heatmap takes lists of texts, not a single one.")
-    vectors = model.embed_texts(texts)
-    return vectors - model.embed_texts(against).mean(0) if len(against) else vectors
 
 
 def _chosen(model: Model, heads: HeadSet | str | None) -> HeadSet:

@@ -18,10 +18,10 @@ from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.intervention import MEAN, PROTOTYPE, Intervention, Means, changes
 from ccs.model.loading.building import create
+from ccs.model.loading.config import cropping
 from ccs.model.loading.footprint import require_room
 from ccs.model.loading.sources import Source, find, usable_device
 from ccs.model.loading.sources import embedded as embedded
-from ccs.model.loading.translation import cropping
 from ccs.model.side import TOKENIZED, Plans, Side, Texts, embed_read, lengths_read
 from ccs.model.side import Contributions as Contributions
 from ccs.model.tower import BATCH_TOKENS, ChosenLayers, ImageTower, Trunk

@@ -131,15 +131,11 @@ class Tower(Decomposition):
 
     def _span(self) -> str:
         """The heads of the tower, in words."""
-        last, pool = self._n_blocks - 1, self._readout.pool
-        at = self.letter
-        inside = (
-            f"layers {at}0 to {at}{last} with heads H0 to H{self.layers[0].n_heads - 1}" if last >= 0 else ""
-        )
-        gathers = (
-            "" if pool is None else f"layer {at}{last + 1}, its pool, with heads H0 to H{pool.n_heads - 1}"
-        )
-        return " and ".join(filter(None, [inside, gathers]))
+        at, n, pool = self.letter, self._n_blocks, self._readout.pool
+        spans = [f"layers {at}0 to {at}{n - 1} with heads H0 to H{self.layers[0].n_heads - 1}"] if n else []
+        if pool is not None:
+            spans.append(f"layer {at}{n}, its pool, with heads H0 to H{pool.n_heads - 1}")
+        return " and ".join(spans)
 
     @torch.no_grad()
     def embed(self, images: Tensor | Trunk, plans: Sequence[HeadSet] = (NOTHING_OFF,)) -> Tensor:
@@ -364,9 +360,9 @@ class TextTower(Tower):
 
     letter = TEXT
 
-    def __init__(self, clip: Any, chosen: ChosenLayers | None = None) -> None:
+    def __init__(self, clip: Any) -> None:
         parts, self.read_at = take_texts_apart(clip)
-        super().__init__(clip, parts, chosen=chosen)
+        super().__init__(clip, parts)
 
     def _input(self, tokens: Tensor) -> Tensor:
         return tokens.to(self.device)

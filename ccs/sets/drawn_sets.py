@@ -19,8 +19,7 @@ from PIL import Image
 from ccs.errors import InputError
 from ccs.sets.kinds import BiasSet, ClassificationSet, ImageSet, Lazy, RetrievalSet
 from ccs.world import vocabulary as words
-from ccs.world.drawing import draw
-from ccs.world.scene import AROUND, Scene, full_caption, scene
+from ccs.world.scene import AROUND, Scene, draw, full_caption, scene
 
 VERSION = 2  # raised whenever the image of the same factors changes
 SOURCE = "drawn world (OpenMoji, CC BY-SA 4.0)"

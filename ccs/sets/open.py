@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ccs.errors import InputError
 from ccs.files import as_text
-from ccs.sets import clips, excerpts, fetching, labeled, matlab, strangers
+from ccs.sets import clips, excerpts, fetching, labeled, strangers
 from ccs.sets import drawn_sets as world
 from ccs.sets.kinds import BiasSet, ClassificationSet, ImageSet, MaskSet, RetrievalSet
 from ccs.sets.known_sets import ALIASES, SOURCES, DatasetRecord, source
@@ -170,7 +170,7 @@ def _drawn(name: str, most: int | None) -> AnySet:
 def local_copy(record: DatasetRecord) -> Path | None:
     """The known set's folder or file in CCS_DATA; None where it is on the Hub. InputError for neither."""
     root = Path(os.environ.get(DATA_ROOT) or "/nowhere").expanduser()
-    for ending in ("", ".parquet", matlab.SUFFIX):
+    for ending in ("", ".parquet", labeled.MATLAB):
         if (path := root / f"{record.name}{ending}").exists():
             return path
     if record.hub is None:
@@ -247,8 +247,8 @@ def _rows(record: DatasetRecord, place: Path | None, most: int | None) -> Rows:
     if place is None:
         return _fetched(record, most)
     label, name, known = _LABEL.get(record.kind), record.name, SOURCES.get(record.name) is record
-    if place.suffix.lower() == matlab.SUFFIX:
-        return matlab.rows(place, name)
+    if place.suffix.lower() == labeled.MATLAB:
+        return labeled.matlab_rows(place, name)
     if place.is_file():
         zipped = place.suffix.lower() == ".zip"
         return _folders(place, name, label) if zipped else of_parquet(place, name, record.image)

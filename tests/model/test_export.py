@@ -1,4 +1,4 @@
-"""An exported folder is an ordinary open_clip model whose embeddings are ours, also through the Hub."""
+"""An exported folder is an open_clip model whose embeddings are ours, also on the Hub, or smaller ONNX."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import torch
 from PIL import Image
 
 import ccs
-from ccs import HeadSet, InputError
+from ccs import HeadSet, InputError, Intervention
 from ccs.batch import export as command
+from ccs.model import onnx_export
 from ccs.model.export import export
 from ccs.model.model import Model
+from tests.support.checkpoint import write_siglip
 from tests.support.hub_server import Hub
 
 OFF = HeadSet.parse("L1.H1 L4.H0 L4.H3 L5.H2")
@@ -94,3 +96,36 @@ def test_an_architecture_of_our_own_needs_what_its_card_says(tmp_path: Path) -> 
     recipe = (folder / "README.md").read_text().split("```python")[1].split("```")[0]
     recipe = recipe.replace("PATH/TO/THIS/FOLDER", str(folder))
     subprocess.run([sys.executable, "-c", recipe], check=True, cwd=Path(ccs.__file__).parents[1])
+
+
+def test_onnx_without_heads_is_the_model_with_them_off(
+    tiny_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, folder = ccs.load(str(tiny_folder)), tmp_path / "less"
+    layer = " ".join(f"L4.H{head}" for head in range(model.tower.n_heads))  # all of one
+    off = f"L3.H1 {layer} L5.H0=0.3"
+    assert command.main(["--model", str(tiny_folder), "--off", off, "--remove", "--out", str(folder)]) == 0
+    assert "differ by" in capsys.readouterr().out
+    x = torch.randn(3, 3, *model.tower.image_size, generator=torch.Generator().manual_seed(5))
+    found = onnx_export.run(folder / onnx_export.IMAGES, x)
+    np.testing.assert_allclose(found, model.embed_images(x, Intervention.parse(off)), atol=1e-5)
+    assert np.abs(found - model.embed_images(x)).max() > 1e-3
+    tokens = model.tokenize(["a dog"])
+    read = onnx_export.run(folder / onnx_export.TEXTS, tokens)
+    np.testing.assert_allclose(read, model.embed_texts(["a dog"]), atol=1e-5)
+    # Every head has d rows of three projections, with biases, and d columns of a fourth.
+    width, d = model.tower.width, model.head_dim
+    whole, less = (
+        sum(p.numel() for p in onnx_export.without_heads(model, one).parameters())
+        for one in (HeadSet(), Intervention.parse(off))
+    )
+    assert whole - less == (1 + model.tower.n_heads) * (4 * width * d + 3 * d)
+    assert layer.split()[0] in (folder / "README.md").read_text("utf-8")
+
+
+def test_an_attention_of_other_code_keeps_its_heads(tmp_path: Path) -> None:
+    write_siglip(tmp_path / "theirs")
+    model = ccs.load(str(tmp_path / "theirs"))
+    with pytest.raises(InputError, match="fixes the number of heads"):
+        onnx_export.export_onnx(model, HeadSet.parse("L0.H1"), tmp_path / "less")
+    assert not (tmp_path / "less").exists()

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 import ccs
 from benchmarks.towers import sharpen, zeroed
@@ -18,49 +17,20 @@ from ccs.model.model import Model
 from ccs.model.tower import ImageTower
 from ccs.model.towers.parts import Block
 from tests.support import shrunk
-from tests.support.towers import pixels
+from tests.support.towers import pixels, plain_parts
 
 CHOSEN = HeadSet.parse("L5.H3 L2.H1 L4.H0 L4.H2")
 TEXTS = ["a photo of a dog", "a red house"]
-
-
-def reference_parts(model: Model, x: Tensor, along: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The CLS query's attention [n, L, H, T], and what each token sends [n, E, L, H, T], in float64."""
-    visual = copy.deepcopy(model.clip.visual).double()
-    n_layers, n_heads, d = model.n_layers, model.n_heads, model.head_dim
-    share, tokens = (2 * n_layers + 1) * n_heads, model.tower.n_tokens
-    looks = np.zeros((len(x), n_layers, n_heads, tokens))
-    sent = np.zeros((len(x), len(along), n_layers, n_heads, tokens))
-    with torch.no_grad():
-        for i in range(len(x)):
-            stream, vectors = visual._embeds(x[i : i + 1].double())[0], []
-            for block in visual.transformer.resblocks:
-                y = block.ln_1(stream)
-                q, k, v = (y @ block.attn.in_proj_weight.T + block.attn.in_proj_bias).chunk(3, -1)
-                for h in range(n_heads):
-                    part = slice(h * d, (h + 1) * d)
-                    weights = (q[0, part] @ k[:, part].T / d**0.5).softmax(-1)
-                    own = (weights[:, None] * v[:, part]) @ block.attn.out_proj.weight[:, part].T
-                    vectors.append((weights, own + block.attn.out_proj.bias / n_heads / tokens))
-                stream = block(stream[None])[0]
-            std = (stream[0].var(correction=0) + visual.ln_post.eps).sqrt()
-            length = (visual.ln_post(stream[0]) @ visual.proj).norm()
-            for index, (weights, own) in enumerate(vectors):
-                where = divmod(index, n_heads)
-                normed = (own - stream[0].mean() / share / tokens) / std * visual.ln_post.weight
-                effect = (normed + visual.ln_post.bias / share / tokens) @ visual.proj / length
-                looks[i][where] = weights
-                sent[i][:, *where] = along @ effect.numpy().T
-    return looks, sent
 
 
 def test_maps_are_those_of_the_reference(model: Model) -> None:
     x, side = pixels(model, 3), ccs.attention(model, pixels(model, 1)).shape[-1]
     against = ["a cat", "a horse"]
     along = model.embed_texts(TEXTS) - model.embed_texts(against).mean(0)
-    looks, sent = reference_parts(model, x, along.astype(float))
+    looks, sent, _ = plain_parts(model, x)
     layers, heads = [head.layer for head in CHOSEN], [head.head for head in CHOSEN]
-    looks, sent = looks[:, layers, heads], sent[:, :, layers, heads]
+    looks = looks[:, layers, heads]
+    sent = np.einsum("nhtd,ed->neht", sent[:, layers, heads], along)
     shape = (side, side)
     found = ccs.attention(model, x, str(CHOSEN), batch_size=2)
     np.testing.assert_allclose(found, looks[..., 1:].reshape(3, 4, *shape), atol=1e-6)

@@ -18,7 +18,7 @@ from PIL import Image
 
 from ccs import sets
 from ccs.errors import InputError
-from ccs.sets import decoding, digests, rows
+from ccs.sets import decoding, rows
 from ccs.sets.open import open_images, open_set
 
 
@@ -145,7 +145,7 @@ def test_what_was_read_is_read_again_only_when_it_may_have_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(constants, "HF_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(digests, "LEAST", 1)
+    monkeypatch.setattr(decoding, "LEAST", 1)
     checked: list[bytes] = []
     monkeypatch.setattr(rows, "problem", lambda data: checked.append(data) or decoding.problem(data))
     folder, old = tmp_path / "pets", time.time() - 60

@@ -1,9 +1,12 @@
-"""Helpers for tests of towers: random pixels and plans, open_clip's own pass, and a count of layers run."""
+"""Helpers for tests of towers: random pixels and plans, what heads send, and a count of layers run."""
 
 from __future__ import annotations
 
+import copy
 import random
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -37,3 +40,44 @@ def count_layers(model: Model, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(Block, "finish", counting)
     return passes
+
+
+def plain_parts(model: Model, x: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The CLS query's attention [n, L, H, T], what each token sends through each head to the unit embedding
+    [n, L, H, T, D], and the remainder [n, D]: one head at a time, in float64, with all shares spelled out.
+    """
+    visual = copy.deepcopy(model.clip.visual).double()
+    layers, n_heads, d, tokens = model.n_layers, model.n_heads, model.head_dim, model.tower.n_tokens
+    terms = 2 * layers + 1
+    looks = np.zeros((len(x), layers, n_heads, tokens))
+    sent, rest = np.zeros((*looks.shape, model.dim)), np.zeros((len(x), model.dim))
+    with torch.no_grad():
+        for i in range(len(x)):
+            stream = visual._embeds(x[i : i + 1].double())[0]  # [T, W]
+            others, heads = [stream[0]], []
+            for number, block in enumerate(visual.transformer.resblocks):
+                y = block.ln_1(stream)
+                q, k, v = (y @ block.attn.in_proj_weight.T + block.attn.in_proj_bias).chunk(3, -1)
+                for h in range(n_heads):
+                    part = slice(h * d, (h + 1) * d)
+                    weights = (q[0, part] @ k[:, part].T / d**0.5).softmax(-1)
+                    own = (weights[:, None] * v[:, part]) @ block.attn.out_proj.weight[:, part].T
+                    heads.append((number, h, own + block.attn.out_proj.bias / n_heads / tokens))
+                    looks[i, number, h] = weights
+                middle = stream + block.attn(y[None], y[None], y[None], need_weights=False)[0][0]
+                mlp = block.mlp(block.ln_2(middle))
+                others.append(mlp[0])
+                stream = middle + mlp
+            length = (visual.ln_post(stream[0]) @ visual.proj).norm()
+            for number, h, own in heads:
+                sent[i, number, h] = _normed_share(visual, own, stream[0], terms * n_heads * tokens) / length
+            rest[i] = sum(_normed_share(visual, term, stream[0], terms) / length for term in others)
+    return looks, sent, rest
+
+
+def _normed_share(visual: Any, term: Tensor, cls: Tensor, share: int) -> Tensor:
+    """Terms of the CLS state through ln_post, with one part in `share` of its mean and bias, projected."""
+    std = (cls.var(correction=0) + visual.ln_post.eps).sqrt()
+    normed = (term - cls.mean() / share) / std * visual.ln_post.weight + visual.ln_post.bias / share
+    projected: Tensor = normed @ visual.proj
+    return projected

@@ -13,7 +13,7 @@ import pytest
 from ccs.errors import InputError
 from ccs.sets import drawn_sets
 from ccs.world import captions, draw, scene
-from ccs.world.drawing import glyph
+from ccs.world.scene import glyph
 from ccs.world.vocabulary import (
     AGES,
     ANIMALS,

@@ -1,15 +1,24 @@
-"""open_clip_config.json, which anyone may have written: what must hold before open_clip builds from it.
+"""What a model's configuration says: open_clip's, or a Hugging Face checkpoint's in open_clip's words.
 
-Whether its entries fit together is for open_clip, timm and torch to say, which build the model without memory
-first. Here numbers are bounded, keywords that are passed on are listed, and names of other models and
-tokenizers must be ones that open_clip's own architectures use.
+Anyone may have written it. Whether the entries of an open_clip_config.json fit together is for open_clip,
+timm and torch to say, which build the model without memory first. Here numbers are bounded, keywords that are
+passed on are listed, and names of other models and tokenizers must be ones that open_clip's own architectures
+use.
+
+A `CLIPModel` or `SiglipModel` of transformers and open_clip's model compute the same from the same numbers,
+so a checkpoint is a configuration and weights under other names. transformers reads the files, with its
+defaults and those of older versions; no model of its own is built, and no code is looked for.
 """
 
 from __future__ import annotations
 
 import json
-from functools import cache
+from collections.abc import Mapping
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
+
+from PIL import Image
 
 MAX_CONFIG_BYTES = 2**20
 OPEN_CLIP_TOKENS = 49_408
@@ -87,3 +96,199 @@ def used_by_open_clip() -> Names:
     ]
     own = frozenset({convolutional.NAME})
     return {key: own | frozenset(tower[key] for tower in towers if tower.get(key)) for key in _NAMES}
+
+
+# Checkpoints of Hugging Face ------------------------------------------------------------------------------
+
+CONFIG_FILE = "config.json"
+PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")
+SAVED = "AutoProcessor.from_pretrained(NAME).save_pretrained(DIR), of transformers, writes it."
+KINDS = ("clip", "siglip")
+"""The `model_type` of the checkpoints that are read."""
+
+_SIGLIP = "vit_base_patch16_siglip_224"
+_ANY = "test_vit"  # timm's smallest; open_clip's wrapper needs a name, and its trunk is replaced
+_FILTERS = {2: "bilinear", 3: "bicubic"}
+LEGACY_EOS = 2
+"""The end token in configurations before transformers 4.31, which read out at the largest token."""
+
+
+def read_checkpoint(text: bytes) -> tuple[dict[str, Any], str]:
+    """open_clip's configuration of the checkpoint whose config.json is `text`, and its `model_type`.
+
+    Raises ValueError, and others, for anything but the configuration of a CLIPModel or a SiglipModel.
+    """
+    said = json.loads(text)
+    kind = said.get("model_type")
+    if kind not in KINDS:
+        raise ValueError(f"model_type is {str(kind)[:40]!r}, not {' or '.join(KINDS)}")
+    if said.get("quantization_config"):
+        raise ValueError("its weights are quantized")
+    config = _clip(said) if kind == "clip" else _siglip(said)
+    require_bounded(config, {"timm_model_name": frozenset({_SIGLIP})})
+    return config, kind
+
+
+def _clip(said: dict[str, Any]) -> dict[str, Any]:
+    from transformers import CLIPConfig
+
+    config: Any = CLIPConfig.from_dict(said)
+    vision, text = config.vision_config, config.text_config
+    quick = {tower.hidden_act == "quick_gelu" for tower in (vision, text)}
+    if len(quick) > 1:
+        raise ValueError(f"its towers use {vision.hidden_act} and {text.hidden_act}; both QuickGELU or none")
+    if text.eos_token_id == LEGACY_EOS:
+        end = {"pool_type": "argmax"}
+    else:
+        end = {"pool_type": "eos", "eos_id": text.eos_token_id}
+    return {
+        "embed_dim": config.projection_dim,
+        "quick_gelu": quick.pop(),
+        "vision_cfg": _seen(vision),
+        "text_cfg": _read(text) | end,
+    }
+
+
+def _siglip(said: dict[str, Any]) -> dict[str, Any]:
+    """The configuration as for open_clip's own SigLIPs, but with the tower's sizes beside timm's name."""
+    from transformers import SiglipConfig
+
+    config: Any = SiglipConfig.from_dict(said)
+    vision, text = config.vision_config, config.text_config
+    if text.projection_size != vision.hidden_size or not vision.vision_use_head:
+        raise ValueError(f"its texts and pooled images do not both have {vision.hidden_size} dimensions")
+    if "quick_gelu" in (vision.hidden_act, text.hidden_act):
+        raise ValueError("hidden_act is 'quick_gelu', which SigLIP does not use")
+    pooled = {"timm_model_name": _SIGLIP, "timm_pool": "map", "timm_proj": "none"}
+    return {
+        "embed_dim": vision.hidden_size,
+        "init_logit_bias": -10.0,
+        "custom_text": True,
+        "vision_cfg": _seen(vision) | pooled,
+        "text_cfg": _read(text) | {"no_causal_mask": True, "proj_bias": True, "pool_type": "last"},
+    }
+
+
+def _seen(vision: Any) -> dict[str, Any]:
+    if vision.num_channels != 3:
+        raise ValueError(f"num_channels is {vision.num_channels}, not 3")
+    return _tower(vision) | {
+        "image_size": vision.image_size,
+        "patch_size": vision.patch_size,
+        "head_width": vision.hidden_size // vision.num_attention_heads,
+    }
+
+
+def _read(text: Any) -> dict[str, Any]:
+    return _tower(text) | {
+        "context_length": text.max_position_embeddings,
+        "vocab_size": text.vocab_size,
+        "heads": text.num_attention_heads,
+    }
+
+
+def _tower(tower: Any) -> dict[str, Any]:
+    """The settings that both towers have."""
+    width, inner = tower.hidden_size, tower.intermediate_size
+    if width % tower.num_attention_heads:
+        raise ValueError(f"hidden_size {width} is not a multiple of {tower.num_attention_heads} heads")
+    if tower.hidden_act not in ("quick_gelu", "gelu", "gelu_pytorch_tanh"):
+        raise ValueError(f"hidden_act is {tower.hidden_act[:40]!r}")
+    ratio = inner / width
+    named: dict[str, Any] = {
+        "width": width,
+        "layers": tower.num_hidden_layers,
+        # open_clip cuts the product to a whole number
+        "mlp_ratio": ratio if int(width * ratio) == inner else (inner + 0.5) / width,
+    }
+    if tower.layer_norm_eps != 1e-5:
+        named["norm_kwargs"] = {"eps": tower.layer_norm_eps}
+    if tower.hidden_act == "gelu_pytorch_tanh":
+        named["act_kwargs"] = {"approximate": "tanh"}
+    return named
+
+
+def siglip_tower(config: Mapping[str, Any]) -> Any:
+    """open_clip's wrapper around a timm ViT of the sizes in a checkpoint's `vision_cfg`."""
+    from open_clip.timm_model import TimmModel
+    from timm.models.vision_transformer import VisionTransformer
+    from torch import nn
+
+    vision = config["vision_cfg"]
+    visual = TimmModel(_ANY, config["embed_dim"], image_size=vision["image_size"], pool="map", proj="none")
+    visual.trunk = VisionTransformer(
+        img_size=vision["image_size"],
+        patch_size=vision["patch_size"],
+        embed_dim=vision["width"],
+        depth=vision["layers"],
+        num_heads=vision["width"] // vision["head_width"],
+        mlp_ratio=vision["mlp_ratio"],
+        num_classes=0,
+        class_token=False,
+        global_pool="map",
+        norm_layer=partial(nn.LayerNorm, **vision.get("norm_kwargs", {})),
+        act_layer="gelu_tanh" if vision.get("act_kwargs") else "gelu",
+    )
+    return visual
+
+
+def siglip_model(config: Mapping[str, Any]) -> Any:
+    """open_clip's model around that tower, with weights still to be loaded."""
+    from open_clip.model import CustomTextCLIP
+
+    settings = {key: value for key, value in config.items() if key != "custom_text"}
+    settings["vision_cfg"] = {**config["vision_cfg"], "timm_model_name": _ANY}
+    clip = CustomTextCLIP(**settings)
+    clip.visual = siglip_tower(config)
+    return clip
+
+
+def read_preprocessing(folder: Path, kind: str, side: int) -> dict[str, Any]:
+    """open_clip's preprocessing configuration from the processor's files in a folder.
+
+    kind: the checkpoint's `model_type`. side: the images' side in pixels. Raises ValueError, and others.
+    """
+    from transformers import CLIPImageProcessorPil, SiglipImageProcessorPil
+
+    processor_class = SiglipImageProcessorPil if kind == "siglip" else CLIPImageProcessorPil
+    return _in_open_clips_words(processor_class.from_pretrained(folder, local_files_only=True), side)
+
+
+def _in_open_clips_words(processor: Any, side: int) -> dict[str, Any]:
+    size, crop, square = processor.size, processor.crop_size, (side, side)
+    squashed = size.shortest_edge is None and (size.height, size.width) == square
+    cropped = size.shortest_edge == side and processor.do_center_crop and (crop.height, crop.width) == square
+    if not processor.do_resize or not (squashed or cropped):
+        raise ValueError(
+            f"images must become {side} by {side} pixels, by their shorter edge and a crop or as a whole"
+        )
+    if not processor.do_rescale or abs(processor.rescale_factor * 255 - 1) > 1e-5:
+        raise ValueError("pixels must be divided by 255")
+    if processor.resample not in _FILTERS:
+        raise ValueError(f"resample is {processor.resample}, neither 2 (bilinear) nor 3 (bicubic)")
+    mean, std = [0.0] * 3, [1.0] * 3
+    if processor.do_normalize:
+        mean, std = list(processor.image_mean), list(processor.image_std)
+    return {
+        "mean": mean,
+        "std": std,
+        "interpolation": _FILTERS[processor.resample],
+        "resize_mode": "squash" if squashed else "shortest",
+    }
+
+
+def cropping(transform: Any) -> Any:
+    """open_clip's transform with the crop of transformers, which cuts an odd pixel off at the end."""
+    from torchvision.transforms import CenterCrop, Compose
+
+    steps = [
+        partial(_crop, size=step.size) if isinstance(step, CenterCrop) else step
+        for step in transform.transforms
+    ]
+    return Compose(steps)
+
+
+def _crop(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+    height, width = size
+    left, top = (image.width - width) // 2, (image.height - height) // 2
+    return image.crop((left, top, left + width, top + height))

@@ -17,7 +17,7 @@ import torch
 from ccs import gate
 from ccs.errors import InputError
 from ccs.gate import reason
-from ccs.model.loading import translation
+from ccs.model.loading import config as configs
 from ccs.model.loading.config import MAX_CONFIG_BYTES, read_config, used_by_open_clip
 from ccs.model.loading.fetching import Place, require_connection
 from ccs.model.tower import ChosenLayers, ImageTower
@@ -169,22 +169,22 @@ def _described(name: str, open_clip_name: str, where: str, place: Place) -> Sour
 
     try:
         if place.repository:
-            require_connection(place.repository, CONFIG_FILE, translation.CONFIG_FILE)
+            require_connection(place.repository, CONFIG_FILE, configs.CONFIG_FILE)
         if (text := place.read(CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
             checkpoint = ""
             config, preprocess = parsed(read_config, text, used_by_open_clip(), what=CONFIG_FILE)
-        elif (text := place.read(translation.CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
-            config, checkpoint = parsed(translation.read_config, text, what=translation.CONFIG_FILE)
-            files = translation.PROCESSOR_FILES
+        elif (text := place.read(configs.CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
+            config, checkpoint = parsed(configs.read_checkpoint, text, what=configs.CONFIG_FILE)
+            files = configs.PROCESSOR_FILES
             folder = place.folder_of(files, MAX_CONFIG_BYTES)
             if folder is None and checkpoint != "clip":
-                raise InputError(f"There is no {files[1]} in {where}; {translation.SAVED}")
+                raise InputError(f"There is no {files[1]} in {where}; {configs.SAVED}")
             if folder is None:
                 preprocess = {}  # open_clip's defaults are CLIP's own
             else:
                 side = config["vision_cfg"]["image_size"]
                 preprocess = parsed(
-                    translation.read_preprocessing,
+                    configs.read_preprocessing,
                     folder.resolve(),
                     checkpoint,
                     side,
@@ -229,7 +229,7 @@ def known_tower(source: Source, layers: ChosenLayers | None = None) -> ImageTowe
     try:
         with torch.device("meta"):  # shapes without memory
             if source.checkpoint == "siglip":
-                visual = translation.siglip_tower(source.config)
+                visual = configs.siglip_tower(source.config)
             else:
                 visual = _build_vision_tower(source.config["embed_dim"], vision, source.quick_gelu)
         return ImageTower(visual, chosen=layers)
@@ -247,7 +247,7 @@ def untrained(source: Source) -> Any:
     from open_clip.model import CLIP, CustomTextCLIP
 
     if source.checkpoint == "siglip":
-        return translation.siglip_model(source.config)
+        return configs.siglip_model(source.config)
     settings = {key: value for key, value in source.config.items() if key != "custom_text"}
     if "multimodal_cfg" in settings:
         return CoCa(**settings)

@@ -12,8 +12,8 @@ import numpy as np
 
 from ccs import gate
 from ccs.errors import InputError
+from ccs.model.loading.config import SAVED
 from ccs.model.loading.fetching import Place
-from ccs.model.loading.translation import SAVED
 
 if TYPE_CHECKING:
     from torch import Tensor

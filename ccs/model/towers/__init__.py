@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ccs.errors import InputError
-from ccs.model.towers import eva, openclip, timm_vit
+from ccs.model.towers import openclip, timm_vit
 from ccs.model.towers.parts import Unknown
 from ccs.model.towers.readouts import Parts
 
@@ -18,7 +18,7 @@ def take_apart(visual: Any) -> Parts:
     """The parts of a tower. Raises InputError for one that cannot be taken apart by head, with the reason."""
     inner = getattr(visual, "trunk", visual)
     try:
-        for family in (openclip, timm_vit, eva):
+        for family in (openclip, timm_vit):
             parts: Parts | None = family.take_apart(visual)
             if parts is not None:
                 return parts

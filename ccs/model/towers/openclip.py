@@ -166,8 +166,11 @@ ReadAt = Callable[[Tensor], Tensor]
 
 def take_texts_apart(clip: Module) -> tuple[Parts, ReadAt]:
     """The parts of a model's text tower, and where its texts are read. Raises Unknown."""
-    text = text_of(clip)
-    if text is None:
+    from open_clip.model import CLIP
+    from open_clip.transformer import TextTransformer
+
+    text = clip if isinstance(clip, CLIP) else getattr(clip, "text", clip)
+    if not isinstance(text, CLIP | TextTransformer):
         inner = getattr(getattr(clip, "text", clip), "transformer", clip)
         raise Unknown(f"it is {type(inner).__name__}, whose heads are not known here")
     if getattr(text, "cls_emb", None) is not None or getattr(text, "use_pad_mask", False):
@@ -216,12 +219,3 @@ def take_texts_apart(clip: Module) -> tuple[Parts, ReadAt]:
         prefix=1,
         image_size=(0, 0),
     ), read_at
-
-
-def text_of(clip: Module) -> Module | None:
-    """The module that holds open_clip's own text tower: a CLIP itself, or a part of it."""
-    from open_clip.model import CLIP
-    from open_clip.transformer import TextTransformer
-
-    text = clip if isinstance(clip, CLIP) else getattr(clip, "text", clip)
-    return text if isinstance(text, CLIP | TextTransformer) else None
