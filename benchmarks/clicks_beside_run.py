@@ -17,11 +17,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
+from random import Random
 from statistics import median
 from typing import Any
 
 from benchmarks.common import PHOTOGRAPHS, keep, timed
 from benchmarks.visitor_waits import alone
+from ccs.heads import HeadSet
 from ccs.ui import clicks, links
 from ccs.ui.service.taking_apart import Request
 
@@ -36,10 +38,11 @@ def measure(photographs: Path) -> dict[str, Any]:
     with alone(MODEL) as app:
         model = app.model_cache.get(MODEL)
         seeds = count()
-        session = links.open_link(app, {"model": MODEL, "tab": "classify", "off": "none"})
+        session = links.open_link(app, {"model": MODEL, "tab": "classify", "off": "none"}).session
 
         def click() -> float:
-            action = {"do": "random", "n": "6", "seed": str(next(seeds))}
+            off = Random(next(seeds)).sample(list(model.heads), 6)
+            action = {"do": "off", "off": str(HeadSet(off))}
             return timed(lambda: list(clicks.act(app, session, action)))
 
         for _ in range(3):

@@ -27,8 +27,7 @@ import torch
 from benchmarks.common import keep, served, timed
 from ccs import results
 from ccs.ui import clicks, links
-from ccs.ui.shared import App
-from ccs.ui.views.screen import Screen
+from ccs.ui.session import App
 
 ALLOWED = {"start": 10.0, "click": 0.3, "ratio": 1.0, "switch": 0.3}
 PORT, CLICKS = 7989, 24
@@ -108,9 +107,9 @@ def alone(name: str) -> Iterator[App]:
         yield One(results.load(), Path(folder))
 
 
-def act(app: Any, session: Any, do: str, head: str) -> None:
+def act(screen: Any, do: str, head: str) -> None:
     """All that the server does for one click."""
-    for _ in clicks.act(app, session, {"do": do, "head": head}):
+    for _ in clicks.act(screen.app, screen.session, {"do": do, "head": head}):
         pass
 
 
@@ -121,10 +120,10 @@ def server_clicks(name: str) -> dict[str, float]:
         found: dict[str, float] = {}
         heads = (list(model.heads) * CLICKS)[: CLICKS + 2]
         for tab, do in (("classify", "toggle"), ("heads", "inspect")):
-            session = links.open_link(app, {"model": name, "tab": tab, "off": "none"})
-            took = [timed(partial(act, app, session, do, str(head))) for head in heads]
+            screen = links.open_link(app, {"model": name, "tab": tab, "off": "none"})
+            took = [timed(partial(act, screen, do, str(head))) for head in heads]
             found[f"click in {tab}"] = median(took[2:])
-        pixels = model.preprocess([image.pixels for image in Screen(app, session).images.shown])
+        pixels = model.preprocess([image.pixels for image in screen.images.shown])
 
         def plain() -> None:
             with torch.no_grad():
@@ -143,17 +142,15 @@ def gallery_clicks(name: str) -> dict[str, float]:
     """
     with alone(name) as app:
         model = app.model_cache.get(name)
-        session = links.open_link(
-            app, {"model": name, "tab": "bias", "gallery": "world/faces", "off": "none"}
-        )
-        found = {"first visit": timed(lambda: list(clicks.act(app, session, {"do": "show"})))}
+        screen = links.open_link(app, {"model": name, "tab": "bias", "gallery": "world/faces", "off": "none"})
+        found = {"first visit": timed(lambda: list(clicks.act(app, screen.session, {"do": "poll"})))}
         layers = sorted({head.layer for head in model.heads})
-        act(app, session, "toggle", f"L{layers[-1]}.H1")
-        act(app, session, "toggle", f"L{layers[-1]}.H1")
+        act(screen, "toggle", f"L{layers[-1]}.H1")
+        act(screen, "toggle", f"L{layers[-1]}.H1")
         switches = []
         for layer in layers:
-            switches.append(timed(partial(act, app, session, "toggle", f"L{layer}.H0")))
-            act(app, session, "toggle", f"L{layer}.H0")
+            switches.append(timed(partial(act, screen, "toggle", f"L{layer}.H0")))
+            act(screen, "toggle", f"L{layer}.H0")
         pixels = model.preprocess(list(app.galleries.find("world/faces").images)).split(100)
 
         def plain() -> None:

@@ -26,7 +26,7 @@ def served() -> Iterator[str]:
     from ccs import results
     from ccs.ui.openings import Openings
     from ccs.ui.server import page
-    from ccs.ui.shared import App
+    from ccs.ui.session import App
 
     with tempfile.TemporaryDirectory() as cache:
         os.environ["GRADIO_TEMP_DIR"] = cache

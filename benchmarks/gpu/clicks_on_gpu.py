@@ -31,7 +31,7 @@ def _clicks(bench: Bench) -> dict[str, float]:
     # Here, so that a package that only the app needs ends no other line.
     from ccs.ui.clicks import act
     from ccs.ui.links import open_link
-    from ccs.ui.shared import App
+    from ccs.ui.session import App
 
     name, found = f"{bench.app}/random", dict[str, float]()
     here = sample.model(bench, bench.app, "cpu")
@@ -56,7 +56,7 @@ def _clicks(bench: Bench) -> dict[str, float]:
             link = {"tab": tab, "model": name, "off": str(off)}
             if tab == "bias":
                 link |= {"gallery": people.name, "attribute": "gender"}
-            session = open_link(app, link)
+            session = open_link(app, link).session
             # The first click sees the gallery; the one that is timed switches another head off.
             for do in ({"do": "tab", "value": tab}, {"do": "toggle", "head": str(list(here.heads)[5])}):
                 bench.done()

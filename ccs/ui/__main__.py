@@ -23,7 +23,7 @@ from ccs.files import disk_errors, escape_output
 if TYPE_CHECKING:
     from ccs.results import Collection
     from ccs.ui.openings import Openings
-    from ccs.ui.shared import App
+    from ccs.ui.session import App
 
 PHOTOGRAPHIC, EMBEDDED = "ViT-B-32/openai", "organism"
 WEIGHTS = ("timm/vit_base_patch32_clip_224.openai", "open_clip_model.safetensors")
@@ -201,8 +201,6 @@ def make(found: Collection, given: Sequence[str] = (), first: str = "") -> App:
     """The app that all visitors share."""
     from gradio.utils import get_upload_folder
     from huggingface_hub import constants
-
-    from ccs.ui.shared import App
 
     kept = Path(os.environ.get("CCS_KEPT") or Path(constants.HF_HOME) / "clip-ccs" / "apart")
     return App(found, Path(get_upload_folder()), given=given, first=first, kept=kept)

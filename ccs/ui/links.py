@@ -10,18 +10,16 @@ from ccs.heads import TOWERS, HeadSet
 from ccs.intervention import Intervention
 from ccs.ui.service.cache import Memory
 from ccs.ui.service.examples import first_example, parse_example
-from ccs.ui.session import Session
-from ccs.ui.shared import App
-from ccs.ui.state import OWN, State, from_query, one_of, template
+from ccs.ui.session import App, Screen, Session
+from ccs.ui.state import OWN, State, from_query, one_of, one_template
 from ccs.ui.views import VIEWS, claims, classify
-from ccs.ui.views.bias.bias_query import BiasQuery
-from ccs.ui.views.screen import Screen
+from ccs.ui.views.bias_query import BiasQuery
 from ccs.ui.views.start import Start
 
 
-def open_link(app: App, query: Mapping[str, str]) -> Session:
-    """A new session at the screen that a link names. The bare address opens the view Start; another link that
-    does not say which heads are off opens a worked example.
+def open_link(app: App, query: Mapping[str, str]) -> Screen:
+    """The screen that a link names, in a new session. The bare address opens the view Start; another link
+    that does not say which heads are off opens a worked example.
     """
     state, problems = from_query(query)
     bare = not set(query) & (set(vars(state)) - {"model"})
@@ -47,7 +45,7 @@ def open_link(app: App, query: Mapping[str, str]) -> Session:
         state = replace(state, tab=State().tab, tower=State().tower)
     try:
         parse_example(state.example)
-        template(state.template)
+        one_template(state.template)
     except InputError as error:
         notices.append(str(error))
         state = replace(state, example="", template="")
@@ -66,7 +64,7 @@ def open_link(app: App, query: Mapping[str, str]) -> Session:
     except InputError as error:
         notices.append(f"The link’s gallery and K were left out: {error}")
         state = replace(state, gallery="", k=0)
-    known = app.both(state.model)
+    known = app.heads(state.model)
     if unknown := state.off - known:
         notices.append(f"The link’s heads {HeadSet(unknown)} are not in {state.model} and were left out.")
         state = replace(state, off=Intervention.of(state.off & known))
@@ -74,23 +72,23 @@ def open_link(app: App, query: Mapping[str, str]) -> Session:
         state = replace(state, head=app.best_head(state.model))
     elif state.head and "tower" not in query:
         state = replace(state, tower=state.head.tower)
-    session = Session(state, Memory(app.cache), notices=notices)
+    screen = Screen(app, Session(state, Memory(app.cache), notices=notices))
     if "off" not in query:
-        _example(app, session, state.tab == Start.name)
-    return session
+        _open_example(screen)
+    return screen
 
 
-def _example(app: App, session: Session, whole: bool) -> None:
-    """Fill in what a link left open: heads off that matter, and images and an attribute that show it.
-
-    whole: every head stays on, because the view has the switch.
+def _open_example(screen: Screen) -> None:
+    """Fill in what a link left open: heads off that matter, and an attribute that shows it. In the view
+    Start, which has the switch, every head stays on.
     """
-    state = session.state
-    screen = Screen(app, session)
-    off = HeadSet(claims.that_matter(screen.records) & app.heads(state.model))
+    state, records = screen.state, screen.records
+    if (claim := claims.of(records)) and not state.attribute and not state.gallery:
+        screen.change(attribute=claim.attribute)
+    if state.tab == Start.name:
+        return
+    off = HeadSet(claims.that_matter(records) & screen.app.heads(state.model))
     if not off:
         head = classify.story(screen, here=True).head if screen.has_model else state.head
         off = HeadSet(filter(None, [head]))
-    if (claim := claims.of(screen.records)) and not state.attribute and not state.gallery:
-        state = replace(state, attribute=claim.attribute)
-    session.state = replace(state, off=HeadSet() if whole else off)
+    screen.change(off=off)

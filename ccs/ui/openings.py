@@ -18,7 +18,7 @@ from ccs.files import write_text
 
 if TYPE_CHECKING:
     from ccs.results import Collection
-    from ccs.ui.shared import App
+    from ccs.ui.session import App
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,6 @@ class Openings:
         from ccs.ui.clicks import open_page
         from ccs.ui.links import open_link
         from ccs.ui.service.galleries import world
-        from ccs.ui.views.screen import Screen
         from ccs.ui.views.start import claim_of
 
         try:
@@ -74,7 +73,7 @@ class Openings:
             if self._kept and app.galleries.has(own.people) and app.galleries.has(own.pictures):
                 write_text(self._file, json.dumps(found))
             # The button of Start has one answer for everyone too.
-            claim = claim_of(Screen(app, open_link(app, {})))
+            claim = claim_of(open_link(app, {}))
             for _ in app.galleries.pruned(model, own.people, claim.off):
                 pass
         except InputError as error:

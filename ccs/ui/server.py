@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,16 +18,19 @@ from starlette.middleware import Middleware
 
 from ccs.ui.door import AT_ONCE, Door, Turn
 from ccs.ui.html import render
-from ccs.ui.sessions import Sessions
+from ccs.ui.service.cache import size_of
 
 if TYPE_CHECKING:
+    from ccs.ui.actions import Fields
     from ccs.ui.clicks import Update
-    from ccs.ui.session import Session
-    from ccs.ui.shared import App
+    from ccs.ui.session import App, Session
 
 ASSETS = Path(__file__).parent / "page" / "assets"
 REGIONS = ("top", "strip", "left", "main", "status")
 BESIDE = 12  # runs that wait in line at a time, and some that are told that they cannot
+SECONDS = 3600  # that a session is kept without a click
+OF_ADDRESS, OF_ALL = 50, 200  # sessions
+LIMIT = 512 * 2**20  # bytes of all sessions: their images
 STARTING = (
     "PyTorch, the tables and the first model are being loaded. This takes some seconds, once after each "
     "start; the page then opens by itself."
@@ -60,60 +65,86 @@ class LazyApp:
             return self._app
 
 
-def _turn(request: gr.Request) -> Turn:
-    """The turn that the door gave a request."""
-    assert request.request is not None  # None only for a request made in code
-    turn: Turn = request.request.scope["turn"]
-    return turn
+class Sessions:
+    """The sessions of all visitors, by page. Where there are too many, the oldest of the same address goes,
+    or of the address that has most.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[str, float, int, Session]] = {}  # the least recently used first
+        self._lock = threading.Lock()
+
+    def find(self, page: str) -> Session | None:
+        """The session of a page, None where there is none, yet or any more: after an hour unused."""
+        with self._lock:
+            now = time.monotonic()
+            self._kept = {page: one for page, one in self._kept.items() if one[1] > now - SECONDS}
+            return self._kept[page][3] if page in self._kept else None
+
+    def keep(self, page: str, client: str, session: Session) -> None:
+        """Keep the session of a page, which was used from this address just now."""
+        with self._lock:
+            self._kept.pop(page, None)
+            self._kept[page] = client, time.monotonic(), size_of(session), session
+            while (most := self._too_much(client)) is not None:
+                del self._kept[next(page for page, (owner, *_) in self._kept.items() if owner == most)]
+
+    def _too_much(self, client: str) -> str | None:
+        """The address of which one goes, if one has to."""
+        counts, sizes = Counter[str](), Counter[str]()
+        for owner, _, size, _ in self._kept.values():
+            counts[owner] += 1
+            sizes[owner] += size
+        if counts[client] > OF_ADDRESS:
+            return client
+        if sizes.total() > LIMIT:
+            return sizes.most_common(1)[0][0]
+        return counts.most_common(1)[0][0] if len(self._kept) > OF_ALL else None
 
 
 def page(source: Callable[[], App]) -> tuple[gr.Blocks, dict[str, Any]]:
     """The page, and the arguments of its `launch`: looks and limits."""
     sessions = Sessions()
 
-    def answers(
-        request: gr.Request, begin: Callable[[Session | None], Iterator[Update]]
-    ) -> Iterator[list[Any]]:
-        turn = _turn(request)
+    def listener(begin: Callable[[Turn, Fields], Iterator[Update]]) -> Callable[..., Iterator[list[Any]]]:
+        """What Gradio calls: it answers with what `begin` makes of an event's fields, or of a new page's
+        address, in the turn that the door gave.
+        """
 
-        def updates() -> Generator[list[Any], None, None]:
-            for session, html in begin(sessions.find(turn.page)):
-                if session is not None:
-                    sessions.keep(turn.page, turn.client, session)
-                yield [html.get(name, gr.skip()) for name in REGIONS]
+        def listen(event: gr.EventData, request: gr.Request) -> Iterator[list[Any]]:
+            assert request.request is not None  # None only for a request made in code
+            turn: Turn = request.request.scope["turn"]
+            said = json.loads(getattr(event, "_data", None) or "null")  # a text, as the door gives it
+            fields = said if isinstance(said, Mapping) else dict(request.query_params)
 
-        return turn.work(updates())
+            def updates() -> Generator[list[Any], None, None]:
+                for session, html in begin(turn, fields):
+                    if session is not None:
+                        sessions.keep(turn.page, turn.client, session)
+                    yield [html.get(name, gr.skip()) for name in REGIONS]
 
-    def open_page(request: gr.Request) -> Iterator[list[Any]]:
-        query = {key: str(value) for key, value in dict(request.query_params).items()}
-        yield from answers(request, lambda _: _opening(source, query))
+            yield from turn.work(updates())
 
-    def act(event: gr.EventData, request: gr.Request) -> Iterator[list[Any]]:
-        def begin(session: Session | None) -> Iterator[Update]:
-            from ccs.ui import clicks
+        return listen
 
-            return clicks.act(source(), session, _fields(event))
+    def open_page(turn: Turn, fields: Fields) -> Iterator[Update]:
+        return _opening(source, {name: str(value) for name, value in fields.items()})
 
-        yield from answers(request, begin)
+    def act(turn: Turn, fields: Fields) -> Iterator[Update]:
+        from ccs.ui import clicks
 
-    def take_apart(event: gr.EventData, request: gr.Request) -> Iterator[list[Any]]:
-        client = _turn(request).client
+        return clicks.act(source(), sessions.find(turn.page), fields)
 
-        def begin(session: Session | None) -> Iterator[Update]:
-            from ccs.ui import clicks
+    def take_apart(turn: Turn, fields: Fields) -> Iterator[Update]:
+        from ccs.ui import clicks
 
-            return clicks.take_apart(source(), session, _fields(event), client)
+        return clicks.take_apart(source(), sessions.find(turn.page), fields, turn.client)
 
-        yield from answers(request, begin)
+    def cancel(turn: Turn, fields: Fields) -> Iterator[Update]:
+        from ccs.ui import clicks
 
-    def cancel(request: gr.Request) -> Iterator[list[Any]]:
-        def begin(session: Session | None) -> Iterator[Update]:
-            from ccs.ui import clicks
-
-            yield clicks.cancel(source(), session)
-
-        _turn(request).cancel()
-        yield from answers(request, begin)
+        turn.cancel()
+        yield clicks.cancel(source(), sessions.find(turn.page))
 
     script = _assets("ui.js", "region.js")
     demo: gr.Blocks = gr.Blocks(
@@ -133,12 +164,13 @@ def page(source: Callable[[], App]) -> tuple[gr.Blocks, dict[str, Any]]:
         outputs = [top, strip, left, main, state]
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         clicks: dict[str, Any] = {**quiet, "concurrency_id": "click", "concurrency_limit": AT_ONCE["click"]}
-        demo.load(open_page, None, outputs, **clicks)
+        demo.load(listener(open_page), None, outputs, **clicks)
         for part in (top, strip, left, main, state):
-            part.act(act, None, outputs, trigger_mode="multiple", **clicks)
+            part.act(listener(act), None, outputs, trigger_mode="multiple", **clicks)
+        beside = {**quiet, "concurrency_limit": BESIDE}
         # These wait for no click: a run takes minutes, in a line of its own, and Cancel ends what is at work.
-        left.apart(take_apart, None, outputs, concurrency_id="apart", concurrency_limit=BESIDE, **quiet)
-        state.cancel(cancel, None, outputs, concurrency_id="cancel", concurrency_limit=BESIDE, **quiet)
+        left.apart(listener(take_apart), None, outputs, concurrency_id="apart", **beside)
+        state.cancel(listener(cancel), None, outputs, concurrency_id="cancel", **beside)
     demo.queue(max_size=None, api_open=False)  # the door bounds it
     return demo, _launch_settings(demo)
 
@@ -154,11 +186,6 @@ def _opening(source: Callable[[], App], query: dict[str, str]) -> Iterator[Updat
     from ccs.ui import clicks
 
     yield from clicks.open_page(source(), query)
-
-
-def _fields(event: gr.EventData) -> Mapping[str, Any]:
-    data = json.loads(getattr(event, "_data", None) or "null")  # a text, as the door gives it
-    return data if isinstance(data, Mapping) else {}
 
 
 def _assets(*names: str) -> str:

@@ -148,7 +148,7 @@ def one_of(value: object, allowed: Sequence[str], name: str) -> str:
     return str(value)
 
 
-def template(text: str) -> str:
+def one_template(text: str) -> str:
     """A template on one line; InputError unless it is empty or holds {} once, where the class goes."""
     clean = line(text)
     if clean and clean.count("{}") != 1:

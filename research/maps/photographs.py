@@ -28,7 +28,7 @@ from ccs.model.maps import attention, token_map
 from ccs.model.model import Model
 from ccs.sets.kinds import MaskSet
 from ccs.sets.known_sets import templates
-from ccs.ui.service.patches import seen
+from ccs.ui.service.examples import as_seen
 from research.maps.judged_maps import CONTRAST, DRAWS, LOOKS, Bools, Judged, enlarged
 
 _BATCH = 8
@@ -48,7 +48,7 @@ def run(
     for start in tqdm(range(0, len(data.images), _BATCH), "photographs", unit=f" x {_BATCH}"):
         rows = range(start, min(start + _BATCH, len(data.images)))
         images = [data.images[row] for row in rows]
-        masks = [np.asarray(seen(model, data.masks[row].convert("RGB")))[..., 0] > 127 for row in rows]
+        masks = [np.asarray(as_seen(model, data.masks[row].convert("RGB")))[..., 0] > 127 for row in rows]
         answers = weights[(model.embed_images(images) @ weights.T).argmax(1)]
         maps = token_map(model, images, answers - weights.mean(0), every, patches=True)
         found[CONTRAST].append(judge([maps[i, i] for i in range(len(rows))], masks))

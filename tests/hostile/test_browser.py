@@ -16,7 +16,7 @@ import pytest
 import ccs
 from ccs import results
 from ccs.files import sha256
-from ccs.ui.shared import App
+from ccs.ui.session import App
 from ccs.ui.views import VIEWS
 from tests.support import ui_sample
 from tests.support.browser_page import MARKS, browser, served, settled

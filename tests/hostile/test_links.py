@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from ccs.ui.links import open_link
-from ccs.ui.shared import App
+from ccs.ui.session import App
 from ccs.ui.state import State
 from tests.support.ui_page import app, model
 
@@ -35,8 +35,8 @@ NAMES = [field.name for field in fields(State)]
 @pytest.mark.parametrize("kind", VALUES)
 def test_a_bad_link_opens_a_screen(app: App, kind: str) -> None:
     for names in (*([name] for name in NAMES), NAMES):
-        session = open_link(app, dict.fromkeys(names, VALUES[kind]))
-        assert session.state.model in app.models
-        assert session.state.off <= app.heads(session.state.model)
-        assert all(len(notice) < 400 and "Traceback" not in notice for notice in session.notices)
-        assert len(session.state.query()) < 60_000
+        screen = open_link(app, dict.fromkeys(names, VALUES[kind]))
+        assert screen.state.model in app.models
+        assert screen.state.off <= app.heads(screen.state.model)
+        assert all(len(notice) < 400 and "Traceback" not in notice for notice in screen.session.notices)
+        assert len(screen.state.query()) < 60_000

@@ -19,7 +19,7 @@ from ccs.files import sha256
 from ccs.results import searches
 from ccs.ui.service.model_cache import ModelCache, shown_name
 from ccs.ui.service.records import ModelRecords
-from ccs.ui.shared import App
+from ccs.ui.session import App
 from tests.support.results_sample import write_model
 from tests.support.spoil import Spoil, holds, lacks, says
 

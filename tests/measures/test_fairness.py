@@ -23,7 +23,7 @@ from ccs.pruning.fairness import MEAN, asked, embed_occupations
 from ccs.pruning.plans import Plan
 from ccs.sets.kinds import BiasSet
 from ccs.ui.state import State
-from ccs.ui.views.bias.bias_query import BiasQuery
+from ccs.ui.views.bias_query import BiasQuery
 from tests.support.bias_sample import plain_ndkl, plain_skews
 from tests.support.compute_sample import figures
 

@@ -15,7 +15,7 @@ import ccs
 from ccs import results
 from ccs.model.model import Model
 from ccs.ui.server import page
-from ccs.ui.shared import App
+from ccs.ui.session import App
 from tests.support import ui_sample
 from tests.support.ui_page import SMALL, small_gallery
 

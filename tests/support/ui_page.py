@@ -18,8 +18,7 @@ from ccs.sets import drawn_sets
 from ccs.sets.kinds import BiasSet
 from ccs.ui import links
 from ccs.ui.service.model_cache import ModelCache
-from ccs.ui.session import Session
-from ccs.ui.shared import App
+from ccs.ui.session import App, Screen
 from tests.support import ui_sample
 
 SMALL = "small/faces"
@@ -57,7 +56,7 @@ def app(model: Model, tmp_path_factory: pytest.TempPathFactory) -> App:
 
 
 @pytest.fixture
-def session(app: App) -> Session:
+def screen(app: App) -> Screen:
     return links.open_link(app, {"tab": "classify", "model": "organism", "off": "L6.H1 L7.H2"})
 
 

@@ -17,14 +17,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ccs.heads import HeadSet
+from ccs.heads import IMAGE, HeadSet
 from ccs.measures.accuracy import class_weights
 from ccs.ui import links
 from ccs.ui.service import galleries
 from ccs.ui.service.examples import example_names, load_example
-from ccs.ui.shared import App
+from ccs.ui.session import App
 from ccs.ui.views import VIEWS, claims, classify
-from ccs.ui.views.screen import Screen
 from tests.support.browser_page import GALLERY, MARKS, Page, done, go, off, saved
 from tests.support.visitor import Visitor, rows
 
@@ -84,10 +83,10 @@ def test_classify_shows_what_the_model_answers(visit: Callable[..., Page], made:
     page.fill("textarea[name=classes]", "a judge\na cook\na <b>pilot</b>")
     done(page, lambda: page.click("form[data-do=classify] button[type=submit]"))
     app = made[0]
-    session = links.open_link(
+    screen = links.open_link(
         app, {"tab": "classify", "off": off(page), "classes": "a judge\na cook\na <b>pilot</b>"}
     )
-    _, found, _ = classify.measure(Screen(app, session))
+    found = classify.measure(screen)
     shown = page.locator(".answer").first.locator(".bar.after b").all_inner_texts()
     assert shown == [f"{100 * share:.1f}%" for share in np.sort(found.after[0])[::-1]]
     assert page.locator(".answer >> text=a <b>pilot</b>").count() >= 1  # shown as typed
@@ -177,7 +176,7 @@ def test_the_page_opens_on_a_story_in_three_steps(visit: Callable[..., Page], ma
     steps = page.locator(".hero .step").all_inner_texts()
     assert len(steps) == 3
     model = app.model_cache.get("organism")
-    story = classify.story(Screen(app, links.open_link(app, {})))
+    story = classify.story(links.open_link(app, {}))
     assert app.records("organism").head(story.head).concept in steps[0]
     examples = [load_example(f"{name}:0") for name in example_names("organism")]
     templates = next(one.templates for one in examples if one.classes == story.classes)
@@ -367,12 +366,12 @@ def test_cancel_stops_the_work(visit: Callable[..., Page], monkeypatch: pytest.M
 
 def test_visitors_at_once_get_their_own_answers(made: tuple[App, str]) -> None:
     app, url = made
-    order = list(app.heads("organism"))
+    order = list(app.heads("organism", IMAGE))
 
     def expected(number: int, turn: int) -> tuple[dict[str, str], list[float]]:
         link = {"off": str(HeadSet(order[number : number + 1 + turn])), "example": f"occupations:{number}"}
-        session = links.open_link(app, link)
-        return {"tab": "classify", **link}, classify.measure(Screen(app, session))[1].after.ravel().tolist()
+        screen = links.open_link(app, link)
+        return {"tab": "classify", **link}, classify.measure(screen).after.ravel().tolist()
 
     def visitor(number: int) -> list[tuple[list[float], list[float]]]:
         found = []

@@ -25,16 +25,13 @@ from ccs.model.model import Model
 from ccs.sets.open import open_set
 from ccs.sets.rows import spread
 from ccs.ui import links
-from ccs.ui.actions import MAX_HISTORY
 from ccs.ui.clicks import act, regions, update
 from ccs.ui.service.galleries import PHOTOGRAPHED
-from ccs.ui.session import Session
-from ccs.ui.shared import App
-from ccs.ui.views import VIEWS, claims
-from ccs.ui.views.bias import fairer
-from tests.support.ui_page import SMALL, app, check, model, one_thread, session, small_gallery
+from ccs.ui.session import MAX_HISTORY, App, Screen
+from ccs.ui.views import VIEWS, claims, fairer
+from tests.support.ui_page import SMALL, app, check, model, one_thread, screen, small_gallery
 
-__all__ = ["app", "model", "one_thread", "session"]  # fixtures
+__all__ = ["app", "model", "one_thread", "screen"]  # fixtures
 
 
 def test_a_planted_skew_is_the_claim(app: App) -> None:
@@ -45,40 +42,40 @@ def test_a_planted_skew_is_the_claim(app: App) -> None:
     assert ccs.load("organism-planted").weights_hash == benchmark.load("organism-planted-04").weights_hash
 
 
-def test_a_new_way_forward_forgets_the_old_one(app: App, session: Session) -> None:
-    update(app, session, "preset", {"value": "Letters"})
-    assert {app.records("organism").head(head).concept for head in session.state.off} == {"Letters"}
+def test_a_new_way_forward_forgets_the_old_one(app: App, screen: Screen) -> None:
+    update(screen, "preset", {"value": "Letters"})
+    assert {app.records("organism").head(head).concept for head in screen.state.off} == {"Letters"}
     for do, fields in (("undo", {}), ("preset", {"value": "none"}), ("redo", {})):
-        update(app, session, do, fields)
-    assert not session.state.off
+        update(screen, do, fields)
+    assert not screen.state.off
     for _ in range(MAX_HISTORY + 5):
-        update(app, session, "toggle", {"head": "L4.H0"})
-    assert len(session.past) == MAX_HISTORY
+        update(screen, "toggle", {"head": "L4.H0"})
+    assert len(screen.session.past) == MAX_HISTORY
 
 
-def test_a_head_is_turned_down_and_a_click_switches_it_on(app: App, session: Session) -> None:
-    update(app, session, "factor", {"of": "L7.H2", "value": "0.3"})
-    update(app, session, "factor", {"of": "L5.H0", "value": "1.50"})
-    assert str(session.state.off) == "L5.H0=1.5 L6.H1 L7.H2=0.3"
-    html = regions(app, session)
+def test_a_head_is_turned_down_and_a_click_switches_it_on(app: App, screen: Screen) -> None:
+    update(screen, "factor", {"of": "L7.H2", "value": "0.3"})
+    update(screen, "factor", {"of": "L5.H0", "value": "1.50"})
+    assert str(screen.state.off) == "L5.H0=1.5 L6.H1 L7.H2=0.3"
+    html = regions(screen)
     assert "1 head off, 2 scaled" in html["strip"]
     assert re.search(r'class="cell[^"]* scaled" data-head="L7.H2"', html["left"])
-    again = links.open_link(app, dict(parse_qsl(session.state.query())))
-    assert again.state.off == session.state.off
-    update(app, session, "toggle", {"head": "L7.H2"})
-    update(app, session, "factor", {"of": "L5.H0", "value": "1"})
-    assert session.state.off == HeadSet.parse("L6.H1")
-    update(app, session, "undo", {})
-    update(app, session, "model", {"value": "organism-control"})
-    assert str(session.state.off) == "L5.H0=1.5 L6.H1"
+    again = links.open_link(app, dict(parse_qsl(screen.state.query())))
+    assert again.state.off == screen.state.off
+    update(screen, "toggle", {"head": "L7.H2"})
+    update(screen, "factor", {"of": "L5.H0", "value": "1"})
+    assert screen.state.off == HeadSet.parse("L6.H1")
+    update(screen, "undo", {})
+    update(screen, "model", {"value": "organism-control"})
+    assert str(screen.state.off) == "L5.H0=1.5 L6.H1"
     with pytest.raises(InputError, match="'loud' is no factor"):
-        update(app, session, "factor", {"of": "L5.H0", "value": "loud"})
+        update(screen, "factor", {"of": "L5.H0", "value": "loud"})
 
 
 def test_three_ways_are_judged_as_the_library_does(app: App, model: Model) -> None:
     asked = {"tab": "bias", "off": "none", "gallery": SMALL, "attribute": "gender"}
-    session = links.open_link(app, {**asked, "occupations": "judge\nartist\nteacher\nnurse"})
-    *_, (after, html) = act(app, session, {"do": "fairer", "loss": "2"})
+    screen = links.open_link(app, {**asked, "occupations": "judge\nartist\nteacher\nnurse"})
+    *_, (after, html) = act(app, screen.session, {"do": "fairer", "loss": "2"})
     assert after is not None
     check(html["main"])
     found = after.found
@@ -104,15 +101,15 @@ def test_three_ways_are_judged_as_the_library_does(app: App, model: Model) -> No
     assert Intervention.parse(shlex.split(down.command)[5]) == down.offer.fitted.heads
     assert not off.command or str(off.offer.fitted.heads) in off.command
     assert "--only 'projection of group means'" in erased.command
-    update(app, session, "off", {"off": str(down.offer.fitted.heads)})
-    assert session.state.off == down.offer.fitted.heads
+    update(screen, "off", {"off": str(down.offer.fitted.heads)})
+    assert screen.state.off == down.offer.fitted.heads
 
 
 def test_ways_whose_pictures_cannot_be_fetched_says_so(
-    app: App, session: Session, monkeypatch: pytest.MonkeyPatch
+    app: App, screen: Screen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fairer, "world", lambda model: PHOTOGRAPHED)
-    *_, (after, html) = act(app, session, {"do": "fairer", "loss": "1"})
+    *_, (after, html) = act(app, screen.session, {"do": "fairer", "loss": "1"})
     assert after is not None
     assert "Nothing was looked for: " in html["top"]
     assert PHOTOGRAPHED.things in html["top"]
@@ -125,6 +122,10 @@ def test_ways_whose_pictures_cannot_be_fetched_says_so(
         ("model", {"value": "/etc/passwd"}, "There is no model '/etc/passwd'"),
         ("off", {"off": "L9.H9"}, "L9.H9 is not in organism"),
         ("toggle", {"head": "L0.H0"}, "L0.H0 is not in organism"),
+        ("tower", {"value": "X"}, "There is no tower 'X'; there are L, T"),
+        ("second", {"value": "nothing"}, "There is no model 'nothing' here"),
+        ("second", {"value": "organism"}, "organism is the model on the screen"),
+        ("inspect", {"head": "L7.H0 L7.H1"}, "One head is looked at, not 2"),
         ("preset", {"value": "all"}, "no heads for the preset 'all'"),
         ("example", {"value": "occupations:999"}, "There is no example 'occupations:999'"),
         ("upload", {"files": []}, "No image was sent"),
@@ -138,30 +139,30 @@ def test_ways_whose_pictures_cannot_be_fetched_says_so(
 def test_what_cannot_be_done_is_told_and_changes_nothing(
     app: App, do: str, fields: dict[str, object], words: str
 ) -> None:
-    session = links.open_link(app, {"tab": "classify", "gallery": SMALL})
-    before = session.state
+    screen = links.open_link(app, {"tab": "classify", "gallery": SMALL})
+    before = screen.state
     with pytest.raises(InputError) as error:
-        update(app, session, do, fields)
+        update(screen, do, fields)
     assert words in str(error.value)
     assert len(str(error.value)) < 200
-    assert session.state == before
+    assert screen.state == before
 
 
-def test_a_bad_upload_is_named_and_the_good_one_kept(app: App, session: Session) -> None:
+def test_a_bad_upload_is_named_and_the_good_one_kept(app: App, screen: Screen) -> None:
     good, bad = app.uploads / "good.png", app.uploads / "bad.png"
     Image.new("RGB", (30, 30), "red").save(good)
     bad.write_bytes(b"no image")
     files = [{"path": str(good), "name": "good.png"}, {"path": str(bad), "name": "<b>bad.png"}]
     with pytest.raises(InputError, match="not an upload of this page"):
-        update(app, session, "upload", {"files": [{"path": "/etc/passwd", "name": "x"}, *files]})
-    update(app, session, "upload", {"files": files})
-    assert [p.name for p in session.uploads] == ["good.png"]
-    assert len(session.notices) == 1
+        update(screen, "upload", {"files": [{"path": "/etc/passwd", "name": "x"}, *files]})
+    update(screen, "upload", {"files": files})
+    assert [p.name for p in screen.session.uploads] == ["good.png"]
+    assert len(screen.session.notices) == 1
     assert not good.exists()
     assert not bad.exists()
-    assert "<b>bad" not in regions(app, session)["top"]
-    update(app, session, "remove", {"index": "0"})
-    assert session.uploads == ()
+    assert "<b>bad" not in regions(screen)["top"]
+    update(screen, "remove", {"index": "0"})
+    assert screen.session.uploads == ()
 
 
 def test_planted_heads_are_guessed_first(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,12 +178,12 @@ def test_planted_heads_are_guessed_first(app: App, monkeypatch: pytest.MonkeyPat
         rate=0.1,
     )
     monkeypatch.setattr(claims, "truth", lambda model: known if model == "organism" else None)
-    session = links.open_link(app, {"off": "L6.H1 L7.H3", "tab": "heads"})
-    html = regions(app, session)["left"]
+    screen = links.open_link(app, {"off": "L6.H1 L7.H3", "tab": "heads"})
+    html = regions(screen)["left"]
     assert "planted in 2 heads" in html
     assert " planted" not in re.sub("planted in 2 heads", "", html)
-    update(app, session, "reveal", {})
-    html = regions(app, session)["left"]
+    update(screen, "reveal", {})
+    html = regions(screen)["left"]
     assert "Planted in <b>L6.H1, L7.H2</b>" in html
     assert "Of the 2 heads off now, 1 is among them" in html
     assert len(re.findall(r'class="cell[^"]* planted[ "]', html)) == 2
@@ -208,11 +209,11 @@ def test_what_a_head_was_taught_is_guessed_first(app: App, monkeypatch: pytest.M
     )
     monkeypatch.setattr(claims, "taught", lambda model: held if model == "organism" else None)
 
-    session = links.open_link(app, {"off": "none", "tab": "heads"})
+    screen = links.open_link(app, {"off": "none", "tab": "heads"})
 
     def card(head: Head) -> tuple[str, str]:
-        update(app, session, "inspect", {"head": str(head)})
-        found = regions(app, session)
+        update(screen, "inspect", {"head": str(head)})
+        found = regions(screen)
         check("".join(found.values()))
         return " ".join(found["main"].split()), found["left"]
 
@@ -223,37 +224,37 @@ def test_what_a_head_was_taught_is_guessed_first(app: App, monkeypatch: pytest.M
     assert "Known:" not in main
     assert "taught" not in left
     with pytest.raises(InputError, match="no concept 'Tools'"):
-        update(app, session, "guess", {"value": "Tools"})
-    update(app, session, "guess", {"value": "Flags"})
+        update(screen, "guess", {"value": "Tools"})
+    update(screen, "guess", {"value": "Flags"})
     main, left = card(flags)
     told = "taught <b>Flags</b> while the model learned; 80% of what it writes goes with the flag."
     assert f"Known: this head was {told} Your guess, Flags, was right; 1 of 1 right so far." in main
     assert len(re.findall(r'class="cell[^"]* taught"', left)) == 1
     assert "Known:" not in card(free)[0]  # guessed head by head
-    update(app, session, "guess", {"value": "Colors"})
+    update(screen, "guess", {"value": "Colors"})
     told = "<b>left free</b> while the model learned; what it writes goes most with the color of the frame"
     assert f"{told} (41%). Your guess, Colors, was wrong; 1 of 2 right so far." in card(free)[0]
-    update(app, session, "reveal", {})
+    update(screen, "reveal", {})
     assert "taught <b>Food (60%), Flags (40%)</b> while the model learned" in card(mixed)[0]
     main, left = card(colors)
     assert "20% of what it writes goes with the color of the frame, 31% with the flag." in main
     assert "Your guess" not in main
     assert len(re.findall(r'class="cell[^"]* taught"', left)) == 3
-    update(app, session, "inspect", {"head": "L4.H0"})
+    update(screen, "inspect", {"head": "L4.H0"})
     with pytest.raises(InputError, match="nothing is known"):
-        update(app, session, "guess", {"value": "Flags"})
-    update(app, session, "model", {"value": "organism-control"})
-    assert "taught" not in regions(app, session, complete=False)["left"]
+        update(screen, "guess", {"value": "Flags"})
+    update(screen, "model", {"value": "organism-control"})
+    assert "taught" not in regions(screen, complete=False)["left"]
 
 
 def test_a_failure_is_told_and_the_page_goes_on(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = links.open_link(app, {"tab": "classify"})
+    screen = links.open_link(app, {"tab": "classify"})
     monkeypatch.setattr(VIEWS["classify"], "render", lambda *_: 1 / 0)
-    *_, (_, last) = act(app, session, {"do": "off", "off": "L7.H1"})
+    *_, (_, last) = act(app, screen.session, {"do": "off", "off": "L7.H1"})
     assert "This view cannot be shown" in last["main"]
     assert "1 head off" in last["strip"]
     monkeypatch.undo()
-    *_, (_, last) = act(app, session, {"do": "off", "off": ""})
+    *_, (_, last) = act(app, screen.session, {"do": "off", "off": ""})
     assert "before and after agree" in last["main"]
     updates = [html for _, html in act(app, None, {"do": "off", "off": ""})]
     assert any("idle too long" in html.get("top", "") for html in updates)

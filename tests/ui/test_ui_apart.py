@@ -19,8 +19,9 @@ from ccs.errors import InputError
 from ccs.ui.clicks import regions, take_apart
 from ccs.ui.links import open_link
 from ccs.ui.service import taking_apart
+from ccs.ui.service.cache import Cache
 from ccs.ui.service.taking_apart import Kept, Request
-from ccs.ui.shared import App
+from ccs.ui.session import App
 from tests.sets.test_photographs import cells, parquet
 from tests.support import ui_sample
 from tests.support.hub_server import Hub
@@ -45,21 +46,22 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 def test_the_same_question_is_computed_once_and_kept(tmp_path: Path, computed: list[list[str]]) -> None:
-    kept, request = Kept(tmp_path), asked()
+    kept, request = Kept(tmp_path, Cache()), asked()
     assert [share for share, _ in kept.make(request)] == [0.0, 0.5]
-    found = kept.results(request.key)
+    found = kept.records(request.key)
     assert found is not None
-    again = Kept(tmp_path)  # after a restart
+    assert found.results is not None
+    again = Kept(tmp_path, Cache())  # after a restart
     assert list(again.make(request)) == []
     assert len(computed) == 1
     assert asked(count=30).key != request.key != asked("hf://datasets/a/b").key
     with zipfile.ZipFile(io.BytesIO(again.archive(request.key))) as archive:
         archive.extractall(tmp_path / "unpacked")
-    assert results.read(tmp_path / "unpacked" / "tiny").table("scores").equals(found.table("scores"))
+    assert results.read(tmp_path / "unpacked" / "tiny").table("scores").equals(found.results.table("scores"))
 
 
 def test_one_run_of_an_address_stands_in_line(tmp_path: Path, computed: list[list[str]]) -> None:
-    kept, first, second = Kept(tmp_path), asked(), asked(count=30)
+    kept, first, second = Kept(tmp_path, Cache()), asked(), asked(count=30)
     run, waits = kept.make(first, "a"), kept.make(second, "b")
     next(run)
     assert next(waits) == (0.0, "waiting for 1 other")
@@ -67,14 +69,15 @@ def test_one_run_of_an_address_stands_in_line(tmp_path: Path, computed: list[lis
         next(kept.make(second, "b"))
     run.close()  # type: ignore[attr-defined]
     assert [words for _, words in waits] == ["starting", "half"]
-    assert kept.results(first.key) is None
-    assert kept.results(second.key)
+    assert kept.records(first.key) is None
+    assert kept.records(second.key)
 
 
 def test_a_run_that_fails_or_is_left_ends_with_its_process(tmp_path: Path, tiny_folder: Path) -> None:
+    kept = Kept(tmp_path, Cache())
     with pytest.raises(InputError, match="There is no model"):
-        list(Kept(tmp_path).make(Request("tiny", str(tmp_path / "nothing"), "f" * 64, "world", 4, "world")))
-    run = Kept(tmp_path).make(Request("tiny", str(tiny_folder), "f" * 64, "world", 4000, "world"))
+        list(kept.make(Request("tiny", str(tmp_path / "nothing"), "f" * 64, "world", 4, "world")))
+    run = kept.make(Request("tiny", str(tiny_folder), "f" * 64, "world", 4000, "world"))
     while not next(run)[1].startswith("moments"):
         pass
     run.close()  # type: ignore[attr-defined]
@@ -101,15 +104,15 @@ def tiny_app(tiny_folder: Path, tmp_path: Path, hub: Hub) -> App:
 
 
 def test_photographs_of_the_hub_fill_the_grid(tiny_app: App, hub: Hub) -> None:
-    session = open_link(tiny_app, {"tab": "heads", "off": "none"})
+    screen = open_link(tiny_app, {"tab": "heads", "off": "none"})
     tiny_app.model_cache.get("tiny")
     asked = {"images": "drawn scenes", "own": "user/photos:train", "count": "20", "texts": "world"}
-    said = [html["status"] for _, html in take_apart(tiny_app, session, asked)]
+    said = [html["status"] for _, html in take_apart(tiny_app, screen.session, asked)]
     assert any("Taking tiny apart: moments" in html for html in said)
-    assert session.notices == []
+    assert screen.session.notices == []
     hub.repositories.clear()  # what was made stays
-    again = open_link(tiny_app, dict(parse_qsl(session.state.query())))
-    found, page = tiny_app.shown(again.state), regions(tiny_app, again)
+    again = open_link(tiny_app, dict(parse_qsl(screen.state.query())))
+    found, page = tiny_app.shown(again.state), regions(again)
     assert found.manifest["images"]["name"] == "hf://datasets/user/photos:train"
     assert {len(record.texts) for record in found.heads.values()} == {5}
     assert page["left"].count('class="cell') == len(found.heads) == 16
@@ -131,12 +134,12 @@ def test_what_cannot_be_asked_for(
 ) -> None:
     if "memory" in fields:
         monkeypatch.setattr("ccs.model.loading.footprint.free_memory", lambda: 10**9)
-    session = open_link(tiny_app, {})
+    screen = open_link(tiny_app, {})
     tiny_app.model_cache.get("tiny")
     given = {"images": "drawn scenes", "own": "", "count": "20", "texts": "world"}
-    list(take_apart(tiny_app, session, {**given, **fields}))
-    assert words in session.notices[0]
-    assert not session.state.apart
+    list(take_apart(tiny_app, screen.session, {**given, **fields}))
+    assert words in screen.session.notices[0]
+    assert not screen.state.apart
 
 
 def test_zero_gpu_lends_a_gpu_to_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,14 +16,18 @@ from ccs import results
 from ccs.heads import Head, HeadSet
 from ccs.model.loading.footprint import Footprint
 from ccs.sets.strangers import MOST_BYTES
-from ccs.ui import sessions
-from ccs.ui.service import cache, examples, galleries, model_cache, taking_apart
+from ccs.ui import server
+from ccs.ui.service import cache, galleries, model_cache
 from ccs.ui.service.cache import Cache, result, size_of
-from ccs.ui.service.examples import load_example
 from ccs.ui.service.galleries import Seen
 from ccs.ui.service.model_cache import PHOTO, ModelCache
+from ccs.ui.service.records import ModelRecords
 from ccs.ui.service.taking_apart import Kept
+from ccs.ui.session import App
 from tests.support import ui_sample
+from tests.support.ui_page import app, model, one_thread
+
+__all__ = ["app", "model", "one_thread"]  # fixtures
 
 
 def test_at_most_two_models_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,23 +80,20 @@ def test_keys_count_too(count: int) -> None:
     assert took < sum(map(size_of, cache._items.values()))
 
 
-def test_tables_and_examples_have_bounds_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = ["0" * 16, "1" * 16]
-    for key in keys:
+def test_tables_made_here_and_examples_are_in_the_bound(app: App, tmp_path: Path) -> None:
+    for key in (keys := ["0" * 16, "1" * 16]):
         ui_sample.write(tmp_path / key, "organism", "f" * 64)
     found = results.read(next((tmp_path / keys[0]).iterdir()))
-    monkeypatch.setattr(taking_apart, "READ_BYTES", int(1.5 * size_of(found)))
     assert size_of(found) > sum(table.memory_usage(deep=True).sum() for table in found.tables.values())
-    kept = Kept(tmp_path)
-    first, second = (kept.results(key) for key in keys)  # of the two one fits
-    assert kept.results(keys[1]) is second
-    assert kept.results(keys[0]) is not first
-    one = size_of(load_example("photographs:0"))
-    monkeypatch.setattr(examples, "KEPT", Cache(int(1.5 * one)))
-    seen = load_example("photographs:0", "organism")
-    assert load_example("photographs:0", "any model that a visitor names") is seen
-    load_example("photographs:0", PHOTO)
-    assert load_example("photographs:0") is not seen
+    one = size_of(ModelRecords.read("organism", found))
+    kept = Kept(tmp_path, Cache(int(1.5 * one)))
+    first, second = (kept.records(key) for key in keys)  # of the two one fits
+    assert kept.records(keys[1]) is second
+    assert kept.records(keys[0]) is not first
+    seen = app.example("photographs:0", "organism")
+    assert app.example("photographs:0", "any model that a visitor names") is seen
+    assert app.example("photographs:0", PHOTO) is not seen
+    assert ("example", "photographs:0", True) in app.cache
 
 
 def test_a_text_counts_what_it_takes() -> None:
@@ -103,5 +104,5 @@ def test_a_text_counts_what_it_takes() -> None:
 def test_app_md_states_the_bound_of_each_cache() -> None:
     stated = Path("docs/app.md").read_text("utf-8")
     own = galleries.MOST_OWN * MOST_BYTES
-    for bound in (cache.LIMIT, sessions.LIMIT, taking_apart.READ_BYTES, own, examples.BYTES):
+    for bound in (cache.LIMIT, server.LIMIT, own):
         assert f"| {bound >> 20} MB |" in stated

@@ -1,10 +1,12 @@
-"""The list of models: its groups, models that visitors name, and which one the page opens on."""
+"""The list of models, those that visitors name, which one the page opens on, and its first screens."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 import yaml
@@ -19,13 +21,18 @@ from ccs.ui import __main__ as entry
 from ccs.ui import clicks
 from ccs.ui.clicks import act, cancel, regions, update
 from ccs.ui.links import open_link
+from ccs.ui.openings import Openings
+from ccs.ui.server import LazyApp, page
 from ccs.ui.service.model_cache import live
-from ccs.ui.session import Session
-from ccs.ui.shared import App
+from ccs.ui.session import App, Screen
+from ccs.ui.views import claims
 from tests.support import ui_sample
+from tests.support.browser_page import MARKS
 from tests.support.hub_server import Fault, Hub
 from tests.support.ui_page import app, check, model, one_thread
+from tests.support.visitor import Visitor
 
+pytestmark = MARKS
 __all__ = ["app", "model", "one_thread"]  # fixtures
 Own = Callable[..., App]
 
@@ -42,11 +49,11 @@ def own(app: App, model: Model) -> Own:
     return make
 
 
-def done(app: App, session: Session, do: str, **fields: str) -> str:
+def done(screen: Screen, do: str, **fields: str) -> str:
     """The top of the page after an action."""
-    for _ in act(app, session, {"do": do, **fields}):
+    for _ in act(screen.app, screen.session, {"do": do, **fields}):
         pass
-    return clicks.regions(app, session)["top"]
+    return clicks.regions(screen)["top"]
 
 
 def put(hub: Hub, name: str, folder: Path) -> None:
@@ -57,7 +64,7 @@ def test_the_list_has_what_is_computed_and_what_is_live(own: Own) -> None:
     found = own()
     assert found.groups["computed"] == ["organism", "organism-control"]
     assert found.groups["live"] == ["organism-planted", "photo", *live()]
-    shown = regions(found, open_link(found, {"model": "ViT-L-14/openai"}), complete=False)
+    shown = regions(open_link(found, {"model": "ViT-L-14/openai"}), complete=False)
     assert shown["top"].count("<optgroup") == 2
     assert "ViT-L-14/openai · 1.7 GB" in shown["top"]
     assert shown["left"].count('class="cell') == 64  # known before anything is fetched
@@ -67,11 +74,11 @@ def test_the_list_has_what_is_computed_and_what_is_live(own: Own) -> None:
 
 def test_without_tables_the_grid_is_what_the_study_printed(own: Own) -> None:
     found = own()
-    session = open_link(found, {"model": "ViT-B-32/openai", "off": "none"})
-    shown = regions(found, session, complete=False)["left"]
+    screen = open_link(found, {"model": "ViT-B-32/openai", "off": "none"})
+    shown = regions(screen, complete=False)["left"]
     assert (shown.count('class="cell'), len(re.findall('class="cell[^"]* published', shown))) == (48, 25)
-    update(found, session, "preset", {"value": "high"})
-    assert session.state.off == figures.head_sets("ViT-B-32/openai")["high"]
+    update(screen, "preset", {"value": "high"})
+    assert screen.state.off == figures.head_sets("ViT-B-32/openai")["high"]
 
 
 def test_with_tables_heads_of_another_level_than_printed_are_outlined(
@@ -85,7 +92,7 @@ def test_with_tables_heads_of_another_level_than_printed_are_outlined(
     scores = found.collection.models[name].table("scores").query("k == 5 and level != 'unknown'")
     levels = {Head(row.layer, row.head): row.level for row in scores.itertuples()}
     other = {str(head) for head, level in levels.items() if level != printed.get(head, "")}
-    shown = regions(found, open_link(found, {"model": name, "off": "none"}), complete=False)["left"]
+    shown = regions(open_link(found, {"model": name, "off": "none"}), complete=False)["left"]
     assert set(re.findall(r'class="cell[^"]* differs[^"]*" data-head="([^"]+)"', shown)) == other
     assert 0 < len(other) < len(levels)
     assert f"the study prints another level ({len(other)} heads)" in shown
@@ -103,22 +110,22 @@ def test_what_is_listed_is_what_open_clip_has() -> None:
 def test_a_visitor_names_a_model_and_loads_it(own: Own, hub: Hub, tiny_folder: Path) -> None:
     found = own()
     put(hub, "user/tiny", tiny_folder)
-    session = open_link(found, {"tab": "classify", "off": "none"})
-    assert 'name="name"' in done(found, session, "model", value="another")
-    assert session.state.model == "organism"
-    top = done(found, session, "name-model", name="hf-hub:user/tiny")
+    screen = open_link(found, {"tab": "classify", "off": "none"})
+    assert 'name="name"' in done(screen, "model", value="another")
+    assert screen.state.model == "organism"
+    top = done(screen, "name-model", name="hf-hub:user/tiny")
     assert "MB to fetch, and" in top
     check(top)
-    done(found, session, "model", value="hf-hub:user/tiny")
-    assert session.state.model == "hf-hub:user/tiny"
+    done(screen, "model", value="hf-hub:user/tiny")
+    assert screen.state.model == "hf-hub:user/tiny"
     assert len(found.model_cache.get("hf-hub:user/tiny").heads) == 16
     assert found.groups["named"] == ["hf-hub:user/tiny"]
-    assert "before" in regions(found, session)["main"]
+    assert "before" in regions(screen)["main"]
 
 
 def test_a_name_that_is_none_is_told(own: Own, hub: Hub) -> None:
     found, name = own(), "<img src=x onerror=alert(1)>"
-    top = done(found, open_link(found, {"off": "none"}), "name-model", name=name)
+    top = done(open_link(found, {"off": "none"}), "name-model", name=name)
     assert "There is no model" in top
     assert "<img" not in top
     assert name not in found.models
@@ -130,19 +137,19 @@ def test_a_hub_that_is_slow_keeps_nobody_from_the_other_models(
     monkeypatch.setattr(clicks, "TURN", 0.2)
     found = own()
     put(hub, "user/tiny", tiny_folder)
-    session = open_link(found, {"tab": "classify", "off": "none"})
-    done(found, session, "name-model", name="hf-hub:user/tiny")
+    screen = open_link(found, {"tab": "classify", "off": "none"})
+    done(screen, "name-model", name="hf-hub:user/tiny")
     hub.faults.append(Fault("resolve/main/open_clip_model", seconds=20))
     ask = {"do": "model", "value": "hf-hub:user/tiny"}
-    answers = [html for _, html in act(found, session, ask)]
+    answers = [html for _, html in act(found, screen.session, ask)]
     assert 'data-state="done"' in answers[-1]["status"]
     assert "hf-hub:user/tiny" in answers[-1]["status"]
     assert "is being loaded" in [html["main"] for html in answers if "main" in html][-1]
-    _, shown = cancel(found, session)
-    assert session.state.model == "organism"
+    _, shown = cancel(found, screen.session)
+    assert screen.state.model == "organism"
     assert "probability" in shown["main"]
     assert "is still being loaded" in shown["top"]
-    assert any("is being loaded" in html.get("main", "") for _, html in act(found, session, ask))
+    assert any("is being loaded" in html.get("main", "") for _, html in act(found, screen.session, ask))
 
 
 def test_the_opening_model_is_decided_by_the_hub(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,3 +184,56 @@ def test_a_space_has_the_first_models_weights_before_it_starts() -> None:
     assert yaml.safe_load(front)["preload_from_hub"] == [" ".join(entry.WEIGHTS)]
     architecture, tag = entry.PHOTOGRAPHIC.split("/")
     assert open_clip.get_pretrained_cfg(architecture, tag)["hf_hub"].rstrip("/") == entry.WEIGHTS[0]
+
+
+@pytest.fixture
+def kept(app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Openings:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(tmp_path))
+    found = Openings(app.collection, (), "organism")
+    assert found.find({}) is None
+    found.make(app)
+    return found
+
+
+def test_the_next_start_shows_what_this_one_computed(app: App, kept: Openings) -> None:
+    again = Openings(app.collection, (), "organism")
+    found = again.find({"__theme": "dark"})
+    assert found is not None
+    for name, html in regions(open_link(app, {})).items():
+        assert found[name] == html
+    assert 'data-state="done"' in found["status"]
+    assert "MaxSkew@" in (again.find({"tab": "bias"}) or {})["main"]
+    claim = claims.of(app.records("organism"))
+    assert claim is not None
+    # The button of Start is answered ahead too.
+    assert app.galleries.ready(app.model_cache.get("organism"), "world/faces", claim.off)
+    assert again.find({"off": "L7.H1"}) is None  # a link's screen is its own
+    assert again.find({"tab": "about"}) is None
+    assert Openings(app.collection, ("hf-hub:some/model",), "organism").find({}) is None
+
+
+def test_a_click_on_a_kept_screen_begins_its_session(app: App, kept: Openings) -> None:
+    status = (kept.find({"tab": "heads"}) or {})["status"]
+    query = status.partition('data-query="')[2].partition('"')[0].replace("&amp;", "&")
+    asked: dict[str, Any] = {"do": "toggle", "head": "L7.H1", "page": f"?{query}", "turn": "1"}
+    *_, (session, html) = act(app, None, asked)
+    assert session is not None
+    before = open_link(app, dict(parse_qsl(query))).state
+    assert session.state.off == before.off ^ session.state.off.parse("L7.H1")
+    assert session.state.tab == "heads"
+    assert session.notices == []
+    assert 'data-turn="2"' in html["status"]  # newer than the screen that the page has
+    *_, (session, html) = act(app, None, {**asked, "turn": "9"})
+    assert "idle too long" in html["top"]
+    assert session is not None
+    assert session.state.tab == "heads"
+
+
+def test_a_kept_screen_is_shown_although_the_app_is_made(app: App) -> None:
+    source = LazyApp(lambda: app, lambda query: {"main": f"kept: {query['tab']}"})
+    assert source() is app
+    demo, settings = page(source)
+    _, url, _ = demo.launch(prevent_thread_lock=True, **settings)
+    with Visitor(url) as visitor:
+        assert visitor.open(tab="heads")["main"] == "kept: heads"
+    demo.close(verbose=False)

@@ -17,10 +17,9 @@ from ccs.sets.excerpts import listed_rows
 from ccs.ui.clicks import act, regions
 from ccs.ui.links import open_link
 from ccs.ui.service import galleries
-from ccs.ui.session import Session
-from ccs.ui.shared import App
+from ccs.ui.session import App, Screen
 from ccs.ui.state import State
-from ccs.ui.views.bias.bias_query import BiasQuery, embedded
+from ccs.ui.views.bias_query import BiasQuery, embedded
 from tests.sets.test_photographs import parquet
 from tests.support import fairface_sample
 from tests.support.fairface_sample import PATH, RECORD
@@ -62,21 +61,21 @@ def put(hub: Hub) -> Callable[[], None]:
     return make
 
 
-def shown(app: App, **query: str) -> tuple[Session, dict[str, str], list[str]]:
+def shown(app: App, **query: str) -> tuple[Screen, dict[str, str], list[str]]:
     """A session at a link after all its work, its regions, and what was said meanwhile."""
-    session = open_link(app, {"model": "tiny", "off": "none", **query})
+    screen = open_link(app, {"model": "tiny", "off": "none", **query})
     said, regions = [], dict[str, str]()
-    for _, html in act(app, session, {"do": "poll"}):
+    for _, html in act(app, screen.session, {"do": "poll"}):
         said.append(html.get("status", ""))
         regions |= html
     for html in regions.values():
         check(html)
-    return session, regions, said
+    return screen, regions, said
 
 
 def test_bias_opens_on_real_faces_with_their_source(app: App, put: Callable[[], None]) -> None:
     put()
-    session, page, said = shown(app, tab="bias", off="L5.H1")
+    screen, page, said = shown(app, tab="bias", off="L5.H1")
     assert any("Fetching FairFace" in html for html in said)
     assert any("looks at 600 faces" in html for html in said)
     assert "HuggingFaceM4/FairFace 1.25 validation" in page["main"]
@@ -86,7 +85,7 @@ def test_bias_opens_on_real_faces_with_their_source(app: App, put: Callable[[], 
     assert "drawn" not in page["main"]
     assert "world/" not in page["main"]
     # Against the model, the listed rows' pictures and the plain formula.
-    query, model = BiasQuery.of(app, session.state), app.model_cache.get("tiny")
+    query, model = BiasQuery.of(app, screen.state), app.model_cache.get("tiny")
     from PIL import Image
 
     images = [Image.open(io.BytesIO(noise(row))) for row in listed_rows(RECORD)]
@@ -95,7 +94,7 @@ def test_bias_opens_on_real_faces_with_their_source(app: App, put: Callable[[], 
     pool = {name: int((groups == name).sum()) for name in set(groups)}
     scores = texts @ model.embed_images(images, HeadSet.parse("L5.H1")).T
     slow = [max_skew([groups[i] for i in np.argsort(-row)], pool, query.k) for row in scores]
-    found = embedded(app, model, query, session.state.off)
+    found = embedded(app, model, query, screen.state.off)
     assert found is not None
     np.testing.assert_allclose(query.measure(*found[1:], texts, 1.0)[1].max_skew.values, slow, atol=1e-9)
 
@@ -105,8 +104,8 @@ def test_the_first_faces_are_shown_while_the_others_are_looked_at(
 ) -> None:
     put()
     monkeypatch.setattr(galleries, "MOST", 28)
-    session = open_link(app, {"model": "tiny", "off": "L5.H1", "tab": "bias"})
-    pages = [html["main"] for _, html in act(app, session, {"do": "poll"}) if "main" in html]
+    screen = open_link(app, {"model": "tiny", "off": "L5.H1", "tab": "bias"})
+    pages = [html["main"] for _, html in act(app, screen.session, {"do": "poll"}) if "main" in html]
     first = next(html for html in pages if 'data-name="by-occupation"' in html)
     assert "MaxSkew@3" in first
     assert "MaxSkew@60" in pages[-1]
@@ -140,8 +139,8 @@ def test_heads_and_start_show_photographs(app: App, put: Callable[[], None]) -> 
     assert "by this head alone" in page["main"]
     assert "drawn" not in page["main"].lower()
     assert "drawn" not in page["left"].lower().partition("panel tray")[2]
-    session, page, _ = shown(app, tab="start")
+    screen, page, _ = shown(app, tab="start")
     assert page["main"].count("<h2") == 1 + 3
     assert "FairFace" in page["main"]
-    assert regions(app, session)["main"] == page["main"]
+    assert regions(screen)["main"] == page["main"]
     assert "All heads are on" in page["strip"]

@@ -1,29 +1,32 @@
-"""The views without a browser: whole pages, plans, charts, endpoints."""
+"""The views without a browser: whole pages with and without results, plans, charts."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from ccs import results
+from ccs.model.model import Model
 from ccs.ui import links
 from ccs.ui.clicks import open_page, regions
 from ccs.ui.service.cache import Cache, size_of
-from ccs.ui.shared import App
+from ccs.ui.session import App
 from ccs.ui.state import State
 from ccs.ui.views import classify, paradox
-from ccs.ui.views.screen import Screen
-from tests.support.ui_page import SMALL, app, check, model, one_thread, session
+from tests.support import ui_sample
+from tests.support.ui_page import SMALL, app, check, model, one_thread, small_gallery
 
-__all__ = ["app", "model", "one_thread", "session"]  # fixtures
+__all__ = ["app", "model", "one_thread"]  # fixtures
 
 
 @pytest.mark.parametrize("tab", ["start", "heads", "classify", "bias", "paradox", "about"])
 @pytest.mark.parametrize("off", ["", "L4.H5 L7.H5"])
 def test_every_view_is_whole(app: App, tab: str, off: str) -> None:
-    session = links.open_link(app, {"tab": tab, "off": off, "gallery": SMALL})
-    for html in regions(app, session).values():
+    screen = links.open_link(app, {"tab": tab, "off": off, "gallery": SMALL})
+    for html in regions(screen).values():
         check(html)
         for figure in re.findall(r'<section class="fig.*?</header>(.*?)<summary>', html, re.S):
             assert re.search(r'<p class="meaning">[^<>]*\S.*</p>\s*<details class="what">', figure, re.S)
@@ -38,7 +41,7 @@ def test_the_first_screen_is_about_a_head_whose_texts_all_fit(
     for lower in (weight, 1.0):
         monkeypatch.setattr(app, "cache", Cache(2**24))
         monkeypatch.setattr(classify, "LOWER", lower)
-        found[lower] = classify.story(Screen(app, links.open_link(app, {})))
+        found[lower] = classify.story(links.open_link(app, {}))
     told, most = found.values()
     lost = [one.before.max() - one.after[one.before.argmax()] for one in (told, most)]
     assert app.records("organism").head(told.head).level == "high"
@@ -71,7 +74,7 @@ def test_paradox_joins_plans_with_themselves(app: App) -> None:
         same = bias_rows["heads"] == one.heads
         row = bias_rows[same & (bias_rows["plan"] == str(one.plan)) & (bias_rows["metric"] == "MaxSkew mean")]
         assert one.y.value in set(row[row["attribute"] == "gender"]["difference"])
-    page = regions(app, links.open_link(app, {"tab": "paradox", "model": "photo"}))["main"]
+    page = regions(links.open_link(app, {"tab": "paradox", "model": "photo"}))["main"]
     assert "No run has measured photo yet" in page
     assert "drawings alone" in page
     other = replace(axes, points=tuple(replace(axes.points[0], model="organism-planted") for _ in range(2)))
@@ -79,3 +82,22 @@ def test_paradox_joins_plans_with_themselves(app: App) -> None:
         0,
         2,
     ]
+
+
+@pytest.mark.parametrize("tab", ["heads", "classify", "bias", "paradox", "about"])
+def test_views_without_results(model: Model, tmp_path: Path, tab: str) -> None:
+    empty = App(results.load(tmp_path), tmp_path, [small_gallery()])
+    empty.model_cache.keep("organism", model)
+    screen = links.open_link(empty, {"tab": tab, "gallery": SMALL})
+    page = regions(screen)
+    assert "There are no tables for organism" in page["top"]
+    assert page["left"].count('class="cell') == 24
+    check(page["main"])
+
+
+def test_tables_of_other_weights_are_told(app: App, model: Model, tmp_path: Path) -> None:
+    ui_sample.write(tmp_path, "organism", "0" * 64)
+    other = App(results.load(tmp_path), tmp_path)
+    other.model_cache.keep("organism", model)
+    assert "computed from other weights" in regions(links.open_link(other, {}))["top"]
+    assert "other weights" not in regions(links.open_link(app, {}))["top"]

@@ -1,11 +1,13 @@
-"""The images that a visitor works on: the drawn examples, their classes, and how a model sees them."""
+"""The images that a visitor works on: the examples and their classes, how a model sees them, and values of
+their patches as pictures.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from PIL import Image
@@ -17,19 +19,20 @@ from ccs.model.maps import token_map
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
 from ccs.sets import drawn_sets
-from ccs.ui.service import patches
-from ccs.ui.service.cache import Cache, Memory
+from ccs.ui.service.cache import Memory
 from ccs.ui.service.model_cache import PHOTO, saw_drawings_only
-from ccs.ui.service.uploads import InputImage, read
+from ccs.ui.service.uploads import InputImage, data_url, read
 from ccs.ui.state import parse_int
 
 T = TypeVar("T")
 
+SIDE = 192
+DARK = 0.33  # brightness of the patch that gets the least attention
+FOR, AGAINST = (214, 40, 40), (38, 96, 220)
+DEEPEST = 0.85  # how far the largest value hides the image
 SHOWN = 4
 PAGES = 25
 PHOTOGRAPHS = "photographs"
-BYTES = 16 * 2**20
-KEPT = Cache(BYTES)  # examples, the same for all visitors
 _PICTURED = {"cat": "cat", "coffee": "cup of coffee", "astronaut": "astronaut", "rocket": "rocket"}
 _OTHERS = ("dog", "cup of tea", "pilot", "airplane")
 """Contents of the photographs that ship (see NOTICE), and other classes to ask about them."""
@@ -84,10 +87,6 @@ def load_example(example: str, model: str = "") -> Example:
 
     The photographs' classes are in words that the model knows.
     """
-    return KEPT.get((example, model == PHOTO), lambda: _load(example, model == PHOTO))
-
-
-def _load(example: str, is_photo: bool) -> Example:
     name, page = parse_example(example)
     if name == PHOTOGRAPHS:
         folder = Path(__file__).parent / PHOTOGRAPHS
@@ -95,7 +94,7 @@ def _load(example: str, is_photo: bool) -> Example:
             replace(read(folder / f"{one}.jpg"), name=shown, origin="photograph of")
             for one, shown in _PICTURED.items()
         )
-        classes = _TAUGHT if is_photo else (*_PICTURED.values(), *_OTHERS)
+        classes = _TAUGHT if model == PHOTO else (*_PICTURED.values(), *_OTHERS)
         return Example(photographs, classes, ("a photo of a {}",), classes[: len(photographs)])
     whole = drawn_sets.classification_set(name)
     # Steps through the classes so that four neighbors are four different things.
@@ -165,6 +164,55 @@ class Images:
 
     def seen(self, model: Model) -> tuple[Image.Image, ...]:
         """The images as the model gets them."""
-        return self._kept(
-            model, "seen", lambda: tuple(patches.seen(model, image.pixels) for image in self.shown)
-        )
+        return self._kept(model, "seen", lambda: tuple(as_seen(model, image.pixels) for image in self.shown))
+
+
+# -- values of patches, as pictures over an image ------------------------------------------------------------
+
+
+class Overlay(NamedTuple):
+    """A picture as a `data:` URL; rows and columns of patches, then their values, as pointing says them."""
+
+    url: str
+    patches: str
+
+
+def as_seen(model: Model, image: Image.Image) -> Image.Image:
+    """The image as the model gets it: resized and cropped, 8 bits a channel."""
+    config = model.preprocess_config
+    pixels = model.preprocess([image])[0].numpy()
+    mean, std = (np.reshape(config[name], (3, 1, 1)) for name in ("mean", "std"))
+    levels = np.clip((pixels * std + mean) * 255, 0, 255).round().astype(np.uint8)
+    return Image.fromarray(levels.transpose(1, 2, 0))
+
+
+def lit(image: Image.Image, values: np.ndarray) -> Overlay:
+    """The image, each patch as bright as its value [rows, columns], from the least to the largest."""
+    spread = float(np.ptp(values))
+    levels = (values - values.min()) / spread if spread > 0 else np.ones_like(values)
+    bright = DARK + (1 - DARK) * _spread_out(levels)
+    return _overlay(_pixels(image) * bright, values, "{:.2%}")
+
+
+def tinted(image: Image.Image, values: np.ndarray, most: float) -> Overlay:
+    """The image in gray, red where values [rows, columns] are above zero, blue below; `most` is deepest."""
+    shares = _spread_out(np.clip(values / most, -1, 1) if most > 0 else np.zeros_like(values))
+    depth = DEEPEST * np.abs(shares)
+    gray = _pixels(image.convert("L").convert("RGB"))
+    return _overlay(gray * (1 - depth) + np.where(shares > 0, FOR, AGAINST) * depth, values, "{:+.6f}")
+
+
+def _pixels(image: Image.Image) -> np.ndarray:
+    return np.asarray(image.resize((SIDE, SIDE), Image.Resampling.BICUBIC), np.float32)
+
+
+def _spread_out(levels: np.ndarray) -> np.ndarray:
+    """Values of patches at every pixel [SIDE, SIDE, 1]."""
+    whole = Image.fromarray(levels.astype(np.float32)).resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+    return np.asarray(whole)[..., None]
+
+
+def _overlay(pixels: np.ndarray, values: np.ndarray, form: str) -> Overlay:
+    image = Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
+    said = [form.format(value) for value in values.ravel().tolist()]
+    return Overlay(data_url(image), " ".join(map(str, (*values.shape, *said))).replace("-", "−"))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from cachetools import TTLCache
@@ -22,7 +21,7 @@ from ccs.sets.open import open_gallery, open_images, open_set
 from ccs.ui.html import switched
 from ccs.ui.service.cache import Cache, result
 from ccs.ui.service.model_cache import RETRY, saw_drawings_only
-from ccs.ui.state import OWN
+from ccs.ui.state import NONE_OFF, OWN
 
 MOST_OWN = 8
 MOST, STEP = 120, 10**11
@@ -83,18 +82,6 @@ def chunks(
         stop = min(start + step, n)
         part = images[start:stop] if isinstance(images, Trunk) else [images[i] for i in range(start, stop)]
         yield stop / n, part
-
-
-def joined(
-    parts: Iterator[tuple[float, Sequence[Image.Image] | Trunk]],
-    made: Callable[[Sequence[Image.Image] | Trunk], np.ndarray],
-) -> Generator[float, None, np.ndarray]:
-    """The rows made of each of the `chunks`, in order; yields the share that is done."""
-    rows = []
-    for share, part in parts:
-        rows.append(made(part))
-        yield share
-    return np.concatenate(rows)
 
 
 class Galleries:
@@ -171,9 +158,6 @@ class Galleries:
             raise InputError(f"{name} is no gallery of people.")
         return found
 
-    def image(self, name: str, index: int) -> Image.Image:
-        return self.find(name).images[index]
-
     def seen(self, model: Model, name: str) -> Generator[float, None, Seen]:
         """The gallery through the model, looked at if need be: yields the share that is done."""
         key = model.weights_hash, name
@@ -201,15 +185,6 @@ class Galleries:
         found: Seen | None = None if ("seen", *key) in self._cache else self._cache.find(("part", *key))
         return found
 
-    def known(self, model: Model, name: str) -> Seen | None:
-        """The gallery through the model, as far as that is known; None before `seen` has run."""
-        found: Seen | None = self._cache.find(("seen", model.weights_hash, name))
-        return found
-
-    def base(self, model: Model, name: str) -> np.ndarray:
-        """Embeddings [n, d] of the gallery with no head off."""
-        return result(self.seen(model, name)).base
-
     def ready(self, model: Model, name: str, off: HeadSet) -> bool:
         """True if `embeddings` has the answer at once."""
         key = model.weights_hash, name
@@ -223,9 +198,15 @@ class Galleries:
         if not off:
             return seen.base
         below: Sequence[Image.Image] | Trunk = self.find(name).images if seen.trunk is None else seen.trunk
-        embed = partial(model.embed_images, off=off)
-        key = "pruned", model.weights_hash, name, off
-        return (yield from self._cache.fill(key, lambda: joined(chunks(model, below), embed)))
+
+        def work() -> Generator[float, None, np.ndarray]:
+            rows = []
+            for share, part in chunks(model, below):
+                rows.append(model.embed_images(part, off))
+                yield share
+            return np.concatenate(rows)
+
+        return (yield from self._cache.fill(("pruned", model.weights_hash, name, off), work))
 
     def looking(self, model: Model, name: str, off: HeadSet) -> Iterator[tuple[float, str]]:
         """All that `embeddings` needs, with words: yields (share done, what is being done)."""
@@ -239,6 +220,6 @@ class Galleries:
         for share in self.pruned(model, name, off):
             yield share, f"{model.name} looks at {n} faces with {switched(off)}"
 
-    def embeddings(self, model: Model, name: str, off: HeadSet) -> np.ndarray:
+    def embeddings(self, model: Model, name: str, off: HeadSet = NONE_OFF) -> np.ndarray:
         """Embeddings [n, d] of the gallery with the heads off in the forward pass."""
         return result(self.pruned(model, name, off))

@@ -67,7 +67,7 @@ class ModelCache:
         self.given, self._layers = given, layers
         self._models: LRUCache[str, Model] = LRUCache(KEPT)
         self._failed: TTLCache[str, str] = TTLCache(100, RETRY)
-        self._offered: LRUCache[str, Footprint] = LRUCache(OFFERED)
+        self.offered: LRUCache[str, Footprint] = LRUCache(OFFERED)  # the models that visitors have named
         self._loads: dict[str, _Load] = {}
         self._heads: LRUCache[tuple[str, str], HeadSet] = LRUCache(2 * OFFERED)
         self._lock, self._one = threading.RLock(), threading.Lock()
@@ -86,8 +86,8 @@ class ModelCache:
                 raise InputError(self._failed[name])
         raise InputError(f"{name} is still being loaded; ask again in a moment.")
 
-    def loading(self, name: str, seconds: float = PATIENCE) -> Iterator[tuple[float, str]]:
-        """Load the model in the background and yield (share done, what is being done) until it is here.
+    def loading(self, name: str, seconds: float = PATIENCE) -> Iterator[str]:
+        """Load the model in the background and yield what is being done until it is here.
 
         After so many seconds loading continues unwatched. InputError where the name selects nothing here.
         """
@@ -112,13 +112,13 @@ class ModelCache:
         """True while the model is on its way."""
         return name in self._loads
 
-    def progress(self, name: str) -> tuple[float, str]:
-        """The share that is done of a model on its way, and what is being done."""
+    def progress(self, name: str) -> str:
+        """What is being done to a model on its way."""
         load = self._loads.get(name)
         if load is None or load.takes is None or load.takes.here or not load.takes.size:
-            return 0.0, f"Loading {name}"
+            return f"Loading {name}"
         seconds = time.monotonic() - load.began
-        return 0.0, f"Fetching {name}: {load.takes.size / 1e6:,.0f} MB, {seconds:.0f} seconds so far"
+        return f"Fetching {name}: {load.takes.size / 1e6:,.0f} MB, {seconds:.0f} seconds so far"
 
     def failure(self, name: str) -> str:
         """Why the model could not be had when it was last tried, "" if it could or was not."""
@@ -132,13 +132,8 @@ class ModelCache:
         """What a model takes that a visitor names, which can then be chosen. InputError for others."""
         found = strangers_footprint(name)
         with self._lock:
-            self._offered[found.name] = found
+            self.offered[found.name] = found
         return found
-
-    @property
-    def offered(self) -> Mapping[str, Footprint]:
-        """The models that visitors have named, by name."""
-        return self._offered
 
     def heads(self, name: str, tower: str = IMAGE) -> HeadSet:
         """A tower's heads that can be switched off, as far as they are known without loading the model."""
@@ -187,7 +182,7 @@ class ModelCache:
         with self._lock:
             while len(self._models) >= KEPT:
                 gone, _ = self._models.popitem()
-                offered = self._offered.get(gone)
+                offered = self.offered.get(gone)
                 if offered and not offered.here and gone.startswith(HUB) and gone not in self.given:
                     forget(gone.removeprefix(HUB))
         require_room(load.takes.name, load.takes.memory)
@@ -201,7 +196,7 @@ class ModelCache:
 
     def place(self, name: str) -> str:
         """The place by which `ccs.load` finds the model; InputError for a name that selects nothing."""
-        if name in self.given or name in self._offered or is_public(name):
+        if name in self.given or name in self.offered or is_public(name):
             return self.given.get(name, name)
         raise InputError(
             f"The weights of {name} are not loaded here: a folder or a repository on the Hub is named by "

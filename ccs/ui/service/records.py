@@ -32,6 +32,11 @@ class JudgeVerdict:
     cause: str
 
     @property
+    def word(self) -> str:
+        """The verdict: yes, no or unscored."""
+        return "unscored" if self.verdict is None else "yes" if self.verdict else "no"
+
+    @property
     def why(self) -> str:
         """The judge's reason, after the cause where there is no verdict."""
         return ": ".join(filter(None, (self.cause, self.reason)))
@@ -115,7 +120,7 @@ class ModelRecords:
     @classmethod
     def read(cls, model: str, results: Results | None) -> ModelRecords:
         """The tables of one model, read into records once; without tables, what the study printed of it."""
-        return cls(model, None, _printed(model)) if results is None else cls(model, results, _heads(results))
+        return cls(model, results, _heads(results) if results else _printed(model))
 
     @property
     def published(self) -> bool:
@@ -174,10 +179,14 @@ class ModelRecords:
         """
         if self.results is None:
             return ()
-        weights = str(self.manifest["model"]["weights_hash"])
         places = (self.results.folder.parent, PRECOMPUTED)
-        found = next(filter(None, (searches.beside(place, self.model, weights) for place in places)), ())
+        found = next(filter(None, (searches.beside(place, self.model, self.weights) for place in places)), ())
         return tuple(one for one in found if set(one.heads) <= set(self.heads))
+
+    @property
+    def weights(self) -> str:
+        """The hash of the weights that the tables were computed from; without results, ""."""
+        return str(self.manifest.get("model", {}).get("weights_hash", ""))
 
     @property
     def manifest(self) -> Mapping[str, Any]:

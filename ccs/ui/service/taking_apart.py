@@ -30,9 +30,9 @@ from pathlib import Path
 from ccs import gate, results
 from ccs.errors import InputError
 from ccs.model.loading.sources import without_folders
-from ccs.results import Results
 from ccs.ui.html import count
 from ccs.ui.service.cache import Cache
+from ccs.ui.service.records import ModelRecords
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,6 @@ PHOTOGRAPHS = {
 """Images to take a model apart on, by the name that is shown: sets of the Hub, and the drawn world."""
 FEWEST, MOST = 2, 5000
 KEEP_BYTES = 2**30
-READ_BYTES = 128 * 2**20  # of tables in memory
 LINE = 8  # runs of visitors, one at work and the others waiting
 LONGEST = 1800.0  # seconds that a run may take
 GPU_SECONDS = 300  # for which it is lent ZeroGPU's GPU
@@ -80,20 +79,19 @@ class Request:
 class Kept:
     """The tables of models that were taken apart here."""
 
-    def __init__(self, folder: Path, limit: int = KEEP_BYTES) -> None:
-        self.folder, self._limit = folder.resolve(), limit
-        self._read = Cache(READ_BYTES)
+    def __init__(self, folder: Path, cache: Cache) -> None:
+        self.folder, self._cache = folder.resolve(), cache
         self._line: list[str] = []  # addresses whose runs wait; the first one's is at work
         self._lock = threading.Lock()
 
-    def results(self, key: str) -> Results | None:
+    def records(self, key: str) -> ModelRecords | None:
         """The tables of a request, None where they are not kept (any more)."""
         folder = self._tables(key)
         if folder is None:
             return None
         os.utime(folder.parent)  # asked for now
         try:
-            return self._read.get(key, lambda: results.read(folder))
+            return self._cache.get(("apart", key), lambda: _records(folder))
         except InputError as error:
             log.warning("tables that were kept cannot be read: %s", error)
             return None
@@ -161,8 +159,13 @@ class Kept:
         parts = [*self.folder.glob("[0-9a-f]*"), *(self.folder / "work" / results.STAGES).glob("*")]
         parts = sorted((path for path in parts if path.is_dir()), key=lambda path: path.stat().st_mtime)
         sizes = {path: sum(one.stat().st_size for one in path.rglob("*") if one.is_file()) for path in parts}
-        while parts and sum(sizes[path] for path in parts) > self._limit:
+        while parts and sum(sizes[path] for path in parts) > KEEP_BYTES:
             shutil.rmtree(parts.pop(0), ignore_errors=True)
+
+
+def _records(folder: Path) -> ModelRecords:
+    found = results.read(folder)
+    return ModelRecords.read(found.model, found)
 
 
 def _clear(out: Path) -> None:

@@ -2,7 +2,7 @@
 
 from ccs.ui.views.about import About
 from ccs.ui.views.base import View
-from ccs.ui.views.bias.bias_view import Bias
+from ccs.ui.views.bias import Bias
 from ccs.ui.views.classify import Classify
 from ccs.ui.views.heads import Heads
 from ccs.ui.views.paradox import Paradox

@@ -14,11 +14,10 @@ from ccs.model.loading.sources import find
 from ccs.model.model import embedded
 from ccs.ui.html import program, render
 from ccs.ui.service.records import ModelRecords
-from ccs.ui.shared import App
+from ccs.ui.session import App, Screen
 from ccs.ui.state import State
 from ccs.ui.views import claims
 from ccs.ui.views.base import Figure, View, run_lines
-from ccs.ui.views.screen import Screen
 
 Verdicts = dict[str, list[bool | None]]
 DRAWS = 400
@@ -55,14 +54,9 @@ class About(View):
 
 
 def _manifest(app: App, records: ModelRecords) -> Figure:
-    return Figure(
-        "manifest",
-        f"The run behind {records.model}",
-        "as named",
-        ["entry", "value"],
-        [[entry, json.dumps(value)] for entry, value in records.manifest.items()],
-        {"source": app.collection.source, "manifest": records.manifest},
-    )
+    rows = [[entry, json.dumps(value)] for entry, value in records.manifest.items()]
+    shown = {"source": app.collection.source, "manifest": records.manifest}
+    return Figure("manifest", f"The run behind {records.model}", "as named", ["entry", "value"], rows, shown)
 
 
 def judges(records: ModelRecords) -> Iterator[Figure]:
@@ -85,14 +79,10 @@ def judges(records: ModelRecords) -> Iterator[Figure]:
     columns = ["judge", "kind", "texts", "yes", "unscored", "causes"]
     yield Figure("judges", "The judges of this run", "share of texts, %", columns, rows)
     if pairs := agreement.judge_pairs(panel):
-        yield Figure(
-            "agreement",
-            "How far they agree",
-            "share of texts; coefficient",
-            ["left", "right", "texts", "same", "kappa"],
-            [[p.left, p.right, p.n, p.same, p.cohen_kappa] for p in pairs],
-            {"alpha": agreement.krippendorff_alpha(list(panel.values()), draws=DRAWS)},
-        )
+        rows = [[pair.left, pair.right, pair.n, pair.same, pair.cohen_kappa] for pair in pairs]
+        alpha = agreement.krippendorff_alpha(list(panel.values()), draws=DRAWS)
+        unit, columns = "share of texts; coefficient", ["left", "right", "texts", "same", "kappa"]
+        yield Figure("agreement", "How far they agree", unit, columns, rows, {"alpha": alpha})
 
 
 def verdicts(table: pd.DataFrame) -> Verdicts:

@@ -18,11 +18,9 @@ from ccs import results
 from ccs.errors import InputError
 from ccs.files import inert
 from ccs.model.model import Model
-from ccs.ui.actions import Action
 from ccs.ui.html import program, render
-from ccs.ui.shared import App
+from ccs.ui.session import App, Screen
 from ccs.ui.state import State
-from ccs.ui.views.screen import Screen
 
 Made = TypeVar("Made")
 MADE_WITH: ContextVar[Mapping[str, str]] = ContextVar("MADE_WITH", default=MappingProxyType({}))
@@ -88,7 +86,6 @@ class View(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     purpose: ClassVar[str]
-    actions: ClassVar[Mapping[str, Action]] = {}
 
     def models(self, state: State) -> tuple[str, ...]:
         """Names of the models that compute for this screen."""

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ccs.benchmark import planted_models
-from ccs.benchmark.planted_models import Truth
 from ccs.embedded import known_heads
 from ccs.embedded.known_heads import KnownHeads, Lesson
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.pruning.search import HeldOut
+from ccs.ui.actions import action
 from ccs.ui.html import percent
 from ccs.ui.service.galleries import world
 from ccs.ui.service.records import ModelRecords
-from ccs.ui.session import Session
+from ccs.ui.session import Screen, Session
 from ccs.ui.state import one_of
 
+truth = planted_models.known  # of a model's planted heads; None where nothing is known
+taught = known_heads.known_heads  # what a model's heads were taught; None where nothing is known
 FREE, SEVERAL, NONE = "left free", "several concepts", "things with nothing in common"
 _SHOWN = {
     "Professions": "the occupation", "Animals": "the animal", "Vehicles": "the vehicle",
@@ -40,11 +43,6 @@ class Claim:
     off: HeadSet
     found: HeldOut | None = None
     prompts: int = 0
-
-
-def truth(model: str) -> Truth | None:
-    """The truth about a model's planted heads; None where nothing is known."""
-    return planted_models.known(model)
 
 
 def of(records: ModelRecords) -> Claim | None:
@@ -80,48 +78,29 @@ def first_texts(records: ModelRecords) -> list[str]:
     return [one.texts[0].text for one in records.heads.values() if one.texts]
 
 
-@dataclass(frozen=True)
-class Known:
-    """The truth about one head, as its card tells it.
+def card(session: Session) -> dict[str, Any] | None:
+    """The truth about the head on the card, as heads.html tells it; None where nothing is known.
 
     taught: what, in words; "" for a head left free. carries: how much of what it writes goes with what.
-    answers: what can be guessed, as (value, words). guess: the visitor's, "" for none yet, and its verdict.
-    right, guesses: of all that they made for this model. counts: how many heads have lessons of which kind.
+    guess: the visitor’s, "" for none yet, and its verdict; right and guesses: of all that they made for this
+    model.
     """
-
-    taught: str
-    carries: str
-    answers: tuple[tuple[str, str], ...]
-    guess: str
-    verdict: str
-    right: int
-    guesses: int
-    counts: str
-
-
-def taught(model: str) -> KnownHeads | None:
-    """What is known of a model's heads; None where nothing is."""
-    return known_heads.known_heads(model)
-
-
-def card(session: Session) -> Known | None:
-    """The truth about the head on the card; None where nothing is known."""
     model, head, known = session.state.model, session.state.head, taught(session.state.model)
     if known is None or head is None or head not in known.shares:
         return None
     lesson = known.lessons.get(head)
     guesses = {of: guess for (at, of), guess in session.guesses.items() if at == model}
     verdicts = {of: guess == _answer(known.lessons.get(of)) for of, guess in guesses.items()}
-    return Known(
-        taught=words(lesson) if lesson else "",
-        carries=_carries(known.taught.get(head, ""), known.shares[head]),
-        answers=(("", "…"), *((answer, answer) for answer in _answers(known))),
-        guess=guesses.get(head, ""),
-        verdict="right" if verdicts.get(head) else "wrong",
-        right=sum(verdicts.values()),
-        guesses=len(guesses),
-        counts=counts(known),
-    )
+    return {
+        "taught": words(lesson) if lesson else "",
+        "carries": _carries(known.taught.get(head, ""), known.shares[head]),
+        "answers": (("", "…"), *((answer, answer) for answer in _answers(known))),
+        "guess": guesses.get(head, ""),
+        "verdict": "right" if verdicts.get(head) else "wrong",
+        "right": sum(verdicts.values()),
+        "guesses": len(guesses),
+        "counts": counts(known),
+    }
 
 
 def counts(known: KnownHeads) -> str:
@@ -167,12 +146,14 @@ def revealed(session: Session) -> Mapping[Head, str]:
     }
 
 
-def guess(session: Session, answer: object) -> None:
+@action("guess")
+def _guess(screen: Screen, value: str) -> None:
     """Keep a guess of what the head on the card was taught; InputError where nothing is known."""
+    session = screen.session
     model, head, known = session.state.model, session.state.head, taught(session.state.model)
     if known is None or head is None or head not in known.shares:
         raise InputError("Of this head nothing is known that could be guessed.")
-    session.guesses = {**session.guesses, (model, head): one_of(answer, _answers(known), "concept")}
+    session.guesses = {**session.guesses, (model, head): one_of(value, _answers(known), "concept")}
 
 
 def _answers(known: KnownHeads) -> tuple[str, ...]:

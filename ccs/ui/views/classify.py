@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from markupsafe import Markup
@@ -12,62 +11,55 @@ from markupsafe import Markup
 from ccs.heads import IMAGE, TEXT, Head, HeadSet
 from ccs.measures.accuracy import class_weights
 from ccs.model.model import Model
-from ccs.ui.actions import Action, Fields, change, set_off
+from ccs.ui.actions import action
 from ccs.ui.html import percent, program, render
-from ccs.ui.service import patches
-from ccs.ui.service.examples import (
-    SHOWN,
-    Example,
-    example_names,
-    load_example,
-    parse_example,
-)
+from ccs.ui.service import examples
+from ccs.ui.service.examples import SHOWN, Example, example_names, parse_example
 from ccs.ui.service.uploads import InputImage
-from ccs.ui.session import Session
-from ccs.ui.shared import App
-from ccs.ui.state import NONE_OFF, State, template, texts
+from ccs.ui.session import Screen
+from ccs.ui.state import NONE_OFF, one_template, texts
 from ccs.ui.views import claims
 from ccs.ui.views.base import Figure, View, of_model
-from ccs.ui.views.screen import Screen
 
 LISTED = 5  # classes per image, before and after
 LOWER = 0.25  # of what is lost without a head counts where its texts do not all fit one concept
 
 
-class Comparison(NamedTuple):
-    """Probabilities [images, classes] with nothing off and with some heads off."""
+class Answers(NamedTuple):
+    """Probabilities [images, classes] with nothing off and with some heads off, and the cosine [images] of
+    the embeddings.
+    """
 
+    classes: tuple[str, ...]
     before: np.ndarray
     after: np.ndarray
+    similarity: np.ndarray
 
 
-def asked(state: State) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def asked(screen: Screen) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(classes, templates) in force: what was typed, else those of the example's set."""
-    example = load_example(state.example, state.model)
+    state = screen.state
+    example = screen.app.example(state.example, state.model)
     return state.classes or example.classes, (state.template,) if state.template else example.templates
 
 
-def class_matrix(screen: Screen, off: HeadSet = NONE_OFF) -> tuple[tuple[str, ...], np.ndarray]:
-    """The classes in force and their unit weights [classes, d], kept for the next click. off: heads of the
-    text tower.
+def class_matrix(screen: Screen, off: HeadSet = NONE_OFF) -> np.ndarray:
+    """Unit weights [classes, d] of the classes in force, kept for the next click. off: heads of the text
+    tower.
     """
-    classes, templates = asked(screen.state)
-    model = screen.model
+    model, (classes, templates) = screen.model, asked(screen)
     key = ("classes", model.weights_hash, classes, templates, off)
-    return classes, screen.session.memory.get(key, lambda: class_weights(model, classes, templates, off))
+    return screen.session.memory.get(key, lambda: class_weights(model, classes, templates, off))
 
 
-def measure(screen: Screen, off: HeadSet | None = None) -> tuple[tuple[str, ...], Comparison, np.ndarray]:
-    """Classes, probabilities, and the cosine [images] between embeddings; `off`: others than what is off."""
+def measure(screen: Screen, off: HeadSet | None = None) -> Answers:
+    """The answers to the images at hand; `off`: others than what is off."""
     model, plans = screen.model, [HeadSet(), screen.state.off if off is None else off]
-    classes, weights = (
-        asked(screen.state)[0],
-        [class_matrix(screen, plan.of_tower(TEXT))[1] for plan in plans],
-    )
+    weights = [class_matrix(screen, plan.of_tower(TEXT)) for plan in plans]
     before, after = screen.images.embed(model, [plan.of_tower(IMAGE) for plan in plans])
-    shares = (model.probabilities(rows @ own.T) for rows, own in zip((before, after), weights, strict=True))
-    found = Comparison(*shares)
-    return classes, found, (before * after).sum(axis=1)
+    both = zip((before, after), weights, strict=True)
+    first, second = (model.probabilities(rows @ own.T) for rows, own in both)
+    return Answers(asked(screen)[0], first, second, (before * after).sum(axis=1))
 
 
 class Move(NamedTuple):
@@ -84,10 +76,10 @@ class Move(NamedTuple):
 
 def moves(screen: Screen, off: HeadSet | None = None) -> list[Move]:
     """What the heads that are off, or others, change in the answers to the pictures at hand."""
-    classes, found, similarity = measure(screen, off)
+    classes, *found = measure(screen, off)
     return [
         Move(image.name, classes[b.argmax()], b.max(), a[b.argmax()], classes[a.argmax()], same)
-        for image, b, a, same in zip(screen.images.shown, *found, similarity, strict=True)
+        for image, b, a, same in zip(screen.images.shown, *found, strict=True)
     ]
 
 
@@ -112,13 +104,12 @@ def story(screen: Screen, here: bool = False) -> Story:
     A head without a high CCS is taken only where far more is lost. here: of the pictures at hand in any case.
     """
     model, records, state, uploads = screen.model, screen.records, screen.state, screen.session.uploads
-    heads = list(model.heads)
+    heads, example = list(model.heads), screen.app.example
     if here or uploads or state.classes:
-        known = load_example(state.example, model.name)
-        answers = () if uploads or state.classes else known.answers
-        sets = [Example(screen.images.shown, *asked(state), answers)]
+        answers = () if uploads or state.classes else example(state.example, model.name).answers
+        sets = [Example(screen.images.shown, *asked(screen), answers)]
     else:
-        sets = [load_example(f"{name}:0", model.name) for name in example_names(model.name)]
+        sets = [example(f"{name}:0", model.name) for name in example_names(model.name)]
     counts = np.array([1.0 if records.head(head).level == "high" else LOWER for head in heads])
 
     def find() -> Story:
@@ -141,24 +132,26 @@ def story(screen: Screen, here: bool = False) -> Story:
     return screen.app.cache.get(("story", model.weights_hash, images, classes, state.apart), find)
 
 
-def _telling(app: App, session: Session, fields: Fields) -> None:
+@action("telling")
+def _telling(screen: Screen) -> None:
     """Switch off the one head that matters most to a picture at hand."""
-    head = story(Screen(app, session), here=True).head
-    set_off(session, HeadSet([head]))
-    change(session, head=head)
+    head = story(screen, here=True).head
+    screen.set_off(HeadSet([head]))
+    screen.change(head=head)
 
 
-def _classify(app: App, session: Session, fields: Fields) -> None:
-    classes = texts(str(fields.get("classes", "")))
-    chosen = template(str(fields.get("template") or ""))
+@action("classify")
+def _classify(screen: Screen, classes: str, template: str) -> None:
+    typed, state = texts(classes), screen.state
     # The set's own classes, untouched, stay its own: another example then brings its own.
-    if classes == asked(replace(session.state, classes=()))[0]:
-        classes = ()
-    change(session, classes=classes, template=chosen)
+    if typed == screen.app.example(state.example, state.model).classes:
+        typed = ()
+    screen.change(classes=typed, template=one_template(template))
 
 
-def _own_classes(app: App, session: Session, fields: Fields) -> None:
-    change(session, classes=())
+@action("own-classes")
+def _own_classes(screen: Screen) -> None:
+    screen.change(classes=())
 
 
 class Classify(View):
@@ -167,21 +160,16 @@ class Classify(View):
     name = "classify"
     title = "Classify"
     purpose = "What the model answers to images, with all heads and without some."
-    actions: ClassVar[Mapping[str, Action]] = {
-        "classify": _classify,
-        "own-classes": _own_classes,
-        "telling": _telling,
-    }
 
     def made_with(self, screen: Screen) -> dict[str, str]:
-        return {"gallery": "", "template": " | ".join(asked(screen.state)[1])}
+        return {"gallery": "", "template": " | ".join(asked(screen)[1])}
 
     def render(self, screen: Screen, complete: bool = True) -> Markup:
         state = screen.state
         return render(
             "views/classify.html",
             state=state,
-            classes=asked(state)[0],
+            classes=asked(screen)[0],
             answer=of_model(screen, complete, lambda model: _answers(screen, model)),
             why=of_model(screen, complete, lambda model: why(screen, model)),
             matter=claims.that_matter(screen.records),
@@ -191,54 +179,30 @@ class Classify(View):
         return lines(screen, screen.state.off)
 
 
-@dataclass(frozen=True)
-class Answer:
-    """One image on the page: its first answers before and after, and those listed."""
-
-    image: InputImage
-    first: tuple[str, str]
-    listed: Sequence[tuple[str, float, float]]
-
-    @property
-    def turned(self) -> bool:
-        """True if the first answer changes."""
-        return self.first[0] != self.first[1]
-
-
 def _answers(screen: Screen, model: Model) -> Figure:
-    classes, found, similarity = measure(screen)
-    rows, answers = [], []
-    for image, before, after in zip(screen.images.shown, *found, strict=True):
+    found, rows, answers = measure(screen), [], []
+    classes = found.classes
+    for image, before, after in zip(screen.images.shown, found.before, found.after, strict=True):
         table = list(zip(classes, before.tolist(), after.tolist(), strict=True))
         rows += [[image.name, name, round(b, 6), round(a, 6)] for name, b, a in table]
         best = {int(i) for shares in (before, after) for i in np.argsort(-shares, kind="stable")[:LISTED]}
         listed = sorted((table[i] for i in best), key=lambda one: (-one[2], -one[1]))
-        answers.append(Answer(image, (classes[before.argmax()], classes[after.argmax()]), listed))
-    return Figure(
-        "classify",
-        "Before and after",
-        "probability, %",
-        ["image", "class", "before", "after"],
-        rows,
-        {
-            "answers": answers,
-            "n": len(classes),
-            "templates": asked(screen.state)[1],
-            "scale": model.logit_scale,
-            "bias": model.logit_bias,
-            "similarity": float(similarity.mean()),
-        },
-    )
+        answers.append((image, classes[before.argmax()], classes[after.argmax()], listed))
+    turned = sum(first != now for _, first, now, _ in answers)
+    shown = {"answers": answers, "turned": turned, "similarity": float(found.similarity.mean())}
+    shown |= {"n": len(classes), "templates": asked(screen)[1], "model": model}
+    columns = ["image", "class", "before", "after"]
+    return Figure("classify", "Before and after", "probability, %", columns, rows, shown)
 
 
 def why(screen: Screen, model: Model) -> Figure | None:
     """What speaks in each image for the answer rather than for the runner-up, and what with heads off."""
-    classes, off, images = asked(screen.state)[0], screen.state.off, screen.images
+    classes, off, images = asked(screen)[0], screen.state.off, screen.images
     if len(classes) < 2:
         return None
     plans = [HeadSet(), *([off] if off else [])]
     seen = [plan.of_tower(IMAGE) for plan in plans]
-    weights = np.stack([class_matrix(screen, plan.of_tower(TEXT))[1] for plan in plans])
+    weights = np.stack([class_matrix(screen, plan.of_tower(TEXT)) for plan in plans])
     cosines = images.embed(model, seen) @ weights.swapaxes(1, 2)  # [plans, images, classes]
     order = np.argsort(-cosines[0], axis=1, kind="stable")
     first, second, each = order[:, 0], order[:, 1], np.arange(len(order))
@@ -254,24 +218,18 @@ def why(screen: Screen, model: Model) -> Figure | None:
             [image.name, answer, other, y, x, *(round(float(one[i, y, x]), 8) for one in maps)]
             for y, x in np.ndindex(maps.shape[2:])
         ]
-        overlays = [patches.tinted(picture, one[i], most) for one in maps]
-        about = {"answer": answer, "second": other, "overlays": overlays, "leads": leads[:, i].tolist()}
-        shown.append({"name": image.name, **about})
+        overlays = [examples.tinted(picture, one[i], most) for one in maps]
+        shown.append((image.name, answer, other, list(zip(overlays, leads[:, i].tolist(), strict=True))))
     through = float(maps[0].sum() / leads[0].sum()) if leads[0].sum() else float("nan")
-    return Figure(
-        "why",
-        "Why this answer",
-        "part of the difference of two cosines",
-        ["image", "answer", "runner-up", "row", "column", "all on", *(["off"] if off else [])],
-        rows,
-        {"shown": shown, "off": off, "parts": percent(through, 0)},
-    )
+    columns = ["image", "answer", "runner-up", "row", "column", "all on", *(["off"] if off else [])]
+    about = {"shown": shown, "off": off, "parts": percent(through, 0)}
+    return Figure("why", "Why this answer", "part of the difference of two cosines", columns, rows, about)
 
 
 def lines(screen: Screen, off: HeadSet) -> str:
     """Lines of a program that loads the model and classifies the visitor's images before and after `off`."""
     state = screen.state
-    classes, templates = asked(state)
+    classes, templates = asked(screen)
     name, page = parse_example(state.example)
     return program("model", model=state.model, off=off) + program(
         "classify",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import ClassVar
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from markupsafe import Markup
@@ -13,36 +12,33 @@ from ccs.heads import TEXT, Head, HeadSet
 from ccs.intervention import Intervention
 from ccs.model.maps import on_patches
 from ccs.model.model import Model
-from ccs.ui.actions import Action, Fields, change, parse_heads
+from ccs.ui.actions import action, parse_heads
 from ccs.ui.html import percent, program, render
-from ccs.ui.service import patches, top_activating
+from ccs.ui.service import examples, top_activating
 from ccs.ui.service.galleries import PICTURES, world
-from ccs.ui.service.records import HeadRecord, JudgeVerdict
+from ccs.ui.service.records import HeadRecord
 from ccs.ui.service.top_activating import NEAREST
-from ccs.ui.session import Session
-from ccs.ui.shared import App
+from ccs.ui.session import App, Screen
 from ccs.ui.state import State, parse_int
 from ccs.ui.views import claims, classify, second
 from ccs.ui.views.base import Empty, Figure, View, of_model, run_lines
-from ccs.ui.views.screen import Screen
 
 Part = Figure | Empty | None
+Strip = tuple[str, list[tuple[int, str, float]]]
 
 
-def _inspect(app: App, session: Session, fields: Fields) -> None:
-    heads = parse_heads(app, session, str(fields.get("head", "")))
+@action("inspect")
+def _inspect(screen: Screen, head: str) -> None:
+    heads = parse_heads(screen, head)
     if len(heads) != 1:
         raise InputError(f"One head is looked at, not {len(heads)}.")
-    (head,) = heads
-    change(session, head=head, tower=head.tower, text=0, tab=Heads.name)
+    (one,) = heads
+    screen.change(head=one, tower=one.tower, text=0, tab=Heads.name)
 
 
-def _text(app: App, session: Session, fields: Fields) -> None:
-    change(session, text=parse_int(fields.get("index"), "text’s number"))
-
-
-def _guess(app: App, session: Session, fields: Fields) -> None:
-    claims.guess(session, fields.get("value"))
+@action("text")
+def _text(screen: Screen, index: str) -> None:
+    screen.change(text=parse_int(index, "text’s number"))
 
 
 class Heads(View):
@@ -51,12 +47,6 @@ class Heads(View):
     name = "heads"
     title = "Heads"
     purpose = "What each attention head writes about, by the texts that describe it."
-    actions: ClassVar[Mapping[str, Action]] = {
-        "inspect": _inspect,
-        "text": _text,
-        "guess": _guess,
-        "second": second.choose,
-    }
 
     def models(self, state: State) -> tuple[str, ...]:
         return (state.model, state.second) if state.second else (state.model,)
@@ -125,84 +115,54 @@ def _texts(record: HeadRecord, chosen: int) -> Figure | Empty:
         words = "There are no tables for this head, so what it writes about is not known."
         return Empty("No texts", f"{words} “Take it apart here”, below the grid, finds out.")
     judges = [v.judge for v in record.texts[0].verdicts]
-    rows = [
-        [record.head, i, t.text, t.concept, round(t.share, 6),
-         *(cell for v in t.verdicts for cell in (verdict_word(v), v.why))]
-        for i, t in enumerate(record.texts, 1)
-    ]  # fmt: skip
-    said = [f"{judge} {part}" for judge in judges for part in ("verdict", "reason")]
-    return Figure(
-        "texts",
+    rows = []
+    for i, text in enumerate(record.texts, 1):
+        said = (cell for one in text.verdicts for cell in (one.word, one.why))
+        rows.append([record.head, i, text.text, text.concept, round(text.share, 6), *said])
+    parts = [f"{judge} {part}" for judge in judges for part in ("verdict", "reason")]
+    title, columns = (
         f"Texts that describe {record.head}",
-        "share of the head’s variance, %",
-        ["head", "rank", "text", "concept", "share", *said],
-        rows,
-        {"record": record, "judges": judges, "chosen": chosen, "word": verdict_word},
-        of=str(record.head),
+        ["head", "rank", "text", "concept", "share", *parts],
     )
-
-
-def verdict_word(said: JudgeVerdict) -> str:
-    """A verdict as a word: yes, no or unscored."""
-    return "unscored" if said.verdict is None else "yes" if said.verdict else "no"
+    shown = {"record": record, "judges": judges, "chosen": chosen}
+    return Figure("texts", title, "share of the head’s variance, %", columns, rows, shown, str(record.head))
 
 
 def _alone(screen: Screen, head: Head) -> Figure:
     """The answers to the visitor's images without this head alone."""
-    return Figure(
-        "alone",
-        f"{head} alone switched off, on these images",
-        "probability, %",
-        ["image", "answer", "before", "after", "answer after", "similarity"],
-        classify.moves(screen, HeadSet([head])),
-        of=str(head),
-    )
+    title, rows = f"{head} alone switched off, on these images", classify.moves(screen, HeadSet([head]))
+    columns = ["image", "answer", "before", "after", "answer after", "similarity"]
+    return Figure("alone", title, "probability, %", columns, rows, of=str(head))
 
 
 def where(screen: Screen, model: Model, record: HeadRecord) -> Figure:
     """Where the head looks in the visitor's images, and what it writes from there along one of its texts."""
-    head, state, shown = record.head, screen.state, screen.images.shown
+    head, state, images = record.head, screen.state, screen.images
     text = _chosen(record, state.text)
-    looks = screen.images.looks(model, head.layer, state.image_off)[:, head.head]
+    looks = images.looks(model, head.layer, state.image_off)[:, head.head]
     values = [on_patches(model, looks)]
     if text:
         along = _along(screen, model, text)[None]
-        values += [
-            screen.images.sent(model, HeadSet([head]), along, Intervention.of(state.image_off - {head}))[:, 0]
+        rest = Intervention.of(state.image_off - {head})
+        values.append(images.sent(model, HeadSet([head]), along, rest)[:, 0])
+    most, rows, maps = float(np.abs(values[-1]).max()), [], []
+    for i, (image, picture) in enumerate(zip(images.shown, images.seen(model), strict=True)):
+        look, *written = (one[i] for one in values)
+        rows += [
+            [image.name, y, x, *(round(float(one[i, y, x]), 8) for one in values)]
+            for y, x in np.ndindex(look.shape)
         ]
-    most = float(np.abs(values[-1]).max())
-    rows = [
-        [image.name, y, x, *(round(float(one[i, y, x]), 8) for one in values)]
-        for i, image in enumerate(shown)
-        for y, x in np.ndindex(values[0].shape[1:])
-    ]
-    pictures = screen.images.seen(model)
-    return Figure(
-        "where",
-        "Where it looks, and what it writes there" if text else "Where it looks",
-        "share of attention; part of the cosine" if text else "share of attention",
-        ["image", "row", "column", "attention", *(["written"] if text else [])],
-        rows,
-        {
-            "head": head,
-            "along": text,
-            "contrast": ", less the mean of the first texts of all heads"
-            if len(claims.first_texts(screen.records)) > 1
-            else "",
-            "most": most,
-            "shown": [
-                (
-                    image.name,
-                    patches.lit(picture, values[0][i]),
-                    patches.tinted(picture, values[1][i], most) if text else None,
-                    percent(float(values[0][i].sum()), 0),
-                    [percent(float(end), 1) for end in (values[0][i].min(), values[0][i].max())],
-                )
-                for i, (image, picture) in enumerate(zip(shown, pictures, strict=True))
-            ],
-        },
-        of=str(head),
-    )
+        overlays = examples.lit(picture, look), *(examples.tinted(picture, one, most) for one in written)
+        ends = [percent(float(end), 1) for end in (look.min(), look.max())]
+        maps.append((image.name, overlays, percent(float(look.sum()), 0), ends))
+    title, unit = "Where it looks", "share of attention"
+    columns = ["image", "row", "column", "attention"]
+    if text:
+        title, unit = f"{title}, and what it writes there", f"{unit}; part of the cosine"
+        columns.append("written")
+    contrasted = len(claims.first_texts(screen.records)) > 1
+    shown = {"along": text, "contrasted": contrasted, "most": most, "shown": maps}
+    return Figure("where", title, unit, columns, rows, shown, str(head))
 
 
 def _chosen(record: HeadRecord, number: int) -> str:
@@ -242,21 +202,14 @@ def moving(screen: Screen, record: HeadRecord, text: int = 0) -> Figure | Empty:
         "standard deviations",
         ["picture", "text", "standard deviations"],
         [[i, chosen, round(z, 4)] for part in ends for i, z in part],
-        {
-            "ends": [
-                (title, [(i, app.face(name, i), z) for i, z in part])
-                for title, part in zip(titles, ends, strict=True)
-            ],
-            "chosen": chosen,
-            "pictures": pictures,
-        },
+        {"ends": _strips(app, name, zip(titles, ends, strict=True)), "chosen": chosen, "pictures": pictures},
         of=str(head),
     )
 
 
 def _prompts(screen: Screen, model: Model, head: Head) -> Figure | Empty:
     """The prompts at the two ends of what a head of the text tower writes."""
-    classes, templates = classify.asked(screen.state)
+    classes, templates = classify.asked(screen)
     prompts = [templates[0].replace("{}", name) for name in classes]
     if len(prompts) < 2:
         return Empty(f"Prompts that {head} tells apart", "Two or more classes in Classify show them.")
@@ -264,15 +217,10 @@ def _prompts(screen: Screen, model: Model, head: Head) -> Figure | Empty:
     direct = screen.app.cache.get(key, lambda: model.texts.contributions(prompts, HeadSet([head])).direct)
     ends = top_activating.extremes(direct[:, 0], None)
     lines = [[(prompts[i], z) for i, z in pair] for pair in zip(*ends, strict=True)]
-    return Figure(
-        "prompts",
-        f"Prompts that {head} tells apart",
-        "standard deviations",
-        ["prompt", "standard deviations"],
-        [[prompts[i], round(z, 4)] for i, z in (*ends[0], *ends[1][::-1])],
-        {"lines": lines, "n": len(prompts)},
-        of=str(head),
-    )
+    rows = [[prompts[i], round(z, 4)] for i, z in (*ends[0], *ends[1][::-1])]
+    title, unit = f"Prompts that {head} tells apart", "standard deviations"
+    shown = {"lines": lines, "n": len(prompts)}
+    return Figure("prompts", title, unit, ["prompt", unit], rows, shown, str(head))
 
 
 def _nearest(screen: Screen, model: Model, head: Head, pictures: top_activating.Seen) -> Figure:
@@ -280,31 +228,28 @@ def _nearest(screen: Screen, model: Model, head: Head, pictures: top_activating.
     app, name, heads = screen.app, world(model.name).pictures, list(model.heads)
     image = screen.images.shown[0]
     found = top_activating.nearest(pictures, *screen.images.contributions(model))
-    both = [("by this head alone", found.alone[heads.index(head)]), ("by the whole embedding", found.whole)]
-    nearest = [
-        (title, [(int(i), float(near[i])) for i in np.argsort(-near, kind="stable")[:NEAREST]])
-        for title, near in both
+    by = {"by this head alone": found.alone[heads.index(head)], "by the whole embedding": found.whole}
+    nearest = {
+        title: [(int(i), float(near[i])) for i in np.argsort(-near, kind="stable")[:NEAREST]]
+        for title, near in by.items()
+    }
+    rows = [
+        [title, rank, i, round(near, 5)]
+        for title, part in nearest.items()
+        for rank, (i, near) in enumerate(part, 1)
     ]
-    return Figure(
-        "nearest",
-        f"Pictures nearest to {image.name}",
-        "cosine",
-        ["by", "rank", "picture", "cosine"],
-        [
-            [title, rank, i, round(near, 5)]
-            for title, part in nearest
-            for rank, (i, near) in enumerate(part, 1)
-        ],
-        {
-            "image": image,
-            "head": head,
-            "strips": [
-                (title, [(i, app.face(name, i), near) for i, near in part]) for title, part in nearest
-            ],
-            "agreement": float(found.agreement[heads.index(head)]),
-            "unlike": heads[int(found.agreement.argmin())],
-            "least": float(found.agreement.min()),
-            "pictures": app.galleries.find(name),
-        },
-        of=str(head),
-    )
+    shown = {
+        "image": image,
+        "strips": _strips(app, name, nearest.items()),
+        "agreement": float(found.agreement[heads.index(head)]),
+        "unlike": heads[int(found.agreement.argmin())],
+        "least": float(found.agreement.min()),
+        "pictures": app.galleries.find(name),
+    }
+    columns, title = ["by", "rank", "picture", "cosine"], f"Pictures nearest to {image.name}"
+    return Figure("nearest", title, "cosine", columns, rows, shown, str(head))
+
+
+def _strips(app: App, name: str, rows: Iterable[tuple[str, Sequence[tuple[int, float]]]]) -> list[Strip]:
+    """Rows of a set's images: a title, and of each image its number, its small image and a figure."""
+    return [(title, [(i, app.face(name, i), value) for i, value in part]) for title, part in rows]

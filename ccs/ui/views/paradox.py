@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 from markupsafe import Markup, escape
@@ -15,15 +15,13 @@ from ccs.errors import InputError
 from ccs.measures.stats import Effect, Estimate
 from ccs.pruning.plans import PlanName
 from ccs.results import queries
-from ccs.ui.actions import Action, Fields, change, parse_heads, set_model, set_off
+from ccs.ui.actions import action, parse_heads, set_model
 from ccs.ui.html import program, render
 from ccs.ui.service.model_cache import saw_drawings_only
-from ccs.ui.session import Session
-from ccs.ui.shared import App
+from ccs.ui.session import App, Screen
 from ccs.ui.state import State, one_of
 from ccs.ui.views import claims
 from ccs.ui.views.base import Empty, Figure, View, run_lines
-from ccs.ui.views.screen import Screen
 
 COLUMNS = (
     *("model", "plan", "seed", "heads", "n heads"),
@@ -83,20 +81,13 @@ class Axes:
         skew = skew[skew["attribute"] == attribute]
         gallery = str(skew["dataset"].iloc[0])
         up = {_key(row): row for row in skew[skew["dataset"] == gallery].to_dict("records")}
-        found = tuple(
-            Measured(
-                row["model"],
-                PlanName.parse(row["plan"]),
-                _key(row)[2],
-                row["heads"],
-                int(row["n_heads"]),
-                queries.difference(row),
-                queries.difference(up[_key(row)]),
-            )
-            for row in accuracy[accuracy["dataset"] == quality].to_dict("records")
-            if row["n_heads"] and _key(row) in up
-        )
-        return cls(quality, gallery, attribute, attributes, found)
+        found = []
+        for row in accuracy[accuracy["dataset"] == quality].to_dict("records"):
+            if row["n_heads"] and (key := _key(row)) in up:
+                both = queries.difference(row), queries.difference(up[key])
+                plan, seed = PlanName.parse(row["plan"]), key[2]
+                found.append(Measured(row["model"], plan, seed, row["heads"], int(row["n_heads"]), *both))
+        return cls(quality, gallery, attribute, attributes, tuple(found))
 
 
 def _plans(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
@@ -114,16 +105,16 @@ def _key(row: Mapping[Hashable, Any]) -> tuple[str, str, int | None, str]:
     return row["model"], row["plan"], None if pd.isna(row["seed"]) else int(row["seed"]), row["heads"]
 
 
-def _points(app: App, session: Session, fields: Fields) -> None:
-    attributes = _axes(app, session.state).attributes
-    change(session, attribute=one_of(fields.get("value"), attributes, "attribute"))
+@action("points")
+def _points(screen: Screen, value: str) -> None:
+    screen.change(attribute=one_of(value, _axes(screen).attributes, "attribute"))
 
 
-def _plan(app: App, session: Session, fields: Fields) -> None:
-    model = str(fields.get("model", ""))
-    if model != session.state.model:
-        set_model(app, session, {"value": model})
-    set_off(session, parse_heads(app, session, str(fields.get("heads", ""))))
+@action("plan")
+def _plan(screen: Screen, model: str, heads: str) -> None:
+    if model != screen.state.model:
+        set_model(screen, model)
+    screen.set_off(parse_heads(screen, heads))
 
 
 class Paradox(View):
@@ -132,7 +123,6 @@ class Paradox(View):
     name = "paradox"
     title = "Paradox"
     purpose = "Every measured set of heads: what it costs in accuracy, what it does to bias."
-    actions: ClassVar[Mapping[str, Action]] = {"points": _points, "plan": _plan}
 
     def models(self, state: State) -> tuple[str, ...]:
         return ()
@@ -140,7 +130,7 @@ class Paradox(View):
     def render(self, screen: Screen, complete: bool = True) -> Markup:
         state = screen.state
         try:
-            axes = _axes(screen.app, state)
+            axes = _axes(screen)
         except InputError:
             words = "This view needs the tables pruning and bias of at least one model. Compute them with: "
             return escape(Empty("Nothing measured yet", words + "clip-ccs compute"))
@@ -157,7 +147,7 @@ class Paradox(View):
         )
 
     def snippet(self, screen: Screen) -> str:
-        axes = _axes(screen.app, screen.state)
+        axes = _axes(screen)
         quality = {"dataset": axes.quality, "subset": "", "metric": "top1"}
         fairness = {"dataset": axes.gallery, "attribute": axes.attribute, "target": "pool", "mode": "correct"}
         fairness |= {"occupation": "", "metric": "MaxSkew mean"}
@@ -165,10 +155,10 @@ class Paradox(View):
         return run_lines(screen.app, replace(screen.state, apart="")) + program("paradox", quantities=both)
 
 
-def _axes(app: App, state: State) -> Axes:
+def _axes(screen: Screen) -> Axes:
     """The axes of the plot: by the attribute that the other views show."""
-    claim = claims.of(app.shown(state))
-    return Axes.of(app, state.attribute or (claim.attribute if claim else ""))
+    claim = claims.of(screen.records)
+    return Axes.of(screen.app, screen.state.attribute or (claim.attribute if claim else ""))
 
 
 def shown(axes: Axes, state: State) -> list[Measured]:
@@ -181,87 +171,42 @@ def _is_off(one: Measured, state: State) -> bool:
     return bool(one.heads) and one.model == state.model and one.heads == str(state.off)
 
 
-def _cells(found: Sequence[Measured]) -> list[list[Any]]:
-    return [
-        [r.model, str(r.plan), r.seed, r.heads, r.n_heads]
-        + [v for e in (r.x, r.y) for v in (e.value, e.low, e.high)]
-        for r in found
-    ]
-
-
 def plot(found: Sequence[Measured], axes: Axes, state: State) -> Figure:
-    """The sets as marks."""
+    """The sets as marks. Small and many ones come first, so that named sets lie on top, the one that is off
+    above all.
+    """
     models = list(dict.fromkeys(one.model for one in found))
-    points = [
-        Point(one, "hollow" if models.index(one.model) else "solid", _is_off(one, state)) for one in found
-    ]
     kinds = {one.plan.kind for one in found}
+    ours = [one for one in found if one.model == models[0] and one.seed is None]
+
+    def above(one: Measured) -> tuple[bool, ...]:
+        return _is_off(one, state), one.plan.kind != "single", one.plan.kind != "random"
+
+    rows = [
+        [one.model, str(one.plan), one.seed, one.heads, one.n_heads]
+        + [value for of in (one.x, one.y) for value in (of.value, of.low, of.high)]
+        for one in found
+    ]
     return Figure(
         "paradox",
         "What switching off costs, and what it does to bias",
         "points; natural log",
         COLUMNS,
-        _cells(found),
+        rows,
         {
-            "chart": scatter(
-                points,
-                across=f"change of accuracy on {axes.quality}, points",
-                up=f"change of mean MaxSkew, {axes.attribute} on {axes.gallery}",
-            ),
-            "kinds": [(kind, shape) for kind, shape in SHAPES.items() if kind in kinds],
+            "points": [(one, _is_off(one, state)) for one in sorted(found, key=above)],
+            "axes": axes,
+            "x": Scale.of([one.x.times(100) for one in found], 6),
+            "y": Scale.of([one.y for one in found], 7),
+            "shapes": SHAPES,
+            "kinds": [kind for kind in SHAPES if kind in kinds],
+            "named": [one for one in ours if one.plan.kind in NAMED],
             "models": models,
-            "ring": any(point.chosen for point in points),
         },
     )
 
 
 # -- the chart: positions in percent, text at its own size on every screen; scatter.html draws it ------------
-
-
-@dataclass(frozen=True)
-class Scale:
-    """Values from `low` to `high` as percent of the chart's width, or of its height from above."""
-
-    low: float
-    high: float
-
-    def share(self, value: float) -> float:
-        """The value's place between the two ends, 0 to 1."""
-        return (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
-
-    def across(self, value: float) -> str:
-        """From the left."""
-        return f"{100 * self.share(value):.2f}%"
-
-    def down(self, value: float) -> str:
-        """From above."""
-        return f"{100 * (1 - self.share(value)):.2f}%"
-
-
-def ticks(low: float, high: float, n: int = 5) -> list[float]:
-    """About `n` round numbers from low to high."""
-    span = (high - low) or 1.0
-    step = 10 ** math.floor(math.log10(span / n))
-    for factor in (1, 2, 5, 10):
-        if span / (step * factor) <= n:
-            step *= factor
-            break
-    first = math.ceil(low / step - 1e-9)
-    return [step * i for i in range(first, math.floor(high / step + 1e-9) + 1)]
-
-
-@dataclass(frozen=True)
-class Point:
-    """A plan in a scatter plot.
-
-    `look` is "solid", for the first model, or "hollow"; `chosen` rings it. With heads it can be clicked, and
-    reached by Tab.
-    """
-
-    plan: Measured
-    look: str
-    chosen: bool
-
 
 SHAPES = {
     "high": "M0-6A6 6 0 1 1 0 6A6 6 0 1 1 0-6Z",
@@ -273,47 +218,36 @@ SHAPES = {
     "equal-low": "M0 6.5L6-5H-6Z",
     "single": "M0-2.6A2.6 2.6 0 1 1 0 2.6A2.6 2.6 0 1 1 0-2.6Z",
 }
+NAMED = ("high", "moderate", "low", "random")  # sets of the first model whose names stand beside their marks
 LEAST = 0.02  # the shortest margin of an axis
 
 
-def scatter(points: Sequence[Point], *, across: str, up: str) -> Markup:
-    """The plot. Small and many marks come first, so that named sets lie on top, the chosen one above all."""
-    x = _scale([p.plan.x.times(100) for p in points])
-    y = _scale([p.plan.y for p in points])
-    order = sorted(
-        points,
-        key=lambda p: (
-            p.chosen,
-            p.plan.plan.kind != "single",
-            p.plan.plan.kind != "random",
-        ),
-    )
-    return render(
-        "scatter.html",
-        points=order,
-        x=x,
-        y=y,
-        x_ticks=ticks(x.low, x.high, 6),
-        y_ticks=ticks(y.low, y.high, 7),
-        across=across,
-        up=up,
-        shapes=SHAPES,
-        named=_labels(points),
-    )
+@dataclass(frozen=True)
+class Scale:
+    """Values from `low` to `high` as percent of the chart's width, or of its height from above."""
 
+    low: float
+    high: float
+    ticks: tuple[float, ...]
 
-def _labels(points: Sequence[Point]) -> list[tuple[Measured, str]]:
-    """Names beside marks: the first model's sets of many heads."""
-    ours = [p.plan for p in points if p.look == "solid" and p.plan.seed is None]
-    return [(one, one.plan.kind) for one in ours if one.plan.kind in ("high", "moderate", "low", "random")]
+    @classmethod
+    def of(cls, effects: Sequence[Estimate], n: int) -> Scale:
+        """For 0, the effects and the ends of their intervals, and a margin; about `n` round numbers on it."""
+        known = [0.0, *(v for e in effects for v in (e.low, e.value, e.high) if v == v)]
+        pad = (max(known) - min(known)) * 0.05 or LEAST
+        low, high = min(known) - pad, max(known) + pad
+        power = 10 ** math.floor(math.log10((high - low) / n))
+        step = next(power * factor for factor in (1, 2, 5, 10) if (high - low) / (power * factor) <= n)
+        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+        return cls(low, high, tuple(step * i for i in range(first, last + 1)))
 
+    def across(self, value: float) -> str:
+        """From the left."""
+        return f"{100 * self._share(value):.2f}%"
 
-def _scale(effects: Sequence[Estimate]) -> Scale:
-    low, high = min([0.0, *_known(effects)]), max([0.0, *_known(effects)])
-    pad = (high - low) * 0.05 or LEAST
-    return Scale(low - pad, high + pad)
+    def down(self, value: float) -> str:
+        """From above."""
+        return f"{100 * (1 - self._share(value)):.2f}%"
 
-
-def _known(values: Sequence[Estimate]) -> list[float]:
-    """The values and the ends of their intervals, without NaN."""
-    return [v for e in values for v in (e.low, e.value, e.high) if v == v]
+    def _share(self, value: float) -> float:
+        return (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)

@@ -10,13 +10,11 @@ import numpy as np
 from ccs.errors import InputError
 from ccs.heads import IMAGE, Head
 from ccs.locate.comparison import Pair, compare
-from ccs.ui.actions import Fields, change
+from ccs.ui.actions import action
 from ccs.ui.service.galleries import PICTURES, world
-from ccs.ui.session import Session
-from ccs.ui.shared import App
+from ccs.ui.session import Screen
 from ccs.ui.views import claims
 from ccs.ui.views.base import Empty, Figure
-from ccs.ui.views.screen import Screen
 
 LOOKED_AT = 100
 """Pictures, evenly spaced among the page's, on which heads are compared: three passes of each."""
@@ -31,12 +29,12 @@ class Mark(NamedTuple):
     words: str
 
 
-def choose(app: App, session: Session, fields: Fields) -> None:
+@action("second")
+def _choose(screen: Screen, value: str) -> None:
     """Show another model beside the first one, or none."""
-    name = str(fields.get("value") or "")
-    if name and app.known_model(name) == session.state.model:
-        raise InputError(f"{name} is the model on the screen; choose another one to compare it with.")
-    change(session, second=name)
+    if value and screen.app.known_model(value) == screen.state.model:
+        raise InputError(f"{value} is the model on the screen; choose another one to compare it with.")
+    screen.change(second=value)
 
 
 def choices(screen: Screen) -> list[tuple[str, str]]:
@@ -100,16 +98,12 @@ def figure(screen: Screen, head: Head) -> Figure | Empty | None:
         failed = screen.app.model_cache.failure(other)
         why = "No head of the other model is left to go with it." if found else "It is being compared."
         return Empty(f"{head} beside {other}", failed or why)
-    theirs = screen.app.records(other)
-    rows = [
-        [
-            *(pair.first, pair.second, round(pair.alike, 4)),
-            "" if pair.changed is None else round(pair.changed, 4),
-            *(cell for one in (screen.records.head(pair.first), theirs.head(pair.second))
-              for cell in (one.concept, one.score)),
-        ]
-        for pair in found.values()
-    ]  # fmt: skip
+    ours, theirs, rows = screen.records, screen.app.records(other), []
+    for pair in found.values():
+        one, two = ours.head(pair.first), theirs.head(pair.second)
+        changed = "" if pair.changed is None else round(pair.changed, 4)
+        about = [one.concept, one.score, two.concept, two.score]
+        rows.append([pair.first, pair.second, round(pair.alike, 4), changed, *about])
     pair = found[head]
     return Figure(
         "beside",
@@ -119,7 +113,7 @@ def figure(screen: Screen, head: Head) -> Figure | Empty | None:
         rows,
         {
             "pair": pair,
-            "both": [(screen.state.model, screen.records.head(head)), (other, theirs.head(pair.second))],
+            "both": [(screen.state.model, ours.head(head)), (other, theirs.head(pair.second))],
             "pictures": min(LOOKED_AT, PICTURES),
             "texts": len(claims.first_texts(screen.records)),
         },

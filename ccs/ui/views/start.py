@@ -16,12 +16,12 @@ from ccs.ui.html import render
 from ccs.ui.service import top_activating
 from ccs.ui.service.galleries import world
 from ccs.ui.service.model_cache import PHOTO, saw_drawings_only
+from ccs.ui.session import Screen
 from ccs.ui.state import State
 from ccs.ui.views import claims, classify, heads
 from ccs.ui.views.base import Empty, Figure, View, of_model
-from ccs.ui.views.bias.bias_query import BiasQuery, embedded, top
+from ccs.ui.views.bias_query import BiasQuery, embedded, top
 from ccs.ui.views.claims import Claim
-from ccs.ui.views.screen import Screen
 
 SHOWN = 12  # faces
 LISTED = 3  # classes
@@ -40,9 +40,8 @@ class Start(View):
 
     def news(self, screen: Screen) -> Hashable:
         app, model = screen.app, screen.model
-        galleries, name = app.galleries, world(model.name).people
-        part = galleries.part(model, name) is not None
-        return top_activating.find(app.cache, model) is not None, galleries.has(name), part
+        name, pictures = world(model.name).people, top_activating.find(app.cache, model)
+        return pictures is not None, app.galleries.has(name), app.galleries.part(model, name) is not None
 
     def prepare(self, screen: Screen) -> Iterator[tuple[float, str]]:
         model, off = screen.model, screen.state.image_off
@@ -57,10 +56,8 @@ class Start(View):
 
         def live(model: Model) -> dict[str, object]:
             story, claim = classify.story(screen), claim_of(screen)
-            head = story.head
-            record = screen.records.head(head)
+            record = screen.records.head(story.head)
             return {
-                "head": head,
                 "record": record,
                 "claim": claim,
                 "learned": heads.moving(screen, record),
@@ -91,15 +88,11 @@ def _without(story: classify.Story) -> Figure:
     """The answer to a picture with and without a head."""
     classes, before, after = story.classes, story.before, story.after
     order = np.argsort(-np.maximum(before, after), kind="stable")[:LISTED]
-    return Figure(
-        "picture",
-        f"What it sees in “{story.image.name}”, with and without {story.head}",
-        "probability, %",
-        ["class", "with it", "without it"],
-        [[classes[i], float(before[i]), float(after[i])] for i in order],
-        {"story": story, "answers": [classes[int(one.argmax())] for one in (before, after)]},
-        of=str(story.head),
-    )
+    rows = [[classes[i], float(before[i]), float(after[i])] for i in order]
+    title = f"What it sees in “{story.image.name}”, with and without {story.head}"
+    shown = {"story": story, "answers": [classes[int(one.argmax())] for one in (before, after)]}
+    columns = ["class", "with it", "without it"]
+    return Figure("picture", title, "probability, %", columns, rows, shown, str(story.head))
 
 
 def _people(screen: Screen, model: Model, claim: Claim, complete: bool) -> Figure | Empty:
@@ -118,8 +111,8 @@ def _people(screen: Screen, model: Model, claim: Claim, complete: bool) -> Figur
     if found is None:
         return Empty("The faces are being looked at", "Who comes first follows in a moment.")
     one, *both = found
-    gallery, every = one.gallery, replace(one, occupations=one.gallery.occupations)
-    k, labels = one.k, gallery.groups[attribute]
+    gallery = replace(one.gallery, occupations=one.listed)
+    every, k, labels = replace(one, gallery=gallery), one.k, gallery.groups[attribute]
     pairs = list(zip(both, (HeadSet(), session.state.text_off), strict=True))
     before, after = (top(rows, one.texts(session, model, read)[0], k) for rows, read in pairs)
     pool = {group: float((labels == group).mean()) for group in sorted(set(labels))}

@@ -1,4 +1,5 @@
-// What each region listens to; `ui` (ui.js) sends what comes of it.
+// One region of the page (top, strip, left, main or status): what a visitor does becomes an action, which `ui`
+// (ui.js) sends. Gradio gives `element`, `trigger`, `watch` and `upload`.
 // Taking a model apart takes minutes and has a queue of its own.
 // With the screen that it comes from: the server may not know this page yet, or any more.
 const fire = (data) => trigger(data.do === "apart" ? "apart" : "act", { ...data, page: location.search, turn: document.body.dataset.turn });

@@ -1,6 +1,5 @@
-// One region of the page (top, strip, left, main or status): turns what a visitor does into actions for the server.
-// Gradio gives `element`, `trigger`, `watch` and `upload`. Actions go one at a time and in order: the server's
-// answer to one comes before the next is sent; switching that waits is sent as one.
+// What all regions of the page share, made once. Actions go to the server one at a time and in order: its answer
+// to one comes before the next is sent; switching that waits is sent as one.
 const ui = window.ccsUI ||= (() => {
   const queue = [];
   let sent = null, turn = 0, timer = 0, asking = 0, polling = 0;

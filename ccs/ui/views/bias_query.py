@@ -1,4 +1,4 @@
-"""A question to the view Bias, the choices that it is made of, and the measurement that answers it."""
+"""A question to the view Bias, what it is made of, and the embeddings that answer it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from ccs.model.model import Model
 from ccs.pruning.fairness import asked, embed_occupations, fewest_ranked, ranking_of
 from ccs.sets.kinds import BiasSet, Lazy
 from ccs.sets.open import open_upload
-from ccs.ui.actions import Fields, change
+from ccs.ui.actions import action
 from ccs.ui.html import count
 from ccs.ui.service.uploads import taken
-from ccs.ui.session import Session
-from ccs.ui.shared import App
+from ccs.ui.session import App, Screen, Session
 from ccs.ui.state import NONE_OFF, OWN, State, parse_int, texts
 
 OPENING = ("judge", "artist", "teacher")
@@ -31,16 +30,15 @@ SHOWN_METRICS: tuple[MetricName, ...] = ("MaxSkew", "AUC", "NDKL", "logit gap")
 
 @dataclass(frozen=True)
 class BiasQuery:
-    """Every choice that the figures depend on. `row`: the occupation shown in images.
+    """Every choice that the figures depend on.
 
-    `most_k`: half of the images that an occupation ranks, the fewest.
+    gallery: with the occupations and the K that are asked for. listed: all of its occupations. row: the
+    occupation shown in images.
     """
 
     gallery: BiasSet
     attribute: str
-    occupations: tuple[str, ...]
-    k: int
-    most_k: int
+    listed: tuple[str, ...]
     row: int = 0
 
     @classmethod
@@ -53,14 +51,7 @@ class BiasQuery:
         attribute = state.attribute if state.attribute in gallery.groups else next(iter(gallery.groups))
         opening = tuple(o for o in OPENING if o in gallery.occupations) or gallery.occupations[:3]
         people = asked(gallery, state.occupations or opening, top=state.k or None)
-        return cls(
-            gallery=gallery,
-            attribute=attribute,
-            occupations=people.occupations,
-            k=people.k[attribute],
-            most_k=max(1, fewest_ranked(people) // 2),
-            row=min(state.row, len(people.occupations) - 1),
-        )
+        return cls(people, attribute, gallery.occupations, min(state.row, len(people.occupations) - 1))
 
     @staticmethod
     def name(app: App, state: State) -> str:
@@ -68,42 +59,53 @@ class BiasQuery:
         gone = state.gallery.startswith(OWN) and not app.galleries.has(state.gallery)
         return (not gone and state.gallery) or app.galleries.names(state.model)[0]
 
-    def first(self, n: int) -> BiasQuery:
-        """The same of the first `n` images, with the same part of them as K."""
-        whole = self.gallery
-        pools, units = (None if of is None else of[:n] for of in (whole.pools, whole.units))
-        groups = {name: of[:n] for name, of in whole.groups.items()}
-        part = replace(whole, images=Lazy(whole.images.__getitem__, range(n)), groups=groups)
-        part = replace(part, pools=pools, units=units)
-        k = max(1, round(self.k * n / len(whole.images)))
-        return replace(self, gallery=part, k=k, most_k=max(1, n // 2))
+    @property
+    def occupations(self) -> tuple[str, ...]:
+        return self.gallery.occupations
+
+    @property
+    def k(self) -> int:
+        return self.gallery.k[self.attribute]
+
+    @property
+    def most_k(self) -> int:
+        """Half of the images that an occupation ranks, the fewest."""
+        return max(1, fewest_ranked(self.gallery) // 2)
 
     @property
     def asked(self) -> tuple[object, ...]:
         """All of it but the row: equal for queries with the same answer."""
         return self.gallery.name, self.attribute, self.occupations, self.k
 
+    def first(self, n: int) -> BiasQuery:
+        """The same of the first `n` images, with the same part of them as K."""
+        whole = self.gallery
+        pools, units = (None if of is None else of[:n] for of in (whole.pools, whole.units))
+        part = replace(
+            whole,
+            images=Lazy(whole.images.__getitem__, range(n)),
+            groups={name: of[:n] for name, of in whole.groups.items()},
+            k={name: max(1, round(k * n / len(whole.images))) for name, k in whole.k.items()},
+            pools=pools,
+            units=units,
+        )
+        return replace(self, gallery=part)
+
     @property
     def pools(self) -> np.ndarray | None:
         """The images that each occupation ranks, bool [occupations, images]; None for all."""
-        return None if self.gallery.pools is None else self.gallery.own_pools(self.occupations)
+        return self.gallery.own_pools(self.occupations)
 
     def texts(self, session: Session, model: Model, off: HeadSet = NONE_OFF) -> np.ndarray:
         """Unit text embeddings [occupations, d], templates averaged; kept for the next click. off: heads of
         the text tower.
         """
-        people = replace(self.gallery, occupations=self.occupations)
-        key = ("occupations", model.weights_hash, self.occupations, people.templates, off)
-        return session.memory.get(key, lambda: embed_occupations(model, people, off))
-
-    def question(self, texts: np.ndarray) -> Ranking:
-        """The question, from the occupations' text embeddings; what is one text to the model counts once."""
-        people = replace(self.gallery, occupations=self.occupations, k={self.attribute: self.k})
-        return ranking_of(people, self.attribute, texts)
+        key = ("occupations", model.weights_hash, self.occupations, self.gallery.templates, off)
+        return session.memory.get(key, lambda: embed_occupations(model, self.gallery, off))
 
     def mean_skew(self, images: np.ndarray, texts: np.ndarray) -> float:
         """The mean MaxSkew over texts, from unit embeddings of the gallery's images and of the texts."""
-        return bias.means(images, self.question(texts))["MaxSkew"]
+        return bias.means(images, ranking_of(self.gallery, self.attribute, texts))["MaxSkew"]
 
     def measure(
         self,
@@ -118,7 +120,7 @@ class BiasQuery:
         logit_scale: the model's factor from a cosine to a logit. texts_after: with heads of the text tower
         off, where that changes the texts.
         """
-        question = self.question(texts)
+        question = ranking_of(self.gallery, self.attribute, texts)
 
         def measured(images: Sequence[np.ndarray], of: Ranking) -> list[BiasResult]:
             return bias.measure_plans(images, of, metrics=SHOWN_METRICS, draws=DRAWS, logit_scale=logit_scale)
@@ -145,7 +147,7 @@ def embedded(
     """
     galleries, name = app.galleries, query.gallery.name
     if complete or galleries.ready(model, name, off):
-        return query, galleries.base(model, name), galleries.embeddings(model, name, off)
+        return query, galleries.embeddings(model, name), galleries.embeddings(model, name, off)
     part = galleries.part(model, name)
     if part is None or part.trunk is None:
         return None
@@ -156,45 +158,40 @@ def embedded(
 # -- actions -------------------------------------------------------------------------------------------------
 
 
-def ask(app: App, session: Session, fields: Fields) -> None:
+@action("bias")
+def _ask(screen: Screen, gallery: str, k: str, occupations: str, attribute: str) -> None:
     """Take the form of the view."""
-    name, k = str(fields.get("gallery", "")), parse_int(fields.get("k", "0"), "cut-off K")
-    occupations, attribute = texts(str(fields.get("occupations", ""))), str(fields.get("attribute", ""))
-    changed = name != BiasQuery.name(app, session.state)
-    if app.galleries.has(name) or name not in app.galleries.names(session.state.model):
-        gallery = app.galleries.get(name)
-        attribute = attribute if attribute in gallery.groups else next(iter(gallery.groups))
-        k = 0 if k == gallery.k.get(attribute) else k
-    change(
-        session,
-        gallery=name,
-        attribute=attribute,
-        k=0 if changed else k,
-        occupations=occupations,
-        row=0,
-    )
-    if app.galleries.has(name):
-        BiasQuery.of(app, session.state)  # K may be more than every occupation has images
+    app, cut = screen.app, parse_int(k or "0", "cut-off K")
+    changed = gallery != BiasQuery.name(app, screen.state)
+    if app.galleries.has(gallery) or gallery not in app.galleries.names(screen.state.model):
+        found = app.galleries.get(gallery)
+        attribute = attribute if attribute in found.groups else next(iter(found.groups))
+        cut = 0 if cut == found.k.get(attribute) else cut
+    cut = 0 if changed else cut
+    screen.change(gallery=gallery, attribute=attribute, k=cut, occupations=texts(occupations), row=0)
+    if app.galleries.has(gallery):
+        BiasQuery.of(app, screen.state)  # K may be more than every occupation has images
 
 
-def take_gallery(app: App, session: Session, fields: Fields) -> None:
+@action("gallery")
+def _take_gallery(screen: Screen, path: str) -> None:
     """Show a gallery of the visitor's own, from a zip or parquet file."""
-    name = f"{OWN}{secrets.token_urlsafe(12)}"
-    path = str(fields.get("path", ""))
+    name, app = f"{OWN}{secrets.token_urlsafe(12)}", screen.app
     gallery = taken([path], app.uploads, lambda files: open_upload(files[0].read_bytes(), name))
-    app.galleries.add(gallery, session)
-    attribute = next(iter(gallery.groups))
-    change(session, tab="bias", gallery=name, attribute=attribute, k=0, row=0)
+    app.galleries.add(gallery, screen.session)
+    screen.change(tab="bias", gallery=name, attribute=next(iter(gallery.groups)), k=0, row=0)
     if gallery.skipped:
-        session.tell(f"{count(len(gallery.skipped), 'image')} left out: {gallery.skipped[0]} …")
+        screen.session.tell(f"{count(len(gallery.skipped), 'image')} left out: {gallery.skipped[0]} …")
 
 
-def all_occupations(app: App, session: Session, fields: Fields) -> None:
+@action("occupations")
+def _all_occupations(screen: Screen) -> None:
     """Ask of all occupations of the gallery."""
-    change(session, occupations=BiasQuery.of(app, session.state).gallery.occupations)
-    BiasQuery.of(app, session.state)  # K may be more than these have images
+    screen.change(occupations=BiasQuery.of(screen.app, screen.state).listed)
+    BiasQuery.of(screen.app, screen.state)  # K may be more than these have images
 
 
-def show_row(app: App, session: Session, fields: Fields) -> None:
+@action("row")
+def _show_row(screen: Screen, value: str) -> None:
     """Show the images of another occupation."""
-    change(session, row=parse_int(fields.get("value"), "occupation’s number"))
+    screen.change(row=parse_int(value, "occupation’s number"))

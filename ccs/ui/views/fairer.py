@@ -27,15 +27,14 @@ from ccs.model.model import Model
 from ccs.model.tower import Trunk
 from ccs.sets.kinds import ClassificationSet, Lazy
 from ccs.sets.rows import spread
-from ccs.ui.actions import Fields, change
+from ccs.ui.actions import action
 from ccs.ui.html import count, written
+from ccs.ui.service.cache import result
 from ccs.ui.service.galleries import DRAWN, world
-from ccs.ui.session import Session
-from ccs.ui.shared import App
+from ccs.ui.session import App, Screen
 from ccs.ui.state import OWN, parse_int
 from ccs.ui.views.base import Figure
-from ccs.ui.views.bias.bias_query import BiasQuery, top
-from ccs.ui.views.screen import Screen
+from ccs.ui.views.bias_query import BiasQuery, top
 
 WAYS = {
     "heads off": "Heads off",
@@ -89,10 +88,11 @@ class Fairer:
         return self.model == state.model and self.query.asked == BiasQuery.of(screen.app, state).asked
 
 
-def ask(app: App, session: Session, fields: Fields) -> None:
+@action("fairer")
+def _ask(screen: Screen, loss: str) -> None:
     """Begin; InputError where there is too little to fit on."""
-    budget = parse_int(fields.get("loss"), "accuracy that may be lost")
-    query = BiasQuery.of(app, session.state)
+    budget = parse_int(loss, "accuracy that may be lost")
+    query = BiasQuery.of(screen.app, screen.state)
     if budget > 100:
         raise InputError(f"At most 100 points of accuracy can be lost, not {budget}.")
     if len(query.occupations) < 2 or query.k < 2:
@@ -101,8 +101,8 @@ def ask(app: App, session: Session, fields: Fields) -> None:
             f"other. There {'is' if len(query.occupations) == 1 else 'are'} "
             f"{count(len(query.occupations), 'occupation')}, and K is {query.k}."
         )
-    session.wanted = budget
-    change(session, tab="bias")
+    screen.session.wanted = budget
+    screen.change(tab="bias")
 
 
 class _Watched:
@@ -144,28 +144,26 @@ def run(screen: Screen) -> Iterator[tuple[float, str]]:
         session.tell(f"Nothing was looked for: {error}")
         return
     assert isinstance(pictures, ClassificationSet)
-    people, others = galleries.known(model, query.gallery.name), galleries.known(model, name)
-    if people is None or others is None or people.trunk is None or others.trunk is None:
+    people, others = (result(galleries.seen(model, one)).trunk for one in (query.gallery.name, name))
+    if people is None or others is None:
         session.tell("This gallery is too large for this page: clip-ccs mitigate does it.")
         return
     chosen = np.array(spread(len(pictures.images), THINGS))
     shown = Lazy(pictures.images.__getitem__, chosen.tolist())
     sets = Sets(
-        people=replace(query.gallery, occupations=query.occupations, k={query.attribute: query.k}),
+        people=query.gallery,
         things=replace(pictures, images=shown, labels=pictures.labels[chosen]),
     )
-    watched, said = (
-        _Watched(model),
-        [f"Turning down {count(len(model.heads), 'head')}, on one half of the faces"],
-    )
-    subject = Subject(cast(Model, watched), sets, (people.trunk, others.trunk[chosen]))
+    watched = _Watched(model)
+    said = [f"Turning down {count(len(model.heads), 'head')}, on one half of the faces"]
+    subject = Subject(cast(Model, watched), sets, (people, others[chosen]))
 
     def work() -> Fairer:
         half = Half(subject, query.attribute, SEED)
         found = choice.offers(half, tuple(WAYS), SEED, tell=said.append)
         return _answers(session.state.model, query, budget, subject, half, found, name)
 
-    n = len(people.trunk) / 2
+    n = len(people) / 2
     whole = 30 * STEP + 9 * n + 3 * (n + len(chosen) / 2)  # steps, sets tried, ways judged
     with ThreadPoolExecutor(1) as thread:
         found = thread.submit(work)
@@ -233,7 +231,11 @@ def _command(model: str, query: BiasQuery, budget: int, one: Offer, things: str)
 def figure(app: App, found: Fairer) -> Figure:
     """The answers side by side, on the half that they were not fitted on."""
     offers = [one.offer for one in found.answers]
-    rows = [[one.name, one.fitted.heads, *_figures(one), one.asked, one.other_skew] for one in offers]
+    rows = []
+    for one in offers:
+        every = (one.max_skew, one.max_skew_change, one.accuracy, one.accuracy_change)
+        figures = [value for each in every for value in (each.value, each.low, each.high)]
+        rows.append([one.name, one.fitted.heads, *figures, one.asked, one.other_skew])
     names = ("MaxSkew", "MaxSkew change", "accuracy", "accuracy change")
     columns = ["way", "heads", *(f"{name}{end}" for name in names for end in ("", " low", " high"))]
     columns += ["asked for", "MaxSkew of others"]
@@ -250,8 +252,3 @@ def figure(app: App, found: Fairer) -> Figure:
         "known": len(set(groups)),
     }
     return Figure("fairer", "Make it fairer", "natural log; points of accuracy", columns, rows, shown)
-
-
-def _figures(one: Offer) -> list[float]:
-    every = (one.max_skew, one.max_skew_change, one.accuracy, one.accuracy_change)
-    return [value for each in every for value in (each.value, each.low, each.high)]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -15,25 +15,13 @@ from ccs.measures import bias_result, ranking
 from ccs.measures.bias_result import BiasResult
 from ccs.measures.skew import ceiling
 from ccs.measures.stats import Estimate
-from ccs.ui.actions import Action
 from ccs.ui.html import program, render
 from ccs.ui.service.galleries import DRAWN, PAIRS, PHOTOGRAPHED
-from ccs.ui.shared import App
+from ccs.ui.session import App, Screen
 from ccs.ui.state import OWN
-from ccs.ui.views import claims
+from ccs.ui.views import claims, fairer
 from ccs.ui.views.base import Empty, Figure, View, of_model
-from ccs.ui.views.bias import fairer
-from ccs.ui.views.bias.bias_query import (
-    SHOWN_METRICS,
-    BiasQuery,
-    all_occupations,
-    ask,
-    embedded,
-    show_row,
-    take_gallery,
-    top,
-)
-from ccs.ui.views.screen import Screen
+from ccs.ui.views.bias_query import SHOWN_METRICS, BiasQuery, embedded, top
 
 FACES = 12
 COLUMNS = (
@@ -81,43 +69,32 @@ class Bias(View):
     name = "bias"
     title = "Bias"
     purpose = "Whom the model puts first when it ranks people for an occupation."
-    actions: ClassVar[Mapping[str, Action]] = {
-        "bias": ask,
-        "occupations": all_occupations,
-        "row": show_row,
-        "fairer": fairer.ask,
-        "gallery": take_gallery,
-    }
 
     def pending(self, screen: Screen) -> bool:
-        app, session, model = screen.app, screen.session, screen.model
-        name = BiasQuery.name(app, session.state)
-        if app.galleries.ready(model, name, session.state.image_off):
+        session, galleries, name = screen.session, screen.app.galleries, _name(screen)
+        if galleries.ready(screen.model, name, screen.state.image_off):
             return session.wanted is not None
         return session.view != self.name  # else the figures before stay meanwhile
 
     def news(self, screen: Screen) -> Hashable:
-        app, session, model = screen.app, screen.session, screen.model
-        name = BiasQuery.name(app, session.state)
-        return app.galleries.has(name), app.galleries.part(model, name) is not None
+        galleries, name = screen.app.galleries, _name(screen)
+        return galleries.has(name), galleries.part(screen.model, name) is not None
 
     def prepare(self, screen: Screen) -> Iterator[tuple[float, str]]:
-        app, session, model = screen.app, screen.session, screen.model
-        name = BiasQuery.name(app, session.state)
-        if session.wanted is not None:
-            yield from app.galleries.looking(model, name, HeadSet())
+        galleries, name, model = screen.app.galleries, _name(screen), screen.model
+        if screen.session.wanted is not None:
+            yield from galleries.looking(model, name, HeadSet())
             yield from fairer.run(screen)
-        yield from app.galleries.looking(model, name, session.state.image_off)
+        yield from galleries.looking(model, name, screen.state.image_off)
 
     def made_with(self, screen: Screen) -> dict[str, str]:
-        app = screen.app
-        name = BiasQuery.name(app, screen.state)
-        templates = app.galleries.get(name).templates if app.galleries.has(name) else ()
+        galleries, name = screen.app.galleries, _name(screen)
+        templates = galleries.get(name).templates if galleries.has(name) else ()
         return {"gallery": name, "template": " | ".join(templates)}
 
     def render(self, screen: Screen, complete: bool = True) -> Markup:
         app, session, state = screen.app, screen.session, screen.state
-        galleries, name = app.galleries, BiasQuery.name(app, state)
+        galleries, name = app.galleries, _name(screen)
         listed = [
             (n, _words(n) + (f" ({len(galleries.get(n).images)})" if galleries.has(n) else ""))
             for n in dict.fromkeys((*galleries.names(state.model), name))
@@ -139,10 +116,9 @@ class Bias(View):
             query=query,
             name=name,
             state=state,
-            attributes=query.gallery.groups,
             matter=claims.that_matter(screen.records),
             numbered=list(enumerate(query.occupations)),
-            listed=sorted(query.gallery.occupations),
+            listed=sorted(query.listed),
             galleries=listed,
             found=found,
             figures=figures,
@@ -153,6 +129,10 @@ class Bias(View):
         spec = "" if query.gallery.name.startswith(OWN) else query.gallery.name
         rest = program("bias", query=query, spec=spec, names=SHOWN_METRICS, off=state.off)
         return program("model", model=state.model, off=state.off) + rest
+
+
+def _name(screen: Screen) -> str:
+    return BiasQuery.name(screen.app, screen.state)
 
 
 def _words(name: str) -> str:
@@ -181,23 +161,13 @@ def first_images(app: App, found: Measurement) -> Figure:
     n = min(FACES, len(own))
     both = zip((found.before, found.after), occupations, strict=True)
     old, new = (own[top(images[own], occupation, n)] for images, occupation in both)
-    strips = [
-        (title, [(int(i), app.face(name, int(i)), labels[i], i not in others) for i in order])
-        for title, order, others in (("before", old, new), ("after", new, old))
-    ]
-    rows = [
-        [title, rank, int(i), labels[i]]
-        for title, order in (("before", old), ("after", new))
-        for rank, i in enumerate(order, 1)
-    ]
-    return Figure(
-        "first-images",
-        f"First {n} images for “{query.occupations[query.row]}”",
-        "rank",
-        ["ranking", "rank", "image", query.attribute],
-        rows,
-        {"strips": strips, "n": n, "pool": len(own), "query": query},
-    )
+    strips, rows = [], []
+    for title, order, others in (("before", old, new), ("after", new, old)):
+        strips.append((title, [(int(i), app.face(name, int(i)), labels[i], i not in others) for i in order]))
+        rows += [[title, rank, int(i), labels[i]] for rank, i in enumerate(order, 1)]
+    title = f"First {n} images for “{query.occupations[query.row]}”"
+    shown = {"strips": strips, "n": n, "pool": len(own), "query": query}
+    return Figure("first-images", title, "rank", ["ranking", "rank", "image", query.attribute], rows, shown)
 
 
 def _groups(found: Measurement, off: HeadSet) -> Figure:
@@ -208,14 +178,9 @@ def _groups(found: Measurement, off: HeadSet) -> Figure:
         [group, float(first.top[row, g] / first.k), float(second.top[row, g] / second.k), float(pool[g])]
         for g, group in enumerate(first.groups)
     ]
-    return Figure(
-        "groups",
-        f"Who is in the top {query.k} for “{query.occupations[row]}”",
-        "share of the top, %",
-        ["group", "before", "after", "pool"],
-        rows,
-        {"k": query.k, "off": bool(off)},
-    )
+    title = f"Who is in the top {query.k} for “{query.occupations[row]}”"
+    columns = ["group", "before", "after", "pool"]
+    return Figure("groups", title, "share of the top, %", columns, rows, {"k": query.k, "off": bool(off)})
 
 
 def table(found: Measurement) -> Figure:
