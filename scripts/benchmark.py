@@ -37,7 +37,7 @@ def main() -> None:
     write(page, "factorial", f"{effects()}\n\n{pages.table(pd.DataFrame(factorial(found)))}")
     write(page, "chosen", chosen())
     write(page, "sums", sums())
-    hidden = {track: tabled(track, HIDDEN) for track in TITLES}
+    hidden = {track: tabled(track, HIDDEN) for track in FIRST}
     write(page, "hidden", f"{units(hidden)}\n\n{pages.table(pd.DataFrame(compared(found, hidden)))}")
     write(findings, "methods", sentence(found))
 
@@ -215,8 +215,10 @@ def sentence(found: Mapping[str, pd.DataFrame]) -> str:
 
 def units(hidden: Mapping[str, pd.DataFrame]) -> str:
     """How many models the hidden phase has."""
-    counted = {track: int(table["models"].max()) for track, table in hidden.items()}
-    return f"{counted['planted']} models with planted heads, {counted['natural']} that learned a skew."
+    planted, natural, idle = (int(hidden[track]["models"].max()) for track in FIRST)
+    return (
+        f"{planted} models with planted heads, {natural} whose heads learned a skew, {idle} whose MLPs did."
+    )
 
 
 def compared(found: Mapping[str, pd.DataFrame], hidden: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
@@ -233,6 +235,9 @@ def compared(found: Mapping[str, pd.DataFrame], hidden: Mapping[str, pd.DataFram
                 for track in TITLES
                 for when, table in (("table", found), ("hidden", hidden))
             },
+            "names a head where none carries, table and hidden": ", ".join(
+                f"{table['idle'].loc[method, 'alarm']:.0%}" for table in (found, hidden)
+            ),
         }
         for method in (*leading, "CCS high first", "random")
     ]

@@ -98,8 +98,9 @@ def rows(found: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def chart(charts: list[tuple[str, pd.DataFrame]]) -> str:
-    """MaxSkew left (right) against accuracy on occupations left (up), a panel per family, with names. Blue: no
-    other mitigation is better in both. Black: the truth.
+    """MaxSkew left (right) against accuracy on occupations left (up), a panel per family, with names.
+
+    Blue: no other mitigation is better in both. Black: the truth.
     """
     from ccs.mitigate.scoring import ORACLE
 

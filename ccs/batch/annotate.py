@@ -288,3 +288,7 @@ def _published(model: str, metric: str) -> float | None:
     printed = figures.table("table4")
     row = {paper.name: paper.paper_name for paper in figures.models()}.get(model, model)
     return printed.value(row, metric) if row in printed.rows and metric in printed.columns else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

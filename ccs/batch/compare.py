@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -123,3 +124,6 @@ def said(models: Sequence[Model], people: str, attribute: str, pairs: pd.DataFra
 
 
 main = command(Settings, _compare)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -3,10 +3,10 @@
 `METHODS` has them by name:
 
     >>> DEFAULT in METHODS, len(METHODS)
-    (True, 21)
+    (True, 22)
 
 `GRID` has every pair of what is done to a head and the statistic that says what changed (`ablation`,
-`patching`, `selection`); eight of them are published methods, and stand in `METHODS` under their names.
+`patching`, `selection`); nine of them are published methods, and stand in `METHODS` under their names.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -53,6 +53,7 @@ PUBLISHED: Mapping[str, str] = {
     "resample/signed lean": "activation patching",
     "gradient/signed lean": "patching by gradient",
     "integrated gradients/signed lean": "patching by integrated gradients",
+    "GIM/signed lean": "GIM",
     "gates/lean": "learned mask",
 }
 """Pairs of the grid that have a name of their own."""
@@ -60,6 +61,7 @@ _BY_STATISTIC: Mapping[str, tuple[Callable[..., Scores], Iterable[str]]] = {
     **{name: (partial(fallen, intervention=name), STATISTICS) for name in INTERVENTIONS},
     "gradient": (patching.gradient, patching.DIRECTIONS),
     "integrated gradients": (patching.integrated, patching.DIRECTIONS),
+    "GIM": (patching.modified, patching.DIRECTIONS),
     "gates": (selection.learned, selection.SQUARES),
 }
 """What is done to a head -> the method, and the statistics that it takes."""

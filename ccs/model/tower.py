@@ -30,6 +30,7 @@ from ccs.heads import TEXT, TOWERS, HeadSet
 from ccs.intervention import FIRST, Intervention, Means, changes
 from ccs.model.towers import take_apart, take_texts_apart
 from ccs.model.towers.decomposition import Decomposition, Readout, autocast
+from ccs.model.towers.parts import Layer
 from ccs.model.towers.readouts import Parts
 
 NOTHING_OFF = HeadSet()
@@ -166,17 +167,24 @@ class Tower(Decomposition):
             x = self._tokens(images, layer, off)
             return self.layers[layer].attention(x, self._readout.first).float()
 
-    def with_values(self, images: Trunk, change: Callable[[int, Tensor], Tensor]) -> Tensor:
+    def with_values(
+        self,
+        images: Trunk,
+        change: Callable[[int, Tensor], Tensor],
+        values: Callable[[Layer, Tensor], Tensor] | None = None,
+    ) -> Tensor:
         """Unit embeddings [n, D] float32 with the heads' outputs replaced; gradients flow.
 
         change: called for each layer, from the trunk's on, with its number and its values [n, T, H d], the
         heads' outputs side by side before the output projection (in the last layer only of the tokens that
-        are read); it returns the values to use instead.
+        are read); it returns the values to use instead. values: computes them from the tokens that enter a
+        layer [n, T, W], of all tokens in every layer.
         """
         x = images.tokens.to(self.device)
         with self._precision():
             for layer in range(images.layer, self.n_layers):
-                x = self.layers[layer].finish(x, change(layer, self._values(x, layer)))
+                own = self._values(x, layer, computed=values)
+                x = self.layers[layer].finish(x, change(layer, own))
             return F.normalize(self._readout.project(x).float(), dim=-1)
 
     def _embed(
@@ -232,10 +240,18 @@ class Tower(Decomposition):
             x = self.layers[below].finish(x, self._without(values, off.of_layer(below), below))
         return x
 
-    def _values(self, x: Tensor, layer: int, record: _Record | None = None) -> Tensor:
+    def _values(
+        self,
+        x: Tensor,
+        layer: int,
+        record: _Record | None = None,
+        computed: Callable[[Layer, Tensor], Tensor] | None = None,
+    ) -> Tensor:
         """The heads' outputs [n, T, H d]; only those of the first token where no other is read any more."""
         alone = self._readout.first and layer == self._n_blocks - 1
-        values = self._without(self.layers[layer].values(x, alone), self._off.of_layer(layer), layer)
+        own = self.layers[layer]
+        values = own.values(x, alone) if computed is None else computed(own, x)
+        values = self._without(values, self._off.of_layer(layer), layer)
         if record is not None:
             pool = layer == self._n_blocks
             if pool:

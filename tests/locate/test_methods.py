@@ -24,7 +24,7 @@ FROM_IMAGES = (
     *("concept activation vectors", "expert heads", "Head Pursuit", "direct effect"),
     *("direct effect, mean", "total effect", "total effect, mean", "activation patching", "learned mask"),
     "ensemble of three",
-    *("patching by gradient", "patching by integrated gradients", "search"),
+    *("patching by gradient", "GIM", "patching by integrated gradients", "search"),
 )
 
 

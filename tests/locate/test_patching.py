@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 
 from ccs import Head
+from ccs.locate import gim
 from ccs.locate.ablation import counterparts, fallen
-from ccs.locate.patching import gradient
+from ccs.locate.patching import gradient, modified
+from ccs.model.tower import ImageTower
+from tests.support import shrunk
 from tests.support.locate_sample import sample
 
 HEADS = [Head(2, 1), Head(3, 2), Head(4, 0), Head(5, 3)]
@@ -63,6 +68,77 @@ def test_the_gradient_is_the_slope_of_a_small_swap(evidence):
     for head in HEADS:
         slope = (slow(evidence, head, step) - slow(evidence, head, -step)) / (2 * step)
         assert found[head] == pytest.approx(slope, rel=0.03, abs=1e-7)
+
+
+class SoftmaxAtTwo(torch.autograd.Function):
+    """The paper's rule: softmax forward, and backward the slope of softmax at temperature 2."""
+
+    @staticmethod
+    def forward(ctx, scores):
+        ctx.save_for_backward(scores)
+        return torch.softmax(scores, dim=-1)
+
+    @staticmethod
+    def backward(ctx, g):
+        soft = torch.softmax(ctx.saved_tensors[0] / 2, dim=-1)
+        return soft * (g - (soft * g).sum(-1, keepdim=True))
+
+
+def norm_by_hand(x, norm):
+    deviation = (x.var(-1, correction=0, keepdim=True) + norm.eps).sqrt()
+    return (x - x.mean(-1, keepdim=True)) / deviation.detach() * norm.weight + norm.bias
+
+
+def gim_by_hand(clip, tokens, toward, outputs):
+    """The gradients by each head's output, [layer][head], with open_clip's weights and one head at a time."""
+    visual, x, found = clip.visual, tokens, {}
+    for layer, block in list(enumerate(visual.transformer.resblocks))[2:]:
+        normed, heads, attn = norm_by_hand(x, block.ln_1), block.attn.num_heads, block.attn
+        q, k, v = (normed @ attn.in_proj_weight.T + attn.in_proj_bias).chunk(3, dim=-1)
+        found[layer] = []
+        for h in range(heads):
+            one_q, one_k, one_v = (whole.chunk(heads, dim=-1)[h] for whole in (q, k, v))
+            if one_q.requires_grad:
+                for tensor, share in ((one_q, 0.25), (one_k, 0.25), (one_v, 0.5)):
+                    tensor.register_hook(lambda g, share=share: g * share)
+            weights = SoftmaxAtTwo.apply(one_q @ one_k.transpose(1, 2) / one_q.shape[-1] ** 0.5)
+            out = weights @ one_v
+            found[layer].append(out if out.requires_grad else out.requires_grad_())
+            assert torch.allclose(
+                found[layer][h], outputs[layer][h], atol=1e-5
+            )  # the forward pass is the same
+        x = x + torch.cat(found[layer], dim=-1) @ attn.out_proj.weight.T + attn.out_proj.bias
+        x = x + block.mlp(norm_by_hand(x, block.ln_2))
+    embedded = torch.nn.functional.normalize(norm_by_hand(x[:, 0], visual.ln_post) @ visual.proj, dim=-1)
+    flat = [out for outs in found.values() for out in outs]
+    slopes = iter(torch.autograd.grad((embedded * torch.from_numpy(toward)).sum(), flat))
+    return {layer: [next(slopes) for _ in outs] for layer, outs in found.items()}
+
+
+def test_gim_is_the_gradient_by_the_papers_rules(evidence):
+    clip, tokens = evidence.model.clip.requires_grad_(False), evidence.people.tokens
+    with torch.no_grad():
+        ours = plain_pass(clip, tokens, None, None, 0)[1]
+        theirs = plain_pass(clip, tokens[torch.from_numpy(counterparts(evidence))], None, None, 0)[1]
+    slopes = gim_by_hand(clip, tokens, evidence.toward, ours)
+    found, plain = modified(evidence), gradient(evidence)
+    for layer, head in ((head.layer, head.head) for head in evidence.model.heads):
+        lost = ((ours[layer][head] - theirs[layer][head]) * slopes[layer][head]).sum()
+        assert found[Head(layer, head)] == pytest.approx(float(lost), rel=1e-3, abs=1e-7)
+    assert any(abs(found[head] - plain[head]) > 0.01 * abs(plain[head]) for head in HEADS)
+
+
+@pytest.mark.parametrize("name", ["ViT-B-16-SigLIP", "EVA02-B-16", "coca_ViT-B-32", "RN50"])
+def test_gim_changes_the_gradient_and_nothing_else(name):
+    tower = ImageTower(shrunk.tower(name))
+    images = tower.trunk(torch.randn(3, 3, *tower.image_size, generator=torch.Generator().manual_seed(0)))
+    start, slopes = images.tokens.requires_grad_(), []
+    for rules, values in ((contextlib.nullcontext(), None), (gim.Modified(), gim.values)):
+        with rules:
+            embedded = tower.with_values(images, lambda _, own: own, values)
+        torch.testing.assert_close(embedded.detach(), tower.embed(images)[0], atol=1e-5, rtol=0)
+        slopes += torch.autograd.grad(embedded[:, 0].sum(), start)
+    assert (slopes[0] - slopes[1]).norm() > 0.1 * slopes[0].norm()
 
 
 def test_everybody_is_paired_with_someone_of_another_group(evidence):
