@@ -24,6 +24,7 @@ import ccs
 from ccs.batch import command_line
 from scripts import notebooks, site_pages
 from tests.support.app_process import started
+from tests.support.visitor import Visitor
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -160,8 +161,14 @@ def clone(tmp_path: Path) -> Path:
 def test_the_demo_computes_and_opens(clone: Path) -> None:
     assert "README.md: ./run demo" in COMMANDS
     small = ("--max-images", "12", "--workers", "0", "--suite", "none")
-    with started(os.environ, ["./run", "demo", *small], clone):
+    with started(os.environ, ["./run", "demo", *small], clone) as (address, _), Visitor(address) as page:
         assert (clone / "results" / "organism" / "scores.parquet").is_file()
+        opened, act = page.events()
+        page.join(opened, -1)
+        page.wait()
+        assert page.join(*act, {"do": "inspect", "head": "L5.H3"}).status_code == 200
+        ended = [one for one in page.wait() if one["msg"] == "process_completed"]
+        assert [one["success"] for one in ended] == [True], ended  # by the app that a click makes
 
 
 def test_every_variable_that_the_documents_name_is_read() -> None:

@@ -202,6 +202,8 @@ def make(found: Collection, given: Sequence[str] = (), first: str = "") -> App:
     from gradio.utils import get_upload_folder
     from huggingface_hub import constants
 
+    from ccs.ui.session import App
+
     kept = Path(os.environ.get("CCS_KEPT") or Path(constants.HF_HOME) / "clip-ccs" / "apart")
     return App(found, Path(get_upload_folder()), given=given, first=first, kept=kept)
 
