@@ -43,9 +43,9 @@ def less(draws: int, data: Path, *, small: bool) -> None:
 
     small: single heads are switched off on two sets alone.
     """
+    from ccs import paper
     from ccs.batch.compute import run, set_figures, settings
     from ccs.measures import bias, retrieval
-    from ccs.paper import figures
     from ccs.texts import pools
 
     pools.REFERENCE_SHA256 = sha256(_pool(data / pools.REFERENCE_FILE, 40 if small else 200))
@@ -53,7 +53,7 @@ def less(draws: int, data: Path, *, small: bool) -> None:
     set_figures.DRAWS = draws
     bias.Measuring = functools.partial(bias.Measuring, draws=draws)  # type: ignore[misc, assignment]
     retrieval.measure = functools.partial(retrieval.measure, draws=draws)
-    figures.occupations = lambda: ("judge", "chef", "nurse")  # type: ignore[assignment]
+    paper.occupations = lambda: ("judge", "chef", "nurse")  # type: ignore[assignment]
     if small:
         run._singles_on = lambda data: data.name in ("cifar10", "fairface-1.25")
 

@@ -64,11 +64,11 @@ def _rehearse(stack: ExitStack, folder: Path, args: argparse.Namespace) -> int:
     from tests.support.llm_providers import serve_all
 
     os.environ |= stack.enter_context(serve_all(study.answer))
-    from ccs.paper import figures
+    from ccs import paper
 
     small, steps, out = args.small, _Steps(), folder / "results"
     studied = args.models or (SMALL if small else [])
-    models = tuple(one.name for one in figures.models() if not studied or one.paper_name in studied)
+    models = tuple(one.name for one in paper.models() if not studied or one.paper_name in studied)
     with steps("serve"):
         study.serve_sets(hub, folder / "sets", folder / "data")
         study.serve_models(hub, folder / "models", models, narrow=small)

@@ -24,7 +24,7 @@ MODULES = {
         "ccs.pruning.plans", "ccs.pruning.search", "ccs.locate", "ccs.locate.base", "ccs.benchmark",
     ),
     "Making it fairer": ("ccs.mitigate", "ccs.mitigate.base"),
-    "Results": ("ccs.results", "ccs.results.store", "ccs.results.queries"),
+    "Results": ("ccs.results", "ccs.results.queries"),
 }  # fmt: skip
 """The public modules: what the reference shows beside the names of `ccs` itself."""
 

@@ -15,7 +15,7 @@ from PIL import Image
 
 import ccs
 from ccs.benchmark import planted_models, variants
-from ccs.embedded.known_heads import FILE, KnownHeads
+from ccs.embedded import FILE, KnownHeads
 from ccs.heads import HeadSet
 from ccs.sets import drawn_sets
 from research.bases import lessons, organisms, training

@@ -20,14 +20,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ccs import results
+from ccs import paper, results
 from ccs.batch.command_line import FOLDER, run
 from ccs.errors import InputError
 from ccs.files import atomic_write, inert, read_text, write_text
 from ccs.heads import Head
 from ccs.measures import agreement
 from ccs.measures.stats import Estimate
-from ccs.paper import figures
 from ccs.results import queries
 from ccs.texts.score import Verdict
 
@@ -89,7 +88,7 @@ def _pairs(options: argparse.Namespace) -> tuple[list[Pair], list[str]]:
 def _export(options: argparse.Namespace) -> None:
     pairs, _ = _pairs(options)
     there = sorted({pair.model for pair in pairs})
-    studied = [figures.model(name).name for name in figures.table("table4").rows]
+    studied = [paper.model(name).name for name in paper.table("table4").rows]
     models = options.models or [name for name in studied if name in there] or there
     if unknown := [name for name in models if name not in there]:
         raise InputError(f"There are no judgments of {', '.join(unknown)}; there are of {', '.join(there)}.")
@@ -285,8 +284,8 @@ def _model_rows(
 
 def _published(model: str, metric: str) -> float | None:
     """The figure in the study's table 4, which has three models."""
-    printed = figures.table("table4")
-    row = {paper.name: paper.paper_name for paper in figures.models()}.get(model, model)
+    printed = paper.table("table4")
+    row = {one.name: one.paper_name for one in paper.models()}.get(model, model)
     return printed.value(row, metric) if row in printed.rows and metric in printed.columns else None
 
 

@@ -25,7 +25,7 @@ from ccs.judges.question import (
     unscored,
 )
 from ccs.judges.settings import STUDY, JudgeSettings, JudgeSpec, parse_panel, study_panel
-from ccs.paper.figures import examples
+from ccs.paper import examples
 from ccs.texts import labels
 from ccs.texts.labels import TAGS, normalize
 from ccs.texts.pools import Pool

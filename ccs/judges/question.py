@@ -18,7 +18,7 @@ from typing import Any
 
 from ccs.heads import Head
 from ccs.judges.provider import Request, redact
-from ccs.paper.figures import LEVELS, Example, examples
+from ccs.paper import LEVELS, Example, examples
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ccs import paper
 from ccs.errors import InputError
 from ccs.heads import IMAGE, TEXT, HeadSet
 from ccs.intervention import Intervention
@@ -21,7 +22,6 @@ from ccs.measures.accuracy import TextModel, class_weights
 from ccs.measures.bias_result import BiasResult
 from ccs.measures.ranking import Ranking, alike, first_alike
 from ccs.measures.skew import fault_of
-from ccs.paper import figures as paper
 from ccs.progress import BAR
 from ccs.pruning import bias_plot
 from ccs.sets.kinds import BiasSet, ImageSet, RetrievalSet

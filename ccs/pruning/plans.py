@@ -27,9 +27,9 @@ from typing import Literal, cast
 
 import numpy as np
 
+from ccs import paper
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
-from ccs.paper import figures
 from ccs.texts.labels import normalize
 from ccs.texts.score import HeadScore, level
 
@@ -167,7 +167,7 @@ def level_heads(scores: Mapping[Head, HeadScore], k: int) -> dict[str, HeadSet]:
     """The heads of each level (`score.level`); heads between levels or of unknown CCS are in none."""
     return {
         name: HeadSet(head for head, score in scores.items() if level(score.ccs, k) == name)
-        for name in figures.LEVELS
+        for name in paper.LEVELS
     }
 
 
@@ -286,15 +286,15 @@ def of_the_study(model: str) -> list[Plan]:
 
     They are `published-high`, `published-concept:Colors` and so on, and one `published-random` per seed.
     """
-    if model not in {one.name for one in figures.models()}:
+    if model not in {one.name for one in paper.models()}:
         return []
-    levels = figures.head_sets(model) | figures.drawn_sets(model)
+    levels = paper.head_sets(model) | paper.drawn_sets(model)
     sets = {PlanName(level): off for level, off in levels.items() if level != "random"}
-    sets |= {PlanName("concept", argument=of): off for of, off in figures.concept_sets(model).items()}
+    sets |= {PlanName("concept", argument=of): off for of, off in paper.concept_sets(model).items()}
     source = "the study's tables 12 to 14, and the draws of its code"
     found = [Plan(str(name.published()), None, off, source) for name, off in sets.items() if off]
     control = str(PlanName("random").published())
-    drawn = (figures.drawn_sets(model, seed)["random"] for seed in range(figures.DRAWS))
+    drawn = (paper.drawn_sets(model, seed)["random"] for seed in range(paper.DRAWS))
     return [*found, *(Plan(control, seed, off, source) for seed, off in enumerate(drawn))]
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pandas as pd
 
-from ccs.paper import figures
+from ccs import paper
 from ccs.replication.comparison import REPEATED, TABLES, claims, compare
 from ccs.results import Results
 
@@ -63,7 +63,7 @@ def printed() -> Figures:
     """The study's own figures."""
     return {
         (key, row, column): value
-        for key, table in figures.tables().items()
+        for key, table in paper.tables().items()
         for row, column, value in table.cells()
     }
 
@@ -87,7 +87,7 @@ def measured(
                 same = value is compared.measured and isnan(value.low) and compared.agrees
                 place = claim.table, claim.row, claim.column
                 values[place] = claim.published if same else round(value.value, 9)
-    names = {model.name: model.paper_name for model in figures.models()}
+    names = {model.name: model.paper_name for model in paper.models()}
     for row in () if agreement is None else agreement.dropna(subset="value").to_dict("records"):
         table = "table4" if row["judges"] == "panel" else "v1-table2"
         place = table, names.get(row["model"], str(row["model"])), str(row["metric"])
@@ -117,7 +117,7 @@ def _figures(values: Figures, table: str, plan: str) -> dict[tuple[str, str], fl
 
     Figure 2 prints no unpruned accuracies; they are in table 5.
     """
-    printed = figures.table(table)
+    printed = paper.table(table)
     sets = dict.fromkeys(column[: column.find("/") + 1] for column in printed.columns)
     cells = {}
     for row in printed.rows:
@@ -147,8 +147,8 @@ def _drops(values: Figures, table: str, plan: str) -> dict[tuple[str, str], floa
 
 def _place(table: str, cell: tuple[str, str]) -> str:
     dataset, model = cell
-    in_rows = "/" in next(iter(figures.table(table).rows))
-    return f"{figures.table(table).number}, " + (
+    in_rows = "/" in next(iter(paper.table(table).rows))
+    return f"{paper.table(table).number}, " + (
         f"{dataset}/{model}" if in_rows else f"{model} {dataset}".rstrip()
     )
 
@@ -179,7 +179,7 @@ def _within(values: Figures, table: str, column: str, above: float = -inf, most:
 
 def _equal(values: Figures, table: str, other: str) -> Cells:
     """Two tables have the same figures."""
-    for row, column, _ in figures.table(table).cells():
+    for row, column, _ in paper.table(table).cells():
         if (table, row, column) in values and (other, row, column) in values:
             ours, theirs = values[table, row, column], values[other, row, column]
             yield f"{_place(table, ('', row))} {column} ({ours:g} and {theirs:g})", ours == theirs
@@ -187,9 +187,9 @@ def _equal(values: Figures, table: str, other: str) -> Cells:
 
 def _counted(values: Figures, table: str) -> Cells:
     """Shares are those of a whole number of the model's heads, to the last digit."""
-    for row, column, _ in figures.table(table).cells():
+    for row, column, _ in paper.table(table).cells():
         if (table, row, column) in values:
-            share, heads = values[table, row, column], len(figures.model(row).heads)
+            share, heads = values[table, row, column], len(paper.model(row).heads)
             count = round(share * heads)
             about = f"{row} {column} {share:g} ({count} of {heads}: {count / heads:.4f})"
             yield about, abs(share - count / heads) <= 0.0005 + 1e-9
@@ -204,7 +204,7 @@ def _named(values: Figures, table: str, column: str, endings: Sequence[str]) -> 
 def _covered(values: Figures, table: str) -> Cells:
     """The table has every model of which there are figures."""
     there = {row for _, row, _ in values}
-    for model in figures.models():
+    for model in paper.models():
         if model.paper_name in there:
             yield model.paper_name, any(key == table and row == model.paper_name for key, row, _ in values)
 
@@ -261,7 +261,7 @@ def _less_in_larger(
     for dataset, excess in _excess(values, table, larger, smaller).items():
         for model, other in pairs:
             if model in excess and other in excess:
-                where = ", ".join(filter(None, (figures.table(table).number, dataset)))
+                where = ", ".join(filter(None, (paper.table(table).number, dataset)))
                 about = f"{where}, {model} against {other} ({excess[model]:g}, {excess[other]:g})"
                 yield about, excess[model] < excess[other]
 
@@ -273,7 +273,7 @@ def _largest(
     for dataset, excess in _excess(values, table, larger, smaller, of).items():
         best = max(excess, key=lambda model: excess[model])
         if len(excess) > 1:
-            where = ", ".join(filter(None, (figures.table(table).number, dataset)))
+            where = ", ".join(filter(None, (paper.table(table).number, dataset)))
             yield f"{where}: {best} ({excess[best]:g})", best.startswith(tuple(models))
 
 
@@ -283,7 +283,7 @@ def _series(values: Figures, table: str) -> dict[tuple[str, str], list[float]]:
     Unpruned figures are left out.
     """
     by_row: dict[tuple[str, str], list[float]] = {}
-    for row, column, _ in figures.table(table).cells():
+    for row, column, _ in paper.table(table).cells():
         if not column.endswith("original"):
             cell = column.rpartition("/")[0], row
             by_row.setdefault(cell, []).append(values.get((table, row, column), nan))
@@ -310,7 +310,7 @@ def _same_order(values: Figures, table: str) -> Cells:
     for (first, ours), (second, theirs) in combinations(_series(values, table).items(), 2):
         if first[0] == second[0]:
             same = {a < b for a, b in zip(ours, theirs, strict=True)}
-            yield f"{figures.table(table).number}, {first[0]}, {first[1]} against {second[1]}", len(same) == 1
+            yield f"{paper.table(table).number}, {first[0]}, {first[1]} against {second[1]}", len(same) == 1
 
 
 CHECKS: Mapping[str, Callable[..., Cells]] = {

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import stats as distributions
 
+from ccs import paper
 from ccs.heads import Head, HeadSet
 from ccs.measures import stats
 from ccs.measures.skew import fault_of
 from ccs.measures.stats import UNKNOWN, Estimate
-from ccs.paper import figures
 from ccs.pruning.plans import PlanName
 from ccs.results import Results, queries, schema
 from ccs.texts import score
@@ -122,17 +122,17 @@ class Compared:
 
 def claims(key: str) -> tuple[Claim, ...]:
     """The numbers of one table or figure that could be measured."""
-    table = figures.table(key)
+    table = paper.table(key)
     possible = (_claim(table, *cell) for cell in table.cells())
     return tuple(claim for claim in possible if claim is not None)
 
 
-def _claim(table: figures.PaperTable, row: str, column: str, value: float) -> Claim | None:
+def _claim(table: paper.PaperTable, row: str, column: str, value: float) -> Claim | None:
     base = Claim(
         table=table.key,
         row=row,
         column=column,
-        model=figures.model(row.split("/")[-1]).name,
+        model=paper.model(row.split("/")[-1]).name,
         published=value,
         digits=max(len(str(value).partition(".")[2]) for *_, value in table.cells()),
         measure={"accuracy": "pruning", "retrieval": "retrieval", "bias": "bias"}.get(table.kind, ""),
@@ -143,7 +143,7 @@ def _claim(table: figures.PaperTable, row: str, column: str, value: float) -> Cl
         measure = "ccs" if table.key == "table10" else "alone"
         return replace(base, measure=measure, k=int(column.removeprefix("CCS@")))
     if table.kind == "ratio":
-        layer = None if column == "CCR" else figures.model(row).layers + int(column)
+        layer = None if column == "CCR" else paper.model(row).layers + int(column)
         labels = "normalized" if table.key == "table11-merged" else "as given"
         return replace(base, measure="ccr", layer=layer, labels=labels)
     if table.key == "concepts":
@@ -234,11 +234,11 @@ def compare(claim: Claim, results: Results | None, found: bool = False) -> Compa
 def _open_clip(claim: Claim) -> float | None:
     if claim.measure != "pruning" or claim.plan != "none" or claim.subset:
         return None
-    table = figures.table("open_clip")
+    table = paper.table("open_clip")
     printed = {_dataset(column): column for column in table.columns}
     if claim.dataset not in printed:
         return None
-    return table.value(figures.model(claim.model).paper_name, printed[claim.dataset])
+    return table.value(paper.model(claim.model).paper_name, printed[claim.dataset])
 
 
 def _look_up(
@@ -320,7 +320,7 @@ def by_chance(heads: int, printed: int, found: int, both: int) -> tuple[float, f
 def overlaps(models: Mapping[str, Results]) -> Sequence[Overlap]:
     """A row for each of the study's models that was scored at K = 5, and each level."""
     rows: list[Overlap] = []
-    for model in figures.models():
+    for model in paper.models():
         scores = models[model.name].table("scores") if model.name in models else None
         if scores is None or not len(scores := scores[scores["k"] == 5]):
             continue
@@ -329,7 +329,7 @@ def overlaps(models: Mapping[str, Results]) -> Sequence[Overlap]:
             for _, row in scores.iterrows()
         }
         scored = model.heads & HeadSet(labels)
-        for level, listed in figures.head_labels(model.name).items():
+        for level, listed in paper.head_labels(model.name).items():
             ours = HeadSet(head for head in scored if labels[head][0] == level)
             theirs = HeadSet(listed) & scored
             both = ours & theirs

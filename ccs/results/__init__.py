@@ -1,23 +1,221 @@
-"""Tables of results: their schema, one file (table), one model or many (store), and stored searches.
+"""The results of runs: models' tables and manifests, from a folder or from the Hub.
 
-A table is a pandas frame:
+A collection is a folder with one folder per model, such as `precomputed/` or a published data set:
+`<model>/<table>.parquet` and `<model>/manifest.json` (see `schema`). A table is a pandas frame:
 
     >>> from ccs import results
     >>> results.read_all(results.PRECOMPUTED, "").models["organism"].table("scores").columns[:3].to_list()
     ['model', 'weights', 'layer']
 """
 
-from ccs.results.store import MANIFEST_FILE as MANIFEST_FILE
-from ccs.results.store import STAGES as STAGES
-from ccs.results.store import Collection as Collection
-from ccs.results.store import Results as Results
-from ccs.results.store import default_folder as default_folder
-from ccs.results.store import folder_name as folder_name
-from ccs.results.store import load as load
-from ccs.results.store import read as read
-from ccs.results.store import read_all as read_all
-from ccs.results.store import read_manifest as read_manifest
-from ccs.results.store import write_manifest as write_manifest
-from ccs.results.table import PRECOMPUTED as PRECOMPUTED
-from ccs.results.table import read_table as read_table
-from ccs.results.table import write_table as write_table
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from http.client import responses
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ccs.errors import InputError
+from ccs.files import endpoint, sha256, write_text
+from ccs.results import schema
+from ccs.results.schema import PRECOMPUTED as PRECOMPUTED
+from ccs.results.schema import empty, read_table
+from ccs.results.schema import write_table as write_table
+
+MANIFEST_FILE = "manifest.json"
+SEARCH_SUFFIX = ".search.json"
+"""Ending of the files of searches, which lie beside the models' folders (see searches.py)."""
+OUT = Path("results")
+"""Where runs write, of the folder that they are started in."""
+STAGES = ".stages"
+"""A folder beside the models' tables for this machine only, which is never published."""
+MAX_MODELS, MAX_HUB_BYTES = 200, 2 * 2**30
+HUB_FILES = ("*/*.parquet", f"*/{MANIFEST_FILE}", f"*{SEARCH_SUFFIX}")
+
+
+@dataclass(frozen=True)
+class Results:
+    """One model's manifest and tables (name -> rows, without those that were not computed)."""
+
+    model: str
+    folder: Path
+    tables: Mapping[str, pd.DataFrame]
+    manifest: Mapping[str, Any]
+
+    def table(self, name: str) -> pd.DataFrame:
+        """The table; if it was not computed, an empty one with its columns. InputError for another name."""
+        if name not in schema.TABLES:
+            raise InputError(f"There is no table {name!r}; there are {', '.join(schema.TABLES)}.")
+        return self.tables[name] if name in self.tables else empty(name)
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Results of several models. `source`: where they are from; `notices`: what could not be read."""
+
+    models: Mapping[str, Results]
+    source: str
+    revision: str | None = None
+    notices: tuple[str, ...] = ()
+
+
+def folder_name(model: str) -> str:
+    """A model's name as the name of its folder. Raises InputError for a name without a letter or digit.
+
+    >>> folder_name("ViT-B-32/openai")
+    'ViT-B-32--openai'
+    """
+    name = re.sub(r"[^A-Za-z0-9._-]+", "--", model).strip(".-")
+    if not name:
+        raise InputError(f"The model name {model!r} holds no letter or digit to name a folder by.")
+    return name
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write the manifest, last, since it marks the tables as complete. InputError where a key is missing."""
+    if missing := [key for key in schema.MANIFEST if key not in manifest]:
+        raise InputError(f"The manifest of {folder} lacks {', '.join(missing)}.")
+    write_text(folder / MANIFEST_FILE, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """A model's manifest, validated. InputError where it is missing, unreadable or of another schema."""
+    name = f"{folder.name}/{MANIFEST_FILE}"
+    try:
+        with (folder / MANIFEST_FILE).open("rb") as file:
+            text = file.read(schema.MAX_MANIFEST + 1)
+    except FileNotFoundError:
+        raise InputError(
+            f"{folder.name} holds no {MANIFEST_FILE}, so its tables are not a finished run."
+        ) from None
+    except OSError as error:
+        raise InputError(f"{name} cannot be read: {error.strerror}.") from error
+    return schema.parse_manifest(text, name)
+
+
+def read(folder: Path) -> Results:
+    """One model's results. Raises InputError if a table is missing, invalid or changed."""
+    manifest, tables = read_manifest(folder), {}
+    for name, entry in manifest["tables"].items():
+        path = folder / f"{name}.parquet"
+        if not path.is_file():
+            raise InputError(
+                f"{folder.name} is incomplete: its manifest names the table {name}, which is not there."
+            )
+        if sha256(path) != entry["sha256"]:
+            raise InputError(
+                f"{folder.name}/{path.name} is not the file that its manifest describes; "
+                "the run may not have finished."
+            )
+        tables[name] = read_table(path)
+    return Results(str(manifest["model"]["name"]), folder, tables, manifest)
+
+
+def read_all(
+    folder: Path, source: str, revision: str | None = None, notices: Sequence[str] = ()
+) -> Collection:
+    """All models' results in a folder; models that cannot be read are left out and named in the notices."""
+    models, told = {}, list(notices)
+    there = folder.iterdir() if folder.is_dir() else ()
+    inside = sorted(path for path in there if path.is_dir() and path.name[0] != ".")
+    if len(inside) > MAX_MODELS:
+        told.append(f"{source} holds {len(inside):,} models; the first {MAX_MODELS} are shown.")
+    for path in inside[:MAX_MODELS]:
+        try:
+            results = read(path)
+            models[results.model] = results
+        except InputError as error:
+            told.append(str(error))
+    return Collection(models, source, revision, tuple(told))
+
+
+def default_folder() -> Path:
+    """Where tables are read if nothing is said: `results/`, where runs write them, or those that ship."""
+    return OUT if any(OUT.glob(f"*/{MANIFEST_FILE}")) else PRECOMPUTED
+
+
+def load(
+    source: str | Path | None = None,
+    *,
+    precomputed: Path = PRECOMPUTED,
+    cache: Path | None = None,
+    instead: bool = True,
+) -> Collection:
+    """Results from a folder, from `hf://datasets/USER/NAME@REVISION`, or (None) those in `precomputed`.
+
+    If the Hub cannot be reached or holds nothing readable, the copy of that revision in the cache (`cache`,
+    or huggingface_hub's own) is used, or else (with `instead`) the shipped results; `source` and `notices`
+    say so. InputError for an invalid address, a folder that is not there, and where nothing can be shown.
+    """
+    if source is None:
+        return read_all(precomputed, f"the results shipped with the program ({precomputed.name}/)")
+    text = str(source)
+    if not text.startswith("hf://"):
+        folder = Path(source)
+        if not folder.is_dir():
+            raise InputError(f"There is no folder {text} to load results from.")
+        return read_all(folder, f"the folder {folder.resolve().name}")
+    return _load_hub(text, precomputed if instead else None, cache)
+
+
+def _load_hub(address: str, precomputed: Path | None, cache: Path | None) -> Collection:
+    # Imported here because the import is slow and the embedded default never needs the Hub.
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import HFValidationError
+
+    match = re.fullmatch(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@([\w./-]+))?/?", address)
+    if not match:
+        raise InputError(
+            f"{address!r} is no address of results; one looks like hf://datasets/USER/NAME@REVISION."
+        )
+    repository, revision = match[1], match[2]
+    kind: dict[str, Any] = {"repo_type": "dataset", "allow_patterns": list(HUB_FILES)}
+    kind |= {"cache_dir": cache, "endpoint": endpoint()}
+    notices: list[str] = []
+    try:
+        # Asked first, because snapshot_download falls back to its cache without saying so.
+        about = HfApi(endpoint=endpoint()).dataset_info(
+            repository, revision=revision, timeout=10, files_metadata=True
+        )
+        size = sum(
+            each.size or 0
+            for each in about.siblings or []
+            if any(fnmatch(each.rfilename, pattern) for pattern in HUB_FILES)
+        )
+        if size > MAX_HUB_BYTES:
+            raise InputError(f"{address} holds {size:,} bytes; at most {MAX_HUB_BYTES:,} are fetched.")
+        folder = Path(snapshot_download(repository, revision=revision, **kind))
+        collection = read_all(folder, f"the Hub ({address}, commit {folder.name[:12]})", folder.name)
+        if collection.models:
+            return collection
+        notices += [f"{address} holds no results that can be read.", *collection.notices]
+    except HFValidationError as error:
+        raise InputError(f"{address!r} is no address of results: {error}.") from error
+    except InputError as error:
+        notices.append(str(error))
+    except Exception as error:  # whatever goes wrong, the shipped results can be shown
+        notices.append(f"{address} could not be loaded: {_why(error)}.")
+    try:
+        cached = Path(snapshot_download(repository, revision=revision, local_files_only=True, **kind))
+        source = f"the cached copy of {address} (commit {cached.name[:12]})"
+        collection = read_all(cached, source, cached.name, notices)
+        if collection.models:
+            return collection
+        notices = list(collection.notices)
+    except Exception:  # a missing cache raises several unrelated exceptions
+        notices.append(f"There is no cached copy of {address}.")
+    if precomputed is None:
+        raise InputError(" ".join(notices))
+    return read_all(precomputed, f"the results shipped with the program ({precomputed.name}/)", None, notices)
+
+
+def _why(error: Exception) -> str:
+    """The reason in a few words; of an answer only the status, because errors may quote request headers."""
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    return f"status {status} ({responses.get(status, 'refused')})" if status else type(error).__name__

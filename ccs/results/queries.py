@@ -18,8 +18,8 @@ import pandas as pd
 from ccs.heads import Head
 from ccs.measures.stats import Effect, Estimate
 from ccs.pruning.plans import Alike, PlanName
+from ccs.results import Results
 from ccs.results.schema import ONE_POOL
-from ccs.results.store import Results
 from ccs.texts.score import HeadScore
 
 Over = Literal["mean", "sum", "occupation"]

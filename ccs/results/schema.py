@@ -1,24 +1,30 @@
-"""The versioned schema of all results: tables' columns, with types, meanings and keys, and the manifest.
+"""The versioned schema of all results, and tables as parquet files that are held against it.
 
-The tables are described in schema.toml, from which `python -m scripts.tables_page` prints docs/tables.md;
-they are validated against it when they are written and when they are read. Manifests may come from a
-stranger on the Hub.
+The tables are described in schema.toml, from which `python -m scripts.tables_page` prints docs/tables.md.
+Tables and manifests may come from a stranger on the Hub.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
+import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
+from ccs import gate
 from ccs.errors import InputError
+from ccs.files import atomic_write, sha256
 
 VERSION = 5
 """Incremented whenever a table or column is added, removed or changes its meaning; no other is read."""
@@ -31,8 +37,10 @@ ONE_POOL = " (one-pool)"
 AS_PUBLISHED = " (as-published)"
 """The end of the name of a set of clips, retrieved as the study does it."""
 
-MAX_MANIFEST = 8 * 2**20
-"""The most bytes of a manifest."""
+PRECOMPUTED = (Path(__file__).parents[1] / "precomputed").resolve()
+"""The tables that ship: in a clone a link to `precomputed/`, in the wheel a folder of the package."""
+MAX_MANIFEST, MAX_ROWS, MAX_BYTES = 8 * 2**20, 1_000_000, 2**28
+"""The most bytes of a manifest, and rows and bytes, once unpacked, of a table that is read."""
 
 _TYPES = {"text": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
 
@@ -49,7 +57,7 @@ class Column:
     kind: str
     meaning: str
     nullable: bool = False
-    one_of: tuple[str, ...] = ()
+    one_of: Sequence[str] = ()
     below: int = 0
 
 
@@ -59,40 +67,31 @@ class Table:
 
     name: str
     meaning: str
-    columns: tuple[Column, ...]
+    columns: Sequence[Column]
     key: tuple[str, ...]
 
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the parquet file."""
-        fields = [
-            pa.field(column.name, _TYPES[column.kind], nullable=column.nullable) for column in self.columns
-        ]
+        fields = [pa.field(one.name, _TYPES[one.kind], nullable=one.nullable) for one in self.columns]
         return pa.schema(fields, metadata={"ccs_table": self.name, "ccs_schema": str(VERSION)})
 
 
 def _tables(described: Mapping[str, Any]) -> dict[str, Table]:
-    def columns(entries: list[Any]) -> tuple[Column, ...]:
-        described_columns: list[Column] = []
-        for entry in entries:
-            if isinstance(entry, str):
-                described_columns += groups[entry]
-            else:
-                described_columns.append(Column(**entry | {"one_of": tuple(entry.get("one_of", ()))}))
-        return tuple(described_columns)
+    groups: dict[str, list[Column]] = {}
 
-    groups: dict[str, tuple[Column, ...]] = {}
+    def columns(entries: Sequence[Any]) -> list[Column]:
+        """An entry describes a column, or names a group of columns."""
+        made = [groups[one] if isinstance(one, str) else [Column(**one)] for one in entries]
+        return [column for some in made for column in some]
+
     for group in described["groups"]:
         groups[group["name"]] = columns(group["columns"])
-    return {
-        table["name"]: Table(
-            table["name"],
-            table["meaning"],
-            columns(["model", *table["columns"]]),
-            ("model", "weights", *table["key"]),
-        )
-        for table in described["tables"]
-    }
+    tables = dict[str, Table]()
+    for one in described["tables"]:
+        key = ("model", "weights", *one["key"])
+        tables[one["name"]] = Table(one["name"], one["meaning"], columns(["model", *one["columns"]]), key)
+    return tables
 
 
 _DESCRIBED = tomllib.loads(files("ccs.results").joinpath("schema.toml").read_text("utf-8"))
@@ -186,3 +185,121 @@ def parse_manifest(text: bytes, name: str) -> dict[str, Any]:
         where = ".".join(map(str, first["loc"]))
         raise InputError(f"{name} is no manifest of results: {where[:80]!r}: {first['msg']}.") from None
     return manifest
+
+
+# Files -----------------------------------------------------------------------------------------------------
+
+Rows: TypeAlias = "pd.DataFrame | Sequence[Mapping[str, Any]]"
+
+
+def to_arrow(name: str, rows: Rows) -> pa.Table:
+    """Rows as the Arrow table of that name, with columns in the schema's order.
+
+    Raises InputError for a missing or unknown column, a wrong type, an empty cell in a column that allows
+    none, a value that is not allowed, or two rows with the same key.
+    """
+    schema = TABLES[name].schema
+    frame = pd.DataFrame(rows) if len(rows) else pd.DataFrame(rows, columns=schema.names)
+    _check_columns(name, frame.columns)
+    try:
+        cells = [pa.array(frame[one.name].tolist(), type=one.type, from_pandas=True) for one in schema]
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InputError(f"Table {name} cannot be written: {error}.") from error
+    arrow = pa.Table.from_arrays(cells, schema=schema)
+    _check_rows(name, arrow)
+    return arrow
+
+
+def _check_columns(name: str, present: Iterable[str]) -> None:
+    wanted, got = {column.name for column in TABLES[name].columns}, set(present)
+    if missing := sorted(wanted - got):
+        raise InputError(f"Table {name} lacks the columns {', '.join(missing)}.")
+    if unknown := sorted(got - wanted):
+        raise InputError(f"Table {name} has columns that its schema does not know: {', '.join(unknown)}.")
+
+
+def _check_rows(name: str, arrow: pa.Table) -> None:
+    table = TABLES[name]
+    for column in table.columns:
+        if not column.nullable and arrow[column.name].null_count:
+            raise InputError(f"Table {name} has empty cells in column {column.name}, which may have none.")
+        if column.one_of and (wrong := set(arrow[column.name].to_pylist()) - {*column.one_of, None}):
+            allowed = ", ".join(repr(value) for value in column.one_of)
+            raise InputError(
+                f"Table {name} has {sorted(wrong)[0]!r} in column {column.name}; allowed are {allowed}."
+            )
+        if column.below and len(arrow):
+            span = pc.min_max(arrow[column.name]).as_py()
+            if span["min"] < 0 or span["max"] >= column.below:
+                raise InputError(
+                    f"Table {name} has {span['min']} to {span['max']} in column {column.name}; "
+                    f"allowed is 0 to {column.below - 1}."
+                )
+    rows = Counter(zip(*(arrow[column].to_pylist() for column in table.key), strict=True))
+    if twice := next((row for row, count in rows.items() if count > 1), None):
+        raise InputError(f"Table {name} has two rows for {dict(zip(table.key, twice, strict=True))}.")
+
+
+def write_table(folder: Path, name: str, rows: Rows) -> dict[str, Any]:
+    """Write one table and return its entry for the manifest; the same rows give the same bytes."""
+    arrow, path = to_arrow(name, rows), folder / f"{name}.parquet"
+    with atomic_write(path) as temporary:
+        pq.write_table(arrow, temporary, compression="zstd")
+    return {"rows": arrow.num_rows, "sha256": sha256(path)}
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """The table that a file is named after, validated; nullable integers and verdicts are `Int64`, `boolean`.
+
+    It is read behind the gate, but for those that ship with this program. Raises InputError.
+    """
+    path = path.absolute()  # a worker may be elsewhere
+    shown = f"{path.parent.name}/{path.name}"
+    if path.is_relative_to(PRECOMPUTED):
+        data = _read(str(path), shown)
+    else:
+        # The largest takes 4 seconds of processor time; on the clock a busy machine takes many times that.
+        limits = {"memory": MAX_BYTES * 4, "answer": MAX_BYTES, "patience": 60}
+        data = gate.run(_read, str(path), shown, what=shown, **limits)
+    with pa.ipc.open_stream(data) as stream:
+        return to_pandas(path.stem, stream.read_all())
+
+
+def _read(path: str, shown: str) -> bytes:
+    """The rows of a table, as Arrow's stream."""
+    with pq.ParquetFile(path) as file:
+        _check_kind(Path(path).stem, shown, file.metadata, file.schema_arrow)
+        arrow = file.read()
+    _check_rows(Path(path).stem, arrow)
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, arrow.schema) as stream:
+        stream.write_table(arrow)
+    return bytes(out.getvalue())
+
+
+def _check_kind(name: str, shown: str, about: pq.FileMetaData, columns: pa.Schema) -> None:
+    """InputError unless the file's metadata say that it is this table, and columns and size fit."""
+    metadata = columns.metadata or {}
+    if name not in TABLES or metadata.get(b"ccs_table") != name.encode() or b"ccs_schema" not in metadata:
+        raise InputError(f"{shown} is not a table of results under the name that this project gave it.")
+    check_version(metadata[b"ccs_schema"].decode(errors="replace"), shown)
+    _check_columns(name, columns.names)
+    if columns.types != TABLES[name].schema.types:
+        raise InputError(f"{shown} has columns of other types than table {name} has.")
+    if about.num_rows > MAX_ROWS:
+        raise InputError(f"{shown} is too large: {about.num_rows:,} rows.")
+
+
+def empty(name: str) -> pd.DataFrame:
+    """The table of that name without rows."""
+    return to_pandas(name, to_arrow(name, []))
+
+
+def to_pandas(name: str, arrow: pa.Table) -> pd.DataFrame:
+    """An Arrow table of that name as a frame, with pandas' nullable types."""
+    frame: pd.DataFrame = arrow.to_pandas()
+    extension = {"int": "Int64", "bool": "boolean"}
+    for column in TABLES[name].columns:
+        if column.nullable and column.kind in extension:
+            frame[column.name] = pd.array(arrow[column.name].to_pylist(), dtype=extension[column.kind])
+    return frame

@@ -18,7 +18,7 @@ from ccs.errors import InputError
 from ccs.files import write_text
 from ccs.heads import HeadSet
 from ccs.pruning.search import HeldOut, Limits, Point
-from ccs.results.store import SEARCH_SUFFIX, folder_name
+from ccs.results import SEARCH_SUFFIX, folder_name
 
 MAX_BYTES = 8 * 2**20
 

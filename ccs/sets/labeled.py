@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from ccs import paper
 from ccs.errors import InputError, require
 from ccs.files import as_text
-from ccs.paper import figures as paper
 from ccs.sets.decoding import decode, identity
 from ccs.sets.kinds import BiasSet, ClassificationSet, ImageSet, Lazy, MaskSet
 from ccs.sets.known_sets import DatasetRecord, templates

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ccs.batch.pages import as_markdown
-from ccs.embedded.known_heads import KnownHeads, Lesson, known_heads
+from ccs.embedded import KnownHeads, Lesson, known_heads
 from ccs.heads import Head, HeadSet
 from ccs.model.moments import Moments
 from ccs.texts.pools import load_pool

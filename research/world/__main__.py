@@ -29,7 +29,7 @@ def _run(args: Settings) -> None:
     from ccs import results
     from ccs.batch.pages import as_markdown
     from ccs.batch.report.questions import CONTROL, ORGANISM
-    from ccs.embedded.known_heads import known_heads
+    from ccs.embedded import known_heads
     from ccs.model.model import load
     from research.world import organism_training
     from research.world.organism_figures import embedded_blocks

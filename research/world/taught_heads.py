@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ccs.batch.pages import Block, filled
-from ccs.embedded.known_heads import KnownHeads
+from ccs.embedded import KnownHeads
 from ccs.heads import Head
 from ccs.model.model import Model
 from ccs.model.moments import Moments, collect_moments

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ccs import paper
 from ccs.batch.compute import __main__ as compute
-from ccs.paper import figures
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 def test_the_whole_study(told) -> None:
     study = ("--study", "--dry-run")
     said = told(*study)
-    assert all(re.search(rf"{re.escape(model.name)} .* GB of weights", said) for model in figures.models())
+    assert all(re.search(rf"{re.escape(model.name)} .* GB of weights", said) for model in paper.models())
     assert re.search(r"imagenet-val +50,000 items +6\.30 GB .* login .*licence: ImageNet's terms", said)
     assert re.search(r"cifar10-jpeg .* a local copy is needed", said)
     # sets of one repository are downloaded once; the page says what the program says

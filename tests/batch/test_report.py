@@ -7,11 +7,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from ccs import paper
 from ccs.batch import pages as document
 from ccs.batch import report
 from ccs.batch.report import published
 from ccs.errors import InputError
-from ccs.paper import figures as paper
 from ccs.replication import comparison
 from tests.support.report_sample import ccr_rows, line, run, score_rows, section, write_results
 from tests.support.results_sample import write

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from ccs import paper
 from ccs.batch.compute.settings import Settings, parse
 from ccs.errors import InputError
-from ccs.paper import figures
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_run_on_the_drawn_world_is_quick_unless_it_is_full() -> None:
 
 def test_the_study_is_one_word_and_what_is_given_beside_it_counts() -> None:
     study = parse(["--study"])
-    assert study.models == tuple(model.name for model in figures.models())
+    assert study.models == tuple(model.name for model in paper.models())
     assert (study.images, study.texts, study.suite) == ("imagenet", "reference", "paper")
     assert (study.labeler, study.judges, study.precision) == ("study", "study", "fp32")
     assert study.as_published

@@ -19,7 +19,7 @@ from ccs.heads import Head
 from ccs.judges.panel import Labeler, Panel
 from ccs.judges.question import Question, worked_examples
 from ccs.judges.settings import JudgeSettings
-from ccs.paper.figures import examples
+from ccs.paper import examples
 from ccs.texts.pools import make_pool
 from ccs.texts.score import ccs
 from tests.support.llm_providers import SERVERS, OpenAIServer

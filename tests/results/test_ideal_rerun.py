@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from ccs import paper
 from ccs.batch.report.published import heads_found_again
 from ccs.heads import Head
-from ccs.paper import figures as paper
 from ccs.replication import audit, comparison
 from ccs.replication.comparison import by_chance, overlaps
 from ccs.results import Results, queries

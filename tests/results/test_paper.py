@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from ccs import paper
 from ccs.heads import Head, HeadSet
-from ccs.paper import figures as paper
 from ccs.replication import audit, comparison
 from ccs.results import Results
 from ccs.texts import score

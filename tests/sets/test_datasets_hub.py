@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ccs import paper
 from ccs.errors import InputError
-from ccs.paper import figures as paper
 from ccs.sets import clips, known_sets
 from ccs.sets.known_sets import templates
 from ccs.sets.open import open_set

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccs import paper
 from ccs.errors import InputError
-from ccs.paper import figures
 from ccs.texts import labels
 from ccs.texts import pools as descriptions
 
@@ -96,8 +96,8 @@ def test_every_published_label_has_its_place() -> None:
     """Tables 12 to 14 use 56 labels; each means a concept of the tree."""
     labels = {
         label
-        for model in figures.models()
-        for level in figures.head_labels(model.name).values()
+        for model in paper.models()
+        for level in paper.head_labels(model.name).values()
         for label in level.values()
     }
     assert len(labels) == 56

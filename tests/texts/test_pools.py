@@ -10,8 +10,8 @@ import pytest
 from huggingface_hub import constants
 from pytest_httpserver import HTTPServer
 
+from ccs import paper
 from ccs.errors import InputError
-from ccs.paper import figures
 from ccs.texts import labels, pools
 from ccs.world import vocabulary
 from ccs.world.vocabulary import article
@@ -53,7 +53,7 @@ def test_every_value_of_the_world_is_in_two_wordings_of_one_concept() -> None:
 def test_photographs_cover_the_labels_of_the_study() -> None:
     tree = labels.tree()
     tags = Counter(PHOTOGRAPHS.concepts)
-    levels = [level for model in figures.models() for level in figures.head_labels(model.name).values()]
+    levels = [level for model in paper.models() for level in paper.head_labels(model.name).values()]
     for label in {label for level in levels for label in level.values()}:
         concept = tree.find(label)
         under = sum(n for tag, n in tags.items() if tag is not None and tree.is_under(tag, concept))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccs import paper
 from ccs.errors import InputError
-from ccs.paper import figures
 from ccs.texts import score
 
 # [judges][texts], 1 to 5 judges, 1 to 7 texts.
@@ -67,17 +67,17 @@ def test_ccr_against_a_plain_count(given_labels: list[str]) -> None:
 
 def published_scores(name: str) -> list[int]:
     """The scores of a model's heads: as many of each as the printed shares say."""
-    shares = figures.table("table10").rows[figures.model(name).paper_name]
-    heads = len(figures.model(name).heads)
+    shares = paper.table("table10").rows[paper.model(name).paper_name]
+    heads = len(paper.model(name).heads)
     return [n for n, share in enumerate(shares) if share is not None for _ in range(round(share * heads))]
 
 
-@pytest.mark.parametrize("name", [model.paper_name for model in figures.models()])
+@pytest.mark.parametrize("name", [model.paper_name for model in paper.models()])
 def test_tables_2_and_10_agree_by_our_levels(name: str) -> None:
     scores = published_scores(name)
-    assert len(scores) == len(figures.model(name).heads)
+    assert len(scores) == len(paper.model(name).heads)
     levels = Counter(score.level(n, 5) for n in scores)
-    listed = figures.head_labels(name)
+    listed = paper.head_labels(name)
     assert {level: levels[level] for level in listed} == {
         level: len(found) for level, found in listed.items()
     }

@@ -15,7 +15,7 @@ import ccs
 from ccs import benchmark
 from ccs.benchmark.planted_models import Truth
 from ccs.benchmark.protocol import Sets, Subject
-from ccs.embedded.known_heads import KnownHeads, Lesson
+from ccs.embedded import KnownHeads, Lesson
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.intervention import Intervention

@@ -11,12 +11,11 @@ from urllib.parse import parse_qsl
 import pytest
 import yaml
 
-from ccs import results
+from ccs import paper, results
 from ccs.files import endpoint
 from ccs.heads import Head
 from ccs.model.loading.sources import find, known_tower
 from ccs.model.model import Model
-from ccs.paper import figures
 from ccs.ui import __main__ as entry
 from ccs.ui import clicks
 from ccs.ui.clicks import act, cancel, regions, update
@@ -78,17 +77,17 @@ def test_without_tables_the_grid_is_what_the_study_printed(own: Own) -> None:
     shown = regions(screen, complete=False)["left"]
     assert (shown.count('class="cell'), len(re.findall('class="cell[^"]* published', shown))) == (48, 25)
     update(screen, "preset", {"value": "high"})
-    assert screen.state.off == figures.head_sets("ViT-B-32/openai")["high"]
+    assert screen.state.off == paper.head_sets("ViT-B-32/openai")["high"]
 
 
 def test_with_tables_heads_of_another_level_than_printed_are_outlined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "ViT-B-32/openai"
-    monkeypatch.setattr(ui_sample, "HEADS", list(figures.model(name).heads)[24:])
+    monkeypatch.setattr(ui_sample, "HEADS", list(paper.model(name).heads)[24:])
     ui_sample.write(tmp_path, name, "0" * 64)
     found = App(results.load(tmp_path), tmp_path)
-    printed = {head: level for level, heads in figures.head_sets(name).items() for head in heads}
+    printed = {head: level for level, heads in paper.head_sets(name).items() for head in heads}
     scores = found.collection.models[name].table("scores").query("k == 5 and level != 'unknown'")
     levels = {Head(row.layer, row.head): row.level for row in scores.itertuples()}
     other = {str(head) for head, level in levels.items() if level != printed.get(head, "")}

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from ccs import paper
 from ccs.batch.command_line import TEXT_TOWER, given, option
 from ccs.errors import InputError
 from ccs.intervention import Intervention, factors
 from ccs.judges.settings import JudgeSettings
-from ccs.paper import figures
 from ccs.texts.pools import REFERENCE
 
 SUITES = ("world", "paper", "none")
@@ -32,10 +32,10 @@ _DESCRIBED = ("text_tower", "images", "texts", "suite", "sets", "people", "attri
 
 
 def _studied(asked: Sequence[str]) -> tuple[str, ...]:
-    known = {name: one.name for one in figures.models() for name in (one.paper_name, one.name)}
+    known = {name: one.name for one in paper.models() for name in (one.paper_name, one.name)}
     for name in asked:
         if name not in known:
-            printed = ", ".join(one.paper_name for one in figures.models())
+            printed = ", ".join(one.paper_name for one in paper.models())
             raise InputError(f"The study has no model {name!r}; its models are {printed}.")
     return tuple(dict.fromkeys(known[name] for name in asked or known))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ccs import results
+from ccs import paper, results
 from ccs.batch.command_line import FOLDER, command, option
 from ccs.batch.pages import Block, as_markdown, bring_up_to_date, fill
 from ccs.batch.report import published
@@ -17,7 +17,6 @@ from ccs.batch.report.questions import answers, in_short
 from ccs.benchmark import planted_models
 from ccs.errors import InputError
 from ccs.files import write_text
-from ccs.paper import figures as paper
 
 OUT, DOCS = Path("report"), Path("docs/report")
 

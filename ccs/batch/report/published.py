@@ -9,11 +9,11 @@ from pathlib import Path
 import pandas as pd
 import pyarrow
 
+from ccs import paper
 from ccs.batch.pages import Block, fill, in_brackets, p_text, table
 from ccs.errors import InputError
 from ccs.files import one_line
 from ccs.measures.stats import UNKNOWN, Estimate
-from ccs.paper import figures as paper
 from ccs.pruning.plans import PlanName
 from ccs.replication import audit
 from ccs.replication.audit import Check

@@ -10,9 +10,9 @@ from typing import Any
 
 import pandas as pd
 
+from ccs import paper
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
-from ccs.paper import figures as paper
 from ccs.results import PRECOMPUTED, Results, queries, searches
 from ccs.results.searches import Search
 

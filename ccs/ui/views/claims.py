@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ccs.benchmark import planted_models
-from ccs.embedded import known_heads
-from ccs.embedded.known_heads import KnownHeads, Lesson
+from ccs.embedded import KnownHeads, Lesson, known_heads
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.pruning.search import HeldOut
@@ -21,7 +20,7 @@ from ccs.ui.session import Screen, Session
 from ccs.ui.state import one_of
 
 truth = planted_models.known  # of a model's planted heads; None where nothing is known
-taught = known_heads.known_heads  # what a model's heads were taught; None where nothing is known
+taught = known_heads  # what a model's heads were taught; None where nothing is known
 FREE, SEVERAL, NONE = "left free", "several concepts", "things with nothing in common"
 _SHOWN = {
     "Professions": "the occupation", "Animals": "the animal", "Vehicles": "the vehicle",
