@@ -25,11 +25,10 @@ from PIL import Image
 
 import ccs
 from benchmarks.common import PHOTOGRAPHS, keep, timed
+from ccs.batch.compute import Settings
 from ccs.batch.compute.embed import Embedder
 from ccs.batch.compute.inputs import decoders, open_moment_images
-from ccs.batch.compute.processes import Processes
-from ccs.batch.compute.settings import Settings
-from ccs.batch.compute.stages import Store
+from ccs.batch.compute.stages import Processes, Store
 from ccs.model.model import Model
 
 MODEL, ALLOWED = "ViT-B-32/random", 1.0

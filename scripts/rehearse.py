@@ -78,7 +78,7 @@ def _rehearse(stack: ExitStack, folder: Path, args: argparse.Namespace) -> int:
         steps.run("ccs.batch.compute.__main__", ["--study", *studied, "--out", str(out), *skip])
     with steps("report"):
         report = folder / "docs" / "report"
-        steps.run("ccs.batch.report", ["--results", str(out), "--out", str(report)])
+        steps.run("ccs.batch.report.__main__", ["--results", str(out), "--out", str(report)])
     with steps("publish"):
         steps.run("ccs.batch.publish", ["--repo", REPOSITORY, "--results", str(out), "--tag", "v1"])
     with steps("app"):
@@ -137,8 +137,7 @@ def _models_in_the_app(models: Sequence[str]) -> list[str]:
 
 def _holes(out: Path, models: Sequence[str]) -> Iterator[str]:
     """Holes that a reader of these results would notice."""
-    from ccs import results
-    from ccs.replication import comparison
+    from ccs import replication, results
     from ccs.results import schema
     from ccs.sets import SOURCES
 
@@ -160,12 +159,12 @@ def _holes(out: Path, models: Sequence[str]) -> Iterator[str]:
             yield f"{model}: {unknown} scores are unknown"
         plans = set(found.table("pruning")["plan"])
         layers = set(found.table("ccr")["layer"].dropna())
-        for key in comparison.TABLES:
-            for claim in comparison.claims(key):
+        for key in replication.TABLES:
+            for claim in replication.claims(key):
                 # A layer without high heads has no ratio, a concept without them no plan.
                 if claim.layer in layers or (claim.plan.startswith("concept:") and claim.plan not in plans):
                     continue
-                if claim.model == model and not comparison.compare(claim, found).measured:
+                if claim.model == model and not replication.compare(claim, found).measured:
                     yield f"{model}: {key}, {claim.row} {claim.column} has no measured figure"
 
 

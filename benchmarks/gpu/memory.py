@@ -14,10 +14,9 @@ import ccs
 from benchmarks.gpu import sample
 from benchmarks.gpu.lines import Bench, Found, Line
 from benchmarks.gpu.speed import plain
+from ccs.batch.compute import Settings
 from ccs.batch.compute.embed import Backoff, Embedder
-from ccs.batch.compute.processes import Processes
-from ccs.batch.compute.settings import Settings
-from ccs.batch.compute.stages import Store
+from ccs.batch.compute.stages import Processes, Store
 from ccs.model.model import Model
 
 PART = "memory"

@@ -32,7 +32,7 @@ COMMANDS = {
     "search": ("ccs.batch.search", "find the fewest heads to switch off for less bias"),
     "export": ("ccs.batch.export", "save a model with heads switched off"),
     "publish": ("ccs.batch.publish", "put tables or the app on the Hugging Face Hub"),
-    "report": ("ccs.batch.report", "set what was measured beside what was published"),
+    "report": ("ccs.batch.report.__main__", "set what was measured beside what was published"),
     "annotate": ("ccs.batch.annotate", "let people check what judges said"),
 }
 """What each command runs, and what it is for."""

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from ccs.errors import InputError, require
 from ccs.files import disk_errors
+from ccs.judges import JudgeSettings, JudgeSpec
 from ccs.judges.prices import CostEstimate, Prices, Spending, expected_usage, largest_usage
 from ccs.judges.provider import Provider, Request, TruncatedError, UnansweredError, Usage
 from ccs.judges.question import OffSchemaError, parse_object, parse_reply
-from ccs.judges.settings import JudgeSettings, JudgeSpec
 from ccs.judges.vendors import AnthropicProvider, CompatibleProvider, GoogleProvider, OpenAIProvider
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ccs.errors import InputError
 from ccs.heads import Head
+from ccs.judges import STUDY, JudgeSettings, JudgeSpec, parse_panel, study_panel
 from ccs.judges.caller import Answer, Caller, ask_all, fingerprint
 from ccs.judges.prices import CostEstimate, Spending
 from ccs.judges.provider import Request
@@ -24,7 +25,6 @@ from ccs.judges.question import (
     label_request,
     unscored,
 )
-from ccs.judges.settings import STUDY, JudgeSettings, JudgeSpec, parse_panel, study_panel
 from ccs.paper import examples
 from ccs.texts import labels
 from ccs.texts.labels import TAGS, normalize

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ccs.errors import InputError
-from ccs.judges.settings import JudgeSettings, JudgeSpec
+from ccs.judges import JudgeSettings, JudgeSpec
 
 if TYPE_CHECKING:
     import httpx2

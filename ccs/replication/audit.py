@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 from ccs import paper
-from ccs.replication.comparison import REPEATED, TABLES, claims, compare
+from ccs.replication import REPEATED, TABLES, claims, compare
 from ccs.results import Results
 
 Figures = Mapping[tuple[str, str, str], float]

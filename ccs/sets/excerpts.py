@@ -19,8 +19,8 @@ from ccs import gate
 from ccs.errors import InputError
 from ccs.files import atomic_write, endpoint
 from ccs.progress import BAR
+from ccs.sets import DatasetRecord
 from ccs.sets.fetching import explained
-from ccs.sets.known_sets import DatasetRecord
 from ccs.sets.rows import Rows
 from ccs.sets.strangers import MAX_BYTES, hub_file, parquet_files
 

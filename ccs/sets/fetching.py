@@ -16,8 +16,7 @@ from typing import Any
 
 from ccs.errors import InputError, require
 from ccs.files import endpoint
-from ccs.sets import clips
-from ccs.sets.known_sets import DatasetRecord
+from ccs.sets import DatasetRecord, clips
 from ccs.sets.rows import Rows, of_dataset
 
 STREAM_SEED = 0

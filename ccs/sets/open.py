@@ -10,10 +10,9 @@ from pathlib import Path
 
 from ccs.errors import InputError
 from ccs.files import as_text
-from ccs.sets import clips, excerpts, fetching, labeled, strangers
+from ccs.sets import ALIASES, SOURCES, DatasetRecord, clips, excerpts, fetching, labeled, source, strangers
 from ccs.sets import drawn_sets as world
 from ccs.sets.kinds import BiasSet, ClassificationSet, ImageSet, MaskSet, RetrievalSet
-from ccs.sets.known_sets import ALIASES, SOURCES, DatasetRecord, source
 from ccs.sets.rows import LABELS, Rows, files_of, of_files, of_parquet
 
 AnySet = ImageSet | RetrievalSet

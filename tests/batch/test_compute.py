@@ -15,10 +15,9 @@ import pytest
 
 import ccs
 from ccs import results
-from ccs.batch import report
 from ccs.batch.compute import __main__ as compute
-from ccs.batch.compute import inputs, needs
-from ccs.batch.compute.settings import parse
+from ccs.batch.compute import inputs, needs, parse
+from ccs.batch.report.__main__ import main as report
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.measures import accuracy as zeroshot
@@ -190,7 +189,7 @@ def test_what_another_precision_does_to_skew_is_measured_on_a_sample_and_reporte
     assert found.manifest["largest_error"]["mean MaxSkew in bf16"] == pytest.approx(expected, abs=1e-6)
     assert expected > 0
     (tmp_path / "report").mkdir()
-    assert report.main(["--results", str(tmp_path), "--out", str(tmp_path / "report")]) == 0
+    assert report(["--results", str(tmp_path), "--out", str(tmp_path / "report")]) == 0
     said = (tmp_path / "report" / "report.md").read_text("utf-8")
     assert f"mean MaxSkew in bf16 is within {expected:.4f} of float32's" in said
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
+from ccs.batch.compute import parse
 from ccs.batch.compute.judge import Judging, score_heads
-from ccs.batch.compute.processes import Processes
-from ccs.batch.compute.settings import parse
-from ccs.batch.compute.stages import Store
+from ccs.batch.compute.stages import Processes, Store
 from ccs.heads import Head
 from ccs.texts.pools import load_pool
 from ccs.texts.textspan import Span

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from ccs import Head, HeadSet, max_skew
-from ccs.batch.compute import run, set_figures
+from ccs.batch.compute import Settings, run, set_figures
 from ccs.batch.compute.embed import Embedder
-from ccs.batch.compute.settings import Settings
 from ccs.measures import skew
 from ccs.pruning.plans import Plan
 from ccs.sets.open import open_set

@@ -7,12 +7,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ccs import paper
+from ccs import paper, replication
 from ccs.batch import pages as document
-from ccs.batch import report
 from ccs.batch.report import published
+from ccs.batch.report.__main__ import main as report
 from ccs.errors import InputError
-from ccs.replication import comparison
 from tests.support.report_sample import ccr_rows, line, run, score_rows, section, write_results
 from tests.support.results_sample import write
 
@@ -28,7 +27,7 @@ def test_without_results_the_published_side_stands_alone(tmp_path: Path) -> None
     (tmp_path / "empty").mkdir()
     text = run(tmp_path / "empty", tmp_path / "out")
     for key, table in paper.tables().items():
-        if key not in ("table4", "open_clip", "v1-table2", *comparison.REPEATED):
+        if key not in ("table4", "open_clip", "v1-table2", *replication.REPEATED):
             assert f"{table.number}. {table.title}" in text, key
     assert "| **All** |  | 496 | 0 | 0 |" in text
     table5 = section(text, "### Table 5. Zero-shot accuracy: CIFAR-10, CIFAR-100, Food-101")
@@ -106,15 +105,15 @@ def test_the_studys_questions_are_answered_by_tests(measured: str) -> None:
 def test_a_wrong_place_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert report.main(["--results", str(tmp_path / "none"), "--out", str(tmp_path / "out")]) == 2
+    assert report(["--results", str(tmp_path / "none"), "--out", str(tmp_path / "out")]) == 2
     assert "\nerror: There is no folder" in capsys.readouterr().err
     (tmp_path / "file").write_text("")
     (tmp_path / "empty").mkdir()
     arguments = ["--results", str(tmp_path / "empty"), "--out", str(tmp_path / "file")]
-    assert report.main(arguments) == 2
+    assert report(arguments) == 2
     assert "cannot be written" in capsys.readouterr().err
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    assert report.main(["--results", "hf://datasets/a/b", "--out", str(tmp_path / "out")]) == 2
+    assert report(["--results", "hf://datasets/a/b", "--out", str(tmp_path / "out")]) == 2
     assert "could not be loaded" in capsys.readouterr().err
 
 
@@ -147,13 +146,13 @@ def test_documents_of_a_clone_are_written_only_when_asked(
     page.parent.mkdir()
     (tmp_path / "empty").mkdir()
     arguments = ["--results", "empty"]
-    assert report.main([*arguments, "--docs"]) == 2
+    assert report([*arguments, "--docs"]) == 2
     assert "docs/audit.md" in capsys.readouterr().err
     page.write_text(marked)
-    assert report.main(arguments) == 0
+    assert report(arguments) == 0
     assert (page.read_text(), Path("docs/report").exists()) == (marked, False)
     assert Path("report/report.md").exists()
-    assert report.main([*arguments, "--docs"]) == 0
+    assert report([*arguments, "--docs"]) == 0
     assert Path("docs/report/report.md").exists()
     assert "At equal numbers" in page.read_text()
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from ccs import paper
-from ccs.batch.compute.settings import Settings, parse
+from ccs.batch.compute import Settings, parse
 from ccs.errors import InputError
 
 

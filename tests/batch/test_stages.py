@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ccs.batch.compute.processes import Processes
-from ccs.batch.compute.stages import STAGES, Stage, Store, locked
+from ccs.batch.compute.stages import STAGES, Processes, Stage, Store, locked
 from ccs.errors import InputError
 
 fork = multiprocessing.get_context("fork")

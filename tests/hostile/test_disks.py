@@ -19,8 +19,7 @@ from PIL import Image
 import ccs
 from ccs import HeadSet, InputError, results
 from ccs.batch.compute import inputs
-from ccs.batch.compute.processes import Processes
-from ccs.batch.compute.stages import Store, locked
+from ccs.batch.compute.stages import Processes, Store, locked
 from ccs.files import disk_errors
 from ccs.judges.caller import Cache
 from ccs.model.export import export

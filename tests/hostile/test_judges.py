@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from ccs.judges import JudgeSettings
 from ccs.judges.panel import Panel
 from ccs.judges.question import Judgment, Question
-from ccs.judges.settings import JudgeSettings
 from tests.judges.conftest import KEY, keys  # noqa: F401 (a fixture of every test)
 from tests.support.llm_providers import SERVERS, OpenAIServer
 from tests.support.llm_server import Act, LLMServer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ccs.judges.settings import JudgeSettings
+from ccs.judges import JudgeSettings
 
 KEY = "sk-test-0123456789abcdef"
 VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "COMPATIBLE_API_KEY")

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccs.errors import InputError
+from ccs.judges import DEFAULT_MODELS, JudgeSettings, JudgeSpec, parse_panel, study_panel
 from ccs.judges.panel import Labeler, Panel
 from ccs.judges.prices import Price, Prices, Spending
 from ccs.judges.provider import Usage
 from ccs.judges.question import OffSchemaError, Question, judge_request, judge_schema, parse_reply
-from ccs.judges.settings import DEFAULT_MODELS, JudgeSettings, JudgeSpec, parse_panel, study_panel
 from tests.support.llm_server import verdicts
 
 THREE = ("text_1", "text_2", "text_3")

@@ -16,9 +16,9 @@ import pytest
 
 from ccs.errors import InputError
 from ccs.heads import Head
+from ccs.judges import JudgeSettings
 from ccs.judges.panel import Labeler, Panel
 from ccs.judges.question import Question, worked_examples
-from ccs.judges.settings import JudgeSettings
 from ccs.paper import examples
 from ccs.texts.pools import make_pool
 from ccs.texts.score import ccs
@@ -138,7 +138,7 @@ import sys
 from pathlib import Path
 from ccs.judges.question import Question
 from ccs.judges.panel import Panel
-from ccs.judges.settings import JudgeSettings
+from ccs.judges import JudgeSettings
 spec, cache = sys.argv[1:]
 settings = JudgeSettings(cache=Path(cache), concurrency=1, delay=0.01, retries=0)
 questions = [Question(f"L0.H{n}", f"Concept {n}", (f"text {n} a", f"text {n} b")) for n in range(6)]

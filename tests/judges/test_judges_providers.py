@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from ccs.errors import InputError
+from ccs.judges import JudgeSettings
 from ccs.judges.panel import Panel
 from ccs.judges.question import Judgment, Question
-from ccs.judges.settings import JudgeSettings
 from tests.judges.conftest import KEY, VARIABLES
 from tests.support.llm_providers import SERVERS
 from tests.support.llm_server import Act, LLMServer, verdicts

@@ -14,7 +14,7 @@ from torch import Tensor
 import ccs
 from ccs import HeadSet, InputError
 from ccs.batch.compute.embed import largest_errors
-from ccs.batch.compute.processes import start
+from ccs.batch.compute.stages import start
 from ccs.model.loading.sources import usable_device
 from ccs.model.model import Model
 from ccs.model.tower import ImageTower, without_tf32

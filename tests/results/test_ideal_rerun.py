@@ -10,11 +10,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from ccs import paper
+from ccs import paper, replication
 from ccs.batch.report.published import heads_found_again
 from ccs.heads import Head
-from ccs.replication import audit, comparison
-from ccs.replication.comparison import by_chance, overlaps
+from ccs.replication import audit, by_chance, overlaps
 from ccs.results import Results, queries
 from ccs.results.schema import TABLES
 from ccs.texts import labels, score
@@ -42,12 +41,12 @@ def heads_of(model: paper.PaperModel) -> list[dict[str, Any]]:
 def measured(model: paper.PaperModel) -> Results:
     """Results whose every figure is the printed one, under the plan and the set that answer it."""
     rows: dict[str, list[dict[str, Any]]] = {"pruning": [], "retrieval": [], "bias": []}
-    for key in (*comparison.TABLES, "section4.4"):
-        for claim in comparison.claims(key):
+    for key in (*replication.TABLES, "section4.4"):
+        for claim in replication.claims(key):
             if claim.model != model.name or claim.measure not in rows:
                 continue
-            about = {"plan": comparison.plan_names(claim)[0], "seed": None, "low": None, "high": None}
-            about |= {"dataset": comparison.dataset_names(claim)[0], "value": claim.published / 100}
+            about = {"plan": replication.plan_names(claim)[0], "seed": None, "low": None, "high": None}
+            about |= {"dataset": replication.dataset_names(claim)[0], "value": claim.published / 100}
             about |= {"chance": None, "chance_low": None, "chance_high": None}
             if key == "section4.4" and "L-14" in claim.row:
                 continue  # its figures are another model's in figure 4
@@ -83,9 +82,9 @@ def ideal() -> dict[str, Results]:
 
 
 def test_every_printed_figure_is_answered_and_agrees(ideal: dict[str, Results]) -> None:
-    for key in comparison.TABLES:
-        for claim in comparison.claims(key):
-            found = comparison.compare(claim, ideal[claim.model])
+    for key in replication.TABLES:
+        for claim in replication.claims(key):
+            found = replication.compare(claim, ideal[claim.model])
             assert found.agrees is True, (key, claim.row, claim.column, found.measured)
 
 
@@ -120,18 +119,18 @@ def test_figures_of_the_heads_found_here_are_not_those_of_the_printed_heads(
     """Results of a rerun whose TEXTSPAN or scores are wrong: its printed heads agree all the same."""
     model = "ViT-B-32/openai"
     (claim,) = (
-        one for one in comparison.claims("table5")
+        one for one in replication.claims("table5")
         if (one.model, one.dataset, one.plan) == (model, "cifar100", "high")
     )  # fmt: skip
     table = ideal[model].table("pruning")
     row = table[(table["plan"] == "published-high") & (table["dataset"] == "cifar100-joined")].iloc[:1]
     wrong = pd.concat([table, row.assign(plan="high", value=0.5)])
     rerun = replace(ideal[model], tables={**ideal[model].tables, "pruning": wrong})
-    assert comparison.compare(claim, rerun).agrees is True
-    own = comparison.compare(claim, rerun, found=True)
+    assert replication.compare(claim, rerun).agrees is True
+    own = replication.compare(claim, rerun, found=True)
     assert own.measured is not None
     assert (own.measured.plan, own.measured.value, own.agrees) == ("high", 50.0, False)
-    assert comparison.compare(claim, ideal[model], found=True).measured is None
+    assert replication.compare(claim, ideal[model], found=True).measured is None
 
 
 def test_every_sentence_comes_out_as_in_print(ideal: dict[str, Results]) -> None:
@@ -161,7 +160,7 @@ def test_ratios_by_layer_and_of_merged_labels_follow_from_table_12() -> None:
             merged,
             score.ccr(list(high.values())),
         )
-        for concept, name in comparison.LABELS.items():
+        for concept, name in replication.LABELS.items():
             count = paper.table("concepts").value(model.paper_name, concept)
             assert list(high.values()).count(name) == count
 

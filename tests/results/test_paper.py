@@ -9,9 +9,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ccs import paper
+from ccs import paper, replication
 from ccs.heads import Head, HeadSet
-from ccs.replication import audit, comparison
+from ccs.replication import audit
 from ccs.results import Results
 from ccs.texts import score
 from tests.support.shared import SHARED
@@ -146,10 +146,10 @@ def test_the_audit_runs_over_a_part_of_the_measurements() -> None:
 
 
 def test_every_printed_cell_is_a_claim_once() -> None:
-    for key in comparison.TABLES:
+    for key in replication.TABLES:
         table = paper.table(key)
         cells = sum(value is not None for values in table.rows.values() for value in values)
-        assert len(comparison.claims(key)) == cells, key
+        assert len(replication.claims(key)) == cells, key
 
 
 def row(**changes: object) -> dict[str, object]:
@@ -161,9 +161,9 @@ def results_of(rows: list[dict[str, object]], table: str = "pruning") -> Results
     return Results("ViT-B-32/openai", Path(), {table: pd.DataFrame(rows)}, {})
 
 
-def compared(key: str, row_name: str, column: str, results: Results | None) -> comparison.Compared:
-    (found,) = (c for c in comparison.claims(key) if c.row == row_name and c.column == column)
-    return comparison.compare(found, results)
+def compared(key: str, row_name: str, column: str, results: Results | None) -> replication.Compared:
+    (found,) = (c for c in replication.claims(key) if c.row == row_name and c.column == column)
+    return replication.compare(found, results)
 
 
 def test_bias_is_compared_with_the_released_codes_mode_and_shown_by_the_correct_one() -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from ccs import paper
 from ccs.errors import InputError
-from ccs.sets import clips, known_sets
-from ccs.sets.known_sets import templates
+from ccs.sets import SOURCES, clips, source, templates
 from ccs.sets.open import open_set
 from scripts.datasets_table import as_markdown
 from tests.support.datasets_sample import SOCIAL, clip, number_of, png, repository, schemas
@@ -24,7 +23,7 @@ def clone(tmp_path: Path) -> Any:
 
     def make(name: str, **more: Any) -> Any:
         like = name.removesuffix("-joined").removesuffix("-gender")
-        repository(tmp_path / name, known_sets.source(name), *schemas()[like])
+        repository(tmp_path / name, source(name), *schemas()[like])
         return open_set(name, **more)
 
     return make
@@ -121,7 +120,7 @@ def test_videos(tmp_path: Path, name: str, frames: int, rows: list[dict[str, Any
     clip(root / "videos" / f"video7{Path(rows[0]['video']).suffix}")
     (root / "videos" / "broken.mp4").write_bytes(b"nothing of the kind")
     wrong = [{"video": "broken.mp4", "caption": "x"}, {"video": "lost.mp4", "caption": "x"}]
-    (root / known_sets.source(name).annotations).write_text(json.dumps(wrong + rows))
+    (root / source(name).annotations).write_text(json.dumps(wrong + rows))
     (root / "raw.json").write_text("{}")  # other files of the repository do not matter
     found = open_set(name)
     assert len(found.clips) == len(found.captions) == 1
@@ -143,21 +142,21 @@ def test_a_clip_that_breaks_off_repeats_its_last_frame(tmp_path: Path) -> None:
 
 def test_the_registry_is_whole() -> None:
     assert as_markdown() in (Path(__file__).parents[2] / "docs/datasets.md").read_text("utf-8")
-    for source in known_sets.SOURCES.values():
-        assert source.verified, source.name
-        assert source.licence, source.name
-        assert source.hub or source.name in ("cifar10-jpeg", "imagenet-segmentation")
-        if source.kind == "classification":
-            assert templates(source.templates)
+    for record in SOURCES.values():
+        assert record.verified, record.name
+        assert record.licence, record.name
+        assert record.hub or record.name in ("cifar10-jpeg", "imagenet-segmentation")
+        if record.kind == "classification":
+            assert templates(record.templates)
     # Every set the study reports is registered, under the name that the comparison looks for.
-    from ccs.replication import comparison
+    from ccs import replication
 
     asked = {
         name
-        for key in comparison.TABLES
-        for claim in comparison.claims(key)
+        for key in replication.TABLES
+        for claim in replication.claims(key)
         if claim.dataset
-        for name in comparison.dataset_names(claim)
+        for name in replication.dataset_names(claim)
     }
     asked = {name.removesuffix(" (as-published)") for name in asked}
-    assert asked - {"fairface"} <= set(known_sets.SOURCES)
+    assert asked - {"fairface"} <= set(SOURCES)

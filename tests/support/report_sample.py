@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ccs.batch import report
+from ccs.batch.report.__main__ import main as report
 from ccs.heads import Head
 from ccs.texts import score
 from tests.support.results_sample import write
@@ -92,7 +92,7 @@ def write_results(folder: Path) -> Path:
 
 
 def run(folder: Path, out: Path, *more: str) -> str:
-    assert report.main(["--results", str(folder), "--out", str(out), *more]) == 0
+    assert report(["--results", str(folder), "--out", str(out), *more]) == 0
     return (out / "report.md").read_text()
 
 

@@ -13,9 +13,8 @@ from typing import Any
 from tqdm import tqdm
 
 from ccs.batch.command_line import run
-from ccs.batch.compute.processes import Lost, Processes, start, stop
-from ccs.batch.compute.settings import Settings, parse
-from ccs.batch.compute.stages import locked
+from ccs.batch.compute import Settings, parse
+from ccs.batch.compute.stages import Lost, Processes, locked, start, stop
 from ccs.errors import InputError
 from ccs.progress import BAR, JsonLines, RunBar
 

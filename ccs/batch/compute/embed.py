@@ -19,8 +19,8 @@ from PIL import Image
 from safetensors import safe_open
 from torch import Tensor
 
+from ccs.batch.compute import Settings
 from ccs.batch.compute.inputs import Batch, items, load, shards_of
-from ccs.batch.compute.settings import Settings
 from ccs.batch.compute.stages import Stage, Store
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet

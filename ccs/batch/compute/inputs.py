@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ccs import gate
 from ccs.batch.command_line import read_names
-from ccs.batch.compute.settings import Settings
+from ccs.batch.compute import Settings
 from ccs.batch.compute.stages import digest
 from ccs.errors import InputError
 from ccs.model.model import Model

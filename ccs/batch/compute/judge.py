@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ccs.batch.compute.settings import Settings
+from ccs.batch.compute import Settings
 from ccs.batch.compute.stages import Store, digest
 from ccs.errors import InputError
 from ccs.heads import Head
+from ccs.judges import JudgeSettings
 from ccs.judges.panel import Labeler, Panel
 from ccs.judges.prices import Spending
 from ccs.judges.question import Question
-from ccs.judges.settings import JudgeSettings
 from ccs.progress import BAR
 from ccs.results import STAGES
 from ccs.texts import labels, score

@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
+from ccs.batch.compute import Settings
 from ccs.batch.compute.inputs import names_of_sets
 from ccs.batch.compute.judge import judges_of, known_pool
 from ccs.batch.compute.run import n_plans
-from ccs.batch.compute.settings import Settings
 from ccs.batch.pages import printed
 from ccs.errors import InputError
 from ccs.files import endpoint
@@ -31,9 +31,8 @@ from ccs.model.loading import sources
 from ccs.model.loading.footprint import footprint
 from ccs.model.loading.sources import AUTO, HUB, UNTRAINED, usable_device
 from ccs.model.tower import ImageTower
-from ccs.sets import SOURCES, DatasetRecord, drawn_sets, excerpts
+from ccs.sets import ALIASES, SOURCES, DatasetRecord, drawn_sets, excerpts
 from ccs.sets.fetching import connected, explained
-from ccs.sets.known_sets import ALIASES
 from ccs.sets.open import local_copy
 from ccs.texts.pools import ADDRESSES, REFERENCE, find_reference
 

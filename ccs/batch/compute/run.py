@@ -13,13 +13,11 @@ import numpy as np
 
 import ccs
 from ccs import results
-from ccs.batch.compute import inputs, set_figures
+from ccs.batch.compute import Settings, inputs, set_figures
 from ccs.batch.compute.embed import Embedder, PlanReader, largest_errors
 from ccs.batch.compute.inputs import EvaluationSet, Opened
 from ccs.batch.compute.judge import Judging, score_heads
-from ccs.batch.compute.processes import Processes
-from ccs.batch.compute.settings import Settings
-from ccs.batch.compute.stages import Stage, Store, digest
+from ccs.batch.compute.stages import Processes, Stage, Store, digest
 from ccs.batch.pages import count
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet

@@ -1,43 +1,23 @@
-"""The study's figures beside what was measured: `clip-ccs report --help`."""
+"""The study's figures beside what was measured, and the measurements of each model."""
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ccs import paper, results
-from ccs.batch.command_line import FOLDER, command, option
-from ccs.batch.pages import Block, as_markdown, bring_up_to_date, fill
+from ccs.batch.pages import Block, at_ceiling, fill, in_brackets, interval, signed
 from ccs.batch.report import published
-from ccs.batch.report.model import model_sections
-from ccs.batch.report.questions import answers, in_short
+from ccs.batch.report.questions import in_short, tests_of
 from ccs.benchmark import planted_models
-from ccs.errors import InputError
-from ccs.files import write_text
+from ccs.heads import Head, HeadSet
+from ccs.pruning.plans import PlanName
+from ccs.results import Results, queries
 
-OUT, DOCS = Path("report"), Path("docs/report")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Write the study's figures beside what was measured, as report.md; without results, the published side
-    alone.
-    """
-
-    results: str | None = option(None, f"hf:// address or {FOLDER}; with --docs those that ship")
-    agreement: Path | None = option(
-        None,
-        f"what batch.annotate import wrote (default {published.AGREEMENT}, if it exists)",
-        metavar="FILE",
-    )
-    out: Path = option(OUT, "folder to write to")
-    docs: bool = option(
-        False,
-        "in a clone: write to docs/report, and bring docs/findings.md and docs/audit.md up to date",
-    )
+Rows = list[dict[str, str]]
 
 
 def build(collection: results.Collection, people: pd.DataFrame | None) -> list[Block]:
@@ -63,23 +43,109 @@ def _order(name: str) -> tuple[int, str]:
     return (studied.index(name) + 1 if name in studied else 0, name)
 
 
-def _write_all(args: Settings) -> None:
-    out, docs = (DOCS if args.docs else args.out), DOCS.parent / "audit.md"
-    if args.docs and (args.out != OUT or not docs.is_file()):
-        raise InputError(
-            f"--docs writes to {DOCS} of the clone that it runs in: without --out, where {docs} is."
-        )
-    place = args.results or (results.PRECOMPUTED if args.docs else results.default_folder())
-    print(f"Results: {place}", file=sys.stderr)
-    collection = results.load(None if place == results.PRECOMPUTED else place, instead=False)
-    for notice in collection.notices:
-        print(f"left out: {notice}", file=sys.stderr)
-    blocks = build(collection, published.read_agreement(args.agreement))
-    write_text(out / "report.md", as_markdown(blocks))
-    if args.docs:
-        bring_up_to_date(docs, "audit", published.counts())
-        bring_up_to_date(Path("docs/findings.md"), "answers", answers(collection.models))
-    print(out / "report.md")
+def model_sections(results: Results) -> Iterator[Block]:
+    """The section of one model."""
+    manifest = results.manifest
+    judges = [*manifest["judges"], manifest["labeler"] or {}]
+    accuracy = queries.group_plans(queries.top1(results, subset=None))
+    recall = queries.group_plans(queries.recall(results, ("R@1", "R@10")))
+    skew = queries.with_full(results, queries.group_plans(queries.max_skew(results)))
+    scores = queries.main_scores(results)
+    yield from fill(
+        "model",
+        name=results.model,
+        weights=str(manifest["model"].get("weights_hash", "")),
+        images=manifest["images"],
+        layers=_layers(manifest["model"]),
+        texts=manifest["texts"],
+        created=manifest["created"],
+        decided=queries.decided_by(manifest),
+        moved=queries.moved_by_precision(manifest),
+        stand_ins=sorted({one["name"] for one in judges if one.get("stand_in")}),
+        tests=[one.row("where") for one in tests_of(results)],
+        levels=_levels(scores, queries.high_labels(results)),
+        redundancy=_redundancy(results),
+        control=bool(len(queries.of_plan(accuracy, str(PlanName("random").published())))),
+        counts=_counts(scores),
+        chance=[f"{share:.1%} of CCS {value}" for value, share in enumerate(manifest["chance_ccs"])],
+        accuracy=_by_plan(accuracy, ["dataset", "subset"], _changed(100, 1)),
+        retrieval=_by_plan(recall, ["dataset", "direction", "metric"], _changed(100, 1)),
+        skew=_by_plan(skew, ["dataset", "attribute"], _changed(1, 3)),
+        chance_levels=_chance_levels(skew),
+    )
 
 
-main = command(Settings, _write_all)
+def _layers(model: Mapping[str, Any]) -> str:
+    """The layers whose heads were scored, in words."""
+    scored = sorted({head.layer for head in HeadSet.parse(str(model.get("heads", "")))})
+    return f"{', '.join(f'L{layer}' for layer in scored)} of {model.get('layers')} layers"
+
+
+def _redundancy(results: Results) -> Rows:
+    """The Concentrated Concept Ratio over all layers and layer by layer, by both spellings of labels."""
+    rows: dict[str, dict[str, str]] = {}
+    for _, row in results.table("ccr").iterrows():
+        layer = "all" if pd.isna(row["layer"]) else f"L{row['layer']}"
+        cells = rows.setdefault(layer, {"layer": layer, "high heads": str(row["high"])})
+        ratio = "–" if pd.isna(row["ccr"]) else f"{row['ccr']:.3f}"
+        cells |= {f"shared, {row['labels']}": str(row["shared"]), f"CCR, {row['labels']}": ratio}
+    return list(rows.values()) if rows and rows["all"]["high heads"] != "0" else []
+
+
+def _levels(scores: pd.DataFrame, given: Mapping[Head, tuple[str | None, str | None]]) -> Rows:
+    """Each head's concept and score, the most consistent first; of high heads the normalized label too."""
+    spelled = {
+        str(head): f"{own} (normalized: {label})" for head, (own, label) in given.items() if own != label
+    }
+    return [
+        {
+            "head": str(Head(row["layer"], row["head"])),
+            "concept": spelled.get(
+                str(Head(row["layer"], row["head"])), "–" if pd.isna(row["label"]) else str(row["label"])
+            ),
+            "CCS": "unknown" if pd.isna(row["ccs"]) else f"{int(row['ccs'])} of {row['k']}",
+            "level": str(row["level"]) or "–",
+            "variance explained by its texts": f"{row['share']:.2f}",
+        }
+        for _, row in scores.sort_values(["ccs", "share"], ascending=False).iterrows()
+    ]
+
+
+def _counts(scores: pd.DataFrame) -> list[str]:
+    k = int(scores["k"].max()) if len(scores) else 0
+    counts = scores["ccs"].value_counts()
+    unknown = int(scores["ccs"].isna().sum())
+    known = [f"{int(counts.get(value, 0))} of CCS {value}" for value in range(k + 1)]
+    return [*known, *([f"{unknown} unknown"] if unknown else [])]
+
+
+def _by_plan(frame: pd.DataFrame, columns: list[str], cell: Callable[[pd.Series], str]) -> Rows:
+    """One row per plan, one column per value of `columns`."""
+    rows: dict[str, dict[str, str]] = {}
+    for _, row in frame.iterrows():
+        plan = f"{row['plan']} ({row['n_heads']})"
+        column = " ".join(row[name] for name in columns if row[name])
+        rows.setdefault(plan, {"plan (heads off)": plan})[column] = cell(row)
+    return list(rows.values())
+
+
+def _changed(scale: float, digits: int) -> Callable[[pd.Series], str]:
+    """Makes a row's value and its change from nothing off, with an interval, the text of a cell."""
+
+    def cell(row: pd.Series) -> str:
+        text, change = f"{row['value'] * scale:.{digits}f}", queries.difference(row)
+        text += at_ceiling(row.get("full", 0))
+        if row["plan"] == "none" or np.isnan(change.value):
+            return text
+        around = "" if np.isnan(change.low) else f": {interval(change, scale, digits)}"
+        return f"{text} ({signed(change.value, digits, scale)}{around})"
+
+    return cell
+
+
+def _chance_levels(skew: pd.DataFrame) -> list[str]:
+    return [
+        f"{row['dataset']}, {row['attribute']} (K = {row['k']} of {row['n']}): "
+        f"{in_brackets(queries.chance(row))}"
+        for _, row in skew.drop_duplicates(["dataset", "attribute", "k"]).iterrows()
+    ]

@@ -15,9 +15,8 @@ from ccs.errors import InputError
 from ccs.files import one_line
 from ccs.measures.stats import UNKNOWN, Estimate
 from ccs.pruning.plans import PlanName
-from ccs.replication import audit
+from ccs.replication import TABLES, Compared, audit, claims, compare, overlaps
 from ccs.replication.audit import Check
-from ccs.replication.comparison import TABLES, Compared, claims, compare, overlaps
 from ccs.results import Results, queries
 
 Models = Mapping[str, Results]

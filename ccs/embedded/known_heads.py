@@ -1,0 +1,3 @@
+"""A former name of this package, for one file that is being edited."""
+
+from ccs.embedded import Lesson as Lesson
