@@ -19,7 +19,7 @@ import torch
 import ccs
 from benchmarks.common import MACHINE, keep, memory, smallest
 from ccs import HeadSet
-from ccs.model.maps import token_map
+from ccs.model.maps import heatmap
 
 IMAGES = {"ViT-B-32": 8, "ViT-B-16": 2, "ViT-L-14": 1}
 ALLOWED = 1.2
@@ -40,7 +40,7 @@ def ratios(architecture: str) -> dict[str, float | str]:
     seconds = smallest(
         {
             "plain": plain,
-            "heatmap": lambda: token_map(model, x, along, patches=True),
+            "heatmap": lambda: heatmap(model, x, along),
             "attention": lambda: ccs.attention(model, x),
         },
         REPEATS,
@@ -87,7 +87,7 @@ def peaks() -> list[dict[str, int]]:
         row = {"images": images}
         for name, run in (
             ("embedded", lambda n=images: model.embed_images(x[:n])),
-            ("maps", lambda n=images: token_map(model, x[:n], along, apart=True, patches=True)),
+            ("maps", lambda n=images: heatmap(model, x[:n], along, apart=True)),
         ):
             Path("/proc/self/clear_refs").write_text("5")
             run()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,11 +17,9 @@ from ccs.benchmark import planted_models
 from ccs.benchmark.protocol import Sets, Subject
 from ccs.files import write_text
 from ccs.heads import HeadSet
-from ccs.locate.comparison import Pair, compare
+from ccs.locate.comparison import compare
 from ccs.measures.bias import means
-from ccs.model.model import Model
 from ccs.pruning.fairness import asked, embed_occupations, ranking_of
-from ccs.sets.kinds import BiasSet
 from ccs.sets.open import open_gallery, open_images
 from ccs.texts.pools import load_pool
 
@@ -54,73 +52,56 @@ def _compare(args: Settings) -> None:
     images = open_images(args.images, args.max_images).images
     texts = load_pool(args.texts).texts
     some = [texts[i] for i in np.unique(np.linspace(0, len(texts) - 1, MOST_TEXTS).astype(int))]
-    pairs = compare(models[0], models[1], (images, images), some)
+    table = pd.DataFrame(map(vars, compare(models[0], models[1], images, some)))
     people = asked(open_gallery(args.gallery, attribute=args.attribute or ()))
     attribute = args.attribute or next(iter(people.groups))
-    table = _table(args, models, pairs, people, attribute)
-    print(said(models, people.name, attribute, table, args.top))
+    sets = replace(Sets.drawn(), images=args.images, texts=args.texts, moments=args.max_images)
+    for side, model in zip(SIDES, models, strict=True):
+        reading, heads = Subject(model, sets).reading, list(table[side])
+        table[f"{side}_label"] = [reading.scores[head].label or "no concept" for head in heads]
+        table[f"{side}_ccs"] = [reading.scores[head].ccs for head in heads]
+        table[f"{side}_texts"] = [" | ".join(span.text for span in reading.spans[head]) for head in heads]
+        question = ranking_of(people, attribute, embed_occupations(model, people))
+        plans = [HeadSet(), *(HeadSet([head]) for head in heads[: args.top])]
+        embedded = model.embed_images(model.trunk(people.images), plans)
+        table[f"{side}_max_skew"], *skews = (means(one, question)["MaxSkew"] for one in embedded)
+        table.loc[: len(skews) - 1, f"{side}_max_skew_off"] = skews
+    print(
+        printed(
+            "compare",
+            models=models,
+            people=people.name,
+            attribute=attribute,
+            pairs=len(table),
+            same=int((table["first"] == table["second"]).sum()),
+            middle=float(table["alike"].median()),
+            related=bool(table["changed"].notna().all()),
+            skews=[float(table[f"{side}_max_skew"].iloc[0]) for side in SIDES],
+            rows=[_row(pair) for _, pair in table.head(args.top).iterrows()],
+        )
+    )
     if args.csv:
         write_text(args.csv, table.to_csv(index=False))
         print(f"Written to {args.csv}.")
 
 
-def _table(
-    args: Settings, models: Sequence[Model], pairs: Sequence[Pair], people: BiasSet, attribute: str
-) -> pd.DataFrame:
-    """A row for each pair: label, CCS and texts of both heads, and each model's MaxSkew with its head off."""
-    sets = replace(Sets.drawn(), images=args.images, texts=args.texts, moments=args.max_images)
-    table = pd.DataFrame(
-        {
-            "first": [str(pair.first) for pair in pairs],
-            "second": [str(pair.second) for pair in pairs],
-            "alike": [pair.alike for pair in pairs],
-            "changed": [np.nan if pair.changed is None else pair.changed for pair in pairs],
-        }
-    )
-    for side, model in zip(SIDES, models, strict=True):
-        reading = Subject(model, sets).reading
-        heads = [getattr(pair, side) for pair in pairs]
-        table[f"{side}_label"] = [reading.scores[head].label or "no concept" for head in heads]
-        table[f"{side}_ccs"] = [reading.scores[head].ccs for head in heads]
-        table[f"{side}_texts"] = [" | ".join(span.text for span in reading.spans[head]) for head in heads]
-        question = ranking_of(people, attribute, embed_occupations(model, people))
-        trunk = model.trunk(people.images)
-        plans = [HeadSet(), *(HeadSet([head]) for head in heads[: args.top])]
-        skews = [means(one, question)["MaxSkew"] for one in model.embed_images(trunk, plans)]
-        table[f"{side}_max_skew"] = skews[0]
-        table.loc[: len(skews) - 2, f"{side}_max_skew_off"] = skews[1:]
-    return table
+def _row(pair: Any) -> dict[str, str]:
+    """A pair of heads on a screen; what both have in common is said once."""
 
+    def both(column: str, join: str = " -> ") -> str:
+        return join.join(dict.fromkeys(str(pair[f"{side}{column}"]) for side in SIDES))
 
-def said(models: Sequence[Model], people: str, attribute: str, pairs: pd.DataFrame, top: int) -> str:
-    """The comparison on a screen."""
-    rows = []
-    for _, pair in pairs.head(top).iterrows():
-        skews = (pair["first_max_skew_off"], pair["second_max_skew_off"])
-        about = [f"{pair[f'{side}_label']} ({pair[f'{side}_ccs']})" for side in SIDES]
-        texts = [pair[f"{side}_texts"].split(" | ")[0] for side in SIDES]
-        rows.append(
-            {
-                "heads": " ".join(dict.fromkeys((pair["first"], pair["second"]))),
-                "alike": f"{pair['alike']:.2f}",
-                "changed": "" if pd.isna(pair["changed"]) else f"{pair['changed']:.3f}",
-                "MaxSkew, off": " ".join(f"{skew:.3f}" for skew in skews),
-                "label (CCS)": " -> ".join(dict.fromkeys(about)),
-                "first text": " -> ".join(dict.fromkeys(texts)),
-            }
-        )
-    return printed(
-        "compare",
-        models=models,
-        people=people,
-        attribute=attribute,
-        pairs=len(pairs),
-        same=int((pairs["first"] == pairs["second"]).sum()),
-        middle=float(pairs["alike"].median()),
-        related=bool(pairs["changed"].notna().all()),
-        skews=[float(pairs[f"{side}_max_skew"].iloc[0]) for side in SIDES],
-        rows=rows,
+    pair["first_about"], pair["second_about"] = (
+        f"{pair[f'{side}_label']} ({pair[f'{side}_ccs']})" for side in SIDES
     )
+    return {
+        "heads": both("", " "),
+        "alike": f"{pair['alike']:.2f}",
+        "changed": "" if pd.isna(pair["changed"]) else f"{pair['changed']:.3f}",
+        "MaxSkew, off": " ".join(f"{pair[f'{side}_max_skew_off']:.3f}" for side in SIDES),
+        "label (CCS)": both("_about"),
+        "first text": " -> ".join(dict.fromkeys(pair[f"{side}_texts"].split(" | ")[0] for side in SIDES)),
+    }
 
 
 main = command(Settings, _compare)

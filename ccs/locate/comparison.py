@@ -41,22 +41,22 @@ class Pair:
     changed: float | None = None
 
 
-def compare(first: Model, second: Model, images: tuple[Images, Images], texts: Sequence[str]) -> list[Pair]:
-    """The heads of two models that correspond, those that changed most first, else those least alike.
+def compare(first: Model, second: Model, images: Images, texts: Sequence[str]) -> list[Pair]:
+    """The scored heads of two models that correspond, those that changed most first, else those least alike.
 
-    images: the same ones for each model. Heads are those that are scored. InputError for fewer than two
-    images or texts.
+    InputError for fewer than two images or texts.
     """
-    if min(len(images[0]), len(texts)) < 2:
+    if min(len(images), len(texts)) < 2:
         raise InputError("Two or more images and texts are needed to compare heads.")
-    models = first, second
-    whole = [one.contributions(seen, one.heads).direct for one, seen in zip(models, images, strict=True)]
-    parts = [each - each.mean(axis=0) for each in whole]
-    along = [one.embed_texts(texts) for one in models]
-    ours, theirs = (_written(part, vectors) for part, vectors in zip(parts, along, strict=True))
+    parts, along = [], []
+    for model in (first, second):
+        whole = model.contributions(images, model.heads).direct
+        parts.append(whole - whole.mean(axis=0))
+        along.append(model.embed_texts(texts))
+    ours, theirs = map(_written, parts, along)
     alike = merit = ours @ theirs.T
     heads, others = list(first.heads), list(second.heads)
-    alone = _given_the_tokens_of(first, second, images[0]) if _built_alike(first, second) else None
+    alone = _given_the_tokens_of(first, second, images) if _built_alike(first, second) else None
     if alone is not None:
         same_layer = np.equal.outer([one.layer for one in heads], [one.layer for one in others])
         own = np.where(same_layer, ours @ _written(alone, along[0]).T, -1)
@@ -64,23 +64,15 @@ def compare(first: Model, second: Model, images: tuple[Images, Images], texts: S
             alone = None
         else:  # from the same tokens a head that was not trained writes the same
             merit = np.where(same_layer, alike + own, -2)
-    rows, columns = linear_sum_assignment(-merit)
-    pairs = [
-        Pair(
-            heads[row],
-            others[column],
-            float(alike[row, column]),
-            None if alone is None else _changed(parts[0][:, row], alone[:, column]),
-        )
-        for row, column in zip(rows, columns, strict=True)
-    ]
+    pairs = []
+    for row, column in zip(*linear_sum_assignment(-merit), strict=True):
+        changed = None if alone is None else _changed(parts[0][:, row], alone[:, column])
+        pairs.append(Pair(heads[row], others[column], float(alike[row, column]), changed))
     return sorted(pairs, key=lambda pair: pair.alike if pair.changed is None else -pair.changed)
 
 
 def _given_the_tokens_of(first: Model, second: Model, images: Images) -> NDArray[np.float32]:
-    """What the second model's heads contribute [images, heads, dim], less its mean over the images: they get
-    the tokens that enter the first one's layers, and write to its read-out.
-    """
+    """Contributions [images, heads, dim], centered, of the second model given the tokens of the first."""
     tower, found = first.tower.with_layers_of(second.tower), []
     for _, part in first.batches(images):
         readout = first.tower.embed_and_read(part, heads=first.heads, entering=True)[1]
@@ -90,11 +82,10 @@ def _given_the_tokens_of(first: Model, second: Model, images: Images) -> NDArray
 
 
 def _written(parts: NDArray[np.float32], along: NDArray[np.float32]) -> NDArray[np.float32]:
-    """What heads write along vectors [texts, dim], as unit rows [heads, images x texts]."""
+    """What heads write along vectors [texts, dim], as unit rows [heads, images x texts]; zeros stay zeros."""
     flat = (parts @ along.T).transpose(1, 0, 2).reshape(parts.shape[1], -1)
     lengths = np.linalg.norm(flat, axis=1, keepdims=True)
-    unit: NDArray[np.float32] = np.divide(flat, lengths, out=np.zeros_like(flat), where=lengths > 0)
-    return unit
+    return np.asarray(flat / np.where(lengths > 0, lengths, 1), np.float32)
 
 
 def _changed(before: NDArray[np.float32], after: NDArray[np.float32]) -> float:
@@ -104,6 +95,8 @@ def _changed(before: NDArray[np.float32], after: NDArray[np.float32]) -> float:
 
 def _built_alike(first: Model, second: Model) -> bool:
     """True where one image tower's layers can be put into the other."""
-    held = (one.clip.visual.state_dict() for one in (first, second))
-    ours, theirs = ({name: values.shape for name, values in weights.items()} for weights in held)
+    ours, theirs = (
+        {name: values.shape for name, values in one.clip.visual.state_dict().items()}
+        for one in (first, second)
+    )
     return ours == theirs and first.heads == second.heads

@@ -10,7 +10,7 @@ time instead.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,21 +20,18 @@ from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.measures import stats
 from ccs.measures.ranking import unit
-from ccs.measures.stats import Estimate
+from ccs.measures.stats import Estimate, Floats
 from ccs.model.model import Model
 from ccs.pruning.fairness import embed_occupations, prompted
 from ccs.sets.kinds import BiasSet
 
 DRAWS = 500
 """Resamples of the occupations, for the interval."""
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Towers:
-    """Where a lean sits.
-
-    images: the share, 0 to 1, that pictures in the place of prompts show too; `prompts`: the rest. Intervals
+    """Where a lean sits. images: the share, 0 to 1, that pictures in the place of prompts show too. Intervals
     are over occupations. falls: for each text head the share of the prompts' lean that goes when it is off,
     the largest first.
     """
@@ -45,17 +42,15 @@ class Towers:
 
     @property
     def prompts(self) -> Estimate:
-        """The share of the lean that is in the prompts."""
         return Estimate(1 - self.images.value, 1 - self.images.high, 1 - self.images.low)
 
     @property
     def text_tower(self) -> bool:
-        """True where most of it is."""
         return self.images.value < 0.5
 
     @property
     def shown(self) -> bool:
-        """True where the interval leaves no doubt which tower has most of it."""
+        """True where the interval leaves no doubt."""
         return not self.images.low <= 0.5 <= self.images.high
 
 
@@ -74,29 +69,30 @@ def which_tower(
     the unit embeddings of both, where they are known. InputError: fewer than three occupations in common, a
     group that is missing from an occupation's pictures.
     """
-    shared = [name for name in people.occupations if name in set(pictures.occupations)]
-    if pictures.pools is None or len(shared) < 3:
+    shared = (
+        [] if pictures.pools is None else [one for one in people.occupations if one in pictures.occupations]
+    )
+    if len(shared) < 3:
         raise InputError(
             f"{pictures.name} must show at least three of the occupations asked for, and say which each "
-            f"picture shows; they share {len(shared) if pictures.pools is not None else 'none'}."
+            f"picture shows; they share {len(shared) or 'none'}."
         )
     if attribute not in pictures.groups:
         raise InputError(f"{pictures.name} does not say the {attribute} of the people whom it shows.")
     rows = [people.occupations.index(name) for name in shared]
-    prompts = embed_occupations(model, people)[rows]
     faces, scenes = embedded or (model.embed_images(people.images), model.embed_images(pictures.images))
     apart = groups_apart(faces, people.groups[attribute])
-    ours = leans(prompts, apart)
-    theirs = leans(shown(scenes, pictures, attribute, shared), apart)
+    ours = _leans(embed_occupations(model, people)[rows], apart)
+    theirs = _leans(_shown(scenes, pictures, attribute, shared), apart)
     both, own = (ours * theirs).sum(1), (ours**2).sum(1)
     weights = np.random.default_rng([seed, 9]).multinomial(len(own), np.full(len(own), 1 / len(own)), DRAWS)
     drawn = np.concatenate([np.ones((1, len(own))), weights])
     shares = np.clip((drawn @ both) / np.maximum(drawn @ own, 1e-12), 0, 1)
     size = float(np.sqrt(own.sum()))
-    text_heads = list(model.text_heads)
-    without = _without_each(model, people, text_heads)
-    left = [float(np.linalg.norm(leans(one[rows], apart))) for one in without]
-    falls = {head: 1 - one / size for head, one in zip(text_heads, left, strict=True)}
+    falls = {
+        head: 1 - float(np.linalg.norm(_leans(one[rows], apart))) / size
+        for head, one in _without_each(model, people)
+    }
     return Towers(
         images=stats.interval(float(shares[0]), shares[1:]),
         falls=dict(sorted(falls.items(), key=lambda item: -item[1])),
@@ -110,32 +106,32 @@ def groups_apart(people: NDArray[np.floating], groups: NDArray[np.str_]) -> Floa
     return np.asarray(means - means.mean(0))
 
 
-def leans(queries: NDArray[np.floating], apart: Floats) -> Floats:
-    """How far queries [occupations, d] prefer each group [occupations, groups], less what all prefer.
-
-    Queries are taken less their mean and to a common size, so that pictures and prompts can be compared.
-    """
+def _leans(queries: NDArray[np.floating], apart: Floats) -> Floats:
+    """How far queries [occupations, d], centered and scaled, prefer each group [occupations, groups]."""
     own = np.asarray(queries, np.float64) - queries.mean(0, dtype=np.float64)
     return np.asarray(own @ apart.T / max(float(np.linalg.norm(own)), 1e-12))
 
 
-def shown(
+def _shown(
     units: NDArray[np.float32], pictures: BiasSet, attribute: str, occupations: Sequence[str]
 ) -> Floats:
     """The mean embedding of an occupation's pictures [occupations, d], groups weighed alike."""
-    groups = pictures.groups[attribute]
-    found = []
+    groups, found = pictures.groups[attribute], []
     for name in occupations:
-        cells = [(pictures.pools == name) & (groups == group) for group in np.unique(groups)]
-        if missing := [str(g) for g, own in zip(np.unique(groups), cells, strict=True) if not own.any()]:
-            raise InputError(f"{pictures.name} shows no {missing[0]} as {name!r}; every group is needed.")
-        found.append(np.mean([units[own].mean(0, dtype=np.float64) for own in cells], axis=0))
+        means = []
+        for group in np.unique(groups):
+            own = units[(pictures.pools == name) & (groups == group)]
+            if not len(own):
+                raise InputError(f"{pictures.name} shows no {group} as {name!r}; every group is needed.")
+            means.append(own.mean(0, dtype=np.float64))
+        found.append(np.mean(means, axis=0))
     return np.stack(found)
 
 
-def _without_each(model: Model, people: BiasSet, heads: Sequence[Head]) -> list[Floats]:
-    """Prompts' unit embeddings [occupations, d] with each text head off in turn, all in one pass."""
+def _without_each(model: Model, people: BiasSet) -> Iterator[tuple[Head, Floats]]:
+    """Each text head, and the prompts' unit embeddings [occupations, d] without it, all from one pass."""
     names, templates = prompted(people), people.templates
     texts = [one.replace("{}", name) for name in names for one in templates]
-    plans = model.embed_texts(texts, off=[HeadSet([head]) for head in heads])
-    return [unit(one.reshape(len(names), len(templates), -1).mean(1), "prompts") for one in plans]
+    plans = model.embed_texts(texts, off=[HeadSet([head]) for head in model.text_heads])
+    for head, one in zip(model.text_heads, plans, strict=True):
+        yield head, unit(one.reshape(len(names), len(templates), -1).mean(1), "prompts")

@@ -81,14 +81,10 @@ def heads_scaled(model: Any, factors: Mapping[Head, float]) -> Iterator[None]:
         for head in chosen:
             if head.layer >= len(layers) or head.head >= layers[head.layer][0]:
                 counts = ", ".join(f"{tower}{number}: {count}" for number, (count, _) in enumerate(layers))
-                raise InputError(
-                    f"{head} is outside this model; the number of heads in each layer is {counts}."
-                )
+                raise InputError(f"{head} is outside this model; heads in each layer: {counts}.")
         if tower == IMAGE and (idle := unread(model, chosen)):
-            sentence = (
-                f"{type(model).__name__} reads its image tower before {idle}: off or on, all is the same."
-            )
-            warnings.warn(sentence, stacklevel=4)
+            said = f"{type(model).__name__} reads its image tower before {idle}: off or on, all is the same."
+            warnings.warn(said, stacklevel=4)
         for number in chosen.layers:
             count, projection = layers[number]
             each = torch.tensor([factors.get(Head(number, head, tower), 1.0) for head in range(count)])

@@ -12,7 +12,7 @@ import torch
 
 from ccs.errors import InputError
 from ccs.gate import reason
-from ccs.heads import IMAGE, TEXT, HeadSet
+from ccs.heads import IMAGE, TEXT, TOWERS, HeadSet
 from ccs.model.loading.sources import HUB, without_folders
 from ccs.model.loading.weights import renamed, siglip_renamed
 from ccs.model.model import Model, load
@@ -24,18 +24,45 @@ _WRAPPERS = ("_orig_mod", "module", "clip")
 """Where torch.compile, the parallel wrappers and `ccs.load` keep the model."""
 _INSIDE = ("vision_tower", "vision_model", "visual")
 """Where models keep their image tower."""
-Layers = list[tuple[int, Any]]
-"""Of each layer the number of heads, and the projection that reads their outputs."""
 
 
-def layers_of(model: Any, tower: str) -> Layers:
-    """The layers of one of the model's towers. Raises InputError where its heads cannot be told apart."""
+def layers_of(model: Any, tower: str) -> list[tuple[int, Any]]:
+    """Of each layer of one of the model's towers the number of heads, and the projection that reads them.
+
+    Raises InputError where its heads cannot be told apart.
+    """
     if isinstance(model, str):
         raise InputError("heads_off takes a model, not its name; load it first.")
-    found = _of_texts(_unwrapped(model)) if tower == TEXT else _of_images(_unwrapped(model))
+    model = _unwrapped(model)
+    inner = _image_tower(model) if tower == IMAGE else getattr(model, "text_model", model)
+    if tower == IMAGE and hasattr(inner, "blocks") and hasattr(inner, "merger"):  # Qwen's
+        found = [(int(one.attn.num_heads), one.attn.proj) for one in inner.blocks]
+    elif not hasattr(inner, "config"):  # open_clip's
+        parts = parts_of(inner) if tower == IMAGE else take_texts_apart(model)[0]
+        found = [(layer.n_heads, layer.projection) for layer in parts.layers]
+    elif tower == TEXT or (hasattr(inner, "encoder") and hasattr(inner, "embeddings")):
+        found = _of_transformers(inner, tower)
+    else:
+        raise InputError(
+            f"{type(model).__name__} has no image tower that is known here. If there is a CLIP's or SigLIP's "
+            "inside it, pass that module."
+        )
     if any(not one.weight.is_floating_point() or one.weight.is_meta for _, one in found):
         raise InputError("The model's weights are quantized or not loaded, so no head can be switched off.")
     return found
+
+
+def _of_transformers(tower: Any, which: str) -> list[tuple[int, Any]]:
+    own = "patch_embedding" if which == IMAGE else "token_embedding"  # which the other tower lacks
+    try:
+        _, blocks = getattr(tower.embeddings, own), tower.encoder.layers
+        attentions = [one.self_attn for one in blocks]
+        if which == IMAGE and (pool := getattr(tower, "head", None)) is not None:  # SigLIP's
+            attentions.append(pool.attention)
+        return [(int(each.num_heads), each.out_proj) for each in attentions]
+    except AttributeError:
+        said = f"{type(tower).__name__} is not built like CLIP's or SigLIP's {TOWERS[which]} tower"
+        raise InputError(f"{said}, so its heads cannot be told apart.") from None
 
 
 def _unwrapped(model: Any) -> Any:
@@ -66,40 +93,6 @@ def unread(model: Any, heads: HeadSet) -> HeadSet:
     places = [-1] if places is None else [places] if isinstance(places, int) else places
     last = max(place if place >= 0 else len(blocks) + 1 + place for place in places)
     return HeadSet(head for head in heads if head.layer >= last)
-
-
-def _of_images(model: Any) -> Layers:
-    tower = _image_tower(model)
-    if hasattr(tower, "blocks") and hasattr(tower, "merger"):  # Qwen's
-        return [(int(one.attn.num_heads), one.attn.proj) for one in tower.blocks]
-    if hasattr(tower, "encoder") and hasattr(tower, "embeddings"):
-        return _of_transformers(tower, "image", "patch_embedding")
-    if hasattr(tower, "config"):
-        raise InputError(
-            f"{type(model).__name__} has no image tower that is known here. If there is a CLIP's or SigLIP's "
-            "inside it, pass that module."
-        )
-    return [(layer.n_heads, layer.projection) for layer in parts_of(tower).layers]
-
-
-def _of_texts(model: Any) -> Layers:
-    tower = getattr(model, "text_model", model)
-    if hasattr(tower, "config"):
-        return _of_transformers(tower, "text", "token_embedding")
-    return [(layer.n_heads, layer.projection) for layer in take_texts_apart(model)[0].layers]
-
-
-def _of_transformers(tower: Any, kind: str, embedding: str) -> Layers:
-    """embedding: what a tower of this kind, image or text, alone has among its embeddings."""
-    try:
-        _, blocks = getattr(tower.embeddings, embedding), tower.encoder.layers
-        attentions = [one.self_attn for one in blocks]
-        if kind == "image" and (pool := getattr(tower, "head", None)) is not None:  # SigLIP's
-            attentions.append(pool.attention)
-        return [(int(each.num_heads), each.out_proj) for each in attentions]
-    except AttributeError:
-        said = f"{type(tower).__name__} is not built like CLIP's or SigLIP's {kind} tower"
-        raise InputError(f"{said}, so its heads cannot be told apart.") from None
 
 
 def take_apart(
@@ -139,10 +132,7 @@ def take_apart(
     own = visual.state_dict()
     rename = siglip_renamed if hasattr(visual, "trunk") else renamed
     named = ((f"vision_model.{key}", value) for key, value in tower.state_dict().items())
-    try:
-        theirs = {key.removeprefix("visual."): value for key, value in rename(named).items()}
-    except ValueError as error:
-        raise InputError(f"The image tower of {name} cannot be read: {error}.") from None
+    theirs = {key.removeprefix("visual."): value for key, value in rename(named).items()}
     unlike = [key for key, value in theirs.items() if key not in own or value.shape != own[key].shape]
     missing = [key for key in own if key not in theirs and (".blocks." in key or "resblocks" in key)]
     if unlike or missing:

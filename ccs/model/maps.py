@@ -13,7 +13,7 @@ import torch
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.intervention import changes
+from ccs.intervention import Intervention, changes
 from ccs.model.model import Images, Model
 
 
@@ -38,20 +38,20 @@ def attention(
         (2, 2, 6, 6)
     """
     chosen, tower = _chosen(model, heads), model.tower.without(off or HeadSet())
-    out = np.empty((len(images), len(chosen), *grid(model)), np.float32)
+    out = np.empty((len(images), len(chosen), model.tower.n_tokens), np.float32)
     for rows, part in model.batches(images, batch_size):
         found = []  # of each layer [n, heads, T]
         for layer in chosen.layers:
             part = tower.trunk(part, layer)
             found.append(tower.attention(part, layer)[:, list(chosen.in_layer(layer))].cpu().numpy())
-        out[rows] = on_patches(model, np.concatenate(found, axis=1))
-    return out
+        out[rows] = np.concatenate(found, axis=1)
+    return on_patches(model, out)
 
 
 def heatmap(
     model: Model,
     images: Images,
-    texts: Sequence[str],
+    texts: Sequence[str] | np.ndarray,
     heads: HeadSet | str | None = None,
     *,
     against: Sequence[str] = (),
@@ -62,22 +62,21 @@ def heatmap(
     """What each patch sends through heads along texts: [images, texts, rows, columns] float32.
 
     Summed over the patches and the tokens that are no patches, it is the heads' part of the cosine between
-    image and text. heads: as in `attention`; their maps are summed, or, with `apart`, each is kept:
-    [images, texts, heads, rows, columns]. against: contrasting texts, whose mean embedding is subtracted from
-    every text's: `heatmap(model, images, ["a dog"], against=["a cat"])` is what speaks for a dog rather than
-    a cat. off: heads that are off meanwhile, and send nothing, or are scaled, and send so much less or more.
-    A head's share of biases comes from no place and is spread evenly. Always float32. Errors: as `attention`.
+    image and text. texts: or any vectors [texts, dim]. heads: as in `attention`; their maps are summed, or,
+    with `apart`, each is kept: [images, texts, heads, rows, columns]. against: contrasting texts, whose mean
+    embedding is subtracted from every text's: `heatmap(model, images, ["a dog"], against=["a cat"])` is what
+    speaks for a dog rather than a cat. off: heads that are off meanwhile, and send nothing, or are scaled,
+    and send so much less or more. A head's share of biases comes from no place and is spread evenly. Always
+    float32. Errors: as `attention`.
 
         >>> from ccs import load, open_images
         >>> model, images = load("organism"), list(open_images("world", 2).images)
         >>> heatmap(model, images, ["a red cat"]).shape
         (2, 1, 6, 6)
     """
-    if isinstance(texts, str) or isinstance(against, str):
-        raise InputError("heatmap takes lists of texts, not a single one.")
-    along = model.embed_texts(texts)
+    along = texts if isinstance(texts, np.ndarray) else model.embed_texts(texts)
     along = along - model.embed_texts(against).mean(0) if len(against) else along
-    return token_map(model, images, along, heads, apart, off, batch_size, patches=True)
+    return on_patches(model, token_map(model, images, along, heads, apart, off, batch_size))
 
 
 def token_map(
@@ -88,16 +87,14 @@ def token_map(
     apart: bool = False,
     off: HeadSet | None = None,
     batch_size: int | None = None,
-    patches: bool = False,
 ) -> np.ndarray:
-    """`heatmap` along any vectors [E, dim], over all tokens: [images, E, (heads,) tokens] or on patches."""
+    """`heatmap` along any vectors [E, dim], over all tokens: [images, E, (heads,) tokens]."""
     chosen, off = _chosen(model, heads), off or HeadSet()
     tower, factor = model.tower.without(off), {head: change.factor for head, change in changes(off)}
     on = HeadSet(head for head in chosen if factor.get(head, 1))
     vectors = torch.from_numpy(np.ascontiguousarray(along, np.float32)).to(tower.device)
     row = {head: number for number, head in enumerate(chosen)}
-    cells = grid(model) if patches else (tower.n_tokens,)
-    out = np.zeros((len(images), len(along), len(chosen) if apart else 1, *cells), np.float32)
+    out = np.zeros((len(images), len(along), len(chosen) if apart else 1, tower.n_tokens), np.float32)
     for rows, part in model.batches(images, batch_size):
         _, readout = tower.embed_and_read(part, heads=chosen, entering=True)
         for layer in on.layers:
@@ -105,32 +102,25 @@ def token_map(
             each = tower.by_token(readout, layer, heads_on.in_layer(layer), vectors)
             # One at a time, so memory does not grow with the heads.
             for head, sent in zip(heads_on, each, strict=True):
-                found = sent.cpu().numpy() * factor.get(head, 1)  # [n, E, T]
-                out[rows, :, row[head] if apart else 0] += on_patches(model, found) if patches else found
+                out[rows, :, row[head] if apart else 0] += sent.cpu().numpy() * factor.get(head, 1)
     return out if apart else out[:, :, 0]
 
 
-def grid(model: Model) -> tuple[int, int]:
-    """The rows and columns of the model's patches. Raises InputError where its tokens are no grid."""
+def on_patches(model: Model, values: np.ndarray) -> np.ndarray:
+    """Values of tokens [..., tokens] as the grid of the patches [..., rows, columns].
+
+    Raises InputError where the model's tokens are no grid.
+    """
     height, width = model.tower.image_size
     patches = model.tower.n_tokens - model.tower.prefix
     rows = round((patches * height / width) ** 0.5)
     if rows < 1 or patches % rows:
-        raise InputError(
-            f"{model.name} has no maps: its {patches} tokens are not a grid of patches of the image."
-        )
-    return rows, patches // rows
-
-
-def on_patches(model: Model, values: np.ndarray) -> np.ndarray:
-    """Values of tokens [..., tokens] as the grid of the patches [..., rows, columns]."""
-    return values[..., model.tower.prefix :].reshape(*values.shape[:-1], *grid(model))
+        raise InputError(f"{model.name} has no maps: its {patches} tokens are no grid of an image's patches.")
+    return values[..., model.tower.prefix :].reshape(*values.shape[:-1], rows, -1)
 
 
 def _chosen(model: Model, heads: HeadSet | str | None) -> HeadSet:
-    chosen = (
-        model.heads if heads is None else HeadSet.parse(heads) if isinstance(heads, str) else HeadSet(heads)
-    )
+    chosen = model.heads if heads is None else HeadSet(Intervention.of(heads))
     model.tower.require(chosen)
     if not chosen:
         raise InputError("No head is named; write them as in L8.H11 L9.H2.")

@@ -301,8 +301,3 @@ class Model(Side):
                 yield rows, images[rows]
             else:  # by index, since not every lazy sequence supports slices
                 yield rows, self.preprocess([images[i] for i in range(rows.start, rows.stop)])
-
-    def count(self, inputs: Images) -> int:
-        if isinstance(inputs, Image.Image):
-            raise InputError("Images must be given as a list, even if there is only one.")
-        return len(inputs)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -22,13 +23,11 @@ Plans = HeadSet | Sequence[HeadSet] | None
 
 
 class Contributions(NamedTuple):
-    """Direct effects of heads and the remainder [images, dim]; together they are the unit embedding.
+    """Direct effects of heads and the remainder [n, dim]; together they are the unit embeddings.
 
-    `direct` is [images, L, H, dim] for all heads or [images, heads, dim] for chosen ones. So for texts.
-
-    Where a layer has fewer heads than H its rows end in zeros. Where attention pools the tokens, the effects
-    of the last layer's heads include what the other heads wrote and they passed on; the remainder subtracts
-    that once.
+    `direct` is [n, L, H, dim] for all heads or [n, heads, dim] for chosen ones. Where a layer has fewer heads
+    than H its rows end in zeros. Where attention pools the tokens, the effects of the last layer's heads
+    include what the other heads wrote and they passed on; the remainder subtracts that once.
     """
 
     direct: np.ndarray
@@ -54,13 +53,13 @@ class Side:
         return self.tower.heads
 
     def batches(self, inputs: Any, batch_size: int | None = None) -> Iterator[tuple[Rows, Tensor | Trunk]]:
-        """The inputs in bounded batches: the rows of each batch, and what the tower takes: pixels
-        [n, 3, s, s] or numbers of tokens [n, context].
-        """
+        """Bounded batches of inputs: their rows, and pixels [n, 3, s, s] or tokens' numbers [n, context]."""
         raise NotImplementedError
 
     def count(self, inputs: Any) -> int:
         """The number of inputs."""
+        if isinstance(inputs, Image.Image | str):
+            raise InputError("Images and texts must be given as a list, even if there is only one.")
         return len(inputs)
 
     def contributions(
@@ -76,9 +75,7 @@ class Side:
     def embed_with_contributions(
         self, inputs: Any, off: Plans = None, heads: HeadSet | None = None, batch_size: int | None = None
     ) -> tuple[np.ndarray, Contributions]:
-        """Embeddings [plans, n, dim] with heads off, and `contributions(inputs, heads)`: one pass, two under
-        autocast. Raises InputError for heads below a trunk.
-        """
+        """Embeddings [plans, n, dim] with heads off, and `contributions`: one pass, two under autocast."""
         plans, single = self._plans(off)
         chosen, n, dim = self.tower.all_heads if heads is None else heads, self.count(inputs), self.tower.dim
         self.tower.require(chosen)
@@ -133,16 +130,13 @@ class Texts(Side):
 
     @property
     def weights_hash(self) -> str:
-        """That of the whole model."""
         return str(self._model.weights_hash)
 
     def batches(
         self, inputs: Sequence[str], batch_size: int | None = None
     ) -> Iterator[tuple[np.ndarray, Tensor]]:
         """The texts in bounded batches that are read at the same token: their rows, and tokens' numbers."""
-        if isinstance(inputs, str):
-            raise InputError("Texts must be given as a list, even if there is only one.")
-        for start in range(0, len(inputs), TOKENIZED):
+        for start in range(0, self.count(inputs), TOKENIZED):
             tokens = self._model.tokenize(inputs[start : start + TOKENIZED])
             places = self.tower.read_at(tokens)
             for place in torch.unique(places).tolist():

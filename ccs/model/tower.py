@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ccs.errors import InputError
-from ccs.heads import TEXT, TOWERS, HeadSet
+from ccs.heads import IMAGE, TEXT, TOWERS, HeadSet
 from ccs.intervention import FIRST, Intervention, Means, changes
 from ccs.model.towers import take_apart, take_texts_apart
 from ccs.model.towers.decomposition import Decomposition, Readout, autocast
@@ -234,7 +234,8 @@ class Tower(Decomposition):
                 raise InputError(f"Layer {layer} lies below layer {first}, where this trunk ends.")
         else:
             with without_tf32():
-                x, first = self._stem(self._input(images)).float(), 0
+                inputs = images.to(self.device)  # tokens' numbers stay whole
+                x, first = self._stem(inputs.float() if self.letter == IMAGE else inputs).float(), 0
         for below in range(first, layer):
             values = self._values(x, below, record)
             x = self.layers[below].finish(x, self._without(values, off.of_layer(below), below))
@@ -286,9 +287,6 @@ class Tower(Decomposition):
             else:
                 values[:, tokens, columns] *= change.factor
         return values
-
-    def _input(self, pixels: Tensor) -> Tensor:
-        return pixels.to(self.device, torch.float32)
 
     def _precision(self) -> contextlib.AbstractContextManager[object]:
         return autocast(self.device.type, self._autocast)
@@ -379,9 +377,6 @@ class TextTower(Tower):
     def __init__(self, clip: Any) -> None:
         parts, self.read_at = take_texts_apart(clip)
         super().__init__(clip, parts)
-
-    def _input(self, tokens: Tensor) -> Tensor:
-        return tokens.to(self.device)
 
 
 @contextlib.contextmanager

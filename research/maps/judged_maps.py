@@ -22,7 +22,7 @@ from sklearn.metrics import average_precision_score
 from ccs.benchmark.protocol import Sets, Subject
 from ccs.heads import Head, HeadSet
 from ccs.measures.stats import Estimate, interval
-from ccs.model.maps import attention, heatmap, token_map
+from ccs.model.maps import attention, heatmap
 from ccs.model.model import Model
 from ccs.world import Scene, draw, scene
 from research.world.head_lessons import CONCEPTS, concept_texts, factor_of, value_of
@@ -113,7 +113,7 @@ def run(model: Model, of: Mapping[Head, str], n: int, concept: str) -> dict[str,
     rows = np.arange(n), [list(texts).index(value_of(concept, s)) for s in shown]
     every = [text for one in CONCEPTS for text in concept_texts(one).values()]
     apart = heatmap(model, images, list(texts.values()), against=every, apart=True)[rows]
-    mean = token_map(model, images, model.embed_texts(every).mean(0)[None], patches=True)[:, 0]
+    mean = heatmap(model, images, model.embed_texts(every).mean(0)[None])[:, 0]
     looks, heads = attention(model, images), list(model.heads)
     whole = apart.sum(1)
     found = {

@@ -24,7 +24,7 @@ from ccs.batch.pages import in_brackets, table
 from ccs.heads import HeadSet
 from ccs.measures.accuracy import class_weights
 from ccs.measures.stats import interval
-from ccs.model.maps import attention, token_map
+from ccs.model.maps import attention, heatmap
 from ccs.model.model import Model
 from ccs.sets import templates
 from ccs.sets.kinds import MaskSet
@@ -50,7 +50,7 @@ def run(
         images = [data.images[row] for row in rows]
         masks = [np.asarray(as_seen(model, data.masks[row].convert("RGB")))[..., 0] > 127 for row in rows]
         answers = weights[(model.embed_images(images) @ weights.T).argmax(1)]
-        maps = token_map(model, images, answers - weights.mean(0), every, patches=True)
+        maps = heatmap(model, images, answers - weights.mean(0), every)
         found[CONTRAST].append(judge([maps[i, i] for i in range(len(rows))], masks))
         found[LOOKS].append(judge(list(attention(model, images, last).mean(1)), masks))
     names = [one.name for one in fields(Judged)]

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import ccs
 from ccs.heads import HeadSet
 from ccs.measures.accuracy import class_weights
-from ccs.model.maps import token_map
+from ccs.model.maps import heatmap
 from ccs.sets.kinds import MaskSet
 from ccs.world import draw
 from research.maps import __main__ as command
@@ -76,7 +76,7 @@ def test_photographs_are_judged_as_by_the_authors_of_textspan() -> None:
     found = photographs.run(model, data, classes, [prompt])
     weights = class_weights(model, classes, [prompt])
     answers = (model.embed_images(images) @ weights.T).argmax(1)
-    maps = token_map(model, images, weights, HeadSet(model.tower.all_heads), patches=True)
+    maps = heatmap(model, images, weights, HeadSet(model.tower.all_heads))
     cut, union, correct, precision = np.zeros(2), np.zeros(2), 0, []
     for own, every, answer in zip(masks, maps, answers, strict=True):
         one = torch.from_numpy(every[answer] - every.mean(0))[None, None]

@@ -46,7 +46,7 @@ def test_a_permuted_copy_matches_head_by_head(tiny_model: Model, tmp_path: Path)
     other = ccs.load(str(copied(tiny_model, tmp_path / "turned", turned)))
     x = torch.randn(8, 3, 32, 32)
     np.testing.assert_allclose(other.embed_images(x), tiny_model.embed_images(x), atol=1e-5)
-    pairs = compare(tiny_model, other, (x, x), TEXTS)
+    pairs = compare(tiny_model, other, x, TEXTS)
     assert {pair.second: pair.first for pair in pairs} == turned
     assert min(pair.alike for pair in pairs) == pytest.approx(1, abs=1e-4)
     assert max(pair.changed or 0 for pair in pairs) < 1e-6
@@ -58,11 +58,11 @@ def test_heads_that_were_trained_come_first_and_alone(tiny_model: Model, tmp_pat
     same = {head: head for head in tiny_model.heads}
     other = ccs.load(str(copied(tiny_model, tmp_path / "trained", same, str(trained))))
     x = torch.randn(8, 3, 32, 32)
-    pairs = compare(tiny_model, other, (x, x), TEXTS)
+    pairs = compare(tiny_model, other, x, TEXTS)
     assert HeadSet(pair.first for pair in pairs[:3]) == trained
     assert all(pair.changed < 1e-6 < pairs[2].changed for pair in pairs[3:])
     with pytest.raises(InputError, match="Two or more images and texts"):
-        compare(tiny_model, other, (x, x), TEXTS[:1])
+        compare(tiny_model, other, x, TEXTS[:1])
 
 
 @pytest.mark.parametrize("built", [{"embed_dim": 20, "width": 64}, {}])
@@ -71,7 +71,7 @@ def test_models_of_which_none_was_made_from_the_other(
 ) -> None:
     wide = ccs.load(str(write_tiny_model(tmp_path / "wide", seed=7, **built)))
     x = torch.randn(8, 3, 32, 32)
-    pairs = compare(tiny_model, wide, (x, x), TEXTS)
+    pairs = compare(tiny_model, wide, x, TEXTS)
     assert len(pairs) == len(tiny_model.heads)
     assert {pair.changed for pair in pairs} == {None}
     assert [pair.alike for pair in pairs] == sorted(pair.alike for pair in pairs)
@@ -87,7 +87,7 @@ def test_models_of_which_none_was_made_from_the_other(
 def test_planted_heads_are_those_that_changed(name: str) -> None:
     base, known = variants.load("organism-first"), planted_models.truth(name)
     images = base.trunk(drawn_sets.image_set(20).images)
-    pairs = compare(base, planted_models.load(name), (images, images), TEXTS)
+    pairs = compare(base, planted_models.load(name), images, TEXTS)
     assert average_precision([pair.first for pair in pairs], known.heads) == 1
     assert {pair.first for pair in pairs if pair.changed} == set(known.heads)
     assert all(pair.first == pair.second for pair in pairs)

@@ -123,5 +123,5 @@ def test_what_has_no_map_is_said(tiny_model: Model) -> None:
             ccs.attention(tiny_model, x, heads)
     with pytest.raises(InputError, match="below layer 2"):
         ccs.heatmap(tiny_model, tiny_model.trunk(x), TEXTS, "L1.H0")
-    with pytest.raises(InputError, match="lists of texts"):
+    with pytest.raises(InputError, match="a list of texts"):
         ccs.heatmap(tiny_model, x, "a dog")

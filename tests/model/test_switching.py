@@ -106,7 +106,7 @@ def test_what_has_no_such_heads_is_refused() -> None:
         (bert, "L0.H1", "BertModel is not built like CLIP's"),
         (languages.llama(), "L0.H1", "no image tower that is known here"),
         ("ViT-B-32/openai", "L0.H1", "takes a model, not its name"),
-        (texts, "T2.H0", "outside this model; the number of heads in each layer is T0: 4, T1: 4"),
+        (texts, "T2.H0", "outside this model; heads in each layer: T0: 4, T1: 4"),
     ):
         with pytest.raises(ccs.InputError, match=why), ccs.heads_off(model, heads):
             pass

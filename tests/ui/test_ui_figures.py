@@ -12,7 +12,7 @@ import ccs
 from ccs.heads import Head, HeadSet
 from ccs.measures.accuracy import class_weights
 from ccs.measures.skew import max_skew
-from ccs.model.maps import token_map
+from ccs.model.maps import heatmap
 from ccs.model.model import Model
 from ccs.ui import links
 from ccs.ui.clicks import regions
@@ -158,9 +158,7 @@ def test_maps_on_the_page_are_those_of_the_library(app: App, model: Model) -> No
     for plan, column in ((HeadSet(), -2), (off, -1)):
         rows = iter(why.rows)
         for i, (first, second) in enumerate(best):
-            slow = token_map(model, pixels, weights[[first]] - weights[[second]], off=plan, patches=True)[
-                i, 0
-            ]
+            slow = heatmap(model, pixels, weights[[first]] - weights[[second]], off=plan)[i, 0]
             for at, value in np.ndenumerate(slow):
                 _, answer, other, y, x, *found = next(rows)
                 assert (answer, other, y, x) == (classes[first], classes[second], *at)

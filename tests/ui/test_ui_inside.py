@@ -123,7 +123,7 @@ def test_cells_show_how_far_a_second_model_differs(app: App, model: Model, besid
     pictures = app.galleries.find(world("organism").pictures).images
     images = [pictures[i] for i in np.linspace(0, len(pictures) - 1, 12).astype(int)]
     texts = [one.texts[0].text for one in app.records("organism").heads.values()]
-    wanted = {pair.first: pair for pair in compare(model, beside, (images, images), texts)}
+    wanted = {pair.first: pair for pair in compare(model, beside, images, texts)}
     page = regions(screen)
     for part in page.values():
         check(part)

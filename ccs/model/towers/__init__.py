@@ -24,7 +24,7 @@ def take_apart(visual: Any) -> Parts:
                 return parts
         raise Unknown("it is built of no layers of attention heads that are known here")
     except Unknown as reason:
-        raise InputError(_refused("image", inner, reason)) from None
+        raise _refused("image", inner, reason) from None
 
 
 def take_texts_apart(clip: Any) -> tuple[Parts, openclip.ReadAt]:
@@ -32,8 +32,10 @@ def take_texts_apart(clip: Any) -> tuple[Parts, openclip.ReadAt]:
     try:
         return openclip.take_texts_apart(clip)
     except Unknown as reason:
-        raise InputError(_refused("text", getattr(clip, "text", clip), reason)) from None
+        raise _refused("text", getattr(clip, "text", clip), reason) from None
 
 
-def _refused(tower: str, module: Any, reason: Unknown) -> str:
-    return f"The {tower} tower {type(module).__name__} cannot be taken apart by head because {reason}."
+def _refused(tower: str, module: Any, reason: Unknown) -> InputError:
+    return InputError(
+        f"The {tower} tower {type(module).__name__} cannot be taken apart by head because {reason}."
+    )

@@ -171,7 +171,7 @@ def take_texts_apart(clip: Module) -> tuple[Parts, ReadAt]:
 
     text = clip if isinstance(clip, CLIP) else getattr(clip, "text", clip)
     if not isinstance(text, CLIP | TextTransformer):
-        inner = getattr(getattr(clip, "text", clip), "transformer", clip)
+        inner = getattr(text, "transformer", clip)
         raise Unknown(f"it is {type(inner).__name__}, whose heads are not known here")
     if getattr(text, "cls_emb", None) is not None or getattr(text, "use_pad_mask", False):
         raise Unknown("it masks the padding of each text")
@@ -190,9 +190,8 @@ def take_texts_apart(clip: Module) -> tuple[Parts, ReadAt]:
 
     def stem(tokens: Tensor) -> Tensor:
         place = int(read_at(tokens[:1])[0])
-        x: Tensor = (
-            text.token_embedding(tokens).float() + text.positional_embedding[: tokens.shape[1]].float()
-        )
+        positions = text.positional_embedding[: tokens.shape[1]].float()
+        x: Tensor = text.token_embedding(tokens).float() + positions
         before = x[:, : place + 1].flip(1)
         return before if causal else torch.cat([before, x[:, place + 1 :]], dim=1)
 
@@ -201,12 +200,9 @@ def take_texts_apart(clip: Module) -> tuple[Parts, ReadAt]:
         full = torch.full((1, 1, tokens, tokens), float("-inf"), device=text.positional_embedding.device)
         return full.tril(-1)
 
-    projection = text.text_projection
-    linear = (
-        Linear(lambda: projection.weight.T, lambda: projection.bias)
-        if isinstance(projection, nn.Linear)
-        else Linear(lambda: text.text_projection)
-    )
+    projection, linear = text.text_projection, Linear(lambda: text.text_projection)
+    if isinstance(projection, nn.Linear):
+        linear = Linear(lambda: projection.weight.T, lambda: projection.bias)
     context, width = text.positional_embedding.shape
     blocks = text.transformer.resblocks
     return Parts(

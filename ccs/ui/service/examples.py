@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -15,7 +16,7 @@ from PIL import Image
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.intervention import Intervention
-from ccs.model.maps import token_map
+from ccs.model.maps import attention, heatmap
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
 from ccs.sets import drawn_sets
@@ -131,27 +132,16 @@ class Images:
         return np.stack([embedded(off) for off in plans])
 
     def looks(self, model: Model, layer: int, off: HeadSet) -> np.ndarray:
-        """Attention [images, heads, tokens] of a layer's heads, with the heads of `off` below it at zero."""
+        """Where a layer's heads look [images, heads, rows, columns], with the heads of `off` below it so."""
+        start, heads = self.trunk(model), model.tower.all_heads.of_layer(layer)
         below = Intervention(off).only(head for head in off if head.layer < layer)
-        start = self.trunk(model)
-
-        def attended() -> np.ndarray:
-            parts = (part for _, part in model.batches(start))
-            return np.concatenate([model.tower.attention(part, layer, below).cpu().numpy() for part in parts])
-
-        return self._kept(model, "attention", attended, layer, below)
+        seen = partial(attention, model, start, heads, off=below)
+        return self._kept(model, "attention", seen, layer, below)
 
     def sent(self, model: Model, heads: HeadSet, along: np.ndarray, off: HeadSet) -> np.ndarray:
         """What patches send through heads along vectors [E, d]: [images, E, rows, columns]."""
-        start = self.trunk(model)
-        return self._kept(
-            model,
-            "sent",
-            lambda: token_map(model, start, along, heads, off=off, patches=True),
-            heads,
-            off,
-            hash(along.tobytes()),
-        )
+        sent = partial(heatmap, model, self.trunk(model), along, heads, off=off)
+        return self._kept(model, "sent", sent, heads, off, hash(along.tobytes()))
 
     def contributions(self, model: Model) -> tuple[np.ndarray, np.ndarray]:
         """The heads' contributions [heads, d] to the first image's embedding, and the embedding [d]."""

@@ -10,7 +10,6 @@ from markupsafe import Markup
 from ccs.errors import InputError
 from ccs.heads import TEXT, Head, HeadSet
 from ccs.intervention import Intervention
-from ccs.model.maps import on_patches
 from ccs.model.model import Model
 from ccs.ui.actions import action, parse_heads
 from ccs.ui.html import percent, program, render
@@ -139,8 +138,7 @@ def where(screen: Screen, model: Model, record: HeadRecord) -> Figure:
     """Where the head looks in the visitor's images, and what it writes from there along one of its texts."""
     head, state, images = record.head, screen.state, screen.images
     text = _chosen(record, state.text)
-    looks = images.looks(model, head.layer, state.image_off)[:, head.head]
-    values = [on_patches(model, looks)]
+    values = [images.looks(model, head.layer, state.image_off)[:, head.head]]
     if text:
         along = _along(screen, model, text)[None]
         rest = Intervention.of(state.image_off - {head})

@@ -21,14 +21,6 @@ LOOKED_AT = 100
 STEPS = 5
 
 
-class Mark(NamedTuple):
-    """What a head's cell shows of the other model: a shade, a number in percent, and words."""
-
-    step: int
-    shown: str
-    words: str
-
-
 @action("second")
 def _choose(screen: Screen, value: str) -> None:
     """Show another model beside the first one, or none."""
@@ -39,8 +31,8 @@ def _choose(screen: Screen, value: str) -> None:
 
 def choices(screen: Screen) -> list[tuple[str, str]]:
     """The models that can be chosen, by name and words."""
-    others = (name for name in screen.app.models if name != screen.state.model)
-    return [("", "no other model"), *((name, name) for name in others)]
+    names = [name for name in screen.app.models if name != screen.state.model]
+    return [("", "no other model"), *zip(names, names, strict=True)]
 
 
 def wanted(screen: Screen) -> bool:
@@ -58,7 +50,7 @@ def prepare(screen: Screen) -> Iterator[tuple[float, str]]:
         pictures = app.galleries.find(world(models[0].name).pictures).images
         places = np.linspace(0, len(pictures) - 1, LOOKED_AT).astype(int)
         images = [pictures[i] for i in dict.fromkeys(places.tolist())]
-        return tuple(compare(*models, (images, images), claims.first_texts(screen.records)))
+        return tuple(compare(*models, images, claims.first_texts(screen.records)))
 
     for share in app.cache.fill(_key(screen), work):
         yield share, f"Comparing the heads of {models[0].name} and {models[1].name}"
@@ -78,15 +70,20 @@ def _key(screen: Screen) -> tuple[str, ...]:
     return "compared", screen.model.weights_hash, other.weights_hash, screen.state.apart
 
 
+class Mark(NamedTuple):
+    """What a head's cell shows of the other model: a shade, a number in percent, and words."""
+
+    step: int
+    shown: str
+    words: str
+
+
 def mark(pair: Pair) -> Mark:
-    """A head's cell: how much it changed, or between strangers how unlike the two are."""
-    if pair.changed is None:
-        return Mark(_step(1 - pair.alike), f"{100 * pair.alike:.0f}", f"{100 * pair.alike:.0f}% alike")
-    return Mark(_step(pair.changed), f"{100 * pair.changed:.0f}", f"changed by {100 * pair.changed:.0f}%")
-
-
-def _step(share: float) -> int:
-    return round(STEPS * min(max(share, 0.0), 1.0))
+    """How much a head changed, or between strangers how unlike the two are."""
+    unlike = 1 - pair.alike if pair.changed is None else pair.changed
+    shown = f"{100 * (pair.alike if pair.changed is None else unlike):.0f}"
+    words = f"{shown}% alike" if pair.changed is None else f"changed by {shown}%"
+    return Mark(round(STEPS * min(max(unlike, 0.0), 1.0)), shown, words)
 
 
 def figure(screen: Screen, head: Head) -> Figure | Empty | None:
