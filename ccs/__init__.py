@@ -18,14 +18,12 @@ from ccs.texts.textspan import Span, textspan
 
 if TYPE_CHECKING:
     from ccs import benchmark, mitigate
-    from ccs.model.heads_off import heads_off, heads_scaled
-    from ccs.model.inside import take_apart
+    from ccs.model.heads_off import heads_off, heads_scaled, take_apart
     from ccs.model.loading.sources import list_models
     from ccs.model.maps import attention, heatmap
     from ccs.model.model import Model, load
     from ccs.pruning.fairness import BiasTable, bias
-    from ccs.pruning.find import find_heads
-    from ccs.pruning.zeroshot import AccuracyTable, accuracy
+    from ccs.pruning.zeroshot import AccuracyTable, accuracy, find_heads
 
 __all__ = [
     "AccuracyTable",
@@ -66,14 +64,14 @@ _LATER = {
     "attention": "ccs.model.maps",
     "benchmark": "ccs.benchmark",
     "bias": "ccs.pruning.fairness",
-    "find_heads": "ccs.pruning.find",
+    "find_heads": "ccs.pruning.zeroshot",
     "heads_off": "ccs.model.heads_off",
     "heads_scaled": "ccs.model.heads_off",
     "heatmap": "ccs.model.maps",
     "list_models": "ccs.model.loading.sources",
     "load": "ccs.model.model",
     "mitigate": "ccs.mitigate",
-    "take_apart": "ccs.model.inside",
+    "take_apart": "ccs.model.heads_off",
 }
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 import ccs
 from ccs.batch.command_line import TEXT_TOWER, command, option
 from ccs.batch.pages import printed
-from ccs.pruning.find import AMONG
+from ccs.pruning.zeroshot import AMONG
 from ccs.texts.pools import POOLS
 
 if TYPE_CHECKING:

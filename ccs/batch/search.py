@@ -17,9 +17,10 @@ from ccs.files import write_text
 from ccs.heads import HeadSet
 from ccs.pruning import plans as pruning
 from ccs.pruning import search
-from ccs.pruning.fairness import asked, require_readable
+from ccs.pruning.fairness import asked
 from ccs.pruning.plans import Plan
 from ccs.pruning.search import HeldOut, Limits, SearchResult, make_task
+from ccs.pruning.zeroshot import require_readable
 from ccs.results import queries, searches
 from ccs.results.searches import Search
 from ccs.sets.kinds import BiasSet, ClassificationSet

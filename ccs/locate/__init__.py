@@ -6,7 +6,7 @@
     (True, 22)
 
 `GRID` has every pair of what is done to a head and the statistic that says what changed (`ablation`,
-`patching`, `selection`); nine of them are published methods, and stand in `METHODS` under their names.
+`patching`); nine of them are published methods, and stand in `METHODS` under their names.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from ccs.locate import contributions, patching, selection, text
+from ccs.locate import ablation, contributions, patching
 from ccs.locate.ablation import INTERVENTIONS, STATISTICS, fallen
 from ccs.locate.base import Evidence as Evidence
 from ccs.locate.base import Method, Scores, by_head, ranking
@@ -62,7 +62,7 @@ _BY_STATISTIC: Mapping[str, tuple[Callable[..., Scores], Iterable[str]]] = {
     "gradient": (patching.gradient, patching.DIRECTIONS),
     "integrated gradients": (patching.integrated, patching.DIRECTIONS),
     "GIM": (patching.modified, patching.DIRECTIONS),
-    "gates": (selection.learned, selection.SQUARES),
+    "gates": (ablation.learned, ablation.SQUARES),
 }
 """What is done to a head -> the method, and the statistics that it takes."""
 GRID: Mapping[str, Method] = {
@@ -71,18 +71,18 @@ GRID: Mapping[str, Method] = {
     for statistic in statistics
 }
 METHODS: Mapping[str, Method] = {
-    "CCS high first": text.ccs_high,
-    "CCS low first": text.ccs_low,
-    "label People": text.label,
-    "TEXTSPAN, texts of the groups": text.group_texts,
-    "concept activation vectors": text.concept_vectors,
-    "mechanistic audit": text.audit,
-    "Head Pursuit": text.pursuit,
-    "SITH": text.singular_vectors,
+    "CCS high first": contributions.ccs_high,
+    "CCS low first": contributions.ccs_low,
+    "label People": contributions.label,
+    "TEXTSPAN, texts of the groups": contributions.group_texts,
+    "concept activation vectors": contributions.concept_vectors,
+    "mechanistic audit": contributions.audit,
+    "Head Pursuit": contributions.pursuit,
+    "SITH": contributions.singular_vectors,
     "Locate-Then-Correct": contributions.locate_then_correct,
     "expert heads": contributions.experts,
     **{name: GRID[pair] for pair, name in PUBLISHED.items()},
     "ensemble of three": ensemble,
-    SEARCH: selection.search,
+    SEARCH: ablation.search,
     RANDOM: random,
 }

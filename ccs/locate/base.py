@@ -9,7 +9,7 @@ carries the bias. Sources of the methods are named in their files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -172,6 +172,26 @@ def replaced(model: Model, people: Trunk, others: Mapping[int, Tensor]) -> NDArr
 def in_batches(people: Trunk, size: int = 64) -> Iterable[slice]:
     """The rows of the people in batches of this size."""
     return (slice(start, start + size) for start in range(0, len(people), size))
+
+
+def counterparts(evidence: Evidence) -> NDArray[np.intp]:
+    """For each person [n] the index of somebody of another group: all groups in turn, in seeded order."""
+    codes, rng = evidence.codes, np.random.default_rng([evidence.seed, 6])
+    groups = int(codes.max()) + 1
+    members = [rng.permutation(np.flatnonzero(codes == group)) for group in range(groups)]
+    place = np.zeros(len(codes), np.intp)
+    for own in members:
+        place[own] = np.arange(len(own))
+    other = (codes + 1 + place % (groups - 1)) % groups
+    return np.array([members[o][p % len(members[o])] for o, p in zip(other, place, strict=True)])
+
+
+def pairs(evidence: Evidence) -> Iterator[tuple[Trunk, Trunk, slice]]:
+    """The people in batches: themselves, their counterparts, and their rows."""
+    people, other = evidence.people, counterparts(evidence)
+    for rows in in_batches(people):
+        theirs = Trunk(people.tokens[torch.from_numpy(other[rows])], people.layer)
+        yield people[rows], theirs, rows
 
 
 _TEMPLATES = {

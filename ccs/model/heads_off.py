@@ -1,4 +1,5 @@
-"""Heads switched off in a model of the user's own, for the length of a `with` block.
+"""A model of the user's own, open_clip's or transformers': its heads switched off for the length of a `with`
+block, and the CLIP inside a language model that sees.
 
 What a head adds to the residual stream passes through its columns of the attention's output projection. Where
 the projection is read these columns are multiplied by the head's factor, 0 for a head that is off: the head
@@ -15,18 +16,29 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ccs.errors import InputError
-from ccs.heads import IMAGE, TOWERS, Head, HeadSet
+from ccs.gate import reason
+from ccs.heads import IMAGE, TEXT, TOWERS, Head, HeadSet
 from ccs.intervention import Intervention
 from ccs.intervention import factors as factors_of
-from ccs.model.inside import layers_of, unread
+from ccs.model.loading.sources import HUB, without_folders
+from ccs.model.loading.weights import renamed, siglip_renamed
+from ccs.model.model import Model, load
+from ccs.model.tower import ChosenLayers
+from ccs.model.towers import take_apart as parts_of
+from ccs.model.towers import take_texts_apart
 
 _LOCK = threading.RLock()
+_WRAPPERS = ("_orig_mod", "module", "clip")
+"""Where torch.compile, the parallel wrappers and `ccs.load` keep the model."""
+_INSIDE = ("vision_tower", "vision_model", "visual")
+"""Where models keep their image tower."""
 
 
 @contextmanager
@@ -44,15 +56,14 @@ def heads_off(model: Any, heads: HeadSet | str) -> Iterator[HeadSet]:
     transformers' LLaVA, LLaVA-OneVision, PaliGemma, Gemma 3, Idefics 3 or Qwen2.5-VL, whose image tower is
     inside. heads: names or a HeadSet, of any layer (T7.H3 is in the text tower); layers and heads count from
     0, and a pool is the layer after the last block. L9.H2=0.3 multiplies what a head writes. Blocks may be
-    nested or overlap, in other threads too: a
-    head is off while any of them lasts. Where a language model reads the image tower at an earlier layer
-    than a head's (LLaVA at the one before the last), that head does nothing, and a warning says so.
+    nested or overlap, in other threads too: a head is off while any of them lasts. Where a language model
+    reads the image tower at an earlier layer than a head's (LLaVA at the one before the last), that head does
+    nothing, and a warning says so.
 
     The weights stay whole. A model that is trained inside keeps what it learned; a head that is off gets a
-    gradient of zero and stays off whatever the optimizer does; a loss may call `backward` after the block
-    (under gradient checkpointing, which runs the model again, it must be inside). What is saved inside has
-    all its heads (`clip-ccs export` writes a model without some). A copy made inside, as by `deepcopy` or
-    DataParallel, has these heads off for as long as the block lasts.
+    gradient of zero and stays off; a loss may call `backward` after the block (under gradient checkpointing
+    it must be inside). What is saved inside has all its heads (`clip-ccs export` writes a model without
+    some). A copy made inside, as by `deepcopy` or DataParallel, has these heads off while the block lasts.
 
     Raises InputError for a head that the model does not have, or a model without heads that can be told
     apart.
@@ -175,3 +186,142 @@ def _close(projection: nn.Module, block: _Block) -> None:
         if not blocks and isinstance(projection, _Masked):
             projection.__class__ = type(projection).__bases__[1]
             projection.__dict__.pop("_ccs_blocks", None)
+
+
+# Where its heads are ----------------------------------------------------------------------------------------
+
+
+def layers_of(model: Any, tower: str) -> list[tuple[int, Any]]:
+    """Of each layer of one of the model's towers the number of heads, and the projection that reads them.
+
+    Raises InputError where its heads cannot be told apart.
+    """
+    if isinstance(model, str):
+        raise InputError("heads_off takes a model, not its name; load it first.")
+    model = _unwrapped(model)
+    inner = _image_tower(model) if tower == IMAGE else getattr(model, "text_model", model)
+    if tower == IMAGE and hasattr(inner, "blocks") and hasattr(inner, "merger"):  # Qwen's
+        found = [(int(one.attn.num_heads), one.attn.proj) for one in inner.blocks]
+    elif not hasattr(inner, "config"):  # open_clip's
+        parts = parts_of(inner) if tower == IMAGE else take_texts_apart(model)[0]
+        found = [(layer.n_heads, layer.projection) for layer in parts.layers]
+    elif tower == TEXT or (hasattr(inner, "encoder") and hasattr(inner, "embeddings")):
+        found = _of_transformers(inner, tower)
+    else:
+        raise InputError(
+            f"{type(model).__name__} has no image tower that is known here. If there is a CLIP's or SigLIP's "
+            "inside it, pass that module."
+        )
+    if any(not one.weight.is_floating_point() or one.weight.is_meta for _, one in found):
+        raise InputError("The model's weights are quantized or not loaded, so no head can be switched off.")
+    return found
+
+
+def _of_transformers(tower: Any, which: str) -> list[tuple[int, Any]]:
+    own = "patch_embedding" if which == IMAGE else "token_embedding"  # which the other tower lacks
+    try:
+        _, blocks = getattr(tower.embeddings, own), tower.encoder.layers
+        attentions = [one.self_attn for one in blocks]
+        if which == IMAGE and (pool := getattr(tower, "head", None)) is not None:  # SigLIP's
+            attentions.append(pool.attention)
+        return [(int(each.num_heads), each.out_proj) for each in attentions]
+    except AttributeError:
+        said = f"{type(tower).__name__} is not built like CLIP's or SigLIP's {TOWERS[which]} tower"
+        raise InputError(f"{said}, so its heads cannot be told apart.") from None
+
+
+def _unwrapped(model: Any) -> Any:
+    for name in _WRAPPERS:
+        model = getattr(model, name, model)
+    return model
+
+
+def _image_tower(model: Any) -> Any:
+    """The image tower inside a model, or the model itself."""
+    holders = (model, getattr(model, "model", None))
+    found = (getattr(one, name, None) for one in holders for name in _INSIDE)
+    return next((one for one in found if one is not None), model)
+
+
+def unread(model: Any, heads: HeadSet) -> HeadSet:
+    """The heads that change nothing: those of layers of an image tower that a language model does not read.
+
+    It reads the last block, or those that its configuration names, and never a pool: LLaVA's "-2" is the
+    block before the last.
+    """
+    model = _unwrapped(model)
+    tower, config = _image_tower(model), getattr(model, "config", None)
+    if tower is model or hasattr(model, "text_model") or not hasattr(config, "text_config"):
+        return HeadSet()
+    blocks = tower.blocks if hasattr(tower, "blocks") else tower.encoder.layers
+    places = getattr(config, "vision_feature_layer", None)
+    places = [-1] if places is None else [places] if isinstance(places, int) else places
+    last = max(place if place >= 0 else len(blocks) + 1 + place for place in places)
+    return HeadSet(head for head in heads if head.layer >= last)
+
+
+def take_apart(
+    model: Any,
+    text_tower: str,
+    *,
+    device: str = "cpu",
+    precision: str = "fp32",
+    layers: ChosenLayers | None = None,
+) -> Model:
+    """The image tower inside a model as a `Model`, for TEXTSPAN, maps and everything else.
+
+    model: a transformers model that holds CLIP's or SigLIP's image tower (LLaVA, LLaVA-OneVision, PaliGemma,
+    Gemma 3), that tower, or the folder or repository of such a model. text_tower: the CLIP that the tower
+    comes from, as `ccs.load` takes it, for LLaVA 1.5 "hf-hub:openai/clip-vit-large-patch14-336". Its texts
+    are used, its preprocessing, its projection and pool where the model has none, and the model's image
+    tower. A warning says where that was trained further, since the texts were not. The rest is as in
+    `ccs.load`.
+
+    Raises InputError for a model that cannot be loaded or has no such tower, and for one that does not fit.
+
+        >>> from ccs import load
+        >>> from transformers import CLIPVisionConfig, CLIPVisionModel
+        >>> sizes = {"hidden_size": 192, "intermediate_size": 384, "image_size": 72, "patch_size": 12}
+        >>> sizes |= {"num_hidden_layers": 8, "num_attention_heads": 6, "hidden_act": "gelu"}
+        >>> inside = CLIPVisionModel(CLIPVisionConfig(**sizes))
+        >>> import warnings
+        >>> with warnings.catch_warnings(action="ignore"):    # it is not the organism's own tower
+        ...     take_apart(inside, "organism").heads == load("organism").heads
+        True
+    """
+    held = _unwrapped(_loaded(model) if isinstance(model, str) else model)
+    layers_of(held, IMAGE)  # says what is wrong with a model without a tower
+    tower = _image_tower(held)
+    made = load(text_tower, device=device, precision=precision, layers=layers)
+    visual, name = made.clip.visual, Path(model).name if isinstance(model, str) else type(held).__name__
+    own = visual.state_dict()
+    rename = siglip_renamed if hasattr(visual, "trunk") else renamed
+    named = ((f"vision_model.{key}", value) for key, value in tower.state_dict().items())
+    theirs = {key.removeprefix("visual."): value for key, value in rename(named).items()}
+    unlike = [key for key, value in theirs.items() if key not in own or value.shape != own[key].shape]
+    missing = [key for key in own if key not in theirs and (".blocks." in key or "resblocks" in key)]
+    if unlike or missing:
+        which = ", ".join(sorted([*unlike, *missing])[:3])
+        raise InputError(f"The image tower of {name} is not built as {text_tower}'s: {which} does not fit.")
+    act = getattr(tower.config, "hidden_act", "")
+    if act and (act == "quick_gelu") != made.config["quick_gelu"]:
+        raise InputError(f"The image tower of {name} uses {act}, and that of {text_tower} does not.")
+    moved = {key: value.to(own[key]) for key, value in theirs.items()}
+    if any(not torch.allclose(value, own[key], atol=1e-3) for key, value in moved.items()):
+        sentence = f"The image tower of {name} was trained further than {text_tower}'s, whose texts are used."
+        warnings.warn(sentence, stacklevel=2)
+    visual.load_state_dict({**own, **moved})
+    made.name = f"{name} with {made.name}"
+    return made
+
+
+def _loaded(name: str) -> Any:
+    """transformers' model of that name, from safetensors, without code of its own."""
+    from transformers import AutoModelForImageTextToText
+
+    place = name.removeprefix(HUB)
+    try:
+        return AutoModelForImageTextToText.from_pretrained(place, dtype="auto", use_safetensors=True)
+    except Exception as error:  # its reader raises dozens of kinds
+        why = without_folders(reason(error))[:300]
+        raise InputError(f"{name[:100]!r} cannot be loaded as a language model that sees ({why}).") from None

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ccs import paper
-from ccs.errors import InputError
+from ccs.errors import InputError, require
 from ccs.heads import IMAGE, TEXT, HeadSet
 from ccs.intervention import Intervention
 from ccs.measures import bias as measures
@@ -22,20 +23,16 @@ from ccs.measures.accuracy import TextModel, class_weights
 from ccs.measures.bias_result import BiasResult
 from ccs.measures.ranking import Ranking, alike, first_alike
 from ccs.measures.skew import fault_of
-from ccs.progress import BAR
-from ccs.pruning import bias_plot
-from ccs.sets.kinds import BiasSet, ImageSet, RetrievalSet
+from ccs.pruning.zeroshot import difference, embedded, loaded, require_readable
+from ccs.sets.kinds import BiasSet
 from ccs.sets.open import open_gallery
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
 
 METRICS = skew.METRICS + skew.PREFERENCES
-MOST_SKIPPED = 0.01
-"""The share of images that may be unreadable without anybody having said so."""
 MEAN = "mean"
 """What stands for the occupation in the rows of the mean over all occupations."""
-_AT_ONCE = 256  # images
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,7 +67,11 @@ class BiasTable:
 
     def _repr_html_(self) -> str | None:
         """The plot as a picture; None without matplotlib, whereupon a notebook shows `repr`."""
-        return None if find_spec("matplotlib") is None else bias_plot.as_svg(self.plot())
+        if find_spec("matplotlib") is None:
+            return None
+        held = StringIO()
+        self.plot().figure.savefig(held, format="svg")
+        return held.getvalue()[held.getvalue().index("<svg") :]
 
     @property
     def table(self) -> pd.DataFrame:
@@ -89,10 +90,28 @@ class BiasTable:
         rankings give, and with heads off beside the figure before. Returns matplotlib's Axes (`ax`, where one
         is given). Raises MissingExtra without matplotlib.
         """
-        rows = self.of(metric)
-        shown = rows.drop(index=MEAN).nlargest(most, "value").iloc[::-1]
+        require("plot", "matplotlib")
+        from matplotlib.figure import Figure
+
+        every, off = self.of(metric), str(self.about["off"])
+        largest = every.drop(index=MEAN).nlargest(most, "value").iloc[::-1]
+        rows = pd.concat([largest, every.loc[[MEAN]]])  # the first is drawn at the bottom
+        if ax is None:  # not pyplot's, which would keep it, and show it a second time
+            ax = Figure(figsize=(6.4, 1.2 + 0.26 * len(rows)), layout="constrained").add_subplot()
+        places, value = np.arange(len(rows)), rows["value"]
+        low, high = rows["chance_low"], rows["chance_high"]
+        ax.barh(places, high - low, left=low, color="0.88", label="random rankings (95%)")
+        if "before" in rows:
+            ax.plot(rows["before"], places, "o", color="0.45", mfc="none", label="all heads on")
+        reach = [(value - rows["low"]).clip(lower=0), (rows["high"] - value).clip(lower=0)]
+        few = off if len(off) <= 30 else f"{len(off.split())} heads"
+        words = f"{few} off" if off else "measured (95%)"
+        ax.errorbar(value, places, xerr=reach, fmt="o", color="C0", label=words)
+        ax.set_yticks(places, [str(name) for name in rows.index])
         title = f"{self.about['model']}, {self.about['gallery']} by {self.about['attribute']}"
-        return bias_plot.draw(pd.concat([shown, rows.loc[[MEAN]]]), metric, title, str(self.about["off"]), ax)
+        ax.set(xlabel=metric, title=title)
+        ax.legend(loc="lower right", fontsize="small")
+        return ax
 
     def flat(self) -> pd.DataFrame:
         """The rows with every choice in a column of its own: what a CSV file holds."""
@@ -154,17 +173,13 @@ def bias(
             f"{gallery.name} has no attribute {attribute!r}; it has {', '.join(gallery.groups)}."
         )
     skipped = require_readable(gallery, skip_unreadable)
-    if isinstance(model, str):
-        from ccs.model.model import load  # which imports PyTorch
-
-        model = load(model, device=device)
-    people = asked(gallery, occupations, template, top)
-    heads = Intervention.of(off)
-    seen, read = (
-        model.at_means(heads.of_tower(IMAGE), people.images, people.groups[attribute]),
-        heads.of_tower(TEXT),
+    model, people, heads = (
+        loaded(model, device),
+        asked(gallery, occupations, template, top),
+        Intervention.of(off),
     )
-    if read:
+    seen = model.at_means(heads.of_tower(IMAGE), people.images, people.groups[attribute])
+    if read := heads.of_tower(TEXT):
         model.texts.tower.require(read)
     fault = fault_of(people.name, attribute) if as_published else None
     if as_published and fault is None:
@@ -204,18 +219,6 @@ def bias(
         rows=pd.DataFrame(_rows(results[0], results[-1], question.names, bool(heads))),
         skipped=skipped,
     )
-
-
-def require_readable(data: ImageSet | RetrievalSet, skip_unreadable: bool) -> tuple[str, ...]:
-    """The images that were skipped because they cannot be read; InputError where they are more than 1%."""
-    skipped = tuple(one for one in data.skipped if not one.startswith("occupation "))
-    whole = len(data.clips if isinstance(data, RetrievalSet) else data.images) + len(skipped)
-    if len(skipped) > MOST_SKIPPED * whole and not skip_unreadable:
-        raise InputError(
-            f"{len(skipped)} of the {whole} images of {data.name} cannot be read (for example {skipped[0]}); "
-            "mend or remove them, or leave them out with --skip-unreadable (in Python, skip_unreadable=True)."
-        )
-    return skipped
 
 
 def asked(
@@ -288,17 +291,6 @@ def ranking_of(
     )
 
 
-def embedded(model: Model, data: ImageSet, plans: list[HeadSet]) -> np.ndarray:
-    """Unit embeddings [plans, images, dim], with a bar."""
-    parts = []
-    with BAR.get()(total=len(data.images), desc="images", leave=False, disable=None) as bar:
-        for start in range(0, len(data.images), _AT_ONCE):
-            some = list(data.images[start : start + _AT_ONCE])
-            parts.append(model.embed_images(some, plans))
-            bar.update(len(some))
-    return np.concatenate(parts, axis=1)
-
-
 def _rows(before: BiasResult, after: BiasResult, names: Sequence[str], differs: bool) -> list[dict[str, Any]]:
     """A row for each metric of the mean, then of each occupation; `after` has the heads off."""
     found = []
@@ -317,8 +309,6 @@ def _rows(before: BiasResult, after: BiasResult, names: Sequence[str], differs: 
             row |= {"chance_low": figure.chance.low, "chance_high": figure.chance.high}
             if differs:
                 effect = bias_result.compare(after, before, name, place)
-                row |= {"before": before.figure(name, place).value, "difference": effect.value}
-                row |= {"difference_low": effect.low, "difference_high": effect.high}
-                row["p_value"] = effect.p_value
+                row |= difference(before.figure(name, place).value, effect)
             found.append(row)
     return found

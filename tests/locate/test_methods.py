@@ -12,8 +12,8 @@ from ccs import Head, locate
 from ccs.benchmark import scoring
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.locate import ablation, patching, text
-from ccs.locate.base import ranking, values_of
+from ccs.locate import contributions, patching
+from ccs.locate.base import counterparts, ranking, values_of
 from ccs.model.tower import Trunk
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import Span
@@ -112,7 +112,7 @@ def test_texts_of_the_groups_explain_the_head_that_writes_the_groups(evidence):
 def test_integrated_gradients_are_the_mean_slope_toward_the_others_output(evidence):
     """Against finite differences: each head's output moved a little, at each input between both people."""
     model, people, step = evidence.model, evidence.people, 1e-2
-    others = people.tokens[torch.from_numpy(ablation.counterparts(evidence))]
+    others = people.tokens[torch.from_numpy(counterparts(evidence))]
     ours, theirs = (values_of(model, Trunk(one, people.layer)) for one in (people.tokens, others))
     found = patching.integrated(evidence)
     for head in (WRITER, Head(5, 0), Head(4, 3)):
@@ -141,12 +141,12 @@ def test_pursuit_finds_the_texts_that_rows_are_made_of():
     rng = np.random.default_rng(0)
     texts = rng.standard_normal((5, 12))
     rows = rng.standard_normal((30, 2)) @ texts[[1, 3]]
-    assert text.rebuilt(rows, texts, 2) == pytest.approx(1)
+    assert contributions.rebuilt(rows, texts, 2) == pytest.approx(1)
     basis = np.linalg.qr(texts.T)[0]
     noise = rng.standard_normal((30, 12))
     # With every text allowed the order of choice no longer matters: the share in their span.
     expected = np.square((rows + noise) @ basis).sum() / np.square(rows + noise).sum()
-    assert text.rebuilt(rows + noise, texts) == pytest.approx(expected)
+    assert contributions.rebuilt(rows + noise, texts) == pytest.approx(expected)
 
 
 def test_weights_of_value_and_output_are_those_of_the_module(evidence):
@@ -158,18 +158,18 @@ def test_weights_of_value_and_output_are_those_of_the_module(evidence):
     own = slice(width // 4, width // 2)
     written = attention.in_proj_weight[rows].T @ attention.out_proj.weight[:, own].T
     expected = (written * visual.ln_post.weight) @ visual.proj
-    assert np.allclose(text.value_output(model, head), expected.detach().numpy(), atol=1e-5)
+    assert np.allclose(contributions.value_output(model, head), expected.detach().numpy(), atol=1e-5)
 
 
 def test_a_direction_is_explained_by_the_texts_it_is_made_of():
     texts = np.eye(6)
-    found = text.coherent(np.array([0.8, 0, 0.6, 0, 0, 0.0]), texts)
+    found = contributions.coherent(np.array([0.8, 0, 0.6, 0, 0, 0.0]), texts)
     assert found == pytest.approx([0.8, 0, 0.6, 0, 0, 0])
 
 
 def test_the_audit_puts_heads_that_both_parts_name_first(evidence):
-    vectors, texts = text.concept_vectors(evidence), text.group_texts(evidence)
-    found = text.audit(evidence)
+    vectors, texts = contributions.concept_vectors(evidence), contributions.group_texts(evidence)
+    found = contributions.audit(evidence)
     both = {head for head in found if found[head] > 1}
     assert WRITER in both
     mean = np.mean(list(vectors.values()))

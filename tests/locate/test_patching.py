@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from ccs import Head
-from ccs.locate import gim
-from ccs.locate.ablation import counterparts, fallen
+from ccs.locate import patching
+from ccs.locate.ablation import fallen
+from ccs.locate.base import counterparts
 from ccs.locate.patching import gradient, modified
 from ccs.model.tower import ImageTower
 from tests.support import shrunk
@@ -133,7 +134,7 @@ def test_gim_changes_the_gradient_and_nothing_else(name):
     tower = ImageTower(shrunk.tower(name))
     images = tower.trunk(torch.randn(3, 3, *tower.image_size, generator=torch.Generator().manual_seed(0)))
     start, slopes = images.tokens.requires_grad_(), []
-    for rules, values in ((contextlib.nullcontext(), None), (gim.Modified(), gim.values)):
+    for rules, values in ((contextlib.nullcontext(), None), (patching.Modified(), patching.values)):
         with rules:
             embedded = tower.with_values(images, lambda _, own: own, values)
         torch.testing.assert_close(embedded.detach(), tower.embed(images)[0], atol=1e-5, rtol=0)

@@ -13,8 +13,8 @@ from sklearn.linear_model import LogisticRegression
 from ccs import HeadSet, InputError, benchmark, mitigate
 from ccs.benchmark import variants
 from ccs.benchmark.protocol import Sets
-from ccs.mitigate import directions, scoring
-from ccs.mitigate.base import Affine, Fitted, group_means, name_embeddings
+from ccs.mitigate import methods, scoring
+from ccs.mitigate.base import Affine, Fitted, group_means, name_embeddings, span
 from ccs.mitigate.methods import METHODS, NOTHING, UNLABELED
 from ccs.pruning.search import halves, make_task
 from ccs.texts.score import HeadScore
@@ -91,7 +91,7 @@ def grouped():
 
 def test_after_leace_no_linear_classifier_beats_a_constant(grouped):
     x, codes = grouped
-    found = directions.least_change(x, codes, x)
+    found = methods.least_change(x, codes, x)
     moved = x @ found.matrix.T + found.shift
     assert LogisticRegression(max_iter=5000).fit(x, codes).score(x, codes) > 0.9
     told = LogisticRegression(C=1e6, max_iter=5000).fit(moved, codes)
@@ -102,7 +102,7 @@ def test_after_leace_no_linear_classifier_beats_a_constant(grouped):
 
 def test_no_other_affine_map_that_erases_as_much_moves_less_than_leace(grouped):
     x, codes = grouped
-    found = directions.least_change(x, codes, x)
+    found = methods.least_change(x, codes, x)
 
     def change(matrix, shift):
         return np.square(x @ matrix.T + shift - x).sum(axis=1).mean()
@@ -122,7 +122,7 @@ def test_no_other_affine_map_that_erases_as_much_moves_less_than_leace(grouped):
 
 def test_the_closed_form_is_where_both_shares_are_equal(evidence):
     named = name_embeddings(evidence)
-    (axis,) = directions.span(named - named.mean(axis=0))
+    (axis,) = span(named - named.mean(axis=0))
     unit = np.random.default_rng(1).standard_normal(len(axis))
     unit /= np.linalg.norm(unit)
     own = axis * (axis @ unit)

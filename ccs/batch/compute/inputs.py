@@ -21,7 +21,8 @@ from ccs.batch.compute import Settings
 from ccs.batch.compute.stages import digest
 from ccs.errors import InputError
 from ccs.model.model import Model
-from ccs.pruning.fairness import asked, require_readable
+from ccs.pruning.fairness import asked
+from ccs.pruning.zeroshot import require_readable
 from ccs.sets import SOURCES, drawn_sets
 from ccs.sets.decoding import UNREADABLE
 from ccs.sets.kinds import BiasSet, ClassificationSet, ImageSet, RetrievalSet
