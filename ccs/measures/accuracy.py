@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,14 +22,6 @@ from ccs.measures import ranking, stats
 from ccs.measures.stats import Effect, Estimate
 
 BATCH = 4096  # images scored at a time, which bounds memory
-
-
-class TextModel(Protocol):
-    """A model that gives unit-length embeddings [texts, d] of texts."""
-
-    def embed_texts(
-        self, texts: Sequence[str], batch_size: int = 256, off: HeadSet | None = None
-    ) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -46,12 +38,12 @@ class Accuracy:
 
 
 def class_weights(
-    model: TextModel, classes: Sequence[str], templates: Sequence[str], off: HeadSet | None = None
+    model: Any, classes: Sequence[str], templates: Sequence[str], off: HeadSet | None = None
 ) -> NDArray[np.float32]:
     """Unit class weights [classes, d]: each template's text embedding made unit, averaged, made unit again.
 
-    A template holds `{}` where the class goes; InputError where it does not, or without classes or templates.
-    off: heads of the text tower that are off.
+    model: what has the `embed_texts` of a `Model`. A template holds `{}` where the class goes; InputError
+    where it does not, or without classes or templates. off: heads of the text tower that are off.
     """
     if not classes or not templates:
         raise InputError(
@@ -65,9 +57,8 @@ def class_weights(
     for start in range(0, len(classes), step):
         part = classes[start : start + step]
         texts = [template.replace("{}", name) for name in part for template in templates]
-        embedded = ranking.unit(
-            model.embed_texts(texts, off=off) if off else model.embed_texts(texts), "text embeddings"
-        )
+        found = model.embed_texts(texts, off=off) if off else model.embed_texts(texts)
+        embedded = ranking.unit(found, "text embeddings")
         weights.append(embedded.reshape(len(part), len(templates), -1).mean(axis=1))
     return ranking.unit(np.concatenate(weights), "class weights").astype(np.float32)
 

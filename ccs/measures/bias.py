@@ -50,10 +50,8 @@ def measure(image_embeddings: ArrayLike, asked: Ranking, **settings: Any) -> Bia
 
 
 def measure_plans(plans: Iterable[ArrayLike], asked: Ranking, **settings: Any) -> list[BiasResult]:
-    """The figures of several plans for one question; `settings` are those of `Measuring`.
-
-    plans: one array [n, d] per plan: a list, an array [plans, n, d], or a generator, which keeps only one
-    plan in memory. Rows need not be of unit length.
+    """`measure` of several plans for one question: a list, an array [plans, n, d], or a generator, which
+    keeps only one plan in memory. Rows need not be of unit length.
     """
     with ranking.threads() as map:
         one = Measuring(asked, map=map, **settings)
@@ -115,13 +113,11 @@ class Measuring:
         for part in parts:
             scores = ranking.cosines(part.prompts, part.of(pictures), map=self._map)
             chunks += [(part, scores[i : i + SOME]) for i in range(0, len(scores), SOME)]
-        found = list(self._map(lambda chunk: chunk[0].values(chunk[1]), chunks))
-        top = np.concatenate([some.top for some in found])
-        ties = np.concatenate([some.ties for some in found])
+        tops, tied, of = zip(*self._map(lambda chunk: chunk[0].values(chunk[1]), chunks), strict=True)
+        top, ties = np.concatenate(tops), np.concatenate(tied)
         values: dict[MetricName, tuple[Floats, Floats]] = {}
         for name in parts[0].metrics if fault != "aliased" else ():
-            both = [some.of[name] for some in found]
-            plain, drawn = (np.concatenate([one[side] for one in both]) for side in (0, 1))
+            plain, drawn = map(np.concatenate, zip(*(some[name] for some in of), strict=True))
             values[name] = plain, drawn
         if fault == "aliased":
             # Its figures consist of ties, and a resampled pool is full of ties: only prompts are resampled.
@@ -188,23 +184,11 @@ def _means(
     return {name: float(np.concatenate(values).mean()) for name, values in found.items()}
 
 
-@dataclass(frozen=True, eq=False)
-class Values:
-    """`top` [p, groups] and `ties` [p] of some rankings, and `of`: metric -> values [p], resampled [p,
-    draws].
-    """
-
-    top: NDArray[np.int64]
-    ties: NDArray[np.int64]
-    of: dict[MetricName, tuple[Floats, Floats]]
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Part:
-    """Prompts that rank the same images, with everything that is the same for all plans.
+    """Prompts [p, d] that rank the same images, intp [m], with all that is the same for all plans.
 
-    `prompts`: [p, d]. `images`: intp [m], the images that they rank. `seed`: of everything that is drawn for
-    them. The rest is as in `Measuring`.
+    `seed`: of everything that is drawn for them. The rest is as in `Measuring`.
     """
 
     asked: Ranking
@@ -223,7 +207,7 @@ class Part:
 
     @cached_property
     def units(self) -> NDArray[Any] | None:
-        """What is resampled together [m], see `Ranking`."""
+        """What is resampled together [m]."""
         return None if self.asked.units is None else self.asked.units[self.images]
 
     @cached_property
@@ -295,32 +279,34 @@ class Part:
                 found[name] = max_skew_of(top, shares)
         return found
 
-    def values(self, scores: NDArray[np.float32]) -> Values:
-        """The figures of scores [p, m]."""
+    def values(
+        self, scores: NDArray[np.float32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], dict[MetricName, tuple[Floats, Floats]]]:
+        """From scores [p, m]: the top K [p, groups], ties [p], and values [p] with draws [p, draws]."""
         k = self.asked.k
         order = ranking.top(scores, resampling.window(scores.shape[1], k)[1])
         inside = np.take_along_axis(scores, order[:, :k], axis=1)
         last = inside[:, -1:]
         ties = (scores == last).sum(axis=1) - (inside == last).sum(axis=1)
-        found = Values(self.counts(order[:, :k]), ties, {})
+        top, found = self.counts(order[:, :k]), dict[MetricName, tuple[Floats, Floats]]()
         if self.fault == "aliased":
-            return found
+            return top, ties, found
         shares, drawn_shares = self.shares(self.pool), self.shares(self.drawn.pool)
         if "MaxSkew" in self.metrics:
             drawn = resampling.top_counts(self.drawn, scores, order, k)
-            found.of["MaxSkew"] = max_skew_of(found.top, shares), max_skew_of(drawn, drawn_shares)
+            found["MaxSkew"] = max_skew_of(top, shares), max_skew_of(drawn, drawn_shares)
         if "NDKL" in self.metrics:
             tops = resampling.first_tops(self.drawn, scores, order, k)
             rankings, few, _ = tops.shape
             redrawn = ndkl_of(tops.reshape(-1, k), np.tile(drawn_shares[:few], (rankings, 1)))
-            found.of["NDKL"] = ndkl_of(self.codes[order[:, :k]], shares), redrawn.reshape(rankings, few)
+            found["NDKL"] = ndkl_of(self.codes[order[:, :k]], shares), redrawn.reshape(rankings, few)
         if wanted := {*PREFERENCES} & {*self.metrics}:
             weights = np.concatenate([np.ones((len(self.codes), 1)), self.drawn.weights], axis=1)
             for name in wanted:
                 some = weights[:, : resampling.FEW + 1 if name.startswith("AUC") else None]
                 both = self.preference(name, scores, some)
-                found.of[name] = both[:, 0], both[:, 1:]
-        return found
+                found[name] = both[:, 0], both[:, 1:]
+        return top, ties, found
 
 
 def _parts(

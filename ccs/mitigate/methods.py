@@ -86,9 +86,7 @@ def _first(evidence: Evidence) -> tuple[Head, ...]:
 
 
 def means(evidence: Evidence) -> Fitted:
-    """Images lose the directions in which the groups' mean embeddings differ (Bolukbasi et al. 2016, arXiv
-    1607.06520, did so with words).
-    """
+    """Images lose what the groups' means differ in (with words: Bolukbasi et al. 2016, arXiv 1607.06520)."""
     found = group_means(evidence)
     return Fitted(images=Affine.without(found - found.mean(axis=0)))
 
@@ -183,9 +181,7 @@ TREES = 100
 
 
 def clip_clip(evidence: Evidence) -> Fitted:
-    """CLIP-clip (Wang et al. 2021, arXiv 2109.05433): images and texts lose the dimensions of highest mutual
-    information with the groups.
-    """
+    """CLIP-clip (Wang et al. 2021, arXiv 2109.05433): dimensions that tell most of groups are dropped."""
     from sklearn.feature_selection import mutual_info_classif
 
     told = mutual_info_classif(evidence.units, evidence.codes, random_state=evidence.seed)

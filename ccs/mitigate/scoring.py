@@ -104,9 +104,7 @@ def run(
     file: Path | None = None,
     tell: Tell = print,
 ) -> pd.DataFrame:
-    """The cells of mitigations, of nothing and of the oracle. file: cells that are there are taken from it,
-    and new ones kept in it.
-    """
+    """The cells of mitigations, of nothing and of the oracle; what `file` has is not made again."""
     found, wanted = [], {NOTHING: METHODS[NOTHING], **some}
     for place in places:
         known = Known.of(place)
@@ -124,10 +122,8 @@ def run(
             tell(f"{known.name}, {attribute}, split {seed}")
             half = Half(subject, attribute, seed, extras)
             assert base is not None
-            rows = _cells(half, wanted, base)
-            found.append(
-                pd.DataFrame([{"base": known.base} | case | row for row in rows], columns=list(COLUMNS))
-            )
+            rows = [{"base": known.base} | case | row for row in _cells(half, wanted, base)]
+            found.append(pd.DataFrame(rows, columns=list(COLUMNS)))
             if file:
                 keep(found[-1], file)
     return joined(found)
@@ -148,17 +144,11 @@ def _cells(half: Half, some: Mapping[str, Mitigation], base: Model) -> list[dict
     figures[ORACLE] = half.judge([Fitted()], base)[0]
     took = figures[NOTHING]["max_skew"] - figures[ORACLE]["max_skew"]
     where = {name: one.where for name, one in fitted.items()} | {ORACLE: "weights"}
-    return [
-        {
-            "method": name,
-            **own,
-            **half.chance,
-            "passes": costs.get(name, 0.0),
-            "took": took,
-            "where": where[name],
-        }
-        for name, own in figures.items()
-    ]
+    rows = []
+    for name, own in figures.items():
+        about = {"passes": costs.get(name, 0.0), "took": took, "where": where[name]}
+        rows.append({"method": name, **own, **half.chance, **about})
+    return rows
 
 
 def table(cells: pd.DataFrame) -> pd.DataFrame:

@@ -19,7 +19,7 @@ from ccs.heads import IMAGE, TEXT, HeadSet
 from ccs.intervention import Intervention
 from ccs.measures import bias as measures
 from ccs.measures import bias_result, skew
-from ccs.measures.accuracy import TextModel, class_weights
+from ccs.measures.accuracy import class_weights
 from ccs.measures.bias_result import BiasResult
 from ccs.measures.ranking import Ranking, alike, first_alike
 from ccs.measures.skew import fault_of
@@ -258,7 +258,7 @@ def prompted(gallery: BiasSet) -> tuple[str, ...]:
     return paper.in_prompts(gallery.occupations, gallery.templates)
 
 
-def embed_occupations(model: TextModel, gallery: BiasSet, off: HeadSet | None = None) -> NDArray[np.float32]:
+def embed_occupations(model: Model, gallery: BiasSet, off: HeadSet | None = None) -> NDArray[np.float32]:
     """Unit text embeddings [occupations, d], means over the gallery's templates; text heads may be off."""
     return class_weights(model, prompted(gallery), gallery.templates, off)
 

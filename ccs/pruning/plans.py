@@ -64,7 +64,7 @@ class PlanName:
 
     @classmethod
     def random(cls, alike: Alike = "number") -> PlanName:
-        """The name of plans of random sets that match the high heads in this property."""
+        """Of random sets that match the high heads in this property."""
         return cls("random", argument="" if alike == "number" else alike)
 
     @classmethod
@@ -73,16 +73,14 @@ class PlanName:
         """The name written by `str`; InputError for any other text."""
         found = _GRAMMAR.fullmatch(text)
         if found is None:
-            raise InputError(
-                f"{text!r} is not the name of a plan; names are written like high, high@7, concept:Colors, "
-                "single:L7.H2."
-            )
+            example = "high, high@7, concept:Colors, single:L7.H2"
+            raise InputError(f"{text!r} is not the name of a plan; names are written like {example}.")
         k = int(found["k"]) if found["k"] else None
         return cls(found["kind"], k, found["argument"] or "")
 
     @classmethod
     def single(cls, head: Head) -> PlanName:
-        """The name of the plan that switches off this head alone."""
+        """Of the plan that switches off this head alone."""
         return cls("single", argument=str(head))
 
     def __str__(self) -> str:
@@ -132,9 +130,9 @@ class PlanName:
             "random": {
                 "layers": "random heads of the same layers",
                 "variance": "random heads of the same layers and variance",
-            }.get(self.argument, "random heads")
-            + ("" if seed is not None else ", mean over sets"),
+            }.get(self.argument, "random heads"),
         }.get(kind, kind)
+        words += ", mean over sets" if self.is_random and seed is None else ""
         words += ", as published" if self.kind.startswith(_PUBLISHED) else ""
         words += "" if self.k is None else f" at K = {self.k}"
         return words + ("" if seed is None else f", set {seed}" if self.is_random else f", seed {seed}")
@@ -181,13 +179,11 @@ def _concepts(labels: Mapping[Head, str | None]) -> dict[str, tuple[HeadSet, str
     for concept, spellings in sorted(merged.items()):
         if len(spellings) > 1:
             named.setdefault(f"{concept} (all spellings)", spellings)
-    return {
-        name: (
-            HeadSet(head for head in labels if labels[head] in some),
-            f"high heads labeled {' or '.join(some)}",
-        )
-        for name, some in named.items()
-    }
+    found = {}
+    for name, some in named.items():
+        heads = HeadSet(head for head in labels if labels[head] in some)
+        found[name] = heads, f"high heads labeled {' or '.join(some)}"
+    return found
 
 
 def plans(
@@ -204,18 +200,12 @@ def plans(
 ) -> list[Plan]:
     """All plans of the study for one model, `none` first.
 
-    Args:
-        scores: CCS and label of each head, from k texts per head.
-        heads: the heads that can be switched off (the last four layers); each has a plan `single`.
-        seed: random plans have the seeds seed, seed + 1, ..., `n_random` of each kind (see `matched`).
-        kinds: the kinds to make, from KINDS.
-        variance: of each head's contribution; if given, there are also random plans that match the high heads
-            in layers and in variance.
-        at_k: the k for the names (`high@7`), if it is not the main K.
-        notice: called with a sentence for each plan that is left out.
-
-    A plan without heads would be `none` under another name, so it is left out with a notice; so are random
-    plans if no other set matches the high heads. InputError: a scored head that cannot be switched off.
+    scores: CCS and label of each head, from k texts per head. heads: those that can be switched off; each has
+    a plan `single`. seed: random plans have the seeds seed, seed + 1, ..., `n_random` of each kind. kinds:
+    some of KINDS. variance: of each head's contribution; without it no random plan matches in it. at_k: the k
+    for the names (`high@7`), if it is not the main K. notice: called with a sentence for each plan left out:
+    one without heads, which would be `none` under another name, and random ones if no other set matches the
+    high heads. InputError: a scored head that cannot be switched off.
     """
     if unknown := set(kinds) - set(KINDS):
         raise InputError(f"The kind of plan {min(unknown)!r} is not known; kinds are {', '.join(KINDS)}.")
@@ -242,8 +232,15 @@ def plans(
     if "random" in kinds:
         for alike in ALIKE:
             if variance or alike == "number":
-                called = PlanName.random(alike).at(at_k)
-                made += _random(high, heads, n_random, seed, called, variance, notice)
+                sets = matched(high, heads, n_random, seed, alike, variance) if high else []
+                called = str(PlanName.random(alike).at(at_k))
+                if not sets:
+                    reason = (
+                        f"no other set is like {named('high')}" if high else f"{named('high')} has no heads"
+                    )
+                    notice(f"The plans {called} are left out: {reason}.")
+                source = f"{len(high)} of {len(heads)} heads, drawn; like high in {ALIKE[alike]}"
+                made += [Plan(called, number, off, source) for number, off in enumerate(sets, seed)]
     if "concept" in kinds:
         for label, (heads_so, source) in _concepts({head: scores[head].label for head in high}).items():
             made.append(Plan(named("concept", label), None, heads_so, source))
@@ -254,26 +251,6 @@ def plans(
             notice(f"The plan {plan.name} has no heads ({plan.source}) and is left out.")
     none = Plan("none", None, HeadSet(), "nothing is switched off")
     return [none, *(plan for plan in made if plan.off)]
-
-
-def _random(
-    high: HeadSet,
-    heads: HeadSet,
-    n: int,
-    seed: int,
-    name: PlanName,
-    variance: Mapping[Head, float] | None,
-    notice: Notice,
-) -> list[Plan]:
-    """Plans of this name, one for each of `n` random sets that match the high heads."""
-    alike = name.alike
-    sets = matched(high, heads, n, seed, alike, variance) if high else []
-    if not sets:
-        level = PlanName("high", name.k)
-        reason = f"no other set is like {level}" if high else f"{level} has no heads"
-        notice(f"The plans {name} are left out: {reason}.")
-    source = f"{len(high)} of {len(heads)} heads, drawn; like high in {ALIKE[alike]}"
-    return [Plan(str(name), number, off, source) for number, off in enumerate(sets, seed)]
 
 
 def singles(heads: Iterable[Head]) -> list[Plan]:
@@ -308,11 +285,10 @@ def matched(
 ) -> list[HeadSet]:
     """`n` different random sets of heads that match the high heads, or all such sets if there are fewer.
 
-    alike: `number`: every other set of as many heads is equally likely, including sets that share heads with
-    `high`; `layers`: every other set of as many heads in each layer. If the high heads were no special choice
-    they would be one more such set, so their rank among the sets is an exact test (`stats.against_random`).
-    `variance`: of the sets alike in layers, the n whose total variance is nearest to that of the high heads
-    (by ratio), in random order.
+    alike: `number`: every other set of as many heads is equally likely, also those that share heads with
+    `high`; `layers`: of as many in each layer; `variance`: of these the n whose total variance is nearest to
+    that of the high heads (by ratio), in random order. If the high heads were no special choice they would be
+    one more such set, so their rank among the first two is an exact test (`stats.against_random`).
     """
     rng = np.random.default_rng([seed, *f"random {alike}".encode()])
     per_layer = Counter(head.layer for head in high)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,17 +44,6 @@ DRAWS = 1000
 """Resampled pools for the intervals."""
 
 
-class PrunableModel(Protocol):
-    """The model interface of a search: heads, and embeddings [plans, images, d] with heads off."""
-
-    @property
-    def heads(self) -> HeadSet:
-        """The heads that can be switched off."""
-
-    def embed_images(self, images: Any, off: Any = None) -> np.ndarray:
-        """Unit vectors float32 [images, d], or [plans, images, d] for a list of sets of heads."""
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Task(Ranking):
     """A ranking that should become fairer, and the classification whose accuracy must be kept.
@@ -75,10 +64,9 @@ class Task(Ranking):
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of a search.
-
-    `max_loss`: the accuracy (share of 1) that may be lost. `least`: the share of the initial lean that each
-    further head must remove. `max_heads`: the most heads to switch off. `screen`: the number of candidates.
+    """Bounds of a search. `max_loss`: the accuracy (share of 1) that may be lost. `least`: the share of the
+    initial lean that each further head must remove. `max_heads`: the most heads to switch off. `screen`: the
+    number of candidates.
     """
 
     max_loss: float = 0.02
@@ -105,10 +93,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOut:
-    """A set of heads on the half that the search did not see.
-
-    Changes of the mean MaxSkew and of top-1 accuracy are from no head off, paired.
-    """
+    """A set of heads on the half that the search did not see. Changes are from no head off, paired."""
 
     plan: str
     seed: int | None
@@ -135,7 +120,7 @@ class SearchResult:
     held_out: tuple[HeldOut, ...]
 
 
-def measure(model: PrunableModel, task: Task, sets: Sequence[HeadSet]) -> list[Point]:
+def measure(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[Point]:
     """MaxSkew, accuracy and lean of each set of heads, over all people and things of the task."""
     if not sets:
         return []
@@ -148,7 +133,7 @@ def measure(model: PrunableModel, task: Task, sets: Sequence[HeadSet]) -> list[P
 
 
 def search(
-    model: PrunableModel,
+    model: Model,
     task: Task,
     limits: Limits | None = None,
     *,
@@ -180,7 +165,7 @@ def search(
 
 
 def greedy(
-    model: PrunableModel, task: Task, singles: Sequence[Point], limits: Limits, tell: Tell = lambda _: None
+    model: Model, task: Task, singles: Sequence[Point], limits: Limits, tell: Tell = lambda _: None
 ) -> list[Point]:
     """The path of a greedy search on the whole task: nothing off, then one more head at a time.
 
@@ -208,13 +193,10 @@ def make_task(model: Model, people: BiasSet, things: ClassificationSet, attribut
     """The task of making these people's rankings for their occupations fairer."""
     question = ranking_of(people, attribute, embed_occupations(model, people))
     weights = zeroshot.class_weights(model, things.classes, things.templates)
-    return task_of(question, people.images, things.images, things.labels, weights)
-
-
-def task_of(question: Ranking, people: Any, things: Any, labels: ArrayLike, class_weights: ArrayLike) -> Task:
-    """The task of making a question's rankings fairer. labels: [things], class_weights: [classes, d]."""
-    asked = {one.name: getattr(question, one.name) for one in fields(question)}
-    return Task(**asked, people=people, things=things, labels=labels, class_weights=class_weights)
+    own = {one.name: getattr(question, one.name) for one in fields(question)}
+    return Task(
+        **own, people=people.images, things=things.images, labels=things.labels, class_weights=weights
+    )
 
 
 def halves(task: Task, seed: int) -> tuple[Task, Task]:
@@ -273,17 +255,13 @@ def _take(images: Any, rows: NDArray[np.intp]) -> Any:
     return images[rows] if whole else [images[int(row)] for row in rows]
 
 
-def _backward(model: PrunableModel, task: Task, path: Sequence[Point], limits: Limits, tell: Tell) -> HeadSet:
+def _backward(model: Model, task: Task, path: Sequence[Point], limits: Limits, tell: Tell) -> HeadSet:
     """The heads at the end of the path without those that each gain less than the least."""
     start, now = path[0], path[-1]
     while len(now.off) > 1:
         tried = measure(model, task, [HeadSet(now.off - {head}) for head in now.off])
-        spared = [
-            p
-            for p in tried
-            if p.lean <= now.lean + limits.least * start.lean
-            and p.accuracy >= start.accuracy - limits.max_loss
-        ]
+        most, least = now.lean + limits.least * start.lean, start.accuracy - limits.max_loss
+        spared = [point for point in tried if point.lean <= most and point.accuracy >= least]
         if not spared:
             break
         now = min(spared, key=lambda point: point.lean)
@@ -291,9 +269,7 @@ def _backward(model: PrunableModel, task: Task, path: Sequence[Point], limits: L
     return now.off
 
 
-def held_out_figures(
-    model: PrunableModel, task: Task, plans: Sequence[Plan], seed: int
-) -> tuple[HeldOut, ...]:
+def held_out_figures(model: Model, task: Task, plans: Sequence[Plan], seed: int) -> tuple[HeldOut, ...]:
     """The figures of every plan on this half; the first (`none`) is the baseline."""
     sets = [plan.off for plan in plans]
     people, things = (model.embed_images(images, sets) for images in (task.people, task.things))

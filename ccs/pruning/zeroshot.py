@@ -215,8 +215,5 @@ def embedded(model: Model, data: ImageSet, plans: list[HeadSet]) -> np.ndarray:
 
 def difference(before: float, effect: Effect) -> dict[str, float]:
     """The columns that a row has where heads are off."""
-    named = {
-        "difference" + (f"_{end}" if end != "value" else ""): getattr(effect, end)
-        for end in ("value", "low", "high")
-    }
-    return {"before": before, **named, "p_value": effect.p_value}
+    ends = {"difference": effect.value, "difference_low": effect.low, "difference_high": effect.high}
+    return {"before": before, **ends, "p_value": effect.p_value}

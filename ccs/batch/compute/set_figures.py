@@ -17,6 +17,7 @@ from ccs.measures import bias, bias_result, ranking, retrieval, skew, stats
 from ccs.measures.ranking import Ranking
 from ccs.measures.skew import Fault, fault_of
 from ccs.measures.stats import Effect, Estimate
+from ccs.model.model import Model
 from ccs.pruning.fairness import embed_occupations, ranking_of
 from ccs.pruning.plans import Plan, PlanName
 from ccs.results import queries, schema
@@ -29,7 +30,7 @@ Embeddings = Callable[[HeadSet], np.ndarray]
 DRAWS = 2000
 
 
-def embed_texts(model: zeroshot.TextModel, data: EvaluationSet) -> np.ndarray:
+def embed_texts(model: Model, data: EvaluationSet) -> np.ndarray:
     """Unit embeddings [names, D] of the captions or names that a set's images are compared with, means over
     the templates.
     """

@@ -87,7 +87,7 @@ def mark(pair: Pair) -> Mark:
 
 
 def figure(screen: Screen, head: Head) -> Figure | Empty | None:
-    """The head beside the one of the second model that goes with it; the CSV has all pairs."""
+    """The head beside the one of the second model that goes with it."""
     if not wanted(screen):
         return None
     found, other = pairs(screen), screen.state.second
@@ -95,24 +95,12 @@ def figure(screen: Screen, head: Head) -> Figure | Empty | None:
         failed = screen.app.model_cache.failure(other)
         why = "No head of the other model is left to go with it." if found else "It is being compared."
         return Empty(f"{head} beside {other}", failed or why)
-    ours, theirs, rows = screen.records, screen.app.records(other), []
-    for pair in found.values():
-        one, two = ours.head(pair.first), theirs.head(pair.second)
-        changed = "" if pair.changed is None else round(pair.changed, 4)
-        about = [one.concept, one.score, two.concept, two.score]
-        rows.append([pair.first, pair.second, round(pair.alike, 4), changed, *about])
     pair = found[head]
-    return Figure(
-        "beside",
-        f"{head} beside {pair.second} of {other}",
-        "share of 1",
-        ["head", "other", "alike", "changed", "concept", "CCS", "other concept", "other CCS"],
-        rows,
-        {
-            "pair": pair,
-            "both": [(screen.state.model, ours.head(head)), (other, theirs.head(pair.second))],
-            "pictures": min(LOOKED_AT, PICTURES),
-            "texts": len(claims.first_texts(screen.records)),
-        },
-        of=str(head),
-    )
+    one, two = screen.records.head(head), screen.app.records(other).head(pair.second)
+    changed = "" if pair.changed is None else round(pair.changed, 4)
+    row = [head, pair.second, round(pair.alike, 4), changed, one.concept, one.score, two.concept, two.score]
+    columns = ["head", "other", "alike", "changed", "concept", "CCS", "other concept", "other CCS"]
+    shown = {"pair": pair, "both": [(screen.state.model, one), (other, two)]}
+    shown |= {"pictures": min(LOOKED_AT, PICTURES), "texts": len(claims.first_texts(screen.records))}
+    title = f"{head} beside {pair.second} of {other}"
+    return Figure("beside", title, "share of 1", columns, [row], shown, str(head))
