@@ -11,7 +11,7 @@ import ccs
 from ccs.batch.command_line import command, option
 from ccs.errors import InputError
 from ccs.intervention import Intervention
-from ccs.model.export import export, export_checkpoint, is_checkpoint
+from ccs.model.export import export
 from ccs.model.onnx_export import export_onnx
 from ccs.results.hub_repository import Repository
 
@@ -41,10 +41,8 @@ def _export(arguments: Settings) -> None:
         folder = arguments.out or Path(scratch) / "model"
         if arguments.remove:
             error = export_onnx(model, off, folder)
-        elif is_checkpoint(arguments.model):
-            error = export_checkpoint(model, off, arguments.model, folder)
         else:
-            error = export(model, off, folder)
+            error = export(model, off, folder, arguments.model)
         print(f"{title}: the embeddings computed from the folder without this program differ by {error:.1e}.")
         if arguments.out:
             print(f"Written to {folder}.")

@@ -19,7 +19,7 @@ from ccs.mitigate import choice
 from ccs.mitigate.choice import Offer, as_change
 from ccs.mitigate.judging import Half
 from ccs.mitigate.methods import NOTHING, UNLABELED
-from ccs.model.export import export, export_checkpoint, is_checkpoint
+from ccs.model.export import export
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
 from ccs.progress import Bar
@@ -128,10 +128,7 @@ def _save(args: Settings, model: Model, offers: Sequence[Offer], half: Half, peo
         f"{holds.asked:.0%} after, by chance {1 / len(half.names):.0%}.",
     ]
     made = as_change(holds.fitted, said)
-    if is_checkpoint(args.model):
-        export_checkpoint(model, made, args.model, args.out)
-    else:
-        export(model, made, args.out)
+    export(model, made, args.out, args.model)
     return f"Written to {args.out}: {model.name} with {holds.name}.{why}"
 
 

@@ -49,10 +49,19 @@ def measure(image_embeddings: ArrayLike, asked: Ranking, **settings: Any) -> Bia
     return measure_plans([image_embeddings], asked, **settings)[0]
 
 
-def measure_plans(plans: Iterable[ArrayLike], asked: Ranking, **settings: Any) -> list[BiasResult]:
+def measure_plans(
+    plans: Iterable[ArrayLike], asked: Ranking, changed: NDArray[np.floating] | None = None, **settings: Any
+) -> list[BiasResult]:
     """`measure` of several plans for one question: a list, an array [plans, n, d], or a generator, which
     keeps only one plan in memory. Rows need not be of unit length.
+
+    changed: embeddings [names, d] of all that was asked for, as the last plan has them; then only the first
+    plan and the last are measured.
     """
+    if changed is not None:
+        both = list(plans)
+        last = measure(both[-1], asked.asked_with(changed), **settings)
+        return [measure(both[0], asked, **settings), last]
     with ranking.threads() as map:
         one = Measuring(asked, map=map, **settings)
         return [one(images) for images in plans]

@@ -71,13 +71,8 @@ class Ranking:
             raise InputError(f"There are {units.size} units for {len(groups)} images.")
         fewest = len(groups) if pools is None else int(pools.sum(axis=1).min())
         k = check_k(self.k, fewest)
-        for name, value in (
-            ("prompts", prompts),
-            ("groups", groups),
-            ("k", k),
-            ("pools", pools),
-            ("units", units),
-        ):
+        checked = {"prompts": prompts, "groups": groups, "k": k, "pools": pools, "units": units}
+        for name, value in checked.items():
             object.__setattr__(self, name, value)
 
     def asked_with(self, texts: NDArray[np.floating]) -> Ranking:

@@ -54,79 +54,61 @@ class Change:
     said: Sequence[str] = ()
 
 
-def export(model: Model, change: HeadSet | Change, folder: str | Path) -> float:
+def export(model: Model, change: HeadSet | Change, folder: str | Path, place: str | Path = "") -> float:
     """Write `model` with heads off, or a `Change`, to a new folder: weights, configuration and model card.
 
-    Returns the largest difference between embeddings of random pixels and texts by plain open_clip from that
-    folder and by ours, at most 1e-5. Weights are float16 where that loses nothing, else float32. Raises
-    InputError for a head outside the model, a map for which the architecture has no weights, a folder that is
-    not empty, or a model whose tokenizer is not open_clip's own.
+    place: where the model was loaded from; where that is a folder of transformers the new one is too, with
+    its tokenizer and all other files but the weights. Returns the largest difference between embeddings of
+    random pixels and texts by plain open_clip (or transformers) from that folder and by ours, at most 1e-5.
+    Weights are float16 where that loses nothing, else float32. Raises InputError for a head outside the
+    model, a map for which the architecture has no weights, a folder that is not empty, or a model for
+    open_clip whose tokenizer is not open_clip's own.
     """
-    if not model.has_open_clips_tokenizer:
+    held = Path(place)
+    theirs = bool(place) and (held / CONFIG_FILE).is_file() and not (held / _CONFIG).is_file()
+    if not theirs and not model.has_open_clips_tokenizer:
         raise InputError(
             f"{model.name} has a tokenizer of its own, which a folder for open_clip cannot hold."
         )
-
-    def write(written: Path, weights: dict[str, Tensor]) -> None:
-        _write_weights(_whole(model, weights), written / _WEIGHTS)
-        config = {"model_cfg": model.config, "preprocess_cfg": model.preprocess_config}
-        (written / _CONFIG).write_text(json.dumps(config, indent=1) + "\n", "utf-8")
-
-    return _export(model, change, Path(folder), write, _by_open_clip, "open_clip")
-
-
-def is_checkpoint(place: str) -> bool:
-    """True for a folder of transformers."""
-    folder = Path(place)
-    return (folder / CONFIG_FILE).is_file() and not (folder / _CONFIG).is_file()
-
-
-def export_checkpoint(model: Model, change: HeadSet | Change, place: str | Path, folder: str | Path) -> float:
-    """The same as a folder of transformers, for a model that was loaded from such a folder, `place`; its
-    tokenizer and all other files but the weights are copied.
-    """
-    import transformers
-
-    def write(written: Path, weights: dict[str, Tensor]) -> None:
-        theirs = transformers.AutoModel.from_pretrained(place, local_files_only=True)
-        rename = siglip_renamed if theirs.config.model_type == KINDS[1] else renamed
-        for name, values in theirs.state_dict().items():
-            if any(part in name for part in ("q_proj", "k_proj", "v_proj")):
-                continue  # one of three of ours, which never changes
-            for ours in set(rename([(name, values)])) & set(weights):
-                values.copy_(weights[ours].T if ours in _TURNED else weights[ours])
-        shutil.copytree(
-            place, written, ignore=lambda _, names: [n for n in names if _weights(n)], dirs_exist_ok=True
-        )
-        theirs.save_pretrained(written)
-
-    return _export(model, change, Path(folder), write, _by_transformers, "transformers")
+    change = change if isinstance(change, Change) else Change(change)
+    model.tower.require(change.off)
+    weights = changed(model, change)
+    with new_folder(Path(folder)) as written:
+        if theirs:
+            _write_checkpoint(weights, held, written)
+        else:
+            _write_weights(_whole(model, weights), written / _WEIGHTS)
+            config = {"model_cfg": model.config, "preprocess_cfg": model.preprocess_config}
+            (written / _CONFIG).write_text(json.dumps(config, indent=1) + "\n", "utf-8")
+        difference = _difference(model, change, written, _by_transformers if theirs else _by_open_clip)
+        if not difference <= TOLERANCE:
+            raise RuntimeError(f"the exported embeddings differ from ours by {difference:.1e}")
+        about = card(model, change, difference, "transformers" if theirs else "open_clip")
+        (written / _CARD).write_text(about, "utf-8")
+    return difference
 
 
 _TURNED = ("visual.proj", "text_projection")
 """Parameters that transformers holds transposed."""
 
 
-def _weights(name: str) -> bool:
-    return name.endswith((".safetensors", ".bin", ".index.json", ".h5", ".msgpack")) or name == _CARD
+def _write_checkpoint(weights: dict[str, Tensor], place: Path, written: Path) -> None:
+    """A folder of transformers as it is, but for these of its weights."""
+    import transformers
+
+    theirs = transformers.AutoModel.from_pretrained(place, local_files_only=True)
+    rename = siglip_renamed if theirs.config.model_type == KINDS[1] else renamed
+    for name, values in theirs.state_dict().items():
+        if any(part in name for part in ("q_proj", "k_proj", "v_proj")):
+            continue  # one of three of ours, which never changes
+        for ours in set(rename([(name, values)])) & set(weights):
+            values.copy_(weights[ours].T if ours in _TURNED else weights[ours])
+    left_out = shutil.ignore_patterns("*.safetensors", "*.bin", "*.index.json", "*.h5", "*.msgpack", _CARD)
+    shutil.copytree(place, written, ignore=left_out, dirs_exist_ok=True)
+    theirs.save_pretrained(written)
 
 
 Embedded = Callable[[Model, Path, Tensor, Tensor], tuple[Tensor, Tensor]]
-
-
-def _export(
-    model: Model, given: HeadSet | Change, folder: Path, write: Any, embed: Embedded, library: str
-) -> float:
-    change = given if isinstance(given, Change) else Change(given)
-    model.tower.require(change.off)
-    weights = changed(model, change)
-    with new_folder(folder) as written:
-        write(written, weights)
-        difference = _difference(model, change, written, embed)
-        if not difference <= TOLERANCE:
-            raise RuntimeError(f"the exported embeddings differ from ours by {difference:.1e}")
-        (written / _CARD).write_text(card(model, change, difference, library), "utf-8")
-    return difference
 
 
 @contextmanager

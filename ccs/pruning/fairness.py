@@ -188,16 +188,9 @@ def bias(
     texts = embed_occupations(model, people)
     question = ranking_of(people, attribute, texts)
     images = embedded(model, people, [HeadSet(), seen] if seen else [HeadSet()])
-
-    def measure(plans: np.ndarray, asked_of: Ranking) -> list[BiasResult]:
-        scale = model.logit_scale
-        return measures.measure_plans(
-            plans, asked_of, metrics=METRICS, fault=fault, logit_scale=scale, seed=seed
-        )
-
-    results = measure(images[:1] if read else images, question)
-    if read:
-        results += measure(images[-1:], question.asked_with(embed_occupations(model, people, read)))
+    changed = embed_occupations(model, people, read) if read else None
+    settings = {"metrics": METRICS, "fault": fault, "logit_scale": model.logit_scale, "seed": seed}
+    results = measures.measure_plans(images, question, changed, **settings)
     about = {
         "model": model.name,
         "weights": model.weights_hash[:16],

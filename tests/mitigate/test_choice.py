@@ -23,7 +23,7 @@ from ccs.measures.stats import Effect, Estimate
 from ccs.mitigate import choice
 from ccs.mitigate.base import Affine, Fitted
 from ccs.mitigate.choice import Offer
-from ccs.model.export import Change, export, export_checkpoint
+from ccs.model.export import Change, export
 from ccs.sets import drawn_sets
 from tests.support.checkpoint import write_clip, write_siglip
 
@@ -86,7 +86,7 @@ def test_transformers_alone_loads_heads_and_maps(tmp_path):
     model = ccs.load(str(place))
     images, texts = maps(model.dim)
     off = Intervention.parse("L0.H1=0.3 L1.H2")
-    assert export_checkpoint(model, Change(off, images, texts), place, folder) <= 1e-5
+    assert export(model, Change(off, images, texts), folder, place) <= 1e-5
     pixels = np.random.default_rng(1).standard_normal((3, 3, 32, 32)).astype(np.float32)
     expected = moved(model.embed_images(torch.from_numpy(pixels), off), images)
     np.testing.assert_allclose(elsewhere(TRANSFORMERS, folder, pixels, tmp_path), expected, atol=1e-5)
@@ -100,9 +100,9 @@ def test_siglips_heads_and_texts_can_be_saved_and_its_image_map_cannot(tmp_path)
     model = ccs.load(str(place))
     images, texts = maps(model.dim)
     off = HeadSet.parse("L0.H1 L2.H3")  # the second is the pool's
-    assert export_checkpoint(model, Change(off, None, texts), place, tmp_path / "fairer") <= 1e-5
+    assert export(model, Change(off, None, texts), tmp_path / "fairer", place) <= 1e-5
     with pytest.raises(InputError, match="images do not end in a linear map"):
-        export_checkpoint(model, Change(HeadSet(), images), place, tmp_path / "not")
+        export(model, Change(HeadSet(), images), tmp_path / "not", place)
     assert not (tmp_path / "not").exists()
 
 

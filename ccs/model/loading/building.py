@@ -17,7 +17,7 @@ from ccs.model.loading.config import MAX_CONFIG_BYTES, OPEN_CLIP_TOKENS
 from ccs.model.loading.fetching import Place, require_connection
 from ccs.model.loading.footprint import memory, require_room
 from ccs.model.loading.sources import UNTRAINED, Source, no_weights, untrained
-from ccs.model.loading.tokens import MAX_BYTES, HubTokenizer, has_vocabulary
+from ccs.model.loading.tokens import MAX_BYTES, HubTokenizer, vocabulary
 from ccs.model.loading.weights import (
     INDEX_FILE,
     WEIGHTS_FILE,
@@ -91,7 +91,7 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
     if source.checkpoint:
         # SigLIP was trained on texts without capitals.
         clean = str.lower if is_siglip else str
-        if not is_siglip and text["vocab_size"] == OPEN_CLIP_TOKENS and not has_vocabulary(place):
+        if not is_siglip and text["vocab_size"] == OPEN_CLIP_TOKENS and vocabulary(place) is None:
             tokenizer = _tokenizer(text)  # CLIP's own
         else:
             tokenizer = HubTokenizer(place, text["context_length"], text["vocab_size"], clean)

@@ -182,14 +182,8 @@ def _described(name: str, open_clip_name: str, where: str, place: Place) -> Sour
             if folder is None:
                 preprocess = {}  # open_clip's defaults are CLIP's own
             else:
-                side = config["vision_cfg"]["image_size"]
-                preprocess = parsed(
-                    configs.read_preprocessing,
-                    folder.resolve(),
-                    checkpoint,
-                    side,
-                    what="The preprocessing",
-                )
+                found = folder.resolve(), checkpoint, config["vision_cfg"]["image_size"]
+                preprocess = parsed(configs.read_preprocessing, *found, what="The preprocessing")
         else:
             raise InputError(f"There is no model in {where}: it has neither {CONFIG_FILE} nor config.json.")
     except InputError:

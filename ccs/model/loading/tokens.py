@@ -36,18 +36,13 @@ CLASSES = ("Bert", "CLIP", "Gemma", "Nllb", "Roberta", "Siglip", "Siglip2", "T5"
 """The tokenizers that are read, before `Tokenizer` or `TokenizerFast`."""
 
 
-def _folder(place: Place) -> Path | None:
+def vocabulary(place: Place) -> Path | None:
     """The folder of the tokenizer's files, None where there is no vocabulary."""
     wanted = dict.fromkeys([*(name for names in _VOCABULARIES for name in names), *_ABOUT])
     folder = place.folder_of(tuple(wanted), MAX_BYTES)
     if folder and any(all((folder / name).exists() for name in each) for each in _VOCABULARIES):
         return folder
     return None
-
-
-def has_vocabulary(place: Place) -> bool:
-    """True where the place holds a tokenizer."""
-    return _folder(place) is not None
 
 
 class HubTokenizer:
@@ -66,7 +61,7 @@ class HubTokenizer:
         clean: Callable[[str], str] = str,
         without_end: bool = False,
     ) -> None:
-        folder = _folder(place)
+        folder = vocabulary(place)
         if folder is None:
             raise ValueError(f"there is no tokenizer.json and no other vocabulary; {SAVED}")
         self._folder, self._length, self._rows, self._clean = str(folder.resolve()), length, vocab_size, clean

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +10,6 @@ import numpy as np
 from ccs.heads import HeadSet
 from ccs.measures import bias, bias_result, ranking
 from ccs.measures.bias_result import BiasResult
-from ccs.measures.ranking import Ranking
 from ccs.measures.skew import MetricName
 from ccs.model.model import Model
 from ccs.pruning.fairness import asked, embed_occupations, fewest_ranked, ranking_of
@@ -121,14 +119,8 @@ class BiasQuery:
         off, where that changes the texts.
         """
         question = ranking_of(self.gallery, self.attribute, texts)
-
-        def measured(images: Sequence[np.ndarray], of: Ranking) -> list[BiasResult]:
-            return bias.measure_plans(images, of, metrics=SHOWN_METRICS, draws=DRAWS, logit_scale=logit_scale)
-
-        if texts_after is None:
-            both = measured([before, after], question)
-        else:
-            both = measured([before], question) + measured([after], question.asked_with(texts_after))
+        settings = {"metrics": SHOWN_METRICS, "draws": DRAWS, "logit_scale": logit_scale}
+        both = bias.measure_plans([before, after], question, texts_after, **settings)
         first, second = (bias_result.repeated(result, question.rows) for result in both)
         return first, second
 
