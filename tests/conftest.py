@@ -4,14 +4,9 @@ A test may be skipped for two reasons only: it reads real data in ../shared (`@p
 or it needs a GPU (`@pytest.mark.gpu`). Where CI is set, any other skipped test fails the run.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,8 +16,7 @@ from hypothesis import settings
 from PIL import Image
 
 import ccs
-from ccs.model.model import Model
-from tests.support.hub_server import TOKEN, Hub, serve
+from tests.support.hub_server import TOKEN, serve
 from tests.support.shared import SHARED
 from tests.support.tiny_model import write_tiny_model
 
@@ -32,13 +26,13 @@ settings.register_profile("ccs", deadline=None, derandomize=True, max_examples=5
 settings.load_profile("ccs")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser):
     parser.addoption("--weekly", action="store_true", help="also the tests that are long or need a network")
     parser.addoption("--shuffle", type=int, metavar="SEED", help="files and their tests in random order")
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest then brings together what shares a fixture
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config, items):
     if not config.getoption("--weekly"):
         weekly = [item for item in items if item.get_closest_marker("weekly")]
         config.hook.pytest_deselected(items=weekly)
@@ -50,13 +44,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: places[item.path])
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     config.addinivalue_line("markers", "weekly: long or on the network; run with --weekly")
     config.addinivalue_line("markers", "shared(path): reads real data in ../shared, which is not in git")
     config.addinivalue_line("markers", "gpu: needs a CUDA device")
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
+def pytest_runtest_setup(item):
     for mark in item.iter_markers("shared"):
         if not (SHARED / mark.args[0]).exists():
             pytest.skip(f"needs ../shared/{mark.args[0]}")
@@ -64,14 +58,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("needs a GPU")
 
 
-def unexplained(report: pytest.TestReport) -> bool:
+def unexplained(report):
     """A skipped test without one of the two reasons."""
     return not {"shared", "gpu"} & set(report.keywords)
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
+def pytest_sessionfinish(session):
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     skipped = reporter.stats.get("skipped", []) if reporter else []
     if os.environ.get("CI") and any(map(unexplained, skipped)) and session.exitstatus == pytest.ExitCode.OK:
         reporter.write_line("In CI a test may be skipped for want of ../shared or a GPU only.", red=True)
@@ -79,12 +73,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 @pytest.fixture(scope="session")
-def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+def once(tmp_path_factory):
     """`once(name, make)`: the folder that `make` filled, for all workers. Copy it to change it."""
     root = tmp_path_factory.getbasetemp()
     root = root.parent / "once" if "PYTEST_XDIST_WORKER" in os.environ else root / "once"
 
-    def find(name: str, make: Callable[[Path], object]) -> Path:
+    def find(name, make):
         folder, made = root / name, root / f"{name}.made"
         folder.mkdir(parents=True, exist_ok=True)
         with (root / f"{name}.lock").open("w") as lock:
@@ -98,26 +92,26 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[P
 
 
 @pytest.fixture(scope="session")
-def tiny_folder(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+def tiny_folder(once):
     """The folder of `tiny_model`."""
     return once("models", lambda folder: write_tiny_model(folder / "tiny")) / "tiny"
 
 
 @pytest.fixture(scope="session")
-def tiny_model(tiny_folder: Path) -> Model:
+def tiny_model(tiny_folder):
     """A random ViT of six layers of four heads, 32 px. Shared: never write to its weights."""
     return ccs.load(str(tiny_folder))
 
 
 @pytest.fixture(scope="session")
-def tiny_quick_model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+def tiny_quick_model(tmp_path_factory):
     """The same with QuickGELU."""
     folder = tmp_path_factory.mktemp("models") / "quick"
     return ccs.load(str(write_tiny_model(folder, quick_gelu=True, seed=1)))
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+def hub(monkeypatch, tmp_path):
     """A local server in place of the Hub, with a token that may write, an empty cache, and no waiting."""
     with serve() as server:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
@@ -128,10 +122,10 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
 
 
 @pytest.fixture(scope="session")
-def pictures() -> Callable[[int], list[Image.Image]]:
+def pictures():
     """`pictures(n)`: n random pictures, always the same, of sizes that are not the model's."""
 
-    def make(n: int) -> list[Image.Image]:
+    def make(n):
         rng = np.random.default_rng(7)
         sizes = [(40, 30), (32, 48), (64, 64)]
         shapes = [(*sizes[i % 3], 3) for i in range(n)]

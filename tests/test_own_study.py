@@ -1,7 +1,5 @@
 """The snippets of docs/your-own-study.md, as they stand, in a folder with a tiny model and its images."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import re
@@ -30,7 +28,7 @@ DOCUMENT = Path(__file__).parents[1] / "docs" / "your-own-study.md"
 SECTIONS = re.split(r"^## ", DOCUMENT.read_text("utf-8"), flags=re.MULTILINE)[1:]
 
 
-def write_images(folder: Path, names: list[str], seed: int) -> None:
+def write_images(folder, names, seed):
     rng = np.random.default_rng(seed)
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -38,7 +36,7 @@ def write_images(folder: Path, names: list[str], seed: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def study(tmp_path_factory):
     folder = tmp_path_factory.mktemp("study")
     write_tiny_model(folder / "my_clip")
     write_images(folder / "pets", [f"{kind}/{i}.png" for kind in ("cat", "dog") for i in range(12)], 1)
@@ -50,18 +48,18 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def command(line: str) -> int:
+def command(line):
     """The exit code of a line `clip-ccs ...`, run in this process."""
     with contextlib.suppress(SystemExit):
         return command_line.main(shlex.split(line)[1:])
     return 0
 
 
-def snippets(section: str) -> list[tuple[str, str]]:
+def snippets(section):
     return re.findall(r"^```(sh|python)\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
 
 
-def run(section: str, names: dict[str, object], url: str = "") -> None:
+def run(section, names, url=""):
     for language, block in snippets(section):
         if language == "python" and block.startswith("# "):
             Path(block.split()[1]).write_text(block)
@@ -72,11 +70,9 @@ def run(section: str, names: dict[str, object], url: str = "") -> None:
                 assert command(line.replace("http://localhost:8000/v1", url)) == 0, line
 
 
-def test_the_first_six_jobs_run_one_after_the_other(
-    study: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_first_six_jobs_run_one_after_the_other(study, monkeypatch, capsys):
     monkeypatch.chdir(study)
-    names: dict[str, object] = {}
+    names = {}
     with CompatibleServer() as server:
         for section in SECTIONS[:6]:
             run(section, names, server.base_url)
@@ -132,9 +128,7 @@ def test_the_first_six_jobs_run_one_after_the_other(
         ("--off X1", "X1"),
     ],
 )
-def test_what_does_not_fit_is_refused_before_anything_is_computed(
-    study: Path, more: str, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_does_not_fit_is_refused_before_anything_is_computed(study, more, says, monkeypatch, capsys):
     monkeypatch.chdir(study)
     line = "clip-ccs compute --model my_clip --images pets --texts my_texts.csv --out refused "
     assert command(line + more) == 2
@@ -143,9 +137,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_computed(
 
 
 @pytest.mark.weekly
-def test_the_page_opens_on_the_tables_and_a_real_run_is_tried_without_a_network(
-    study: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_opens_on_the_tables_and_a_real_run_is_tried_without_a_network(study, monkeypatch):
     """Jobs 7 and 8. What asks providers and the Hub for real is rehearsed by scripts/rehearse.py."""
     monkeypatch.chdir(study)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -172,7 +164,7 @@ def test_the_page_opens_on_the_tables_and_a_real_run_is_tried_without_a_network(
         assert command(line) == 0
 
 
-def opened(visitor: Visitor, app: subprocess.Popen[bytes]) -> dict[str, str]:
+def opened(visitor, app):
     """The first screen once the page is served."""
     while app.poll() is None:
         try:

@@ -1,7 +1,5 @@
 """The whole study, small: one model, every set, the judges, the report, publishing and the app."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -13,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.weekly
-def test_the_study_runs_from_one_command_to_the_app_without_a_hole(tmp_path: Path) -> None:
+def test_the_study_runs_from_one_command_to_the_app_without_a_hole(tmp_path):
     # A process of its own: the Hub's client reads its address when it is imported.
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "CCS_"))}
     done = subprocess.run(

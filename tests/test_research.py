@@ -1,16 +1,12 @@
 """One small model of each study in research/, from its training to what its page says of it."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from PIL import Image
 
 import ccs
@@ -28,7 +24,7 @@ from research.text_skew import text_training
 from research.world import head_shares, organism_training
 
 
-def test_the_first_model(tmp_path: Path) -> None:
+def test_the_first_model(tmp_path):
     """Both phases, in a folder that loads like any model; every head is one of the tower's."""
     settings = organism_training.Settings(shared=32, own=32, batch_size=32)
     organism_training.train(settings, tmp_path / "runs", tmp_path / "organism", workers=0)
@@ -37,7 +33,7 @@ def test_the_first_model(tmp_path: Path) -> None:
     assert np.isfinite(model.embed_images([drawn_sets.image_set(1).images[0]])).all()
 
 
-def test_an_organism(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_organism(tmp_path, monkeypatch):
     """A folder that loads like any model: the first one but for its upper half, with its heads' lessons."""
     first = variants.load(family.BASE)
     few = training.Settings(5, "skewed", 0.3, common=1, own=1, scenes=8, lineups=1)
@@ -57,7 +53,7 @@ def test_an_organism(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(known.shares) == set(first.heads)
 
 
-def test_a_model_of_photographs(tmp_path: Path) -> None:
+def test_a_model_of_photographs(tmp_path):
     """The command, over eight photographs of noise."""
     rng, encoded = np.random.default_rng(0), []
     for _ in range(8):
@@ -72,18 +68,31 @@ def test_a_model_of_photographs(tmp_path: Path) -> None:
     assert ccs.load(str(tmp_path / "photo")).embed_texts(["a dog"]).shape == (1, 128)
 
 
-def test_a_skew_planted_in_known_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def few_people(monkeypatch, count=40):
+    """As many people in each set, and twenty subjects."""
+    made, things = drawn_sets.bias_set, drawn_sets.classification_set("subjects", 20)
+
+    def few(name):
+        whole = made(name)
+        groups = {attribute: own[:count] for attribute, own in whole.groups.items()}
+        few = replace(whole, images=whole.images[:count], groups=groups, k=dict.fromkeys(groups, 8))
+        if whole.pools is None or whole.units is None:
+            return few
+        pools = whole.pools[:count]
+        return replace(few, pools=pools, units=whole.units[:count], occupations=(*dict.fromkeys(pools),))
+
+    monkeypatch.setattr(drawn_sets, "bias_set", few)
+    monkeypatch.setattr(drawn_sets, "classification_set", lambda _: things)
+
+
+def test_a_skew_planted_in_known_heads(tmp_path, monkeypatch):
     """Planted with few images, and what the table says: outside its heads it is its base."""
     one = next(one for one in family.family() if one.name == "organism-planted-03")
-    faces, things = drawn_sets.bias_set("faces"), drawn_sets.classification_set("subjects", 20)
-    groups = {name: own[:40] for name, own in faces.groups.items()}
-    faces = replace(faces, images=faces.images[:40], groups=groups, k=dict.fromkeys(groups, 8))
+    few_people(monkeypatch)
     images = frozen_images.Images(variants.load(family.BASE), tmp_path, 72, 4)
     monkeypatch.setattr(family, "family", lambda: (one,))
     monkeypatch.setattr(frozen_images, "Images", lambda *_: images)
     monkeypatch.setattr(head_training, "PICTURES", 72)
-    monkeypatch.setattr(drawn_sets, "bias_set", lambda _: faces)
-    monkeypatch.setattr(drawn_sets, "classification_set", lambda _: things)
     monkeypatch.setattr(bench, "SCENES", 40)
     planted.train(tmp_path, tmp_path)
     known = planted_models.truth(str(tmp_path / f"{one.name}.safetensors"))
@@ -96,14 +105,14 @@ def test_a_skew_planted_in_known_heads(tmp_path: Path, monkeypatch: pytest.Monke
     assert row in planted.summary([one], tmp_path)
 
 
-def test_a_skew_that_a_text_tower_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_skew_that_a_text_tower_learned(tmp_path, monkeypatch):
     """The command, from an image tower that tells groups apart to the table; a second time nothing learns."""
     images = frozen_images.Images(variants.load(text_training.BASE), tmp_path, 12, 4)
-    one, things = replace(text_training.family()[0], steps=1), drawn_sets.classification_set("subjects", 20)
+    one = replace(text_training.family()[0], steps=1)
+    few_people(monkeypatch)
     monkeypatch.setattr(frozen_images, "Images", lambda *_: images)
     monkeypatch.setattr(text_training, "family", lambda models: (one,)[:models])
     monkeypatch.setattr(text_training, "teach_telling", partial(text_training.teach_telling, steps=1))
-    monkeypatch.setattr(drawn_sets, "classification_set", lambda _: things)
     page = tmp_path / "README.md"
     page.write_bytes(text_skew.README.read_bytes())
     monkeypatch.setattr(text_skew, "README", page)

@@ -1,12 +1,7 @@
 """In a browser: whatever strangers write into tables and links, no script of theirs runs in any view."""
 
-from __future__ import annotations
-
 import json
 import socket
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -16,10 +11,10 @@ import pytest
 import ccs
 from ccs import results
 from ccs.files import sha256
-from ccs.ui.session import App
 from ccs.ui.views import VIEWS
 from tests.support import ui_sample
 from tests.support.browser_page import MARKS, browser, served, settled
+from tests.support.ui_page import app_of
 
 pytestmark = MARKS
 __all__ = ["browser"]
@@ -38,7 +33,7 @@ TEXTS = {"spans": ("text", "concept"), "labels": ("label",), "judgments": ("text
 TEXTS |= {"scores": ("label",)}
 
 
-def write_hostile(folder: Path, model: str, weights: str) -> None:
+def write_hostile(folder, model, weights):
     """Tables of a model that hold an attack in every text that a person or a model writes."""
     ui_sample.write(folder, model, weights)
     target = folder / results.folder_name(model)
@@ -47,11 +42,8 @@ def write_hostile(folder: Path, model: str, weights: str) -> None:
         path = target / f"{table}.parquet"
         rows = pq.read_table(path)
         for column in columns:
-            found = [
-                None if text is None else f"{ATTACKS[i % len(ATTACKS)]} {text}"
-                for i, text in enumerate(rows[column].to_pylist())
-            ]
-            index = rows.column_names.index(column)
+            texts, index = rows[column].to_pylist(), rows.column_names.index(column)
+            found = [text and f"{ATTACKS[i % len(ATTACKS)]} {text}" for i, text in enumerate(texts)]
             rows = rows.set_column(index, rows.schema.field(index), pa.array(found, pa.string()))
         pq.write_table(rows, path)
         manifest["tables"][table]["sha256"] = sha256(path)
@@ -64,41 +56,40 @@ def write_hostile(folder: Path, model: str, weights: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[App, str]]:
+def hostile(tmp_path_factory):
     model = ccs.load("organism")
     folder = tmp_path_factory.mktemp("results")
     write_hostile(folder, "organism", model.weights_hash)
     ui_sample.write(folder, ATTACKS[1].replace("/", ""), "f" * 64)
-    yield from served(folder, tmp_path_factory.mktemp("cache"), model)
+    yield from served(app_of(folder, tmp_path_factory.mktemp("cache"), model))
 
 
-@pytest.mark.parametrize("tab", list(VIEWS))
-def test_no_script_of_a_stranger_runs(hostile: tuple[App, str], browser: Any, tab: str) -> None:
+def test_no_script_of_a_stranger_runs(hostile, browser):
     _, url = hostile
-    blocked: list[str] = []
-    elsewhere: list[str] = []
-    context = browser.new_context(viewport={"width": 1300, "height": 900})
-    page = context.new_page()
+    blocked = []
+    elsewhere = []
+    page = browser.new_page(viewport={"width": 1300, "height": 900})
     page.set_default_timeout(60_000)
-    page.on(
-        "console", lambda message: blocked.append(message.text) if "Content Security" in message.text else 0
-    )
-    page.on("request", lambda r: 0 if r.url.startswith((url, "data:", "blob:")) else elsewhere.append(r.url))
+    page.on("console", lambda message: blocked.append(message.text))
+    page.on("request", lambda request: elsewhere.append(request.url))
     attack = quote(ATTACKS[1])
     parts = f"classes={attack}&find={attack}&occupations={attack}&template={attack}"
-    page.goto(f"{url}?tab={tab}&{parts}&model=organism&gallery={attack}&example={attack}")
-    settled(page)
-    page.hover("main, body")
-    page.wait_for_timeout(200)
-    assert page.evaluate("window.ran") is None
-    assert page.locator(".view").count() == 1
-    assert page.evaluate("document.querySelectorAll('#region-main script, #region-main iframe').length") == 0
-    assert elsewhere == []
-    assert [text for text in blocked if "frame-ancestors" not in text] == []
-    context.close()
+    for tab in VIEWS:
+        page.goto(f"{url}?tab={tab}&{parts}&model=organism&gallery={attack}&example={attack}")
+        settled(page)
+        page.hover("main, body")
+        page.wait_for_timeout(200)
+        assert page.evaluate("window.ran") is None, tab
+        assert page.locator(".view").count() == 1, tab
+        inside = "document.querySelectorAll('#region-main script, #region-main iframe').length"
+        assert page.evaluate(inside) == 0, tab
+    assert [one for one in elsewhere if not one.startswith((url, "data:", "blob:"))] == []
+    blocked = [text for text in blocked if "Content Security" in text and "frame-ancestors" not in text]
+    assert blocked == []
+    page.close()
 
 
-def test_the_policy_stops_what_would_slip_through(hostile: tuple[App, str], browser: Any) -> None:
+def test_the_policy_stops_what_would_slip_through(hostile, browser):
     """Markup written into the page by force: neither its handlers nor its scripts run, no host is asked."""
     _, url = hostile
     page = browser.new_page()

@@ -1,16 +1,12 @@
 """Disks that are full, read-only or flip bits: what is there is whole, what is read is that or a sentence."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os
 import resource
 import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +19,6 @@ from ccs.batch.compute.stages import Processes, Store, locked
 from ccs.files import disk_errors
 from ccs.judges.caller import Cache
 from ccs.model.export import export
-from ccs.model.model import Model
 from ccs.sets.open import open_images
 from tests.support.compute_sample import child
 from tests.support.results_sample import sample_rows, write_model
@@ -32,23 +27,21 @@ KEY = "0123456789abcdef" * 4
 ANSWER = {"verdicts": [True, False, True], "why": "as asked"}
 
 
-def write_cache(folder: Path, answers: int = 1) -> Path:
+def write_cache(folder, answers=1):
     with Cache.opened(folder / "judges.sqlite") as cache:
         for number in range(answers):
             cache.put(KEY if not number else f"{number:064x}", "tags", ANSWER)
     return folder / "judges.sqlite"
 
 
-def write_stage(folder: Path) -> Path:
+def write_stage(folder):
     stage = Store(folder, Processes()).stage("moments", {"a": 1}, suffix="safetensors")
     stage.write_arrays(0, {"x": np.arange(1000.0)})
     stage.finish()
     return stage.paths[0]
 
 
-# -- what cannot be written ----------------------------------------------------------------------------------
-
-WRITERS: dict[str, Callable[[Path, Model], object]] = {
+WRITERS = {
     "a table": lambda folder, _: results.write_table(folder, "spans", sample_rows("organism")["spans"]),
     "a manifest": lambda folder, _: write_model(folder, "organism", only=("labels",)),
     "a model": lambda folder, model: export(model, HeadSet(), folder / "model"),
@@ -57,30 +50,28 @@ WRITERS: dict[str, Callable[[Path, Model], object]] = {
 }
 
 
-def full() -> None:
+def full():
     """No file may grow beyond a few kilobytes."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
 
 
-def nobody() -> None:
+def nobody():
     """Someone who may write nothing here; who is nobody already stays it."""
     if os.getuid() == 0:
         os.setgroups([])
-        os.setresgid(65534, 65534, 65534)
-        os.setresuid(65534, 65534, 65534)
+        os.setresgid(*[65534] * 3)
+        os.setresuid(*[65534] * 3)
 
 
 @pytest.mark.parametrize("kind", WRITERS)
 @pytest.mark.parametrize("disk", [full, nobody])
-def test_what_cannot_be_written_is_said_and_leaves_nothing(
-    disk: Callable[[], None], kind: str, tiny_model: Model, tmp_path: Path
-) -> None:
+def test_what_cannot_be_written_is_said_and_leaves_nothing(disk, kind, tiny_model, tmp_path):
     folder = tmp_path / "out"
     folder.mkdir()
     folder.chmod(0o555)
 
-    def attempt() -> int:
+    def attempt():
         disk()
         try:
             WRITERS[kind](folder, tiny_model)
@@ -95,10 +86,7 @@ def test_what_cannot_be_written_is_said_and_leaves_nothing(
     assert not list(folder.rglob("*.parquet"))
 
 
-# -- what was flipped ----------------------------------------------------------------------------------------
-
-
-def read_results(folder: Path) -> Any:
+def read_results(folder):
     found = results.load(folder)
     assert len(found.models) + len(found.notices) == 1
     if not found.models:
@@ -107,28 +95,27 @@ def read_results(folder: Path) -> Any:
     return {name: table.to_json() for name, table in one.tables.items()}
 
 
-def read_cache(folder: Path) -> Any:
+def read_cache(folder):
     with Cache.opened(folder / "judges.sqlite") as cache:
         return cache.get(KEY)
 
 
-def read_stage(folder: Path) -> Any:
+def read_stage(folder):
     stage = Store(folder, Processes()).stage("moments", {"a": 1}, suffix="safetensors")
     return stage.read_arrays(0)["x"].tolist() if stage.done else None
 
 
-def only(folder: Path, pattern: str) -> Path:
+def only(folder, pattern):
     (found,) = folder.rglob(pattern)
     return found
 
 
-def model_folder(folder: Path, model: Model) -> None:
+def model_folder(folder, model):
     shutil.copytree(Path(model.open_clip_name.removeprefix("local-dir:")), folder, dirs_exist_ok=True)
 
 
 # kind: (how it is written, the file that is flipped, how it is read, whether a flip can go unseen)
-Kind = tuple[Callable[[Path, Model], object], str, Callable[[Path], Any], bool]
-KINDS: dict[str, Kind] = {
+KINDS = {
     "parquet": (lambda f, _: write_model(f, "m", only=("spans",)), "spans.parquet", read_results, False),
     "manifest": (lambda f, _: write_model(f, "m", only=("spans",)), "manifest.json", read_results, True),
     "weights": (model_folder, "*.safetensors", lambda f: ccs.load(str(f)).weights_hash, True),
@@ -140,9 +127,7 @@ KINDS: dict[str, Kind] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_flipped_bits_end_in_what_was_written_or_in_a_sentence(
-    kind: str, tiny_model: Model, tmp_path: Path
-) -> None:
+def test_flipped_bits_end_in_what_was_written_or_in_a_sentence(kind, tiny_model, tmp_path):
     """Half of the flips lie in the first kilobyte, where headers are, half anywhere."""
     write, pattern, read, unseen = KINDS[kind]
     whole = tmp_path / "whole"
@@ -161,7 +146,7 @@ def test_flipped_bits_end_in_what_was_written_or_in_a_sentence(
         shutil.rmtree(spoilt)
 
 
-def test_names_that_are_no_text_can_be_stored(tmp_path: Path) -> None:
+def test_names_that_are_no_text_can_be_stored(tmp_path):
     picture = tmp_path / "x.png"
     Image.new("RGB", (20, 20)).save(picture)
     inner = os.fsencode(tmp_path) + b"/set/\xff\xfe"
@@ -175,13 +160,8 @@ def test_names_that_are_no_text_can_be_stored(tmp_path: Path) -> None:
     assert found.classes == (r"\udcff\udcfe",)
 
 
-# -- what a file system cannot do ----------------------------------------------------------------------------
-
-
-def test_without_locks_one_process_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def none(*_: object) -> None:
+def test_without_locks_one_process_goes_on(tmp_path, monkeypatch, caplog):
+    def none(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr("fcntl.flock", none)
@@ -193,8 +173,8 @@ def test_without_locks_one_process_goes_on(
         pass
 
 
-def test_without_fsync_files_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def cannot(_: int) -> None:
+def test_without_fsync_files_are_written(tmp_path, monkeypatch):
+    def cannot(_):
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
     monkeypatch.setattr(os, "fsync", cannot)
@@ -203,7 +183,7 @@ def test_without_fsync_files_are_written(tmp_path: Path, monkeypatch: pytest.Mon
         cannot(0)
 
 
-def test_images_that_vanish_during_a_run_are_named(tiny_model: Model, tmp_path: Path) -> None:
+def test_images_that_vanish_during_a_run_are_named(tiny_model, tmp_path):
     for number in range(4):
         Image.new("RGB", (40, 40), (number, 0, 0)).save(tmp_path / f"{number}.png")
     found = open_images(str(tmp_path))

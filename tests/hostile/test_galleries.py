@@ -1,7 +1,5 @@
 """Galleries from strangers: a set or one sentence that names no file of this machine."""
 
-from __future__ import annotations
-
 import io
 import stat
 from zipfile import ZipFile, ZipInfo
@@ -15,7 +13,7 @@ from ccs.sets.open import open_upload
 from tests.sets.test_gallery import as_parquet, table, zipped
 
 
-def png(red: int) -> bytes:
+def png(red):
     out = io.BytesIO()
     Image.new("RGB", (20, 20), (red, 0, 0)).save(out, "PNG")
     return out.getvalue()
@@ -26,7 +24,7 @@ PLAIN = zipped(TWO)
 CELLS = pa.array([png(1), png(2)])
 
 
-def link() -> bytes:
+def link():
     """A zip file with a symbolic link to a file of this machine."""
     out, entry = io.BytesIO(PLAIN), ZipInfo("a/link.png")
     entry.external_attr = (stat.S_IFLNK | 0o777) << 16
@@ -35,11 +33,11 @@ def link() -> bytes:
     return out.getvalue()
 
 
-def labels(text: str | bytes) -> bytes:
+def labels(text):
     return zipped({**TWO, "labels.csv": text.encode() if isinstance(text, str) else text})
 
 
-def features(text: bytes) -> bytes:
+def features(text):
     """A parquet file that says this of its columns."""
     rows = table(CELLS, gender=[0, 1])
     return as_parquet(rows.replace_schema_metadata({"huggingface": text}))
@@ -74,7 +72,7 @@ GALLERIES = {
 
 
 @pytest.mark.parametrize("kind", GALLERIES)
-def test_a_hostile_gallery_is_a_set_or_a_sentence(kind: str) -> None:
+def test_a_hostile_gallery_is_a_set_or_a_sentence(kind):
     try:
         found = open_upload(GALLERIES[kind], "own:1")
         said = " ".join(found.skipped)

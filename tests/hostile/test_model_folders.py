@@ -1,7 +1,5 @@
 """Models from strangers, of open_clip and of transformers: each ends in one sentence, and no code runs."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -10,10 +8,8 @@ import resource
 import shutil
 import struct
 import zipfile
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -25,7 +21,7 @@ from ccs.model.loading.fetching import Place
 from ccs.model.loading.tokens import HubTokenizer
 from ccs.model.loading.weights import EMBEDDING, WORDS
 from tests.support.checkpoint import write_clip
-from tests.support.spoil import BILLION, Mark, Spoil, ends_in_a_sentence, holds, lacks, part, says, weights_of
+from tests.support.spoil import BILLION, Mark, ends_in_a_sentence, holds, lacks, part, says, weights_of
 
 CONFIG, WEIGHTS = "open_clip_config.json", "open_clip_model.safetensors"
 THEIR_CONFIG, THEIR_WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -38,16 +34,16 @@ their_weights_are = partial(weights_of, THEIR_WEIGHTS)
 their_vision, their_text = part(THEIR_CONFIG, "vision_config"), part(THEIR_CONFIG, "text_config")
 
 
-def config_is_a_pipe(folder: Path) -> None:
+def config_is_a_pipe(folder):
     (folder / THEIR_CONFIG).unlink()
     os.mkfifo(folder / THEIR_CONFIG)
 
 
-def bytes_are(change: Callable[[bytes], bytes]) -> Spoil:
+def bytes_are(change):
     return lambda folder: (folder / WEIGHTS).write_bytes(change((folder / WEIGHTS).read_bytes()))
 
 
-def zipped(data: bytes) -> bytes:
+def zipped(data):
     """Inside an archive, as torch writes it."""
     with io.BytesIO() as file:
         with zipfile.ZipFile(file, "w") as archive:
@@ -55,19 +51,19 @@ def zipped(data: bytes) -> bytes:
         return file.getvalue()
 
 
-def only_a_pickle(safe: str, name: str) -> Spoil:
-    def spoil(folder: Path) -> None:
+def only_a_pickle(safe, name):
+    def spoil(folder):
         (folder / safe).unlink()
         (folder / name).write_bytes(pickle.dumps(Mark(folder / "ran")))
 
     return spoil
 
 
-def index(**weight_map: Any) -> Spoil:
+def index(**weight_map):
     return holds(INDEX, json.dumps({"weight_map": weight_map}).encode())
 
 
-def own_code(folder: Path) -> None:
+def own_code(folder):
     """All the ways in which transformers can be told to run Python of the folder."""
     code = {"AutoModel": "code.Model", "AutoConfig": "code.Config", "AutoTokenizer": [None, "code.Tok"]}
     for file in (THEIR_CONFIG, PROCESSOR, ABOUT):
@@ -76,17 +72,16 @@ def own_code(folder: Path) -> None:
     (folder / "code.py").write_text(f"open({str(folder / 'ran')!r}, 'w')\nclass Tok: pass\n")
 
 
-def own_class(folder: Path) -> None:
+def own_class(folder):
     own_code(folder)
     says(ABOUT, tokenizer_class="Tok")(folder)
 
 
-BIAS, QUERY = (
-    "visual.transformer.resblocks.3.mlp.c_fc.bias",
-    "vision_model.encoder.layers.1.self_attn.q_proj.weight",
-)
-UNKNOWN = "which no architecture of open_clip uses"
-OPEN_CLIPS: dict[str, tuple[Spoil, str]] = {
+BIAS = "visual.transformer.resblocks.3.mlp.c_fc.bias"
+QUERY = "vision_model.encoder.layers.1.self_attn.q_proj.weight"
+UNKNOWN, UNREADABLE = "which no architecture of open_clip uses", "could not be loaded"
+PICKLE = pickle.dumps(Mark(Path("ran")))
+OPEN_CLIPS = {
     "no json": (holds(CONFIG, b"{"), "JSONDecodeError"),
     "a number of 5,000 digits": (holds(CONFIG, b'{"model_cfg": ' + b"9" * 5000), "Exceeds the limit"),
     "deep": (holds(CONFIG, b'{"model_cfg":' + b"[" * 100_000), "RecursionError"),
@@ -107,31 +102,19 @@ OPEN_CLIPS: dict[str, tuple[Spoil, str]] = {
     "tokenizer keywords": (text(tokenizer_kwargs={"trust_remote_code": True}), "unknown entry"),
     "deviation of zero": (preprocess(std=[0.0, 1.0, 1.0]), "division by zero"),
     "no weights": (lacks(WEIGHTS), "there is no open_clip_model.safetensors"),
-    "only a pickle": (
-        only_a_pickle(WEIGHTS, "open_clip_pytorch_model.bin"),
-        "is a pickle, which can run any",
-    ),
-    "a pickle with another name": (
-        bytes_are(lambda _: pickle.dumps(Mark(Path("ran")))),
-        "could not be loaded",
-    ),
-    "a pickle in a zip": (
-        bytes_are(lambda _: zipped(pickle.dumps(Mark(Path("ran"))))),
-        "could not be loaded",
-    ),
-    "a header that lies": (
-        bytes_are(lambda data: struct.pack("<Q", 2**60) + data[8:]),
-        "could not be loaded",
-    ),
+    "only a pickle": (only_a_pickle(WEIGHTS, "open_clip_pytorch_model.bin"), "is a pickle, which can run"),
+    "a pickle with another name": (bytes_are(lambda _: PICKLE), UNREADABLE),
+    "a pickle in a zip": (bytes_are(lambda _: zipped(PICKLE)), UNREADABLE),
+    "a header that lies": (bytes_are(lambda data: struct.pack("<Q", 2**60) + data[8:]), UNREADABLE),
     "a weight missing": (weights_are(lambda values: values.pop("visual.proj")), "Missing key"),
     "a word that no vocabulary has": (
         weights_are(lambda values: values.update({WORDS: torch.arange(len(values[EMBEDDING])) + 1})),
-        "could not be loaded",
+        UNREADABLE,
     ),
     "NaN in weights": (weights_are(lambda values: values[BIAS].fill_(torch.nan)), f"numbers: {BIAS} is not"),
     "weights that overflow": (weights_are(lambda values: values["visual.proj"].fill_(1e38)), "not finite"),
 }
-CHECKPOINTS: dict[str, tuple[Spoil, str]] = {
+CHECKPOINTS = {
     "only a pickle": (only_a_pickle("model.safetensors", "pytorch_model.bin"), "is a pickle, which can run"),
     "a pipe": (config_is_a_pipe, "config.json is no file"),
     "another model": (says(THEIR_CONFIG, model_type="bert"), "model_type is 'bert', not clip or siglip"),
@@ -153,16 +136,12 @@ CHECKPOINTS: dict[str, tuple[Spoil, str]] = {
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("checkpoints") / "tuned"
-    write_clip(folder)
-    return folder
+def checkpoint(once):
+    return once("tuned", write_clip)
 
 
 @pytest.mark.parametrize("kind", [*OPEN_CLIPS, *(f"checkpoint: {kind}" for kind in CHECKPOINTS)])
-def test_a_spoilt_folder_ends_in_a_sentence(
-    tiny_folder: Path, checkpoint: Path, tmp_path: Path, kind: str
-) -> None:
+def test_a_spoilt_folder_ends_in_a_sentence(tiny_folder, checkpoint, tmp_path, kind):
     _, is_checkpoint, name = kind.rpartition("checkpoint: ")
     spoil, message = (CHECKPOINTS if is_checkpoint else OPEN_CLIPS)[name]
     folder = shutil.copytree(checkpoint if is_checkpoint else tiny_folder, tmp_path / "spoilt")
@@ -172,7 +151,7 @@ def test_a_spoilt_folder_ends_in_a_sentence(
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024  # kB
 
 
-def own_tokenizer(folder: Path, **more: Any) -> HubTokenizer:
+def own_tokenizer(folder, **more):
     """One of two tokens, `u` (0) and `a` (1), and a prefix of five megabytes before what is inside a word."""
     model = {"type": "WordPiece", "unk_token": "u", "vocab": {"u": 0, "a": 1}}
     model |= {"max_input_chars_per_word": 10, "continuing_subword_prefix": "x" * 5_000_000}
@@ -184,13 +163,13 @@ def own_tokenizer(folder: Path, **more: Any) -> HubTokenizer:
     return HubTokenizer(Place(folder=folder), 4, 400)
 
 
-def test_a_tokenizer_that_gives_tokens_beyond_the_table_is_refused(tmp_path: Path) -> None:
+def test_a_tokenizer_that_gives_tokens_beyond_the_table_is_refused(tmp_path):
     ends = {"type": "BertProcessing", "sep": ["x", 90_000], "cls": ["y", 1]}
     with pytest.raises(InputError, match="has a token 90000, and its vocab_size is 400"):
         own_tokenizer(tmp_path, post_processor=ends)(["a"])
 
 
-def test_a_tokenizer_that_takes_hours_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tokenizer_that_takes_hours_is_given_up(tmp_path, monkeypatch):
     tokenizer = own_tokenizer(tmp_path)
     assert tokenizer(["a"]).tolist() == [[1, 0, 0, 0]]
     monkeypatch.setattr(tokens, "SECONDS", 1.0)
@@ -198,7 +177,7 @@ def test_a_tokenizer_that_takes_hours_is_given_up(tmp_path: Path, monkeypatch: p
         tokenizer(["ab " * 10_000] * 3)
 
 
-def test_no_code_of_a_folder_runs(checkpoint: Path, tiny_folder: Path, tmp_path: Path) -> None:
+def test_no_code_of_a_folder_runs(checkpoint, tiny_folder, tmp_path):
     folder = shutil.copytree(checkpoint, tmp_path / "evil")
     own_code(folder)
     assert ccs.load(str(folder)).weights_hash == ccs.load(str(checkpoint)).weights_hash
@@ -213,18 +192,11 @@ def test_no_code_of_a_folder_runs(checkpoint: Path, tiny_folder: Path, tmp_path:
     assert not (other / "ran").exists()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "local-dir:/etc",
-        "hf-hub:../../etc",
-        "a\0b/openai",
-        "x" * 100_000,
-        "/dev/zero",
-        "ViT-B-32/\u202eopenai",
-    ],
-)
-def test_a_name_that_is_none_ends_in_a_sentence(name: str) -> None:
+NAMES = ["local-dir:/etc", "hf-hub:../../etc", "a\0b/openai", "x" * 100_000, "/dev/zero"]
+
+
+@pytest.mark.parametrize("name", [*NAMES, "ViT-B-32/\u202eopenai"])
+def test_a_name_that_is_none_ends_in_a_sentence(name):
     with pytest.raises(InputError) as caught:
         ccs.load(name)
     assert len(str(caught.value)) < 700

@@ -1,13 +1,8 @@
 """Results from strangers: what cannot be read is left out in one sentence, and what is read stays bounded."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,18 +16,16 @@ from ccs.ui.service.model_cache import ModelCache, shown_name
 from ccs.ui.service.records import ModelRecords
 from ccs.ui.session import App
 from tests.support.results_sample import write_model
-from tests.support.spoil import Spoil, holds, lacks, says
+from tests.support.spoil import holds, lacks, says
 
 MANIFEST = "manifest.json"
-
-
 manifest = partial(says, MANIFEST)
 
 
-def table_is(name: str, write: Callable[[Path, pa.Table], object]) -> Spoil:
+def table_is(name, write):
     """Another file for a table, with the hash that belongs to it."""
 
-    def spoil(folder: Path) -> None:
+    def spoil(folder):
         path = folder / f"{name}.parquet"
         write(path, pq.read_table(path))
         manifest(**{f"tables__{name}__sha256": sha256(path)})(folder)
@@ -40,8 +33,8 @@ def table_is(name: str, write: Callable[[Path, pa.Table], object]) -> Spoil:
     return spoil
 
 
-def column_is(name: str, column: str, values: Callable[[pa.Table], Any]) -> Spoil:
-    def write(path: Path, table: pa.Table) -> None:
+def column_is(name, column, values):
+    def write(path, table):
         index, made = table.column_names.index(column), values(table)
         field = table.schema.field(column).with_type(made.type)
         pq.write_table(table.set_column(index, field, made), path, compression="zstd")
@@ -49,29 +42,28 @@ def column_is(name: str, column: str, values: Callable[[pa.Table], Any]) -> Spoi
     return table_is(name, write)
 
 
-def schema_is(name: str, metadata: dict[str, str] | None) -> Spoil:
+def schema_is(name, metadata):
     return table_is(name, lambda path, table: pq.write_table(table.replace_schema_metadata(metadata), path))
 
 
-def rows_are(name: str, count: int) -> Spoil:
-    def write(path: Path, table: pa.Table) -> None:
+def rows_are(name, count):
+    def write(path, table):
         pq.write_table(pa.concat_tables([table.slice(0, 1)] * 1000).take([0] * count), path)
 
     return table_is(name, write)
 
 
-def a_cell_in_each_row(path: Path, table: pa.Table) -> None:
+def a_cell_in_each_row(path, table):
     """A cell of a megabyte in each of 10,000 rows, which a dictionary holds once."""
     texts = pa.DictionaryArray.from_arrays(pa.array([0] * 10_000, pa.int32()), ["x" * 2**20])
-    made = pa.table(
-        {name: texts if name == "text" else table[name].take([0] * 10_000) for name in table.column_names}
-    )
+    made = {name: table[name].take([0] * 10_000) for name in table.column_names}
+    made = pa.table(made | {"text": texts})
     with pq.ParquetWriter(path, made.schema.remove_metadata(), store_schema=False) as writer:
         writer.write_table(made)
         writer.add_key_value_metadata(table.schema.metadata)
 
 
-SPOILT: dict[str, tuple[Spoil, str]] = {
+SPOILT = {
     "no manifest": (lacks(MANIFEST), "holds no manifest.json"),
     "a deep manifest": (holds(MANIFEST, b"[" * 1_000_000), "not readable JSON"),
     "a manifest of nine megabytes": (holds(MANIFEST, b" " * 9 * 2**20), "larger than a manifest is"),
@@ -86,7 +78,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
     "no parquet": (table_is("spans", lambda p, _: p.write_bytes(b"PAR1" * 9)), "cannot be read"),
     "another table": (
         table_is("spans", lambda path, _: shutil.copy(path.with_name("labels.parquet"), path)),
-        "spans.parquet is not a table of results under the name",
+        "not a table of results under the name",
     ),
     "no schema of ours": (schema_is("spans", None), "not a table of results"),
     "an older table": (schema_is("spans", {"ccs_table": "spans", "ccs_schema": "0"}), "version 0 and this"),
@@ -95,13 +87,10 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
         "schema does not know: x",
     ),
     "a column too few": (
-        table_is("labels", lambda path, table: pq.write_table(table.drop_columns("given"), path)),
+        table_is("labels", lambda p, t: pq.write_table(t.drop_columns("given"), p)),
         "lacks the columns given",
     ),
-    "texts that are numbers": (
-        column_is("spans", "text", lambda table: pa.array([1] * len(table))),
-        "columns of other types",
-    ),
+    "texts that are numbers": (column_is("spans", "text", lambda t: pa.array([1] * len(t))), "other types"),
     "a layer of 10^12": (column_is("spans", "layer", lambda t: pa.array([10**12] * len(t))), "column layer"),
     "two million rows": (rows_are("spans", 2_000_000), "is too large: 2,000,000 rows"),
     "a million equal rows": (rows_are("spans", 1_000_000), "two rows for"),
@@ -109,7 +98,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
 
 
 @pytest.mark.parametrize("kind", SPOILT)
-def test_spoilt_results_are_left_out_in_a_sentence(tmp_path: Path, kind: str) -> None:
+def test_spoilt_results_are_left_out_in_a_sentence(tmp_path, kind):
     spoil, message = SPOILT[kind]
     folder = tmp_path / "collection"
     write_model(folder, "good", only=("spans", "labels"))
@@ -122,7 +111,7 @@ def test_spoilt_results_are_left_out_in_a_sentence(tmp_path: Path, kind: str) ->
     assert len(notice) < 500
 
 
-def test_a_search_for_heads_that_are_not_there_is_left_out(tmp_path: Path) -> None:
+def test_a_search_for_heads_that_are_not_there_is_left_out(tmp_path):
     shutil.copytree(results.PRECOMPUTED / "organism", tmp_path / "organism")
     shutil.copy(results.PRECOMPUTED / "organism.search.json", tmp_path)
     found = results.read(tmp_path / "organism")
@@ -132,7 +121,7 @@ def test_a_search_for_heads_that_are_not_there_is_left_out(tmp_path: Path) -> No
     assert ModelRecords.read("organism", found).searches == both[1:]
 
 
-def test_a_large_cell_in_each_row_is_not_written_out(tmp_path: Path) -> None:
+def test_a_large_cell_in_each_row_is_not_written_out(tmp_path):
     folder = write_model(tmp_path, "spoilt", only=("spans",))
     table_is("spans", a_cell_in_each_row)(folder)
     assert (folder / "spans.parquet").stat().st_size < 3 * 2**20
@@ -142,7 +131,7 @@ def test_a_large_cell_in_each_row_is_not_written_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["/etc", "hf-hub:user/model", "{}"])
-def test_results_do_not_say_where_weights_are(tiny_folder: Path, tmp_path: Path, place: str) -> None:
+def test_results_do_not_say_where_weights_are(tiny_folder, tmp_path, place):
     """Not by their files for this machine either, which a stranger's folder may hold too."""
     write_model(tmp_path, "theirs", only=("spans",))
     noted = tmp_path / results.STAGES / "theirs" / "place.txt"
@@ -153,9 +142,7 @@ def test_results_do_not_say_where_weights_are(tiny_folder: Path, tmp_path: Path,
 
 
 @pytest.mark.parametrize("name", ["tiny", "no/such", "hf-hub:user/tiny", "organism ", "ViT-B-32/nobody", "."])
-def test_a_table_selects_no_folder_and_no_repository(
-    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_table_selects_no_folder_and_no_repository(tiny_folder, monkeypatch, name):
     """A folder of that name lies where the app runs; a table that names it does not load it."""
     monkeypatch.chdir(tiny_folder.parent)
     monkeypatch.setattr(ccs, "load", lambda place: pytest.fail(f"{place} was loaded"))
@@ -164,6 +151,6 @@ def test_a_table_selects_no_folder_and_no_repository(
     assert str(tiny_folder.parent) not in str(caught.value)
 
 
-def test_a_folder_that_the_owner_offers_is_loaded_by_its_name(tiny_folder: Path) -> None:
+def test_a_folder_that_the_owner_offers_is_loaded_by_its_name(tiny_folder):
     assert shown_name(str(tiny_folder)) == "tiny"
     assert ModelCache({"tiny": str(tiny_folder)}).get("tiny").name == "tiny"

@@ -1,15 +1,11 @@
 """The Space in a fresh environment. Long, on the network: `pytest --weekly tests/hostile/test_space.py`."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
-from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -25,7 +21,7 @@ _WITH = {"pydantic_core": "pydantic"}
 @pytest.mark.parametrize(
     ("file", "extra"), [("requirements.txt", "all"), ("locks/all.txt", "all"), ("locks/test.txt", "test")]
 )
-def test_one_version_of_all_that_is_imported_is_written_down(file: str, extra: str) -> None:
+def test_one_version_of_all_that_is_imported_is_written_down(file, extra):
     """A lock has what the package and its extra ask for, with hashes where `./run` installs it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     entries = (ROOT / file).read_text("utf-8").replace(" \\\n", " ").splitlines()
@@ -38,7 +34,7 @@ def test_one_version_of_all_that_is_imported_is_written_down(file: str, extra: s
         assert all(each.operator == "==" and one.specifier.contains(each.version) for each in versions)
 
 
-def test_what_is_imported_is_asked_for() -> None:
+def test_what_is_imported_is_asked_for():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     lines = {*project["dependencies"], *of_extras(project, {"all", "plot", "onnx", "mat"})}
     names = {canonicalize_name(Requirement(line).name) for line in lines}
@@ -49,14 +45,14 @@ def test_what_is_imported_is_asked_for() -> None:
             assert known & names, f"{path} imports {name}"
 
 
-def of_extras(project: dict[str, Any], extras: set[str]) -> Iterator[str]:
+def of_extras(project, extras):
     """The requirements of the project's extras, other extras among them resolved."""
     for line in (line for extra in extras for line in project["optional-dependencies"][extra]):
         asked = Requirement(line)
         yield from of_extras(project, asked.extras) if asked.name == project["name"] else [line]
 
 
-def imported(path: Path) -> set[str]:
+def imported(path):
     """The first names of all modules that a file imports, anywhere in it."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -69,5 +65,5 @@ def imported(path: Path) -> set[str]:
 
 @pytest.mark.weekly
 @pytest.mark.timeout(3600)
-def test_requirements_alone_run_the_space_and_every_command() -> None:
+def test_requirements_alone_run_the_space_and_every_command():
     subprocess.run([ROOT / "scripts" / "check_space.sh"], check=True)

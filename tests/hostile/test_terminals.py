@@ -1,7 +1,5 @@
 """Terminals that know no UTF-8."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -20,7 +18,7 @@ raise SystemExit(run(work))
 """
 
 
-def test_a_terminal_without_utf_8_gets_escapes() -> None:
+def test_a_terminal_without_utf_8_gets_escapes():
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
     done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (2, b"m\\xfc\\xdf \\u685c\n")

@@ -1,7 +1,5 @@
 """Uploads from strangers: an image or one sentence; bounded memory, nothing left on disk."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
@@ -13,7 +11,6 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,37 +21,33 @@ from PIL import Image
 from ccs import InputError, gate
 from ccs.sets.decoding import LONG, SHORT
 from ccs.ui.service import uploads
-from ccs.ui.service.uploads import InputImage
 
 
-def saved(image: Image.Image, kind: str, **options: object) -> bytes:
+def saved(image, kind, **options):
     buffer = io.BytesIO()
     image.save(buffer, kind, **options)
     return buffer.getvalue()
 
 
-def noise(mode: str = "RGB", size: tuple[int, int] = (40, 30)) -> Image.Image:
+def noise(mode="RGB", size=(40, 30)):
     return Image.effect_noise(size, 90).convert(mode)
 
 
-def png(width: int, height: int, data: bytes = b"", depth: int = 8) -> bytes:
-    """A PNG whose header says whatever it likes."""
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-    header = struct.pack(">IIBBBBB", width, height, depth, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+def png(width, height):
+    """A small PNG whose header says that it is of another size."""
+    whole = saved(Image.new("RGB", (8, 8)), "PNG")
+    header = b"IHDR" + struct.pack(">II", width, height) + whole[24:29]
+    return whole[:12] + header + struct.pack(">I", zlib.crc32(header)) + whole[33:]
 
 
-def many_scans(count: int, side: int) -> bytes:
+def many_scans(count, side):
     """A progressive JPEG whose last scan, of a bit that changes nothing, comes again and again."""
     whole = saved(Image.new("L", (side, side), 128), "JPEG", progressive=True)
     last = whole.rindex(b"\xff\xda")
     return whole[:last] + whole[last:-2] * count + b"\xff\xd9"
 
 
-def take(path: str, root: Path, name: str = "x.png") -> InputImage:
+def take(path, root, name="x.png"):
     """The image, or its sentence."""
     good, bad = uploads.take([(path, name)], root)
     if bad:
@@ -63,27 +56,17 @@ def take(path: str, root: Path, name: str = "x.png") -> InputImage:
 
 
 RGB = noise()
-WHOLE: dict[str, bytes] = {
-    "jpeg": saved(RGB, "JPEG"),
-    "png": saved(RGB, "PNG"),
-    "webp": saved(RGB, "WEBP"),
-    "gif": saved(RGB, "GIF"),
-    "bmp": saved(RGB, "BMP"),
-    "tiff": saved(RGB, "TIFF"),
-}
-TAKEN: dict[str, bytes] = {
+WHOLE = {kind: saved(RGB, kind.upper()) for kind in ("jpeg", "png", "webp", "gif", "bmp", "tiff")}
+TAKEN = {
     **WHOLE,
     "16 bit": saved(Image.fromarray(np.arange(1200, dtype=np.uint16).reshape(30, 40) * 50), "PNG"),
     "animated": saved(RGB, "GIF", save_all=True, append_images=[noise() for _ in range(50)]),
     "wide": saved(noise("L", (6000, 200)), "PNG"),
     "text after the end": WHOLE["png"] + b"<script>" * 1000,
 }
-REFUSED: dict[str, tuple[bytes, str]] = {
+REFUSED = {
     "markup": (b"<html><script>window.ran=1</script></html>", "is not a"),
-    "a drawing with a script": (
-        b"<svg xmlns='http://www.w3.org/2000/svg'><script>1</script></svg>",
-        "is not a",
-    ),
+    "a drawing with a script": (b"<svg xmlns='http://www.w3.org/2000/svg'><script/></svg>", "is not a"),
     "PostScript": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n", "is not a"),
     "a bomb": (png(100_000, 100_000), "DecompressionBomb"),
     "a bomb below Pillow's limit": (png(6_400, 6_400), "40 megapixels"),
@@ -94,7 +77,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
 }
 
 
-def put(root: Path, data: bytes, name: str = "x.png") -> Path:
+def put(root, data, name="x.png"):
     folder = root / "upload"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(data)
@@ -102,16 +85,15 @@ def put(root: Path, data: bytes, name: str = "x.png") -> Path:
 
 
 @pytest.mark.parametrize("kind", TAKEN)
-def test_an_odd_image_is_taken_as_rgb(tmp_path: Path, kind: str) -> None:
+def test_an_odd_image_is_taken_as_rgb(tmp_path, kind):
     found = take(str(put(tmp_path, TAKEN[kind])), tmp_path).pixels
     assert found.mode == "RGB"
-    assert min(found.size) <= SHORT
-    assert max(found.size) <= LONG
+    assert (min(found.size) <= SHORT, max(found.size) <= LONG) == (True, True)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_what_is_no_image_is_refused_in_a_sentence(tmp_path: Path, kind: str) -> None:
+def test_what_is_no_image_is_refused_in_a_sentence(tmp_path, kind):
     data, message = REFUSED[kind]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(InputError) as caught:
@@ -123,11 +105,11 @@ def test_what_is_no_image_is_refused_in_a_sentence(tmp_path: Path, kind: str) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def cut(data: bytes, seed: int) -> bytes:
+def cut(data, seed):
     return data[: len(data) * seed // 20]
 
 
-def flipped(data: bytes, seed: int) -> bytes:
+def flipped(data, seed):
     rng, spoilt = np.random.default_rng(seed), bytearray(data)
     for place in rng.integers(0, len(data), 1 + len(data) // 50):
         spoilt[place] = int(rng.integers(256))
@@ -136,9 +118,7 @@ def flipped(data: bytes, seed: int) -> bytes:
 
 @pytest.mark.parametrize("change", [cut, flipped])
 @pytest.mark.parametrize("kind", WHOLE)
-def test_a_damaged_file_is_an_image_or_a_sentence(
-    tmp_path: Path, kind: str, change: Callable[[bytes, int], bytes]
-) -> None:
+def test_a_damaged_file_is_an_image_or_a_sentence(tmp_path, kind, change):
     for seed in range(1, 20):
         file = put(tmp_path, change(WHOLE[kind], seed))
         with contextlib.suppress(InputError):
@@ -146,7 +126,7 @@ def test_a_damaged_file_is_an_image_or_a_sentence(
         assert list(tmp_path.iterdir()) == []
 
 
-def test_equal_files_of_one_upload_are_each_taken(tmp_path: Path) -> None:
+def test_equal_files_of_one_upload_are_each_taken(tmp_path):
     """Gradio keeps them once."""
     file = str(put(tmp_path, WHOLE["png"]))
     good, bad = uploads.take([(file, "a.png"), (file, "b.png")], tmp_path)
@@ -155,7 +135,7 @@ def test_equal_files_of_one_upload_are_each_taken(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_who_sends_nothing_hostile_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_sends_nothing_hostile_does_not_wait(tmp_path, monkeypatch):
     """A worker that was killed is replaced, and the other one answers meanwhile."""
     monkeypatch.setattr(uploads, "SECONDS", 1.4)
     gate.warm("ccs.ui.service.uploads")
@@ -163,10 +143,8 @@ def test_who_sends_nothing_hostile_does_not_wait(tmp_path: Path, monkeypatch: py
     assert bomb.stat().st_size < 2**18
     with ThreadPoolExecutor() as pool:
         slow = pool.submit(uploads.take, [(str(bomb), "bomb")], tmp_path / "a")
-        for number in range(3):
-            assert take(str(put(tmp_path / "b", WHOLE["png"])), tmp_path / "b").pixels.size == RGB.size, (
-                number
-            )
+        for _ in range(3):
+            assert take(str(put(tmp_path / "b", WHOLE["png"])), tmp_path / "b").pixels.size == RGB.size
         assert not slow.done()
         with pytest.raises(InputError, match="cannot be read within 2 seconds"):
             slow.result()
@@ -180,7 +158,7 @@ def test_who_sends_nothing_hostile_does_not_wait(tmp_path: Path, monkeypatch: py
         *("{}", "{}/none.png", "{}/../upload/x.png", "{}/link.png", "{}/" + "x" * 10_000),
     ],
 )
-def test_no_other_file_is_read_or_deleted(tmp_path: Path, path: str) -> None:
+def test_no_other_file_is_read_or_deleted(tmp_path, path):
     kept, uploads = put(tmp_path, WHOLE["png"]), tmp_path / "uploads"
     uploads.mkdir()
     (uploads / "link.png").symlink_to(kept)
@@ -189,10 +167,9 @@ def test_no_other_file_is_read_or_deleted(tmp_path: Path, path: str) -> None:
     assert kept.exists()
 
 
-def test_what_nobody_claimed_goes_with_the_app_and_at_the_next_start(tmp_path: Path) -> None:
-    left = tmp_path / "clip-ccs-999999999-killed"
+def test_what_nobody_claimed_goes_with_the_app_and_at_the_next_start(tmp_path):
+    left, other = tmp_path / "clip-ccs-999999999-killed", tmp_path / "clip-ccs-notes"
     left.mkdir()
-    other = tmp_path / "clip-ccs-notes"
     other.mkdir()
     program = (
         "import os, time; from ccs.ui.__main__ import upload_folder\n"
@@ -203,7 +180,6 @@ def test_what_nobody_claimed_goes_with_the_app_and_at_the_next_start(tmp_path: P
     environment = {**os.environ, "GRADIO_TEMP_DIR": str(tmp_path)}
     command = [sys.executable, "-c", program]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as app:
-        assert app.stdout is not None
         assert app.stdout.readline() == "here\n"
         assert not left.exists()
         assert len(list(tmp_path.glob("*/image"))) == 1
@@ -212,14 +188,13 @@ def test_what_nobody_claimed_goes_with_the_app_and_at_the_next_start(tmp_path: P
     assert list(tmp_path.iterdir()) == [other]
 
 
-def test_a_worker_ends_with_its_parent_while_it_imports() -> None:
+def test_a_worker_ends_with_its_parent_while_it_imports():
     program = (
         "import os, signal; from ccs import gate\n"
         "gate._pool.modules = ('ccs.sets.strangers',)\n"
         "print(gate._Worker()._process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
         worker = Path("/proc") / parent.stdout.readline().strip()
     end = time.monotonic() + 5
     while worker.exists() and b"State:\tZ" not in (worker / "status").read_bytes():
@@ -228,7 +203,7 @@ def test_a_worker_ends_with_its_parent_while_it_imports() -> None:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="heaps are those of glibc")
-def test_what_is_free_is_given_back_or_used(tmp_path: Path) -> None:
+def test_what_is_free_is_given_back_or_used(tmp_path):
     """All threads share two heaps, and what is large is in none, also after something large was freed."""
     program = (
         "import ctypes, sys, threading; from ccs.ui.__main__ import bound_holes; bound_holes()\n"

@@ -1,32 +1,24 @@
 """Hugging Face checkpoints against transformers itself, and the files that are refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 from transformers import CLIPTokenizer
 
 import ccs
 from ccs import HeadSet, InputError
 from ccs.model.export import export
 from ccs.model.loading.sources import find, known_tower
-from ccs.model.model import Model
 from tests.support.checkpoint import clip_vocabulary, theirs, write_clip, write_siglip
-
-Pictures = Callable[[int], list[Image.Image]]
+from tests.support.spoil import says
 
 TEXTS = ["a photo of a cat", "Ünïcode, don't 12!", "", "a " * 40, "x<|endoftext|>y", "  two\nlines  "]
 TOLERANCE = 1e-5
 
 
-def hold_against_transformers(model: Any, folder: Path, pictures: Pictures) -> Model:
+def hold_against_transformers(model, folder, pictures):
     ours = ccs.load(str(folder))
     images = [*pictures(3), pictures(3)[2].resize((35, 32)), pictures(3)[1].resize((40, 47))]  # odd ones too
     seen, read = theirs(model, folder, images, TEXTS)
@@ -36,41 +28,30 @@ def hold_against_transformers(model: Any, folder: Path, pictures: Pictures) -> M
     return ours
 
 
-VARIANTS: dict[str, dict[str, Any]] = {
+OTHER_SEEN = {"image_size": 40, "patch_size": 10, "hidden_size": 48, "num_attention_heads": 2}
+OTHER_READ = {"hidden_size": 20, "num_attention_heads": 5, "intermediate_size": 33, "layer_norm_eps": 1e-3}
+VARIANTS = {
     "in shards": {"max_shard_size": "200KB"},
     "GELU": {"vision": {"hidden_act": "gelu"}, "text": {"hidden_act": "gelu_pytorch_tanh"}},
-    "other sizes": {
-        "vision": {"image_size": 40, "patch_size": 10, "hidden_size": 48, "num_attention_heads": 2},
-        "text": {
-            "hidden_size": 20,
-            "num_attention_heads": 5,
-            "intermediate_size": 33,
-            "layer_norm_eps": 1e-3,
-        },
-    },
+    "other sizes": {"vision": OTHER_SEEN, "text": OTHER_READ},
     "the end of old": {"text": {"eos_token_id": 2}},
     "an end of another number": {"text": {"eos_token_id": 320}},
 }
 
 
 @pytest.mark.parametrize("kind", VARIANTS)
-def test_embeddings_are_those_of_transformers(kind: str, tmp_path: Path, pictures: Pictures) -> None:
+def test_embeddings_are_those_of_transformers(kind, tmp_path, pictures):
     hold_against_transformers(write_clip(tmp_path, **VARIANTS[kind]), tmp_path, pictures)
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+def written(tmp_path_factory):
     """A checkpoint: transformers' model and its folder. Shared: copy the folder before writing to it."""
     folder = tmp_path_factory.mktemp("checkpoints") / "tuned"
     return write_clip(folder), folder
 
 
-def change(folder: Path, file: str, **entries: Any) -> None:
-    found = json.loads((folder / file).read_text("utf-8"))
-    (folder / file).write_text(json.dumps({**found, **entries}), "utf-8")
-
-
-def test_files_of_older_versions(written: tuple[Any, Path], tmp_path: Path, pictures: Pictures) -> None:
+def test_files_of_older_versions(written, tmp_path, pictures):
     """A vocabulary and merges in two files, the towers' entries twice, sides as plain numbers."""
     model, folder = written[0], shutil.copytree(written[1], tmp_path / "old")
     vocabulary, merges = clip_vocabulary()
@@ -79,14 +60,12 @@ def test_files_of_older_versions(written: tuple[Any, Path], tmp_path: Path, pict
     (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *map(" ".join, merges), ""]), "utf-8")
     config = json.loads((folder / "config.json").read_text("utf-8"))
     wrong = {**config["vision_config"], "num_hidden_layers": 7}
-    change(folder, "config.json", vision_config=wrong, vision_config_dict=config["vision_config"])
-    change(folder, "preprocessor_config.json", size=32, crop_size=32, feature_extractor_type="CLIP")
+    says("config.json", vision_config=wrong, vision_config_dict=config["vision_config"])(folder)
+    says("preprocessor_config.json", size=32, crop_size=32, feature_extractor_type="CLIP")(folder)
     hold_against_transformers(model, folder, pictures)
 
 
-def test_weights_alone_are_read_with_clips_own_words_and_preprocessing(
-    written: tuple[Any, Path], tmp_path: Path
-) -> None:
+def test_weights_alone_are_read_with_clips_own_words_and_preprocessing(written, tmp_path):
     """As `CLIPModel.save_pretrained` leaves a folder. SigLIPs differ, so theirs must be there."""
     for kind, write in (("clip", write_clip), ("siglip", write_siglip)):
         write(tmp_path / kind)
@@ -101,7 +80,7 @@ def test_weights_alone_are_read_with_clips_own_words_and_preprocessing(
         ccs.load(str(tmp_path / "siglip"))
 
 
-def test_words_that_were_added(tmp_path: Path, pictures: Pictures) -> None:
+def test_words_that_were_added(tmp_path, pictures):
     """As textual inversion adds them: one more row of the embedding, one more token of the tokenizer."""
     model = write_clip(tmp_path, text={"vocab_size": 49_409})
     tokenizer = CLIPTokenizer.from_pretrained(tmp_path)
@@ -115,34 +94,23 @@ def test_words_that_were_added(tmp_path: Path, pictures: Pictures) -> None:
         export(ours, HeadSet(), tmp_path / "exported")
 
 
-def test_images_that_are_squashed(written: tuple[Any, Path], tmp_path: Path, pictures: Pictures) -> None:
+def test_images_that_are_squashed(written, tmp_path, pictures):
     """By the processor's newer file, in which the image's part is one of several."""
     model, folder = written[0], shutil.copytree(written[1], tmp_path / "squashed")
     own = json.loads((folder / "preprocessor_config.json").read_text("utf-8"))
-    own |= {
-        "size": {"height": 32, "width": 32},
-        "do_center_crop": False,
-        "resample": 2,
-        "do_normalize": False,
-    }
+    own |= {"size": {"height": 32, "width": 32}, "do_center_crop": False, "resample": 2}
+    own |= {"do_normalize": False}
     (folder / "processor_config.json").write_text(json.dumps({"image_processor": own}), "utf-8")
     hold_against_transformers(model, folder, pictures)
 
 
-SIGLIPS: dict[str, dict[str, Any]] = {
-    "as it comes": {},
-    "other sizes": {
-        "vision": {"image_size": 40, "patch_size": 10, "hidden_act": "gelu", "intermediate_size": 77},
-        "hidden_size": 20,
-        "projection_size": 32,
-        "layer_norm_eps": 0.1,
-    },
-}
+SEEN = {"image_size": 40, "patch_size": 10, "hidden_act": "gelu", "intermediate_size": 77}
+READ = {"hidden_size": 20, "projection_size": 32, "layer_norm_eps": 0.1}
 
 
-@pytest.mark.parametrize("kind", SIGLIPS)
-def test_a_siglip_is_that_of_transformers(kind: str, tmp_path: Path, pictures: Pictures) -> None:
-    ours = hold_against_transformers(write_siglip(tmp_path, **SIGLIPS[kind]), tmp_path, pictures)
+@pytest.mark.parametrize("sizes", [{}, {"vision": SEEN, **READ}], ids=["as it comes", "other sizes"])
+def test_a_siglip_is_that_of_transformers(sizes, tmp_path, pictures):
+    ours = hold_against_transformers(write_siglip(tmp_path, **sizes), tmp_path, pictures)
     assert ours.logit_bias == pytest.approx(-3.0)
     direct, rest = ours.contributions(pictures(2))
     np.testing.assert_allclose(direct.sum((1, 2)) + rest, ours.embed_images(pictures(2)), atol=TOLERANCE)

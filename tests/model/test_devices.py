@@ -1,22 +1,14 @@
 """What a GPU computes is what the CPU computes; where there is none, one is pretended (support/pretended)."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-from PIL import Image
-from torch import Tensor
 
 import ccs
 from ccs import HeadSet, InputError
 from ccs.batch.compute.embed import largest_errors
 from ccs.batch.compute.stages import start
 from ccs.model.loading.sources import usable_device
-from ccs.model.model import Model
 from ccs.model.tower import ImageTower, without_tf32
 from ccs.results import read
 from tests.support import pretended, shrunk
@@ -30,7 +22,7 @@ OFF = [HeadSet(), HeadSet.parse("L3.H1 L5.H2"), HeadSet.parse("L5.H0")]
 
 
 @pytest.fixture(params=["pretended", pytest.param("real", marks=pytest.mark.gpu)])
-def cuda(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def cuda(request, monkeypatch):
     """The name of a GPU: a pretended one, and a real one where there is one."""
     if request.param == "real":
         yield "cuda"
@@ -41,14 +33,12 @@ def cuda(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         yield "cuda"
 
 
-def test_every_method_gives_what_it_gives_on_the_cpu(
-    cuda: str, tiny_model: Model, tiny_folder: Path, pictures: Callable[[int], list[Image.Image]]
-) -> None:
+def test_every_method_gives_what_it_gives_on_the_cpu(cuda, tiny_model, tiny_folder, pictures):
     there, x, images = ccs.load(str(tiny_folder), device=cuda), pixels(tiny_model, 5), pictures(6)
     assert there.tower.device.type == "cuda"
     assert there.weights_hash == tiny_model.weights_hash
 
-    def found(model: Model) -> dict[str, np.ndarray]:
+    def found(model):
         start, moments = model.trunk(x, batch_size=2), ccs.collect_moments(model, [x, images])
         looked = model.tower.attention(start, 5, OFF[1]).cpu().numpy()
         texts = [f"text {number}" for number in range(12)]
@@ -72,12 +62,12 @@ def test_every_method_gives_what_it_gives_on_the_cpu(
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_every_family_of_towers_gives_what_it_gives_on_the_cpu(cuda: str, name: str) -> None:
+def test_every_family_of_towers_gives_what_it_gives_on_the_cpu(cuda, name):
     here, there = ImageTower(shrunk.tower(name)), ImageTower(shrunk.tower(name).to(usable_device(cuda)))
     x = torch.randn(2, 3, *here.image_size, generator=torch.Generator().manual_seed(0))
     plans, last = [HeadSet(), HeadSet(list(here.heads)[::3])], here.n_layers - 1
 
-    def found(tower: ImageTower) -> list[Tensor]:
+    def found(tower):
         readout = tower.embed_and_read(x)[1]
         coordinates = [tower.coordinates(readout, head) @ tower.basis(head) for head in tower.heads]
         parts = [*tower.contributions(readout), *coordinates, tower.attention(x, last)]
@@ -89,9 +79,7 @@ def test_every_family_of_towers_gives_what_it_gives_on_the_cpu(cuda: str, name: 
 
 
 @pytest.mark.parametrize(("precision", "allowed"), [("bf16", 2e-2), ("fp16", 2e-3)])
-def test_half_precision_is_for_embeddings_of_images_alone(
-    cuda: str, precision: str, allowed: float, tiny_model: Model, tiny_folder: Path
-) -> None:
+def test_half_precision_is_for_embeddings_of_images_alone(cuda, precision, allowed, tiny_model, tiny_folder):
     there, x = ccs.load(str(tiny_folder), device=cuda, precision=precision), pixels(tiny_model, 4)
     off = np.abs(there.embed_images(x, OFF[:2]) - tiny_model.embed_images(x, OFF[:2])).max()
     assert TOLERANCE < off < allowed
@@ -100,9 +88,7 @@ def test_half_precision_is_for_embeddings_of_images_alone(
     np.testing.assert_allclose(there.embed_texts(["a"]), tiny_model.embed_texts(["a"]), atol=TOLERANCE)
 
 
-def test_a_run_writes_the_tables_that_it_writes_on_the_cpu(
-    cuda: str, tiny_folder: Path, tmp_path: Path
-) -> None:
+def test_a_run_writes_the_tables_that_it_writes_on_the_cpu(cuda, tiny_folder, tmp_path):
     texts, more = small_pool(tmp_path), ("--workers", "0")
     for device in ("cpu", cuda):
         assert run(arguments(tiny_folder, texts, tmp_path / device, *more, "--device", device)) == 0
@@ -110,7 +96,7 @@ def test_a_run_writes_the_tables_that_it_writes_on_the_cpu(
     assert read(tmp_path / cuda / "tiny").manifest["measured"]["device"] == "cuda:0"
 
 
-def test_one_setting_chooses_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_setting_chooses_the_device(monkeypatch):
     monkeypatch.delenv("CCS_DEVICE", raising=False)
     monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
     with pretended.gpu(monkeypatch):
@@ -125,7 +111,7 @@ def test_one_setting_chooses_the_device(monkeypatch: pytest.MonkeyPatch) -> None
             usable_device("auto")
 
 
-def test_accelerate_without_a_gpu_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accelerate_without_a_gpu_is_a_sentence(monkeypatch):
     monkeypatch.delenv("CCS_DEVICE", raising=False)
     monkeypatch.delenv("ACCELERATE_USE_CPU", raising=False)
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")  # as `accelerate launch --multi_gpu` leaves it
@@ -135,7 +121,7 @@ def test_accelerate_without_a_gpu_is_a_sentence(monkeypatch: pytest.MonkeyPatch)
         start()
 
 
-def test_tf32_is_off_where_it_would_be_on_and_as_before_afterwards() -> None:
+def test_tf32_is_off_where_it_would_be_on_and_as_before_afterwards():
     assert torch.backends.cudnn.allow_tf32
     with without_tf32(), without_tf32():
         assert not torch.backends.cudnn.allow_tf32

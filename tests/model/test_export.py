@@ -1,67 +1,43 @@
 """An exported folder is an open_clip model whose embeddings are ours, also on the Hub, or smaller ONNX."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import open_clip
 import pytest
 import torch
-from PIL import Image
 
 import ccs
 from ccs import HeadSet, InputError, Intervention
 from ccs.batch import export as command
 from ccs.model import onnx_export
 from ccs.model.export import export
-from ccs.model.model import Model
 from tests.support.checkpoint import write_siglip
-from tests.support.hub_server import Hub
+from tests.support.tiny_model import write_tiny_model
 
 OFF = HeadSet.parse("L1.H1 L4.H0 L4.H3 L5.H2")
 
 
-def open_clips(folder: Path, images: list[Image.Image], texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Embeddings by open_clip alone."""
-    import open_clip
-
+@pytest.mark.parametrize(("name", "off"), [("tiny_model", OFF), ("tiny_quick_model", HeadSet())])
+def test_open_clip_alone_gives_our_embeddings(name, off, request, tmp_path, pictures):
+    model = request.getfixturevalue(name)
+    before, folder, texts = model.weights_hash, tmp_path / "out", ["a dog", "a cat"]
+    assert export(model, off, folder) <= 1e-5
     clip, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{folder}")
-    tokens = open_clip.get_tokenizer(f"local-dir:{folder}")(texts)
     with torch.no_grad():
-        pixels = torch.stack([preprocess(image) for image in images])
-        embedded = clip.eval().encode_image(pixels, normalize=True)
-        return embedded.numpy(), clip.encode_text(tokens, normalize=True).numpy()
-
-
-@pytest.mark.parametrize("name", ["tiny_model", "tiny_quick_model"])
-@pytest.mark.parametrize("off", [OFF, HeadSet()], ids=["some", "none"])
-def test_open_clip_alone_gives_our_embeddings(
-    name: str,
-    off: HeadSet,
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    pictures: Callable[[int], list[Image.Image]],
-) -> None:
-    model: Model = request.getfixturevalue(name)
-    before = model.weights_hash
-    difference = export(model, off, tmp_path / "out")
-    images, texts = open_clips(tmp_path / "out", pictures(4), ["a dog", "a cat"])
+        images = clip.eval().encode_image(torch.stack([*map(preprocess, pictures(4))]), normalize=True)
+        read = clip.encode_text(open_clip.get_tokenizer(f"local-dir:{folder}")(texts), normalize=True)
     np.testing.assert_allclose(images, model.embed_images(pictures(4), off), atol=1e-5)
-    np.testing.assert_allclose(texts, model.embed_texts(["a dog", "a cat"]), atol=1e-5)
-    assert difference <= 1e-5
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
+    np.testing.assert_allclose(read, model.embed_texts(texts), atol=1e-5)
     files = ["README.md", "open_clip_config.json", "open_clip_model.safetensors"]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == files
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [*files, "out"]
     del model.__dict__["weights_hash"]  # it is kept once computed
     assert model.weights_hash == before
 
 
-def test_what_cannot_be_exported_is_named(
-    tiny_model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_exported_is_named(tiny_model, tmp_path, monkeypatch):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("years of work")
     with pytest.raises(InputError, match="full is already there"):
@@ -72,13 +48,8 @@ def test_what_cannot_be_exported_is_named(
     assert [path.name for path in tmp_path.iterdir()] == ["full"]
 
 
-# -- the command line ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of huggingface_hub's own uploads
-def test_the_command_publishes_a_model(
-    tiny_folder: Path, tiny_model: Model, tmp_path: Path, hub: Hub
-) -> None:
+def test_the_command_publishes_a_model(tiny_folder, tiny_model, tmp_path, hub):
     arguments = ["--model", str(tiny_folder), "--off", str(OFF), "--repo", "user/pruned"]
     assert command.main(arguments) == 0
     repository = hub.repositories["models", "user/pruned"]
@@ -90,7 +61,7 @@ def test_the_command_publishes_a_model(
     np.testing.assert_allclose(found, tiny_model.embed_images(x, OFF), atol=1e-5)
 
 
-def test_an_architecture_of_our_own_needs_what_its_card_says(tmp_path: Path) -> None:
+def test_an_architecture_of_our_own_needs_what_its_card_says(tmp_path):
     model, folder = ccs.load("photo"), tmp_path / "photo"
     export(model, HeadSet.parse("L3.H0"), folder)
     recipe = (folder / "README.md").read_text().split("```python")[1].split("```")[0]
@@ -98,34 +69,32 @@ def test_an_architecture_of_our_own_needs_what_its_card_says(tmp_path: Path) -> 
     subprocess.run([sys.executable, "-c", recipe], check=True, cwd=Path(ccs.__file__).parents[1])
 
 
-def test_onnx_without_heads_is_the_model_with_them_off(
-    tiny_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model, folder = ccs.load(str(tiny_folder)), tmp_path / "less"
-    layer = " ".join(f"L4.H{head}" for head in range(model.tower.n_heads))  # all of one
-    off = f"L3.H1 {layer} L5.H0=0.3"
-    assert command.main(["--model", str(tiny_folder), "--off", off, "--remove", "--out", str(folder)]) == 0
+def test_onnx_without_heads_is_the_model_with_them_off(tmp_path, capsys):
+    folder, less = write_tiny_model(tmp_path / "tiny", layers=3), tmp_path / "less"
+    model = ccs.load(str(folder), layers="all")
+    layer = " ".join(f"L1.H{head}" for head in range(model.tower.n_heads))  # all of one
+    off = f"L0.H1 {layer} L2.H0=0.3"
+    assert command.main(["--model", str(folder), "--off", off, "--remove", "--out", str(less)]) == 0
     assert "differ by" in capsys.readouterr().out
     x = torch.randn(3, 3, *model.tower.image_size, generator=torch.Generator().manual_seed(5))
-    found = onnx_export.run(folder / onnx_export.IMAGES, x)
+    found = onnx_export.run(less / onnx_export.IMAGES, x)
     np.testing.assert_allclose(found, model.embed_images(x, Intervention.parse(off)), atol=1e-5)
     assert np.abs(found - model.embed_images(x)).max() > 1e-3
     tokens = model.tokenize(["a dog"])
-    read = onnx_export.run(folder / onnx_export.TEXTS, tokens)
+    read = onnx_export.run(less / onnx_export.TEXTS, tokens)
     np.testing.assert_allclose(read, model.embed_texts(["a dog"]), atol=1e-5)
     # Every head has d rows of three projections, with biases, and d columns of a fourth.
     width, d = model.tower.width, model.head_dim
-    whole, less = (
+    whole, rest = (
         sum(p.numel() for p in onnx_export.without_heads(model, one).parameters())
         for one in (HeadSet(), Intervention.parse(off))
     )
-    assert whole - less == (1 + model.tower.n_heads) * (4 * width * d + 3 * d)
-    assert layer.split()[0] in (folder / "README.md").read_text("utf-8")
+    assert whole - rest == (1 + model.tower.n_heads) * (4 * width * d + 3 * d)
+    assert layer.split()[0] in (less / "README.md").read_text("utf-8")
 
 
-def test_an_attention_of_other_code_keeps_its_heads(tmp_path: Path) -> None:
+def test_an_attention_of_other_code_keeps_its_heads(tmp_path):
     write_siglip(tmp_path / "theirs")
-    model = ccs.load(str(tmp_path / "theirs"))
     with pytest.raises(InputError, match="fixes the number of heads"):
-        onnx_export.export_onnx(model, HeadSet.parse("L0.H1"), tmp_path / "less")
+        onnx_export.export_onnx(ccs.load(str(tmp_path / "theirs")), HeadSet.parse("L0.H1"), tmp_path / "less")
     assert not (tmp_path / "less").exists()

@@ -1,7 +1,5 @@
 """Every architecture of open_clip, shrunk: accepted and exact, or refused with the reason."""
 
-from __future__ import annotations
-
 import copy
 from collections import Counter
 from itertools import product
@@ -25,12 +23,10 @@ ARCHITECTURES = [
 ]
 
 
-@pytest.mark.parametrize("sharp", [False, True], ids=["", "sharp"])
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_every_accepted_architecture_is_exact(name: str, sharp: bool) -> None:
+def test_every_accepted_architecture_is_exact(name):
     visual = shrunk.tower(name)
-    if sharp:
-        sharpen(visual)
+    sharpen(visual)  # where attention is nearly even, mistakes in it hide
     tower = ImageTower(visual)
     x = torch.randn(2, 3, *tower.image_size, generator=torch.Generator().manual_seed(1))
     off = HeadSet(list(tower.all_heads)[::3])
@@ -57,24 +53,22 @@ def test_every_accepted_architecture_is_exact(name: str, sharp: bool) -> None:
         assert (without - expected).abs().max() > 1e-4
 
 
-def test_all_other_architectures_are_refused_with_the_reason() -> None:
+def test_all_other_architectures_are_refused_with_the_reason():
     """126 of 144 architectures can be taken apart; a new version of open_clip fails here."""
-    met: Counter[str] = Counter()
+    met = Counter()
     for name in set(open_clip.list_models()) - set(ARCHITECTURES):
         with torch.device("meta"):
             visual = shrunk.tower(name, shaken=False)
-        with pytest.raises(
-            InputError, match="built of no layers of attention heads that are known"
-        ) as caught:
+        with pytest.raises(InputError, match="built of no layers of attention heads that") as caught:
             ImageTower(visual)
         met[str(caught.value).split()[3]] += 1
     assert (len(ARCHITECTURES), met) == (126, REFUSED)
 
 
-def test_every_text_tower_is_exact_or_refused_with_the_reason() -> None:
+def test_every_text_tower_is_exact_or_refused_with_the_reason():
     """Texts that end at different tokens, against open_clip's own pass with weights zeroed."""
     tokens = torch.randint(3, 390, (6, 16), generator=torch.Generator().manual_seed(0))
-    met: Counter[str] = Counter()
+    met = Counter()
     for name in open_clip.list_models():
         text = shrunk.text_tower(name)
         try:
@@ -87,21 +81,20 @@ def test_every_text_tower_is_exact_or_refused_with_the_reason() -> None:
         for row, last in enumerate((4, 9, 4, 15, 7, 9)):
             tokens[row, last:], tokens[row, last] = 0, end
         off = HeadSet(list(tower.all_heads)[::3])
-        without, half = copy.deepcopy(text), copy.deepcopy(text)
-        for head, (copied, factor) in product(off, ((without, 0.0), (half, 0.5))):
+        plans, copies = [off, Intervention(dict.fromkeys(off, 0.5))], [copy.deepcopy(text) for _ in range(2)]
+        for head, (copied, factor) in product(off, zip(copies, (0.0, 0.5), strict=True)):
             projection = copied.transformer.resblocks[head.layer].attn.out_proj
             projection.weight.data[:, head.head * 8 : (head.head + 1) * 8] *= factor
+        expected, *wanted = (plain(one, tokens) for one in (text, *copies))
+        assert (wanted[0] - expected).abs().amax(1).min() > 1e-4
         places = tower.read_at(tokens)
         for place in torch.unique(places):
             rows = places == place
-            plans = [off, Intervention(dict.fromkeys(off, 0.5))]
             found, readout = tower.embed_and_read(tokens[rows], plans)
-            np.testing.assert_allclose(found[1], plain(half, tokens)[rows], atol=TOLERANCE)
+            for ours, theirs in zip(found, wanted, strict=True):
+                np.testing.assert_allclose(ours, theirs[rows], atol=TOLERANCE)
             direct, rest = tower.contributions(readout)
-            expected = plain(text, tokens)[rows]
-            np.testing.assert_allclose(readout.unit, expected, atol=TOLERANCE)
-            np.testing.assert_allclose(direct.sum(1) + rest, expected, atol=1e-6)
-            np.testing.assert_allclose(found[0], plain(without, tokens)[rows], atol=TOLERANCE)
-            assert (found[0] - expected).abs().max() > 1e-4
+            np.testing.assert_allclose(readout.unit, expected[rows], atol=TOLERANCE)
+            np.testing.assert_allclose(direct.sum(1) + rest, expected[rows], atol=1e-6)
     transformers = "it is HFTextEncoder, whose heads are not known here."
     assert met == {"exact": 131, "it masks the padding of each text.": 3, transformers: 10}

@@ -1,42 +1,30 @@
 """Moments against the full matrix of contributions; merging changes nothing."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 import ccs
 from ccs import HeadSet, InputError, Moments
-from ccs.model.model import Model
-from ccs.model.side import Side
 
 
-def pixels(n: int, seed: int = 0) -> Tensor:
+def pixels(n, seed=0):
     return torch.randn(n, 3, 32, 32, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.fixture(scope="module")
-def collected(tiny_model: Model) -> Moments:
+def collected(tiny_model):
     return ccs.collect_moments(tiny_model, [pixels(40)])
 
 
-def full(model: Side, x: Any, heads: HeadSet) -> np.ndarray:
-    """The matrix of every head's contributions, float64 [heads, n, D]."""
-    direct = model.contributions(x).direct.astype(np.float64)
-    return np.stack([direct[:, head.layer, head.head] for head in heads])
-
-
 @pytest.mark.parametrize("tower", ["L", "T"])
-def test_moments_are_those_of_the_full_matrix(tiny_model: Model, collected: Moments, tower: str) -> None:
+def test_moments_are_those_of_the_full_matrix(tiny_model, collected, tower):
     side, inputs, found = tiny_model, pixels(40), collected
     if tower == "T":
         side, inputs = tiny_model.texts, [f"a {'very ' * (i % 4)}odd photo of {i} cats" for i in range(40)]
         found = ccs.collect_moments(side, [inputs[:7], inputs[7:]])
-    matrix = full(side, inputs, side.heads)
+    direct = side.contributions(inputs).direct.astype(np.float64)  # the matrix of every head's contributions
+    matrix = np.stack([direct[:, head.layer, head.head] for head in side.heads])
     basis = np.stack(found.basis).astype(np.float64)
     assert found.count == 40
     assert found.heads == side.heads
@@ -47,7 +35,7 @@ def test_moments_are_those_of_the_full_matrix(tiny_model: Model, collected: Mome
     np.testing.assert_allclose(found.variance(), matrix.var(1).sum(1), rtol=1e-5)
 
 
-def test_batches_shards_and_their_order_change_nothing(tiny_model: Model, collected: Moments) -> None:
+def test_batches_shards_and_their_order_change_nothing(tiny_model, collected):
     x = pixels(40)
     parts = [x[:1], x[1:1], x[1:20], x[20:]]
     streamed = ccs.collect_moments(tiny_model, iter(parts))
@@ -60,9 +48,7 @@ def test_batches_shards_and_their_order_change_nothing(tiny_model: Model, collec
     assert shards[0].count == 1  # adding leaves the parts as they were
 
 
-def test_moments_of_different_models_or_heads_do_not_add(
-    tiny_model: Model, tiny_quick_model: Model, collected: Moments
-) -> None:
+def test_moments_of_different_models_or_heads_do_not_add(tiny_model, tiny_quick_model, collected):
     for other in (Moments.empty(tiny_quick_model), Moments.empty(tiny_model, HeadSet.parse("L5.H0"))):
         with pytest.raises(InputError, match="different models or heads"):
             _ = collected + other

@@ -1,49 +1,45 @@
 """Heads switched off in users' own models, against the forward pass that zeroes their outputs."""
 
-from __future__ import annotations
-
 import copy
 import pickle
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import open_clip
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import ccs
 from ccs import HeadSet, results
 from ccs.batch import heads as heads_command
-from ccs.batch.compute import __main__ as compute
-from ccs.model.model import Model
 from tests.support import language_models as languages
 from tests.support.checkpoint import write_clip, write_siglip
+from tests.support.compute_sample import run, small_pool
 
 OFF = HeadSet.parse("L0.H1 L1.H0 L1.H3")
 TOLERANCE = 1e-6
+TEXTS = ["a photo of a cat", "a cat", "two cats at a house"]
 
 
-def unit(features: Tensor) -> Any:
+def unit(features):
     return nn.functional.normalize(features, dim=-1).numpy()
 
 
-def bits(model: nn.Module) -> dict[str, Tensor]:
+def bits(model):
     return {name: values.clone() for name, values in model.state_dict().items()}
 
 
-def unchanged(model: nn.Module, before: dict[str, Tensor]) -> bool:
+def unchanged(model, before):
     return all(torch.equal(values, before[name]) for name, values in model.state_dict().items())
 
 
-def pixels(size: int) -> Tensor:
+def pixels(size):
     return torch.randn(3, 3, size, size, generator=torch.Generator().manual_seed(1))
 
 
-def test_open_clips_own_model_in_nested_blocks(tiny_folder: Path, tiny_model: Model) -> None:
+def test_open_clips_own_model_in_nested_blocks(tiny_folder, tiny_model):
     module = open_clip.create_model(f"local-dir:{tiny_folder}").eval()
     before, images = bits(module), pixels(32)
     with torch.no_grad(), ccs.heads_off(module, "L1.H3 L0.H1"), ccs.heads_off(module, "L1.H3, L1.H0") as off:
@@ -51,24 +47,36 @@ def test_open_clips_own_model_in_nested_blocks(tiny_folder: Path, tiny_model: Mo
     assert off == HeadSet.parse("L1.H0 L1.H3")
     np.testing.assert_allclose(seen, tiny_model.embed_images(images, OFF), atol=TOLERANCE)
     assert np.abs(seen - tiny_model.embed_images(images)).max() > 1e-3
+    with pytest.raises(ZeroDivisionError), ccs.heads_off(module, "L5.H0"):
+        raise ZeroDivisionError
     assert unchanged(module, before)
+
+
+def features(found):
+    return unit(getattr(found, "pooler_output", found).detach())
 
 
 @pytest.mark.parametrize("write", [write_clip, write_siglip])
-def test_transformers_models(write: Callable[[Path], Any], tmp_path: Path) -> None:
-    """SigLIP's third layer of heads is its pool."""
-    module = write(tmp_path)
-    pooled = write is write_siglip
-    off = OFF | HeadSet.parse("L2.H2") if pooled else OFF
-    before, images = bits(module), pixels(32)
-    with torch.no_grad(), ccs.heads_off(module, off):
-        features = module.get_image_features(images)
-        seen = unit(getattr(features, "pooler_output", features))
-    np.testing.assert_allclose(seen, ccs.load(str(tmp_path)).embed_images(images, off), atol=TOLERANCE)
+def test_both_towers_of_transformers_models(write, tmp_path):
+    """The module, its text tower alone and what ccs.load returns. SigLIP's third layer is its pool."""
+    module, ours = write(tmp_path), ccs.load(str(tmp_path))
+    off = OFF | HeadSet.parse("L2.H2") if write is write_siglip else OFF
+    text_off = HeadSet.parse("T0.H1 T1.H0 T1.H3")
+    before, images, tokens = bits(module), pixels(32), ours.tokenize(TEXTS)
+    seen, read = ours.embed_images(images, off), ours.embed_texts(TEXTS, off=text_off)
+    assert np.abs(read - ours.embed_texts(TEXTS)).max() > 1e-3
+    with ccs.heads_off(module, off), ccs.heads_off(module.text_model, text_off):
+        np.testing.assert_allclose(features(module.get_image_features(images)), seen, atol=TOLERANCE)
+        np.testing.assert_allclose(features(module.get_text_features(tokens)), read, atol=TOLERANCE)
+    with ccs.heads_off(module, text_off):
+        np.testing.assert_allclose(features(module.get_text_features(tokens)), read, atol=TOLERANCE)
+    with ccs.heads_off(ours, text_off | off):
+        np.testing.assert_allclose(features(ours.clip.encode_image(images)), seen, atol=TOLERANCE)
+        np.testing.assert_allclose(ours.embed_texts(TEXTS), read, atol=TOLERANCE)
     assert unchanged(module, before)
 
 
-def test_vision_towers_of_transformers_alone(tmp_path: Path) -> None:
+def test_vision_towers_of_transformers_alone(tmp_path):
     from transformers import CLIPVisionModel, CLIPVisionModelWithProjection
 
     module = write_clip(tmp_path)
@@ -86,15 +94,7 @@ def test_vision_towers_of_transformers_alone(tmp_path: Path) -> None:
     np.testing.assert_allclose(unit(read), expected, atol=TOLERANCE)
 
 
-def test_an_exception_inside_leaves_no_trace(tiny_folder: Path) -> None:
-    module = open_clip.create_model(f"local-dir:{tiny_folder}")
-    before = bits(module)
-    with pytest.raises(ZeroDivisionError), ccs.heads_off(module, "L5.H0"):
-        raise ZeroDivisionError
-    assert unchanged(module, before)
-
-
-def test_what_has_no_such_heads_is_refused() -> None:
+def test_what_has_no_such_heads_is_refused():
     from transformers import BertConfig, BertModel, CLIPTextConfig, CLIPTextModel
 
     small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37}
@@ -112,39 +112,8 @@ def test_what_has_no_such_heads_is_refused() -> None:
             pass
 
 
-TEXTS = ["a photo of a cat", "a cat", "two cats at a house"]
-
-
-@pytest.mark.parametrize("write", [write_clip, write_siglip])
-def test_heads_of_text_towers(write: Callable[[Path], Any], tmp_path: Path) -> None:
-    """transformers' module and what ccs.load returns, against the forward pass of `Texts`."""
-    module, ours = write(tmp_path), ccs.load(str(tmp_path))
-    off = HeadSet.parse("T0.H1 T1.H0 T1.H3")
-    expected, plain = ours.embed_texts(TEXTS, off=off), ours.embed_texts(TEXTS)
-    before, tokens = bits(module), ours.tokenize(TEXTS)
-    with torch.no_grad(), ccs.heads_off(module, off):
-        seen = unit_text(module, tokens)
-    with ccs.heads_off(ours, off):
-        np.testing.assert_allclose(ours.embed_texts(TEXTS), expected, atol=TOLERANCE)
-    np.testing.assert_allclose(seen, expected, atol=TOLERANCE)
-    assert np.abs(expected - plain).max() > 1e-3
-    assert unchanged(module, before)
-    with torch.no_grad(), ccs.heads_off(module.text_model, off), ccs.heads_off(module, OFF):
-        np.testing.assert_allclose(unit_text(module, tokens), expected, atol=TOLERANCE)
-    images = pixels(32)
-    switched = ours.embed_images(images, OFF)
-    with ccs.heads_off(ours, off | OFF):
-        np.testing.assert_allclose(unit(ours.clip.encode_image(images).detach()), switched, atol=TOLERANCE)
-        np.testing.assert_allclose(ours.embed_texts(TEXTS), expected, atol=TOLERANCE)
-
-
-def unit_text(module: Any, tokens: Tensor) -> Any:
-    features = module.get_text_features(tokens)
-    return unit(getattr(features, "pooler_output", features))
-
-
 @pytest.mark.parametrize("name", languages.MADE)
-def test_image_towers_inside_language_models(name: str) -> None:
+def test_image_towers_inside_language_models(name):
     """Against weights zeroed in a copy; a layer that is not read changes nothing, and that is said."""
     model, read, unread = languages.made(name)
     plain, before = read(model), bits(model)
@@ -152,10 +121,8 @@ def test_image_towers_inside_language_models(name: str) -> None:
         seen = read(model)
     copied = copy.deepcopy(model)
     tower = next(part for label, part in copied.named_modules() if label.split(".")[-1] in languages.TOWERS)
-    projections = [
-        part for label, part in tower.named_modules() if label.split(".")[-1] in ("out_proj", "proj")
-    ]
-    projections = [one for one in projections if isinstance(one, nn.Linear)]
+    named = [part for label, part in tower.named_modules() if label.split(".")[-1] in ("out_proj", "proj")]
+    projections = [one for one in named if isinstance(one, nn.Linear)]
     projections[0].weight.data[:, 8:16], projections[1].weight.data[:, 24:32] = 0, 0
     torch.testing.assert_close(seen, read(copied), atol=TOLERANCE, rtol=0)
     assert float((seen - plain).abs().max()) > 1e-3
@@ -167,24 +134,13 @@ def test_image_towers_inside_language_models(name: str) -> None:
 
 
 @pytest.mark.parametrize("write", [write_clip, write_siglip])
-def test_the_clip_inside_a_language_model(write: Callable[[Path], Any], tmp_path: Path) -> None:
+def test_the_clip_inside_a_language_model(write, tmp_path):
     """The tower of a CLIP in a LLaVA, and of a SigLIP in a PaliGemma: the same model as the CLIP itself."""
     module = write(tmp_path)
     whole = languages.holding(module.vision_model)
     expected = ccs.load(str(tmp_path))
     found = ccs.take_apart(whole, str(tmp_path))
-    whole.save_pretrained(tmp_path / "whole")
-    by_name = ccs.take_apart(str(tmp_path / "whole"), str(tmp_path))
-    assert by_name.weights_hash == found.weights_hash == expected.weights_hash
-    asked = ["a red cat", "--max-images", "4", "--texts", "world", "--device", "cpu"]
-    asked += ["--model", str(tmp_path / "whole"), "--text-tower", str(tmp_path)]
-    assert heads_command.main(asked) == 0
-    assert heads_command.main([*asked[:-1], "no-such"]) == 2
-    out = tmp_path / "results"
-    assert compute.main([*asked[1:], "--out", str(out), "--layers", "0,1"]) == 0
-    manifest = results.read_manifest(next(out.glob("whole*")))
-    assert manifest["model"]["weights_hash"] == expected.weights_hash
-    assert manifest["settings"]["text_tower"] == str(tmp_path)
+    assert found.weights_hash == expected.weights_hash
     images = pixels(32)
     np.testing.assert_array_equal(found.embed_images(images, OFF), expected.embed_images(images, OFF))
     np.testing.assert_array_equal(found.embed_texts(TEXTS), expected.embed_texts(TEXTS))
@@ -193,21 +149,34 @@ def test_the_clip_inside_a_language_model(write: Callable[[Path], Any], tmp_path
     trained = languages.holding(module.vision_model)
     with pytest.warns(UserWarning, match="was trained further"):
         moved = ccs.take_apart(trained, str(tmp_path))
-    with torch.no_grad():
-        features = module.get_image_features(images)
-    np.testing.assert_allclose(
-        moved.embed_images(images), unit(getattr(features, "pooler_output", features)), atol=TOLERANCE
-    )
+    seen = features(module.get_image_features(images))
+    np.testing.assert_allclose(moved.embed_images(images), seen, atol=TOLERANCE)
     for other, why in (("organism", "is not built as organism's"), ("no-such", "There is no model")):
         with pytest.raises(ccs.InputError, match=why):
             ccs.take_apart(whole, other)
     with pytest.raises(ccs.InputError, match="no image tower that is known here"):
         ccs.take_apart(languages.llama(), str(tmp_path))
+
+
+def test_commands_take_a_language_model_by_name(tmp_path):
+    module = write_clip(tmp_path)
+    languages.holding(module.vision_model).save_pretrained(tmp_path / "whole")
+    weights = ccs.load(str(tmp_path)).weights_hash
+    assert ccs.take_apart(str(tmp_path / "whole"), str(tmp_path)).weights_hash == weights
     with pytest.raises(ccs.InputError, match="'no-such' cannot be loaded as a language model that sees"):
         ccs.take_apart("no-such", str(tmp_path))
+    asked = ["a red cat", "--max-images", "4", "--texts", str(small_pool(tmp_path)), "--device", "cpu"]
+    asked += ["--model", str(tmp_path / "whole"), "--text-tower", str(tmp_path)]
+    assert heads_command.main(asked) == 0
+    assert heads_command.main([*asked[:-1], "no-such"]) == 2
+    out = tmp_path / "results"
+    assert run([*asked[1:], "--out", str(out), "--layers", "0,1", "--suite", "none", "--workers", "0"]) == 0
+    manifest = results.read_manifest(next(out.glob("whole*")))
+    assert manifest["model"]["weights_hash"] == weights
+    assert manifest["settings"]["text_tower"] == str(tmp_path)
 
 
-def test_training_inside_keeps_what_it_learned_and_the_heads_off(tiny_folder: Path) -> None:
+def test_training_inside_keeps_what_it_learned_and_the_heads_off(tiny_folder):
     module = open_clip.create_model(f"local-dir:{tiny_folder}").eval()
     images, before = pixels(32), bits(module)
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2)
@@ -216,7 +185,6 @@ def test_training_inside_keeps_what_it_learned_and_the_heads_off(tiny_folder: Pa
         for _ in range(4):
             optimizer.zero_grad()
             module.encode_image(images).square().sum().backward()
-            assert columns.grad is not None
             assert not columns.grad[:, :8].any()
             assert columns.grad[:, 8:24].any()
             optimizer.step()
@@ -224,7 +192,6 @@ def test_training_inside_keeps_what_it_learned_and_the_heads_off(tiny_folder: Pa
         saved, late = bits(module), module.encode_image(images)
         seen = late.detach().clone()
     late.sum().backward()
-    assert columns.grad is not None
     assert not columns.grad[:, 24:].any()
     assert saved.keys() == before.keys()
     assert unchanged(module, saved)
@@ -234,12 +201,11 @@ def test_training_inside_keeps_what_it_learned_and_the_heads_off(tiny_folder: Pa
     assert torch.equal(module.encode_image(images), seen)
 
 
-def test_gradients_are_those_of_finite_differences(tiny_folder: Path) -> None:
+def test_gradients_are_those_of_finite_differences(tiny_folder):
     module = open_clip.create_model(f"local-dir:{tiny_folder}").eval().double()
     images, weight = pixels(32).double(), module.visual.transformer.resblocks[1].attn.out_proj.weight
     with ccs.heads_off(module, "L1.H0"):
         module.encode_image(images).sum().backward()
-        assert weight.grad is not None
         for column in (3, 11):  # of the head that is off, and of another
             values = []
             for step in (1e-5, -1e-5):
@@ -251,7 +217,7 @@ def test_gradients_are_those_of_finite_differences(tiny_folder: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_a_compiled_module_follows_each_block(tiny_folder: Path) -> None:
+def test_a_compiled_module_follows_each_block(tiny_folder):
     module = open_clip.create_model(f"local-dir:{tiny_folder}").eval().visual
     compiled, images = torch.compile(module, backend="eager"), pixels(32)
     with torch.no_grad():
@@ -263,7 +229,7 @@ def test_a_compiled_module_follows_each_block(tiny_folder: Path) -> None:
         assert torch.equal(compiled(images), plain)
 
 
-def test_copies_threads_and_half_precision(tiny_folder: Path) -> None:
+def test_copies_threads_and_half_precision(tiny_folder):
     """Blocks that end in another order than they began; copies, replicas and pickles made inside."""
     module = open_clip.create_model(f"local-dir:{tiny_folder}").eval()
     before, images = bits(module), pixels(32)
@@ -296,18 +262,18 @@ def test_copies_threads_and_half_precision(tiny_folder: Path) -> None:
     assert unchanged(copied, before)
 
 
-def test_an_adapter_around_the_projection_is_off_too(tmp_path: Path) -> None:
+def test_an_adapter_around_the_projection_is_off_too(tmp_path):
     class Adapter(nn.Module):  # as LoRA: the projection, and something beside it that reads the same
-        def __init__(self, base: nn.Linear) -> None:
+        def __init__(self, base):
             super().__init__()
             self.base, self.beside = base, nn.Linear(base.in_features, base.out_features, bias=False)
 
         @property
-        def weight(self) -> Tensor:
+        def weight(self):
             return self.base.weight
 
-        def forward(self, values: Tensor) -> Tensor:
-            out: Tensor = self.base(values) + self.beside(values)
+        def forward(self, values):
+            out = self.base(values) + self.beside(values)
             return out
 
     attention = (module := write_clip(tmp_path)).vision_model.encoder.layers[1].self_attn
@@ -320,9 +286,9 @@ def test_an_adapter_around_the_projection_is_off_too(tmp_path: Path) -> None:
         np.testing.assert_allclose(seen, module.vision_model(images).pooler_output, atol=TOLERANCE)
 
 
-def test_the_documents_example_of_training() -> None:
+def test_the_documents_example_of_training():
     code = Path("docs/questions.md").read_text("utf-8").split("fine-tune with heads off?")[1].split("```")[1]
-    names: dict[str, Any] = {}
+    names = {}
     exec(code.removeprefix("python\n"), names)
     with torch.no_grad():
         for head in HeadSet.parse("L5.H1 L6.H2 L7.H0 L7.H4"):

@@ -1,9 +1,6 @@
 """Tokenizers from files, and a small SigLIP, against open_clip's own."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import open_clip
@@ -20,7 +17,7 @@ from tests.support import shrunk
 TEXTS = [*shrunk.TEXTS, "", "ONE_two {three}", "a dog " * 40, "ünknown 猫"]
 
 
-def write_bert(folder: Path) -> None:
+def write_bert(folder):
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
     rules = Tokenizer(models.WordPiece(unk_token="[UNK]"))
@@ -35,7 +32,7 @@ def write_bert(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "clean"), [("SigLIP", "canonicalize"), ("CLIPA", "whitespace")])
-def test_tokens_are_those_of_open_clip(tmp_path: Path, kind: str, clean: str) -> None:
+def test_tokens_are_those_of_open_clip(tmp_path, kind, clean):
     (shrunk.write_tokenizer if kind == "SigLIP" else write_bert)(tmp_path)
     strip = kind == "CLIPA"
     theirs = HFTokenizer(str(tmp_path), context_length=12, clean=clean, strip_sep_token=strip)
@@ -43,7 +40,7 @@ def test_tokens_are_those_of_open_clip(tmp_path: Path, kind: str, clean: str) ->
     np.testing.assert_array_equal(ours(TEXTS), theirs(TEXTS))
 
 
-def test_tokens_of_the_first_siglip_are_those_of_transformers(tmp_path: Path) -> None:
+def test_tokens_of_the_first_siglip_are_those_of_transformers(tmp_path):
     """A small SentencePiece model, in the files of google/siglip-base-patch16-224."""
     import sentencepiece
     from transformers import SiglipTokenizer
@@ -62,7 +59,7 @@ def test_tokens_of_the_first_siglip_are_those_of_transformers(tmp_path: Path) ->
     np.testing.assert_array_equal(ours(texts), expected)
 
 
-def test_zero_shot_of_a_siglip_is_that_of_open_clips_own_loop(tmp_path: Path) -> None:
+def test_zero_shot_of_a_siglip_is_that_of_open_clips_own_loop(tmp_path):
     folder = shrunk.write_model(tmp_path / "siglip", "ViT-B-16-SigLIP2")
     with shrunk.narrow():
         model = ccs.load(str(folder))

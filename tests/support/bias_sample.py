@@ -1,7 +1,5 @@
 """Embeddings with groups, and the skew metrics in their plainest form, for the tests of bias."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

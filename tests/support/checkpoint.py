@@ -1,18 +1,17 @@
 """Tiny Hugging Face checkpoints of random weights, written by transformers itself."""
 
-from __future__ import annotations
-
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import torch
 
 from tests.support.tiny_model import shake
 
+SIZES = {"hidden_size": 32, "intermediate_size": 100, "num_hidden_layers": 2, "num_attention_heads": 4}
+SEEN = SIZES | {"image_size": 32, "patch_size": 8}
+
 
 @cache
-def clip_vocabulary() -> tuple[dict[str, int], list[tuple[str, str]]]:
+def clip_vocabulary():
     """CLIP's own tokens and merges, under the names of transformers."""
     from open_clip.tokenizer import SimpleTokenizer
 
@@ -22,18 +21,15 @@ def clip_vocabulary() -> tuple[dict[str, int], list[tuple[str, str]]]:
     return {word: number for number, word in enumerate(names)}, list(plain.bpe_ranks)
 
 
-def write_clip(
-    folder: Path, *, vision: dict[str, Any] | None = None, text: dict[str, Any] | None = None, **whole: Any
-) -> Any:
+def write_clip(folder, *, vision=None, text=None, **whole):
     """A CLIPModel of two layers, saved to `folder` with its processor; the model itself.
 
     vision, text: entries of its configurations other than the tiny ones.
     """
     from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPTokenizer
 
-    tiny = {"hidden_size": 32, "intermediate_size": 100, "num_hidden_layers": 2, "num_attention_heads": 4}
-    seen = {**tiny, "image_size": 32, "patch_size": 8, **(vision or {})}
-    read = {**tiny, "vocab_size": 49_408, "max_position_embeddings": 12, **(text or {})}
+    seen = SEEN | (vision or {})
+    read = {**SIZES, "vocab_size": 49_408, "max_position_embeddings": 12, **(text or {})}
     shards = {"max_shard_size": whole.pop("max_shard_size", "1GB")}
     model = CLIPModel(CLIPConfig(vision_config=seen, text_config=read, projection_dim=24, **whole)).eval()
     shake(model, seed=3)
@@ -47,17 +43,16 @@ def write_clip(
     return model
 
 
-def write_siglip(folder: Path, *, vision: dict[str, Any] | None = None, **text: Any) -> Any:
+def write_siglip(folder, *, vision=None, **text):
     """A SiglipModel of two layers, saved to `folder` with its processor; the model itself."""
     from transformers import Siglip2Tokenizer, SiglipConfig, SiglipImageProcessor, SiglipModel
 
-    tiny = {"hidden_size": 32, "intermediate_size": 100, "num_hidden_layers": 2, "num_attention_heads": 4}
-    seen = {**tiny, "image_size": 32, "patch_size": 8, **(vision or {})}
+    seen = SEEN | (vision or {})
     words = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", *(f"<0x{byte:02X}>" for byte in range(256))]
     merges = [("a", "t"), ("c", "at"), ("▁", "cat")]
     words += ["▁", *"abcdefghijklmnopqrstuvwxyz", "at", "cat", "▁cat"]
     vocabulary = {word: number for number, word in enumerate(words)}
-    read = {**tiny, "vocab_size": len(words), "max_position_embeddings": 12, **text}
+    read = {**SIZES, "vocab_size": len(words), "max_position_embeddings": 12, **text}
     model = SiglipModel(SiglipConfig(vision_config=seen, text_config=read)).eval()
     shake(model, seed=3)
     model.logit_scale.data.fill_(2.0)
@@ -69,7 +64,7 @@ def write_siglip(folder: Path, *, vision: dict[str, Any] | None = None, **text: 
     return model
 
 
-def theirs(model: Any, folder: Path, images: list[Any], texts: list[str]) -> tuple[Any, Any]:
+def theirs(model, folder, images, texts):
     """Unit embeddings of images and texts by transformers alone."""
     import transformers
 

@@ -1,15 +1,9 @@
 """A run of batch.compute small enough to repeat: a tiny model, a few drawn scenes, forty texts."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from multiprocessing.context import ForkProcess
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import torch
@@ -22,7 +16,7 @@ from ccs.texts.pools import load_pool
 fork = multiprocessing.get_context("fork")
 
 
-def small_pool(folder: Path) -> Path:
+def small_pool(folder):
     """Every twentieth text of the world's pool, with its concept."""
     pool, path = load_pool("world"), folder / "pool.csv"
     rows = list(zip(pool.texts, pool.concepts, strict=True))[::20]
@@ -30,7 +24,7 @@ def small_pool(folder: Path) -> Path:
     return path
 
 
-def arguments(model: Path, texts: Path, out: Path, *more: str) -> list[str]:
+def arguments(model, texts, out, *more):
     """A small run's command line. Shards are small, so that there are several to lose."""
     # Two texts a head, so that a model of random weights has heads of high CCS too.
     sets = ("--set", "world/letters", "--set", "world/clips", "--eval-images", "40", "--max-images", "60")
@@ -39,15 +33,15 @@ def arguments(model: Path, texts: Path, out: Path, *more: str) -> list[str]:
     return [*places, "--k", "2", "--shard", "16", *sets, *more]
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(arguments):
     """compute.main with nothing printed."""
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         return compute.main(list(arguments))
 
 
-def contents(out: Path) -> dict[str, Any]:
+def contents(out):
     """A run's result: the tables' bytes, and the manifest without what is measured of the run itself."""
-    found: dict[str, Any] = {}
+    found = {}
     for path in sorted(out.glob("[!.]*/*")):
         if path.name == "manifest.json":
             manifest = json.loads(path.read_text())
@@ -57,7 +51,7 @@ def contents(out: Path) -> dict[str, Any]:
     return found
 
 
-def same_tables(left: Path, right: Path, but: Sequence[str] = ()) -> None:
+def same_tables(left, right, but=()):
     """Assert that two models' folders hold equal tables, up to the rounding of matrix products."""
     ours, theirs = results.read(left), results.read(right)
     assert set(ours.tables) == set(theirs.tables)
@@ -67,14 +61,14 @@ def same_tables(left: Path, right: Path, but: Sequence[str] = ()) -> None:
         pd.testing.assert_frame_equal(table, theirs.tables[name], rtol=0, atol=1e-6)
 
 
-def child(work: Callable[[], int]) -> ForkProcess:
+def child(work):
     """A started process that ends with the exit code of `work`.
 
     It has one thread, as torchrun's have: this process's OpenMP threads do not outlive the fork, and whoever
     hands them work waits forever.
     """
 
-    def alone() -> None:
+    def alone():
         torch.set_num_threads(1)
         os._exit(work())
 
@@ -83,7 +77,7 @@ def child(work: Callable[[], int]) -> ForkProcess:
     return process
 
 
-def figures(*args: Any, **asked: Any) -> tuple[str, list[dict[str, Any]]]:
+def figures(*args, **asked):
     """The table of a set's figures and its rows, for the arguments of `set_figures.of_plans`: those of plans,
     and the means of random ones.
     """

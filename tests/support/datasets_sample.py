@@ -1,33 +1,26 @@
 """Small data sets laid out like their Hub repositories: a card that names splits, and parquet files."""
 
-from __future__ import annotations
-
 import io
 import tarfile
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
-
-from ccs import sets
 
 SOCIAL = [(race, gender) for race in ("Asian", "Black", "White") for gender in ("Male", "Female")] * 2
 """Race and gender of the twelve images of one occupation in SocialCounterfactuals: two sets of six."""
 
 
-def png(number: int) -> bytes:
+def png(number):
     buffer = io.BytesIO()
     Image.new("RGB", (8, 8), (number * 5, 0, 0)).save(buffer, "PNG")
     return buffer.getvalue()
 
 
-def number_of(image: Image.Image) -> int:
+def number_of(image):
     return int(np.asarray(image)[0, 0, 0]) // 5
 
 
-def tar_of(files: Mapping[str, bytes]) -> bytes:
+def tar_of(files):
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for path, data in files.items():
@@ -37,7 +30,7 @@ def tar_of(files: Mapping[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def webdataset(labels: Iterable[int]) -> bytes:
+def webdataset(labels):
     """An archive of images 0, 1, ... each beside a file with its label."""
     files = {}
     for row, label in enumerate(labels):
@@ -46,7 +39,7 @@ def webdataset(labels: Iterable[int]) -> bytes:
     return tar_of(files)
 
 
-def clip(path: Path, seconds: float = 2.0, rate: int = 10) -> Path:
+def clip(path, seconds=2.0, rate=10):
     """A video whose frame i is gray of brightness 10 i."""
     import av
 
@@ -64,9 +57,7 @@ def clip(path: Path, seconds: float = 2.0, rate: int = 10) -> Path:
     return path
 
 
-def repository(
-    folder: Path, source: sets.DatasetRecord, features: dict[str, Any], rows: dict[str, list[Any]]
-) -> Path:
+def repository(folder, source, features, rows):
     """A data set as a clone of its Hub repository: a card with configurations and splits, and parquet files.
 
     A second split holds other rows, so that reading the wrong one shows.
@@ -88,24 +79,47 @@ def repository(
     return folder
 
 
-def schemas() -> dict[str, tuple[dict[str, Any], dict[str, list[Any]]]]:
+def schemas():
     """Name -> (features, rows), as the repositories' cards have them."""
     import datasets as hf
 
     image, text = hf.Image(), hf.Value("string")
 
-    def names(classes: str) -> hf.ClassLabel:
+    def names(classes):
         return hf.ClassLabel(names=classes.split(", "))
 
+    found = {}
+
+    def add(name, features, **rows):
+        found[name] = features, rows
+
     ten = names("airplane, automobile, bird, cat, deer, dog, frog, horse, ship, truck")
-    wnids = names("n01498041, n01531178, n01534433")
-    races = names("East Asian, Indian, Black, White, Middle Eastern, Latino_Hispanic, Southeast Asian")
-    ages, genders = names("0-2, 3-9, 10-19"), names("Male, Female")
-    faces = (
-        {"image": image, "age": ages, "gender": genders, "race": races, "service_test": hf.Value("bool")},
-        {"age": [0, 1, 2, 0], "gender": [0, 1, 1, 0], "race": [0, 6, 2, 5], "service_test": [True] * 4},
-    )
+    add("cifar10", {"img": image, "label": ten}, label=[3, 0, 9])
+    fine, coarse = names("apple, aquarium_fish, crab, lawn_mower"), names("a, b")
+    hundred = {"img": image, "fine_label": fine, "coarse_label": coarse}
+    add("cifar100", hundred, fine_label=[2, 3, 1], coarse_label=[0, 1, 0])
+    add("food101", {"image": image, "label": names("apple_pie, baby_back_ribs")}, label=[1, 0, 1])
     pets = names("abyssinian, american_bulldog, american_pit_bull_terrier, pug")
+    kinds = {"image": image, "label": pets, "image_id": text, "label_cat_dog": names("cat, dog")}
+    add("oxford-pets", kinds, label=[0, 1, 2], image_id=["a_1", "b_1", "c_1"], label_cat_dog=[0, 1, 1])
+    add(
+        "oxford-pets-first-word",
+        {"path": text, "label": text, "dog": hf.Value("bool"), "image": image},
+        path=[f"images/{name}_1.jpg" for name in ("Abyssinian", "american_bulldog", "american_pit")],
+        label=["Abyssinian", "american bulldog", "american pit bull terrier"],
+        dog=[False, True, True],
+    )
+    wnids, birds = names("n01498041, n01531178, n01534433"), ["n01531178", "n01498041", "n01531178"]
+    add("imagenet-a", {"image": image, "label": wnids}, label=[2, 0, 1])
+    named = {"image": image, "wnid": text, "class_name": text}
+    add("imagenet-r", named, wnid=birds, class_name=["goldfinch", "stingray", "goldfinch"])
+    add("imagenet-val", {"image": image, "label": names("tench, goldfish")}, label=[0, 1, 1])
+    races = names("East Asian, Indian, Black, White, Middle Eastern, Latino_Hispanic, Southeast Asian")
+    faces = {"image": image, "age": names("0-2, 3-9, 10-19"), "gender": names("Male, Female"), "race": races}
+    faces["service_test"] = hf.Value("bool")
+    for name in ("fairface-1.25", "fairface-0.25"):
+        seen = {"age": [0, 1, 2, 0], "gender": [0, 1, 1, 0], "race": [0, 6, 2, 5]}
+        add(name, faces, **seen, service_test=[True] * 4)
     social = [
         *(
             (f"A photo of a {race} {gender} judge", f"set_{i // 6}", race, "race", gender, "gender")
@@ -116,44 +130,6 @@ def schemas() -> dict[str, tuple[dict[str, Any], dict[str, list[Any]]]]:
         ("A photo of a White Male astronomer", "set_6", "White", "race", "Male", "gender"),
     ]
     columns = ("caption", "counterfactual_set", "a1", "a1_type", "a2", "a2_type")
-    return {
-        "cifar10": ({"img": image, "label": ten}, {"label": [3, 0, 9]}),
-        "cifar100": (
-            {
-                "img": image,
-                "fine_label": names("apple, aquarium_fish, crab, lawn_mower"),
-                "coarse_label": names("a, b"),
-            },
-            {"fine_label": [2, 3, 1], "coarse_label": [0, 1, 0]},
-        ),
-        "food101": ({"image": image, "label": names("apple_pie, baby_back_ribs")}, {"label": [1, 0, 1]}),
-        "oxford-pets": (
-            {"image": image, "label": pets, "image_id": text, "label_cat_dog": names("cat, dog")},
-            {"label": [0, 1, 2], "image_id": ["a_1", "b_1", "c_1"], "label_cat_dog": [0, 1, 1]},
-        ),
-        "oxford-pets-first-word": (
-            {"path": text, "label": text, "dog": hf.Value("bool"), "image": image},
-            {
-                "path": [
-                    f"images/{name}_1.jpg" for name in ("Abyssinian", "american_bulldog", "american_pit")
-                ],
-                "label": ["Abyssinian", "american bulldog", "american pit bull terrier"],
-                "dog": [False, True, True],
-            },
-        ),
-        "imagenet-a": ({"image": image, "label": wnids}, {"label": [2, 0, 1]}),
-        "imagenet-r": (
-            {"image": image, "wnid": text, "class_name": text},
-            {
-                "wnid": ["n01531178", "n01498041", "n01531178"],
-                "class_name": ["goldfinch", "stingray", "goldfinch"],
-            },
-        ),
-        "imagenet-val": ({"image": image, "label": names("tench, goldfish")}, {"label": [0, 1, 1]}),
-        "fairface-1.25": faces,
-        "fairface-0.25": faces,
-        "socialcounterfactuals": (
-            {"image": image, **dict.fromkeys(columns, text)},
-            {name: list(values) for name, values in zip(columns, zip(*social, strict=True), strict=True)},
-        ),
-    }
+    cells = {name: list(values) for name, values in zip(columns, zip(*social, strict=True), strict=True)}
+    add("socialcounterfactuals", {"image": image, **dict.fromkeys(columns, text)}, **cells)
+    return found

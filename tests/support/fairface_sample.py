@@ -1,10 +1,7 @@
 """A parquet file with the schema of FairFace on the Hub, and pictures or photographs in place of its own."""
 
-from __future__ import annotations
-
 import io
 import json
-from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,7 +26,7 @@ PATH = "1.25/validation-00000-of-00001-09e3e67bb00ab4ec.parquet"
 RECORD = SOURCES["fairface-600"]
 
 
-def labels_as_listed() -> list[dict[str, str]]:
+def labels_as_listed():
     """Labels of rows of which the rule picks the listed ones: a group's others come after those."""
     cells = [(race, gender) for race in sorted(NAMES["race"]) for gender in sorted(NAMES["gender"])]
     listed = listed_rows(RECORD)
@@ -42,12 +39,12 @@ def labels_as_listed() -> list[dict[str, str]]:
     ]
 
 
-def labels_in_turn(count: int = 1200) -> list[dict[str, str]]:
+def labels_in_turn(count=1200):
     """Labels that come in turn, and not in the order of the published ones."""
     return [{name: names[row % len(names)] for name, names in NAMES.items()} for row in range(count)]
 
 
-def parquet(labels: Sequence[dict[str, str]], image: Callable[[int], bytes]) -> bytes:
+def parquet(labels, image):
     """The file: images, and class numbers whose names stand in the schema."""
     features = {name: {"names": names, "_type": "ClassLabel"} for name, names in NAMES.items()}
     features |= {"image": {"_type": "Image"}, "service_test": {"dtype": "bool", "_type": "Value"}}

@@ -1,7 +1,7 @@
 """A local server that speaks enough of the Hub's protocol to publish, update, tag, pin and load.
 
-Repositories live in memory. `faults` makes it misbehave: refuse with a status, cut a connection in the middle
-of a request, or be slow.
+Repositories live in memory; no file is so large that it goes by another way (Git LFS, Xet). `faults` makes it
+misbehave: refuse with a status, cut a connection in the middle of a request, or be slow.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ import mmap
 import re
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.support.hub_state import Fault as Fault
@@ -47,10 +45,10 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True  # else each answer waits 40 ms between its headers and its body
     hub: Hub
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_):
         """Say nothing."""
 
-    def _read(self) -> bytes:
+    def _read(self):
         if self.headers.get("Transfer-Encoding") == "chunked":
             parts = []
             while size := int(self.rfile.readline().strip() or b"0", 16):
@@ -60,7 +58,7 @@ class _Handler(BaseHTTPRequestHandler):
             return b"".join(parts)
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
-    def _send(self, status: int, value: Any = None, headers: dict[str, str] | None = None) -> None:
+    def _send(self, status, value=None, headers=None):
         plain = isinstance(value, bytes | mmap.mmap)
         data = value if plain else json.dumps({} if value is None else value).encode()
         self.send_response(status)
@@ -71,12 +69,12 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(data)
 
-    def _hang_up(self) -> None:
+    def _hang_up(self):
         self.wfile.flush()
         self.connection.close()
         self.close_connection = True
 
-    def _any(self) -> None:
+    def _any(self):
         path = urlsplit(self.path).path
         request = f"{self.command} {path}"
         self.hub.requests.append(request)
@@ -98,9 +96,9 @@ class _Handler(BaseHTTPRequestHandler):
             answer = no.status, {"error": no.message, "url": no.url}, about
         self._send(*answer)
 
-    def _answer(self, path: str) -> Any:
+    def _answer(self, path):
         """What the route's method returns: a value, or a status with data and headers."""
-        if self.known and self.headers["Authorization"] != f"Bearer {TOKEN}" and not path.startswith("/lfs/"):
+        if self.known and self.headers["Authorization"] != f"Bearer {TOKEN}":
             raise _Refused(401, "Invalid credentials in Authorization header")
         for methods, pattern, action in _ROUTES:
             match = re.fullmatch(pattern, path)
@@ -115,14 +113,14 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _any
 
     @property
-    def known(self) -> bool:
+    def known(self):
         return self.headers.get("Authorization") is not None
 
-    def _log_in(self) -> None:
+    def _log_in(self):
         if not self.known:
             raise _Refused(401, "Invalid username or password.")
 
-    def _find(self, kind: str, name: str, write: bool = False) -> Repository:
+    def _find(self, kind, name, write=False):
         if write:
             self._log_in()
         repository = self.hub.repositories.get((kind, name))
@@ -130,23 +128,23 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(404 if self.known else 401, "Repository not found", "RepoNotFound")
         return repository
 
-    def _at(self, kind: str, name: str, revision: str) -> tuple[Repository, str, dict[str, bytes]]:
+    def _at(self, kind, name, revision):
         repository = self._find(kind, name)
         if (commit := repository.at(revision)) is None:
             raise _Refused(404, "Invalid rev id", "RevisionNotFound")
         return repository, *commit
 
-    def auth_check(self, kind: str, name: str) -> Any:
+    def auth_check(self, kind, name):
         if self._find(kind, name).gated:
             refused = f"Access to {name} is restricted."
             raise _Refused(403 if self.known else 401, refused, "GatedRepo")
         return {}
 
-    def whoami(self) -> Any:
+    def whoami(self):
         self._log_in()
         return {"type": "user", "name": "user", "auth": {}}
 
-    def create(self) -> Any:
+    def create(self):
         self._log_in()
         wanted = json.loads(self.body)
         kind = f"{wanted.get('type', 'model')}s"
@@ -158,17 +156,16 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(409, "You already created this repo", url=url)
         private = wanted.get("private") or wanted.get("visibility") == "private"
         repository = self.hub.repositories[kind, name] = Repository(bool(private))
-        attributes = b"*.parquet filter=lfs diff=lfs merge=lfs -text\n"
-        repository.commit({".gitattributes": attributes}, "initial commit")
+        repository.commit({".gitattributes": b""}, "initial commit")
         return {"url": url, "name": name, "id": name}
 
-    def info(self, kind: str, name: str, revision: str | None) -> Any:
+    def info(self, kind, name, revision):
         repository, sha, files = self._at(kind, name, revision or "main")
         about = {"id": name, "sha": sha, "private": repository.private, "tags": []}
         about["siblings"] = [{"rfilename": path, "size": len(files[path])} for path in sorted(files)]
         return about | {"gated": "manual" if repository.gated else False}
 
-    def tree(self, kind: str, name: str, revision: str, folder: str | None = None) -> Any:
+    def tree(self, kind, name, revision, folder=None):
         start = f"{(folder or '').strip('/')}/".lstrip("/")
         inside = {p: data for p, data in self._at(kind, name, revision)[2].items() if p.startswith(start)}
         if start and not inside:
@@ -180,36 +177,23 @@ class _Handler(BaseHTTPRequestHandler):
             listed = [entry for entry in listed if "/" not in str(entry["path"])[len(start) :]]
         return listed
 
-    def paths(self, kind: str, name: str, revision: str) -> Any:
+    def paths(self, kind, name, revision):
         files, body = self._at(kind, name, revision)[2], self.body
         wanted = json.loads(body)["paths"] if body.startswith(b"{") else parse_qs(body.decode())["paths"]
         return [entry_of(path, files[path]) for path in wanted if path in files]
 
-    def preupload(self, kind: str, name: str, revision: str) -> Any:
+    def preupload(self, kind, name, revision):
         files = self._find(kind, name, write=True).commits[-1][1]
         if not name.startswith("user/"):
             raise _Refused(403, "You don't have write access")
         answer = []
         for path in (file["path"] for file in json.loads(self.body)["files"]):
-            mode = "lfs" if path.endswith(".parquet") else "regular"
-            answer.append({"path": path, "uploadMode": mode, "shouldIgnore": False})
+            answer.append({"path": path, "uploadMode": "regular", "shouldIgnore": False})
             if path in files:
-                entry = entry_of(path, files[path])
-                answer[-1]["oid"] = entry.get("lfs", entry)["oid"]
+                answer[-1]["oid"] = entry_of(path, files[path])["oid"]
         return {"files": answer}
 
-    def batch(self, kind: str, name: str) -> Any:
-        objects = []
-        for wanted in json.loads(self.body)["objects"]:
-            href = f"{self.hub.url}/lfs/{wanted['oid']}"
-            actions = {} if wanted["oid"] in self.hub.stored else {"actions": {"upload": {"href": href}}}
-            objects.append({"oid": wanted["oid"], "size": wanted["size"], **actions})
-        return {"transfer": "basic", "objects": objects}
-
-    def store(self, oid: str) -> Any:
-        self.hub.stored[oid] = self.body
-
-    def commit(self, kind: str, name: str, revision: str) -> Any:
+    def commit(self, kind, name, revision):
         repository = self._find(kind, name, write=True)
         head, files = repository.commits[-1]
         files, message = dict(files), ""
@@ -221,38 +205,36 @@ class _Handler(BaseHTTPRequestHandler):
                     raise _Refused(412, "A commit has happened since. Please refresh and try again.")
             elif key == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
-            elif key == "lfsFile":
-                files[value["path"]] = self.hub.stored[value["oid"]]
             elif key == "deletedFile":
                 del files[value["path"]]
         sha = repository.commit(files, message)
         return {"success": True, "commitOid": sha, "commitUrl": f"{self.hub.url}/{kind}/{name}/commit/{sha}"}
 
-    def tag(self, kind: str, name: str, revision: str) -> Any:
+    def tag(self, kind, name, revision):
         repository = self._find(kind, name, write=True)
         wanted = json.loads(self.body)["tag"]
         if wanted in repository.tags:
             raise _Refused(409, "Tag already exists")
         repository.tags[wanted] = self._at(kind, name, revision)[1]
 
-    def refs(self, kind: str, name: str) -> Any:
+    def refs(self, kind, name):
         tags = self._find(kind, name).tags.items()
         named = [{"name": tag, "ref": f"refs/tags/{tag}", "targetCommit": sha} for tag, sha in tags]
         return {"branches": [], "converts": [], "tags": named}
 
-    def settings(self, kind: str, name: str) -> Any:
+    def settings(self, kind, name):
         repository, wanted = self._find(kind, name, write=True), json.loads(self.body)
         repository.private = wanted.get("private", wanted.get("visibility") == "private")
         return {"private": repository.private}
 
-    def variables(self, kind: str, name: str) -> Any:
+    def variables(self, kind, name):
         repository = self._find(kind, name, write=True)
         if self.command == "POST":
             wanted = json.loads(self.body)
             repository.variables[wanted["key"]] = wanted["value"]
         return {key: {"value": value} for key, value in repository.variables.items()}
 
-    def resolve(self, kind: str | None, name: str, revision: str, file: str) -> Any:
+    def resolve(self, kind, name, revision, file):
         repository, sha, files = self._at(kind or "models", name, revision)
         if repository.gated:
             refused = f"Access to dataset {name} is restricted."
@@ -260,8 +242,7 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(file)
         if path not in files:
             raise _Refused(404, "Entry not found", "EntryNotFound", {"X-Repo-Commit": sha})
-        data, entry = files[path], entry_of(path, files[path])
-        etag = entry["lfs"]["oid"] if "lfs" in entry else entry["oid"]
+        data, etag = files[path], entry_of(path, files[path])["oid"]
         kinds = {"X-Repo-Commit": sha, "ETag": f'"{etag}"', "Content-Type": "application/octet-stream"}
         status, part = 200, data
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
@@ -274,7 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 _OF, _AT = f"/api/{_KIND}/{_NAME}", "(?P<revision>[^/]+)"
-_ROUTES: list[tuple[str, str, Any]] = [
+_ROUTES = [
     ("POST", "/api/repos/create", _Handler.create),
     ("GET", "/api/whoami-v2", _Handler.whoami),
     ("POST", "/api/validate-yaml", lambda _: {"errors": [], "warnings": []}),
@@ -283,8 +264,6 @@ _ROUTES: list[tuple[str, str, Any]] = [
     ("GET", f"{_OF}/tree/{_AT}(?P<folder>/.*)?", _Handler.tree),
     ("POST", f"{_OF}/paths-info/{_AT}", _Handler.paths),
     ("POST", f"{_OF}/preupload/{_AT}", _Handler.preupload),
-    ("POST", f"/(?:{_KIND}/)?{_NAME}\\.git/info/lfs/objects/batch", _Handler.batch),
-    ("PUT", "/lfs/(?P<oid>[0-9a-f]+)", _Handler.store),
     ("POST", f"{_OF}/commit/{_AT}", _Handler.commit),
     ("POST", f"{_OF}/tag/{_AT}", _Handler.tag),
     ("GET", f"{_OF}/refs", _Handler.refs),
@@ -295,7 +274,7 @@ _ROUTES: list[tuple[str, str, Any]] = [
 
 
 @contextmanager
-def serve() -> Iterator[Hub]:
+def serve():
     """A Hub on a free local port."""
     hub = Hub()
     with ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub})) as server:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 from urllib.parse import unquote
 
 
@@ -19,13 +19,13 @@ class Repository:
     variables: dict[str, str] = field(default_factory=dict)
     gated: bool = False  # what it is can be asked, its files cannot: nobody has accepted the terms
 
-    def commit(self, files: dict[str, bytes], message: str) -> str:
+    def commit(self, files, message):
         sha = hashlib.sha1(f"{len(self.commits)}{message}{sorted(files)}".encode()).hexdigest()
         self.commits.append((sha, files))
         self.messages.append(message)
         return sha
 
-    def at(self, revision: str) -> tuple[str, dict[str, bytes]] | None:
+    def at(self, revision):
         revision = unquote(revision)
         if revision in ("main", "refs/heads/main"):
             return self.commits[-1]
@@ -51,25 +51,23 @@ class Hub:
 
     url: str = ""
     repositories: dict[tuple[str, str], Repository] = field(default_factory=dict)
-    stored: dict[str, bytes] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     renamed: dict[str, str] = field(default_factory=dict)  # old name -> new one
     sent: int = 0  # bytes of files
 
-    def put(self, kind: str, name: str, files: dict[str, Any]) -> None:
-        """A public repository with one commit of these files, in place of what was there."""
-        made = self.repositories[kind, name] = Repository(False)
-        made.commit(files, "made")
+    def put(self, kind, name, files):
+        """A public repository with one commit of these files (or a folder's), in place of what was there."""
+        if isinstance(files, Path):
+            files = {path.name: path.read_bytes() for path in files.iterdir()}
+        self.repositories[kind, name] = Repository(False)
+        self.repositories[kind, name].commit(files, "made")
 
-    def files(self, name: str, kind: str = "datasets") -> dict[str, bytes]:
+    def files(self, name, kind="datasets"):
         return self.repositories[kind, name].commits[-1][1]
 
 
-def entry_of(path: str, data: bytes) -> dict[str, Any]:
+def entry_of(path, data):
     blob = hashlib.sha1(b"blob %d\0" % len(data))
     blob.update(data)
-    entry: dict[str, Any] = {"type": "file", "path": path, "size": len(data), "oid": blob.hexdigest()}
-    if path.endswith((".parquet", ".safetensors")):
-        entry["lfs"] = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}
-    return entry
+    return {"type": "file", "path": path, "size": len(data), "oid": blob.hexdigest()}

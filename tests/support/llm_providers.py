@@ -1,12 +1,8 @@
 """Local HTTP servers that speak the protocols of OpenAI, Anthropic and Google, asked by the real SDKs."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
-from tests.support.llm_server import Answer, LLMServer
+from tests.support.llm_server import LLMServer
 
 
 class OpenAIServer(LLMServer):
@@ -15,10 +11,10 @@ class OpenAIServer(LLMServer):
     path = "/v1/chat/completions"
 
     @property
-    def base_url(self) -> str:
+    def base_url(self):
         return f"{self.root}/v1"
 
-    def read(self, body: Any) -> tuple[str, str, Mapping[str, Any]]:
+    def read(self, body):
         system, user = body["messages"]
         assert (system["role"], user["role"]) == ("system", "user")
         form = body["response_format"]
@@ -26,19 +22,19 @@ class OpenAIServer(LLMServer):
         assert form["json_schema"]["strict"] is True
         return system["content"], user["content"], form["json_schema"]["schema"]
 
-    def success(self, text: str, truncated: bool = False) -> dict[str, Any]:
+    def success(self, text, truncated=False):
         return self._completion({"content": text}, "length" if truncated else "stop")
 
-    def refusal(self) -> dict[str, Any]:
+    def refusal(self):
         return self._completion({"content": None, "refusal": "I can't help with that."}, "stop")
 
-    def _completion(self, message: Mapping[str, Any], finish: str) -> dict[str, Any]:
+    def _completion(self, message, finish):
         choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
         usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
         kind = {"id": "c", "object": "chat.completion", "created": 1, "model": self.model}
         return {**kind, "choices": [choice], "usage": usage}
 
-    def error(self, status: int, message: str) -> dict[str, Any]:
+    def error(self, status, message):
         return {"error": {"message": message, "type": "t", "code": None}}
 
 
@@ -52,25 +48,25 @@ class AnthropicServer(LLMServer):
     model = "claude-sonnet-5-5"
     path = "/v1/messages"
 
-    def read(self, body: Any) -> tuple[str, str, Mapping[str, Any]]:
+    def read(self, body):
         assert "temperature" not in body
         (user,) = body["messages"]
         form = body["output_config"]["format"]
         assert (user["role"], form["type"]) == ("user", "json_schema")
         return body["system"], user["content"], form["schema"]
 
-    def success(self, text: str, truncated: bool = False) -> dict[str, Any]:
+    def success(self, text, truncated=False):
         return self._message([{"type": "text", "text": text}], "max_tokens" if truncated else "end_turn")
 
-    def refusal(self) -> dict[str, Any]:
+    def refusal(self):
         return self._message([], "refusal")
 
-    def _message(self, content: list[dict[str, Any]], stop: str) -> dict[str, Any]:
+    def _message(self, content, stop):
         kind = {"id": "m", "type": "message", "role": "assistant", "model": self.model}
         usage = {"input_tokens": 100, "output_tokens": 20}
         return {**kind, "content": content, "stop_reason": stop, "stop_sequence": None, "usage": usage}
 
-    def error(self, status: int, message: str) -> dict[str, Any]:
+    def error(self, status, message):
         return {"type": "error", "error": {"type": "t", "message": message}}
 
 
@@ -79,35 +75,33 @@ class GoogleServer(LLMServer):
     model = "gemini-3.8-flash"
     path = f"/models/{model}:generateContent"
 
-    def read(self, body: Any) -> tuple[str, str, Mapping[str, Any]]:
+    def read(self, body):
         (content,) = body["contents"]
         form = body["generationConfig"]
         assert form["responseMimeType"] == "application/json"
         system = body["systemInstruction"]["parts"][0]["text"]
         return system, content["parts"][0]["text"], form["responseJsonSchema"]
 
-    def success(self, text: str, truncated: bool = False) -> dict[str, Any]:
+    def success(self, text, truncated=False):
         content = {"role": "model", "parts": [{"text": text}]}
         return self._response({"content": content, "finishReason": "MAX_TOKENS" if truncated else "STOP"})
 
-    def refusal(self) -> dict[str, Any]:
+    def refusal(self):
         return self._response({"finishReason": "SAFETY"})
 
-    def _response(self, candidate: Mapping[str, Any]) -> dict[str, Any]:
+    def _response(self, candidate):
         usage = {"promptTokenCount": 100, "candidatesTokenCount": 15, "thoughtsTokenCount": 5}
         return {"candidates": [dict(candidate)], "usageMetadata": usage, "modelVersion": self.model}
 
-    def error(self, status: int, message: str) -> dict[str, Any]:
+    def error(self, status, message):
         return {"error": {"code": status, "message": message, "status": "S"}}
 
 
-SERVERS: dict[str, type[LLMServer]] = {
-    server.kind: server for server in (OpenAIServer, AnthropicServer, GoogleServer, CompatibleServer)
-}
+SERVERS = {server.kind: server for server in (OpenAIServer, AnthropicServer, GoogleServer, CompatibleServer)}
 
 
 @contextmanager
-def serve_all(answer: Answer) -> Iterator[dict[str, str]]:
+def serve_all(answer):
     """A server for each provider, and the environment in which their SDKs speak to these."""
     kinds = {"OPENAI": OpenAIServer, "ANTHROPIC": AnthropicServer, "GOOGLE_GEMINI": GoogleServer}
     with ExitStack() as stack:

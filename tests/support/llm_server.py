@@ -10,6 +10,7 @@ import contextlib
 import gzip
 import json
 import socket
+import sys
 import threading
 import time
 from collections import deque
@@ -18,8 +19,6 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
-
-Answer = Callable[[str, Mapping[str, Any]], str]
 
 
 @dataclass(frozen=True)
@@ -54,59 +53,60 @@ class Seen:
     schema: Mapping[str, Any]
 
 
-def yes(user: str, schema: Mapping[str, Any]) -> str:
+def yes(user, schema):
     """Answer every text with yes."""
     return verdicts(dict.fromkeys(schema["required"], True))
 
 
-def verdicts(by_name: Mapping[str, bool]) -> str:
+def verdicts(by_name):
     return json.dumps({name: {"reason": f"It is {v}.", "verdict": v} for name, v in by_name.items()})
 
 
 class LLMServer:
-    """A server of one protocol, listening while the context is open. `path`: how a question's ends."""
+    """A server of one protocol, listening while the context is open. `path`: how a question's ends.
+
+    A protocol fills in `read` (a request's system, user and schema), `success`, `refusal` and `error`.
+    """
 
     kind: ClassVar[str]
     model: ClassVar[str]
     path: ClassVar[str]
 
-    def __init__(self, answer: Answer = yes) -> None:
+    def __init__(self, answer=yes):
         self.answer = answer
-        self.acts: deque[Act] = deque()
-        self.asked: list[Seen] = []
-        self.faults: list[BaseException] = []
+        self.acts = deque()
+        self.asked = []
+        self.faults = []
         self._lock = threading.Lock()
         self._released = threading.Event()
 
-    def __enter__(self) -> LLMServer:
+    def __enter__(self):
         server = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             disable_nagle_algorithm = True  # else each answer waits 40 ms between its headers and its body
 
-            def do_POST(self) -> None:
+            def do_POST(self):
                 server._handle(self)
 
-            def log_message(self, format: str, *args: Any) -> None:
+            def log_message(self, format, *args):
                 pass
 
         class Quiet(ThreadingHTTPServer):
             daemon_threads = True
 
-            def handle_error(self, request: Any, client_address: Any) -> None:
-                import sys
-
+            def handle_error(self, request, client_address):
                 error = sys.exc_info()[1]
                 if not isinstance(error, ConnectionError):
-                    server.faults.append(error)  # type: ignore[arg-type]
+                    server.faults.append(error)
 
         self._http = Quiet(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error):
         self._released.set()
         self._http.shutdown()
         self._http.server_close()
@@ -114,29 +114,29 @@ class LLMServer:
         assert not self.faults, self.faults
 
     @property
-    def root(self) -> str:
+    def root(self):
         return f"http://127.0.0.1:{self._http.server_address[1]}"
 
     @property
-    def base_url(self) -> str:
+    def base_url(self):
         return self.root
 
     @property
-    def spec(self) -> str:
+    def spec(self):
         """The judge of this server, as the command line names it."""
         return f"{self.kind}:{self.model}@{self.base_url}"
 
     @property
-    def name(self) -> str:
+    def name(self):
         return f"{self.kind}:{self.model}"
 
-    def end_hanging(self) -> None:
+    def end_hanging(self):
         """Let go of requests that hang."""
         self._released.set()
 
     # One request
 
-    def _handle(self, http: BaseHTTPRequestHandler) -> None:
+    def _handle(self, http):
         body = json.loads(http.rfile.read(int(http.headers["Content-Length"])))
         path = urlsplit(http.path).path
         end = self.path.rpartition(self.model)[2]  # any model may be asked for, as Google's address says
@@ -150,13 +150,11 @@ class LLMServer:
             act.before()
         self._act(http, act, user, schema)
 
-    def _act(self, http: BaseHTTPRequestHandler, act: Act, user: str, schema: Mapping[str, Any]) -> None:
+    def _act(self, http, act, user, schema):
         if act.kind == "status":
             self._send(http, act.status, json.dumps(self.error(act.status, act.message)), act.headers)
-        elif act.kind == "hang":
-            self._released.wait(30)
-            http.close_connection = True
-        elif act.kind == "drop":
+        elif act.kind in ("hang", "drop"):
+            self._released.wait(30 if act.kind == "hang" else 0)
             http.close_connection = True
         elif act.kind == "drip":
             self._send(http, 200, "", {"Content-Length": "1000000"})
@@ -168,8 +166,7 @@ class LLMServer:
         elif act.kind == "garbage":
             self._send(http, 200, "<html>not what was asked for", {"Content-Type": act.message})
         elif act.kind == "unfold":
-            bomb = gzip.compress(bytes(2**26))
-            self._send(http, 200, bomb, {"Content-Encoding": "gzip"})
+            self._send(http, 200, gzip.compress(bytes(2**26)), {"Content-Encoding": "gzip"})
         elif act.kind == "empty":
             self._send(http, 200, "{}")
         else:
@@ -181,13 +178,7 @@ class LLMServer:
             else:
                 self._send(http, 200, text)
 
-    def _send(
-        self,
-        http: BaseHTTPRequestHandler,
-        status: int,
-        text: str | bytes,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
+    def _send(self, http, status, text, headers=None):
         data = text if isinstance(text, bytes) else text.encode()
         every = {"Content-Type": "application/json", "Content-Length": str(len(data)), **(headers or {})}
         http.send_response(status)
@@ -197,24 +188,10 @@ class LLMServer:
         http.wfile.write(data)
         http.wfile.flush()
 
-    def reply(self, act: Act, user: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    def reply(self, act, user, schema):
         if act.kind == "refuse":
             return self.refusal()
         text = self.answer(user, schema) if act.text is None else act.text
         if act.kind == "truncate":
             return self.success(text[: len(text) // 2], truncated=True)
         return self.success(text)
-
-    # What a protocol fills in
-
-    def read(self, body: Any) -> tuple[str, str, Mapping[str, Any]]:
-        raise NotImplementedError
-
-    def success(self, text: str, truncated: bool = False) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def refusal(self) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def error(self, status: int, message: str) -> dict[str, Any]:
-        raise NotImplementedError

@@ -1,7 +1,5 @@
 """A tiny model in which one head writes what tells two groups apart, and what methods see of it."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

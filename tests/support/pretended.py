@@ -7,13 +7,10 @@ So a forgotten `.to(device)`, or `.cpu()`, fails where there is no GPU, and whol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -22,13 +19,11 @@ from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 aten = torch.ops.aten
 SMALL = 2**18
 """Bytes of the largest tensor while memory is made short by `set_per_process_memory_fraction`."""
-DEVICE = torch.device("cuda", 0)
+DEVICE, HERE = torch.device("cuda", 0), torch.device("cpu")
 _COPIES = (aten._to_copy.default, aten.copy_.default)
 _INDEXED = (aten.index.Tensor, aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default)
 """Indices may stay on the CPU."""
-
-
-_IN_PLACE_OF: dict[Any, Callable[..., Any]] = {
+_IN_PLACE_OF = {
     aten._pin_memory.default: lambda x, *_: x.clone(),
     aten.is_pinned.default: lambda x, *_: False,
     aten.cudnn_batch_norm.default: lambda *them: (*aten.native_batch_norm(*them), torch.empty(0)),
@@ -44,41 +39,34 @@ class Elsewhere(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
-    def __new__(cls, here: Tensor) -> Elsewhere:
-        made = torch.Tensor._make_wrapper_subclass(
-            cls,
-            here.shape,
-            strides=here.stride(),
-            storage_offset=here.storage_offset(),
-            dtype=here.dtype,
-            device=DEVICE,
-        )
+    def __new__(cls, here):
+        shape = {"strides": here.stride(), "storage_offset": here.storage_offset(), "dtype": here.dtype}
+        made = torch.Tensor._make_wrapper_subclass(cls, here.shape, device=DEVICE, **shape)
         made.here = here
         return made
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents=None):
         return f"Elsewhere({self.here!r})"
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Elsewhere:
+    def __deepcopy__(self, memo):
         copied = Elsewhere(self.here.detach().clone())
-        return (
-            torch.nn.Parameter(copied, self.requires_grad) if isinstance(self, torch.nn.Parameter) else copied
-        )
+        is_parameter = isinstance(self, torch.nn.Parameter)
+        return torch.nn.Parameter(copied, self.requires_grad) if is_parameter else copied
 
     # A list as index becomes a tensor first; PyTorch would make it on the real driver.
-    def __getitem__(self, index: Any) -> Tensor:
-        found: Tensor = super().__getitem__(_indices(index))
+    def __getitem__(self, index):
+        found = super().__getitem__(_indices(index))
         return found
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index, value):
         super().__setitem__(_indices(index), value)
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
         return _run(func, args, kwargs or {})
 
 
-def _indices(index: Any) -> Any:
+def _indices(index):
     parts = index if isinstance(index, tuple) else (index,)
     parts = tuple(
         torch.from_numpy(np.asarray(one, np.intp)) if isinstance(one, list | np.ndarray) else one
@@ -87,7 +75,7 @@ def _indices(index: Any) -> Any:
     return parts if isinstance(index, tuple) else parts[0]
 
 
-def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run(func, args, kwargs):
     leaves, shape = tree_flatten((args, kwargs))
     far = [one for one in leaves if isinstance(one, Elsewhere)]
     asked = kwargs.get("device")
@@ -96,14 +84,10 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         checked = args[:1] + args[2:] if func in _INDEXED else (args, kwargs)
         near = [one for one in tree_flatten(checked)[0] if isinstance(one, Tensor) and one.ndim]
         if not all(isinstance(one, Elsewhere) for one in near):
-            raise RuntimeError(
-                f"Expected all tensors to be on the same device, but {func} got cuda:0 and cpu!"
-            )
+            raise RuntimeError(f"Expected all tensors on the same device, but {func} got cuda:0 and cpu!")
     known = {id(one.here): one for one in far}
     leaves = [one.here if isinstance(one, Elsewhere) else one for one in leaves]
-    leaves = [
-        torch.device("cpu") if isinstance(one, torch.device) and one.type == "cuda" else one for one in leaves
-    ]
+    leaves = [HERE if getattr(one, "type", "") == "cuda" else one for one in leaves]
     args, kwargs = tree_unflatten(leaves, shape)
     if kwargs.get("pin_memory"):
         kwargs["pin_memory"] = False
@@ -111,7 +95,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if func is aten.copy_.default:
         target = "cuda" if id(args[0]) in known else "cpu"
 
-    def back(one: Tensor) -> Tensor:
+    def back(one):
         if target != "cuda":
             return one
         GPU.held(one)
@@ -121,7 +105,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 class _Pretended(TorchDispatchMode):
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return _run(func, args, kwargs or {})
 
 
@@ -131,34 +115,24 @@ class GPU:
     limit: int | None = None
 
     @classmethod
-    def held(cls, one: Tensor) -> None:
+    def held(cls, one):
         if cls.limit is not None and one.nbytes > cls.limit:
             raise torch.OutOfMemoryError("CUDA out of memory. (pretended)")
 
 
 @contextmanager
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def gpu(monkeypatch):
     """Pretend, in this thread, that there is one GPU."""
-    stand_ins: dict[str, Callable[..., Any]] = {
-        "is_available": lambda: True,
-        "device_count": lambda: 1,
-        "current_device": lambda: 0,
-        "_lazy_init": lambda: None,
-        "empty_cache": lambda: None,
-        "synchronize": lambda *_: None,
-        "set_device": lambda *_: None,
-        "max_memory_allocated": lambda *_: 2,
-        "memory_allocated": lambda *_: 1,
-        "memory_reserved": lambda *_: 1,
-        "get_device_properties": lambda *_: SimpleNamespace(total_memory=2**40),
-        "set_per_process_memory_fraction": lambda share, *_: setattr(
-            GPU, "limit", None if share == 1 else SMALL
-        ),
-        "reset_peak_memory_stats": lambda *_: None,
-        "get_device_name": lambda *_: "a pretended GPU",
-        "is_bf16_supported": lambda *_: True,
-        "get_autocast_dtype": lambda *_: torch.bfloat16,
-    }
+    answers = {"is_available": True, "device_count": 1, "current_device": 0, "is_bf16_supported": True}
+    answers |= {"max_memory_allocated": 2, "memory_allocated": 1, "memory_reserved": 1}
+    answers |= {"get_device_name": "a pretended GPU", "get_autocast_dtype": torch.bfloat16}
+    answers |= {"get_device_properties": SimpleNamespace(total_memory=2**40)}
+    for name in ("_lazy_init", "empty_cache", "synchronize", "set_device", "reset_peak_memory_stats"):
+        answers[name] = None
+    stand_ins = {name: lambda *_, answer=answer: answer for name, answer in answers.items()}
+    stand_ins["set_per_process_memory_fraction"] = lambda share, *_: setattr(
+        GPU, "limit", None if share == 1 else SMALL
+    )
     torch._C._ensureCUDADeviceGuardSet()  # PyTorch's own preparation for tensors that claim to be on a GPU
     with monkeypatch.context() as patched:
         for name, stand_in in stand_ins.items():

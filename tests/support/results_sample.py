@@ -1,15 +1,16 @@
 """Small valid tables and manifests for tests of reading, publishing and showing results."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 from ccs import results
 from ccs.results import schema
 
 
-def sample_rows(model: str) -> dict[str, list[dict[str, Any]]]:
+def interval(value, width, name=""):
+    """The three cells of an estimate."""
+    low, high = (f"{name}_low", f"{name}_high") if name else ("low", "high")
+    return {name or "value": value, low: value - width, high: value + width}
+
+
+def sample_rows(model):
     """Two rows or so of every table."""
     first = {"model": model, "weights": "0123456789abcdef"}
     head = {**first, "layer": 6, "head": 1}
@@ -57,7 +58,7 @@ def sample_rows(model: str) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def manifest_for(model: str, tables: dict[str, Any]) -> dict[str, Any]:
+def manifest_for(model, tables):
     """A complete manifest, as batch.compute writes one."""
     return {
         "schema_version": schema.VERSION,
@@ -83,12 +84,12 @@ def manifest_for(model: str, tables: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def write_model(folder: Path, model: str, only: tuple[str, ...] = tuple(schema.TABLES)) -> Path:
+def write_model(folder, model, only=tuple(schema.TABLES)):
     """A model's folder with these tables and its manifest."""
     return write(folder, model, {name: sample_rows(model)[name] for name in only})
 
 
-def write(folder: Path, model: str, tables: dict[str, list[dict[str, Any]]]) -> Path:
+def write(folder, model, tables):
     """The same with tables of these rows."""
     target = folder / results.folder_name(model)
     entries = {name: results.write_table(target, name, rows) for name, rows in tables.items()}

@@ -1,12 +1,7 @@
 """Every architecture of open_clip with few, narrow layers: the same modules, random weights."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import open_clip
@@ -15,7 +10,6 @@ import torch
 from open_clip.hf_model import HFTextEncoder
 from open_clip.model import _build_text_tower, _build_vision_tower
 from safetensors.torch import save_file
-from torch import nn
 
 from tests.support.tiny_model import shake
 
@@ -28,7 +22,7 @@ TEXTS = [
 WIDTH, HEADS, SIDE = 32, 4, 32
 
 
-def vision_config(name: str) -> dict[str, Any]:
+def vision_config(name):
     """open_clip's configuration of the image tower, made small; `embed_dim` among it."""
     config = open_clip.get_model_config(name)
     vision = dict(config["vision_cfg"])
@@ -41,18 +35,18 @@ def vision_config(name: str) -> dict[str, Any]:
 
 
 @contextmanager
-def narrow() -> Iterator[None]:
+def narrow():
     """While this lasts, timm's models are made small."""
     made = timm.create_model
 
-    def small(model: str, **keywords: Any) -> nn.Module:
+    def small(model, **keywords):
         return made(model, **keywords, **_timm_keywords(model))
 
     with mock.patch.object(timm, "create_model", small):
         yield
 
 
-def config(name: str) -> dict[str, Any]:
+def config(name):
     """open_clip's configuration of an architecture, both towers made small; to be built while `narrow`."""
     whole = open_clip.get_model_config(name)
     dim = WIDTH if whole["vision_cfg"].get("timm_proj") == "none" else 24
@@ -66,7 +60,7 @@ def config(name: str) -> dict[str, Any]:
     }
 
 
-def write_model(folder: Path, name: str) -> Path:
+def write_model(folder, name):
     """A model of that architecture with the texts of a SigLIP; `ccs.load` it while `narrow`."""
     made = config(name) | {"text_cfg": config("ViT-B-16-SigLIP")["text_cfg"], "init_logit_bias": -10}
     with narrow(), torch.random.fork_rng(devices=[]):
@@ -83,7 +77,7 @@ def write_model(folder: Path, name: str) -> Path:
     return folder
 
 
-def write_tokenizer(folder: Path) -> None:
+def write_tokenizer(folder):
     """Files of a tokenizer like SigLIP's: pieces of words, an end that also pads."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
@@ -100,7 +94,7 @@ def write_tokenizer(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(about), "utf-8")
 
 
-def tower(name: str, seed: int = 0, shaken: bool = True) -> nn.Module:
+def tower(name, seed=0, shaken=True):
     """The architecture's image tower, small, with random weights unless they stay as they are made."""
     config = open_clip.get_model_config(name)
     dim = WIDTH if config["vision_cfg"].get("timm_proj") == "none" else 24
@@ -112,7 +106,7 @@ def tower(name: str, seed: int = 0, shaken: bool = True) -> nn.Module:
     return visual.eval()
 
 
-def text_tower(name: str) -> nn.Module:
+def text_tower(name):
     """The architecture's text tower, small, with random weights; transformers' are not built."""
     whole, made = open_clip.get_model_config(name), config(name)["text_cfg"]
     if made.get("hf_model_name"):
@@ -124,8 +118,8 @@ def text_tower(name: str) -> nn.Module:
     return text.eval()
 
 
-def _timm_keywords(model: str) -> dict[str, Any]:
-    small: dict[str, Any] = {"embed_dim": WIDTH, "depth": 3, "num_heads": HEADS, "img_size": SIDE}
+def _timm_keywords(model):
+    small = {"embed_dim": WIDTH, "depth": 3, "num_heads": HEADS, "img_size": SIDE}
     if model.startswith("vitamin"):
         from timm.models.vitamin import VitCfg
 

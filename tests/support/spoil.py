@@ -1,27 +1,21 @@
 """Ways to spoil a folder with a model, for the tests of strangers' models."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 
 import ccs
 from ccs import InputError
 
 BILLION = 10**9
-Spoil = Callable[[Path], object]
 
 
-def says(file: str, **values: Any) -> Spoil:
+def says(file, **values):
     """Entries of a JSON file, by dotted path with `__` for the dot; None deletes."""
 
-    def spoil(folder: Path) -> None:
+    def spoil(folder):
         found = json.loads((folder / file).read_text("utf-8"))
         for path, value in values.items():
             *way, last = path.split("__")
@@ -37,21 +31,21 @@ def says(file: str, **values: Any) -> Spoil:
     return spoil
 
 
-def part(file: str, path: str) -> Callable[..., Spoil]:
+def part(file, path):
     """Entries of one part of a JSON file, as `says` sets them."""
     return lambda **values: says(file, **{f"{path}__{key}": value for key, value in values.items()})
 
 
-def holds(file: str, content: bytes) -> Spoil:
+def holds(file, content):
     return lambda folder: (folder / file).write_bytes(content)
 
 
-def lacks(file: str) -> Spoil:
+def lacks(file):
     return lambda folder: (folder / file).unlink()
 
 
-def weights_of(file: str, change: Callable[[dict[str, torch.Tensor]], Any]) -> Spoil:
-    def spoil(folder: Path) -> None:
+def weights_of(file, change):
+    def spoil(folder):
         values = load_file(folder / file)
         change(values)
         save_file(values, folder / file)
@@ -62,14 +56,14 @@ def weights_of(file: str, change: Callable[[dict[str, torch.Tensor]], Any]) -> S
 class Mark:
     """A pickle of it writes a file when it is read."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file):
         self.file = file
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return Path.touch, (self.file,)
 
 
-def ends_in_a_sentence(folder: Path, message: str) -> None:
+def ends_in_a_sentence(folder, message):
     """The model in the folder is refused with this message and no more, and nothing of it ran."""
     with pytest.raises(InputError) as caught:
         ccs.load(str(folder))

@@ -1,15 +1,11 @@
 """Tiny CLIP models of random weights, in open_clip's own folder format."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import torch
 
 
-def tiny_config(quick_gelu: bool = False, embed_dim: int = 24, **vision: Any) -> dict[str, Any]:
+def tiny_config(quick_gelu=False, embed_dim=24, **vision):
     """Six layers of four heads of dimension 8, 17 tokens; `vision` overrides entries of vision_cfg."""
     vision_cfg = {"image_size": 32, "patch_size": 8, "width": 32, "layers": 6, "head_width": 8, **vision}
     text_cfg = {"context_length": 16, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2}
@@ -21,7 +17,7 @@ def tiny_config(quick_gelu: bool = False, embed_dim: int = 24, **vision: Any) ->
     }
 
 
-def shake(module: torch.nn.Module, seed: int) -> None:
+def shake(module, seed):
     """Random values for all parameters, biases and norms too: at zero and one they would hide mistakes."""
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in module.named_parameters():
@@ -36,7 +32,7 @@ def shake(module: torch.nn.Module, seed: int) -> None:
         parameter.data.normal_(mean, deviation, generator=generator)
 
 
-def write_tiny_model(folder: Path, *, seed: int = 0, **config_of: Any) -> Path:
+def write_tiny_model(folder, *, seed=0, **config_of):
     """A random model that open_clip loads from `folder`; its mean and deviation are not the usual ones.
 
     Further arguments are those of `tiny_config`.

@@ -1,40 +1,34 @@
 """Helpers for tests of towers: random pixels and plans, what heads send, and a count of layers run."""
 
-from __future__ import annotations
-
 import copy
 import random
-from typing import Any
 
 import numpy as np
-import pytest
 import torch
-from torch import Tensor
 
 from ccs import Head, HeadSet
-from ccs.model.model import Model
 from ccs.model.towers.parts import Block
 
 TOLERANCE = 1e-5
 
 
-def pixels(model: Model, n: int, seed: int = 0) -> Tensor:
+def pixels(model, n, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(n, 3, *model.tower.image_size, generator=generator)
 
 
-def some_plans(model: Model, n: int, seed: int, first_layer: int = 0) -> list[HeadSet]:
+def some_plans(model, n, seed, first_layer=0):
     rng = random.Random(seed)
     every = [Head(i, j) for i in range(first_layer, model.n_layers) for j in range(model.n_heads)]
     return [HeadSet(rng.sample(every, rng.randint(0, min(6, len(every))))) for _ in range(n)]
 
 
-def count_layers(model: Model, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def count_layers(model, monkeypatch):
     """A list that grows by the number of each layer of the model that is run."""
-    passes: list[int] = []
+    passes = []
     finish = Block.finish
 
-    def counting(self: Block, x: Tensor, values: Tensor) -> Tensor:
+    def counting(self, x, values):
         passes.extend(number for number, layer in enumerate(model.tower.layers) if layer is self)
         return finish(self, x, values)
 
@@ -42,7 +36,7 @@ def count_layers(model: Model, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return passes
 
 
-def plain_parts(model: Model, x: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def plain_parts(model, x):
     """The CLS query's attention [n, L, H, T], what each token sends through each head to the unit embedding
     [n, L, H, T, D], and the remainder [n, D]: one head at a time, in float64, with all shares spelled out.
     """
@@ -75,9 +69,9 @@ def plain_parts(model: Model, x: Tensor) -> tuple[np.ndarray, np.ndarray, np.nda
     return looks, sent, rest
 
 
-def _normed_share(visual: Any, term: Tensor, cls: Tensor, share: int) -> Tensor:
+def _normed_share(visual, term, cls, share):
     """Terms of the CLS state through ln_post, with one part in `share` of its mean and bias, projected."""
     std = (cls.var(correction=0) + visual.ln_post.eps).sqrt()
     normed = (term - cls.mean() / share) / std * visual.ln_post.weight + visual.ln_post.bias / share
-    projected: Tensor = normed @ visual.proj
+    projected = normed @ visual.proj
     return projected

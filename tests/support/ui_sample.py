@@ -1,15 +1,10 @@
 """Made-up but valid tables for the embedded models, for tests of the app: its plumbing, not its findings."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 
 from ccs import results
 from ccs.heads import Head, HeadSet
-from tests.support.results_sample import manifest_for, sample_rows
+from tests.support.results_sample import interval, manifest_for, sample_rows
 
 CONCEPTS = ("Colors", "Places", "Animals", "Professions", "Letters", "Patterns")
 JUDGES = ("tags", "second")
@@ -18,25 +13,19 @@ UNKNOWN = Head(5, 3)
 LEVELS = {5: "high", 3: "moderate", 1: "low", 0: "low"}
 
 
-def interval(value: float, width: float, name: str = "") -> dict[str, float]:
-    """The three cells of an estimate."""
-    low, high = (f"{name}_low", f"{name}_high") if name else ("low", "high")
-    return {name or "value": value, low: value - width, high: value + width}
-
-
-def rows_for(model: str, weights: str, seed: int = 0) -> dict[str, list[dict[str, Any]]]:
+def rows_for(model, weights, seed=0):
     """Rows of every table but retrieval: 24 heads, CCS 0 to 5, one head with a verdict missing."""
     rng = np.random.default_rng(seed)
     sample = {name: rows[0] for name, rows in sample_rows(model).items() if name != "retrieval"}
-    out: dict[str, list[dict[str, Any]]] = {name: [] for name in sample}
+    out = {name: [] for name in sample}
 
-    def add(table: str, at: dict[str, Any], **cells: Any) -> None:
+    def add(table, at, **cells):
         row = {**sample[table], "weights": weights[:16], **at, **cells}
         out[table].append({name: row[name] for name in sample[table]})
 
     for number, head in enumerate(HEADS):
         label, fits = CONCEPTS[number % len(CONCEPTS)], number % 6
-        at: dict[str, Any] = {"layer": head.layer, "head": head.head, "label": label}
+        at = {"layer": head.layer, "head": head.head, "label": label}
         shares = np.sort(rng.dirichlet(np.ones(8))[:7])[::-1].tolist()
         for rank, share in enumerate(shares):
             concept = label if rank < fits else CONCEPTS[(number + 1) % len(CONCEPTS)]
@@ -54,7 +43,7 @@ def rows_for(model: str, weights: str, seed: int = 0) -> dict[str, list[dict[str
         add("scores", at, k=7, level="")  # a further K: it is named and decides nothing
     high, low = (HeadSet(h for i, h in enumerate(HEADS) if LEVELS.get(i % 6) == name and h != UNKNOWN)
                  for name in ("high", "low"))  # fmt: skip
-    plans: list[tuple[str, int | None, HeadSet]] = [
+    plans = [
         ("none", None, HeadSet()),
         ("high", None, high),
         ("low", None, low),
@@ -81,7 +70,7 @@ def rows_for(model: str, weights: str, seed: int = 0) -> dict[str, list[dict[str
     return out
 
 
-def write(folder: Path, model: str, weights: str, seed: int = 0) -> Path:
+def write(folder, model, weights, seed=0):
     """A model's folder with these tables and a manifest of their own; `weights` is the model's full hash."""
     target = folder / results.folder_name(model)
     rows = rows_for(model, weights, seed)

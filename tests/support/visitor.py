@@ -1,14 +1,11 @@
 """A visitor without a browser: one page's talk with the app, in Gradio's protocol."""
 
-from __future__ import annotations
-
 import csv
 import html
 import json
 import re
 import uuid
 from contextlib import AbstractContextManager
-from typing import Any
 from urllib.parse import urlencode
 
 import httpx
@@ -19,38 +16,38 @@ REGIONS = ("top", "strip", "left", "main", "status")
 class Visitor(AbstractContextManager["Visitor"]):
     """One page. source: the address that the visitor comes from."""
 
-    def __init__(self, address: str, source: str = "127.0.0.1") -> None:
+    def __init__(self, address, source="127.0.0.1"):
         transport = httpx.HTTPTransport(local_address=source)
         self.client = httpx.Client(base_url=address, transport=transport, timeout=120, trust_env=False)
         self.page = uuid.uuid4().hex[:12]
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error):
         self.client.close()
 
-    def listeners(self) -> dict[str, tuple[int, int]]:
+    def listeners(self):
         """The number and the element of each listener, by its event (the first of those of one)."""
-        found: dict[str, Any] = {}
+        found = {}
         for one in self.client.get("/config").json()["dependencies"]:
             for target, name in one["targets"]:
                 found.setdefault(name, (one["id"], target))
         return found
 
-    def events(self) -> tuple[int, tuple[int, int]]:
+    def events(self):
         """The numbers of the listeners for a page that opens, and for an action (with its element)."""
         found = self.listeners()
         return found["load"][0], found["act"]
 
-    def upload(self, data: bytes, name: str = "image.png") -> str | None:
+    def upload(self, data, name="image.png"):
         """Where the server keeps the file; None where it takes no more."""
         answer = self.client.post("/gradio_api/upload", files={"files": (name, data)})
         return str(answer.json()[0]) if answer.status_code == 200 else None
 
-    def join(self, event: int, trigger: int, data: Any = None, link: str = "") -> httpx.Response:
+    def join(self, event, trigger, data=None, link=""):
         """Ask; `answer` or `wait` reads what comes of it."""
         body = {"fn_index": event, "trigger_id": trigger, "session_hash": self.page, "data": []}
         return self.client.post(f"/gradio_api/queue/join?{link}", json={**body, "event_data": data})
 
-    def wait(self) -> list[dict[str, Any]]:
+    def wait(self):
         """Read until the server says that all is answered: its messages."""
         found = []
         with self.client.stream("GET", f"/gradio_api/queue/data?session_hash={self.page}") as answer:
@@ -61,11 +58,11 @@ class Visitor(AbstractContextManager["Visitor"]):
                     break
         return found
 
-    def answer(self) -> dict[str, str]:
+    def answer(self):
         """The regions of the screen that the answer brings, as they stand at its end; "error" where Gradio
         refuses to ask the app.
         """
-        found: dict[str, str] = {}
+        found = {}
         for message in self.wait():
             if message.get("success") is False:
                 found["error"] = str(message["output"].get("error"))
@@ -76,13 +73,13 @@ class Visitor(AbstractContextManager["Visitor"]):
                         found[name] = found[name] + new if do == "append" else new
         return found
 
-    def open(self, **query: str) -> dict[str, str]:
+    def open(self, **query):
         """The screen that a link opens, by region."""
         assert self.join(self.events()[0], -1, link=urlencode(query)).status_code == 200
         return self.answer()
 
 
-def rows(figure: str, region: str) -> list[dict[str, str]]:
+def rows(figure, region):
     """The rows of a figure in a region's HTML, as its button saves them."""
     found = re.search(rf'data-name="{figure}"[^>]* data-csv="([^"]*)"', region)
     assert found, f"no figure {figure}"

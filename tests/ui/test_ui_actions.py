@@ -1,7 +1,5 @@
 """The actions of a visitor: what they do, and what they must not do."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import replace
@@ -13,36 +11,31 @@ from PIL import Image
 
 import ccs
 from ccs import benchmark
-from ccs.benchmark.planted_models import Truth
 from ccs.benchmark.protocol import Sets, Subject
 from ccs.embedded import KnownHeads, Lesson
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet
+from ccs.heads import HeadSet
 from ccs.intervention import Intervention
 from ccs.mitigate import choice
 from ccs.mitigate.judging import Half
-from ccs.model.model import Model
 from ccs.sets.open import open_set
 from ccs.sets.rows import spread
 from ccs.ui import links
 from ccs.ui.clicks import act, regions, update
 from ccs.ui.service.galleries import PHOTOGRAPHED
-from ccs.ui.session import MAX_HISTORY, App, Screen
+from ccs.ui.session import MAX_HISTORY
 from ccs.ui.views import VIEWS, claims, fairer
-from tests.support.ui_page import SMALL, app, check, model, one_thread, screen, small_gallery
-
-__all__ = ["app", "model", "one_thread", "screen"]  # fixtures
+from tests.support.ui_page import SMALL, check, small_gallery
 
 
-def test_a_planted_skew_is_the_claim(app: App) -> None:
+def test_a_planted_skew_is_the_claim(app):
     assert claims.of(app.records("organism-control")) is None
     planted = claims.of(app.records("organism-planted"))
-    assert planted is not None
     assert planted.off == benchmark.truth("organism-planted-04").heads
     assert ccs.load("organism-planted").weights_hash == benchmark.load("organism-planted-04").weights_hash
 
 
-def test_a_new_way_forward_forgets_the_old_one(app: App, screen: Screen) -> None:
+def test_a_new_way_forward_forgets_the_old_one(app, screen):
     update(screen, "preset", {"value": "Letters"})
     assert {app.records("organism").head(head).concept for head in screen.state.off} == {"Letters"}
     for do, fields in (("undo", {}), ("preset", {"value": "none"}), ("redo", {})):
@@ -53,7 +46,7 @@ def test_a_new_way_forward_forgets_the_old_one(app: App, screen: Screen) -> None
     assert len(screen.session.past) == MAX_HISTORY
 
 
-def test_a_head_is_turned_down_and_a_click_switches_it_on(app: App, screen: Screen) -> None:
+def test_a_head_is_turned_down_and_a_click_switches_it_on(app, screen):
     update(screen, "factor", {"of": "L7.H2", "value": "0.3"})
     update(screen, "factor", {"of": "L5.H0", "value": "1.50"})
     assert str(screen.state.off) == "L5.H0=1.5 L6.H1 L7.H2=0.3"
@@ -72,11 +65,10 @@ def test_a_head_is_turned_down_and_a_click_switches_it_on(app: App, screen: Scre
         update(screen, "factor", {"of": "L5.H0", "value": "loud"})
 
 
-def test_three_ways_are_judged_as_the_library_does(app: App, model: Model) -> None:
+def test_three_ways_are_judged_as_the_library_does(app, model):
     asked = {"tab": "bias", "off": "none", "gallery": SMALL, "attribute": "gender"}
     screen = links.open_link(app, {**asked, "occupations": "judge\nartist\nteacher\nnurse"})
     *_, (after, html) = act(app, screen.session, {"do": "fairer", "loss": "2"})
-    assert after is not None
     check(html["main"])
     found = after.found
     people = replace(small_gallery(), occupations=found.query.occupations, k={"gender": 10})
@@ -105,12 +97,9 @@ def test_three_ways_are_judged_as_the_library_does(app: App, model: Model) -> No
     assert screen.state.off == down.offer.fitted.heads
 
 
-def test_ways_whose_pictures_cannot_be_fetched_says_so(
-    app: App, screen: Screen, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ways_whose_pictures_cannot_be_fetched_says_so(app, screen, monkeypatch):
     monkeypatch.setattr(fairer, "world", lambda model: PHOTOGRAPHED)
-    *_, (after, html) = act(app, screen.session, {"do": "fairer", "loss": "1"})
-    assert after is not None
+    *_, (_, html) = act(app, screen.session, {"do": "fairer", "loss": "1"})
     assert "Nothing was looked for: " in html["top"]
     assert PHOTOGRAPHED.things in html["top"]
 
@@ -130,15 +119,11 @@ def test_ways_whose_pictures_cannot_be_fetched_says_so(
         ("example", {"value": "occupations:999"}, "There is no example 'occupations:999'"),
         ("upload", {"files": []}, "No image was sent"),
         ("classify", {"classes": "word " * 2_000}, "9999 characters; at most 200"),
-        ("bias", {"gallery": SMALL, "k": "5", "occupations": "x" * 10_000}, "10000 characters"),
         ("points", {"value": "height"}, "There is no attribute 'height'"),
         ("bias", {"gallery": SMALL, "k": "4000", "attribute": "gender"}, "K is 4000, but a ranking of 40"),
-        ("bias", {"gallery": SMALL, "k": "5", "occupations": "\n".join(map(str, range(500)))}, "500 texts"),
     ],
 )
-def test_what_cannot_be_done_is_told_and_changes_nothing(
-    app: App, do: str, fields: dict[str, object], words: str
-) -> None:
+def test_what_cannot_be_done_is_told_and_changes_nothing(app, do, fields, words):
     screen = links.open_link(app, {"tab": "classify", "gallery": SMALL})
     before = screen.state
     with pytest.raises(InputError) as error:
@@ -148,7 +133,7 @@ def test_what_cannot_be_done_is_told_and_changes_nothing(
     assert screen.state == before
 
 
-def test_a_bad_upload_is_named_and_the_good_one_kept(app: App, screen: Screen) -> None:
+def test_a_bad_upload_is_named_and_the_good_one_kept(app, screen):
     good, bad = app.uploads / "good.png", app.uploads / "bad.png"
     Image.new("RGB", (30, 30), "red").save(good)
     bad.write_bytes(b"no image")
@@ -165,60 +150,39 @@ def test_a_bad_upload_is_named_and_the_good_one_kept(app: App, screen: Screen) -
     assert screen.session.uploads == ()
 
 
-def test_planted_heads_are_guessed_first(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_heads_are_guessed_first(app, monkeypatch):
     heads = HeadSet.parse("L6.H1 L7.H2")
-    known = Truth(
-        base="organism-first",
-        heads=heads,
-        carries={"skin tone": heads},
-        shares={},
-        drawn="at random",
-        seed=0,
-        pictures=1,
-        rate=0.1,
-    )
+    known = replace(benchmark.truth("organism-planted-04"), heads=heads, carries={"skin tone": heads})
     monkeypatch.setattr(claims, "truth", lambda model: known if model == "organism" else None)
     screen = links.open_link(app, {"off": "L6.H1 L7.H3", "tab": "heads"})
-    html = regions(screen)["left"]
-    assert "planted in 2 heads" in html
-    assert " planted" not in re.sub("planted in 2 heads", "", html)
+    assert "Planted in" not in (hidden := regions(screen)["left"])
+    assert not re.findall(r'class="cell[^"]* planted[ "]', hidden)
     update(screen, "reveal", {})
     html = regions(screen)["left"]
     assert "Planted in <b>L6.H1, L7.H2</b>" in html
     assert "Of the 2 heads off now, 1 is among them" in html
     assert len(re.findall(r'class="cell[^"]* planted[ "]', html)) == 2
     claim = claims.of(app.records("organism"))
-    assert claim is not None
     assert (claim.off, claim.attribute, claim.found) == (heads, "skin tone", None)
 
 
-def test_what_a_head_was_taught_is_guessed_first(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_head_was_taught_is_guessed_first(app, monkeypatch):
     flags, colors, free, mixed = HeadSet.parse("L6.H1 L7.H2 L7.H3 L7.H4")
-    held = KnownHeads(
-        {
-            flags: Lesson({"Flags": 1.0}),
-            colors: Lesson({"Colors": 1.0}),
-            mixed: Lesson({"Food": 0.6, "Flags": 0.4}),
-        },
-        {
-            flags: {"Flags": 0.8, "Colors": 0.1},
-            colors: {"Flags": 0.31, "Colors": 0.2},
-            free: {"Flags": 0.1, "Colors": 0.41},
-            mixed: {"Flags": 0.4, "Colors": 0.1, "Food": 0.5},
-        },
-    )
+    lessons = {flags: {"Flags": 1.0}, colors: {"Colors": 1.0}, mixed: {"Food": 0.6, "Flags": 0.4}}
+    writes = {flags: {"Flags": 0.8, "Colors": 0.1}, colors: {"Flags": 0.31, "Colors": 0.2}}
+    writes |= {free: {"Flags": 0.1, "Colors": 0.41}, mixed: {"Flags": 0.4, "Colors": 0.1, "Food": 0.5}}
+    held = KnownHeads({head: Lesson(concepts) for head, concepts in lessons.items()}, writes)
     monkeypatch.setattr(claims, "taught", lambda model: held if model == "organism" else None)
 
     screen = links.open_link(app, {"off": "none", "tab": "heads"})
 
-    def card(head: Head) -> tuple[str, str]:
+    def card(head):
         update(screen, "inspect", {"head": str(head)})
         found = regions(screen)
         check("".join(found.values()))
         return " ".join(found["main"].split()), found["left"]
 
     main, left = card(flags)
-    assert "and how many: one concept (2), two or more (1), nothing (1). Guess" in main
     guesses = re.findall(r'<option value="([^"]*)"', main[main.index("Your guess") :])
     assert guesses == ["", "Colors", "Flags", "several concepts", "left free"]
     assert "Known:" not in main
@@ -227,13 +191,14 @@ def test_what_a_head_was_taught_is_guessed_first(app: App, monkeypatch: pytest.M
         update(screen, "guess", {"value": "Tools"})
     update(screen, "guess", {"value": "Flags"})
     main, left = card(flags)
-    told = "taught <b>Flags</b> while the model learned; 80% of what it writes goes with the flag."
-    assert f"Known: this head was {told} Your guess, Flags, was right; 1 of 1 right so far." in main
+    assert "taught <b>Flags</b> while the model learned; 80% of what it writes goes with the flag." in main
+    assert "Your guess, Flags, was right; 1 of 1 right so far." in main
     assert len(re.findall(r'class="cell[^"]* taught"', left)) == 1
     assert "Known:" not in card(free)[0]  # guessed head by head
     update(screen, "guess", {"value": "Colors"})
-    told = "<b>left free</b> while the model learned; what it writes goes most with the color of the frame"
-    assert f"{told} (41%). Your guess, Colors, was wrong; 1 of 2 right so far." in card(free)[0]
+    main, _ = card(free)
+    assert "what it writes goes most with the color of the frame (41%)." in main
+    assert "Your guess, Colors, was wrong; 1 of 2 right so far." in main
     update(screen, "reveal", {})
     assert "taught <b>Food (60%), Flags (40%)</b> while the model learned" in card(mixed)[0]
     main, left = card(colors)
@@ -243,11 +208,9 @@ def test_what_a_head_was_taught_is_guessed_first(app: App, monkeypatch: pytest.M
     update(screen, "inspect", {"head": "L4.H0"})
     with pytest.raises(InputError, match="nothing is known"):
         update(screen, "guess", {"value": "Flags"})
-    update(screen, "model", {"value": "organism-control"})
-    assert "taught" not in regions(screen, complete=False)["left"]
 
 
-def test_a_failure_is_told_and_the_page_goes_on(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_told_and_the_page_goes_on(app, monkeypatch):
     screen = links.open_link(app, {"tab": "classify"})
     monkeypatch.setattr(VIEWS["classify"], "render", lambda *_: 1 / 0)
     *_, (_, last) = act(app, screen.session, {"do": "off", "off": "L7.H1"})

@@ -1,12 +1,5 @@
 """Inside a head on the page: heads of the text tower, and a second model beside the first."""
 
-from __future__ import annotations
-
-import csv
-import io
-import re
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -14,31 +7,21 @@ import ccs
 from ccs.heads import Head, HeadSet
 from ccs.locate.comparison import compare
 from ccs.measures.accuracy import class_weights
-from ccs.model.model import Model
 from ccs.ui import links
 from ccs.ui.clicks import regions, update
 from ccs.ui.service.galleries import world
-from ccs.ui.session import App
 from ccs.ui.views import VIEWS, classify, second
-from ccs.ui.views import bias as bias_view
-from tests.support.ui_page import SMALL, app, check, model, one_thread, printed, small_gallery
+from tests.support.ui_page import check, printed
+from tests.support.visitor import rows
 
-__all__ = ["app", "model", "one_thread"]  # fixtures
 BOTH = "L7.H2 T2.H0 T3.H1"
 
 
-def cells(html: str, name: str) -> list[dict[str, str]]:
-    """The rows of the CSV of a figure, or of the grid."""
-    found = re.search(rf'data-name="{name}" data-csv="(.*?)"', html, re.S)
-    assert found, name
-    return list(csv.DictReader(io.StringIO(found[1].replace("&#34;", '"').replace("&#39;", "'"))))
-
-
-def test_a_click_on_a_text_head_changes_what_prompts_say(app: App, model: Model) -> None:
+def test_a_click_on_a_text_head_changes_what_prompts_say(app, model):
     screen = links.open_link(app, {"tab": "classify", "off": "L7.H2"})
     update(screen, "tower", {"value": "T"})
     grid = regions(screen)["left"]
-    assert [row["head"] for row in cells(grid, "heads")] == [str(head) for head in model.text_heads]
+    assert [row["head"] for row in rows("heads", grid)] == [str(head) for head in model.text_heads]
     for head in ("T3.H1", "T2.H0"):
         update(screen, "toggle", {"head": head})
     assert screen.state.off == HeadSet.parse(BOTH)
@@ -52,8 +35,8 @@ def test_a_click_on_a_text_head_changes_what_prompts_say(app: App, model: Model)
         )
     assert found.after == pytest.approx(model.probabilities(cosines), abs=2e-5)
     assert np.abs(found.after - found.before).max() > 1e-3
-    rows = [line for line in printed(VIEWS["classify"].snippet(screen)) if "after" in line]
-    for row, shares in zip(rows, found.after, strict=True):
+    said = [line for line in printed(VIEWS["classify"].snippet(screen)) if "after" in line]
+    for row, shares in zip(said, found.after, strict=True):
         assert row.split(", ")[0] == f"after {classes[shares.argmax()]} {shares.max():.4f}"
     update(screen, "undo", {})
     assert screen.state.off == HeadSet.parse("L7.H2 T3.H1")
@@ -61,51 +44,39 @@ def test_a_click_on_a_text_head_changes_what_prompts_say(app: App, model: Model)
     assert (again.state, again.session.notices) == (screen.state, [])
 
 
-def test_a_link_to_a_head_opens_the_grid_that_it_is_in(app: App, model: Model) -> None:
+def test_a_link_to_a_head_opens_the_grid_that_it_is_in(app, model):
     for head, heads in (("T3.H1", model.text_heads), ("L7.H2", model.heads)):
         screen = links.open_link(app, {"tab": "heads", "head": head, "off": "none"})
         grid = regions(screen)["left"]
-        assert [row["head"] for row in cells(grid, "heads")] == [str(one) for one in heads]
+        assert [row["head"] for row in rows("heads", grid)] == [str(one) for one in heads]
         assert 'aria-selected="true"' in grid
     update(screen, "inspect", {"head": "T2.H0"})
     assert screen.state.tower == "T"
 
 
-def test_bias_with_text_heads_off_is_the_librarys(app: App, model: Model) -> None:
-    asked = {"tab": "bias", "off": BOTH, "occupations": "judge\nnurse", "gallery": SMALL}
-    found = bias_view.measure(links.open_link(app, asked))
-    assert isinstance(found, bias_view.Measurement)
-    wanted = ccs.bias(model, small_gallery(), "judge, nurse", attribute="gender", off=BOTH)
-    for name in ("MaxSkew", "logit gap"):
-        of = wanted.of(name).loc["mean"]
-        ours = [result.metrics[name].mean.value for result in (found.first, found.second)]
-        assert ours == pytest.approx([of["before"], of["value"]], abs=1e-5)
-    assert bias_view.first_images(app, found).rows
-
-
-def test_the_card_of_a_text_head_shows_the_prompts_that_it_tells_apart(app: App, model: Model) -> None:
+def test_the_card_of_a_text_head_shows_the_prompts_that_it_tells_apart(app, model):
     screen = links.open_link(app, {"tab": "heads", "head": "T3.H1", "tower": "T", "off": "none"})
     html = regions(screen)["main"]
     check(html)
-    rows = cells(html, "prompts-T3.H1")
+    shown = rows("prompts-T3.H1", html)
     classes, templates = classify.asked(screen)
     prompts = [templates[0].replace("{}", name) for name in classes]
     direct = model.texts.contributions(prompts).direct[:, 3, 1]
     centered = direct - direct.mean(axis=0)
     far = centered @ np.linalg.svd(centered, full_matrices=False)[2][0]
     order = np.argsort(far * np.sign(far[np.abs(far).argmax()]))[::-1]
-    assert [row["prompt"] for row in rows] == [prompts[i] for i in (*order[:6], *order[-6:])]
+    assert [row["prompt"] for row in shown] == [prompts[i] for i in (*order[:6], *order[-6:])]
     assert "Where it looks" not in html
 
 
-def test_a_link_to_no_tower_or_model_is_told(app: App) -> None:
+def test_a_link_to_no_tower_or_model_is_told(app):
     found = links.open_link(app, {"tab": "heads", "tower": "X", "second": "nothing", "off": "T9.H9"})
     assert (found.state.tower, found.state.second, found.state.off) == ("L", "", HeadSet())
     assert len(found.session.notices) == 3
 
 
 @pytest.fixture
-def beside(app: App, monkeypatch: pytest.MonkeyPatch) -> Iterator[Model]:
+def beside(app, monkeypatch):
     """A second model in memory, compared on few pictures."""
     monkeypatch.setattr(second, "LOOKED_AT", 12)
     other = ccs.load("organism-control")
@@ -114,7 +85,7 @@ def beside(app: App, monkeypatch: pytest.MonkeyPatch) -> Iterator[Model]:
     app.model_cache._models.pop("organism-control")
 
 
-def test_cells_show_how_far_a_second_model_differs(app: App, model: Model, beside: Model) -> None:
+def test_cells_show_how_far_a_second_model_differs(app, model, beside):
     screen = links.open_link(app, {"tab": "heads", "head": "L7.H2", "off": "none"})
     update(screen, "second", {"value": "organism-control"})
     assert "is being compared" in regions(screen, complete=False)["main"]
@@ -127,27 +98,23 @@ def test_cells_show_how_far_a_second_model_differs(app: App, model: Model, besid
     page = regions(screen)
     for part in page.values():
         check(part)
-    rows = cells(page["left"], "heads")
-    assert [Head.parse(row["head"]) for row in rows] == list(model.heads)
-    for row in rows:
+    grid = rows("heads", page["left"])
+    assert [Head.parse(row["head"]) for row in grid] == list(model.heads)
+    for row in grid:
         pair = wanted[Head.parse(row["head"])]
         assert row["other head"] == str(pair.second)
         assert float(row["alike"]) == pytest.approx(pair.alike, abs=1e-4)
-        assert (
-            row["changed"] == ""
-            if pair.changed is None
-            else float(row["changed"]) == pytest.approx(pair.changed)
-        )
-        shown = second.mark(pair)
-        assert f'<i class="sr">{pair.first}, </i><b>{shown.shown}</b>' in page["left"]
-    one = next(row for row in cells(page["main"], "beside-L7.H2") if row["head"] == "L7.H2")
+        changed = float(row["changed"]) if row["changed"] else None
+        assert changed == (pair.changed if pair.changed is None else pytest.approx(pair.changed))
+        assert f'<i class="sr">{pair.first}, </i><b>{second.mark(pair).shown}</b>' in page["left"]
+    one = next(row for row in rows("beside-L7.H2", page["main"]) if row["head"] == "L7.H2")
     assert one["other"] == str(wanted[Head(7, 2)].second)
     assert one["other CCS"] == app.records("organism-control").head(wanted[Head(7, 2)].second).score
     update(screen, "model", {"value": "organism-control"})
     assert screen.state.second == ""
 
 
-def test_a_mark_says_how_much() -> None:
+def test_a_mark_says_how_much():
     pair = second.Pair(Head(4, 0), Head(4, 0), 0.7, 0.31)
     assert second.mark(pair) == (2, "31", "changed by 31%")
     strangers = second.Pair(Head(4, 0), Head(5, 1), 0.7)

@@ -1,7 +1,5 @@
 """The screen as a link."""
 
-from __future__ import annotations
-
 from urllib.parse import parse_qsl
 
 import pytest
@@ -39,7 +37,7 @@ STATES = st.builds(
 
 @settings(deadline=None, max_examples=150)
 @given(STATES)
-def test_a_link_gives_the_screen_back(state: State) -> None:
+def test_a_link_gives_the_screen_back(state):
     # A single text that holds a comma cannot be told from two; the page never makes one.
     if any("," in one for one in (*state.classes, *state.occupations)):
         return
@@ -48,17 +46,17 @@ def test_a_link_gives_the_screen_back(state: State) -> None:
     assert read == state
 
 
-def test_a_link_made_with_ones_own_gallery_says_that_it_was() -> None:
+def test_a_link_made_with_ones_own_gallery_says_that_it_was():
     read, _ = from_query(dict(parse_qsl(State(gallery=f"{OWN}secret").query())))
     assert read.gallery == OWN  # nothing of its name, which gives access
 
 
-def test_a_link_says_that_no_head_is_off() -> None:
+def test_a_link_says_that_no_head_is_off():
     assert State().query() == "off=none"
     assert from_query({"off": "none"}) == from_query({"off": ""}) == (State(), ())
 
 
-def test_a_link_scales_heads_and_does_nothing_else_to_them() -> None:
+def test_a_link_scales_heads_and_does_nothing_else_to_them():
     read, problems = from_query({"off": "L7.H2=0.3 L6.H1 L5.H0=1"})
     assert (str(read.off), problems) == ("L6.H1 L7.H2=0.3", ())
     for text in ("L7.H2=mean", "L7.H2=0.3@cls"):
@@ -66,7 +64,7 @@ def test_a_link_scales_heads_and_does_nothing_else_to_them() -> None:
         assert (read, text in problem) == (State(), True)
 
 
-def test_typed_texts() -> None:
+def test_typed_texts():
     assert texts("a dog, a cat ,, a dog") == ("a dog", "a cat")
     assert texts("red, white\nblue\n\n") == ("red, white", "blue")
     assert texts("a\x00b\u202ec\ud83d\x1b[31m") == ("a b c [31m",)
