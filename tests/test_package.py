@@ -48,15 +48,11 @@ def _modules(project, *extras):
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     """The wheel of the files that git knows; where there is no git, of all."""
-    source, out = tmp_path_factory.mktemp("made") / "source", tmp_path_factory.mktemp("wheel")
+    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     if GIT:
-        source.mkdir()
-        packed = subprocess.run(
-            ["git", "archive", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, check=True
-        ).stdout
+        packed = subprocess.check_output(["git", "archive", "HEAD"], cwd=ROOT)
         subprocess.run(["tar", "xf", "-"], cwd=source, input=packed, check=True)
     else:
-        source.mkdir()
         for name in ("pyproject.toml", "LICENSE", "NOTICE", "docs/pypi.md"):
             (source / name).parent.mkdir(exist_ok=True)
             shutil.copy(ROOT / name, source / name)
@@ -142,17 +138,14 @@ raise SystemExit(main(["app"]))
 
 def test_the_wheel_holds_what_ships(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {
-        "ccs/py.typed",
-        "ccs/precomputed/organism/manifest.json",
-        "ccs/precomputed/organism/bias.parquet",
-    } <= names
+    tables = {f"ccs/precomputed/organism/{file}" for file in ("manifest.json", "bias.parquet")}
+    assert {"ccs/py.typed", *tables} <= names
     assert check_wheel.top_level(wheel) == {"ccs"}
     if GIT:
         known = subprocess.check_output(["git", "ls-files", "ccs"], cwd=ROOT, text=True).split()
     else:
         known = [
-            f"{path.relative_to(ROOT)}" for path in ROOT.glob("ccs/**/*") if "__pycache__" not in path.parts
+            str(one.relative_to(ROOT)) for one in ROOT.glob("ccs/**/*") if one.parent.name != "__pycache__"
         ]
     missing = [path for path in known if path not in names and (ROOT / path).is_file()]
     assert missing == []

@@ -58,32 +58,31 @@ def browser():
 
 @pytest.fixture
 def visit(browser, made):
-    """Opens the page at a query, as a new visitor. Any request to another host or error in the page fails."""
-    contexts, wrong = [], []
+    """Opens the page as a new visitor. Requests to other hosts, errors and what the policy stops fail."""
+    contexts, asked, wrong = [], [], []
+    home = made[1]
 
-    def open_page(query="", *, width=1300, height=900, url="", touch=False):
+    def heard(message):
+        if "Content Security" in message.text and "frame-ancestors" not in message.text:
+            wrong.append(message.text)
+
+    def open_page(query="", *, width=1300, height=900, touch=False):
         screen = {"viewport": {"width": width, "height": height}, "has_touch": touch, "is_mobile": touch}
-        context = browser.new_context(**screen, accept_downloads=True)
+        contexts.append(context := browser.new_context(**screen, accept_downloads=True))
         context.grant_permissions(["clipboard-read", "clipboard-write", "camera"])
-        contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(60_000)
-        home = url or made[1]
-
-        def requested(request):
-            if not request.url.startswith((home, "data:", "blob:")):
-                wrong.append(request.url)
-
-        page.on("request", requested)
+        page.on("request", lambda request: asked.append(request.url))
         page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.goto(f"{home}?{query}" if query else home)
+        page.on("console", heard)
+        page.goto(f"{home}?{query}")
         settled(page)
         return page
 
     yield open_page
     for context in contexts:
         context.close()
-    assert wrong == []
+    assert [*wrong, *(url for url in asked if not url.startswith((home, "data:", "blob:")))] == []
 
 
 def settled(page):
