@@ -109,7 +109,7 @@ def test_a_skew_that_a_text_tower_learned(tmp_path, monkeypatch):
     """The command, from an image tower that tells groups apart to the table; a second time nothing learns."""
     images = frozen_images.Images(variants.load(text_training.BASE), tmp_path, 12, 4)
     one = replace(text_training.family()[0], steps=1)
-    few_people(monkeypatch)
+    few_people(monkeypatch, 120)  # of three occupations
     monkeypatch.setattr(frozen_images, "Images", lambda *_: images)
     monkeypatch.setattr(text_training, "family", lambda models: (one,)[:models])
     monkeypatch.setattr(text_training, "teach_telling", partial(text_training.teach_telling, steps=1))
