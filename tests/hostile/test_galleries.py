@@ -5,6 +5,7 @@ import stat
 from zipfile import ZipFile, ZipInfo
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -43,6 +44,11 @@ def features(text):
     return as_parquet(rows.replace_schema_metadata({"huggingface": text}))
 
 
+def another_packing():
+    pq.write_table(table(CELLS, gender=["a", "b"]), out := io.BytesIO(), compression="gzip")
+    return out.getvalue()
+
+
 GALLERIES = {
     "names that lead out": zipped({**TWO, "../../x/3.png": png(3), "/etc/4.png": png(4)}),
     "a link": link(),
@@ -63,7 +69,7 @@ GALLERIES = {
     "half a parquet file": as_parquet(table(CELLS, gender=["a", "b"]))[:-20],
     "no parquet file": b"PAR1" * 100,
     "no rows": as_parquet(table(pa.array([], pa.binary()), gender=pa.array([], pa.string()))),
-    "another packing": as_parquet(table(CELLS, gender=["a", "b"]), "gzip"),
+    "another packing": another_packing(),
     "features that are deep": features(b"[" * 100_000),
     "features that are a list": features(b'{"info": {"features": {"gender": {"names": [[], {}]}}}}'),
     "groups beyond their names": features(b'{"info": {"features": {"gender": {"names": ["a"]}}}}'),
