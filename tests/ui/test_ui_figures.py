@@ -37,11 +37,11 @@ def test_classify_is_the_softmax_of_scaled_cosines(app, screen, model):
 
 
 @pytest.mark.parametrize("named", [True, False])
-@pytest.mark.parametrize("sign", [1, -1])
-def test_extremes_are_the_ends_of_the_ranking(named, sign):
+@pytest.mark.parametrize("seed", range(4, 8))
+def test_extremes_are_the_ends_of_the_ranking(named, seed):
     """By a text or, without one, by the direction of most variance, whose longer end is first."""
-    rng = np.random.default_rng(0)
-    direct = sign * rng.normal(size=(40, 6)) * [5, 1, 1, 1, 1, 1]
+    rng = np.random.default_rng(seed)
+    direct = rng.normal(size=(40, 6)) * [5, 1, 1, 1, 1, 1]
     text, centered = rng.normal(size=6) if named else None, direct - direct.mean(0)
     values, vectors = np.linalg.eigh(centered.T @ centered)
     scores = centered @ (vectors[:, values.argmax()] if text is None else text)
