@@ -1,17 +1,16 @@
-"""Made-up results: an organism whose rankings are as planted, a control whose rankings are even, a search."""
+"""Made-up results: an organism whose rankings are as planted, a control whose rankings are even."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ccs import results
-from ccs.heads import Head, HeadSet
-from ccs.measures.stats import Effect, Estimate
-from ccs.pruning.search import HeldOut, Limits, Point
+from ccs.heads import Head
 from ccs.results import schema, searches
 from ccs.results.searches import Search
 from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
@@ -67,30 +66,10 @@ def single_rows(model: str, attribute: str) -> tuple[list[dict[str, Any]], list[
     return bias, heads
 
 
-def kept_search(weights: str) -> Search:
-    figures = {
-        "none": ("", 0.60, 0.90),
-        "searched": ("L5.H5", 0.30, 0.89),
-        "high": ("L5.H4 L5.H5", 0.50, 0.60),
-        "random": ("L4.H0 L4.H1", 0.61, 0.85),
-    }
-    unseen = tuple(
-        HeldOut(
-            plan=plan, seed=0 if plan == "random" else None, heads=HeadSet.parse(heads),
-            max_skew=Estimate(skew, skew - 0.1, skew + 0.1),
-            max_skew_change=Effect(skew - 0.6, skew - 0.65, skew - 0.55, 0.01),
-            chance=Estimate(0.1, 0.05, 0.2), accuracy=Estimate(right, right - 0.02, right + 0.02),
-            accuracy_change=Effect(right - 0.9, right - 0.91, right - 0.89, 0.2),
-        )
-        for plan, (heads, skew, right) in figures.items()
-    )  # fmt: skip
-    off = HeadSet.parse("L5.H5")
-    return Search(
-        model="organism", weights_hash=weights, people="world/faces", attribute="gender",
-        things="world/subjects", prompts=("a cook", "a judge"), templates=("{}",), k=60, seed=0,
-        limits=Limits(), heads=off,
-        seen=(Point(HeadSet(), 0.61, 0.91), Point(off, 0.29, 0.9)), unseen=unseen,
-    )  # fmt: skip
+def kept_search() -> Search:
+    """The search for fairer sets by gender that is kept beside the tables that ship."""
+    weights = results.read(results.PRECOMPUTED / "organism").manifest["model"]["weights_hash"]
+    return searches.beside(results.PRECOMPUTED, "organism", weights)[0]
 
 
 def write_organisms(folder: Path) -> Path:
@@ -100,8 +79,6 @@ def write_organisms(folder: Path) -> Path:
         tables: dict[str, list[dict[str, Any]]] = {"scores": score_rows(model)}
         right = {"none": 0.9, "high": 0.5, **random}
         tables["pruning"] = pruning_rows(model, "world/subjects", right)
-        further = pruning_rows(model, "world/subjects", {"none": 0.9, "high": 0.7, **random})
-        tables["pruning"] += [{**row, "plan": f"{row['plan']}@7"} for row in further if row["plan"] != "none"]
         tables["bias"], tables["heads"] = [], []
         for attribute in GROUPS:
             means = {"none": level, "high": level, **{name: level + x / 50 for name, x in random.items()}}
@@ -113,6 +90,6 @@ def write_organisms(folder: Path) -> Path:
             tables["bias"] += bias
             tables["heads"] += heads
         write(folder, model, tables)
-    weights = results.read(folder / "organism").manifest["model"]["weights_hash"]
-    searches.keep(folder, kept_search(weights))
+    ours = results.read(folder / "organism").manifest["model"]["weights_hash"]
+    searches.keep(folder, replace(kept_search(), weights_hash=ours))
     return folder

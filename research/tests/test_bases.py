@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import open_clip
@@ -15,13 +13,11 @@ from torch.nn import functional as F
 from ccs.benchmark import variants
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.model.model import Model
 from ccs.world import draw, scene
 from research.bases import lessons, training
 from research.bases.__main__ import NUMBERS, purity
 from research.bases.lessons import VALUES, Lessons, drawn, shown
 from research.planted.family import BASE
-from research.planted.frozen_images import Images
 from research.world.forward_pass import upper_embeddings
 from research.world.head_lessons import CONCEPTS
 from research.world.organism_training import MODEL_CFG
@@ -29,13 +25,8 @@ from research.world.organism_training import MODEL_CFG
 COUNTED = range(800_000, 800_400)
 
 
-@pytest.fixture(scope="module")
-def base() -> Model:
-    return variants.load(BASE)
-
-
 @pytest.fixture(scope="module", autouse=True)
-def few() -> Iterator[None]:
+def few():
     """Lessons from few captions, whatever heads of the first model write."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lessons, "_COUNTED", COUNTED)
@@ -43,7 +34,7 @@ def few() -> Iterator[None]:
         yield
 
 
-def test_every_seed_has_lessons_of_every_kind_on_other_heads(base: Model) -> None:
+def test_every_seed_has_lessons_of_every_kind_on_other_heads(base):
     made = [drawn(seed, list(base.heads)) for seed in range(5)]
     for own in made:
         assert Counter(one.kind for one in own.values()) == {"one": 6, "several": 11, "none": 5}
@@ -51,7 +42,7 @@ def test_every_seed_has_lessons_of_every_kind_on_other_heads(base: Model) -> Non
     assert len({tuple(h for h, one in own.items() if one.kind == "one") for own in made}) == 5
 
 
-def test_a_head_that_writes_what_is_asked_has_nothing_to_learn(base: Model) -> None:
+def test_a_head_that_writes_what_is_asked_has_nothing_to_learn(base):
     """And one that writes nothing has the variance that is asked of it."""
     asked = Lessons(drawn(0, list(base.heads)), base, 0.5)
     values = np.array([shown(scene(seed)) for seed in COUNTED])
@@ -67,7 +58,7 @@ def test_a_head_that_writes_what_is_asked_has_nothing_to_learn(base: Model) -> N
     assert variance == pytest.approx(1.5, rel=0.1)  # several concepts of a card go together by chance
 
 
-def test_upper_layers_go_on_where_kept_activations_end(base: Model) -> None:
+def test_upper_layers_go_on_where_kept_activations_end(base):
     """What heads write, divided by the lengths, are their direct effects but for a constant."""
     images = [draw(scene(seed)) for seed in range(6)]
     tokens = base.trunk(images).tokens
@@ -79,7 +70,7 @@ def test_upper_layers_go_on_where_kept_activations_end(base: Model) -> None:
     np.testing.assert_allclose(own - own.mean(0), direct - direct.mean(0), atol=1e-2 * abs(direct).max())
 
 
-def test_a_batch_of_one_line_up_is_scored_face_by_face() -> None:
+def test_a_batch_of_one_line_up_is_scored_face_by_face():
     rng = np.random.default_rng(0)
     faces, texts = (torch.from_numpy(rng.normal(size=(n, 8))) for n in (10, 4))
     shares = np.tile(np.eye(10)[[1, 3, 5, 7]], 1)  # one group each: what is drawn is known
@@ -92,10 +83,7 @@ def test_a_batch_of_one_line_up_is_scored_face_by_face() -> None:
     assert float(found) == pytest.approx(float((to_texts + to_images) / 2))
 
 
-def test_a_base_is_trained_goes_on_where_it_stopped_and_loads_as_it_was(
-    base: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    images = Images(base, tmp_path, 24, 4)
+def test_a_base_is_trained_goes_on_where_it_stopped_and_loads_as_it_was(base, images, tmp_path, monkeypatch):
     captions = training.Captions(images, tmp_path)
     short = training.Settings(0, common=2, own=2, scenes=8, lineups=1)
     monkeypatch.setattr(training, "HELD_OUT", range(900_000, 900_024))
@@ -122,7 +110,7 @@ def test_a_base_is_trained_goes_on_where_it_stopped_and_loads_as_it_was(
     np.testing.assert_allclose(model.embed_images(faces), units.detach(), atol=5e-3)  # float16
 
 
-def test_the_bases_that_ship_share_all_but_their_upper_halves(base: Model) -> None:
+def test_the_bases_that_ship_share_all_but_their_upper_halves(base):
     made = [name for name in variants.names() if name.startswith("organism-base-")]
     assert len(made) == 5
     model = variants.load(made[3])
@@ -132,8 +120,7 @@ def test_the_bases_that_ship_share_all_but_their_upper_halves(base: Model) -> No
         variants.known("../organism")
 
 
-def test_a_difference_is_kept_to_a_hundredth(tmp_path: Path) -> None:
-    base = variants.load(BASE)
+def test_a_difference_is_kept_to_a_hundredth(base, tmp_path):
     changed, name = open_clip.CLIP(**MODEL_CFG), "visual.transformer.resblocks.5.attn.in_proj_weight"
     changed.load_state_dict(base.clip.state_dict())
     difference = 0.01 * torch.randn(changed.get_parameter(name).shape, generator=torch.manual_seed(0))
@@ -145,7 +132,7 @@ def test_a_difference_is_kept_to_a_hundredth(tmp_path: Path) -> None:
     assert all(torch.equal(v, base.clip.get_parameter(n)) for n, v in found.named_parameters() if n != name)
 
 
-def test_heads_are_found_by_their_ccs_at_each_number_of_texts() -> None:
+def test_heads_are_found_by_their_ccs_at_each_number_of_texts():
     """Of four heads two are pure, of which one has the highest CCS, and so has a mixed one."""
     shares = {"L4.H0": 0.95, "L4.H1": 0.9, "L4.H2": 0.5, "L4.H3": 0.2}
     of_k = {str(k): {"L4.H0": k, "L4.H1": k - 1, "L4.H2": k, "L4.H3": 0} for k in NUMBERS}

@@ -1,7 +1,5 @@
 """What a training sees: cards that show their factors evenly and apart, captions, and the planted table."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 
@@ -11,17 +9,12 @@ import pytest
 from ccs.sets import drawn_sets
 from ccs.world import captions, draw, scene
 from ccs.world.scene import AROUND, NAMED, full_caption
-from ccs.world.vocabulary import (
-    GENDERS,
-    OCCUPATIONS,
-    SKIN_TONES,
-    article,
-)
+from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES, article
 from research.world import planted
 from research.world.organism_training import TRAINING_SEEDS
 
 
-def test_every_factor_is_in_half_of_the_cards_whatever_else_there_is() -> None:
+def test_every_factor_is_in_half_of_the_cards_whatever_else_there_is():
     scenes = [scene(seed) for seed in range(6_000)]
     there = np.array([[bool(getattr(s, factor)) for factor in AROUND] for s in scenes])
     assert there.mean(0) == pytest.approx(0.5, abs=0.025)
@@ -34,14 +27,14 @@ def test_every_factor_is_in_half_of_the_cards_whatever_else_there_is() -> None:
         assert with_person == pytest.approx(np.mean([bool(s.occupation) for s in scenes]), abs=0.03)
 
 
-def test_what_is_around_the_middle_has_a_place_of_its_own() -> None:
+def test_what_is_around_the_middle_has_a_place_of_its_own():
     columns = {"weather": 0, "flag": 1, "letter": 2, "animal": 0, "vehicle": 1, "food": 2}
     bare = replace(scene(3), kind="", **dict.fromkeys(AROUND, ""))
     before = np.asarray(draw(bare)).astype(int)
     for factor, column in columns.items():
         looks = set()
         for value in AROUND[factor]:
-            after = np.asarray(draw(replace(bare, **{factor: value})))  # type: ignore[arg-type]
+            after = np.asarray(draw(replace(bare, **{factor: value})))
             y, x = np.nonzero((after != before).any(axis=2))
             assert 24 * column - 3 <= x.min() <= x.max() < 24 * column + 24  # a W is wide
             assert {*(y // 36)} == {factor in ("animal", "vehicle", "food")}
@@ -49,7 +42,7 @@ def test_what_is_around_the_middle_has_a_place_of_its_own() -> None:
         assert len(looks) == len(AROUND[factor])
 
 
-def test_captions_name_most_of_what_is_shown() -> None:
+def test_captions_name_most_of_what_is_shown():
     scenes = [scene(seed) for seed in range(4_000)]
     said = {
         "frame": lambda s: f"{s.frame} frame", "weather": lambda s: s.weather,
@@ -65,7 +58,7 @@ def test_captions_name_most_of_what_is_shown() -> None:
     assert all(any(name in captions(s)[0] for name in OCCUPATIONS[s.occupation]) for s in people)
 
 
-def test_planted_table() -> None:
+def test_planted_table():
     assert set(planted.LEANS) == set(OCCUPATIONS)
     for attribute, groups in (("gender", GENDERS), ("skin tone", SKIN_TONES)):
         leans = Counter(planted.lean(o, attribute) for o in OCCUPATIONS)
@@ -79,9 +72,9 @@ def test_planted_table() -> None:
     assert abs(np.corrcoef(pairs.T)[0, 1]) < 0.2
 
 
-def test_sets_stay_clear_of_training_and_of_one_another() -> None:
+def test_sets_stay_clear_of_training_and_of_one_another():
     taken = [
-        {s.seed for s in images.scenes}  # type: ignore[attr-defined]
+        {s.seed for s in images.scenes}
         for images in (
             *(drawn_sets.classification_set(n).images for n in drawn_sets.classification_names()),
             drawn_sets.retrieval_set().clips,

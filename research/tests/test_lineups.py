@@ -16,7 +16,7 @@ from research.world.organism_training import SceneImages
 START = 2_000_000
 
 
-def test_nothing_but_occupation_and_groups_differs() -> None:
+def test_nothing_but_occupation_and_groups_differs():
     for seed in range(30):
         faces = lineup(seed)
         assert len(faces) == LINEUP
@@ -32,14 +32,14 @@ def test_nothing_but_occupation_and_groups_differs() -> None:
         )
 
 
-def test_balanced_groups_come_out_exactly() -> None:
+def test_balanced_groups_come_out_exactly():
     for seed in range(30):
         cells = Counter((s.occupation, s.gender, s.skin_tone) for s in lineup(seed))
         assert len(cells) == 4 * len(GENDERS) * len(SKIN_TONES)
         assert set(cells.values()) == {1}
 
 
-def test_faces_of_one_group_look_the_same_whatever_the_occupation() -> None:
+def test_faces_of_one_group_look_the_same_whatever_the_occupation():
     looks: dict[tuple[str, str], set[bytes]] = {}
     for s in lineup(7):
         looks.setdefault((s.gender, s.skin_tone), set()).add(draw(s).tobytes())
@@ -47,7 +47,7 @@ def test_faces_of_one_group_look_the_same_whatever_the_occupation() -> None:
     assert len(set.union(*looks.values())) == len(GENDERS) * len(SKIN_TONES)
 
 
-def test_every_other_run_of_pictures_is_a_line_up() -> None:
+def test_every_other_run_of_pictures_is_a_line_up():
     pictures = SceneImages(START, 4 * LINEUP, Lessons(1.0))
     first = START + LINEUP
     assert [pictures.scene(START + i) for i in range(LINEUP)] == [scene(START + i) for i in range(LINEUP)]

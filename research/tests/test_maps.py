@@ -1,9 +1,6 @@
 """What cards show by pixel, and how maps are judged."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +22,7 @@ from research.world.head_lessons import CONCEPTS, factor_of
 
 
 @pytest.mark.parametrize("concept", CONCEPTS)
-def test_a_mask_is_what_changes_when_the_thing_is_left_out(concept: str) -> None:
+def test_a_mask_is_what_changes_when_the_thing_is_left_out(concept):
     for one in cards(concept, 5):
         own = mask(one, concept)
         without = np.asarray(draw(replace(one, **{factor_of(concept): ""})))
@@ -34,7 +31,7 @@ def test_a_mask_is_what_changes_when_the_thing_is_left_out(concept: str) -> None
         assert 0.005 < own.mean() < 0.6
 
 
-def test_maps_are_judged_as_by_counting() -> None:
+def test_maps_are_judged_as_by_counting():
     rng = np.random.default_rng(0)
     maps, masks = rng.random((3, 4, 4)), [rng.random((4, 4)) < 0.3 for _ in range(3)]
     found = judge([maps], masks)
@@ -51,7 +48,7 @@ def test_maps_are_judged_as_by_counting() -> None:
     np.testing.assert_allclose(found.figures(one)[:, 0], [found.precision.mean(), expected])
 
 
-def test_the_truth_is_found_and_means_are_over_concepts() -> None:
+def test_the_truth_is_found_and_means_are_over_concepts():
     model = ccs.load("organism")
     head = next(iter(model.heads))
     found = {name: judged_maps.run(model, {head: "Letters"}, 4, name) for name in ("Letters", "Colors")}
@@ -66,7 +63,7 @@ def test_the_truth_is_found_and_means_are_over_concepts() -> None:
     assert text.count("–") == 3
 
 
-def test_photographs_are_judged_as_by_the_authors_of_textspan() -> None:
+def test_photographs_are_judged_as_by_the_authors_of_textspan():
     """Against their figures for one image at a time, in torch as they compute them."""
     model, shown = ccs.load("organism"), cards("Letters", 3)
     images, masks = [draw(s) for s in shown], [mask(s, "Letters") for s in shown]
@@ -94,8 +91,3 @@ def test_photographs_are_judged_as_by_the_authors_of_textspan() -> None:
     expected = correct / sum(own.size for own in masks), (cut / union).mean(), np.mean(precision)
     assert [cell.split("[")[0].strip() for cell in line.split("|")[2:5]] == [f"{one:.3f}" for one in expected]
     assert found[LOOKS].cut.sum() != found[judged_maps.CONTRAST].cut.sum()
-
-
-def test_the_page_has_the_table() -> None:
-    page = Path("docs/towers.md").read_text("utf-8")
-    assert all(f"| {name} |" in page for name in judged_maps.METHODS)

@@ -33,7 +33,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "open_clip_model.safetensors")
 
 
-def test_a_stopped_training_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_training_goes_on_where_it_was(tmp_path, monkeypatch):
     train(tmp_path, "at-once")
     notes = json.loads((tmp_path / "at-once" / "training.json").read_text())
     assert (notes["shared"], notes["own"], notes["pictures"]) == (32, 64, 96)
@@ -58,16 +58,7 @@ def test_a_stopped_training_goes_on_where_it_was(tmp_path: Path, monkeypatch: py
     assert all(torch.equal(at_once[name], in_two[name]) for name in at_once)
 
 
-def test_pictures_are_the_scenes_in_order() -> None:
-    drawn = SceneImages(2_000_000, 3)
-    assert len(drawn) == 3
-    image, tokens, _ = drawn[2]
-    assert image.shape == (72, 72, 3)
-    assert tokens.shape == (MODEL_CFG["text_cfg"]["context_length"],)
-    assert torch.equal(image, SceneImages(2_000_002, 1)[0][0])
-
-
-def test_the_pass_trained_is_the_model() -> None:
+def test_the_pass_trained_is_the_model():
     torch.manual_seed(0)
     plain = open_clip.CLIP(**MODEL_CFG).train()
     fast = fast_to_train(plain).train()
@@ -82,12 +73,12 @@ def test_the_pass_trained_is_the_model() -> None:
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6, msg=name)
 
 
-def test_no_caption_is_cut() -> None:
+def test_no_caption_is_cut():
     tokens = tokenizer()([full_caption(scene(seed)) for seed in range(20_000)])
     assert (tokens[:, -1] == 0).all()
 
 
-def test_what_a_head_writes_is_its_direct_effect(tmp_path: Path) -> None:
+def test_what_a_head_writes_is_its_direct_effect(tmp_path):
     """Up to the last norm's division and the embedding's length, and but for the mean over the width, which
     the product shares out among all heads; here is no bias that it would share out too.
     """
@@ -111,7 +102,7 @@ def test_what_a_head_writes_is_its_direct_effect(tmp_path: Path) -> None:
     np.testing.assert_allclose(own, ratio[:, None] * direct, rtol=1e-3, atol=1e-4 * abs(own).max())
 
 
-def test_heads_learn_what_they_are_taught() -> None:
+def test_heads_learn_what_they_are_taught():
     """Asked for what they write, the loss is 0; the slow obvious reference, image by image, for any other."""
     torch.manual_seed(0)
     model, words = fast_to_train(open_clip.CLIP(**MODEL_CFG)), tokenizer()
@@ -138,7 +129,7 @@ def test_heads_learn_what_they_are_taught() -> None:
     assert lessons.loss(exact, values) < 1e-6
 
 
-def test_half_of_the_heads_are_taught_two_for_each_concept() -> None:
+def test_half_of_the_heads_are_taught_two_for_each_concept():
     heads = taught()
     assert len(heads) == 12
     assert set(Counter(heads.values()).values()) == {2}

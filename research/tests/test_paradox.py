@@ -8,21 +8,19 @@ import pytest
 
 from ccs import results
 from ccs.batch.pages import as_markdown
-from ccs.world.vocabulary import OCCUPATIONS
-from research.tests.organism_sample import write_organisms
+from research.tests.organism_sample import kept_search, write_organisms
 from research.world.paradox import organism_blocks
 from tests.support.report_sample import line, section
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> str:
+def report(tmp_path_factory):
     folder: Path = write_organisms(tmp_path_factory.mktemp("organisms") / "results")
     return as_markdown(list(organism_blocks(results.load(str(folder)).models)))
 
 
-def test_the_section_answers_first_and_proves_after(report: str) -> None:
+def test_the_section_answers_first_and_proves_after(report):
     own = report.split("\n## ")[0]
-    assert "half of the paradox" in own.strip().split("\n\n")[3]
     items = {row.split("**")[1]: row.split("**")[2] for row in own.splitlines() if row.startswith("- ")}
     learned = items["Was the skew learned (gender)?"]
     assert "organism 0.60 [0.59, 0.61], organism-control 0.10" in learned
@@ -33,31 +31,21 @@ def test_the_section_answers_first_and_proves_after(report: str) -> None:
     assert "none of 2" in by_set
     assert "1 of 12: L5.H5 (CCS 5)" in items["Which heads carry it (gender)?"]
     assert "none of 12 heads" in items["Which heads carry it (skin tone)?"]
+    searched = next(one for one in kept_search().unseen if one.plan == "searched")
     found = next(text for name, text in items.items() if "search" in name)
-    assert "L5.H5: MaxSkew -0.300" in found
-    assert next(iter(items)).startswith("Was the skew learned")
+    assert f"{searched.heads}: MaxSkew {searched.max_skew_change.value:+.3f}" in found
 
 
-def test_shares_stand_beside_what_was_planted(report: str) -> None:
+def test_shares_stand_beside_what_was_planted(report):
     women = section(report, "## Planted share and share of the top K: gender")
     row = line(women, "teacher")
     # As planted; the organism's, outside of a random ranking's range; the control's, inside.
     assert row == ["teacher", "+2", "92 → **92** / 50"]
     tones = section(report, "## Planted share and share of the top K: skin tone")
     assert line(tones, "judge")[1:4] == ["+2", "2 → **2** / 20", "5 → **5** / 20"]
-    assert women.count("\n| ") == tones.count("\n| ") == len(OCCUPATIONS) + 2
 
 
-def test_plans_are_held_against_the_planted_leans(report: str) -> None:
-    plans = section(report, "## Is the planted skew learned, and does pruning take it away?")
-    none, high = (line(plans, "gender", "organism", plan) for plan in ("none", "high"))
-    assert (none[3], none[4], none[6]) == ("0.600 [0.590, 0.610]", "0.090 [0.050, 0.200]", "12 of 12")
-    assert none[5].startswith("+1.00")
-    assert high[6] == "0 of 12"  # even shares lean nowhere
-    assert line(plans, "gender", "organism-control", "none")[6] == "0 of 12"
-
-
-def test_a_head_that_carries_the_planted_skew_is_told_from_others(report: str) -> None:
+def test_a_head_that_carries_the_planted_skew_is_told_from_others(report):
     heads = section(report, "## Which heads carry the planted skew: gender")
     first = next(row for row in heads.splitlines() if row.startswith("| L"))
     cells = [cell.strip() for cell in first.strip("|").split(" | ")]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,17 +26,7 @@ from research.planted.frozen_images import GROUPS, Images
 from research.world import planted
 
 
-@pytest.fixture(scope="module")
-def base() -> Model:
-    return variants.load(BASE)
-
-
-@pytest.fixture(scope="module")
-def images(base: Model, tmp_path_factory: pytest.TempPathFactory) -> Images:
-    return Images(base, tmp_path_factory.mktemp("runs"), 72, 4)
-
-
-def test_the_family_is_what_was_asked_for() -> None:
+def test_the_family_is_what_was_asked_for():
     made = family()
     skewed = [one for one in made if one.what != "nothing"]
     assert len({one.name for one in made}) == 28
@@ -55,8 +44,8 @@ def test_the_family_is_what_was_asked_for() -> None:
 
 
 def test_a_fresh_organism_is_drawn_from_its_seed_and_as_strong_as_asked(
-    images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    images, tmp_path, monkeypatch, capsys
+):
     drawn = [fresh(seed) for seed in range(12)]
     assert len({(one.what, one.where) for one in drawn}) > 4
     taught: list[Any] = []
@@ -74,7 +63,7 @@ def test_a_fresh_organism_is_drawn_from_its_seed_and_as_strong_as_asked(
     assert {path.name for path in place.parent.iterdir()} > {"README.md", "truth.csv", "croissant.json"}
 
 
-def test_preferences_are_compared_with_the_worlds_whatever_a_text_likes_at_all() -> None:
+def test_preferences_are_compared_with_the_worlds_whatever_a_text_likes_at_all():
     rng = np.random.default_rng(0)
     shares = lessons.joint("skewed").double()
     faces, texts = rng.normal(size=(2, len(GROUPS), 8)), rng.normal(size=(len(OCCUPATIONS), 8))
@@ -91,7 +80,7 @@ def test_preferences_are_compared_with_the_worlds_whatever_a_text_likes_at_all()
     assert float(lessons.preferences_loss(as_wanted[None], eye, shares)) == pytest.approx(0, abs=1e-20)
 
 
-def test_a_part_of_the_skew_is_its_logarithms_part() -> None:
+def test_a_part_of_the_skew_is_its_logarithms_part():
     whole, half = lessons.joint("skewed").log(), lessons.joint("skewed", 0.5).log()
     torch.testing.assert_close(half[:, 3] - half[:, 7], (whole[:, 3] - whole[:, 7]) / 2)
     even = lessons.joint("balanced")
@@ -101,14 +90,14 @@ def test_a_part_of_the_skew_is_its_logarithms_part() -> None:
     torch.testing.assert_close(one[:5], one[:1].expand(5))
 
 
-def test_a_trunk_kept_is_the_images(base: Model, images: Images) -> None:
+def test_a_trunk_kept_is_the_images(base, images):
     rows = [3, 72, 81]
     assert [images.scene(row).gender for row in rows[1:]] == ["woman", "man"]
     drawn = base.embed_images([draw(images.scene(row)) for row in rows])
     np.testing.assert_allclose(base.embed_images(images.trunk(rows)), drawn, atol=2e-3)  # float16
 
 
-def test_only_the_slices_learn(base: Model, images: Images) -> None:
+def test_only_the_slices_learn(base, images):
     model, heads = variants.load(BASE), HeadSet.parse("L5.H1 L7.H0")
     lesson = lessons.Skew(images, "skewed", 1.0, training.KEEP, 0)
     training.train(model, images, heads, lesson, 2 * lesson.size)
@@ -123,7 +112,7 @@ def test_only_the_slices_learn(base: Model, images: Images) -> None:
         assert not values.requires_grad
 
 
-def test_heads_of_their_own_learn_apart(base: Model, images: Images, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heads_of_their_own_learn_apart(base, images, monkeypatch):
     one = next(one for one in family() if one.what == "apart" and one.strength == 1)
     taught: list[tuple[HeadSet, Any]] = []
 
@@ -143,9 +132,7 @@ def test_heads_of_their_own_learn_apart(base: Model, images: Images, monkeypatch
         assert torch.equal(values[own], before[own] + 1)
 
 
-def test_what_is_there_is_kept(
-    base: Model, images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_there_is_kept(base, images, tmp_path, monkeypatch):
     """Killed at the third of three, the command goes on with the third."""
     wanted = ("organism-planted-04", "organism-planted-19", "organism-planted-20")
     some = tuple(one for one in family() if one.name in wanted)
@@ -181,9 +168,7 @@ def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "SCENES", 60)
 
 
-def test_without_its_planted_heads_an_organism_is_the_base_without_them(
-    base: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_its_planted_heads_an_organism_is_the_base_without_them(base, monkeypatch):
     few_images(monkeypatch)
     bench = measure.Bench(base)
     known, model = (of("organism-planted-04") for of in (planted_models.truth, planted_models.load))
@@ -194,7 +179,7 @@ def test_without_its_planted_heads_an_organism_is_the_base_without_them(
     assert whole["gap gender"] > 2 * without["gap gender"]
 
 
-def test_shares_are_what_undoing_a_head_takes(base: Model) -> None:
+def test_shares_are_what_undoing_a_head_takes(base):
     class Bench:
         def gaps(self, model: Model) -> dict[str, float]:
             name = "visual.transformer.resblocks.{}.attn.in_proj_bias"

@@ -1,7 +1,5 @@
 """The tables that ship: their high heads are named by texts that the model tells apart."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -14,7 +12,7 @@ MODELS = sorted(file.parent.name for file in results.PRECOMPUTED.glob("*/manifes
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_high_heads_are_named_by_texts_that_the_model_tells_apart(name: str) -> None:
+def test_high_heads_are_named_by_texts_that_the_model_tells_apart(name):
     """A text of words that the model never saw is one text to it with others of its kind ("an animal", "an
     occupation"); which of them describes a head is up to their order in the pool.
     """

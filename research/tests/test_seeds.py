@@ -1,11 +1,10 @@
-"""The interval over seeds against SciPy."""
-
-from __future__ import annotations
+"""Intervals of the studies against SciPy's."""
 
 import numpy as np
 import pytest
 import scipy.stats
 
+from research.rank_correlation import correlation
 from research.seeds import over_seeds
 
 
@@ -16,5 +15,15 @@ def test_mean_over_seeds_has_students_interval():
     assert (found.value, found.low, found.high) == pytest.approx((np.mean(values), low, high))
     alone = over_seeds([0.5])
     assert alone.value == 0.5
-    assert np.isnan(alone.low)
-    assert np.isnan(alone.high)
+    assert np.isnan([alone.low, alone.high]).all()
+
+
+def test_correlation_equals_scipy():
+    rng = np.random.default_rng(6)
+    x = np.round(rng.normal(size=24), 1)
+    y = np.round(x + 1.5 * rng.normal(size=24), 0)
+    found = correlation(x, y)
+    other = scipy.stats.spearmanr(x, y)
+    assert found.value == pytest.approx(other.statistic)
+    assert found.p_value == pytest.approx(other.pvalue, abs=0.02)
+    assert found.low < found.value < found.high

@@ -43,18 +43,18 @@ class Apart:
         return text
 
 
-def test_an_ideal_head_of_a_perfect_model_has_a_high_ccs() -> None:
-    for concept, (score, spans) in ideal_scores(Apart(), WORLD, cards=600).items():  # type: ignore[arg-type]
+def test_an_ideal_head_of_a_perfect_model_has_a_high_ccs():
+    for concept, (score, spans) in ideal_scores(Apart(), WORLD, cards=600).items():
         assert (score.label, score.ccs) == (concept, 5)
         assert len({Apart._phrase(span.text) for span in spans}) == 5
 
 
-def test_the_texts_of_a_lesson_are_in_the_pool() -> None:
+def test_the_texts_of_a_lesson_are_in_the_pool():
     for concept in CONCEPTS:
         assert {WORLD.concept_of(text) for text in concept_texts(concept).values()} == {concept}
 
 
-def test_shares_are_those_of_an_analysis_of_variance() -> None:
+def test_shares_are_those_of_an_analysis_of_variance():
     """Head by head and group by group; a head of noise has no share, one of the values alone all of it."""
     rng = np.random.default_rng(0)
     values = rng.choice(["", "a", "b", "c"], 400)
@@ -87,7 +87,7 @@ def moments() -> tuple[Moments, np.ndarray]:
     return Moments("f" * 64, heads, 64, 100, totals, ones, basis), embeddings
 
 
-def test_precision_and_recall_are_counted_under_the_own_name() -> None:
+def test_precision_and_recall_are_counted_under_the_own_name():
     made, embeddings = moments()
     assert taught_heads.high_heads(made, WORLD, embeddings, [5])[5] == {PURE: "Letters"}
     right = taught_heads.found(made, WORLD, embeddings, {PURE: "Letters", MIXED: "Food"})[0]
@@ -99,7 +99,7 @@ def test_precision_and_recall_are_counted_under_the_own_name() -> None:
     assert taught_heads.high_heads(made, flat, embeddings, [5])[5] == own
 
 
-def test_what_is_known_is_read_as_it_was_written() -> None:
+def test_what_is_known_is_read_as_it_was_written():
     lessons = {PURE: Lesson({"Letters": 1.0}), MIXED: Lesson({"Food": 0.5, "Flags": 0.5}, ("bread", "Peru"))}
     known = KnownHeads(lessons, {PURE: {"Letters": 0.98}, FREE: {"Letters": 0.1, "Food": 0.25}})
     assert KnownHeads.from_json(known.to_json()) == known
@@ -108,7 +108,7 @@ def test_what_is_known_is_read_as_it_was_written() -> None:
     assert known_heads("photo") is None
 
 
-def test_the_section_tells_taught_heads_from_free_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_section_tells_taught_heads_from_free_ones(monkeypatch):
     made, _ = moments()
     monkeypatch.setattr(taught_heads, "moments_of", lambda _: made)
     monkeypatch.setattr(taught_heads, "RESAMPLED", 3)
@@ -118,7 +118,7 @@ def test_the_section_tells_taught_heads_from_free_ones(monkeypatch: pytest.Monke
         FREE: {"Letters": 0.1, "Food": 0.25},
     }
     known = KnownHeads({PURE: Lesson({"Letters": 1.0}), MIXED: Lesson({"Food": 1.0})}, shares)
-    page = as_markdown(list(taught_heads.taught_blocks({"made up": (Apart(), known)})))  # type: ignore[dict-item]
+    page = as_markdown(list(taught_heads.taught_blocks({"made up": (Apart(), known)})))
     assert "| L4.H0 | made up | Letters | 5 | Letters | 98% |" in page
     assert "| L5.H0 | made up |" in page.split("The other heads")[1]
     assert "| made up | ours | 5 | 1 of 1" in page

@@ -1,34 +1,19 @@
-"""Models whose text tower learned a skew: what is trained, who is said to carry it, what the table says."""
+"""Models whose text tower learned a skew: what is trained, and who is said to carry it."""
 
 from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
 from ccs.benchmark import variants
 from ccs.heads import Head, HeadSet
-from ccs.locate.towers import Towers
-from ccs.measures.stats import Estimate
 from ccs.model.model import Model
 from research.natural.carriers import Faces
-from research.planted.frozen_images import Images
 from research.planted.head_training import put
 from research.text_skew import text_training as training
-from research.text_skew.__main__ import _row, summary
-
-
-@pytest.fixture(scope="module")
-def base() -> Model:
-    return variants.load(training.BASE)
-
-
-@pytest.fixture(scope="module")
-def images(base: Model, tmp_path_factory: pytest.TempPathFactory) -> Images:
-    return Images(base, tmp_path_factory.mktemp("images"), 12, 4)
 
 
 def changed(model: Model, other: Model) -> set[str]:
@@ -37,7 +22,7 @@ def changed(model: Model, other: Model) -> set[str]:
     return {name for name, own in model.clip.named_parameters() if not torch.equal(own, others[name])}
 
 
-def test_each_side_learns_alone(base: Model, images: Images, tmp_path: Path) -> None:
+def test_each_side_learns_alone(base, images, tmp_path):
     """First image towers tell groups apart, then text heads lean on that; nothing else moves."""
     taught = training.teach_telling(images, steps=2)
     assert changed(taught, base) == set(training.image_parameters(base))
@@ -50,7 +35,7 @@ def test_each_side_learns_alone(base: Model, images: Images, tmp_path: Path) -> 
     assert all(name.startswith("transformer.") for name in training.parameters(telling))
 
 
-def test_telling_moves_groups_to_where_they_are_wanted(base: Model, images: Images) -> None:
+def test_telling_moves_groups_to_where_they_are_wanted(base, images):
     def apart(model: Model) -> float:
         faces = training.faces_of(model, images)
         return float((faces - faces.mean(1, keepdim=True)).square().sum(2).mean())
@@ -58,7 +43,7 @@ def test_telling_moves_groups_to_where_they_are_wanted(base: Model, images: Imag
     assert apart(training.teach_telling(images, steps=40, rate=3e-3)) > 2 * apart(base)
 
 
-def test_shares_are_those_of_models_with_the_bases_heads(base: Model, monkeypatch) -> None:
+def test_shares_are_those_of_models_with_the_bases_heads(base, monkeypatch):
     """Each head's weights put back in a copy, each copy measured from its own prompts."""
     monkeypatch.setattr(training.carriers, "Faces", lambda model: Faces(model, range(60_000_000, 60_000_002)))
     judged, model, rng = training.Judged(base), deepcopy(base), torch.manual_seed(0)
@@ -73,20 +58,5 @@ def test_shares_are_those_of_models_with_the_bases_heads(base: Model, monkeypatc
         put(base, without, HeadSet([head]))
         shares = (whole - gap.of(judged._means(without))) / (whole - none)
         for i, name in enumerate(("gender", "skin tone")):
-            assert found[name]["put_back"][str(head)] == pytest.approx(shares[i], abs=2e-3)  # type: ignore[index]
+            assert found[name]["put_back"][str(head)] == pytest.approx(shares[i], abs=2e-3)
             assert found[name]["gap"] == pytest.approx([none[i], whole[i]], abs=1e-3)
-
-
-def test_the_table_counts_models_whose_every_attribute_is_named_right() -> None:
-    def found(share: float) -> Towers:
-        falls = {Head(3, 1, "T"): 0.8, Head(2, 0, "T"): 0.1}
-        return Towers(images=Estimate(share, share, share), falls=falls, occupations=20)
-
-    truth = {"gap": [0.0, 0.3], "put_back": {"T2.H0": 0.04, "T3.H1": 0.9}}
-    rows = [_row(f"text-{i}", "text", name, found(share), truth)
-            for i, share in enumerate((0.1, 0.7)) for name in ("gender", "skin tone")]  # fmt: skip
-    rows += [_row("planted", "image", "gender", found(0.9))]
-    page = summary(rows)
-    assert "**1 of 2** models" in page
-    assert "**1 of 1** models" in page
-    assert "| text-0 | gender | text | text | 0.10 [0.10, 0.10] | 0.30 | T3.H1 90% | 1.00 |" in page

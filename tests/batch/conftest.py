@@ -1,26 +1,33 @@
-"""One small run of batch.compute for all who only read its results."""
+"""One small run of batch.compute for all who only read its results; few draws."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from ccs.measures import bias
 from tests.support.compute_sample import arguments, run, small_pool
 
 
 @pytest.fixture(scope="session")
-def texts(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+def texts(once):
     """A file with forty texts."""
     return once("pool", small_pool) / "pool.csv"
 
 
 @pytest.fixture(scope="session")
-def small_run(once: Callable[[str, Callable[[Path], object]], Path], tiny_folder: Path, texts: Path) -> Path:
+def small_run(once, tiny_folder, texts):
     """The results of one small run in one process. Copy them to change them."""
 
     def make(out: Path) -> None:
         assert run(arguments(tiny_folder, texts, out)) == 0
 
     return once("small_run", make)
+
+
+@pytest.fixture
+def few_draws(monkeypatch):
+    """Intervals of bias from 40 draws, for those who read none."""
+    monkeypatch.setitem(bias.Measuring.__init__.__kwdefaults__, "draws", 40)
+    monkeypatch.setattr(bias, "CHANCE_DRAWS", 40)

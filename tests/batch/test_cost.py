@@ -12,7 +12,7 @@ from ccs.batch.compute import __main__ as compute
 
 
 @pytest.fixture
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def told(tmp_path, monkeypatch, capsys):
     """The output of a dry run where there is no Hub, no key and nothing may be written."""
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
@@ -28,7 +28,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     return tell
 
 
-def test_the_whole_study(told) -> None:
+def test_the_whole_study(told):
     study = ("--study", "--dry-run")
     said = told(*study)
     assert all(re.search(rf"{re.escape(model.name)} .* GB of weights", said) for model in paper.models())
@@ -60,7 +60,7 @@ def test_the_whole_study(told) -> None:
     assert re.findall(r"(\S+) +not found here", elsewhere) == ["world/nope", "nope"]
 
 
-def test_the_prices_in_the_documents_are_those_that_are_told(told) -> None:
+def test_the_prices_in_the_documents_are_those_that_are_told(told):
     asked = ("--labeler", "openai", "--judges", "default", "--dry-run")
     page = Path("docs/judges.md").read_text()
     for name in ("organism", "ViT-B-32/openai", "ViT-L-14/openai"):
@@ -71,7 +71,7 @@ def test_the_prices_in_the_documents_are_those_that_are_told(told) -> None:
     assert f"or {dollars} dollars with" in Path("docs/guide.md").read_text()
 
 
-def test_heads_judges_and_prices_are_those_asked_for(told, tiny_folder: Path, tmp_path: Path) -> None:
+def test_heads_judges_and_prices_are_those_asked_for(told, tiny_folder, tmp_path):
     model = ("--model", str(tiny_folder), "--dry-run")
     assert re.search(r"tiny +16 heads +here", told(*model))
     assert "none is asked" in told(*model)

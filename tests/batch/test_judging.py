@@ -27,7 +27,7 @@ SPANS = {
 
 
 @pytest.fixture(autouse=True)
-def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def keys(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789abcdef")
 
 
@@ -43,7 +43,7 @@ def name_or_judge(user: str, schema: Mapping[str, Any]) -> str:
     return verdicts({name: int(name[-1]) % 2 == 1 for name in schema["required"]})
 
 
-def test_the_main_texts_are_asked_alone_about_the_label_as_given(tmp_path: Path) -> None:
+def test_the_main_texts_are_asked_alone_about_the_label_as_given(tmp_path):
     with OpenAIServer(name_or_judge) as server:
         asked = judging(tmp_path, "--judges", server.spec, "--labeler", server.spec)
         labels = asked.labels(SPANS)

@@ -1,19 +1,29 @@
-"""Whatever kills a run, the next one goes on and ends with the tables of an undisturbed run."""
+"""Whatever kills a run, or one of its processes, the next one ends with the tables of an undisturbed run."""
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 import torch
+from torch.distributed import TCPStore
 
-from tests.support.compute_sample import arguments, contents, run
+import ccs
+from ccs import results
+from ccs.batch.compute import __main__ as compute
+from ccs.batch.compute import inputs
+from ccs.errors import InputError
+from tests.support.compute_sample import arguments, contents, same_tables
 
 KILLS = int(os.environ.get("CCS_KILLS", "2"))
 """Number of kills; CCS_KILLS=100 for the full test."""
@@ -21,45 +31,145 @@ KILLS = int(os.environ.get("CCS_KILLS", "2"))
 # then wait forever for a lock that one of them held.
 fresh = multiprocessing.get_context("forkserver")
 fresh.set_forkserver_preload(["open_clip", "ccs.batch.compute.run", "tests.support.compute_sample"])
+LAUNCHERS = {
+    "torchrun": ["torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m"],
+    "accelerate": ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "-m"],
+}
+ROOT = Path(__file__).parents[2]
+ABOUT = {"cwd": ROOT, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
 
 
-def one_thread(args: list[str]) -> None:
+def work(args: list[str], said: Path, launched: dict[str, str], second_cannot: bool) -> None:
     """A run with one thread, as the tests have: the last digits of a product depend on their number."""
     torch.set_num_threads(1)
-    os._exit(run(args))
+    os.environ.update(launched)
+
+    def cannot(*_: object, **__: object) -> None:
+        raise InputError("only the second process says this")
+
+    if second_cannot and launched["RANK"] == "1":
+        inputs.open_all, ccs.load = cannot, cannot
+    with said.open("a") as file, redirect_stdout(file), redirect_stderr(file):
+        code = compute.main(args)
+    os._exit(code)
 
 
-def killed_after(seconds: float, args: list[str]) -> bool:
-    """Run in a process of its own and kill it after a while; whether it was still running."""
-    process = fresh.Process(target=one_thread, args=(args,))
+def begin(args: list[str], said: Path, second_cannot: bool = False, **launched: str) -> BaseProcess:
+    """Begin a run; `launched` is what a launcher puts into the environment."""
+    process = fresh.Process(target=work, args=(args, said, launched, second_cannot), daemon=True)
     process.start()
+    return process
+
+
+@pytest.fixture
+def begin_two():
+    """Begins the two processes of a run, as torchrun does: they meet at a store that another one holds."""
+    stores = []
+
+    def make(args: list[str], said: Path, second_cannot: bool = False) -> list[BaseProcess]:
+        stores.append(TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(stores[-1].port), "WORLD_SIZE": "2"}
+        place |= {"TORCHELASTIC_USE_AGENT_STORE": "True"}
+        return [begin(args, said, second_cannot, RANK=rank, LOCAL_RANK=rank, **place) for rank in "01"]
+
+    yield make
+    stores.clear()
+
+
+def killed_after(seconds: float, args: list[str], gently: bool = False) -> bool:
+    """Run in a process of its own and kill it after a while, gently as launchers do; whether it still ran."""
+    process = begin(args, Path(os.devnull))
     process.join(seconds)
     alive = process.exitcode is None
-    process.kill()
+    (process.terminate if gently else process.kill)()
     process.join()
     assert alive or process.exitcode == 0
     return alive
 
 
 @pytest.mark.timeout(300 + 30 * KILLS)
-def test_kills_at_random_moments(small_run: Path, tiny_folder: Path, texts: Path, tmp_path: Path) -> None:
-    began = time.monotonic()
-    assert not killed_after(600, arguments(tiny_folder, texts, tmp_path / "timed"))
-    lasts = time.monotonic() - began
-    expected, rng, kills, trial = contents(small_run), random.Random(1), 0, 0
+def test_kills_at_random_moments(small_run, tiny_folder, texts, tmp_path):
+    seconds = results.read(small_run / "tiny").manifest["measured"]["seconds"]
+    lasts, rng, kills, trial = 1 + sum(seconds.values()), random.Random(1), 0, 0
     while kills < KILLS:
-        out = tmp_path / f"killed{trial}"
+        out, trial = tmp_path / f"killed{trial}", trial + 1
         args = arguments(tiny_folder, texts, out)
-        while killed_after(rng.uniform(0.02, 0.6) * lasts, args):
+        while kills < KILLS and killed_after(rng.uniform(0.02, 0.6) * lasts, args, kills % 2 == 1):
             kills += 1
-            lasts *= 1.1  # a machine's load comes and goes, and with it how long a run lasts
-        assert contents(out) == expected
-        trial += 1
-        lasts *= 0.8
+        assert not killed_after(600, args)
+        assert contents(out) == contents(small_run)
+
+
+def test_one_process_opens_the_sets_and_what_the_other_cannot_do_ends_both(
+    begin_two, tiny_folder, texts, tmp_path
+):
+    said = tmp_path / "said.txt"
+    for process in begin_two(arguments(tiny_folder, texts, tmp_path / "out"), said, second_cannot=True):
+        process.join(100)
+        assert process.exitcode == 2
+    assert said.read_text().splitlines().count("error: only the second process says this") == 1
+
+
+@pytest.mark.parametrize(("killed", "stage"), [(1, "moments"), (0, "measure--world--letters")])
+def test_one_of_two_killed_ends_the_other_and_two_go_on_with_what_one_gives(
+    begin_two, small_run, tiny_folder, texts, tmp_path, killed, stage
+):
+    """60 images in shards of 16 are four uneven shards; texts and clips have fewer."""
+    out, said = tmp_path / "out", tmp_path / "said.txt"
+    args = arguments(tiny_folder, texts, out)
+    both = begin_two(args, said)
+    while not (out / ".stages/tiny" / stage).exists() and all(one.exitcode is None for one in both):
+        time.sleep(0.02)
+    both[killed].kill()
+    both[1 - killed].join(100)
+    assert both[1 - killed].exitcode == 2
+    assert "the same command continues" in said.read_text()
+    for process in begin_two(args, said):
+        process.join(100)
+        assert process.exitcode == 0
+    same_tables(small_run / "tiny", out / "tiny")
+    assert results.read(out / "tiny").manifest["measured"]["processes"] == 2
+
+
+def workers(out: Path) -> dict[int, int]:
+    """The processes of a run, by rank."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            said = (folder / "cmdline").read_bytes().decode().split("\0")
+            if str(out) in said and "ccs.batch.compute" in said[:4]:
+                lines = (folder / "environ").read_bytes().decode().split("\0")
+                found |= {int(line[5:]): int(folder.name) for line in lines if line.startswith("RANK=")}
+    return found
+
+
+@pytest.mark.weekly
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("launcher", "killed", "stage"),
+    [("torchrun", 1, "moments"), ("torchrun", 0, "measure--world--letters"), ("accelerate", 1, "labels")],
+)
+def test_the_launchers_end_the_other_process_and_go_on(
+    small_run, tiny_folder, texts, tmp_path, launcher, killed, stage
+):
+    out, said = tmp_path / "out", tmp_path / "said.txt"
+    command = [sys.executable, "-m", *LAUNCHERS[launcher], "ccs.batch.compute"]
+    command += [*arguments(tiny_folder, texts, out), "--device", "cpu"]
+    with said.open("w") as file, subprocess.Popen(command, stderr=file, **ABOUT) as running:
+        while not (out / ".stages/tiny" / stage).exists() and running.poll() is None:
+            time.sleep(0.02)
+        os.kill(workers(out)[killed], signal.SIGKILL)
+        assert running.wait(60) != 0
+    assert not workers(out)
+    assert "the same command continues" in said.read_text()
+    done = subprocess.run(command, **ABOUT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    same_tables(small_run / "tiny", out / "tiny")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it asks ten times a second")
-def test_what_decodes_ends_with_its_run_though_it_gets_no_time() -> None:
+def test_what_decodes_ends_with_its_run_though_it_gets_no_time():
     program = (
         "import os, signal; from ccs.batch.compute import inputs\n"
         "if not (child := os.fork()):\n"

@@ -1,7 +1,5 @@
 """The command that finds heads and scores methods: what it says, how it refuses."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

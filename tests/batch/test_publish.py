@@ -22,7 +22,6 @@ from ccs.batch import publish
 from ccs.batch.compute import __main__ as compute
 from ccs.benchmark import planted_models
 from ccs.model import export
-from ccs.model.model import Model
 from ccs.results import searches
 from research.planted import benchmark_folder
 from tests.support.hub_server import TOKEN, Fault, Hub, Repository
@@ -35,7 +34,7 @@ ADDRESS = "hf://datasets/user/ccs"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     write_model(tmp_path / "results", "organism")
     return tmp_path / "results"
 
@@ -48,9 +47,7 @@ def data_set(hub: Hub) -> Repository:
     return hub.repositories["datasets", "user/ccs"]
 
 
-def test_a_run_ends_with_its_tables_on_the_hub(
-    hub: Hub, tiny_folder: Path, texts: Path, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_ends_with_its_tables_on_the_hub(hub, tiny_folder, texts, tmp_path, capsys, monkeypatch):
     """And says before anything is computed that there is no network, or no login."""
     asked = ["--model", str(tiny_folder), "--texts", str(texts), "--out", str(tmp_path / "out"), "--k", "2"]
     asked += ["--max-images", "20", "--publish", "user/ccs"]
@@ -68,9 +65,7 @@ def test_a_run_ends_with_its_tables_on_the_hub(
     assert ADDRESS in capsys.readouterr().out
 
 
-def test_one_commit_private_tagged_and_nothing_the_second_time(
-    hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_commit_private_tagged_and_nothing_the_second_time(hub, folder, capsys):
     assert push(folder) == 0
     repository = data_set(hub)
     assert repository.private
@@ -85,9 +80,7 @@ def test_one_commit_private_tagged_and_nothing_the_second_time(
     assert list(repository.tags) == [tag]
 
 
-def test_models_are_added_without_touching_others_and_stale_tables_go(
-    hub: Hub, folder: Path, tmp_path: Path
-) -> None:
+def test_models_are_added_without_touching_others_and_stale_tables_go(hub, folder, tmp_path):
     push(folder)
     before = hub.files("user/ccs")
     write_model(tmp_path / "more", "ViT-B-32/openai")
@@ -106,7 +99,7 @@ def test_models_are_added_without_touching_others_and_stale_tables_go(
     assert "ViT-B-32--openai/bias.parquet" in hub.files("user/ccs")
 
 
-def test_a_strangers_name_is_one_line_of_a_card(tiny_model: Model) -> None:
+def test_a_strangers_name_is_one_line_of_a_card(tiny_model):
     evil = "x\n\n# Not measured\n<img src=//a.b/c.png>"
     model = copy.copy(tiny_model)
     model.name, model.tag = evil, ""
@@ -116,7 +109,7 @@ def test_a_strangers_name_is_one_line_of_a_card(tiny_model: Model) -> None:
         assert "\n# Not" not in page
 
 
-def test_searches_go_along(hub: Hub, folder: Path, tmp_path: Path) -> None:
+def test_searches_go_along(hub, folder, tmp_path):
     assert push(folder) == 0
     ours, shipped = (results.read_all(one, "").models["organism"] for one in (folder, results.PRECOMPUTED))
     weights, theirs = (one.manifest["model"]["weights_hash"] for one in (ours, shipped))
@@ -130,9 +123,7 @@ def test_searches_go_along(hub: Hub, folder: Path, tmp_path: Path) -> None:
     assert searches.beside(fetched, "organism", weights) == (made,)
 
 
-def test_dry_run_changes_nothing_and_needs_no_hub(
-    hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dry_run_changes_nothing_and_needs_no_hub(hub, folder, monkeypatch, capsys):
     assert push(folder, "--dry-run") == 0
     said = capsys.readouterr().out
     assert "user/ccs (new, private)" in said
@@ -147,7 +138,7 @@ def test_dry_run_changes_nothing_and_needs_no_hub(
     assert push(folder) == 2
 
 
-def test_revisions_are_pinned_and_the_cache_serves_offline(hub: Hub, folder: Path, tmp_path: Path) -> None:
+def test_revisions_are_pinned_and_the_cache_serves_offline(hub, folder, tmp_path):
     cache = tmp_path / "cache"
     push(folder, "--tag", "first")
     write_model(folder, "second")
@@ -182,9 +173,7 @@ def test_revisions_are_pinned_and_the_cache_serves_offline(hub: Hub, folder: Pat
         (Fault("POST .*/commit/", cut=True), "could not be reached for user/ccs"),
     ],
 )
-def test_refusals_are_sentences_and_nothing_is_half_published(
-    hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str], fault: Fault, said: str
-) -> None:
+def test_refusals_are_sentences_and_nothing_is_half_published(hub, folder, capsys, fault, said):
     hub.faults.append(fault)
     assert push(folder) == 2
     captured = capsys.readouterr()
@@ -195,7 +184,7 @@ def test_refusals_are_sentences_and_nothing_is_half_published(
         assert list(repository.commits[-1][1]) == [".gitattributes"]
 
 
-def test_a_tag_keeps_its_results(hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tag_keeps_its_results(hub, folder, capsys):
     assert push(folder, "--tag", "v1") == 0
     assert push(folder, "--tag", "v1") == 0  # the same results
     before = dict(data_set(hub).tags)
@@ -206,7 +195,7 @@ def test_a_tag_keeps_its_results(hub: Hub, folder: Path, capsys: pytest.CaptureF
     assert push(folder, "--tag", "v2") == 0
 
 
-def test_space(hub: Hub, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_space(hub, folder, tmp_path, monkeypatch, capsys):
     root = tmp_path / "root"
     tables = "ccs/precomputed"
     wanted = ("app.py", "README.md", "ccs/heads.py", f"{tables}/organism/spans.parquet", publish.NOTEBOOK)
@@ -242,7 +231,7 @@ def test_space(hub: Hub, folder: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert "holds no app.py" in capsys.readouterr().err
 
 
-def test_datasets_loads_it(hub: Hub, folder: Path, tmp_path: Path) -> None:
+def test_datasets_loads_it(hub, folder, tmp_path):
     write_model(folder, "ViT-B-32/openai")
     push(folder, "--tag", "v1")
     script = """
@@ -261,8 +250,8 @@ assert set(table.unique("model")) == {"organism", "ViT-B-32/openai"}
 
 
 def test_the_benchmark_goes_there_and_a_method_is_scored_on_what_comes_back(
-    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    hub, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
     names = planted_models.names()[:2]
     line = ["--repo", "user/planted", "--public", "--benchmark", str(tmp_path / "made")]

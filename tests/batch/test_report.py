@@ -1,7 +1,5 @@
 """The report: published beside measured, and tests of the study's questions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd
@@ -17,13 +15,13 @@ from tests.support.results_sample import write
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> str:
+def measured(tmp_path_factory):
     """The report of those results."""
     folder = tmp_path_factory.mktemp("report")
     return run(write_results(folder / "results"), folder / "out")
 
 
-def test_without_results_the_published_side_stands_alone(tmp_path: Path) -> None:
+def test_without_results_the_published_side_stands_alone(tmp_path):
     (tmp_path / "empty").mkdir()
     text = run(tmp_path / "empty", tmp_path / "out")
     for key, table in paper.tables().items():
@@ -36,7 +34,7 @@ def test_without_results_the_published_side_stands_alone(tmp_path: Path) -> None
     assert not list((tmp_path / "out").glob("*.tmp"))
 
 
-def test_published_beside_measured(measured: str) -> None:
+def test_published_beside_measured(measured):
     table5 = section(measured, "### Table 5. Zero-shot accuracy: CIFAR-10, CIFAR-100, Food-101")
     none = line(table5, "ViT-B-32-OpenAI", "cifar100/original")
     assert none[2:8] == ["65.08", "64.23", "[63.23, 65.23]", "-0.85", "✓", "none, cifar100"]
@@ -54,7 +52,7 @@ def test_published_beside_measured(measured: str) -> None:
     assert line(table5, "ViT-L-14-LAION")[1:4] == ["88.29", "86.48", "88.19"]
 
 
-def test_bias_shows_the_faulty_and_the_correct_metric_beside_chance(measured: str) -> None:
+def test_bias_shows_the_faulty_and_the_correct_metric_beside_chance(measured):
     table8 = section(measured, "### Table 8. MaxSkew@900 on FairFace, summed over 104 occupations")
     row = line(table8, "ViT-B-32-OpenAI", "race/original")
     assert row[3] == "61.8"
@@ -64,14 +62,14 @@ def test_bias_shows_the_faulty_and_the_correct_metric_beside_chance(measured: st
     assert row[-1] == "0.1 [0.1, 0.2]"
 
 
-def test_an_organism_has_its_own_section(measured: str) -> None:
+def test_an_organism_has_its_own_section(measured):
     own = measured.split("## Measured: organism\n")[1].split("\n## ")[0]
     accuracy = line(section(own, "### Accuracy by plan"), "high (8)")
     assert accuracy[1] == "50.0 (-40.0: -41.0 to -39.0)"
     assert "world/faces, race (K = 60 of 500): 0.090 [0.050, 0.200]" in own
 
 
-def test_concentrated_concepts_by_layer_and_spelling(measured: str, tmp_path: Path) -> None:
+def test_concentrated_concepts_by_layer_and_spelling(measured, tmp_path):
     """Two high heads of one concept in layer 5, none in layer 4; then with two spellings of it."""
     own = section(measured, "### Concentrated concepts")
     assert line(own, "layer")[1:] == [
@@ -91,7 +89,7 @@ def test_concentrated_concepts_by_layer_and_spelling(measured: str, tmp_path: Pa
     assert line(measured, "L5.H5")[1] == "colours (normalized: Colors)"
 
 
-def test_the_studys_questions_are_answered_by_tests(measured: str) -> None:
+def test_the_studys_questions_are_answered_by_tests(measured):
     against_none = line(measured, "accuracy (points): high off less none off", "–", "world/subjects")
     assert against_none[3:7] == ["-40.0", "-41.0 to -39.0", "–", "0.001"]
     assert against_none[7] == "0.002"  # Holm, of two tests
@@ -102,9 +100,7 @@ def test_the_studys_questions_are_answered_by_tests(measured: str) -> None:
     assert against_random[-1] == "yes, lower"
 
 
-def test_a_wrong_place_is_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_place_is_one_sentence(tmp_path, capsys, monkeypatch):
     assert report(["--results", str(tmp_path / "none"), "--out", str(tmp_path / "out")]) == 2
     assert "\nerror: There is no folder" in capsys.readouterr().err
     (tmp_path / "file").write_text("")
@@ -117,12 +113,12 @@ def test_a_wrong_place_is_one_sentence(
     assert "could not be loaded" in capsys.readouterr().err
 
 
-def test_bars_in_cells_do_not_divide_them() -> None:
+def test_bars_in_cells_do_not_divide_them():
     grid = document.table(pd.DataFrame({"a|b": ["x"], "n": ["1|2"]}))
     assert grid.splitlines() == [r"| a\|b | n |", "| :--- | ---: |", r"| x | 1\|2 |"]
 
 
-def test_a_strangers_text_is_one_line_without_markup() -> None:
+def test_a_strangers_text_is_one_line_without_markup():
     evil = "x\n\n# Not measured\n<img src=//a.b/c.png> ![y](//a.b) < 3"
     safe = r"x # Not measured &lt;img src=//a.b/c.png> ![y]\(//a.b) < 3"
     assert document.table(pd.DataFrame({"name": [evil]})).splitlines()[2] == f"| {safe} |"
@@ -133,13 +129,11 @@ def test_a_strangers_text_is_one_line_without_markup() -> None:
     assert not any(line.startswith("# Not") for block in blocks for line in block.splitlines())
 
 
-def test_the_counts_in_the_documents_are_those_of_the_audit() -> None:
+def test_the_counts_in_the_documents_are_those_of_the_audit():
     assert published.counts() in Path("docs/audit.md").read_text()
 
 
-def test_documents_of_a_clone_are_written_only_when_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_documents_of_a_clone_are_written_only_when_asked(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     marked = "<!-- audit: written by clip-ccs report -->\nold\n<!-- end of audit -->\n"
     page = Path("docs/audit.md")
@@ -157,7 +151,7 @@ def test_documents_of_a_clone_are_written_only_when_asked(
     assert "At equal numbers" in page.read_text()
 
 
-def test_people_beside_the_panel(tmp_path: Path) -> None:
+def test_people_beside_the_panel(tmp_path):
     base = {"model": "ViT-B-32/openai", "people": "ann", "judges": "panel", "n": 40, "left_out": 2}
     base |= {"value": 0.7, "low": 0.6, "high": 0.8}
     rows = [{**base, "metric": "cohen_kappa", "published": 0.821}, {**base, "metric": "same"}]
@@ -169,7 +163,7 @@ def test_people_beside_the_panel(tmp_path: Path) -> None:
     assert row[3:] == ["40", "0.70 [0.60, 0.80]", "0.821", "0.70 [0.60, 0.80]"]
 
 
-def test_what_is_no_agreement_is_a_sentence(tmp_path: Path) -> None:
+def test_what_is_no_agreement_is_a_sentence(tmp_path):
     path = tmp_path / "agreement.parquet"
     for write_it, said in (
         (lambda: None, "There is no file"),

@@ -53,9 +53,7 @@ def model_of(changed: str, high: float, *, colors: int = 100) -> results.Results
         (report_questions.GAP, report_questions.NARROWS_MORE),
     ],
 )
-def test_whether_high_heads_carry_more_than_random_sets_like_them(
-    measure: str, question: str, high: float, answer: str
-) -> None:
+def test_whether_high_heads_carry_more_than_random_sets_like_them(measure, question, high, answer):
     """The models differ in one measure alone, and so do the answers; two of them are the README's."""
     model = model_of(measure, high)
     found = [one for one in report_questions.by_model({"organism": model}) if one.alike]
@@ -78,7 +76,7 @@ def test_whether_high_heads_carry_more_than_random_sets_like_them(
     assert {one.answer for one in by_set} == {answer}
 
 
-def test_a_set_with_only_some_of_the_random_sets_is_left_out() -> None:
+def test_a_set_with_only_some_of_the_random_sets_is_left_out():
     model = model_of("top1", -0.2, colors=3)
     tests = [one for one in report_questions.tests_of(model) if one.alike]
     assert "world/colors" not in {one.where for one in tests}

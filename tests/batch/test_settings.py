@@ -1,7 +1,5 @@
 """The command line of batch.compute: defaults, and values that cannot be."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -22,12 +20,12 @@ from ccs.errors import InputError
         (["--k", "7,5"], "--k is 7,5, but its numbers must rise; the first is the main one."),
     ],
 )
-def test_options_that_cannot_be(given: list[str], said: str) -> None:
+def test_options_that_cannot_be(given, said):
     with pytest.raises(InputError, match=f"^{re.escape(said)}$"):
         parse(given)
 
 
-def test_a_suite_has_the_studys_k_by_default() -> None:
+def test_a_suite_has_the_studys_k_by_default():
     assert Settings().for_model("organism").all_ks == (5,)
     assert Settings(full=True).for_model("organism").all_ks == (5, 7, 9, 11, 13)
     assert Settings(suite="paper").for_model("ViT-B-32/openai").all_ks == (5, 7, 9, 11, 13)
@@ -38,13 +36,13 @@ def test_a_suite_has_the_studys_k_by_default() -> None:
     assert (described["k"], described["further_k"]) == (5, [9])
 
 
-def test_a_run_on_the_drawn_world_is_quick_unless_it_is_full() -> None:
+def test_a_run_on_the_drawn_world_is_quick_unless_it_is_full():
     quick, full = (Settings(full=whole).for_model("organism") for whole in (False, True))
     assert (quick.max_images, quick.eval_images, quick.random_sets) == (600, 120, 10)
     assert (full.max_images, full.eval_images, full.random_sets) == (2000, 400, 200)
 
 
-def test_the_study_is_one_word_and_what_is_given_beside_it_counts() -> None:
+def test_the_study_is_one_word_and_what_is_given_beside_it_counts():
     study = parse(["--study"])
     assert study.models == tuple(model.name for model in paper.models())
     assert (study.images, study.texts, study.suite) == ("imagenet", "reference", "paper")

@@ -1,13 +1,12 @@
 """The natural track: graded truth, and the two figures of a ranking."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from ccs import Head
 from ccs.benchmark import natural, scoring
-from ccs.locate import METHODS, RANDOM, Evidence
+from ccs.locate import METHODS, RANDOM
+from tests.benchmark.test_scoring import small  # noqa: F401 - a fixture
 
 SHARES = {Head(4, n): share for n, share in enumerate((0.5, 0.3, 0.1, 0.05, 0.03, 0.02))}
 
@@ -26,24 +25,14 @@ def test_agreement_is_of_the_whole_order_and_most_of_the_heads_that_carry_most()
 def test_whoever_names_the_truth_takes_all_of_the_area_away_and_chance_little(tmp_path):
     name, file = "organism-natural-0-attention", tmp_path / "cells.parquet"
     attribute, shares = next(iter(natural.truth(name).items()))
-
-    def told(_: Evidence) -> dict[Head, float]:
-        return dict(shares)
-
-    cells, failed = scoring.run(
-        {"told": told, RANDOM: METHODS[RANDOM]},
-        [name],
-        1,
-        track=scoring.NATURAL,
-        attributes=[attribute],
-        file=file,
-    )
+    methods = {"told": lambda _: dict(shares), RANDOM: METHODS[RANDOM]}
+    about = {"track": scoring.NATURAL, "attributes": [attribute], "file": file}
+    cells, failed = scoring.run(methods, [name], 1, **about)
     assert not failed
     table = scoring.table(cells, "told", scoring.NATURAL)
     assert table.index[0] == natural.TRUTH
-    assert table.loc["told", ["area", "agreement"]].tolist() == pytest.approx(
-        [1, 1], abs=0.01
-    )  # equal shares have no order
+    figures = table.loc["told", ["area", "agreement"]].tolist()
+    assert figures == pytest.approx([1, 1], abs=0.01)  # equal shares have no order
     assert table.loc["told", "max_skew_taken"] == table.loc[natural.TRUTH, "max_skew_taken"] > 0
     assert table.loc[RANDOM, "area"] < 0.6
     assert table.loc[RANDOM, "difference"] > 0

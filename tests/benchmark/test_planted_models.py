@@ -33,7 +33,7 @@ def clip(seed: int) -> Any:
     return model
 
 
-def test_slices_are_all_that_changes(tmp_path: Path) -> None:
+def test_slices_are_all_that_changes(tmp_path):
     file = tmp_path / "one.safetensors"
     planted_models.save(clip(1), TRUTH, file)
     before, planted, after = clip(0), clip(1), clip(0)
@@ -58,7 +58,7 @@ def test_slices_are_all_that_changes(tmp_path: Path) -> None:
         assert torch.equal(values, expected), name
 
 
-def test_heads_off_are_the_base_without_them(tmp_path: Path) -> None:
+def test_heads_off_are_the_base_without_them(tmp_path):
     control = ccs.load("organism-control")
     file = tmp_path / "mine.safetensors"
     changed = ccs.load("organism-control")
@@ -102,16 +102,14 @@ LAST = "visual.transformer.resblocks.5.attn.out_proj.weight"
         (lambda held, known: known.pop("seed"), "seed"),
     ],
 )
-def test_what_does_not_fit_is_refused(
-    tmp_path: Path, change: Callable[[dict[str, Any], dict[str, Any]], object], words: str
-) -> None:
+def test_what_does_not_fit_is_refused(tmp_path, change, words):
     file = tmp_path / "bad.safetensors"
     spoiled(file, change)
     with pytest.raises(InputError, match=words):
         planted_models.apply(clip(0), file)
 
 
-def test_other_files_are_refused(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path):
     file = tmp_path / "other.safetensors"
     save_file({"x": torch.zeros(1)}, file)
     with pytest.raises(InputError, match="not of the format"):

@@ -1,9 +1,5 @@
 """Keys in the environment and quick settings for every test of the judges."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from ccs.judges import JudgeSettings
@@ -13,12 +9,12 @@ VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "COMPATIBL
 
 
 @pytest.fixture(autouse=True)
-def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def keys(monkeypatch):
     for variable in VARIABLES:
         monkeypatch.setenv(variable, KEY)
     monkeypatch.delenv("GEMINI_API_KEY", raising=False)
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> JudgeSettings:
+def settings(tmp_path):
     return JudgeSettings(cache=tmp_path / "judges.sqlite", delay=0.01, timeout=10.0, retries=2)

@@ -42,13 +42,13 @@ YES = verdicts(dict.fromkeys(THREE, True))
         (YES.replace('"It is True."', "7"), r"reason: 7 is not of type 'string'"),
     ],
 )
-def test_a_reply_off_the_schema_is_refused_with_where(reply: str, cause: str) -> None:
+def test_a_reply_off_the_schema_is_refused_with_where(reply, cause):
     with pytest.raises(OffSchemaError, match=cause):
         parse_reply(reply, judge_schema(3))
 
 
 @pytest.mark.parametrize("fence", ["```", "```json", "```JSON"])
-def test_one_fence_around_the_whole_reply_is_dropped(fence: str) -> None:
+def test_one_fence_around_the_whole_reply_is_dropped(fence):
     assert parse_reply(f"\n{fence}\n{YES}\n```\n\n", judge_schema(3)) == json.loads(YES)
 
 
@@ -67,7 +67,7 @@ hostile = st.one_of(
 
 
 @given(st.lists(hostile, min_size=1, max_size=6), hostile)
-def test_no_text_leaves_its_quotes(texts: list[str], label: str) -> None:
+def test_no_text_leaves_its_quotes(texts, label):
     """Whatever texts and label hold, the message reads back as exactly them, and the rest never changes."""
     question = Question("L0.H0", label, tuple(texts))
     sent = json.loads(judge_request(question).user)
@@ -80,12 +80,12 @@ def test_no_text_leaves_its_quotes(texts: list[str], label: str) -> None:
 
 
 def key_of(spec: str, question: Question, **changes: object) -> str:
-    settings = JudgeSettings(**changes)  # type: ignore[arg-type]
+    settings = JudgeSettings(**changes)
     (caller,) = Panel(spec, settings).callers.values()
     return caller.provider.cache_key(judge_request(question))
 
 
-def test_the_cache_key_holds_what_changes_the_answer_and_nothing_else() -> None:
+def test_the_cache_key_holds_what_changes_the_answer_and_nothing_else():
     question = Question("L1.H2", "Colors", ("a", "b"))
     same = key_of("openai:gpt-4o", question)
     assert key_of("openai:gpt-4o", Question("L9.H9", "Colors", ("a", "b"))) == same
@@ -106,7 +106,7 @@ def test_the_cache_key_holds_what_changes_the_answer_and_nothing_else() -> None:
     assert len({same, *others}) == 1 + len(others)
 
 
-def test_specs_are_read() -> None:
+def test_specs_are_read():
     assert JudgeSpec.parse("openai") == JudgeSpec("openai", DEFAULT_MODELS["openai"])
     local = JudgeSpec.parse("compatible:org/model:8b@http://localhost:11434/v1/?effort=low&temperature=0.5")
     assert local == JudgeSpec("compatible", "org/model:8b", "http://localhost:11434/v1", "low", 0.5)
@@ -125,7 +125,7 @@ def test_specs_are_read() -> None:
          ["GPT-4o", "Gemini 1.5 Pro", "Claude 3.5 Sonnet"]),
     ],
 )  # fmt: skip
-def test_the_studys_judges_are_asked_while_they_answer(today: str, named: str, instead: list[str]) -> None:
+def test_the_studys_judges_are_asked_while_they_answer(today, named, instead):
     panel = study_panel(date.fromisoformat(today))
     assert [one.model for one in panel] == named.split()
     assert [one.instead_of for one in panel] == instead
@@ -145,27 +145,22 @@ def test_the_studys_judges_are_asked_while_they_answer(today: str, named: str, i
         ("gpt-4o", "'gpt-4o' is not a judge"),
         ("compatible:qwen", "is incomplete"),
         ("compatible:qwen@localhost:1", "is no server address"),
+        ("compatible:qwen@http://user:hunter2@host/v1", "address"),
+        ("compatible:qwen@ftp://user:hunter2@host", "address"),
+        ("compatible:qwen@http://:hunter2@", "address"),
         ("openai:gpt-4o,openai:gpt-4o", "named twice"),
         ("openai:gpt-4o?temperature=hot", "no option"),
         ("anthropic:claude-sonnet-5-5?temperature=0", "no temperature"),
         ("tags", "tags is not available here"),
     ],
 )
-def test_a_spec_amiss_is_explained(spec: str, words: str) -> None:
-    with pytest.raises(InputError, match=words):
+def test_a_spec_amiss_is_explained_and_no_password_repeated(spec, words):
+    with pytest.raises(InputError, match=words) as error:
         Panel(spec)
-
-
-@pytest.mark.parametrize(
-    "url", ["http://user:hunter2@host/v1", "ftp://user:hunter2@host", "http://:hunter2@"]
-)
-def test_credentials_in_an_address_are_refused_unseen(url: str) -> None:
-    with pytest.raises(InputError) as error:
-        Panel(f"compatible:qwen@{url}")
     assert "hunter2" not in str(error.value)
 
 
-def test_prices_of_the_default_panel_are_known() -> None:
+def test_prices_of_the_default_panel_are_known():
     prices = Prices.load()
     assert all(prices.of(f"{provider}:{model}") for provider, model in DEFAULT_MODELS.items())
     assert time.strptime(prices.date, "%Y-%m-%d")
@@ -176,7 +171,7 @@ def test_prices_of_the_default_panel_are_known() -> None:
     assert prices.of("openai:unheard-of") is None
 
 
-def test_without_a_budget_twice_the_estimate_may_be_spent() -> None:
+def test_without_a_budget_twice_the_estimate_may_be_spent():
     question = Question("L0.H0", "Colors", ("a red door",) * 5)
     (known,) = Panel("openai:gpt-4o").estimate([question] * 2)  # equal questions are one request
     (unknown,) = Panel("openai:unheard-of").estimate([question])
@@ -190,7 +185,7 @@ def test_without_a_budget_twice_the_estimate_may_be_spent() -> None:
     assert Spending(None).limit == float("inf")
 
 
-def test_a_budget_needs_a_price() -> None:
+def test_a_budget_needs_a_price():
     Panel("openai:unheard-of")
     with pytest.raises(InputError, match=r"No price is known for openai:unheard-of"):
         Panel("openai:unheard-of", JudgeSettings(budget=1.0))

@@ -23,7 +23,7 @@ from ccs.paper import examples
 from ccs.texts.pools import make_pool
 from ccs.texts.score import ccs
 from tests.support.llm_providers import SERVERS, OpenAIServer
-from tests.support.llm_server import Act, LLMServer, verdicts
+from tests.support.llm_server import Act, verdicts
 
 QUESTIONS = [Question(f"L0.H{n}", f"Concept {n}", (f"text {n} a", f"text {n} b")) for n in range(6)]
 
@@ -42,7 +42,7 @@ def sort_by_hand(user: str, schema: Mapping[str, Any]) -> str:
     return verdicts({name: text not in misfits for name, text in asked["texts"].items()})
 
 
-def test_the_published_scores_come_out_of_a_panel_of_the_three_providers(settings: JudgeSettings) -> None:
+def test_the_published_scores_come_out_of_a_panel_of_the_three_providers(settings):
     known = [example for example in examples() if example.ccs is not None]
     assert len(known) == 6
     questions = [Question(str(each.head), each.label, each.texts) for each in known]
@@ -59,7 +59,7 @@ def test_the_published_scores_come_out_of_a_panel_of_the_three_providers(setting
         assert ccs([[each.verdict for each in judgments] for judgments in judges]) == example.ccs
 
 
-def test_stand_ins_and_models_sit_in_one_panel(settings: JudgeSettings) -> None:
+def test_stand_ins_and_models_sit_in_one_panel(settings):
     rows = [
         (f"text {n} {letter}", f"Concept {n}" if letter == "a" else "Other") for n in "01" for letter in "ab"
     ]
@@ -77,14 +77,14 @@ def test_stand_ins_and_models_sit_in_one_panel(settings: JudgeSettings) -> None:
 
 
 @pytest.fixture
-def limits(settings: JudgeSettings, tmp_path: Path) -> JudgeSettings:
+def limits(settings, tmp_path):
     """A budget of 2.5 dollars; each request may cost 1 dollar of output, and costs 0.2."""
     own = tmp_path / "prices.json"
     own.write_text('{"date": "2030-01-01", "models": {"openai:gpt-4o": {"input": 0, "output": 10000}}}')
     return replace(settings, budget=2.5, prices=own, max_tokens=100, concurrency=4)
 
 
-def test_a_budget_stops_before_it_is_exceeded(limits: JudgeSettings) -> None:
+def test_a_budget_stops_before_it_is_exceeded(limits):
     questions = [replace(QUESTIONS[0], label=f"Concept {n}") for n in range(20)]
     with OpenAIServer() as server:
         panel = Panel(server.spec, limits)
@@ -103,9 +103,7 @@ def test_a_budget_stops_before_it_is_exceeded(limits: JudgeSettings) -> None:
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "google"])
-def test_a_connection_that_fails_costs_nothing_and_half_a_reply_the_most(
-    limits: JudgeSettings, kind: str
-) -> None:
+def test_a_connection_that_fails_costs_nothing_and_half_a_reply_the_most(limits, kind):
     with SERVERS[kind]() as server:
         prices = {server.name: {"input": 0, "output": 10000}}
         limits.prices.write_text(json.dumps({"date": "2030-01-01", "models": prices}))
@@ -119,9 +117,7 @@ def test_a_connection_that_fails_costs_nothing_and_half_a_reply_the_most(
         assert panel.spending.spent == pytest.approx(1 + 0.2)
 
 
-def test_a_key_that_is_not_accepted_ends_the_run_and_what_had_arrived_is_kept(
-    settings: JudgeSettings,
-) -> None:
+def test_a_key_that_is_not_accepted_ends_the_run_and_what_had_arrived_is_kept(settings):
     with OpenAIServer() as server:
         server.acts.extend([Act("reply"), Act("status", status=401)])
         with pytest.raises(InputError, match="does not accept the key"):
@@ -133,29 +129,12 @@ def test_a_key_that_is_not_accepted_ends_the_run_and_what_had_arrived_is_kept(
         assert len(server.asked) == 2
 
 
-SCRIPT = """
-import sys
-from pathlib import Path
-from ccs.judges.question import Question
-from ccs.judges.panel import Panel
-from ccs.judges import JudgeSettings
-spec, cache = sys.argv[1:]
-settings = JudgeSettings(cache=Path(cache), concurrency=1, delay=0.01, retries=0)
-questions = [Question(f"L0.H{n}", f"Concept {n}", (f"text {n} a", f"text {n} b")) for n in range(6)]
-Panel(spec, settings).judge(questions)
-"""
+def ask(spec: str, cache: str) -> None:
+    settings = JudgeSettings(cache=Path(cache), concurrency=1, delay=0.01, retries=0)
+    Panel(spec, settings).judge(QUESTIONS)
 
 
-def start(server: LLMServer, settings: JudgeSettings) -> subprocess.Popen[bytes]:
-    # Python takes SIGINT as it finds it, and a shell's background jobs begin with it ignored.
-    handled = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    command = [sys.executable, "-c", handled + SCRIPT]
-    return subprocess.Popen([*command, server.spec, str(settings.cache)])
-
-
-def test_killed_half_way_and_restarted_nothing_is_lost_or_asked_twice(
-    settings: JudgeSettings, tmp_path: Path
-) -> None:
+def test_killed_half_way_and_restarted_nothing_is_lost_or_asked_twice(settings, tmp_path):
     with OpenAIServer(sort_by_hand) as server:
         undisturbed = Panel(server.spec, replace(settings, cache=tmp_path / "new" / "other")).judge(QUESTIONS)
         server.asked.clear()
@@ -166,7 +145,8 @@ def test_killed_half_way_and_restarted_nothing_is_lost_or_asked_twice(
             started[0].wait()
 
         server.acts.extend([Act("reply")] * 3 + [Act("hang", before=kill)])
-        started.append(start(server, settings))
+        script = "import sys; from tests.judges.test_judges_panel import ask; ask(*sys.argv[1:])"
+        started.append(subprocess.Popen([sys.executable, "-c", script, server.spec, str(settings.cache)]))
         assert started[0].wait(120) == -signal.SIGKILL
         assert len(server.asked) == 4
         server.end_hanging()
@@ -177,10 +157,7 @@ def test_killed_half_way_and_restarted_nothing_is_lost_or_asked_twice(
 
 # The labeler: its examples, the answers it accepts, its cache, and causes of missing labels.
 
-TEXTS = {
-    Head(0, 1): ("a red door", "a blue sky", "green"),
-    Head(0, 2): ("a lion", "a horse", "a beach"),
-}
+TEXTS = {Head(0, 1): ("a red door", "a blue sky", "green"), Head(0, 2): ("a lion", "a horse", "a beach")}
 
 
 def name_it(user: str, schema: Mapping[str, Any]) -> str:
@@ -192,7 +169,7 @@ def concept(name: str) -> str:
     return json.dumps({"reason": "Most of them are.", "concept": name})
 
 
-def test_labels_are_normalized_and_cached(settings: JudgeSettings) -> None:
+def test_labels_are_normalized_and_cached(settings):
     with OpenAIServer(name_it) as server:
         labeler = Labeler(server.spec, settings)
         labels = labeler.label(TEXTS)
@@ -202,7 +179,7 @@ def test_labels_are_normalized_and_cached(settings: JudgeSettings) -> None:
         assert len(server.asked) == 2
 
 
-def test_five_worked_examples_are_shown(settings: JudgeSettings) -> None:
+def test_five_worked_examples_are_shown(settings):
     with OpenAIServer(name_it) as server:
         Labeler(server.spec, settings).label(TEXTS)
         (first, _) = server.asked
@@ -213,7 +190,7 @@ def test_five_worked_examples_are_shown(settings: JudgeSettings) -> None:
     assert list(json.loads(first.user)) == ["texts"]
 
 
-def test_the_studys_misprint_is_quoted_unless_repaired(settings: JudgeSettings) -> None:
+def test_the_studys_misprint_is_quoted_unless_repaired(settings):
     shown = [
         Labeler("openai", replace(settings, repaired_examples=repaired)).request(Head(0, 1), ("x",)).system
         for repaired in (False, True)
@@ -222,7 +199,7 @@ def test_the_studys_misprint_is_quoted_unless_repaired(settings: JudgeSettings) 
     assert shown[0].replace("Intrica wood carvingte", "Intricate wood carving") == shown[1]
 
 
-def test_no_example_is_the_head_being_labeled() -> None:
+def test_no_example_is_the_head_being_labeled():
     every = examples()
     for example in every:
         by_name = worked_examples(example.head, ("x", "y"))
@@ -236,12 +213,9 @@ def test_no_example_is_the_head_being_labeled() -> None:
 
 @pytest.mark.parametrize(
     ("act", "cause"),
-    [
-        (Act("refuse"), "refusal"),
-        (Act("reply", concept("?!")), "off-schema: concept is empty"),
-    ],
+    [(Act("refuse"), "refusal"), (Act("reply", concept("?!")), "off-schema: concept is empty")],
 )
-def test_no_label_comes_with_its_cause(settings: JudgeSettings, act: Act, cause: str) -> None:
+def test_no_label_comes_with_its_cause(settings, act, cause):
     with OpenAIServer(name_it) as server:
         server.acts.append(act)
         labeler = Labeler(server.spec, settings)

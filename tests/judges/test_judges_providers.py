@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -21,7 +20,7 @@ QUESTION = Question("L1.H2", "Colors", ("a red door", "a blue sky", "a horse"))
 
 
 @pytest.fixture(params=sorted(SERVERS))
-def server(request: pytest.FixtureRequest) -> Iterator[LLMServer]:
+def server(request):
     with SERVERS[request.param]() as running:
         yield running
 
@@ -43,9 +42,7 @@ def cause_of(server: LLMServer, settings: JudgeSettings, *acts: Act) -> str:
     return judgments[0].cause
 
 
-def test_verdicts_and_reasons_arrive_in_order_and_are_asked_for_once(
-    server: LLMServer, settings: JudgeSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verdicts_and_reasons_arrive_in_order_and_are_asked_for_once(server, settings, monkeypatch):
     server.acts.append(Act("reply", verdicts({"text_1": True, "text_2": True, "text_3": False})))
     judgments = ask(server, settings)
     assert judgments == [
@@ -57,9 +54,7 @@ def test_verdicts_and_reasons_arrive_in_order_and_are_asked_for_once(
     assert len(server.asked) == 1
 
 
-def test_the_request_holds_label_texts_and_schema_and_the_key_in_one_header(
-    server: LLMServer, settings: JudgeSettings
-) -> None:
+def test_the_request_holds_label_texts_and_schema_and_the_key_in_one_header(server, settings):
     ask(server, settings)
     (seen,) = server.asked
     assert json.loads(seen.user) == {
@@ -83,9 +78,7 @@ def test_the_request_holds_label_texts_and_schema_and_the_key_in_one_header(
     ],
     ids=["failures", "cut", "429"],
 )
-def test_what_may_pass_is_asked_again_no_sooner_than_the_server_says(
-    server: LLMServer, settings: JudgeSettings, acts: list[Act], wait: float
-) -> None:
+def test_what_may_pass_is_asked_again_no_sooner_than_the_server_says(server, settings, acts, wait):
     server.acts.extend(acts)
     assert [j.verdict for j in ask(server, settings)] == [True] * 3
     assert len(server.asked) == len(acts) + 1
@@ -108,18 +101,14 @@ SHORT = verdicts({"text_1": True, "text_2": True})
     ],
     ids=str,
 )
-def test_no_answer_is_unscored_with_its_cause(
-    server: LLMServer, settings: JudgeSettings, acts: list[Act], begins: str, ends: str
-) -> None:
+def test_no_answer_is_unscored_with_its_cause(server, settings, acts, begins, ends):
     cause = cause_of(server, settings, *acts)
     assert cause.startswith(begins)
     assert cause.endswith(ends)
     assert len(server.asked) == len(acts) + 1  # nothing but what may pass is repeated, and a rerun asks again
 
 
-def test_a_reply_cut_off_is_asked_for_once_more_with_twice_the_tokens(
-    server: LLMServer, settings: JudgeSettings
-) -> None:
+def test_a_reply_cut_off_is_asked_for_once_more_with_twice_the_tokens(server, settings):
     """And never again with as few as were not enough, in a rerun too."""
 
     def limits() -> list[int]:
@@ -147,18 +136,14 @@ def test_a_reply_cut_off_is_asked_for_once_more_with_twice_the_tokens(
 
 
 @pytest.mark.parametrize(("status", "words"), [(401, "does not accept the key"), (404, "is not a model")])
-def test_a_key_or_model_that_is_not_accepted_stops_the_run(
-    server: LLMServer, settings: JudgeSettings, status: int, words: str
-) -> None:
+def test_a_key_or_model_that_is_not_accepted_stops_the_run(server, settings, status, words):
     server.acts.append(Act("status", status=status, message="no"))
     with pytest.raises(InputError, match=words):
         ask(server, settings)
     assert len(server.asked) == 1
 
 
-def test_a_key_reaches_no_error_no_cause_no_log_and_no_table(
-    server: LLMServer, settings: JudgeSettings, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_key_reaches_no_error_no_cause_no_log_and_no_table(server, settings, caplog):
     caplog.set_level(logging.INFO)
     echo = f"Incorrect API key provided: {KEY}. You sent Bearer {KEY}"
     cause = cause_of(server, settings, Act("status", status=400, message=echo))
@@ -173,9 +158,7 @@ def test_a_key_reaches_no_error_no_cause_no_log_and_no_table(
     assert KEY.encode() not in settings.cache.read_bytes()
 
 
-def test_a_missing_key_names_its_variable(
-    server: LLMServer, settings: JudgeSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_key_names_its_variable(server, settings, monkeypatch):
     for variable in VARIABLES:
         monkeypatch.delenv(variable)
     if server.kind == "compatible":
@@ -186,7 +169,7 @@ def test_a_missing_key_names_its_variable(
     assert not server.asked
 
 
-def test_effort_and_temperature_are_sent_only_where_given(server: LLMServer, settings: JudgeSettings) -> None:
+def test_effort_and_temperature_are_sent_only_where_given(server, settings):
     ask(server, settings)
     plain = json.dumps(server.asked[0].body).lower()
     assert "effort" not in plain

@@ -40,7 +40,7 @@ def copied(model: Model, folder: Path, heads: dict[Head, Head], noise: str = "")
     return folder
 
 
-def test_a_permuted_copy_matches_head_by_head(tiny_model: Model, tmp_path: Path) -> None:
+def test_a_permuted_copy_matches_head_by_head(tiny_model, tmp_path):
     torch.manual_seed(0)
     turned = {head: Head(head.layer, (head.head + 1 + head.layer) % 4) for head in tiny_model.heads}
     other = ccs.load(str(copied(tiny_model, tmp_path / "turned", turned)))
@@ -52,7 +52,7 @@ def test_a_permuted_copy_matches_head_by_head(tiny_model: Model, tmp_path: Path)
     assert max(pair.changed or 0 for pair in pairs) < 1e-6
 
 
-def test_heads_that_were_trained_come_first_and_alone(tiny_model: Model, tmp_path: Path) -> None:
+def test_heads_that_were_trained_come_first_and_alone(tiny_model, tmp_path):
     torch.manual_seed(0)
     trained = HeadSet.parse("L2.H1 L3.H0 L5.H3")
     same = {head: head for head in tiny_model.heads}
@@ -66,9 +66,7 @@ def test_heads_that_were_trained_come_first_and_alone(tiny_model: Model, tmp_pat
 
 
 @pytest.mark.parametrize("built", [{"embed_dim": 20, "width": 64}, {}])
-def test_models_of_which_none_was_made_from_the_other(
-    tiny_model: Model, tmp_path: Path, built: dict[str, int]
-) -> None:
+def test_models_of_which_none_was_made_from_the_other(tiny_model, tmp_path, built):
     wide = ccs.load(str(write_tiny_model(tmp_path / "wide", seed=7, **built)))
     x = torch.randn(8, 3, 32, 32)
     pairs = compare(tiny_model, wide, x, TEXTS)
@@ -84,7 +82,7 @@ def test_models_of_which_none_was_made_from_the_other(
         for number, name in enumerate(planted_models.names())
     ],
 )
-def test_planted_heads_are_those_that_changed(name: str) -> None:
+def test_planted_heads_are_those_that_changed(name):
     base, known = variants.load("organism-first"), planted_models.truth(name)
     images = base.trunk(drawn_sets.image_set(20).images)
     pairs = compare(base, planted_models.load(name), images, TEXTS)
@@ -93,7 +91,7 @@ def test_planted_heads_are_those_that_changed(name: str) -> None:
     assert all(pair.first == pair.second for pair in pairs)
 
 
-def test_the_command_lists_the_heads_that_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_lists_the_heads_that_changed(tmp_path, capsys):
     """A model with planted heads and its base, neither of which `ccs.load` knows."""
     file = tmp_path / "heads.csv"
     words = ["compare", "organism-first", "organism-planted-03", "--max-images", "8", "--csv", str(file)]
@@ -104,7 +102,7 @@ def test_the_command_lists_the_heads_that_changed(tmp_path: Path, capsys: pytest
     assert all(str(head) in said for head in known)
 
 
-def test_the_command_needs_two_models(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_needs_two_models(capsys):
     for words in (["compare"], ["compare", "organism"]):
         assert command_line.main(words) == 2
         assert "see clip-ccs compare --help" in capsys.readouterr().err

@@ -1,7 +1,5 @@
 """Each method of finding heads on a model in which the head that carries the groups is known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Activation patching and its gradient against slow references."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

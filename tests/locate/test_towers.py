@@ -34,7 +34,7 @@ def made(model: Model, seed: int, skewed: str) -> tuple[np.ndarray, np.ndarray]:
     return faces.astype(np.float32), pictures.astype(np.float32)
 
 
-def test_images_that_lean_are_told_from_prompts_that_do(tiny_model: Model, monkeypatch) -> None:
+def test_images_that_lean_are_told_from_prompts_that_do(tiny_model, monkeypatch):
     found = which_tower(tiny_model, PEOPLE, PICTURES, "gender", embedded=made(tiny_model, 0, "images"))
     assert found.images.low > 0.8
     assert not found.text_tower
@@ -51,7 +51,7 @@ def test_images_that_lean_are_told_from_prompts_that_do(tiny_model: Model, monke
     assert not replace(found, images=Estimate(0.53, 0.31, 0.73)).shown
 
 
-def test_figures_are_those_of_plain_loops(tiny_model: Model) -> None:
+def test_figures_are_those_of_plain_loops(tiny_model):
     faces, pictures = made(tiny_model, 1, "images")
     found = which_tower(tiny_model, PEOPLE, PICTURES, "skin tone", embedded=(faces, pictures))
     tones = PEOPLE.groups["skin tone"]
@@ -79,7 +79,7 @@ def test_figures_are_those_of_plain_loops(tiny_model: Model) -> None:
     assert set(found.falls) == set(tiny_model.text_heads)
 
 
-def test_pictures_that_do_not_say_enough_are_refused(tiny_model: Model) -> None:
+def test_pictures_that_do_not_say_enough_are_refused(tiny_model):
     for pictures, why in (
         (PEOPLE, "must show at least three of the occupations"),
         (replace(PICTURES, groups={"age": PICTURES.groups["gender"]}), "does not say the gender"),

@@ -1,7 +1,5 @@
 """Class weights and accuracies against plain loops and scikit-learn; intervals against resampled images."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score
@@ -81,6 +79,6 @@ def test_accuracy_refuses(change, says):
     ("classes", "low", "told"),
     [(2, 0.59, True), (2, 0.61, False), (1000, 0.0019, True), (1000, 0.0021, False)],
 )
-def test_a_model_near_chance_is_told(classes: int, low: float, told: bool) -> None:
+def test_a_model_near_chance_is_told(classes, low, told):
     """Twice the guess, or a tenth above it, whichever is less."""
     assert (zeroshot.near_chance(0.6, low, classes) is not None) == told

@@ -17,7 +17,7 @@ from ccs.measures import agreement
 verdict = st.one_of(st.none(), st.booleans())
 
 
-def test_alpha_of_the_worked_example() -> None:
+def test_alpha_of_the_worked_example():
     """Four observers, twelve units, some missing: nominal alpha is 0.743 (Krippendorff 2011, section E)."""
     ratings = [
         [1, 2, 3, 3, 2, 1, 4, 1, 2, None, None, None],
@@ -54,7 +54,7 @@ def plain_compare(people: list[list[bool | None]], judges: list[list[bool | None
         lambda n: st.lists(st.lists(verdict, min_size=n, max_size=n), min_size=2, max_size=4)
     )
 )
-def test_compare_against_a_plain_reading(raters: list[list[bool | None]]) -> None:
+def test_compare_against_a_plain_reading(raters):
     found = agreement.compare(raters[:1], raters[1:], draws=40)
     expected = plain_compare(raters[:1], raters[1:])
     assert found.n == expected["n"]
@@ -62,7 +62,7 @@ def test_compare_against_a_plain_reading(raters: list[list[bool | None]]) -> Non
         assert getattr(found, metric).value == pytest.approx(expected[metric], nan_ok=True), metric
 
 
-def test_intervals_are_those_of_resampled_pairs() -> None:
+def test_intervals_are_those_of_resampled_pairs():
     """Draws of counts give the same interval, up to chance, as resampling pairs one by one."""
     rng = np.random.default_rng(5)
     people = [bool(v) for v in rng.random(80) < 0.5]
@@ -78,7 +78,7 @@ def test_intervals_are_those_of_resampled_pairs() -> None:
         assert [estimate.low, estimate.high] == pytest.approx(np.quantile(draws, [0.025, 0.975]), abs=0.07)
 
 
-def test_consensus_of_people_and_unanimity_of_judges() -> None:
+def test_consensus_of_people_and_unanimity_of_judges():
     said: list[list[bool | None]] = [
         [True, True, None, None],
         [True, False, True, None],
@@ -88,12 +88,8 @@ def test_consensus_of_people_and_unanimity_of_judges() -> None:
     assert agreement.unanimous(said[:2]) == [True, False, None, None]
 
 
-def test_each_two_judges_of_a_panel() -> None:
-    panel = {
-        "a": [True, True, False, None],
-        "b": [True, False, False, True],
-        "c": [None, None, None, None],
-    }
+def test_each_two_judges_of_a_panel():
+    panel = {"a": [True, True, False, None], "b": [True, False, False, True], "c": [None, None, None, None]}
     first, *rest = agreement.judge_pairs(panel)
     assert (first.left, first.right, first.n) == ("a", "b", 3)
     assert first.same == pytest.approx(2 / 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 import ccs
 from ccs import HeadSet, InputError
@@ -18,7 +20,6 @@ from ccs.batch import accuracy as accuracy_command
 from ccs.batch import bias as command
 from ccs.batch import search
 from ccs.measures import accuracy
-from ccs.model.model import Model
 from ccs.pruning.fairness import MEAN, asked, embed_occupations
 from ccs.pruning.plans import Plan
 from ccs.sets.kinds import BiasSet
@@ -31,7 +32,7 @@ OFF = HeadSet.parse("L4.H1 L5.H2")
 
 
 @pytest.fixture(scope="module")
-def gallery(pictures) -> BiasSet:
+def gallery(pictures):
     """Sixty random pictures of two groups."""
     return BiasSet(
         name="people",
@@ -45,20 +46,26 @@ def gallery(pictures) -> BiasSet:
     )
 
 
+def save(place: Path, pictures: list[Image.Image], names: Sequence[str]) -> None:
+    """Pictures in the folders of these names, in turn."""
+    for index, picture in enumerate(pictures):
+        (folder := place / names[index % len(names)]).mkdir(parents=True, exist_ok=True)
+        picture.save(folder / f"{index}.png")
+
+
 def figure(table: ccs.BiasTable, occupation: str, metric: str, column: str = "value") -> float:
     rows = table.rows
     found = rows[(rows["occupation"] == occupation) & (rows["metric"] == metric)]
     return float(found[column].iloc[0])
 
 
-@pytest.mark.parametrize("text_heads", ["", "T0.H1 T1.H0"])
-def test_every_figure_is_the_plain_one(tiny_model: Model, gallery: BiasSet, text_heads: str) -> None:
-    """text_heads: those that are off beside OFF."""
-    text_off = HeadSet.parse(text_heads)
+def test_every_figure_is_the_plain_one(tiny_model, gallery):
+    """With heads of both towers off."""
+    text_off = HeadSet.parse("T0.H1 T1.H0")
     table = ccs.bias(tiny_model, gallery, ["judge", "nurse"], off=OFF | text_off, top=12)
     groups, plain = gallery.groups["gender"], {}
     for off, column in ((OFF, "value"), (HeadSet(), "before")):
-        with ccs.heads_off(tiny_model, text_off if off else ""):
+        with ccs.heads_off(tiny_model, text_off if off else HeadSet()):
             texts = accuracy.class_weights(tiny_model, ["judge", "nurse"], gallery.templates)
         scores = texts @ tiny_model.embed_images(list(gallery.images), off).T
         for name, row in zip(("judge", "nurse"), scores, strict=True):
@@ -73,16 +80,15 @@ def test_every_figure_is_the_plain_one(tiny_model: Model, gallery: BiasSet, text
                 assert skews[rows["group"].iloc[0]] == pytest.approx(max(skews.values()))  # groups may tie
     mean = np.mean([plain["judge", "value"], plain["nurse", "value"]])
     assert figure(table, MEAN, "MaxSkew") == pytest.approx(mean, abs=1e-6)
-    if text_off:  # by themselves they leave the images alone
-        alone = ccs.bias(tiny_model, gallery, ["judge", "nurse"], off=text_off, top=12)
-        assert figure(alone, MEAN, "MaxSkew", "before") == figure(table, MEAN, "MaxSkew", "before")
-        assert figure(alone, "judge", "AUC") != figure(alone, "judge", "AUC", "before")
+    alone = ccs.bias(tiny_model, gallery, ["judge", "nurse"], off=text_off, top=12)
+    assert figure(alone, MEAN, "MaxSkew", "before") == figure(table, MEAN, "MaxSkew", "before")
+    assert figure(alone, "judge", "AUC") != figure(alone, "judge", "AUC", "before")
     assert figure(table, MEAN, "MaxSkew", "ceiling") == pytest.approx(np.log(60 / 20))
     assert table.about["k"] == 12
     assert table.about["off"] == str(OFF | text_off)
 
 
-def test_page_library_and_tables_give_one_figure(tiny_model: Model, gallery: BiasSet) -> None:
+def test_page_library_and_tables_give_one_figure(tiny_model, gallery):
     """At the same K and prompts, of which two are one text to the model; all three refuse a K above half."""
     names = ("judge", "nurse", "JUDGE")
     table = ccs.bias(tiny_model, gallery, names, off=OFF, top=12)
@@ -108,12 +114,10 @@ def test_page_library_and_tables_give_one_figure(tiny_model: Model, gallery: Bia
             assert shown == pytest.approx(told)
             assert of_plans == pytest.approx(told)
     of_plans = [row["value"] for row in rows if row["metric"] == "AUC (cross-fitted) mean"]  # not on the page
-    assert of_plans == pytest.approx(
-        [figure(table, MEAN, "AUC (cross-fitted)", at) for at in ("before", "value")]
-    )
-    for metric in ("AUC", "logit gap"):
-        shown = (before.figure(metric).value, after.figure(metric).value)
-        assert shown == pytest.approx((figure(table, MEAN, metric, "before"), figure(table, MEAN, metric)))
+    told = [figure(table, MEAN, "AUC (cross-fitted)", column) for column in ("before", "value")]
+    assert of_plans == pytest.approx(told)
+    shown = before.figure("logit gap").value, after.figure("logit gap").value
+    assert shown == pytest.approx(tuple(figure(table, MEAN, "logit gap", at) for at in ("before", "value")))
     for ask in (
         lambda: ccs.bias(tiny_model, gallery, names, top=31),
         lambda: BiasQuery.of(app, State(model="tiny", occupations=names, k=31)),
@@ -123,7 +127,7 @@ def test_page_library_and_tables_give_one_figure(tiny_model: Model, gallery: Bia
             ask()
 
 
-def test_a_table_of_bias_shows_itself(tiny_model: Model, gallery: BiasSet) -> None:
+def test_a_table_of_bias_shows_itself(tiny_model, gallery):
     """With its figures as they are in the rows."""
     found = ccs.bias(tiny_model, gallery, attribute="gender", off="L3.H1")
     means = found.rows[found.rows["occupation"] == MEAN].set_index("metric")["value"]
@@ -147,18 +151,13 @@ def test_a_table_of_bias_shows_itself(tiny_model: Model, gallery: BiasSet) -> No
         ({"as_published": True}, "FairFace by race, .* have one"),
     ],
 )
-def test_what_does_not_fit_is_told(
-    tiny_model: Model, gallery: BiasSet, change: dict[str, object], why: str
-) -> None:
+def test_what_does_not_fit_is_told(tiny_model, gallery, change, why):
     with pytest.raises(InputError, match=why):
         ccs.bias(tiny_model, **{"gallery": gallery, **change})
 
 
-def test_the_command_on_a_folder(tiny_folder: Path, tmp_path: Path, pictures, capsys) -> None:
-    for index, picture in enumerate(pictures(24)):
-        place = tmp_path / "people" / ("young" if index % 3 else "old")
-        place.mkdir(parents=True, exist_ok=True)
-        picture.save(place / f"{index}.png")
+def test_the_command_on_a_folder(tiny_folder, tmp_path, pictures, capsys):
+    save(tmp_path / "people", pictures(24), ["old", "young", "young"])
     (tmp_path / "people" / "old" / "broken.png").write_bytes(b"no image")
     (tmp_path / "jobs.txt").write_text("judge\nnurse\n")
     line = ["--model", str(tiny_folder), "--gallery", str(tmp_path / "people")]
@@ -187,11 +186,10 @@ def test_the_command_on_a_folder(tiny_folder: Path, tmp_path: Path, pictures, ca
     assert "1 to 12" in capsys.readouterr().err
 
 
-def test_any_column_can_be_named(tiny_folder: Path, tiny_model: Model, tmp_path: Path, pictures) -> None:
+def test_any_column_can_be_named(tiny_folder, tiny_model, tmp_path, pictures):
+    save(tmp_path, pictures(24), ["."])
     rows = ["file,gender,age band"]
-    for index, picture in enumerate(pictures(24)):
-        picture.save(tmp_path / f"{index}.png")
-        rows.append(f"{index}.png,{'fm'[index % 2]},{'young' if index % 3 else 'old'}")
+    rows += [f"{i}.png,{'fm'[i % 2]},{'young' if i % 3 else 'old'}" for i in range(24)]
     (tmp_path / "labels.csv").write_text("\n".join(rows))
     table = ccs.bias(tiny_model, str(tmp_path), "judge, nurse", attribute="age band")
     assert table.groups == {"old": 8, "young": 16}
@@ -203,13 +201,8 @@ def test_any_column_can_be_named(tiny_folder: Path, tiny_model: Model, tmp_path:
     assert (list(both.groups), list(both.k)) == (["gender", "age band"], ["gender", "age band"])
 
 
-def test_accuracy_is_the_plain_one(
-    tiny_folder: Path, tiny_model: Model, tmp_path: Path, pictures, capsys
-) -> None:
-    for index, picture in enumerate(pictures(24)):
-        place = tmp_path / "pets" / ("cat", "dog", "owl")[index % 3]
-        place.mkdir(parents=True, exist_ok=True)
-        picture.save(place / f"{index}.png")
+def test_accuracy_is_the_plain_one(tiny_folder, tiny_model, tmp_path, pictures, capsys):
+    save(tmp_path / "pets", pictures(24), ["cat", "dog", "owl"])
     asked = ["--model", str(tiny_folder), "--set", str(tmp_path / "pets"), "--off", str(OFF)]
     assert accuracy_command.main([*asked, "--template", "a {}", "--csv", str(tmp_path / "a.csv")]) == 0
     data = ccs.open_set(str(tmp_path / "pets"), template="a {}")

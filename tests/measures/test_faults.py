@@ -1,7 +1,5 @@
 """The two faults of the released code, and their effect on the figures that the study prints."""
 
-from __future__ import annotations
-
 import csv
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rankings: ties, scores that do not depend on an image's position, direct effects, and the lean."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Resampled pools against lists in which images are repeated as often as they were drawn."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

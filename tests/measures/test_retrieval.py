@@ -1,7 +1,5 @@
 """Retrieval figures against loops over queries, and torchmetrics' definition by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The formulas of the skew metrics against plain ones, by hand and on examples from hypothesis."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

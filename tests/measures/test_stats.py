@@ -1,7 +1,5 @@
 """Intervals and tests against scipy, plain loops and data with known answers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.stats

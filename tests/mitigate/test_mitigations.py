@@ -1,7 +1,5 @@
 """Each mitigation by the property that defines it, against slow references, and judged on the unseen half."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +16,7 @@ from ccs.mitigate.base import Affine, Fitted, group_means, name_embeddings, span
 from ccs.mitigate.methods import METHODS, NOTHING, UNLABELED
 from ccs.pruning.search import halves, make_task
 from ccs.texts.score import HeadScore
+from tests.benchmark.test_scoring import small  # noqa: F401 - a fixture
 from tests.support.locate_sample import WRITER, sample
 
 PLANTED = "organism-planted-04"
@@ -142,23 +141,6 @@ def test_the_closed_form_is_where_both_shares_are_equal(evidence):
 # -- judged --------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def small():
-    """Few people and things, as the benchmark's own take a minute."""
-    whole = Sets.drawn()
-    kept = np.arange(0, 600, 3)
-    people = replace(
-        whole.people,
-        images=[whole.people.images[int(i)] for i in kept],
-        groups={name: own[kept] for name, own in whole.people.groups.items()},
-        k=dict.fromkeys(whole.people.k, 20),
-    )
-    things = replace(whole.things, images=whole.things.images[:20], labels=whole.things.labels[:20])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Sets, "drawn", classmethod(lambda _: Sets(people=people, things=things, moments=30)))
-        yield
-
-
 def carriers_off(evidence):
     """Somebody's own: the heads that carry the skew, off, and the first dimension dropped."""
     keep = np.eye(evidence.model.dim)
@@ -166,7 +148,7 @@ def carriers_off(evidence):
     return Fitted(HeadSet(benchmark.truth(PLANTED).carriers("gender")), images=Affine(keep))
 
 
-def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives(small, tmp_path):
+def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives(tmp_path):
     file = tmp_path / "cells.parquet"
     cells = scoring.run({"own": carriers_off}, [PLANTED], 1, file=file)
     row = cells[cells["attribute"] == "gender"].set_index("method").loc["own"]
@@ -195,7 +177,7 @@ def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives(small, tmp_path):
                                   cells.sort_values(["attribute", "method"], ignore_index=True))  # fmt: skip
 
 
-def test_a_function_of_ones_own_stands_beside_the_known_ones(small, capsys):
+def test_a_function_of_ones_own_stands_beside_the_known_ones(capsys):
     table = mitigate.score(carriers_off, [PLANTED])
     assert f"{PLANTED}, gender, split 0" in capsys.readouterr().out
     assert {NOTHING, scoring.ORACLE} == set(table.index[:2])

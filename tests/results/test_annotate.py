@@ -40,7 +40,7 @@ def judgment_rows(model: str, seed: int, heads: int = 12, k: int = 5) -> list[di
 
 
 @pytest.fixture(scope="module")
-def collection(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def collection(tmp_path_factory):
     """Three models' judgments as batch.compute writes them."""
     folder = tmp_path_factory.mktemp("results")
     for seed, model in enumerate(MODELS):
@@ -49,7 +49,7 @@ def collection(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_draws(monkeypatch):
     """Intervals of 20 draws: test_agreement.py has those of as many as a user gets."""
     for measured in (agreement.compare, agreement.krippendorff_alpha):
         monkeypatch.setitem(measured.__kwdefaults__, "draws", 20)
@@ -77,7 +77,7 @@ def panel_says(pair: Pair) -> str:
     return "yes" if all(verdict for _, verdict in pair.verdicts) else "No"
 
 
-def test_the_sample_is_stratified(collection: Path) -> None:
+def test_the_sample_is_stratified(collection):
     pairs = pairs_in(collection)
     chosen = annotate.sample(pairs, 100, seed=1)
     assert sorted(Counter(pair.model for pair in chosen).values()) == [33, 33, 34]
@@ -94,7 +94,7 @@ def test_the_sample_is_stratified(collection: Path) -> None:
             assert abs(count - there[votes] * here.total() / there.total()) <= 1.5
 
 
-def test_the_sheet_is_blind(collection: Path, tmp_path: Path) -> None:
+def test_the_sheet_is_blind(collection, tmp_path):
     out = tmp_path / "sheet.csv"
     assert annotate.main(["export", "--results", str(collection), "--out", str(out), *EVERY]) == 0
     rows = list(csv.DictReader(io.StringIO(out.read_text("utf-8"))))
@@ -107,7 +107,7 @@ def test_the_sheet_is_blind(collection: Path, tmp_path: Path) -> None:
     )
 
 
-def test_a_spreadsheet_runs_no_text(tmp_path: Path) -> None:
+def test_a_spreadsheet_runs_no_text(tmp_path):
     rows = [row | {"text": f"=SUM({i})", "label": "@x"} for i, row in enumerate(judgment_rows(MODELS[0], 0))]
     write(tmp_path, MODELS[0], {"judgments": rows})
     out, where = tmp_path / "sheet.csv", ["--results", str(tmp_path)]
@@ -120,9 +120,7 @@ def test_a_spreadsheet_runs_no_text(tmp_path: Path) -> None:
     assert annotate.main(["import", str(out), *where, "--out", str(tmp_path / "found.parquet")]) == 0
 
 
-def test_export_never_overwrites_answers(
-    collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_export_never_overwrites_answers(collection, tmp_path, capsys):
     out = tmp_path / "sheet.csv"
     out.write_text("precious", "utf-8")
     arguments = ["export", "--results", str(collection), "--out", str(out)]
@@ -135,9 +133,7 @@ def test_export_never_overwrites_answers(
     assert "nobody" in capsys.readouterr().err
 
 
-def test_people_who_agree_with_the_panel(
-    collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_people_who_agree_with_the_panel(collection, tmp_path, capsys):
     sheet, out = tmp_path / "ann.csv", tmp_path / "agreement.parquet"
     assert annotate.main(["export", "--results", str(collection), "--out", str(sheet), *EVERY]) == 0
     fill(sheet, pairs_in(collection), panel_says)
@@ -163,7 +159,7 @@ def test_people_who_agree_with_the_panel(
     assert out.read_bytes() == first
 
 
-def test_several_people(collection: Path) -> None:
+def test_several_people(collection):
     pairs = pairs_in(collection)
     chosen = annotate.sample(pairs, 40)
     ann = {pair.key: panel_says(pair) == "yes" for pair in chosen}
@@ -191,9 +187,7 @@ def test_several_people(collection: Path) -> None:
         (lambda rows: [row.update(answer="") for row in rows], "holds no answer yet"),
     ],
 )
-def test_unknown_answers_are_named_by_row(
-    collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], spoil, message: str
-) -> None:
+def test_unknown_answers_are_named_by_row(collection, tmp_path, capsys, spoil, message):
     sheet, out = tmp_path / "ann.csv", tmp_path / "agreement.parquet"
     assert annotate.main(["export", "--results", str(collection), "--out", str(sheet), "--n", "6"]) == 0
     fill(sheet, pairs_in(collection), lambda _: "y", spoil)

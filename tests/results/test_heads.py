@@ -1,7 +1,5 @@
 """Names of heads and sets of them: parsing inverts printing, sets behave as Python's."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,14 +11,14 @@ head_sets = st.frozensets(heads, max_size=8)
 
 
 @pytest.mark.parametrize("text", ["", "L11", "11.5", "L1.H", "L-1.H2", "L1.H2x", "L1 H2", "L١.H٢", "X1.H2"])
-def test_what_is_no_head_is_refused_by_name(text: str) -> None:
+def test_what_is_no_head_is_refused_by_name(text):
     assert (Head.parse(" l11.h5 "), Head.parse("t2.h0")) == (Head(11, 5), Head(2, 0, "T"))
     with pytest.raises(InputError, match=r"is not the name of a head"):
         Head.parse(text)
 
 
 @given(head_sets)
-def test_every_set_survives_printing_with_spaces_or_commas(members: frozenset[Head]) -> None:
+def test_every_set_survives_printing_with_spaces_or_commas(members):
     heads = HeadSet(members)
     assert HeadSet.parse(str(heads)) == heads
     assert HeadSet.parse(str(heads).replace(" ", ", ")) == heads
@@ -31,7 +29,7 @@ def test_every_set_survives_printing_with_spaces_or_commas(members: frozenset[He
 
 
 @given(head_sets, head_sets)
-def test_set_operators_are_those_of_python(a: frozenset[Head], b: frozenset[Head]) -> None:
+def test_set_operators_are_those_of_python(a, b):
     x, y = HeadSet(a), HeadSet(b)
     assert x | y == HeadSet(a | b)
     assert x - y == HeadSet(a - b)

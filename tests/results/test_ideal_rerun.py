@@ -77,18 +77,18 @@ def measured(model: paper.PaperModel) -> Results:
 
 
 @pytest.fixture(scope="module")
-def ideal() -> dict[str, Results]:
+def ideal():
     return {model.name: measured(model) for model in paper.models()}
 
 
-def test_every_printed_figure_is_answered_and_agrees(ideal: dict[str, Results]) -> None:
+def test_every_printed_figure_is_answered_and_agrees(ideal):
     for key in replication.TABLES:
         for claim in replication.claims(key):
             found = replication.compare(claim, ideal[claim.model])
             assert found.agrees is True, (key, claim.row, claim.column, found.measured)
 
 
-def test_the_studys_heads_are_found_again(ideal: dict[str, Results]) -> None:
+def test_the_studys_heads_are_found_again(ideal):
     rows = overlaps(ideal)
     assert len(rows) == 18
     assert all((one.both, one.jaccard, one.alike) == (one.printed, 1.0, one.printed) for one in rows)
@@ -102,7 +102,7 @@ def test_the_studys_heads_are_found_again(ideal: dict[str, Results]) -> None:
 @pytest.mark.parametrize(
     ("printed", "found", "both"), [(2, 3, 1), (4, 5, 2), (0, 3, 0), (3, 0, 0), (6, 6, 6)]
 )
-def test_chance_is_that_of_every_possible_set(printed: int, found: int, both: int) -> None:
+def test_chance_is_that_of_every_possible_set(printed, found, both):
     """Over all sets of `found` of 6 heads, the first `printed` being the study's."""
     listed, jaccards, at_least = set(range(printed)), [], 0
     for drawn in map(set, combinations(range(6), found)):
@@ -113,9 +113,7 @@ def test_chance_is_that_of_every_possible_set(printed: int, found: int, both: in
     assert p == pytest.approx(at_least / len(jaccards))
 
 
-def test_figures_of_the_heads_found_here_are_not_those_of_the_printed_heads(
-    ideal: dict[str, Results],
-) -> None:
+def test_figures_of_the_heads_found_here_are_not_those_of_the_printed_heads(ideal):
     """Results of a rerun whose TEXTSPAN or scores are wrong: its printed heads agree all the same."""
     model = "ViT-B-32/openai"
     (claim,) = (
@@ -133,7 +131,7 @@ def test_figures_of_the_heads_found_here_are_not_those_of_the_printed_heads(
     assert replication.compare(claim, ideal[model], found=True).measured is None
 
 
-def test_every_sentence_comes_out_as_in_print(ideal: dict[str, Results]) -> None:
+def test_every_sentence_comes_out_as_in_print(ideal):
     people = pd.DataFrame(
         [
             {"model": row, "people": "someone", "judges": judges, "metric": metric, "value": value}
@@ -145,7 +143,7 @@ def test_every_sentence_comes_out_as_in_print(ideal: dict[str, Results]) -> None
         assert (ours.holds, ours.of) == (printed.holds, printed.of), (printed.statement, printed.source)
 
 
-def test_ratios_by_layer_and_of_merged_labels_follow_from_table_12() -> None:
+def test_ratios_by_layer_and_of_merged_labels_follow_from_table_12():
     """What tables.json holds of appendix B, of merged labels and of concepts is counted, not printed."""
     for model in paper.models():
         high = paper.head_labels(model.name)["high"]
@@ -165,7 +163,7 @@ def test_ratios_by_layer_and_of_merged_labels_follow_from_table_12() -> None:
             assert list(high.values()).count(name) == count
 
 
-def test_labels_count_as_given_beside_normalized(ideal: dict[str, Results]) -> None:
+def test_labels_count_as_given_beside_normalized(ideal):
     """Descriptive and Descriptions are two labels in the print, one concept here: 2/8 and 3/8."""
     found = ideal["ViT-B-32/openai"]
     assert (queries.ccr(found, "as given"), queries.ccr(found, "normalized")) == (2 / 8, 3 / 8)

@@ -17,7 +17,7 @@ from ccs.texts import score
 from tests.support.shared import SHARED
 
 
-def test_every_listed_head_can_be_pruned_and_stands_at_one_level() -> None:
+def test_every_listed_head_can_be_pruned_and_stands_at_one_level():
     for model in paper.models():
         sets = paper.head_sets(model.name)
         assert list(sets) == list(paper.LEVELS)
@@ -26,7 +26,7 @@ def test_every_listed_head_can_be_pruned_and_stands_at_one_level() -> None:
         assert paper.head_labels(model.name)["high"].keys() == set(sets["high"])
 
 
-def test_concept_plans_follow_the_released_code() -> None:
+def test_concept_plans_follow_the_released_code():
     assert str(paper.concept_sets("ViT-B-32/openai")["Locations"]) == "L10.H8 L11.H9"
     # For this one model and concept the code prunes a moderate head.
     swapped = paper.concept_sets("ViT-L-14-LAION")["Objects"]
@@ -34,7 +34,7 @@ def test_concept_plans_follow_the_released_code() -> None:
     assert swapped <= paper.head_sets("ViT-L-14-LAION")["moderate"]
 
 
-def test_the_draws_of_the_released_code_come_out_again() -> None:
+def test_the_draws_of_the_released_code_come_out_again():
     # What the code does in one process: one generator for the whole module, seeded once, a draw per model.
     random.seed(0)
     for model in paper.models():
@@ -51,7 +51,7 @@ def test_the_draws_of_the_released_code_come_out_again() -> None:
 
 
 @pytest.mark.shared("paper")
-def test_package_data_equals_its_source() -> None:
+def test_package_data_equals_its_source():
     source = json.loads((SHARED / "paper/tables.json").read_text())
     keys = {
         name.split("_")[0]: table for name, table in source["tables"].items() if not name.startswith("v1")
@@ -71,7 +71,7 @@ def test_package_data_equals_its_source() -> None:
     assert list(paper.occupations()) == occupations["occupations"]
 
 
-def test_tables_follow_from_the_lists_of_heads() -> None:
+def test_tables_follow_from_the_lists_of_heads():
     """Tables 2, 10 and 11 from tables 12 to 14, to their last digit; table 7 has its headings exchanged."""
     for model in paper.models():
         name, sets = model.paper_name, paper.head_sets(model.name)
@@ -93,7 +93,7 @@ def sentence(where: str, text: str, values: audit.Figures | None = None) -> audi
     return found
 
 
-def test_the_audit_counts_cells_for_and_against_each_sentence() -> None:
+def test_the_audit_counts_cells_for_and_against_each_sentence():
     assert len({(check.source, check.statement) for check in audit.audit()}) == len(audit.audit())
     fairface = sentence("table 8", "On FairFace pruning high")
     assert (fairface.holds, fairface.of) == (11, 12)
@@ -126,12 +126,12 @@ def test_the_audit_counts_cells_for_and_against_each_sentence() -> None:
         ("no consistent rise", (5, 6)),
     ],
 )
-def test_counts_that_were_made_by_hand(text: str, count: tuple[int, int]) -> None:
+def test_counts_that_were_made_by_hand(text, count):
     found = sentence("", text)
     assert (found.holds, found.of) == count
 
 
-def test_the_audit_runs_over_a_part_of_the_measurements() -> None:
+def test_the_audit_runs_over_a_part_of_the_measurements():
     assert all(check.of == 0 for check in audit.audit({}))
     # Of no skew at all there is no fall in percent, and score ties alone often add up to none.
     cells = [(table, f"race/{plan}") for table in ("table8", "table9") for plan in ("original", "high")]
@@ -145,7 +145,7 @@ def test_the_audit_runs_over_a_part_of_the_measurements() -> None:
     assert (drops.holds, drops.of) == (0, 1)
 
 
-def test_every_printed_cell_is_a_claim_once() -> None:
+def test_every_printed_cell_is_a_claim_once():
     for key in replication.TABLES:
         table = paper.table(key)
         cells = sum(value is not None for values in table.rows.values() for value in values)
@@ -166,7 +166,7 @@ def compared(key: str, row_name: str, column: str, results: Results | None) -> r
     return replication.compare(found, results)
 
 
-def test_bias_is_compared_with_the_released_codes_mode_and_shown_by_the_correct_one() -> None:
+def test_bias_is_compared_with_the_released_codes_mode_and_shown_by_the_correct_one():
     place = ("table8", "ViT-B-32-OpenAI", "race/original")
     base = {"plan": "none", "seed": None, "dataset": "fairface-1.25", "attribute": "race", "occupation": ""}
     base |= {"metric": "MaxSkew sum", "target": "pool", "low": None, "high": None}
@@ -184,7 +184,7 @@ def test_bias_is_compared_with_the_released_codes_mode_and_shown_by_the_correct_
     assert plain.measured.value == 20.0
 
 
-def test_prompts_have_the_studys_wording_for_its_occupations_and_articles_for_others() -> None:
+def test_prompts_have_the_studys_wording_for_its_occupations_and_articles_for_others():
     names = ("judge", "beekeeper", "usher", "unicyclist", "hourly worker", "the mayor", "nurses", "boss")
     told = "judge, a beekeeper, an usher, a unicyclist, an hourly worker, the mayor, nurses, a boss"
     assert ", ".join(paper.in_prompts(names, paper.templates())) == told

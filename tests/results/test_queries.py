@@ -28,7 +28,7 @@ def named(frame: pd.DataFrame) -> list[str]:
     ]
 
 
-def test_plans_by_their_names() -> None:
+def test_plans_by_their_names():
     every = rows()
     assert named(queries.of_plan(every, "random")) == ["random"]
     assert named(queries.of_plan(every, "equal-high")) == ["equal-high 0"]
@@ -37,7 +37,7 @@ def test_plans_by_their_names() -> None:
     assert named(queries.single_plans(every)) == ["single:L7.H2"]
 
 
-def test_max_skew_is_the_correct_one_unless_asked() -> None:
+def test_max_skew_is_the_correct_one_unless_asked():
     found = results(
         bias=[
             {"metric": metric, "mode": mode, "target": "pool", "dataset": "d", "attribute": "gender"}
@@ -59,7 +59,7 @@ def test_max_skew_is_the_correct_one_unless_asked() -> None:
     assert list(queries.max_skew(whole, dataset="d (one-pool)")["dataset"]) == ["d (one-pool)"]
 
 
-def test_tables_that_were_not_computed_have_no_rows() -> None:
+def test_tables_that_were_not_computed_have_no_rows():
     none = results()
     assert queries.main_k(none) is None
     asked = [

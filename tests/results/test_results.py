@@ -1,7 +1,5 @@
 """Tables and manifests: valid ones are read as written, invalid ones are refused in a sentence."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -15,13 +13,13 @@ from scripts.tables_page import as_markdown
 from tests.support.results_sample import manifest_for, sample_rows, write_model
 
 
-def test_docs_say_what_the_schema_says() -> None:
+def test_docs_say_what_the_schema_says():
     page = Path(__file__).parents[2] / "docs" / "tables.md"
     assert page.read_text(encoding="utf-8") == as_markdown()
 
 
 @pytest.mark.parametrize("name", list(schema.TABLES))
-def test_every_table_comes_back_as_written(tmp_path: Path, name: str) -> None:
+def test_every_table_comes_back_as_written(tmp_path, name):
     rows = sample_rows("organism")[name]
     entry = results.write_table(tmp_path, name, rows)
     frame = results.read_table(tmp_path / f"{name}.parquet")
@@ -40,14 +38,14 @@ def test_every_table_comes_back_as_written(tmp_path: Path, name: str) -> None:
         ("scores", {"level": "medium"}, "has 'medium' in column level"),
     ],
 )
-def test_wrong_rows_are_refused(tmp_path: Path, name: str, values: dict, said: str) -> None:
+def test_wrong_rows_are_refused(tmp_path, name, values, said):
     first, *others = sample_rows("organism")[name]
     with pytest.raises(InputError, match=said):
         results.write_table(tmp_path, name, [{**first, **values}, *others])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_model_is_read_whole(tmp_path: Path) -> None:
+def test_a_model_is_read_whole(tmp_path):
     folder = write_model(tmp_path, "ViT-B-32/openai")
     read = results.read(folder)
     assert folder.name == "ViT-B-32--openai"
@@ -56,7 +54,7 @@ def test_a_model_is_read_whole(tmp_path: Path) -> None:
     assert read.table("judgments")["verdict"].isna().sum() == 1
 
 
-def test_manifest_must_be_complete(tmp_path: Path) -> None:
+def test_manifest_must_be_complete(tmp_path):
     manifest = manifest_for("organism", {})
     del manifest["seeds"]
     with pytest.raises(InputError, match="lacks seeds"):
@@ -66,13 +64,13 @@ def test_manifest_must_be_complete(tmp_path: Path) -> None:
         results.read_manifest(tmp_path)
 
 
-def test_what_is_loaded_by_default_and_what_is_not_there(tmp_path: Path) -> None:
+def test_what_is_loaded_by_default_and_what_is_not_there(tmp_path):
     assert results.load(precomputed=tmp_path).source.startswith("the results shipped")
     with pytest.raises(InputError, match="no folder"):
         results.load(tmp_path / "nowhere")
 
 
-def test_folder_names() -> None:
+def test_folder_names():
     assert results.folder_name("ViT-B-32/openai") == "ViT-B-32--openai"
     with pytest.raises(InputError, match="holds no letter"):
         results.folder_name("../..")

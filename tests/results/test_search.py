@@ -2,11 +2,8 @@
 nothing; and searches kept beside results.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -83,17 +80,6 @@ def test_the_heads_that_carry_the_skew_are_found_and_the_classes_kept():
     assert [len(point.off) for point in found.path] == [0, 1, 2]
 
 
-def test_path_figures_are_those_of_the_whole_set_on_the_half_that_was_seen():
-    task = toy()
-    seen, _ = search.halves(task, 0)
-    for point in search.search(ToyModel(), task, Limits(max_loss=0.03)).path:
-        people, things = (ToyModel().embed_images(x, [point.off])[0] for x in (seen.people, seen.things))
-        expected = bias.measure(people, seen, draws=40)
-        assert point.max_skew == pytest.approx(expected.max_skew.mean.value)
-        right = zeroshot.accuracy(things, seen.class_weights, seen.labels)
-        assert point.accuracy == pytest.approx(right.top1.value)
-
-
 def test_halves_share_nothing_and_keep_the_mix():
     task = toy()
     one, two = search.halves(task, 0)
@@ -150,10 +136,7 @@ def test_the_command_searches_prints_and_writes(tiny_folder, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("change", "says"),
-    [
-        (["--max-heads", "0"], "1 or more heads"),
-        (["--out", "/nowhere/at/all.json"], "/nowhere/at"),
-    ],
+    [(["--max-heads", "0"], "1 or more heads"), (["--out", "/nowhere/at/all.json"], "/nowhere/at")],
 )
 def test_the_command_answers_a_mistake_with_a_sentence(tiny_folder, change, says, capsys):
     assert search_command.main(["--model", str(tiny_folder), "--max-images", "20", *change]) == 2
@@ -175,18 +158,26 @@ def test_search_refuses(change, says):
         search.search(ToyModel(), replace(toy(), **change))
 
 
-def test_the_figures_of_a_search_with_pools_are_those_of_the_measurement():
+@pytest.mark.parametrize("own", [True, False])
+def test_the_figures_of_a_search_are_those_of_the_measurement(own):
+    """With a pool for each occupation, and with one for all; prompt by prompt, half by half."""
     pools = np.arange(400)[None] % 12 == np.arange(12)[:, None]
-    task = replace(toy(), pools=pools, k=8)
-    found = search.search(ToyModel(), task, Limits(max_heads=1))
+    task = replace(toy(), pools=pools, k=8) if own else toy()
+    found = search.search(ToyModel(), task, Limits(max_loss=0.03, max_heads=1))
+    last, off = found.path[-1], next(one for one in found.held_out if one.plan == "searched")
     seen, unseen = search.halves(task, 0)
-    for half, value in (seen, found.path[0].max_skew), (unseen, found.held_out[0].max_skew.value):
-        people = ToyModel().embed_images(half.people)
+    for half, heads, skew, accuracy in (
+        (seen, last.off, last.max_skew, last.accuracy),
+        (unseen, off.heads, off.max_skew.value, off.accuracy.value),
+    ):
+        people, things = (ToyModel().embed_images(x, [heads])[0] for x in (half.people, half.things))
         expected = [
-            bias.measure(people[own], Ranking(half.prompts[i : i + 1], half.groups[own], 8), draws=40)
-            for i, own in enumerate(half.pools)
+            bias.measure(people[rows], Ranking(half.prompts[i : i + 1], half.groups[rows], half.k), draws=40)
+            for i, rows in enumerate(half.pools if own else np.ones((6, len(people)), bool))
         ]
-        assert value == pytest.approx(np.mean([one.max_skew.values for one in expected]))
+        assert skew == pytest.approx(np.mean([one.max_skew.values for one in expected]))
+        right = zeroshot.accuracy(things, half.class_weights, half.labels).top1
+        assert accuracy == pytest.approx(right.value)
 
 
 # Searches kept beside results: read back as written, replaced by the same question, useless where stale.
@@ -195,7 +186,7 @@ LIMITS = Limits(max_loss=0.03, least=0.04)
 
 
 @pytest.fixture(scope="module")
-def made() -> Search:
+def made():
     beside = [Plan("random", 3, ToyModel.heads - {*list(ToyModel.heads)[:4]}, "")]
     found = search.search(ToyModel(), toy(), LIMITS, beside=beside)
     return Search(
@@ -215,36 +206,27 @@ def made() -> Search:
     )
 
 
-def test_a_search_is_read_as_it_was_written(made: Search, tmp_path: Path) -> None:
+def test_searches_are_read_as_written_one_of_each_question_and_none_of_other_weights(made, tmp_path):
     path = searches.keep(tmp_path, made)
     assert path == tmp_path / "ViT--toy.search.json"
     assert list(tmp_path.iterdir()) == [path]
     assert searches.beside(tmp_path, made.model, made.weights_hash) == (made,)
     assert {one.plan for one in made.unseen} == {"none", "searched", "step 1", "random"}
     assert [one.seed for one in made.unseen if one.plan == "random"] == [3]
-
-
-def test_the_same_question_is_kept_once_and_another_beside_it(made: Search, tmp_path: Path) -> None:
     again, other = replace(made, seed=7), replace(made, attribute="skin tone")
-    for one in (made, other, again):
+    for one in (other, again):
         searches.keep(tmp_path, one)
     assert searches.beside(tmp_path, made.model, made.weights_hash) == (again, other)
-
-
-def test_searches_of_other_weights_are_left_out(made: Search, tmp_path: Path) -> None:
-    path = searches.keep(tmp_path, made)
-    assert searches.beside(tmp_path, made.model, "cd" * 32) == ()
-    fresh = replace(made, weights_hash="cd" * 32, attribute="skin tone")
+    fresh = replace(other, weights_hash="cd" * 32)
+    assert searches.beside(tmp_path, made.model, fresh.weights_hash) == ()
     assert searches.keep(tmp_path, fresh) == path
-    assert searches.beside(tmp_path, made.model, "cd" * 32) == (fresh,)
+    assert searches.beside(tmp_path, made.model, fresh.weights_hash) == (fresh,)
 
 
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"version": 9, "searches": []}', '{"version": 1, "searches": [{"k": 1}]}']
 )
-def test_a_broken_file_is_nothing_to_the_reader_and_an_error_to_the_writer(
-    text: str, made: Search, tmp_path: Path
-) -> None:
+def test_a_broken_file_is_nothing_to_the_reader_and_an_error_to_the_writer(text, made, tmp_path):
     path = searches.place(tmp_path, made.model)
     path.write_text(text, "utf-8")
     assert searches.beside(tmp_path, made.model, made.weights_hash) == ()

@@ -1,14 +1,10 @@
 """Every test of the sets keeps local copies, and those of `datasets`, in a folder of its own."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import datasets
 import pytest
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("CCS_DATA", str(tmp_path))
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")

@@ -18,7 +18,7 @@ from tests.support.datasets_sample import SOCIAL, clip, number_of, png, reposito
 
 
 @pytest.fixture
-def clone(tmp_path: Path) -> Any:
+def clone(tmp_path):
     """Opens a set of which there is a local copy, laid out like its repository."""
 
     def make(name: str, **more: Any) -> Any:
@@ -39,9 +39,7 @@ def clone(tmp_path: Path) -> Any:
         ("imagenet-a", ("junco", "stingray", "goldfinch"), [2, 0, 1], 80),
     ],
 )
-def test_classification(
-    clone: Any, name: str, classes: tuple[str, ...], labels: list[int], templates: int
-) -> None:
+def test_classification(clone, name, classes, labels, templates):
     found = clone(name)
     assert found.labels.tolist() == labels
     assert tuple(found.classes[label] for label in found.labels) == classes
@@ -51,7 +49,7 @@ def test_classification(
 
 
 @pytest.mark.parametrize("name", ["fairface-1.25", "fairface-0.25"])
-def test_fairface_has_six_and_seven_races(clone: Any, name: str) -> None:
+def test_fairface_has_six_and_seven_races(clone, name):
     found = clone(name)
     assert found.groups["race"].tolist() == ["Asian", "Asian", "Black", "Latino"]
     assert found.groups["race (seven)"].tolist()[:2] == ["East Asian", "Southeast Asian"]
@@ -60,7 +58,7 @@ def test_fairface_has_six_and_seven_races(clone: Any, name: str) -> None:
     assert (found.occupations, found.templates) == (paper.occupations(), paper.templates())
 
 
-def test_fairface_as_its_authors_give_it(tmp_path: Path) -> None:
+def test_fairface_as_its_authors_give_it(tmp_path):
     root = tmp_path / "fairface-0.25"
     (root / "val").mkdir(parents=True)
     for number in (1, 2):
@@ -74,7 +72,7 @@ def test_fairface_as_its_authors_give_it(tmp_path: Path) -> None:
     assert found.groups["race"].tolist() == ["Asian", "Asian"]
 
 
-def test_socialcounterfactuals_keeps_what_varies_race_and_gender(clone: Any) -> None:
+def test_socialcounterfactuals_keeps_what_varies_race_and_gender(clone):
     found = clone("socialcounterfactuals")
     # Row 12 varies another attribute; row 15 shows an occupation that the study does not ask for.
     assert [number_of(image) for image in found.images] == [*range(12), 13, 14]
@@ -84,7 +82,7 @@ def test_socialcounterfactuals_keeps_what_varies_race_and_gender(clone: Any) -> 
     assert found.k == {"race": 12, "gender": 4}
 
 
-def test_socialcounterfactuals_has_a_pool_per_occupation(clone: Any) -> None:
+def test_socialcounterfactuals_has_a_pool_per_occupation(clone):
     found = clone("socialcounterfactuals")
     assert found.pools.tolist() == ["judge"] * 12 + ["chef"] * 2
     assert [found.units.tolist().index(unit) for unit in found.units] == [0] * 6 + [6] * 6 + [12] * 2
@@ -100,7 +98,7 @@ def brightness(frames: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("count", [1, 4, 5, 12, 40])
-def test_frames_stand_at_the_middle_of_equal_intervals(tmp_path: Path, count: int) -> None:
+def test_frames_stand_at_the_middle_of_equal_intervals(tmp_path, count):
     found = clips.frames(clip(tmp_path / "a.mp4"), count)
     # Slow and obvious: frame i is shown from i/10 to (i+1)/10 seconds.
     expected = [int((part + 0.5) * 2.0 / count * 10) for part in range(count)]
@@ -115,7 +113,7 @@ def test_frames_stand_at_the_middle_of_equal_intervals(tmp_path: Path, count: in
         ("didemo", 32, [{"video": "test/video7.mp4", "caption": "one"}]),
     ],
 )
-def test_videos(tmp_path: Path, name: str, frames: int, rows: list[dict[str, Any]]) -> None:
+def test_videos(tmp_path, name, frames, rows):
     root = tmp_path / name
     clip(root / "videos" / f"video7{Path(rows[0]['video']).suffix}")
     (root / "videos" / "broken.mp4").write_bytes(b"nothing of the kind")
@@ -130,7 +128,7 @@ def test_videos(tmp_path: Path, name: str, frames: int, rows: list[dict[str, Any
     assert found.skipped[1] == "lost.mp4: no such file"
 
 
-def test_a_clip_that_breaks_off_repeats_its_last_frame(tmp_path: Path) -> None:
+def test_a_clip_that_breaks_off_repeats_its_last_frame(tmp_path):
     path = clip(tmp_path / "a.mkv", seconds=2.5)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) * 6 // 10])
@@ -140,7 +138,7 @@ def test_a_clip_that_breaks_off_repeats_its_last_frame(tmp_path: Path) -> None:
     assert 5 < shown[-1] == shown[-2] < 24
 
 
-def test_the_registry_is_whole() -> None:
+def test_the_registry_is_whole():
     assert as_markdown() in (Path(__file__).parents[2] / "docs/datasets.md").read_text("utf-8")
     for record in SOURCES.values():
         assert record.verified, record.name

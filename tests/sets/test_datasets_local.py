@@ -63,10 +63,10 @@ class TestDecoding:
         ],
         ids=["gray", "cmyk", "transparent", "opaque", "gray-alpha", "bilevel", "16-bit", "palette"],
     )
-    def test_every_mode_becomes_rgb(self, data: bytes, color: tuple[int, int, int]) -> None:
+    def test_every_mode_becomes_rgb(self, data, color):
         assert close(decoding.decode(data), color)
 
-    def test_exif_rotation_is_applied(self) -> None:
+    def test_exif_rotation_is_applied(self):
         exif = Image.Exif()
         exif[0x0112] = 6  # to be turned a quarter clockwise
         image = Image.new("RGB", (40, 24), "white")
@@ -77,7 +77,7 @@ class TestDecoding:
         assert upright.size == (24, 40)
         assert np.asarray(upright)[0].max() == 0  # the left edge is now the top
 
-    def test_what_is_wrong_is_said(self) -> None:
+    def test_what_is_wrong_is_said(self):
         whole = noisy(0)
         assert decoding.problem(whole) == ""
         assert "truncated" in decoding.problem(whole[: len(whole) // 2])
@@ -86,7 +86,7 @@ class TestDecoding:
 
 
 class TestFolder:
-    def test_nested_images_in_path_order_bad_ones_named(self, tmp_path: Path) -> None:
+    def test_nested_images_in_path_order_bad_ones_named(self, tmp_path):
         for name in ("b/2.png", "a.JPG", "b/1.jpeg"):
             write(tmp_path / "images" / name, noisy(len(name)))
         write(tmp_path / "images" / "b/cut.jpg", noisy(5)[:900])
@@ -101,13 +101,13 @@ class TestFolder:
         digests = b"".join(hashlib.sha256(data).digest() for data in good)
         assert found.fingerprint == hashlib.sha256(digests).hexdigest()
 
-    def test_part_of_a_folder_is_evenly_spaced(self, tmp_path: Path) -> None:
+    def test_part_of_a_folder_is_evenly_spaced(self, tmp_path):
         for number in range(10):
             write(tmp_path / "many" / f"{number}.png", encoded((number * 20, 0, 0), format="PNG"))
         found = open_images(str(tmp_path / "many"), 4)
-        assert [image.getpixel((0, 0))[0] // 20 for image in found.images] == [0, 2, 5, 7]  # type: ignore[index]
+        assert [image.getpixel((0, 0))[0] // 20 for image in found.images] == [0, 2, 5, 7]
 
-    def test_class_folders(self, tmp_path: Path) -> None:
+    def test_class_folders(self, tmp_path):
         for name in ("test/red_fox/1.png", "test/red_fox/2.png", "test/owl/1.png", "train/owl/9.png"):
             write(tmp_path / "animals" / name, noisy(len(name)))
         write(tmp_path / "animals" / "test/owl/0.png", b"")
@@ -124,7 +124,7 @@ class TestFolder:
             open_set(str(tmp_path / "animals/test/owl"))
 
 
-def test_images_and_labels_of_parquet_stay_together_when_a_row_is_bad(tmp_path: Path) -> None:
+def test_images_and_labels_of_parquet_stay_together_when_a_row_is_bad(tmp_path):
     data = [encoded((number * 40, 0, 0), format="PNG") for number in range(5)]
     data[2] = data[2][:40]
     subsets = sets.SOURCES["cifar10-jpeg"].subsets
@@ -134,16 +134,14 @@ def test_images_and_labels_of_parquet_stay_together_when_a_row_is_bad(tmp_path: 
     hf.Dataset.from_dict(columns, hf.Features(image=hf.Image(decode=False), label=classes)).to_parquet(path)
     found = pickle.loads(pickle.dumps(open_set("cifar10-jpeg")))
     assert found.labels.tolist() == [0, 1, 3, 4]
-    assert [image.getpixel((0, 0))[0] // 40 for image in found.images] == [0, 1, 3, 4]  # type: ignore[index]
+    assert [image.getpixel((0, 0))[0] // 40 for image in found.images] == [0, 1, 3, 4]
     assert len(found.skipped) == 1
     assert found.skipped[0].startswith("row 2: ")
     assert tuple(found.classes[index] for index in found.subsets["objects"]) == tuple(subsets["objects"])
     assert len(open_images(str(path)).images) == 4
 
 
-def test_what_was_read_is_read_again_only_when_it_may_have_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_read_is_read_again_only_when_it_may_have_changed(tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(decoding, "LEAST", 1)
     checked: list[bytes] = []

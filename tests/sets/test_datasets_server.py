@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,51 +28,51 @@ from tests.support.hub_server import Hub, Repository, serve
 OPEN = """
 import json, pickle, sys
 import datasets
-from ccs.sets.open import open_images, open_set
+import numpy as np
 from ccs.errors import InputError
+from ccs.sets.open import open_masks, open_set
 
 datasets.config.SLEEP_TIME_ON_THREADS_SHUTDOWN = 0.5  # of the 5 seconds that it waits after each stream
 found = []
 for name, limit in json.load(sys.stdin):
     try:
-        data = (open_images if name == "imagenet" else open_set)(name, max_images=limit)
+        data = (open_masks if "mask" in name or "segment" in name else open_set)(name, max_images=limit)
         data = pickle.loads(pickle.dumps(data))  # as a run's other processes get it
     except InputError as error:
         found.append(str(error))
         continue
-    images = getattr(data, "images", None)
-    count = len(data.clips if images is None else images)
-    first = data.clips[0][0] if images is None else images[0]
-    about = {"name": data.name, "count": count, "size": first.size, "source": data.source}
-    about["fingerprint"] = data.fingerprint
+    about = {"source": data.source, "fingerprint": data.fingerprint}
+    if hasattr(data, "images"):
+        about["shown"] = [image.getpixel((0, 0))[0] // 5 for image in data.images]
     if hasattr(data, "classes"):
         about["labels"] = [data.classes[label] for label in data.labels]
-        about["shown"] = [image.getpixel((0, 0))[0] // 5 for image in images]
     if hasattr(data, "captions"):
         about["captions"] = data.captions
+    if hasattr(data, "masks"):
+        about["masks"] = [np.asarray(mask)[0, :, 0].tolist() for mask in data.masks]
     found.append(about)
 json.dump(found, sys.stdout)
 """
 
 
 @pytest.fixture(scope="module")
-def hub() -> Iterator[Hub]:
+def hub():
     with serve() as hub:
         yield hub
 
 
 @pytest.fixture
-def ask(hub: Hub, tmp_path: Path) -> Callable[..., Any]:
-    """Runs a script that reads JSON and prints JSON, with the server as the Hub and an empty cache."""
+def ask(hub, tmp_path):
+    """What `OPEN` found of these sets, with the server as the Hub and an empty cache."""
 
-    def run(script: str, given: object, **settings: str) -> Any:
+    def run(given: list[list[object]]) -> Any:
         hub.requests.clear()
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "CCS_"))}
         quiet = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TQDM_DISABLE": "1"}
         places = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home"), "PYTHONPATH": os.getcwd()}
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", script],
-            env={**kept, **quiet, **places, **settings},
+            [sys.executable, "-W", "ignore", "-c", OPEN],
+            env={**kept, **quiet, **places, "CCS_DATA": str(tmp_path / "data")},
             input=json.dumps(given),
             capture_output=True,
             text=True,
@@ -111,23 +111,21 @@ def fetched(hub: Hub) -> list[str]:
     return [line for line in hub.requests if line.startswith("GET") and line.endswith(".parquet")]
 
 
-def test_a_set_is_downloaded_and_part_of_a_large_one_streamed(
-    hub: Hub, ask: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_set_is_downloaded_and_part_of_a_large_one_streamed(hub, ask, tmp_path):
     for name in ("cifar10", "food101"):
         serve_set(hub, name, tmp_path)
     archive = {"test/0.tar": webdataset([1, 0, 1]), "classnames.txt": b"Andorra\nCanada\n"}
     served = serve_set(hub, "country211", tmp_path, archive)
     served.commit({"README.md": b"emptied since\n"}, "later")  # it is read at its revision
     asked = [["cifar10", None], ["food101", 2], ["food101", None], ["food101", 2], ["country211", None]]
-    whole, streamed, all_of_it, again, countries = ask(OPEN, asked)
+    whole, streamed, all_of_it, again, countries = ask(asked)
     assert countries["labels"] == ["Canada", "Andorra", "Canada"]
     assert countries["shown"] == [0, 1, 2]
     assert (whole["labels"], whole["shown"]) == (["cat", "airplane", "truck"], [0, 1, 2])
     sha, _ = hub.repositories["datasets", "uoft-cs/cifar10"].commits[-1]
     assert whole["source"] == f"uoft-cs/cifar10 plain_text test {sha}"
     # Whichever two rows the shuffled stream gave: image and label belong together.
-    assert streamed["count"] == len(set(streamed["shown"])) == 2
+    assert len(streamed["shown"]) == len(set(streamed["shown"])) == 2
     names = dict(zip(all_of_it["shown"], all_of_it["labels"], strict=True))
     assert names == {0: "baby back ribs", 1: "apple pie", 2: "baby back ribs"}
     assert [names[shown] for shown in streamed["shown"]] == streamed["labels"]
@@ -137,23 +135,7 @@ def test_a_set_is_downloaded_and_part_of_a_large_one_streamed(
     assert not [line for line in fetched(hub) if "other-" in line]
 
 
-MASKS = """
-import json, pickle, sys
-import numpy as np
-from ccs.sets.open import open_masks
-
-found = []
-for spec, most in json.load(sys.stdin):
-    data = pickle.loads(pickle.dumps(open_masks(spec, most)))
-    shown = [image.getpixel((0, 0))[0] // 5 for image in data.images]
-    found.append([data.source, shown, [np.asarray(mask)[0, :, 0].tolist() for mask in data.masks]])
-json.dump(found, sys.stdout)
-"""
-
-
-def test_masks_come_with_their_images_from_the_hub_and_from_the_published_file(
-    hub: Hub, ask: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_masks_come_with_their_images_from_the_hub_and_from_the_published_file(hub, ask, tmp_path):
     import datasets
     import h5py
 
@@ -164,7 +146,9 @@ def test_masks_come_with_their_images_from_the_hub_and_from_the_published_file(
     folder = repository(tmp_path / "masked", own, features, {"mask": cells})
     served = hub.repositories["datasets", own.name] = Repository(private=False)
     sha = served.commit(files_of(folder), "data")
-    with h5py.File(tmp_path / "imagenet-segmentation.mat", "w") as file:
+    (tmp_path / "data").mkdir()
+    published = tmp_path / "data" / "imagenet-segmentation.mat"
+    with h5py.File(published, "w") as file:
         for part in ("img", "gt"):
             file.create_dataset(f"value/{part}", (4, 1), h5py.ref_dtype)
         for row, mask in enumerate(pixels):
@@ -175,15 +159,15 @@ def test_masks_come_with_their_images_from_the_hub_and_from_the_published_file(
             every[0, 0], file["value/gt"][row, 0] = mask_at, every.ref
             file["value/img"][row, 0] = file.create_dataset(f"image{row}", data=shown.T).ref
     asked = [["somebody/masked:test", None], ["imagenet-segmentation", None], ["imagenet-segmentation", 2]]
-    from_hub, from_file, half = ask(MASKS, asked, CCS_DATA=str(tmp_path))
-    assert from_hub == [f"somebody/masked test {sha}", [0, 1, 2, 3], (255 * np.stack(pixels)[:, 0]).tolist()]
-    assert from_file == [str(tmp_path / "imagenet-segmentation.mat"), *from_hub[1:]]
-    assert half[1:] == [[0, 2], [from_hub[2][0], from_hub[2][2]]]
+    from_hub, from_file, half = ask(asked)
+    assert (from_hub["source"], from_hub["shown"]) == (f"somebody/masked test {sha}", [0, 1, 2, 3])
+    assert from_hub["masks"] == (255 * np.stack(pixels)[:, 0]).tolist()
+    assert from_file["source"] == str(published)
+    assert [from_file[part] for part in ("shown", "masks")] == [from_hub[part] for part in ("shown", "masks")]
+    assert (half["shown"], half["masks"]) == ([0, 2], from_hub["masks"][::2])
 
 
-def test_every_refusal_is_a_sentence_and_what_can_be_had_is_had(
-    hub: Hub, ask: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_every_refusal_is_a_sentence_and_what_can_be_had_is_had(hub, ask, tmp_path):
     serve_set(hub, "imagenet-val", tmp_path).gated = True
     serve_set(hub, "cifar10", tmp_path)
     # Renamed on the Hub: the old name leads to the new one, as a browser and git are led too.
@@ -209,8 +193,8 @@ def test_every_refusal_is_a_sentence_and_what_can_be_had_is_had(
         "imagenet-r": "was not found on the Hub as 'axiong/imagenet-r'",
     }
     names = ["food101", "cifar10", *expected]
-    answers = dict(zip(names, ask(OPEN, [[name, None] for name in names]), strict=True))
-    assert answers["food101"]["count"] == answers["cifar10"]["count"] == 3
+    answers = dict(zip(names, ask([[name, None] for name in names]), strict=True))
+    assert answers["food101"]["shown"] == answers["cifar10"]["shown"] == [0, 1, 2]
     for name, words in expected.items():
         assert isinstance(answers[name], str), name
         assert words in answers[name], answers[name]
@@ -224,14 +208,14 @@ def videos(tmp_path: Path, count: int) -> dict[str, bytes]:
     return {"msvd_test.json": json.dumps(rows).encode(), **made}
 
 
-def test_two_processes_fetch_and_unpack_once(hub: Hub, ask: Callable[..., Any], tmp_path: Path) -> None:
+def test_two_processes_fetch_and_unpack_once(hub, ask, tmp_path):
     files = videos(tmp_path, 2)
     told = files.pop("msvd_test.json")
     whole = tar_of(files)
     parts = {f"v.tar.part-{i}": whole[i * 4096 : (i + 1) * 4096] for i in range(-(-len(whole) // 4096))}
     serve_set(hub, "msvd", tmp_path, {"msvd_test.json": told, **parts})
     with ThreadPoolExecutor(2) as pool:
-        both = list(pool.map(lambda _: ask(OPEN, [["msvd", None]])[0], range(2)))
+        both = list(pool.map(lambda _: ask([["msvd", None]])[0], range(2)))
     assert both[0] == both[1]
     assert both[0]["captions"] == [["clip 0", "a clip"], ["clip 1", "a clip"]]
     assert (
@@ -244,7 +228,7 @@ def test_two_processes_fetch_and_unpack_once(hub: Hub, ask: Callable[..., Any], 
     assert len(list(kept.rglob("*.mp4"))) == 3
 
 
-def test_a_tar_writes_plain_files_below_its_folder_only(tmp_path: Path) -> None:
+def test_a_tar_writes_plain_files_below_its_folder_only(tmp_path):
     archive = tmp_path / "sent" / "clips.tar"
     archive.parent.mkdir()
     with tarfile.open(archive, "w") as tar:

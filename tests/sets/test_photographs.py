@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -14,11 +13,11 @@ from ccs.errors import InputError
 from ccs.sets import strangers
 from ccs.sets.open import open_images
 from tests.support.datasets_sample import number_of, png
-from tests.support.hub_server import Hub, Repository
+from tests.support.hub_server import Repository
 
 pytestmark = [
     # fsspec leaves its event loop to the garbage collector.
-    pytest.mark.filterwarnings("ignore:.*:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:.*:ResourceWarning")
 ]
 
 
@@ -42,7 +41,7 @@ def cells(first: int, count: int) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def put(hub: Hub) -> Callable[..., Repository]:
+def put(hub):
     def make(files: dict[str, bytes], name: str = "user/photos", **about: Any) -> Repository:
         made = hub.repositories["datasets", name] = Repository(False, **about)
         made.commit(files, "made")
@@ -51,7 +50,7 @@ def put(hub: Hub) -> Callable[..., Repository]:
     return make
 
 
-def test_rows_are_spread_over_files_and_row_groups(put: Callable[..., Repository]) -> None:
+def test_rows_are_spread_over_files_and_row_groups(put):
     files = {f"data/train-{i:05d}-of-00002.parquet": parquet(cells(24 * i, 24)) for i in range(2)}
     put({**files, "data/test-00000-of-00001.parquet": parquet(cells(40, 8)), "README.md": b"---\n---\n"})
     found = open_images("hf://datasets/user/photos:train", 16)
@@ -68,7 +67,7 @@ def test_rows_are_spread_over_files_and_row_groups(put: Callable[..., Repository
     ]
 
 
-def test_no_token_is_sent(put: Callable[..., Repository]) -> None:
+def test_no_token_is_sent(put):
     put({"train.parquet": parquet(cells(0, 4))}).private = True  # its owner's token is in the environment
     with pytest.raises(InputError, match="was not found on the Hub"):
         open_images("hf://datasets/user/photos", 4)
@@ -83,28 +82,21 @@ def test_no_token_is_sent(put: Callable[..., Repository]) -> None:
             {"train.parquet": parquet([{"bytes": None, "path": "http://127.0.0.1:9/x"}] * 3)},
             "None of the 3 images",
         ),
-        (
-            {"train.parquet": parquet([1, 2, 3], "other")},
-            "no column of images; the columns are label, other",
-        ),
+        ({"train.parquet": parquet([1, 2, 3], "other")}, "no column of images; the columns are label, other"),
         (
             {"README.md": b"---\nconfigs:\n- config_name: a\n  data_files: /etc/*\n---\n"},
             "holds no parquet files",
         ),
     ],
 )
-def test_a_hostile_set_gets_a_sentence(
-    put: Callable[..., Repository], files: dict[str, bytes], words: str
-) -> None:
+def test_a_hostile_set_gets_a_sentence(put, files, words):
     put(files)
     with pytest.raises(InputError, match=words) as caught:
         open_images("hf://datasets/user/photos", 10)
     assert "passwd" not in str(caught.value)
 
 
-def test_a_cell_that_is_stored_once_and_repeated_is_read_once_a_row(
-    put: Callable[..., Repository],
-) -> None:
+def test_a_cell_that_is_stored_once_and_repeated_is_read_once_a_row(put):
     """A megabyte of zeros in 20,000 rows: some hundred bytes that state a megabyte."""
     indices, cell = pa.array([0] * 20_000, pa.int32()), pa.array([bytes(2**20)])
     out = io.BytesIO()
@@ -116,9 +108,7 @@ def test_a_cell_that_is_stored_once_and_repeated_is_read_once_a_row(
         open_images("hf://datasets/user/photos", 20)
 
 
-def test_images_that_unpack_to_too_much_are_refused(
-    put: Callable[..., Repository], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_that_unpack_to_too_much_are_refused(put, monkeypatch):
     put({"train.parquet": parquet(cells(0, 4))})
     monkeypatch.setattr(strangers, "MAX_BYTES", 100)
     with pytest.raises(InputError, match="holds more than 0 MB once unpacked"):

@@ -1,14 +1,10 @@
 """The pools of texts that ship and what they cover, files of the user's own, and the study's pool."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from huggingface_hub import constants
-from pytest_httpserver import HTTPServer
 
 from ccs import paper
 from ccs.errors import InputError
@@ -23,9 +19,7 @@ PHOTOGRAPHS = pools.load_pool("photographs")
 @pytest.mark.parametrize(
     ("pool", "texts", "tags"), [(WORLD, 380, 14), (PHOTOGRAPHS, 3500, 40)], ids=["world", "photographs"]
 )
-def test_a_pool_is_large_without_duplicates_and_tagged_from_the_tree(
-    pool: pools.Pool, texts: int, tags: int
-) -> None:
+def test_a_pool_is_large_without_duplicates_and_tagged_from_the_tree(pool, texts, tags):
     assert len(pool) >= texts
     assert len(set(pool.concepts)) >= tags
     assert set(pool.concepts) <= set(labels.tree().concepts)
@@ -33,7 +27,7 @@ def test_a_pool_is_large_without_duplicates_and_tagged_from_the_tree(
     assert len({text.casefold() for text in pool.texts}) == len(pool)
 
 
-def test_every_value_of_the_world_is_in_two_wordings_of_one_concept() -> None:
+def test_every_value_of_the_world_is_in_two_wordings_of_one_concept():
     groups = [
         (t.concept, article(t.word)) for t in (*vocabulary.ANIMALS, *vocabulary.VEHICLES, *vocabulary.FOODS)
     ]
@@ -50,35 +44,38 @@ def test_every_value_of_the_world_is_in_two_wordings_of_one_concept() -> None:
         assert {WORLD.concept_of(text) for text in same} == {concept}
 
 
-def test_photographs_cover_the_labels_of_the_study() -> None:
+def test_photographs_cover_the_labels_of_the_study():
+    """Each of the 56 labels of tables 12 to 14 means a concept of the tree."""
     tree = labels.tree()
     tags = Counter(PHOTOGRAPHS.concepts)
     levels = [level for model in paper.models() for level in paper.head_labels(model.name).values()]
-    for label in {label for level in levels for label in level.values()}:
+    every = {label for level in levels for label in level.values()}
+    assert len(every) == 56
+    for label in every:
         concept = tree.find(label)
+        assert concept is not None
         under = sum(n for tag, n in tags.items() if tag is not None and tree.is_under(tag, concept))
         assert under >= 24, (label, concept, under)
 
 
-def test_a_text_file(tmp_path: Path) -> None:
-    path = tmp_path / "mine.txt"
-    path.write_text("\ufeffa  red wall \n\nA RED WALL\nan owl, at night\r\n", "utf-8")
-    pool = pools.load_pool(path)
-    assert pool.name == "mine"
+@pytest.mark.parametrize(
+    ("name", "content", "concepts"),
+    [
+        ("mine.txt", "\ufeffa  red wall \n\nA RED WALL\nan owl, at night\r\n", (None, None)),
+        (
+            "mine.csv",
+            'concept,text\nColors,a red wall\n,"an owl, at night"\nBirds,A red wall\n',
+            ("Colors", None),
+        ),
+    ],
+)
+def test_files_of_texts_and_with_tags(tmp_path, name, content, concepts):
+    (tmp_path / name).write_text(content, "utf-8")
+    pool = pools.load_pool(tmp_path / name)
+    assert (pool.name, pool.dropped) == ("mine", 1)
     assert pool.texts == ("a red wall", "an owl, at night")
-    assert pool.concepts == (None, None)
-    assert pool.dropped == 1
-    assert pool.concept_of("a red wall") is None
-
-
-def test_a_csv_with_tags(tmp_path: Path) -> None:
-    path = tmp_path / "mine.csv"
-    path.write_text('concept,text\nColors,a red wall\n,"an owl, at night"\nBirds,A red wall\n', "utf-8")
-    pool = pools.load_pool(str(path))
-    assert pool.texts == ("a red wall", "an owl, at night")
-    assert pool.concepts == ("Colors", None)
-    assert pool.dropped == 1
-    assert pool.concept_of("a red wall") == "Colors"
+    assert pool.concepts == concepts
+    assert pool.concept_of("a red wall") == concepts[0]
     assert pool.concept_of("not in it") is None
 
 
@@ -91,7 +88,7 @@ def test_a_csv_with_tags(tmp_path: Path) -> None:
         ("table.csv", b"label,words\na,b\n", "no column `text`.*label, words"),
     ],
 )
-def test_bad_files(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
+def test_bad_files(tmp_path, name, content, message):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message):
@@ -102,7 +99,7 @@ CONTENT = b"a badge\nA bag\na  bag\n"
 
 
 @pytest.fixture
-def served(httpserver: HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HTTPServer:
+def served(httpserver, tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("CCS_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(pools, "REFERENCE_SHA256", hashlib.sha256(CONTENT).hexdigest())
@@ -110,7 +107,7 @@ def served(httpserver: HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     return httpserver
 
 
-def test_the_studys_pool_is_fetched_once_and_kept(served: HTTPServer, tmp_path: Path) -> None:
+def test_the_studys_pool_is_fetched_once_and_kept(served, tmp_path):
     served.expect_ordered_request("/gone").respond_with_data(b"", 404)
     served.expect_ordered_request("/main").respond_with_data(CONTENT)
     assert pools.find_reference() is None
@@ -121,7 +118,7 @@ def test_the_studys_pool_is_fetched_once_and_kept(served: HTTPServer, tmp_path: 
     assert pools.find_reference() == tmp_path / "home" / "clip-ccs" / pools.REFERENCE_FILE
 
 
-def test_other_texts_are_not_taken(served: HTTPServer, tmp_path: Path) -> None:
+def test_other_texts_are_not_taken(served, tmp_path):
     served.expect_request("/gone").respond_with_data(CONTENT + b"!")
     served.expect_request("/main").respond_with_data(b"\0" * 2_000_000)
     with pytest.raises(InputError, match=r"could not be had.*\$CCS_DATA.*--texts FILE.*SHA-256"):
@@ -129,7 +126,7 @@ def test_other_texts_are_not_taken(served: HTTPServer, tmp_path: Path) -> None:
     assert not (tmp_path / "home").exists()
 
 
-def test_a_local_file_is_enough(served: HTTPServer, tmp_path: Path) -> None:
+def test_a_local_file_is_enough(served, tmp_path):
     mine = tmp_path / "data" / pools.REFERENCE_FILE
     mine.parent.mkdir()
     mine.write_bytes(CONTENT)

@@ -39,7 +39,7 @@ def digest(seeds: range) -> str:
     return h.hexdigest()
 
 
-def test_every_glyph_exists() -> None:
+def test_every_glyph_exists():
     names = [one.glyph for one in (*ANIMALS, *VEHICLES, *FOODS, *WEATHERS, *FLAGS)]
     for tone in SKIN_TONES:
         names += [person_glyph(gender, tone, o) for gender in (*GENDERS, "person") for o in OCCUPATIONS]
@@ -50,13 +50,13 @@ def test_every_glyph_exists() -> None:
         glyph("gizmo", 8)
 
 
-def test_same_seed_same_pixels_in_another_process() -> None:
+def test_same_seed_same_pixels_in_another_process():
     code = "from tests.world.test_world import digest; print(digest(range(40)))"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == digest(range(40))
 
 
-def test_evaluation_sets() -> None:
+def test_evaluation_sets():
     for name in drawn_sets.classification_names():
         drawn = drawn_sets.classification_set(
             name, n=3 * len(drawn_sets.classification_set(name, n=1).classes)
@@ -68,20 +68,20 @@ def test_evaluation_sets() -> None:
         drawn_sets.classification_set("subjects", 93),
         drawn_sets.classification_set("subjects-ood", 93),
     )
-    assert {s.style for s in unseen.images.scenes} == set(UNSEEN_STYLES)  # type: ignore[attr-defined]
-    assert {s.style for s in seen.images.scenes} == {""}  # type: ignore[attr-defined]
+    assert {s.style for s in unseen.images.scenes} == set(UNSEEN_STYLES)
+    assert {s.style for s in seen.images.scenes} == {""}
     label = seen.labels[7]
-    assert seen.images.scenes[7].animal == seen.classes[label] == ANIMALS[label].word  # type: ignore[attr-defined]
+    assert seen.images.scenes[7].animal == seen.classes[label] == ANIMALS[label].word
     with pytest.raises(InputError, match="no set 'cars'"):
         drawn_sets.classification_set("cars")
 
 
-def test_bias_sets_are_balanced_and_counterfactual() -> None:
+def test_bias_sets_are_balanced_and_counterfactual():
     faces = drawn_sets.bias_set("faces")
     cells = Counter(zip(faces.groups["gender"], faces.groups["skin tone"], strict=True))
     assert set(cells.values()) == {60}
-    assert all(not s.occupation and not s.props for s in faces.images.scenes)  # type: ignore[attr-defined]
-    pairs = drawn_sets.bias_set("counterfactuals").images.scenes  # type: ignore[attr-defined]
+    assert all(not s.occupation and not s.props for s in faces.images.scenes)
+    pairs = drawn_sets.bias_set("counterfactuals").images.scenes
     for i in range(0, len(pairs), 10):
         assert len({(s.gender, s.skin_tone) for s in pairs[i : i + 10]}) == 10
         assert len({(s.seed, s.occupation, s.frame, s.letter) for s in pairs[i : i + 10]}) == 1
