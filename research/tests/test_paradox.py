@@ -2,20 +2,105 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from ccs import results
 from ccs.batch.pages import as_markdown
-from research.tests.organism_sample import kept_search, write_organisms
+from ccs.heads import Head
+from ccs.results import schema, searches
+from ccs.results.searches import Search
+from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
+from research.world import planted
 from research.world.paradox import organism_blocks
-from tests.support.report_sample import line, section
+from tests.support.report_sample import WEIGHTS, bias_rows, line, pruning_rows, score_rows, section, write
+
+GROUPS: Mapping[str, tuple[str, ...]] = {"gender": tuple(GENDERS), "skin tone": tuple(SKIN_TONES)}
+CARRIER = Head(5, 5)
+"""In the organism of these tables the only head that carries the planted skew of gender."""
+
+
+def share_rows(model: str, attribute: str, world: str, plan: str) -> list[dict[str, Any]]:
+    """The top K's shares are the planted ones, or even where the plan has taken the skew away."""
+    even = 1 / len(GROUPS[attribute])
+    about = bias_rows(model, "world/faces", {"none": 0.0})[0] | {"attribute": attribute, "plan": plan}
+    about |= {"chance": even, "chance_low": even - 0.1, "chance_high": even + 0.1}
+    return [
+        about | {"occupation": occupation, "metric": f"{schema.TOP_SHARE}{group}", "value": share}
+        for occupation in OCCUPATIONS
+        for group, share in planted.shares(occupation, attribute, world).items()
+    ]
+
+
+def planted_max_skew(occupation: str, attribute: str) -> float:
+    """The MaxSkew of a ranking whose top K has the planted shares, all groups being as often in the pool."""
+    shares = planted.shares(occupation, attribute)
+    return float(np.log(max(shares.values()) * len(shares)))
+
+
+def single_rows(model: str, attribute: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows of bias and heads: the carrier lowers MaxSkew where it was planted, other heads change nothing."""
+    rng = np.random.default_rng(1)
+    bias: list[dict[str, Any]] = []
+    heads: list[dict[str, Any]] = []
+    for index in range(12):
+        head = Head(4 + index // 6, index % 6)
+        carries = head == CARRIER and attribute == "gender"
+        noise = rng.normal(0, 0.001, len(OCCUPATIONS))
+        moved = {
+            name: float(noise[i]) - (planted_max_skew(name, attribute) / 2 if carries else 0)
+            for i, name in enumerate(OCCUPATIONS)
+        }
+        for occupation, difference in moved.items():
+            row = share_rows(model, attribute, "skewed", f"single:{head}")[0]
+            bias.append(row | {"occupation": occupation, "metric": "MaxSkew", "difference": difference})
+        mean = float(np.mean(list(moved.values())))
+        heads.append(
+            {"model": model, **WEIGHTS, "layer": head.layer, "head": head.head, "measure": "total effect"}
+            | {"dataset": "world/faces", "metric": "MaxSkew mean", "factor": attribute, "value": mean}
+            | {"low": mean - 0.01, "high": mean + 0.01}
+            | {"p_value": 0.001 if carries else 0.7, "q_value": 0.01 if carries else 0.8}
+        )
+    return bias, heads
+
+
+def kept_search() -> Search:
+    """The search for fairer sets by gender that is kept beside the tables that ship."""
+    weights = results.read(results.PRECOMPUTED / "organism").manifest["model"]["weights_hash"]
+    return searches.beside(results.PRECOMPUTED, "organism", weights)[0]
+
+
+def write_organisms(folder: Path) -> Path:
+    """The folder, with the results of both in it."""
+    random = {f"random@{seed}": 0.8 + 0.0001 * seed for seed in range(60)}
+    for model, world, level in (("organism", "skewed", 0.6), ("organism-control", "balanced", 0.1)):
+        tables: dict[str, list[dict[str, Any]]] = {"scores": score_rows(model)}
+        right = {"none": 0.9, "high": 0.5, **random}
+        tables["pruning"] = pruning_rows(model, "world/subjects", right)
+        tables["bias"], tables["heads"] = [], []
+        for attribute in GROUPS:
+            means = {"none": level, "high": level, **{name: level + x / 50 for name, x in random.items()}}
+            same = bias_rows(model, "world/faces", means)
+            tables["bias"] += [{**row, "attribute": attribute} for row in same]
+            tables["bias"] += share_rows(model, attribute, world, "none")
+            tables["bias"] += share_rows(model, attribute, "balanced", "high")
+            bias, heads = single_rows(model, attribute)
+            tables["bias"] += bias
+            tables["heads"] += heads
+        write(folder, model, tables)
+    ours = results.read(folder / "organism").manifest["model"]["weights_hash"]
+    searches.keep(folder, replace(kept_search(), weights_hash=ours))
+    return folder
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    folder: Path = write_organisms(tmp_path_factory.mktemp("organisms") / "results")
+    folder = write_organisms(tmp_path_factory.mktemp("organisms") / "results")
     return as_markdown(list(organism_blocks(results.load(str(folder)).models)))
 
 

@@ -39,22 +39,23 @@ ROOT = Path(__file__).parents[2]
 ABOUT = {"cwd": ROOT, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
 
 
-def work(args: list[str], said: Path, launched: dict[str, str], second_cannot: bool) -> None:
+def work(args: list[str], said: Path, launched: dict[str, str], second_cannot: str) -> None:
     """A run with one thread, as the tests have: the last digits of a product depend on their number."""
     torch.set_num_threads(1)
     os.environ.update(launched)
 
     def cannot(*_: object, **__: object) -> None:
-        raise InputError("only the second process says this")
+        raise InputError(f"only the second process cannot {second_cannot}")
 
     if second_cannot and launched["RANK"] == "1":
-        inputs.open_all, ccs.load = cannot, cannot
+        module, name = (inputs, "open_all") if second_cannot == "open" else (ccs, "load")
+        setattr(module, name, cannot)
     with said.open("a") as file, redirect_stdout(file), redirect_stderr(file):
         code = compute.main(args)
     os._exit(code)
 
 
-def begin(args: list[str], said: Path, second_cannot: bool = False, **launched: str) -> BaseProcess:
+def begin(args: list[str], said: Path, second_cannot: str = "", **launched: str) -> BaseProcess:
     """Begin a run; `launched` is what a launcher puts into the environment."""
     process = fresh.Process(target=work, args=(args, said, launched, second_cannot), daemon=True)
     process.start()
@@ -66,7 +67,7 @@ def begin_two():
     """Begins the two processes of a run, as torchrun does: they meet at a store that another one holds."""
     stores = []
 
-    def make(args: list[str], said: Path, second_cannot: bool = False) -> list[BaseProcess]:
+    def make(args: list[str], said: Path, second_cannot: str = "") -> list[BaseProcess]:
         stores.append(TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(stores[-1].port), "WORLD_SIZE": "2"}
         place |= {"TORCHELASTIC_USE_AGENT_STORE": "True"}
@@ -100,21 +101,19 @@ def test_kills_at_random_moments(small_run, tiny_folder, texts, tmp_path):
         assert contents(out) == contents(small_run)
 
 
-def test_one_process_opens_the_sets_and_what_the_other_cannot_do_ends_both(
-    begin_two, tiny_folder, texts, tmp_path
-):
+def test_what_one_of_two_cannot_do_ends_both(begin_two, tiny_folder, texts, tmp_path):
     said = tmp_path / "said.txt"
-    for process in begin_two(arguments(tiny_folder, texts, tmp_path / "out"), said, second_cannot=True):
+    for process in begin_two(arguments(tiny_folder, texts, tmp_path / "out"), said, "load"):
         process.join(100)
         assert process.exitcode == 2
-    assert said.read_text().splitlines().count("error: only the second process says this") == 1
+    assert said.read_text().splitlines().count("error: only the second process cannot load") == 1
 
 
 @pytest.mark.parametrize(("killed", "stage"), [(1, "moments"), (0, "measure--world--letters")])
 def test_one_of_two_killed_ends_the_other_and_two_go_on_with_what_one_gives(
     begin_two, small_run, tiny_folder, texts, tmp_path, killed, stage
 ):
-    """60 images in shards of 16 are four uneven shards; texts and clips have fewer."""
+    """60 images in shards of 16 are four uneven shards; texts and clips have fewer. One opens them."""
     out, said = tmp_path / "out", tmp_path / "said.txt"
     args = arguments(tiny_folder, texts, out)
     both = begin_two(args, said)
@@ -124,7 +123,7 @@ def test_one_of_two_killed_ends_the_other_and_two_go_on_with_what_one_gives(
     both[1 - killed].join(100)
     assert both[1 - killed].exitcode == 2
     assert "the same command continues" in said.read_text()
-    for process in begin_two(args, said):
+    for process in begin_two(args, said, "open"):
         process.join(100)
         assert process.exitcode == 0
     same_tables(small_run / "tiny", out / "tiny")

@@ -65,7 +65,7 @@ def test_a_run_ends_with_its_tables_on_the_hub(hub, tiny_folder, texts, tmp_path
     assert ADDRESS in capsys.readouterr().out
 
 
-def test_one_commit_private_tagged_and_nothing_the_second_time(hub, folder, capsys):
+def test_one_commit_private_tagged_nothing_the_second_time_and_a_tag_keeps_its_results(hub, folder, capsys):
     assert push(folder) == 0
     repository = data_set(hub)
     assert repository.private
@@ -74,10 +74,16 @@ def test_one_commit_private_tagged_and_nothing_the_second_time(hub, folder, caps
     (tag,) = repository.tags
     assert tag.startswith("run-2026-11-21-")
     assert f"{ADDRESS}@{tag}" in capsys.readouterr().out
-
-    assert push(folder) == 0
-    assert len(repository.commits) == 2
-    assert list(repository.tags) == [tag]
+    for more in ((), ("--tag", tag)):
+        assert push(folder, *more) == 0
+        assert len(repository.commits) == 2
+    before = dict(repository.tags)
+    assert list(before) == [tag]
+    write_model(folder, "organism", only=("spans",))
+    assert push(folder, "--tag", tag) == 2
+    assert f"The tag {tag} of user/ccs already names other results" in capsys.readouterr().err
+    assert repository.tags == before
+    assert push(folder, "--tag", "v2") == 0
 
 
 def test_models_are_added_without_touching_others_and_stale_tables_go(hub, folder, tmp_path):
@@ -182,17 +188,6 @@ def test_refusals_are_sentences_and_nothing_is_half_published(hub, folder, capsy
     assert TOKEN not in captured.err + captured.out
     for repository in hub.repositories.values():
         assert list(repository.commits[-1][1]) == [".gitattributes"]
-
-
-def test_a_tag_keeps_its_results(hub, folder, capsys):
-    assert push(folder, "--tag", "v1") == 0
-    assert push(folder, "--tag", "v1") == 0  # the same results
-    before = dict(data_set(hub).tags)
-    write_model(folder, "organism", only=("spans",))
-    assert push(folder, "--tag", "v1") == 2
-    assert "The tag v1 of user/ccs already names other results" in capsys.readouterr().err
-    assert data_set(hub).tags == before
-    assert push(folder, "--tag", "v2") == 0
 
 
 def test_space(hub, folder, tmp_path, monkeypatch, capsys):
