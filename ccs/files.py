@@ -45,10 +45,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write to; unless an exception is raised it is synced and replaces `path`.
-
-    Raises InputError if the disk is full or cannot be written to.
-    """
+    """A temporary path to write to, which is then synced and replaces `path`. Raises InputError."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     with disk_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +97,6 @@ def inert(value: Any) -> Any:
 
 
 def sha256(path: Path) -> str:
-    """SHA-256 of a file, hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -48,9 +48,9 @@ def run(
 ) -> Any:
     """The function's plain value: numbers, texts, bytes, and tuples, lists and dicts of these.
 
-    function: of a module, not nested. what: what is read, at the start of a sentence. seconds: of processor
-    time. memory, answer: bytes, above what the worker needs itself. patience: seconds on the clock for each
-    of processor time. Raises InputError where the function raises anything, or a limit is exceeded.
+    function: of a module. what: is read, to begin a sentence. seconds: of processor time; patience: on the
+    clock for each of these. memory, answer: bytes, above the worker's own. InputError where it raises, or
+    exceeds a limit.
     """
     with _pool.free:
         worker = _pool.idle.pop() if _pool.idle else _Worker()

@@ -15,6 +15,15 @@ IMAGE, TEXT = "L", "T"
 TOWERS = {IMAGE: "image", TEXT: "text"}
 
 
+def _as_text(cls: Any, *_: Any) -> Any:
+    """In data a head, or a set of them, is the text that `parse` reads."""
+    from pydantic_core import core_schema as schema
+
+    return schema.no_info_after_validator_function(
+        cls.parse, schema.str_schema(), serialization=schema.plain_serializer_function_ser_schema(str)
+    )
+
+
 @dataclass(frozen=True, order=True)
 class Head:
     """One attention head; layers and heads count from 0. Written `L11.H5`, in the text tower `T11.H5`.
@@ -38,6 +47,8 @@ class Head:
         if match is None:
             raise InputError(f"{text[:40]!r} is not the name of a head, such as L11.H5 (layer 11, head 5).")
         return cls(int(match[2]), int(match[3]), match[1].upper())
+
+    __get_pydantic_core_schema__ = classmethod(_as_text)
 
     def __str__(self) -> str:
         return f"{self.tower}{self.layer}.H{self.head}"
@@ -67,14 +78,7 @@ class HeadSet(Set[Head]):
         """Heads by name, separated by spaces or commas; an empty text is the empty set."""
         return cls(Head.parse(name) for name in text.replace(",", " ").split())
 
-    @classmethod
-    def __get_pydantic_core_schema__(cls, *_: Any) -> Any:
-        """In data a set of heads is the text that `parse` reads."""
-        from pydantic_core import core_schema as schema
-
-        return schema.no_info_after_validator_function(
-            cls.parse, schema.str_schema(), serialization=schema.plain_serializer_function_ser_schema(str)
-        )
+    __get_pydantic_core_schema__ = classmethod(_as_text)
 
     def __contains__(self, head: object) -> bool:
         return head in self._heads

@@ -12,6 +12,7 @@ import shlex
 import subprocess
 import sys
 import time
+from functools import partialmethod
 from inspect import isclass, isfunction
 from pathlib import Path
 
@@ -56,13 +57,14 @@ class Understood(Exception):
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if not name.endswith(SHELL)])
 def test_a_command_is_understood(command, monkeypatch):
-    parse = argparse.ArgumentParser.parse_args
+    for name in ("parse_args", "parse_intermixed_args"):  # those of scripts, and of commands
 
-    def parse_and_stop(parser, argv):
-        parse(parser, argv)
-        raise Understood
+        def parse_and_stop(parser, argv, parse):
+            parse(parser, argv)
+            raise Understood
 
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
+        parse = getattr(argparse.ArgumentParser, name)
+        monkeypatch.setattr(argparse.ArgumentParser, name, partialmethod(parse_and_stop, parse=parse))
     words = [word for word in COMMANDS[command] if word != "..."]
     if words[0] == "clip-ccs":
         name, argv = "ccs.batch.command_line", words[1:]

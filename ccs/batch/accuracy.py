@@ -24,11 +24,9 @@ class Settings:
     """Assign images to classes by their names and say how many are right, with the heads on and off."""
 
     model: str = option("organism", "an embedded name, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
-    data: str = option(
-        "world/subjects", "a name, a folder of classes, a zip, a Parquet file or USER/NAME", "--set"
-    )
+    data: str = option("world/subjects", "a name, folder of classes, zip, Parquet file or USER/NAME", "--set")
     classes: Sequence[str] | None = option(
-        None, 'names of the classes of --set: a file, or "cat, dog"', read=read_names
+        None, 'names of its classes: a file, or "cat, dog"', read=read_names
     )
     off: str = option("", 'heads to switch off, such as "L8.H11 L9.H2", or scaled: "L9.H2=0.3"')
     template: str | None = option(None, 'the prompt, such as "a photo of a {}" (default: the set\'s)')
@@ -40,10 +38,8 @@ class Settings:
 
 
 def measure(settings: Settings) -> None:
-    """Measure, print the table and write the file."""
-    own = ("off", "template", "max_images", "skip_unreadable", "device", "seed")
-    asked = {name: getattr(settings, name) for name in own}
-    table = ccs.accuracy(settings.model, settings.data, settings.classes, **asked)
+    asked = {name: value for name, value in vars(settings).items() if name != "csv"}
+    table = ccs.accuracy(**asked)
     for name in table.skipped:
         print(f"Left out: {name}", file=sys.stderr)
     print(page(table))

@@ -1,12 +1,7 @@
-"""Let people check the judges.
-
-`clip-ccs annotate export` draws a blind sample of (text, concept) pairs as a CSV to fill in;
-`clip-ccs annotate import FILE...` reads the answers and reports how far people agree with the judges.
-"""
+"""Let people check the judges: `clip-ccs annotate export`, then `clip-ccs annotate import FILE...`."""
 
 from __future__ import annotations
 
-import argparse
 import csv
 import hashlib
 import io
@@ -21,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from ccs import paper, results
-from ccs.batch.command_line import FOLDER, run
+from ccs.batch.command_line import FOLDER, command, option
 from ccs.errors import InputError
 from ccs.files import atomic_write, inert, read_text, write_text
 from ccs.heads import Head
@@ -39,86 +34,78 @@ ANSWERS: Mapping[str, Verdict] = {
 ALL = "all"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; its exit status (see `ccs.batch.command_line.run`)."""
-    options = _parser().parse_args(argv)
-    work = _export if options.command == "export" else _import
-    return run(lambda: work(options))
+@dataclass(frozen=True)
+class Settings:
+    """`export` draws a blind sample of (text, concept) pairs as a CSV to fill in; `import FILE...` reads the
+    answers, and writes and prints how far people agree with the judges.
+    """
+
+    work: str = option("", "", "work", choices=("export", "import"))
+    sheets: tuple[str, ...] = option(
+        (), "to import: one filled sheet per person", "sheets", metavar="FILE", nargs="*", action="store"
+    )
+    n: int = option(100, "pairs over all models", least=1)
+    models: tuple[str, ...] = option(
+        (), "only these (default: those of table 4, or else all)", metavar="NAME", nargs="+", action="store"
+    )
+    out: Path | None = option(None, "sheet or table (default: annotation.csv, agreement.parquet)")
+    force: bool = option(False, "overwrite an existing sheet")
+    results: Path | None = option(None, FOLDER)
+    seed: int = option(0, "seed of the sample or the bootstrap", least=0)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="clip-ccs annotate", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    export = commands.add_parser("export", help="write a blind sample as a CSV to fill in")
-    add = export.add_argument
-    add("--n", type=int, default=100, help="pairs over all models (default 100)")
-    add("--models", nargs="+", metavar="NAME", help="only these (default: those of table 4, or else all)")
-    add("--out", type=Path, default=Path("annotation.csv"), help="sheet (default annotation.csv)")
-    add("--force", action="store_true", help="overwrite an existing file")
-    read = commands.add_parser("import", help="read filled sheets, write and print the agreement")
-    add = read.add_argument
-    add("sheets", nargs="+", type=Path, metavar="FILE", help="one filled sheet per person")
-    add("--out", type=Path, default=Path("agreement.parquet"), help="table (default agreement.parquet)")
-    for one in (export, read):
-        add = one.add_argument
-        add("--results", type=Path, help=FOLDER)
-        add("--seed", type=int, default=0, help="seed of the sample or the bootstrap (default 0)")
-    return parser
-
-
-def _pairs(options: argparse.Namespace) -> tuple[list[Pair], list[str]]:
-    """The pairs of every model's judgments, and the judges that are stand-ins."""
-    if options.seed < 0:
-        raise InputError(f"--seed is {options.seed}, but must be at least 0.")
-    options.results = options.results or results.default_folder()
-    print(f"Results: {options.results}", file=sys.stderr)
-    collection = results.load(options.results, instead=False)
+def _annotate(args: Settings) -> None:
+    folder = args.results or results.default_folder()
+    print(f"Results: {folder}", file=sys.stderr)
+    collection = results.load(folder, instead=False)
     for notice in collection.notices:
         print(f"left out: {notice}", file=sys.stderr)
-    pairs: list[Pair] = []
-    stand_ins: set[str] = set()
-    for model in collection.models.values():
-        pairs += pairs_of(queries.main_judgments(model))
-        stand_ins |= {judge["name"] for judge in model.manifest["judges"] if judge.get("stand_in")}
+    found = collection.models.values()
+    pairs = [pair for model in found for pair in pairs_of(queries.main_judgments(model))]
     if not pairs:
         raise InputError(f"{collection.source} holds no judgments; clip-ccs compute writes them.")
-    return pairs, sorted(stand_ins)
+    if args.work == "export":
+        _export(args, pairs, folder)
+    else:
+        judges = [judge for model in found for judge in model.manifest["judges"]]
+        _import(args, pairs, sorted({judge["name"] for judge in judges if judge.get("stand_in")}))
 
 
-def _export(options: argparse.Namespace) -> None:
-    pairs, _ = _pairs(options)
-    there = sorted({pair.model for pair in pairs})
+def _export(args: Settings, pairs: Sequence[Pair], folder: Path) -> None:
+    there, out = sorted({pair.model for pair in pairs}), args.out or Path("annotation.csv")
     studied = [paper.model(name).name for name in paper.table("table4").rows]
-    models = options.models or [name for name in studied if name in there] or there
+    models = args.models or [name for name in studied if name in there] or there
     if unknown := [name for name in models if name not in there]:
         raise InputError(f"There are no judgments of {', '.join(unknown)}; there are of {', '.join(there)}.")
-    if options.out.exists() and not options.force:
-        raise InputError(
-            f"{options.out} is there already and may hold answers: name another --out, or --force."
-        )
-    chosen = sample([pair for pair in pairs if pair.model in models], options.n, options.seed)
+    if out.exists() and not args.force:
+        raise InputError(f"{out} is there already and may hold answers: name another --out, or --force.")
+    chosen = sample([pair for pair in pairs if pair.model in models], args.n, args.seed)
     rows = pd.DataFrame([(pair.key, *_shown(pair), "") for pair in chosen], columns=[*COLUMNS])
-    write_text(options.out, rows.to_csv(index=False, lineterminator="\n"))
-    print(f"{len(chosen)} pairs over {len({pair.model for pair in chosen})} models are in {options.out}.")
+    write_text(out, rows.to_csv(index=False, lineterminator="\n"))
+    print(f"{len(chosen)} pairs over {len({pair.model for pair in chosen})} models are in {out}.")
     print("For each row: does the text belong to the concept? Write yes or no into the column answer, or")
     print("nothing if you cannot say. Then:")
-    print(f"clip-ccs annotate import {options.out} --results {options.results}")
+    print(f"clip-ccs annotate import {out} --results {folder}")
 
 
-def _import(options: argparse.Namespace) -> None:
-    pairs, stand_ins = _pairs(options)
-    answers = {}
-    for path in options.sheets:
+def _import(args: Settings, pairs: Sequence[Pair], stand_ins: Sequence[str]) -> None:
+    answers, out = dict[str, dict[str, Verdict]](), args.out or Path("agreement.parquet")
+    if not args.sheets:
+        raise InputError("Name the filled sheets: clip-ccs annotate import FILE...")
+    for path in map(Path, args.sheets):
         if path.stem in answers:
             raise InputError(f"Two sheets are named {path.stem}: a sheet's name is the person's.")
         answers[path.stem] = read_sheet(read_text(path), pairs, str(path))
-    rows = pd.DataFrame(table(pairs, answers, seed=options.seed)).astype({"published": "float64"})
-    with atomic_write(options.out) as temporary:
+    rows = pd.DataFrame(table(pairs, answers, seed=args.seed)).astype({"published": "float64"})
+    with atomic_write(out) as temporary:
         rows.to_parquet(temporary, index=False)
-    print(rows.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep="-"))
+    print(rows.to_string(index=False, float_format="{:.3f}".format, na_rep="-"))
     if stand_ins:
         print(f"\nThese judges are stand-ins, no language models: {', '.join(stand_ins)}.")
-    print(f"\nThe table is in {options.out}.")
+    print(f"\nThe table is in {out}.")
+
+
+main = command(Settings, _annotate)
 
 
 # Pairs, sheets and agreement -------------------------------------------------------------------------------
@@ -126,10 +113,7 @@ def _import(options: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class Pair:
-    """A text with the concept of a head that picked it, and (judge, verdict) for each judge.
-
-    `key` identifies the pair without revealing its model, head or verdicts.
-    """
+    """A text with the concept of a head that picked it, and the judges' verdicts; `key` tells none of it."""
 
     key: str
     model: str
@@ -159,7 +143,6 @@ def pairs_of(judgments: pd.DataFrame) -> list[Pair]:
 
 
 def _shown(pair: Pair) -> tuple[str, str]:
-    """Text and concept as a sheet holds them."""
     return inert(pair.text), inert(pair.concept)
 
 
@@ -170,14 +153,9 @@ def _key(model: str, head: Head, text: str, concept: str) -> str:
 
 
 def sample(pairs: Iterable[Pair], n: int = 100, seed: int = 0) -> list[Pair]:
-    """A sample of `n` pairs that all judges have scored, or all there are, in random order.
-
-    Models have equal shares. Within a model the sample is stratified by the number of judges who say yes. A
-    text with the same concept comes once, however many heads or models have it. Raises InputError if no pair
-    is settled or n is below 1.
+    """A random sample of `n` pairs that all judges have scored, or all there are. Models have equal shares,
+    stratified by how many judges say yes; a text with one concept comes once. InputError for none.
     """
-    if n < 1:
-        raise InputError(f"A sample holds 1 pair or more, not {n}.")
     rng = np.random.default_rng(seed)
     settled = sorted((pair for pair in pairs if pair.settled), key=lambda pair: pair.key)
     once: dict[tuple[str, str], Pair] = {}
@@ -197,11 +175,7 @@ def sample(pairs: Iterable[Pair], n: int = 100, seed: int = 0) -> list[Pair]:
 
 
 def read_sheet(source: str, pairs: Iterable[Pair], name: str) -> dict[str, Verdict]:
-    """The answers in a filled-in sheet: key -> answer (yes, no, or None where empty or unsure).
-
-    InputError names a missing column, or the rows whose answer is not in `ANSWERS` or whose pair is unknown,
-    repeated or changed.
-    """
+    """Key -> yes, no, or None where empty or unsure. InputError names missing columns, or the rows."""
     known = {pair.key: pair for pair in pairs}
     reader = csv.DictReader(io.StringIO(source, newline=""))
     if missing := [column for column in COLUMNS if column not in (reader.fieldnames or ())]:
@@ -235,11 +209,10 @@ def table(
 ) -> list[dict[str, Any]]:
     """Agreement of people with the panel and with each judge, per model and over all models.
 
-    `answers`: person -> key -> answer. Columns of the rows: model, people (a person, or `people` for several
-    together), judges (a judge, or `panel`), metric (`same`, `cohen_kappa`, `spearman_rho`, `kendall_tau`;
-    `krippendorff_alpha` among people, with judges "", and among judges, with people ""), value, low, high, n
-    (pairs compared), left_out (pairs that lack a verdict), published (the study's figure for that model and
-    panel, or None).
+    `answers`: person -> key -> answer. Columns: model, people (a person, or `people`), judges (a judge, or
+    `panel`), metric (of `agreement.METRICS`, or `krippendorff_alpha` among people or among judges), value,
+    low, high, n (pairs compared), left_out (pairs that lack a verdict), published (the study's figure, or
+    None).
     """
     asked = {key for given in answers.values() for key in given}
     chosen = [pair for pair in pairs if pair.key in asked]
@@ -283,7 +256,6 @@ def _model_rows(
 
 
 def _published(model: str, metric: str) -> float | None:
-    """The figure in the study's table 4, which has three models."""
     printed = paper.table("table4")
     row = {one.name: one.paper_name for one in paper.models()}.get(model, model)
     return printed.value(row, metric) if row in printed.rows and metric in printed.columns else None

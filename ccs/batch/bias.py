@@ -24,9 +24,7 @@ class Settings:
     """
 
     model: str = option("organism", "an embedded name, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
-    gallery: str = option(
-        "world/faces", "fairface-1.25, a folder with labels, a zip, a Parquet file or USER/NAME"
-    )
+    gallery: str = option("world/faces", "fairface-1.25, a labeled folder, zip, Parquet file or USER/NAME")
     occupations: Sequence[str] | None = option(
         None, 'a file with one per line, or "judge, nurse" (default: the gallery\'s)', read=read_names
     )
@@ -48,18 +46,15 @@ class Settings:
 
 
 def measure(settings: Settings) -> None:
-    """Measure, print the table and write the files."""
-    own = ("attribute", "off", "top", "template", "max_images", "as_published", "skip_unreadable")
-    asked = {name: getattr(settings, name) for name in (*own, "device", "seed")}
-    table = ccs.bias(settings.model, settings.gallery, settings.occupations, **asked)
+    asked = {name: value for name, value in vars(settings).items() if name not in ("csv", "json")}
+    table = ccs.bias(**asked)
     for name in table.skipped:
         print(f"Left out: {name}", file=sys.stderr)
     print(page(table))
     if settings.csv:
         write_text(settings.csv, table.flat().to_csv(index=False))
     if settings.json:
-        held = {**table.about, "groups": dict(table.groups), "alike": table.alike}
-        held["skipped"] = list(table.skipped)
+        held = {**table.about, "groups": dict(table.groups), "alike": table.alike, "skipped": table.skipped}
         rows = json.loads(table.rows.to_json(orient="records"))
         write_text(settings.json, json.dumps({**held, "rows": rows}, indent=1) + "\n")
 

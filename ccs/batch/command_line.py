@@ -75,11 +75,9 @@ SKIP = "go on where more than 1%% of the images cannot be read"
 
 
 def option(default: Any, help: str = "", *flags: str, **more: Any) -> Any:
-    """A dataclass field that is a command-line option; its default is added to the help.
-
-    flags: what it is called, where not as the field is; without dashes it is known by its place. more:
-    `least`, the lowest value allowed; `read`, which turns the given text (or texts) into the field's value;
-    the rest goes to `add_argument`.
+    """A dataclass field that is a command-line option; its default is added to the help. flags: what it is
+    called, if not as the field; without dashes it has a place. more: `least`, the lowest value; `read`, a
+    function of the given text (or texts); the rest goes to `add_argument`.
     """
     return field(default=default, metadata={"help": help, "flags": flags, **more})
 
@@ -90,20 +88,18 @@ def parse(settings: type[T], argv: Sequence[str] | None) -> T:
 
 
 def given(settings: type[DataclassInstance], argv: Sequence[str] | None) -> dict[str, Any]:
-    """The fields that a command line gives a value to, which may be none. Raises InputError.
-
-    The dataclass's docstring is the description; bool fields are switches, tuples repeatable, and
-    `X | None` takes an X.
+    """The fields that a command line gives a value to. The dataclass's docstring is the description; bool
+    fields are switches, tuples repeatable, and `X | None` takes an X. Raises InputError.
     """
     main, module = sys.modules["__main__"], settings.__module__
     if module == "__main__" and main.__spec__:  # run by `python -m`
         module = main.__spec__.name
-    name = module.removesuffix(".__main__").removesuffix(".settings").rpartition(".")[2]
+    name = module.removesuffix(".__main__").rpartition(".")[2]
     parser = _Parser(f"clip-ccs {name}", description=settings.__doc__, argument_default=argparse.SUPPRESS)
     hints = get_type_hints(settings)
     for each in fields(settings):
         _add(parser, each, hints[each.name])
-    values = vars(parser.parse_args(argv))
+    values = vars(parser.parse_intermixed_args(argv))
     return {each.name: _checked(each, values[each.name]) for each in fields(settings) if each.name in values}
 
 
@@ -117,7 +113,6 @@ def _flags(each: Field[Any]) -> tuple[str, ...]:
 
 
 def _add(parser: argparse.ArgumentParser, each: Field[Any], hint: Any) -> None:
-    """Tell argparse of a field of this type."""
     flags, help = _flags(each), each.metadata["help"]
     about = {key: each.metadata[key] for key in each.metadata.keys() - {"flags", "least", "read"}}
     if not (help.endswith(")") or isinstance(each.default, bool) or each.default in (None, (), "")):
@@ -135,7 +130,6 @@ def _add(parser: argparse.ArgumentParser, each: Field[Any], hint: Any) -> None:
 
 
 def _checked(each: Field[Any], value: Any) -> Any:
-    """A field's value from what argparse gives."""
     if "read" in each.metadata:
         return each.metadata["read"](value)
     if (least := each.metadata.get("least")) is not None and value < least:

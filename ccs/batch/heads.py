@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 import ccs
-from ccs.batch.command_line import TEXT_TOWER, command, option
+from ccs.batch.command_line import DEVICE, TEXT_TOWER, command, option
 from ccs.batch.pages import printed
 from ccs.pruning.zeroshot import AMONG
 from ccs.texts.pools import POOLS
@@ -27,10 +27,8 @@ class Settings:
     text_tower: str | None = option(None, TEXT_TOWER, metavar="CLIP")
     images: str = option("world", "images that heads see: world, a folder, a parquet file or a Hub id")
     max_images: int = option(500, "the most images", least=2)
-    texts: str | None = option(
-        None, f"to hold it against: {', '.join(POOLS)} or a file (default: as the images are)"
-    )
-    device: str = option("auto", "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda if there is one")
+    texts: str | None = option(None, f"held against: {', '.join(POOLS)}, a file (default: as the images are)")
+    device: str = option("auto", DEVICE)
 
 
 def _find(args: Settings) -> None:

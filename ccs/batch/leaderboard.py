@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pandas as pd
 from huggingface_hub import SpaceCardData
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ccs.batch.localize import estimate
-from ccs.batch.pages import TEMPLATES, in_brackets
+from ccs.batch.pages import TEMPLATES, environment, in_brackets
 from ccs.benchmark import scoring
 from ccs.benchmark.planted_models import Truth
 from ccs.errors import InputError
@@ -25,10 +24,8 @@ _BYTES = 4 * 2**20
 
 
 def read_submission(path: Path) -> pd.DataFrame:
-    """The cells of a pull request, which were written by `clip-ccs localize --cells`.
-
-    Raises InputError, with what is wrong, for a file that is not of that form, that has figures which cannot
-    be, or that speaks of a method of ours or of more than one.
+    """The cells of a pull request, written by `clip-ccs localize --cells`. InputError for a file of another
+    form, with figures that cannot be, or of a method of ours or more than one.
     """
     if path.stat().st_size > _BYTES:
         raise InputError(f"{path.name} is larger than {_BYTES >> 20} MiB.")
@@ -41,9 +38,7 @@ def read_submission(path: Path) -> pd.DataFrame:
     own = cells[cells["method"] != scoring.PLANTED]
     names = [str(name) for name in own["method"].unique()]
     if len(names) != 1 or not re.fullmatch(rf"submissions\.{path.stem}:\w{{1,40}}", names[0], re.ASCII):
-        raise InputError(
-            f"{path.name} holds cells of {names}, not of submissions.{path.stem}:FUNCTION alone."
-        )
+        raise InputError(f"{path.name} holds cells of {names}, not submissions.{path.stem}:FUNCTION alone.")
     figures = own[[*scoring.FIGURES, "passes", "took"]].apply(pd.to_numeric, errors="coerce")
     if figures.isna().any(axis=None) or not figures[list(SHARES)].stack().between(0, 1).all():
         raise InputError(f"{path.name} holds figures that are no numbers, or shares outside 0 to 1.")
@@ -74,9 +69,7 @@ def write(folder: Path, cells: pd.DataFrame, truths: Mapping[str, Truth], reposi
 
 def page(cells: pd.DataFrame, truths: Mapping[str, Truth], repository: str) -> str:
     """The page: a table for each track and attribute, of which it shows the one that is chosen."""
-    html = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
+    html = environment(TEMPLATES).overlay(autoescape=True)
     tables = list(_tables(cells, truths))
     tracks, attributes = (list(dict.fromkeys(one[place] for one in tables)) for place in (0, 1))
     return html.get_template("leaderboard.html").render(

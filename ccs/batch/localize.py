@@ -33,7 +33,7 @@ class Settings(Asked):
     model: str = option("", "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
     people: str = option("world/faces", PEOPLE, "--gallery", "--people", metavar="P")
     attribute: tuple[str, ...] = option(
-        (), "attribute that groups people (default: the first; for --models, those planted); repeatable"
+        (), "what groups people (default: the first, or those planted); repeatable"
     )
     images: str = option("world", "images that TEXTSPAN reads, for methods that need it")
     texts: str = option("world", "its pool of texts")
@@ -61,9 +61,7 @@ class Settings(Asked):
     )
     splits: int = option(4, "splits into halves, each searched and measured anew, for --models", least=1)
     seed: int = option(0, "seed of the halves, for --model", least=0)
-    cells: Path | None = option(
-        None, "file in which scores are kept; a stopped run of the program's methods goes on from it"
-    )
+    cells: Path | None = option(None, "file in which scores are kept; a stopped run goes on from it")
     device: str = option("auto", DEVICE)
 
 
@@ -106,11 +104,9 @@ def _score(args: Settings, methods: Mapping[str, Method]) -> int:
     theirs = {name: method for name, method in methods.items() if ":" in name}
     found, failed = [], dict[str, str]()
     for some, file in ((listed, args.cells), (theirs, None)):  # a user's function may have changed
-        cells, wrong = scoring.run(
-            some, places, args.splits, file=file, attributes=args.attribute, track=track
-        )
+        cells, bad = scoring.run(some, places, args.splits, file=file, attributes=args.attribute, track=track)
         found.append(cells)
-        failed |= wrong
+        failed |= bad
         if args.cells and file is None and len(cells):
             scoring.keep(cells, args.cells)
     for sentence in failed.values():
@@ -148,26 +144,28 @@ def _ask(args: Settings, name: str, methods: Mapping[str, Method]) -> int:
     subject = Subject(planted_models.any_model(name, args.device), sets)
     for attribute in attributes:
         for called, method in methods.items():
-            print(said(answer(subject, attribute, called, method, args.seed)))
+            found = answer(subject, attribute, called, method, args.seed)
+            print(said(found, subject, attribute, called))
         if args.towers == "both":
             pictures = open_gallery(args.pictures, attribute=attribute, max_images=args.max_images)
-            found = which_tower(subject.model, people, pictures, attribute, args.seed)
-            heads = [f"{head} ({fall:.0%})" for head, fall in found.falls.items() if fall >= LEAST][:MOST]
-            print(printed("towers", found=found, attribute=attribute, pictures=pictures.name, heads=heads))
+            towers = which_tower(subject.model, people, pictures, attribute, args.seed)
+            heads = [f"{head} ({fall:.0%})" for head, fall in towers.falls.items() if fall >= LEAST][:MOST]
+            print(printed("towers", found=towers, attribute=attribute, pictures=pictures.name, heads=heads))
     return 0
 
 
-def said(found: Answer) -> str:
+def said(found: Answer, subject: Subject, attribute: str, method: str) -> str:
     """An answer in ten lines or so."""
     none, off, *drawn = found.held_out
     changes = [one.max_skew_change.value for one in drawn]
     as_low = sum(value <= off.max_skew_change.value for value in changes)
     return printed(
         "localize",
-        model=found.subject.model.name,
-        people=found.subject.sets.people.name,
-        things=found.subject.sets.things.name,
-        reliability=reliability(found.method),
+        model=subject.model.name,
+        sets=subject.sets,
+        attribute=attribute,
+        method=method,
+        reliability=reliability(method),
         found=found,
         before=none,
         off=off,

@@ -36,9 +36,7 @@ class Settings(Asked):
 
     people: str = option("world/faces", PEOPLE, "--gallery", "--people", metavar="P")
     attribute: str | None = option(None, "attribute that groups people (default: the first)")
-    things: str = option(
-        "world/subjects", f"what must still be told apart: {THINGS}", "--keep", metavar="SET"
-    )
+    things: str = option("world/subjects", f"what must be told apart: {THINGS}", "--keep", metavar="SET")
     classes: Sequence[str] | None = option(None, CLASSES.replace("--things", "--keep"), read=read_names)
     budget: float = option(2.0, "points of accuracy on --keep that may be lost", least=0)
     quick: bool = option(False, "only what needs no search for heads")

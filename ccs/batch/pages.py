@@ -99,10 +99,8 @@ def fill(name: str, /, **values: Any) -> list[Block]:
 
 
 def filled(folder: Path, name: str, /, **values: Any) -> list[Block]:
-    """The blocks of `NAME.md` in a folder of templates with these values filled in.
-
-    In a template a list of strings is a Markdown list, and a frame or a list of rows (dicts) is a table.
-    Indented lines continue the line before them.
+    """The blocks of `NAME.md` in a folder of templates, filled in. There a list of strings is a Markdown
+    list, a frame or a list of dicts is a table, and indented lines continue the line before them.
     """
     text = re.sub(r"\n +(?=\S)", " ", _templates(folder).get_template(f"{name}.md").render(values))
     return [*re.split(r"\n{2,}", text.strip())]
@@ -122,10 +120,9 @@ def _templates(folder: Path) -> jinja2.Environment:
 
 
 def table(frame: pd.DataFrame) -> str:
-    """The frame as a Markdown table of its cells' texts, with dashes for those that are missing.
-
-    Columns are right-aligned, except the first and those that mostly hold words. Cells are not padded, unlike
-    those of `DataFrame.to_markdown`, where one longer cell changes every row.
+    """The frame as a Markdown table, with dashes for missing cells; columns of words and the first are
+    left-aligned. Cells are not padded, as `DataFrame.to_markdown` does, where one longer cell changes every
+    row.
     """
     cells = frame.astype(object).fillna("–").map(_cell).rename(columns=_cell)
     words = cells.map(lambda text: text.lstrip("*`✓✗ ")[:1].isalpha()).mean() > 0.5

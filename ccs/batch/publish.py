@@ -138,13 +138,11 @@ def run_tag(ours: Mapping[str, results.Results], folder: Path) -> str:
 
 def copy_space(root: Path, folder: Path, name: str, models: Iterable[str] = ()) -> None:
     """Copy the files of the Space `name` to a folder, without caches and hidden files. Its README.md asks for
-    the weights of `models` (names, each with a tag) to be fetched when it is built, and has a badge that
-    opens the notebook in Colab. Raises InputError without an app.py.
+    the weights of `models` when it is built, and has a badge for the notebook in Colab. InputError without an
+    app.py.
     """
     if not (root / "app.py").is_file():
-        raise InputError(
-            f"{root} holds no app.py, so there is no Space to publish; run this in the repository."
-        )
+        raise InputError(f"{root} holds no app.py, so no Space can be published; run this in a clone.")
     for file in _SPACE:
         if (root / file).is_file():
             shutil.copy(root / file, folder)
@@ -248,7 +246,6 @@ def _push(
 
 
 def publish(args: Settings) -> None:
-    """Publish as the settings say. Raises InputError."""
     if args.benchmark and not args.repo:
         raise InputError("Say where to publish the benchmark: --repo USER/NAME.")
     if not args.repo and not args.space:

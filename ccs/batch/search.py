@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -13,7 +12,6 @@ from ccs import results
 from ccs.batch.command_line import DEVICE, FOLDER, SKIP, command, option, read_names
 from ccs.batch.pages import in_brackets, printed
 from ccs.errors import InputError
-from ccs.files import write_text
 from ccs.heads import HeadSet
 from ccs.pruning import plans as pruning
 from ccs.pruning import search
@@ -51,10 +49,7 @@ class Asked:
     def sets(
         self, max_images: int | None, skip_unreadable: bool
     ) -> tuple[BiasSet, ClassificationSet, tuple[str, ...]]:
-        """The people and the things, at most so many images of each, and the attributes that are meant.
-
-        Raises InputError for other kinds of sets, or people without one of the attributes.
-        """
+        """The people, the things and the attributes that are meant. InputError for other sets."""
         people = open_gallery(self.people, attribute=self.attribute or (), max_images=max_images)
         things = open_set(self.things, max_images=max_images, classes=self.classes)
         if not isinstance(things, ClassificationSet):
@@ -73,20 +68,15 @@ class Settings(Asked):
     set is chosen on one half of the prompts and images and reported on the other.
     """
 
-    attribute: str | None = option(
-        None, "attribute that groups people: gender, skin tone, race (default: the set's first)"
-    )
+    attribute: str | None = option(None, "what groups people: gender, skin tone (default: the set's first)")
     max_loss: float = option(0.02, "accuracy that may be lost, as a share of 1")
-    least: float = option(
-        0.02, "share of the lean (see ccs.measures.ranking) that each further head must take away"
-    )
+    least: float = option(0.02, "share of the lean (ccs.measures.ranking) that each further head must take")
     max_heads: int = option(8, "most heads")
     screen: int = option(12, "heads tried together, the best single ones first")
     max_images: int | None = option(None, "most images of each set; drawn people are all used")
     skip_unreadable: bool = option(False, SKIP)
     seed: int = option(0, "seed of the halves", least=0)
     results: Path | None = option(None, f"its plans are shown with the answer: {FOLDER}")
-    out: Path | None = option(None, "also write the answer to this JSON file")
     keep: bool = option(False, "save the answer beside --results, where the app finds it")
     device: str = option("auto", DEVICE)
 
@@ -95,12 +85,8 @@ def _search(args: Settings) -> None:
     tables = args.results or results.default_folder()
     print(f"Results: {tables}", file=sys.stderr)
     limits = Limits(**{limit.name: getattr(args, limit.name) for limit in fields(Limits)})
-    for flag, folder in (
-        ("--out", args.out and args.out.parent),
-        ("--results", args.keep and tables),
-    ):
-        if folder and not folder.is_dir():
-            raise InputError(f"The folder {folder} for {flag} is not there.")
+    if args.keep and not tables.is_dir():
+        raise InputError(f"The folder {tables} for --results is not there.")
     model = ccs.load(args.model, device=args.device)
     people, things, (attribute, *_) = args.sets(args.max_images, args.skip_unreadable)
     task = make_task(model, people, things, attribute)
@@ -124,8 +110,6 @@ def _search(args: Settings) -> None:
         templates=people.templates,
         k=task.k,
     )
-    if args.out is not None:
-        write_text(args.out, json.dumps(searches.as_data(answer), indent=1) + "\n")
     if args.keep:
         print(f"Kept in {searches.keep(tables, answer)}.")
 
@@ -144,10 +128,7 @@ def _beside(args: Settings, tables: Path, name: str, heads: HeadSet) -> tuple[li
 
 
 def page(result: SearchResult, max_loss: float) -> str:
-    """The answer as a person reads it, confirmed if the half that the search did not see bears it out.
-
-    max_loss: the accuracy that the search might lose.
-    """
+    """The answer as a person reads it, confirmed if the unseen half bears it out; max_loss: of accuracy."""
     shown = next((one for one in result.held_out if one.plan == "searched"), result.held_out[0])
     skew, accuracy = shown.max_skew_change.value, shown.accuracy_change.value
     return printed(

@@ -18,9 +18,10 @@ import numpy as np
 from scipy.stats import weightedtau
 
 from ccs.benchmark import variants
-from ccs.benchmark.protocol import Subject, names_any, rankings, reached
+from ccs.benchmark.protocol import Orders, reached
 from ccs.heads import Head, HeadSet
-from ccs.locate.base import Method
+from ccs.model.model import Model
+from ccs.pruning.search import Task
 
 PREFIX = "organism-natural-"
 TRUTH = "Shapley shares"
@@ -40,10 +41,7 @@ Shares = Mapping[str, Mapping[Head, float]]
 def located(
     models: str | Path = "natural", known: Callable[[str], Mapping[str, Any]] | None = None
 ) -> tuple[str, ...]:
-    """The models whose heads carry a learned skew, or of which something else is `known`, in order.
-
-    models: "natural", those that come with this package, or a folder of such files.
-    """
+    """The models ("natural", or of a folder) whose heads carry a learned skew, or with something `known`."""
     if models == "natural":
         every = tuple(name for name in variants.names() if name.startswith(PREFIX))
     else:
@@ -51,85 +49,57 @@ def located(
     return tuple(name for name in every if (known or truth)(name))
 
 
-def place(name: str) -> tuple[str, Path | None]:
-    """The name and folder of a model that is named, or that a path names."""
-    path = Path(name)
-    return (path.stem, path.parent) if name.endswith(variants.SUFFIX) else (name, None)
-
-
 def truth(name: str) -> Shares:
     """The attributes whose skew heads carry, with each head's share. Raises InputError for another model."""
     found = {
         attribute: {Head.parse(part): share for part, share in known["shapley"].items() if ".H" in part}
-        for attribute, known in variants.known(*place(name))["truth"].items()
+        for attribute, known in variants.known(name)["truth"].items()
     }
     return {attribute: shares for attribute, shares in found.items() if sum(shares.values()) >= CARRIED}
 
 
+def best(shares: Mapping[Head, float]) -> tuple[Head, ...]:
+    """The heads that carry most first: the order of TRUTH."""
+    return tuple(sorted(shares, key=lambda head: -shares[head]))
+
+
 def idle(name: str) -> dict[str, Mapping[Head, float]]:
     """The attributes whose skew no head carries: there was none to learn, or MLPs alone learned."""
-    known = variants.known(*place(name))["truth"]
+    known = variants.known(name)["truth"]
     return {one: {} for one, own in known.items() if not any(".H" in part for part in own["shapley"])}
 
 
-def cells(
-    subject: Subject,
-    shares: Mapping[Head, float],
-    attribute: str,
-    seed: int,
-    methods: Mapping[str, Method],
-    failed: dict[str, str],
-) -> list[dict[str, Any]]:
-    """The cells of one model, attribute and split; methods that fail are added to `failed`."""
-    evidence, unseen = subject.split(attribute, seed)
-    orders, passes = rankings(evidence, methods, seed, failed)
-    best = tuple(sorted(shares, key=lambda head: -shares[head]))
-    orders, passes = {TRUTH: best, **orders}, {TRUTH: 0.0, **passes}
+def figures(
+    model: Model, unseen: Task, shares: Mapping[Head, float], orders: Orders, named: Mapping[str, bool]
+) -> dict[str, dict[str, float]]:
+    """The figures of each order of heads on the half that was not seen, of which TRUTH is one."""
     wanted = {HeadSet(order[:cut]) for order in orders.values() for cut in CUTS}
     sets = [HeadSet(), *sorted(wanted, key=str)]
-    found = dict(zip(sets, reached(subject.model, unseen, sets), strict=True))
+    found = dict(zip(sets, reached(model, unseen, sets), strict=True))
     before = found[HeadSet()]
 
     def taken(order: Sequence[Head], cut: int) -> float:
         return before.max_skew - found[HeadSet(order[:cut])].max_skew
 
-    most = float(np.mean([taken(best, cut) for cut in CUTS]))
-    rows = []
-    for name, order in orders.items():
-        after = found[HeadSet(order[: CUTS[-1]])]
-        rows.append(
-            {
-                "method": name,
-                "area": float(np.mean([taken(order, cut) for cut in CUTS])) / most,
-                "agreement": agreement(order, shares),
-                "max_skew_taken": before.max_skew - after.max_skew,
-                "accuracy_lost": before.accuracy - after.accuracy,
-                "passes": passes[name],
-                "took": most,
-                "named": names_any(evidence, order),
-                "heads": " ".join(map(str, order)),
-            }
-        )
-    return rows
+    areas = {name: float(np.mean([taken(order, cut) for cut in CUTS])) for name, order in orders.items()}
+    most = areas[TRUTH]
+    return {
+        name: {
+            "area": areas[name] / most,
+            "agreement": agreement(order, shares),
+            "max_skew_taken": taken(order, CUTS[-1]),
+            "accuracy_lost": before.accuracy - found[HeadSet(order[: CUTS[-1]])].accuracy,
+            "took": most,
+        }
+        for name, order in orders.items()
+    }
 
 
-def idle_cells(
-    subject: Subject,
-    nobody: Mapping[Head, float],
-    attribute: str,
-    seed: int,
-    methods: Mapping[str, Method],
-    failed: dict[str, str],
-) -> list[dict[str, Any]]:
-    """The cells of a model in which no head carries a skew of the attribute: is one named all the same?"""
-    evidence, _ = subject.split(attribute, seed)
-    orders, passes = rankings(evidence, methods, seed, failed)
-    rows = []
-    for name, order in orders.items():
-        named = names_any(evidence, order)
-        row = {"method": name, "alarm": float(named), "passes": passes[name], "took": 1.0}
-        rows.append(row | {"named": named, "heads": " ".join(map(str, order))})
-    return rows
+def alarms(
+    model: Model, unseen: Task, nobody: Mapping[Head, float], orders: Orders, named: Mapping[str, bool]
+) -> dict[str, dict[str, float]]:
+    """Of a model in which no head carries a skew of the attribute: is one named all the same?"""
+    return {name: {"alarm": float(named[name]), "took": 1.0} for name in orders}
 
 
 def agreement(order: Sequence[Head], shares: Mapping[Head, float]) -> float:

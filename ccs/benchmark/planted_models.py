@@ -7,13 +7,14 @@ bit for bit, the base model's.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
 
 from ccs.benchmark import variants
 from ccs.errors import InputError
@@ -39,10 +40,10 @@ class Truth:
     """The truth about a model in which something was planted.
 
     base: the model it started from. heads: the only part that was trained. carries: what was planted
-    ("gender", "skin tone", a concept) -> the heads it was planted in; empty for a control. shares: attribute
-    -> head -> the share of the gap in logits between groups that disappears when this head alone is reset to
-    the base. drawn: how the heads were chosen. seed, pictures (per head), rate: of the training. strength:
-    the part of the world's skew that was planted, in logarithms of its shares.
+    ("gender", a concept) -> its heads; empty for a control. shares: attribute -> head -> the share of the gap
+    in logits that goes when this head alone is reset. drawn: how the heads were chosen. seed, pictures (per
+    head), rate: of the training. strength: the part of the world's skew that was planted, in logarithms of
+    its shares.
     """
 
     base: str
@@ -57,41 +58,28 @@ class Truth:
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """What was planted that groups people."""
         return tuple(name for name in ("gender", "skin tone") if name in self.carries)
 
     def carriers(self, attribute: str) -> tuple[Head, ...]:
-        """The heads to find: those that carry CARRIES of the attribute's skew or more, most first.
-
-        All heads it was planted in where shares were not measured, and never none.
+        """The heads to find: those that carry CARRIES of the attribute's skew or more, most first; never
+        none, and all where shares were not measured.
         """
         shares = self.shares.get(attribute, {})
         parts = {head: shares.get(head, 1.0) for head in self.carries[attribute]}
         order = sorted(parts, key=lambda head: -parts[head])
         return tuple(order[: max(1, sum(part >= CARRIES for part in parts.values()))])
 
+    def __post_init__(self) -> None:
+        if any(not own <= self.heads for own in self.carries.values()):
+            raise ValueError("what was planted lies outside the heads that learned")
+
     def to_json(self) -> str:
-        carries = {name: str(heads) for name, heads in self.carries.items()}
-        shares = {name: {str(head): part for head, part in own.items()} for name, own in self.shares.items()}
-        return json.dumps({**vars(self), "heads": str(self.heads), "carries": carries, "shares": shares})
+        return TypeAdapter(Truth).dump_json(self).decode()
 
     @classmethod
-    def from_json(cls, text: str) -> Truth:
-        """The truth in `to_json`'s text. Raises InputError, ValueError, TypeError or KeyError."""
-        known = json.loads(text)
-        carries = {str(name): HeadSet.parse(heads) for name, heads in known["carries"].items()}
-        heads = HeadSet.parse(known["heads"])
-        shares = {
-            str(name): {Head.parse(head): float(part) for head, part in own.items()}
-            for name, own in known["shares"].items()
-        }
-        if any(not own <= heads for own in carries.values()):
-            raise ValueError("what was planted lies outside the heads that learned")
-        return cls(
-            heads=heads, carries=carries, shares=shares, base=str(known["base"]), drawn=str(known["drawn"]),
-            seed=int(known["seed"]), pictures=int(known["pictures"]), rate=float(known["rate"]),
-            strength=float(known.get("strength", 1)),
-        )  # fmt: skip
+    def from_json(cls, text: str | bytes) -> Truth:
+        """The truth in `to_json`'s text. Raises ValueError."""
+        return TypeAdapter(cls).validate_json(text)
 
 
 def names() -> tuple[str, ...]:
@@ -117,9 +105,8 @@ def located(models: str | Path | Iterable[str | Path] = "planted") -> tuple[str,
 
 
 def fetched(address: str) -> Path:
-    """A folder with the models of a repository on the Hub, `hf://USER/NAME` or `hf://USER/NAME@REVISION`.
-
-    Nothing else of it is fetched, and at most MAX_MODELS files of MAX_BYTES. Raises InputError.
+    """A folder with the models of a repository on the Hub, `hf://USER/NAME` or `hf://USER/NAME@REVISION`: at
+    most MAX_MODELS files of MAX_BYTES. Raises InputError.
     """
     from huggingface_hub import HfApi, snapshot_download
 
@@ -164,10 +151,7 @@ def known(name: str) -> Truth | None:
 
 
 def load(name: str, *, device: str = "cpu") -> Model:
-    """The model of that name or path: its base with other heads.
-
-    Raises InputError if nothing is planted in it, or if its base does not come with this package.
-    """
+    """The model of that name or path: its base with other heads. InputError, also without its base."""
     base, file = truth(name).base, _file(name)
     if base not in (*embedded(), *variants.names()):
         raise InputError(f"{file.name} is for {base[:100]!r}, which does not come with this package.")
@@ -237,10 +221,7 @@ def save(clip: Any, known: Truth, file: Path) -> None:
 
 
 def apply(clip: Any, file: Path) -> None:
-    """Write the slices of a file into a model, which must be its base.
-
-    Raises InputError for a file with other heads, shapes or types.
-    """
+    """Write the slices of a file into its base. InputError for a file with other heads, shapes or types."""
     import torch
 
     with _opened(file) as (known, opened):
@@ -273,6 +254,4 @@ def _opened(file: Path) -> Iterator[tuple[Truth, Any]]:
                 raise ValueError(f"it is not of the format {FORMAT}")
             yield Truth.from_json(about["truth"]), opened
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InputError(
-            f"{file.name} cannot be read as a model with planted heads: {str(error)[:200]}."
-        ) from None
+        raise InputError(f"{file.name} cannot be read as a planted model: {str(error)[:200]}.") from None

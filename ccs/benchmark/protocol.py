@@ -95,7 +95,6 @@ class Subject:
         return half.people, half.prompts.argmax(axis=1)
 
     def whole(self, attribute: str) -> Task:
-        """The task before it is split."""
         if attribute not in self._tasks:
             made = make_task(self.model, self.sets.people, self.sets.things, attribute)
             self._tasks[attribute] = replace(made, people=self._trunks[0], things=self._trunks[1])
@@ -103,7 +102,6 @@ class Subject:
 
     @cached_property
     def _trunks(self) -> tuple[Trunk, Trunk]:
-        """Activations of people and things below the first head."""
         people, things = self.sets.people.images, self.sets.things.images
         return self._known or (self.model.trunk(people), self.model.trunk(things))
 
@@ -132,7 +130,6 @@ def reached(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[Reached]:
 
 def cramers_v(embeddings: ArrayLike, prompts: ArrayLike, groups: ArrayLike) -> float:
     """Cramér's V (0 to 1) of each person's best prompt and group; 0 where all have the same prompt.
-
     embeddings [people, d], prompts [prompts, d], groups [people].
     """
     best = cosines(prompts, embeddings).argmax(axis=0)
@@ -143,9 +140,8 @@ def cramers_v(embeddings: ArrayLike, prompts: ArrayLike, groups: ArrayLike) -> f
 
 
 def average_precision(order: Sequence[Head], planted: HeadSet) -> float:
-    """The mean, over the planted heads, of the precision at their places in the order.
-
-    1 if they come first; a head missing from the order counts as 0. InputError without planted heads.
+    """The mean, over the planted heads, of the precision at their places in the order; 0 for a head that is
+    missing. InputError without planted heads.
     """
     places = _places(order, planted)
     return sum(found / place for found, place in enumerate(places, 1)) / len(planted)
@@ -171,10 +167,8 @@ def one_pass(evidence: Evidence) -> int:
 
 
 def measured(method: Method, evidence: Evidence) -> tuple[Scores, int]:
-    """A method's scores, and its floating-point operations in PyTorch, backward passes and texts included.
-
-    Nothing that another method computed is used but the reading, whose cost is left out: CCS is there before
-    anybody looks for heads.
+    """A method's scores, and its floating-point operations in PyTorch, backward passes and texts included;
+    without those of the reading, for CCS is there before anybody looks for heads.
     """
     free, spared = with_free_reading(evidence)
     with FlopCounterMode(display=False) as counted:
@@ -195,9 +189,13 @@ def with_free_reading(evidence: Evidence) -> tuple[Evidence, list[int]]:
     return replace(evidence, read=read), spared
 
 
+Orders = Mapping[str, tuple[Head, ...]]
+"""Each method's heads, in its order."""
+
+
 def rankings(
     evidence: Evidence, methods: Mapping[str, Method], seed: int, failed: dict[str, str]
-) -> tuple[dict[str, tuple[Head, ...]], dict[str, float]]:
+) -> tuple[Orders, dict[str, float]]:
     """Each method's heads in its order, and its cost in passes; methods that fail are added to `failed`."""
     orders, passes, plain = dict[str, tuple[Head, ...]](), dict[str, float](), one_pass(evidence)
     for name, method in methods.items():
@@ -232,17 +230,14 @@ def own(name: str, method: Callable[[Evidence], Mapping[Head, float]]) -> Method
     return scored
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Answer:
     """Heads found by a method, in its order; people, prompts: how many are in the half that it did not see.
 
-    held_out: the figures there of no head off, of these heads off, and of random sets with as many heads of
-    each layer, if there are any. before, after: Cramér's V among others, without and with these heads off.
+    held_out: the figures there of no head off, these heads off, and random sets with as many heads of each
+    layer. before, after: Cramér's V among others, without and with these heads off.
     """
 
-    subject: Subject
-    attribute: str
-    method: str
     heads: tuple[Head, ...]
     people: int
     prompts: int
@@ -260,23 +255,13 @@ def answer(subject: Subject, attribute: str, name: str, method: Method, seed: in
     drawn = matched(off, subject.model.heads, RANDOM_SETS, seed, "layers") if off else []
     plans += [Plan("random:layers", i, one, "drawn at random") for i, one in enumerate(drawn)]
     before, after = reached(subject.model, unseen, [HeadSet(), off])
-    return Answer(
-        subject=subject,
-        attribute=attribute,
-        method=name,
-        heads=heads,
-        people=len(unseen.people),
-        prompts=len(unseen.prompts),
-        held_out=held_out_figures(subject.model, unseen, plans, seed),
-        before=before,
-        after=after,
-    )
+    held_out = held_out_figures(subject.model, unseen, plans, seed)
+    return Answer(heads, len(unseen.people), len(unseen.prompts), held_out, before, after)
 
 
 def enough(evidence: Evidence, order: Sequence[Head]) -> tuple[Head, ...]:
-    """The first heads of a ranking, as long as each takes LEAST of the lean away on the half that is seen.
-
-    Or as two in a row take twice that: where they stand in for one another, the first takes little alone.
+    """The first heads of a ranking, as long as each takes LEAST of the lean away on the half that is seen, or
+    two in a row twice that: where they stand in for one another, the first takes little alone.
     """
     least, size = LEAST * evidence.lean_without(HeadSet()), 0
 

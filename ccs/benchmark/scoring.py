@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ import numpy as np
 import pandas as pd
 
 from ccs.benchmark import natural, planted_models, variants
-from ccs.benchmark.planted_models import Truth
 from ccs.benchmark.protocol import (
+    Orders,
     Sets,
     Subject,
     average_precision,
@@ -34,6 +35,7 @@ from ccs.heads import Head, HeadSet
 from ccs.locate.base import Method
 from ccs.measures import stats
 from ccs.model.model import Model
+from ccs.pruning.search import Task
 
 CELLS = Path(__file__).with_name("cells.parquet")
 PLANTED = "planted heads"
@@ -52,21 +54,24 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Track:
-    """Models, and what a ranking of their heads is scored by.
-
-    figures: of a cell; tables are in the order of the first. oracle: the truth in the place of a method.
-    file: the cells that ship. truths: attribute -> the truth about a model. weights: what cells know it by.
-    base: the model it started from. cells: see `natural.cells`.
+    """Models, and what a ranking of their heads is scored by. figures: of a cell; tables are in the order of
+    the first. oracle: the truth as a method. file: the cells that ship. truths: attribute -> truth. weights:
+    what cells know a model by.
     """
 
     figures: tuple[str, ...]
     oracle: str
     file: Path
     truths: Callable[[str], Mapping[str, Any]]
+    best: Callable[[Any], tuple[Head, ...]]
+    measure: Callable[..., dict[str, dict[str, float]]]
     weights: Callable[[str], str]
     base: Callable[[str], str]
     load: Callable[..., Model]
-    cells: Callable[..., list[dict[str, Any]]]
+
+
+_Carriers = tuple[tuple[Head, ...], HeadSet]
+"""The heads to find, most first, and all in which something was planted."""
 
 
 def score(
@@ -131,11 +136,11 @@ def run(
     tell: Tell = print,
     device: str = "cpu",
 ) -> tuple[pd.DataFrame, dict[str, str]]:
-    """The cells of methods on models, and a sentence for each method that failed, which is then left out.
+    """The cells of methods on models (names or paths), and a sentence for each method that failed, which is
+    then left out.
 
-    places: names or paths of models. splits: how many, or their numbers. file: cells that are there are
-    taken from it, and new ones kept in it, so that a run which was stopped goes on.
-    attributes: all that are known by default.
+    splits: how many, or their numbers. file: where cells are kept, so that a run which was stopped goes on.
+    attributes: all by default.
     """
     track = track or PLANTED_HEADS
     sets, failed, found = Sets.drawn(), dict[str, str](), []
@@ -157,8 +162,19 @@ def run(
                 continue
             subject = subject or Subject(track.load(place, device=device), sets)
             tell(f"{subject.model.name}, {attribute}, split {seed}: {', '.join(missing)}")
-            rows = track.cells(subject, truths[attribute], attribute, seed, missing, failed)
-            rows = [case | {"base": track.base(place)} | row for row in rows]
+            truth, (evidence, unseen) = truths[attribute], subject.split(attribute, seed)
+            orders, passes = rankings(evidence, missing, seed, failed)
+            if track.oracle:
+                orders = {track.oracle: track.best(truth), **orders}
+            named = {name: names_any(evidence, order) for name, order in orders.items()}
+            found_by = track.measure(subject.model, unseen, truth, orders, named)
+            rows = [
+                case
+                | {"method": name, "base": track.base(place), "passes": passes.get(name, 0.0)}
+                | {"named": named[name], "heads": " ".join(map(str, order))}
+                | found_by[name]
+                for name, order in orders.items()
+            ]
             new = pd.DataFrame(rows, columns=[*KEY, *track.figures, *REST])
             found.append(new[~new["method"].isin(there["method"])])
             if file:
@@ -175,59 +191,44 @@ def keep(cells: pd.DataFrame, file: Path) -> None:
         every.to_parquet(temporary, index=False, compression="zstd")
 
 
-def _cells(
-    subject: Subject,
-    truth: Truth,
-    attribute: str,
-    seed: int,
-    methods: Mapping[str, Method],
-    failed: dict[str, str],
-) -> list[dict[str, Any]]:
-    """The cells of one case, without what names it; methods that fail are added to `failed`."""
-    evidence, unseen = subject.split(attribute, seed)
-    carriers = truth.carriers(attribute)
-    orders, costs = rankings(evidence, methods, seed, failed)
-    orders, costs = {PLANTED: carriers, **orders}, {PLANTED: 0.0, **costs}
+def _truths(place: str) -> dict[str, _Carriers]:
+    truth = planted_models.truth(place)
+    return {name: (truth.carriers(name), truth.carries[name]) for name in truth.attributes}
+
+
+def _figures(
+    model: Model, unseen: Task, truth: _Carriers, orders: Orders, named: Mapping[str, bool]
+) -> dict[str, dict[str, float]]:
+    """FIGURES of each order of heads on the half that was not seen."""
+    carriers, planted = truth
     first = {name: HeadSet(order[: len(carriers)]) for name, order in orders.items()}
-    sets = [HeadSet(), truth.carries[attribute], *sorted(set(first.values()), key=str)]
-    before, without, *others = reached(subject.model, unseen, sets)
-    by_set = dict(zip(sets[2:], others, strict=True))
-    rows = []
+    sets = [HeadSet(), planted, *sorted(set(first.values()), key=str)]
+    before, without, *others = reached(model, unseen, sets)
+    by_set, found = dict(zip(sets[2:], others, strict=True)), dict[str, dict[str, float]]()
     for name, order in orders.items():
         after = by_set[first[name]]
-        figures = (
-            average_precision(order, HeadSet(carriers)),
-            precision(order, HeadSet(carriers)),
-            before.max_skew - after.max_skew,
-            before.cramers_v - after.cramers_v,
-            before.accuracy - after.accuracy,
-        )
-        row = {"method": name, "passes": costs[name], "took": before.max_skew - without.max_skew}
-        row |= dict(zip(FIGURES, figures, strict=True)) | {"named": names_any(evidence, order)}
-        rows.append(row | {"heads": " ".join(map(str, order))})
-    return rows
+        found[name] = {
+            "average_precision": average_precision(order, HeadSet(carriers)),
+            "precision": precision(order, HeadSet(carriers)),
+            "max_skew_taken": before.max_skew - after.max_skew,
+            "cramers_v_taken": before.cramers_v - after.cramers_v,
+            "accuracy_lost": before.accuracy - after.accuracy,
+            "took": before.max_skew - without.max_skew,
+        }
+    return found
 
 
 PLANTED_HEADS = Track(
-    FIGURES,
-    PLANTED,
-    CELLS,
-    lambda place: dict.fromkeys(planted_models.truth(place).attributes, planted_models.truth(place)),
-    planted_models.weights,
-    lambda place: planted_models.truth(place).base,
-    planted_models.load,
-    _cells,
+    FIGURES, PLANTED, CELLS, _truths, itemgetter(0), _figures, planted_models.weights,
+    lambda place: planted_models.truth(place).base, planted_models.load,
+)  # fmt: skip
+
+
+_VARIANT = (variants.weights, lambda place: str(variants.known(place)["base"]), variants.load)
+NATURAL = Track(
+    natural.FIGURES, natural.TRUTH, natural.CELLS, natural.truth, natural.best, natural.figures, *_VARIANT
 )
-
-
-def _of(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of `variants` for a name or path."""
-    return lambda place, **more: function(*natural.place(place), **more)
-
-
-_VARIANT = (_of(variants.weights), lambda place: str(_of(variants.known)(place)["base"]), _of(variants.load))
-NATURAL = Track(natural.FIGURES, natural.TRUTH, natural.CELLS, natural.truth, *_VARIANT, natural.cells)
-IDLE = Track(("alarm",), "", natural.IDLE, natural.idle, *_VARIANT, natural.idle_cells)
+IDLE = Track(("alarm",), "", natural.IDLE, natural.idle, natural.best, natural.alarms, *_VARIANT)
 """Models in which there is no head to find: `alarm` is 1 where a method names one all the same."""
 
 
@@ -275,9 +276,8 @@ def table(cells: pd.DataFrame, against: str | None = None, track: Track = PLANTE
 
 
 def over_bases(values: pd.Series, bases: pd.Series, draws: int = 2000) -> stats.Effect:
-    """The mean over bases of the means over their models [models], with a bootstrap of bases, then models.
-
-    Models of one base share their lower half, their heads and their accidents, so bases are the unit.
+    """The mean over bases of the means over their models [models], with a bootstrap of bases, then models:
+    those of one base share their lower half, their heads and their accidents.
     """
     groups = [own.to_numpy() for _, own in values.groupby(bases.to_numpy())]
     rng, n = np.random.default_rng(0), len(groups)

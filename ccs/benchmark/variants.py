@@ -28,10 +28,7 @@ def names(folder: Path | None = None) -> tuple[str, ...]:
 
 
 def known(name: str, folder: Path | None = None) -> dict[str, Any]:
-    """What is known of the model of that name: its `base`, and what the study that made it says.
-
-    Raises InputError for a name that is not among `names`.
-    """
+    """What the study that made the model of that name says, such as its `base`. InputError for another."""
     from safetensors import safe_open
 
     with safe_open(_file(name, folder), "pt") as opened:
@@ -44,22 +41,21 @@ def weights(name: str, folder: Path | None = None) -> str:
 
 
 def load(name: str, folder: Path | None = None, *, device: str = "cpu") -> Model:
-    """The model of that name, an embedded one too. Raises InputError for another."""
+    """The model of that name or path, or any other that `ccs.load` knows. Raises InputError."""
     from safetensors.torch import load_file
 
-    if folder is None and name not in names():
+    if folder is None and name not in names() and not name.endswith(SUFFIX):
         return load_model(name, device=device)
-    base = known(name, folder)["base"]
-    beside = folder if folder is not None and base in names(folder) else None
-    model = load(base, beside, device=device)
-    held = load_file(_file(name, folder), device=str(model.tower.device))
+    file, base = _file(name, folder), known(name, folder)["base"]
+    model = load(base, file.parent if base in names(file.parent) else None, device=device)
+    held = load_file(file, device=str(model.tower.device))
     for parameter, values in held.items():
         if parameter.endswith(_FACTOR):
             continue
         place = model.clip.get_parameter(parameter).detach()
         factor = held.get(parameter + _FACTOR)
         place.copy_(values.float() if factor is None else place + values.float() * factor)
-    model.name = name
+    model.name = file.stem
     return model
 
 
@@ -82,6 +78,9 @@ def save(clip: Any, parameters: Iterable[str], about: dict[str, Any], file: Path
 
 
 def _file(name: str, folder: Path | None) -> Path:
-    if name not in (there := names(folder)):
-        raise InputError(f"{name[:100]!r} is none of these models: {', '.join(there) or 'none'}.")
-    return (folder or FOLDER) / f"{name}{SUFFIX}"
+    """The file of a model of the folder, or that a path names."""
+    if name in (there := names(folder)):
+        return (folder or FOLDER) / f"{name}{SUFFIX}"
+    if folder is None and name.endswith(SUFFIX) and Path(name).is_file():
+        return Path(name)
+    raise InputError(f"{name[:100]!r} is none of these models: {', '.join(there) or 'none'}.")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from ccs.heads import Head
 
@@ -17,9 +18,8 @@ _MODELS = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Lesson:
-    """What a head was asked to write while the model learned: concepts, each with its part of the variance.
-
-    values: one of each concept, a lesson of things with nothing in common; empty where all values count.
+    """What a head was asked to write: concepts, each with its part of the variance. values: one of each
+    concept, for a lesson of things with nothing in common; empty where all values count.
     """
 
     parts: Mapping[str, float]
@@ -32,10 +32,6 @@ class Lesson:
 
     def to_json(self) -> dict[str, Any]:
         return {"parts": dict(self.parts), "values": list(self.values)}
-
-    @classmethod
-    def from_json(cls, held: Mapping[str, Any]) -> Lesson:
-        return cls(held["parts"], tuple(held["values"]))
 
 
 @dataclass(frozen=True)
@@ -54,19 +50,11 @@ class KnownHeads:
         return {head: next(iter(one.parts)) for head, one in self.lessons.items() if one.kind == "one"}
 
     def to_json(self) -> str:
-        """The text of FILE."""
-        lessons = {str(head): one.to_json() for head, one in self.lessons.items()}
-        shares = {str(head): dict(own) for head, own in self.shares.items()}
-        return json.dumps({"lessons": lessons, "shares": shares}, indent=1)
+        return TypeAdapter(KnownHeads).dump_json(self, indent=1).decode()
 
     @classmethod
     def from_json(cls, text: str) -> KnownHeads:
-        """What `to_json` wrote."""
-        held = json.loads(text)
-        return cls(
-            {Head.parse(head): Lesson.from_json(one) for head, one in held["lessons"].items()},
-            {Head.parse(head): own for head, own in held["shares"].items()},
-        )
+        return TypeAdapter(cls).validate_json(text)
 
 
 def known_heads(model: str) -> KnownHeads | None:

@@ -28,15 +28,12 @@ _SPEC = re.compile(r"(?P<provider>\w+)(:(?P<model>[^@?\s]+))?(@(?P<url>[^?\s]+))
 class JudgeSettings:
     """Limits of a run, the same for every judge of a panel. Times are in seconds.
 
-    cache: SQLite file of answers.
-    concurrency: requests in flight per judge.
-    timeout: for one attempt as a whole, so that a reply that trickles in is cut off too.
-    retries: attempts after the first; the wait doubles from `delay` on, with jitter.
-    max_tokens: limit on a reply, including hidden reasoning. A reply that is cut off is asked for once more,
-    with twice as many.
-    budget: the most US dollars that this run may spend, or None; a budget needs a price for every judge.
-    prices: a JSON file whose prices are added to prices.json or override it.
-    repaired_examples: the labeler's worked examples without the misprints of the study's table 1.
+    cache: SQLite file of answers. concurrency: requests in flight per judge. timeout: for one attempt as a
+    whole. retries: attempts after the first; the wait doubles from `delay` on, with jitter. max_tokens: of a
+    reply, hidden reasoning included; one that is cut off is asked for once more with twice as many. budget:
+    most US dollars to spend, or None; it needs a price for every judge. prices: a JSON file, added to
+    prices.json. repaired_examples: the labeler's worked examples without the misprints of the study's table
+    1.
     """
 
     cache: Path = Path("judges.sqlite")
@@ -62,10 +59,9 @@ class JudgeSettings:
 
 @dataclass(frozen=True)
 class JudgeSpec:
-    """One model: `PROVIDER[:MODEL][@BASE_URL][?effort=low&temperature=0]`.
-
-    `effort` and `temperature` are sent only if given: several current models reject a temperature, older ones
-    an effort. `instead_of`: the study's judge that it stands for, which is no longer served.
+    """One model: `PROVIDER[:MODEL][@BASE_URL][?effort=low&temperature=0]`. `effort` and `temperature` are
+    sent only if given, since models reject one or the other. `instead_of`: the study's judge that it stands
+    for.
     """
 
     provider: str
@@ -102,10 +98,8 @@ class JudgeSpec:
 
 
 def parse_panel(text: str) -> list[JudgeSpec | str]:
-    """A panel from judges separated by commas; "default" is one model from each of the three providers,
-    "study" the study's three or what stands for them (`study_panel`).
-
-    A stand-in stays a string. Raises InputError for an empty panel and for a judge named twice.
+    """A panel from judges separated by commas, of which "default" and "study" (`study_panel`) are three each.
+    A stand-in stays a string. InputError for an empty panel and for a judge named twice.
     """
     judges: list[JudgeSpec | str] = []
     for part in filter(None, map(str.strip, text.split(","))):

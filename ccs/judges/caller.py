@@ -63,7 +63,6 @@ class Cache:
             return None
 
     def put(self, key: str, judge: str, answer: Mapping[str, Any]) -> None:
-        """Store an answer, replacing an older one."""
         text = json.dumps(answer, ensure_ascii=False)
         self._db.execute("INSERT OR REPLACE INTO replies VALUES (?, ?, ?)", (key, judge, text))
 
@@ -113,8 +112,8 @@ class Caller:
     def start(
         self, requests: Mapping[str, Request], cache: Cache, group: asyncio.TaskGroup
     ) -> dict[str, asyncio.Task[str]]:
-        """Start to ask all of it, by key. A task's result is the cause why the cache has no answer then, ""
-        where it has one. It raises InputError for a key or a model that the server does not accept.
+        """Start to ask all of it, by key. A task's result is the cause why the cache has no answer, or ""; it
+        raises InputError for a key or model that the server does not accept.
         """
         slots = asyncio.Semaphore(self.settings.concurrency)
 
@@ -128,10 +127,9 @@ class Caller:
         return {key: group.create_task(in_turn(key, request)) for key, request in requests.items()}
 
     async def _ask(self, key: str, request: Request, cache: Cache) -> str:
-        """Send a request, again where that may help, and store its answer; the cause if there is none.
-
-        A reply that is cut off is asked for once more with twice the tokens. Below the number at which it was
-        cut off it is not asked for again, in this run or another.
+        """Send a request, again where that may help, and store its answer; the cause if there is none. A
+        reply that is cut off is asked for once more with twice the tokens, and with no fewer in any later
+        run.
         """
         import tenacity
 
@@ -220,10 +218,9 @@ def fingerprint(instructions: str, schema: Mapping[str, Any]) -> str:
 
 
 def ask_all(callers: Sequence[Caller], requests: Sequence[Request], path: Path) -> list[list[Answer]]:
-    """The answers [caller][request] of several models that are asked at the same time; path: of the cache.
-
-    Equal requests are sent once. Packages and keys of all models are checked before the first is sent. Raises
-    InputError, also where a server does not accept the key or the model: nothing more is sent then.
+    """The answers [caller][request] of models that are asked at the same time; path: of the cache. Equal
+    requests are sent once. InputError for a package or key that is missing or not accepted: nothing more is
+    sent then.
     """
 
     try:

@@ -34,10 +34,8 @@ from ccs.texts.pools import Pool
 class Panel:
     """Judges that answer the same questions, from a line such as "openai,anthropic:claude-haiku-4-5".
 
-    spec: judges separated by commas, each PROVIDER:MODEL (see JudgeSpec); "default" is one model from each of
-    the three providers; "tags" is the stand-in, which judges by the tags of the pool `tags`. spending: may be
-    shared with a labeler for a common budget. Keys and packages are needed only when something must be sent.
-    Raises InputError.
+    spec: see `parse_panel`; the stand-in judges by the tags of the pool `tags`. spending: a budget, maybe
+    shared with a labeler. Keys and packages are needed only when something must be sent. Raises InputError.
     """
 
     def __init__(
@@ -62,11 +60,8 @@ class Panel:
         self.names = tuple(one.name if isinstance(one, JudgeSpec) else one for one in members)
 
     def judge(self, questions: Sequence[Question]) -> list[list[list[Judgment]]]:
-        """The judgments [question][judge][text], with judges in the panel's order.
-
-        Cached answers need no request; texts without an answer are unscored, with the cause. Raises
-        InputError (a missing key or package, or a key that the server does not accept) after storing every
-        answer received so far.
+        """The judgments [question][judge][text], with judges in the panel's order; texts without an answer
+        are unscored, with the cause. InputError as in `ask_all`, after storing every answer received so far.
         """
         asked = [question for question in questions if question.texts]
         requests = [judge_request(question) for question in asked]
@@ -87,7 +82,6 @@ class Panel:
         return tuple(caller.estimate(requests) for caller in self.callers.values())
 
     def require_keys(self) -> None:
-        """Raise InputError where a package or a key is missing."""
         for caller in self.callers.values():
             caller.provider.open()
 
@@ -110,10 +104,7 @@ def _judgments(judge: str, question: Question, answer: Answer | None) -> list[Ju
 
 
 def judge_by_tags(pool: Pool, question: Question) -> list[Judgment]:
-    """The judgments of `tags`: yes if the pool tags a text with the label or with a concept under it.
-
-    A text without a tag is unscored, not a no.
-    """
+    """The judgments of `tags`: yes for a text tagged with the label or a concept under it."""
     tree = labels.tree()
     label = tree.find(question.label) or question.label
     if label not in tree.concepts and label not in pool.concepts:
@@ -133,10 +124,7 @@ def judge_by_tags(pool: Pool, question: Question) -> list[Judgment]:
 
 
 class Labeler:
-    """One language model, "PROVIDER:MODEL" (see JudgeSpec) or "study", that labels heads.
-
-    spending: may be shared with a panel for a common budget. Raises InputError.
-    """
+    """One language model, "PROVIDER:MODEL" or "study", that labels heads. InputError as for a `Panel`."""
 
     def __init__(
         self, spec: str, settings: JudgeSettings | None = None, *, spending: Spending | None = None
@@ -149,11 +137,9 @@ class Labeler:
         self.given: dict[Head, str] = {}
 
     def label(self, texts: Mapping[Head, Sequence[str]]) -> dict[Head, str | None]:
-        """Label heads by their texts, which are in rank order.
-
-        A head without an answer (refused, truncated, off the schema, timed out) has the label None and its
-        cause in `causes`; a rerun asks again. `given` has the labels as they were spelled. Raises InputError
-        as in `Panel.judge`.
+        """Label heads by their texts, which are in rank order. A head without an answer has the label None
+        and its cause in `causes`; a rerun asks again. `given`: the labels as they were spelled. InputError as
+        in `ask_all`.
         """
         asked = [head for head, chosen in texts.items() if chosen]
         requests = [self.request(head, texts[head]) for head in asked]
@@ -171,7 +157,6 @@ class Labeler:
         return labels
 
     def request(self, head: Head, texts: Sequence[str]) -> Request:
-        """The request for a head, whose worked examples leave that head out."""
         return label_request(head, texts, repaired=self._caller.settings.repaired_examples)
 
     def estimate(self, texts: Mapping[Head, Sequence[str]]) -> CostEstimate:
@@ -179,7 +164,6 @@ class Labeler:
         return self._caller.estimate([self.request(head, texts[head]) for head in texts if texts[head]])
 
     def require_keys(self) -> None:
-        """Raise InputError where a package or a key is missing."""
         self._caller.provider.open()
 
     def describe(self) -> dict[str, Any]:

@@ -33,7 +33,6 @@ class Price(BaseModel, frozen=True):
     output: _Dollars
 
     def cost(self, usage: Usage) -> float:
-        """The cost of this usage in US dollars."""
         return (usage.input_tokens * self.input + usage.output_tokens * self.output) / 1e6
 
 
@@ -61,20 +60,13 @@ class Prices(BaseModel, frozen=True):
         return known
 
     def of(self, name: str) -> Price | None:
-        """A judge's price, or None if it is unknown.
-
-        A dated snapshot costs the same as its model. A compatible server is the user's own and therefore
-        free, unless the user's file says otherwise.
-        """
+        """A judge's price, or None. A snapshot costs what its model does; a compatible server is free."""
         free = Price(input=0.0, output=0.0) if name.startswith("compatible:") else None
         return self.models.get(name) or self.models.get(_SNAPSHOT.sub("", name)) or free
 
 
 def expected_usage(request: Request) -> Usage:
-    """The expected tokens: a fourth of the input's characters, and a fixed number per verdict or label.
-
-    A model that reasons before it answers uses more output.
-    """
+    """The expected tokens, without reasoning: a fourth of the input's characters, and some per answer."""
     answers = json.dumps(request.schema).count('"reason":')
     return Usage(_OVERHEAD + _size(request) // 4, _ANSWER * answers)
 
@@ -96,10 +88,8 @@ def default_budget(expected: float) -> float:
 class Spending:
     """A running sum of US dollars against a limit: what was spent, and the most that is in flight.
 
-    A request is sent only if the most it can cost still fits, so the budget is never exceeded. A labeler and
-    a panel, and the models of a run, may share one object and thus one budget.
-
-    limit: dollars; None for no limit, "estimated" for what `expect` is told.
+    A request is sent only if the most it can cost still fits. A labeler, a panel and the models of a run may
+    share one. limit: dollars; None for no limit, "estimated" for what `expect` is told.
     """
 
     def __init__(self, limit: float | Literal["estimated"] | None) -> None:
@@ -132,10 +122,8 @@ class Spending:
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """The cost of asking one judge.
-
-    dollars: expected of a model that does not reason before it answers; at_most: with every attempt paid for
-    and the longest replies. Both are NaN if the price is unknown.
+    """The cost of asking one judge. dollars: expected, without reasoning; at_most: with every attempt paid
+    for and the longest replies. Both are NaN if the price is unknown.
     """
 
     judge: str
@@ -150,5 +138,4 @@ class CostEstimate:
         return cls(name, asked, sum(one.dollars for one in parts), sum(one.at_most for one in parts))
 
     def times(self, n: int) -> CostEstimate:
-        """The cost of asking so often as much."""
         return CostEstimate(self.judge, n * self.requests, n * self.dollars, n * self.at_most)

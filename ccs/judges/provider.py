@@ -42,10 +42,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens of one request; hidden reasoning counts as output.
-
-    Raises TypeError for anything but a plausible count, because the budget relies on them.
-    """
+    """Tokens of one request, with hidden reasoning. TypeError for no plausible count: budgets rely on it."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -62,11 +59,8 @@ class Usage:
 
 
 class UnansweredError(Exception):
-    """There is no answer, with the cause.
-
-    again: the same request may succeed later, after `wait` seconds at the least. usage: the tokens to pay
-    for, none of a connection that failed before a reply began; None where that is not known, as after a
-    timeout: the model may have worked on it.
+    """There is no answer, with the cause. again: the same request may succeed later, after `wait` seconds.
+    usage: the tokens to pay for; None where that is not known, as after a timeout.
     """
 
     def __init__(
@@ -82,10 +76,8 @@ class TruncatedError(UnansweredError):
 
 
 class Provider(ABC):
-    """One model at one provider: `open`, then `send` as often as needed, then `aclose`.
-
-    The constructor needs neither the provider's package nor a key; `open` needs both. OpenAI's and
-    Anthropic's packages are made by one generator, so their clients (`client`, a class) and errors are alike.
+    """One model at one provider: `open`, which needs its package and a key, then `send` as often as needed,
+    then `aclose`. OpenAI's and Anthropic's packages are alike in clients (`client`, a class) and errors.
     """
 
     kind: ClassVar[str]
@@ -98,21 +90,16 @@ class Provider(ABC):
         self.settings = settings
 
     def identity(self) -> dict[str, Any]:
-        """Everything besides the request that determines the answer; the manifest describes a judge by it.
-
-        The base URL is left out, because a gateway leads to the same model. `compatible` adds it, because
-        there the URL decides which server's weights answer.
+        """Everything besides the request that determines the answer; for the manifest. The base URL is left
+        out, for a gateway leads to the same model; not so for `compatible`, whose servers have weights of
+        their own.
         """
         spec = self.spec
         sampling = {"temperature": spec.temperature, "effort": spec.effort}
         return {"provider": self.kind, "model": spec.model, **sampling}
 
     def cache_key(self, request: Request) -> str:
-        """The SHA-256 of everything that changes the answer, and of nothing else.
-
-        The limit on output tokens is left out on purpose: it only truncates, and truncated answers are never
-        cached.
-        """
+        """The SHA-256 of what changes the answer. The limit on tokens does not: it only truncates."""
         parts = [self.identity(), request.system, request.user, request.schema]
         return hashlib.sha256(json.dumps(parts, ensure_ascii=True).encode()).hexdigest()
 
@@ -138,10 +125,7 @@ class Provider(ABC):
         )
 
     async def send(self, request: Request, max_tokens: int) -> tuple[str, Usage | None]:
-        """The reply's text, not yet checked, and the tokens used, for one request that is sent once.
-
-        Raises UnansweredError, or InputError (key, model).
-        """
+        """The reply's text, unchecked, and tokens used; sent once. UnansweredError or InputError."""
         try:
             response = await self.call(request, max_tokens)
         except Exception as error:
@@ -163,7 +147,6 @@ class Provider(ABC):
         )
 
     async def aclose(self) -> None:
-        """Close the client and its connections."""
         await self._client.close()
 
     @abstractmethod
@@ -187,13 +170,9 @@ class Provider(ABC):
 
     @abstractmethod
     def read(self, response: Any) -> tuple[str, Usage | None]:
-        """A response's text and tokens, by `answered`.
-
-        Raises UnansweredError, or LookupError, TypeError or AttributeError for another form.
-        """
+        """A response's text and tokens, by `answered`; also LookupError, TypeError, AttributeError."""
 
     def failure(self, status: int, message: object, headers: Mapping[str, str]) -> Exception:
-        """The exception for an HTTP error status."""
         text = f"{status} {message}"
         if status in (401, 403):
             return InputError(clean(f"{self.spec.name} does not accept the key given ({text})."))
@@ -207,7 +186,6 @@ class Provider(ABC):
 
 
 def lost(error: BaseException) -> UnansweredError:
-    """The error for a connection that failed."""
     begun = _BEGUN in getattr(error, "__notes__", ())
     cause = f"connection: {error or type(error).__name__}"
     return UnansweredError(cause, again=True, usage=None if begun else Usage())
@@ -216,10 +194,7 @@ def lost(error: BaseException) -> UnansweredError:
 def answered(
     text: str | None, usage: Usage | None, refusal: str, truncated: bool
 ) -> tuple[str, Usage | None]:
-    """A reply's text and tokens.
-
-    Raises UnansweredError if the model refused (with its reason, else ""), was cut off, or gave no text.
-    """
+    """A reply's text and tokens. UnansweredError if the model refused, was cut off, or gave no text."""
     if refusal:
         raise UnansweredError(f"refusal: {refusal}", usage=usage)
     if truncated:
@@ -264,9 +239,7 @@ def bounded_client(timeout: float) -> httpx2.AsyncClient:
 
 
 def redact(text: str) -> str:
-    """The text with keys replaced by `[key]` (those of the environment, and what looks like one), and what is
-    not valid Unicode by "?".
-    """
+    """The text with `[key]` for keys (of the environment, and what looks like one), and valid Unicode."""
     for variable, given in os.environ.items():
         value = given.strip()
         if variable.endswith(("_API_KEY", "_AUTH_TOKEN")) and len(value) >= 4:

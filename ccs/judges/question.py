@@ -23,11 +23,7 @@ from ccs.paper import LEVELS, Example, examples
 
 @dataclass(frozen=True)
 class Question:
-    """A question: does each of `texts` belong to the concept `label`?
-
-    `head_key` names the head ("L11.H5") in reports. It is not sent: two heads with the same label and texts
-    share one request.
-    """
+    """Does each of `texts` belong to the concept `label`? `head_key` ("L11.H5") is not sent."""
 
     head_key: str
     label: str
@@ -36,11 +32,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Judgment:
-    """One judge's verdict on one text: True, False, or None for unscored.
-
-    `reason` is the judge's own sentence ("" if unscored); `cause` says why it is unscored ("" if it is
-    scored).
-    """
+    """One judge's verdict on one text, None for unscored, with its `reason`, or the `cause` why not."""
 
     judge: str
     verdict: bool | None
@@ -49,7 +41,6 @@ class Judgment:
 
 
 def unscored(judge: str, question: Question, cause: str) -> list[Judgment]:
-    """The judgments of a question without an answer."""
     return [Judgment(judge, None, "", cause) for _ in question.texts]
 
 
@@ -105,10 +96,8 @@ def judge_request(question: Question) -> Request:
 
 
 def judge_schema(count: int) -> dict[str, Any]:
-    """The JSON schema of an answer to `count` texts.
-
-    It has one required property per text instead of an array: every provider can enforce the names of an
-    object, while several ignore the length of an array.
+    """The JSON schema of an answer to `count` texts: a property for each, for every provider can enforce the
+    names of an object, while several ignore the length of an array.
     """
     verdict = _closed_object({"reason": {"type": "string"}, "verdict": {"type": "boolean"}})
     return _closed_object(dict.fromkeys(text_names(count), verdict))
@@ -130,10 +119,8 @@ def _label_prompt(texts: Sequence[str]) -> str:
 
 
 def worked_examples(head: Head, texts: Sequence[str]) -> list[Example]:
-    """Five of the study's nine printed heads, taking the levels in turn, without the head being labeled.
-
-    That head is recognized by its name and, as names recur in different models, by its texts: an example that
-    shares more than half of its texts is the same head.
+    """Five of the study's nine printed heads, taking the levels in turn, without the head being labeled:
+    known by its name or, as names recur in other models, by more than half of its texts.
     """
     by_level = [[each for each in examples() if each.level == level] for level in LEVELS]
     in_turn = chain.from_iterable(zip(*by_level, strict=True))
@@ -156,11 +143,9 @@ def _closed_object(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_reply(reply: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The object in a reply, which must follow `schema`, with properties in the schema's order.
-
-    This is the one place where a reply is read: keys in it are replaced, and characters that are not valid
-    Unicode become "?". Raises OffSchemaError if it does not follow the schema, and for an empty string in any
-    property but a reason.
+    """The object in a reply, with properties in the order of `schema`, which it must follow. This is the one
+    place where a reply is read: keys in it are replaced. OffSchemaError, also for an empty string but a
+    reason.
     """
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
@@ -177,11 +162,7 @@ def parse_reply(reply: str, schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_object(reply: str) -> dict[str, Any]:
-    """The JSON object in a reply that holds nothing else.
-
-    A Markdown fence around it is dropped (servers without structured output often add one); any other text,
-    and a name given twice, raises OffSchemaError.
-    """
+    """The JSON object in a reply, maybe in a Markdown fence. OffSchemaError, also for a name given twice."""
     text = reply.strip()
     lines = text.splitlines()
     if len(lines) > 2 and lines[0] in ("```", "```json", "```JSON") and lines[-1] == "```":

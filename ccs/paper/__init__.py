@@ -77,7 +77,6 @@ class Example:
     printed: tuple[str, ...]
 
     def shown(self, repaired: bool) -> tuple[str, ...]:
-        """The texts, as printed or without misprints."""
         return self.texts if repaired else self.printed
 
 
@@ -118,10 +117,7 @@ def head_sets(name: str) -> dict[str, HeadSet]:
 
 
 def concept_sets(name: str) -> dict[str, HeadSet]:
-    """Concept -> the heads the study prunes for it: the high heads of that label.
-
-    One case differs: for "Objects" of ViT-L-14-LAION the released code prunes a moderate head instead.
-    """
+    """Concept -> the high heads of that label, pruned for it; for "Objects" of one model another."""
     high = head_labels(name)["high"]
     sets = {
         concept: HeadSet(head for head, label in high.items() if label == concept)
@@ -172,10 +168,8 @@ def templates() -> tuple[str, ...]:
 
 
 def in_prompts(names: Sequence[str], prompts: Sequence[str]) -> tuple[str, ...]:
-    """Names of occupations as these prompts hold them.
-
-    The study's prompts have no article ("A photo of judge"); its own occupations stay as it wrote them, all
-    others get the article that fits ("A photo of a beekeeper", "an usher").
+    """Names of occupations as these prompts hold them. The study's have no article ("A photo of judge"): its
+    own occupations stay as it wrote them, all others get the article that fits.
     """
     if tuple(prompts) != templates():
         return tuple(names)

@@ -47,12 +47,11 @@ EXCHANGED = {"high": "equal-low", "low": "equal-high"}
 
 @dataclass(frozen=True)
 class Claim:
-    """One printed number.
+    """One printed number. `k`: texts per head; for CCS@k, the score. `digits`: decimals printed.
 
     `measure`: the table of results with the measured figure ("pruning", "retrieval", "bias"), "level" or
-    "ccs" (number or share of heads in `scores`), "alone" (the same by one judge), "label" (number of high
-    heads with a label) or "ccr". `plan`: as in the tables; `k`: texts per head; for CCS@k, the score.
-    `digits`: decimals printed. `layer`: the one layer that is meant. `labels`: one of `score.SPELLINGS`.
+    "ccs" (number or share of heads in `scores`), "alone" (by one judge), "label" (number of high heads with
+    it) or "ccr".
     """
 
     table: str
@@ -73,10 +72,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Measured(Estimate):
-    """A measured figure, NaN where there is no interval; `chance` is for bias only.
-
-    `plan` and `dataset` are those found, which may be stand-ins for those of the claim.
-    """
+    """A measured figure; `chance` is for bias only. `plan` and `dataset` may stand in for the claim's."""
 
     plan: str = ""
     dataset: str = ""
@@ -86,11 +82,9 @@ class Measured(Estimate):
 
 @dataclass(frozen=True)
 class Compared:
-    """A claim with the measured figure (None if there is none).
-
-    `open_clip`: open_clip's own figure for the unpruned model on the standard set. `standard`: measured on
-    the standard set, if the study used a variant. `correct`: the bias by the correct metric, if `measured`
-    follows the released code.
+    """A claim with the measured figure, or None. `open_clip`: its own figure for the unpruned model.
+    `standard`: measured on the standard set, if the study used a variant. `correct`: bias by the correct
+    metric, if `measured` follows the released code.
     """
 
     claim: Claim
@@ -101,15 +95,13 @@ class Compared:
 
     @property
     def difference(self) -> float | None:
-        """Measured less published."""
         return None if self.measured is None else self.measured.value - self.claim.published
 
     @property
     def agrees(self) -> bool | None:
-        """True if the printed number lies in the measured interval, give or take its last digit.
-
-        None if nothing was measured. Without an interval the two must be equal to the printed digits; a share
-        of heads may be off by one in the last, since the print rounds so that its rows sum to 1.
+        """True if the printed number lies in the measured interval (or is the measured one), give or take its
+        last digit; None if nothing was measured. A share of heads may be off by one more, since the print's
+        rows sum to 1.
         """
         if (measured := self.measured) is None:
             return None
@@ -182,10 +174,7 @@ def _plan(printed: str) -> str:
 
 
 def plan_names(claim: Claim, main_k: int = 5, found: bool = False) -> tuple[str, ...]:
-    """The plans that measure a claim, best first: the heads that the study lists, then those scored here.
-
-    `main_k`: texts per head for plans without a K in their name. `found`: only heads scored here.
-    """
+    """The plans that measure a claim, best first: of listed heads (not if `found`), of those scored here."""
     name = PlanName.parse(claim.plan)
     if name.kind == "none":
         return (str(name),)
@@ -206,10 +195,7 @@ def dataset_names(claim: Claim) -> tuple[str, ...]:
 
 
 def compare(claim: Claim, results: Results | None, found: bool = False) -> Compared:
-    """The claim compared with its model's results (None if the model was not measured).
-
-    `found`: with the heads that were found here, whatever heads the study lists.
-    """
+    """The claim beside its model's results, if there are any; `found`: with the heads found here."""
     anchor = _open_clip(claim)
     if results is None:
         return Compared(claim, None, anchor)
@@ -288,12 +274,9 @@ def _from_scores(claim: Claim, results: Results) -> Measured | None:
 
 @dataclass(frozen=True)
 class Overlap:
-    """The heads of one level of one model.
-
-    printed, found: how many the study lists and how many were found, of `heads` that were scored. both: in
-    both sets. alike: of these, how many have the printed label, as given. jaccard: both over either.
-    expected: the mean Jaccard of a random set of as many heads. p_value: how often such a set shares as many
-    heads or more; `adjusted` by Holm over all rows.
+    """The heads of one level of one model: how many the study lists and were found, of `heads` scored; in
+    both sets, and how many of these have the printed label. expected: the mean Jaccard of a random set of as
+    many heads. p_value: how often such a set shares as many; `adjusted` by Holm.
     """
 
     model: str

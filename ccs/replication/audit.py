@@ -38,10 +38,7 @@ LARGER = (
 
 @dataclass(frozen=True)
 class Check:
-    """A sentence over figures: the number of cells that support it, and the cells that contradict it.
-
-    `source`: where the study says it. `note`: what the cells cannot say.
-    """
+    """A sentence, the number of cells that support it, and those against it; `note`: what they cannot say."""
 
     statement: str
     source: str
@@ -60,7 +57,6 @@ def _sentences() -> list[dict[str, Any]]:
 
 @cache
 def printed() -> Figures:
-    """The study's own figures."""
     return {
         (key, row, column): value
         for key, table in paper.tables().items()
@@ -71,11 +67,9 @@ def printed() -> Figures:
 def measured(
     results: Mapping[str, Results], agreement: pd.DataFrame | None = None, found_heads: bool = False
 ) -> Figures:
-    """The measured figures of the same cells, with bias by the correct metric.
-
-    results: by model. agreement: what `clip-ccs annotate import` wrote; the panel's is held against table 4,
-    that of OpenAI's model alone against the first version's table 2. found_heads: with the heads that were
-    found here in place of those that the study lists.
+    """The measured figures of the same cells, with bias by the correct metric. agreement: what `clip-ccs
+    annotate import` wrote; OpenAI's model alone is held against the first version's table 2. found_heads: in
+    place of those that the study lists.
     """
     values = {}
     for key in (*TABLES, *REPEATED):
@@ -113,10 +107,7 @@ def audit(values: Figures | None = None) -> tuple[Check, ...]:
 
 
 def _figures(values: Figures, table: str, plan: str) -> dict[tuple[str, str], float]:
-    """A plan's figures by (data set or attribute, model); the set is "" in a table with only one.
-
-    Figure 2 prints no unpruned accuracies; they are in table 5.
-    """
+    """A plan's figures by (data set, attribute or "", model). Figure 2's unpruned ones are in table 5."""
     printed = paper.table(table)
     sets = dict.fromkeys(column[: column.find("/") + 1] for column in printed.columns)
     cells = {}
@@ -278,10 +269,7 @@ def _largest(
 
 
 def _series(values: Figures, table: str) -> dict[tuple[str, str], list[float]]:
-    """Each model's printed figures of a set, from the first column to the last, where all of them are there.
-
-    Unpruned figures are left out.
-    """
+    """Each model's pruned figures of a set, from first column to last, where all of them are there."""
     by_row: dict[tuple[str, str], list[float]] = {}
     for row, column, _ in paper.table(table).cells():
         if not column.endswith("original"):

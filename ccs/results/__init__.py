@@ -61,7 +61,6 @@ class Collection:
 
     models: Mapping[str, Results]
     source: str
-    revision: str | None = None
     notices: tuple[str, ...] = ()
 
 
@@ -91,9 +90,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         with (folder / MANIFEST_FILE).open("rb") as file:
             text = file.read(schema.MAX_MANIFEST + 1)
     except FileNotFoundError:
-        raise InputError(
-            f"{folder.name} holds no {MANIFEST_FILE}, so its tables are not a finished run."
-        ) from None
+        raise InputError(f"{folder.name} holds no {MANIFEST_FILE}: its run is not finished.") from None
     except OSError as error:
         raise InputError(f"{name} cannot be read: {error.strerror}.") from error
     return schema.parse_manifest(text, name)
@@ -105,9 +102,7 @@ def read(folder: Path) -> Results:
     for name, entry in manifest["tables"].items():
         path = folder / f"{name}.parquet"
         if not path.is_file():
-            raise InputError(
-                f"{folder.name} is incomplete: its manifest names the table {name}, which is not there."
-            )
+            raise InputError(f"{folder.name} is incomplete: the table {name} of its manifest is not there.")
         if sha256(path) != entry["sha256"]:
             raise InputError(
                 f"{folder.name}/{path.name} is not the file that its manifest describes; "
@@ -117,9 +112,7 @@ def read(folder: Path) -> Results:
     return Results(str(manifest["model"]["name"]), folder, tables, manifest)
 
 
-def read_all(
-    folder: Path, source: str, revision: str | None = None, notices: Sequence[str] = ()
-) -> Collection:
+def read_all(folder: Path, source: str, notices: Sequence[str] = ()) -> Collection:
     """All models' results in a folder; models that cannot be read are left out and named in the notices."""
     models, told = {}, list(notices)
     there = folder.iterdir() if folder.is_dir() else ()
@@ -132,7 +125,7 @@ def read_all(
             models[results.model] = results
         except InputError as error:
             told.append(str(error))
-    return Collection(models, source, revision, tuple(told))
+    return Collection(models, source, tuple(told))
 
 
 def default_folder() -> Path:
@@ -171,9 +164,7 @@ def _load_hub(address: str, precomputed: Path | None, cache: Path | None) -> Col
 
     match = re.fullmatch(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@([\w./-]+))?/?", address)
     if not match:
-        raise InputError(
-            f"{address!r} is no address of results; one looks like hf://datasets/USER/NAME@REVISION."
-        )
+        raise InputError(f"{address!r} is no address of results, such as hf://datasets/USER/NAME@REVISION.")
     repository, revision = match[1], match[2]
     kind: dict[str, Any] = {"repo_type": "dataset", "allow_patterns": list(HUB_FILES)}
     kind |= {"cache_dir": cache, "endpoint": endpoint()}
@@ -191,7 +182,7 @@ def _load_hub(address: str, precomputed: Path | None, cache: Path | None) -> Col
         if size > MAX_HUB_BYTES:
             raise InputError(f"{address} holds {size:,} bytes; at most {MAX_HUB_BYTES:,} are fetched.")
         folder = Path(snapshot_download(repository, revision=revision, **kind))
-        collection = read_all(folder, f"the Hub ({address}, commit {folder.name[:12]})", folder.name)
+        collection = read_all(folder, f"the Hub ({address}, commit {folder.name[:12]})")
         if collection.models:
             return collection
         notices += [f"{address} holds no results that can be read.", *collection.notices]
@@ -204,7 +195,7 @@ def _load_hub(address: str, precomputed: Path | None, cache: Path | None) -> Col
     try:
         cached = Path(snapshot_download(repository, revision=revision, local_files_only=True, **kind))
         source = f"the cached copy of {address} (commit {cached.name[:12]})"
-        collection = read_all(cached, source, cached.name, notices)
+        collection = read_all(cached, source, notices)
         if collection.models:
             return collection
         notices = list(collection.notices)
@@ -212,7 +203,7 @@ def _load_hub(address: str, precomputed: Path | None, cache: Path | None) -> Col
         notices.append(f"There is no cached copy of {address}.")
     if precomputed is None:
         raise InputError(" ".join(notices))
-    return read_all(precomputed, f"the results shipped with the program ({precomputed.name}/)", None, notices)
+    return read_all(precomputed, f"the results shipped with the program ({precomputed.name}/)", notices)
 
 
 def _why(error: Exception) -> str:

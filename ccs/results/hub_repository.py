@@ -34,18 +34,15 @@ _MEANING = {
 
 
 class Repository:
-    """A repository as it stands when this is made. `kind`: dataset, model or space.
+    """A repository as it stands when this is made. `kind`: dataset, model or space. Methods raise InputError.
 
-    commit: its newest, None if there is none or the token may not see it. files, tags: paths, and commits by
-    tag. dry: nothing will be put there; where the Hub does not answer, that is said and it is taken as new.
-    Raises InputError, as all methods do.
+    commit: its newest, None if there is none or the token may not see it. tags: commits by tag. dry: nothing
+    will be put there; where the Hub does not answer, that is said and it is taken as new.
     """
 
     def __init__(self, name: str, kind: str = "dataset", *, dry: bool = False) -> None:
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-            raise InputError(
-                "A repository is named USER/NAME: letters, digits, '-', '_' and '.' on both sides."
-            )
+            raise InputError("A repository is named USER/NAME: letters, digits, '-', '_', '.' on both sides.")
         logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its warnings repeat what is said here
         self.api, self.name, self.kind = HfApi(endpoint=endpoint()), name, kind
         self.commit: str | None = None
@@ -76,7 +73,6 @@ class Repository:
             self.api.whoami()
 
     def fetch(self, path: str) -> bytes:
-        """One small file's bytes."""
         with self._explained():
             local = self.api.hf_hub_download(self.name, path, repo_type=self.kind, revision=self.commit)
             return Path(local).read_bytes()
@@ -84,10 +80,9 @@ class Repository:
     def push(
         self, folder: Path, message: str, *, public: bool, owned: Sequence[str] = (), sdk: str = "gradio"
     ) -> str:
-        """Put a folder's files there, and return the commit; what is there already is not sent again.
-
-        owned: patterns of paths ("organism/*") that are ours alone: such files are removed where the folder
-        does not have them. A new repository is private unless `public`; `sdk` is that of a new Space.
+        """Put a folder's files there, and return the commit. owned: patterns of paths that are ours alone,
+        where files go that the folder has not. A new repository is private unless `public`; `sdk`: of a new
+        Space.
         """
         with self._explained(), warnings.catch_warnings():
             # Tables in a Space are meant: it shows them where no data set is named.
@@ -113,7 +108,6 @@ class Repository:
             return str(info.oid)
 
     def tag(self, name: str, commit: str) -> None:
-        """Name a commit."""
         if (there := self.tags.get(name, commit)) != commit:
             raise InputError(
                 f"The tag {name} of {self.name} already names other results (commit {there[:8]}); "
@@ -123,7 +117,6 @@ class Repository:
             self.api.create_tag(self.name, tag=name, revision=commit, repo_type=self.kind, exist_ok=True)
 
     def set_variable(self, key: str, value: str) -> None:
-        """Set a Space's variable, which restarts it."""
         with self._explained():
             self.api.add_space_variable(self.name, key, value)
 

@@ -124,10 +124,8 @@ def max_skew(
     dataset: str | None = None,
     attribute: str | None = None,
 ) -> pd.DataFrame:
-    """MaxSkew of every plan: its mean or sum over occupations, or a row per occupation.
-
-    By default correct, of every set and attribute; None means all. A set's one-pool
-    variant is another view of the set and is included only if `dataset` names it.
+    """MaxSkew of every plan: its mean or sum over occupations, or a row per occupation; None means all. A
+    set's one-pool variant is another view of it and is included only if `dataset` names it.
     """
     metric = "MaxSkew" if over == "occupation" else f"MaxSkew {over}"
     chosen = {"metric": metric, "mode": mode, "dataset": dataset, "attribute": attribute}
@@ -162,10 +160,7 @@ def with_full(results: Results, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def is_main_figure(row: Any) -> bool:
-    """True for a row of pruning or bias that holds top-1 over all classes or the correct mean MaxSkew.
-
-    These two summarize what a model can do and how biased it is; effects are changes of them.
-    """
+    """True for a row with top-1 over all classes or the correct mean MaxSkew, which effects change."""
     if row["metric"] == "top1":
         return not row.get("subset")
     if row["metric"] != "MaxSkew mean" or row["dataset"].endswith(ONE_POOL):

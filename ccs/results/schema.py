@@ -47,10 +47,8 @@ _TYPES = {"text": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool":
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One column. `kind`: text, int, float or bool. NaN counts as empty; only nullable columns may be empty.
-
-    `one_of`: the allowed values; any if empty. `below`: whole numbers from 0 to less than this; 0 allows any
-    number.
+    """One column. `kind`: text, int, float or bool; only nullable ones may be empty or NaN. `one_of`: the
+    allowed values. `below`: whole numbers from 0 to less than this; 0 allows any.
     """
 
     name: str
@@ -165,10 +163,7 @@ class Manifest(_Part):
 
 
 def parse_manifest(text: bytes, name: str) -> dict[str, Any]:
-    """The manifest in a file's content; `name`: its name in errors.
-
-    Raises InputError for content that is not JSON, has another schema version, or entries of other types.
-    """
+    """The manifest in a file's content; `name`: in errors. InputError for other content or versions."""
     if len(text) > MAX_MANIFEST:
         raise InputError(f"{name} is larger than a manifest is: {len(text):,} bytes.")
     try:
@@ -193,10 +188,8 @@ Rows: TypeAlias = "pd.DataFrame | Sequence[Mapping[str, Any]]"
 
 
 def to_arrow(name: str, rows: Rows) -> pa.Table:
-    """Rows as the Arrow table of that name, with columns in the schema's order.
-
-    Raises InputError for a missing or unknown column, a wrong type, an empty cell in a column that allows
-    none, a value that is not allowed, or two rows with the same key.
+    """Rows as the Arrow table of that name, with columns in the schema's order. InputError for other columns,
+    types or values, an empty cell in a column that allows none, and two rows with the same key.
     """
     schema = TABLES[name].schema
     frame = pd.DataFrame(rows) if len(rows) else pd.DataFrame(rows, columns=schema.names)
@@ -266,7 +259,6 @@ def read_table(path: Path) -> pd.DataFrame:
 
 
 def _read(path: str, shown: str) -> bytes:
-    """The rows of a table, as Arrow's stream."""
     with pq.ParquetFile(path) as file:
         _check_kind(Path(path).stem, shown, file.metadata, file.schema_arrow)
         arrow = file.read()
@@ -291,7 +283,6 @@ def _check_kind(name: str, shown: str, about: pq.FileMetaData, columns: pa.Schem
 
 
 def empty(name: str) -> pd.DataFrame:
-    """The table of that name without rows."""
     return to_pandas(name, to_arrow(name, []))
 
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -25,11 +25,9 @@ MAX_BYTES = 8 * 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """One search: the question, the answer (`heads`), and its figures on both halves.
-
-    `seen`: every head alone, no head off, then each step, on the half that the search saw; `unseen`: on the
-    other half. `k`: the cut-off over all images of people (halved in each half), or over those of an
-    occupation.
+    """One search: the question, the answer (`heads`), and its figures: `seen`, every head alone, no head off,
+    then each step, on the half that the search saw; `unseen`, on the other. `k`: over all images of people,
+    or those of an occupation.
     """
 
     model: str
@@ -61,14 +59,7 @@ class _File:
 _FILE = TypeAdapter(_File)
 
 
-def as_data(search: Search) -> dict[str, Any]:
-    """The search as plain data, as it is stored."""
-    data: dict[str, Any] = TypeAdapter(Search).dump_python(search)
-    return data
-
-
 def place(folder: Path, model: str) -> Path:
-    """The file of a model's searches in a folder of results."""
     return folder / f"{folder_name(model)}{SEARCH_SUFFIX}"
 
 

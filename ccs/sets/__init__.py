@@ -25,7 +25,7 @@ class DatasetRecord:
     annotations, frames: the file with captions of videos, frames per video.
     groups: attribute -> column. k: attribute -> cut-off. rows: the expected number of rows. gigabytes:
     roughly how much is downloaded, for the split alone if it has files of its own.
-    excerpt: the number of its rows that are fetched, if not all (`excerpts`).
+    excerpt: the number of its rows that are fetched, if not all (`strangers`).
     large: streamed if only part of it is needed. gated: its terms must be accepted on the Hub.
     verified: how the id and the columns were checked.
     """
@@ -80,9 +80,7 @@ ALIASES = {"imagenet": "imagenet-val", "fairface": "fairface-1.25"}
 def source(name: str) -> DatasetRecord:
     """The record of the set of that name or alias; InputError, with the known names, for any other."""
     if ALIASES.get(name, name) not in SOURCES:
-        raise InputError(
-            f"There is no set {name!r}; there are {', '.join(SOURCES)} and the drawn world/... ones."
-        )
+        raise InputError(f"There is no set {name!r}, but {', '.join(SOURCES)} and the drawn world/... ones.")
     return SOURCES[ALIASES.get(name, name)]
 
 

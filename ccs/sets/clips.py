@@ -21,10 +21,8 @@ SUFFIXES = frozenset({".mp4", ".webm", ".avi", ".mkv", ".mov", ".m4v", ".mpg", "
 
 
 def frames(path: Path, count: int) -> tuple[Image.Image, ...]:
-    """`count` frames, those shown at the middle of `count` equal parts of the video's duration.
-
-    If the stream breaks off, its last good frame is repeated. Raises OSError or ValueError if no frame can be
-    decoded.
+    """`count` frames, those shown at the middle of `count` equal parts of the video's duration; if the stream
+    breaks off, its last good one. OSError or ValueError if no frame can be decoded.
     """
     with _opened(path) as (container, stream, length):
         stream.thread_type = "AUTO"
@@ -69,18 +67,13 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any, float]]:
             raise ValueError("its duration is not known")
 
 
-def _problem(path: Path) -> str:
-    """The reason why the clip cannot be used, or "", from its first frame."""
+def _read(path: Path) -> tuple[str, str, int]:
+    """A video's digest, the reason why it cannot be used, from its first frame, and its bytes."""
     try:
         with _opened(path) as (container, stream, _):
-            return "no frame can be decoded" if next(container.decode(stream), None) is None else ""
+            why = "no frame can be decoded" if next(container.decode(stream), None) is None else ""
     except (OSError, ValueError) as error:  # PyAV's errors are of both types
-        return " ".join(str(error).split())
-
-
-def _read(path: Path) -> tuple[str, str, int]:
-    """A video's digest, problem and bytes."""
-    why = _problem(path)
+        why = " ".join(str(error).split())
     return "" if why else sha256(path), why, path.stat().st_size
 
 
@@ -96,8 +89,8 @@ def retrieval_set(
     """Video files with captions, anywhere below the folders; the first folder has the annotations.
 
     `annotations`: the name of a JSON list of objects with `video` or `file` (a path, or its end) and
-    `caption` (a string or a list of strings); by default the only JSON file in the folder. Clips that are
-    missing, cannot be decoded or have no caption are listed in `skipped`.
+    `caption` (a text or several); by default the only JSON file. `skipped`: clips that cannot be had, decoded
+    or described.
     """
     entries = annotations_in(_annotation_file(folders[0], annotations))
     by_name: dict[str, Path] = {}
@@ -129,9 +122,7 @@ def retrieval_set(
     known.keep()
     if not paths:
         example = f" (for example {skipped[0]})" if skipped else ""
-        raise InputError(
-            f"None of the {len(skipped)} clips listed in {str(folders[0])!r} can be used{example}."
-        )
+        raise InputError(f"None of the {len(skipped)} clips in {str(folders[0])!r} can be used{example}.")
     return RetrievalSet(
         name=name,
         clips=Lazy(partial(frames, count=count), paths),

@@ -42,10 +42,7 @@ def decode(data: bytes) -> Image.Image:
 
 
 def upright(image: Image.Image) -> Image.Image:
-    """The image (its first frame) as RGB, upright and opaque.
-
-    EXIF rotation is applied, transparency is laid over white, 16-bit gray is scaled to 8 bits.
-    """
+    """The image (its first frame) as RGB: turned as EXIF says, laid over white, 16 bits scaled to 8."""
     image.load()
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I;16"):
@@ -82,9 +79,8 @@ def _require_usual(image: Image.Image) -> None:
 
 
 def problem(data: bytes, formats: tuple[str, ...] | None = None) -> str:
-    """The reason why the bytes are not a complete image, or "". formats: those allowed, all by default.
-
-    JPEG is decoded at an eighth of its size, which reads all of its data at little cost.
+    """The reason why the bytes are not a complete image, or "". formats: those allowed. JPEG is decoded at an
+    eighth of its size, which reads all of its data at little cost.
     """
     if not data:
         return "empty file"
@@ -118,7 +114,6 @@ def identity(paths: Iterable[Path], *about: str) -> str:
 
 class Digests:
     """The digests (hexadecimal) of images by their place in a set, and the problem of each that is none.
-
     identity: of the files that they are in; "" keeps nothing.
     """
 

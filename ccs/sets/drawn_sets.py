@@ -98,20 +98,15 @@ def _classifications() -> dict[str, tuple[tuple[str, ...], tuple[str, ...], int,
 
 
 def classification_names() -> tuple[str, ...]:
-    """The names that `classification_set` accepts."""
     return tuple(_classifications())
 
 
 def names() -> tuple[str, ...]:
-    """The names of all sets."""
     return (*_classifications(), "clips", "faces", "counterfactuals")
 
 
 def classification_set(name: str, n: int | None = None) -> ClassificationSet:
-    """`n` images (default: ten per class, at least 300), cycling through the classes.
-
-    Raises InputError for an unknown name.
-    """
+    """`n` images (default: ten per class, at least 300), cycling through the classes. Raises InputError."""
     if name not in _classifications():
         raise InputError(f"The drawn world has no set {name!r}; it has: {', '.join(_classifications())}.")
     classes, templates, start, show = _classifications()[name]

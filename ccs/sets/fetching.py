@@ -44,10 +44,7 @@ def reachable(seconds: float) -> bool:
 
 @cache
 def connected() -> None:
-    """Look once whether the Hub answers; if not, restrict its libraries to their caches.
-
-    On their own they try each file for half a minute before they give up.
-    """
+    """Look once whether the Hub answers; if not, restrict its libraries to their caches."""
     import datasets
     from huggingface_hub import constants
 
@@ -57,10 +54,7 @@ def connected() -> None:
 
 @contextmanager
 def explained(name: str, hub: str, *, copy: bool = True) -> Iterator[None]:
-    """Turn the errors of `datasets` and huggingface_hub into an InputError that says what to do.
-
-    copy: mention that a local copy can be used instead.
-    """
+    """Turn errors of `datasets` and huggingface_hub into an InputError that says what to do."""
     try:
         yield
     except (InputError, MemoryError):
@@ -97,10 +91,8 @@ def _explanation(error: Exception, hub: str) -> str:
 
 
 def rows_at(record: DatasetRecord, hub: str, streamed: int | None = None) -> Rows:
-    """The rows of a repository with a data set, or of a local folder laid out like one.
-
-    streamed: so many rows alone, in a fixed shuffled order. Of the record its name, configuration, split and
-    revision count.
+    """The rows of a repository with a data set, or of a local folder laid out like one. streamed: so many
+    rows alone, in a fixed shuffled order.
     """
     require("data", "datasets")
     import datasets
@@ -129,9 +121,8 @@ def rows_at(record: DatasetRecord, hub: str, streamed: int | None = None) -> Row
 
 
 def _whole_split(builder: Any, hub: str, config: str | None, split: str, commit: str | None) -> Any:
-    """A `datasets.Dataset` of one split, fetching only its files; `load_dataset` alone fetches every split.
-
-    ValueError if the split is missing or does not have the number of rows stated on its card.
+    """A `datasets.Dataset` of one split, fetching its files alone, unlike `load_dataset`. ValueError if the
+    split is missing or does not have the number of rows stated on its card.
     """
     import datasets
 
@@ -154,7 +145,6 @@ def _whole_split(builder: Any, hub: str, config: str | None, split: str, commit:
 
 
 def text_file(record: DatasetRecord, name: str) -> str:
-    """The content of a small text file in the set's repository."""
     from huggingface_hub import hf_hub_download
 
     assert record.hub is not None
@@ -167,8 +157,8 @@ def text_file(record: DatasetRecord, name: str) -> str:
 def video_folders(record: DatasetRecord) -> tuple[Path, Path]:
     """The folders with a set's annotations and loose videos, and with what its archives hold; fetched once.
 
-    Of loose videos only those are fetched that the annotations name; archives only where some are not loose.
-    Where several processes ask at once, one fetches and unpacks, and the others wait.
+    Of loose videos only those that the annotations name; archives only where some are not loose. Where
+    several processes ask at once, one fetches.
     """
     from filelock import FileLock
     from huggingface_hub import HfApi, constants, hf_hub_download

@@ -35,11 +35,11 @@ class Lazy(Sequence[T]):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ImageSet:
-    """Images without labels, for collecting moments.
+    """Images without labels. `fingerprint` changes with any image and their order; `skipped`: what could not
+    be read.
 
-    `fingerprint` changes with any image and with their order; `source` says where they come from; `skipped`
-    lists what could not be read. `digests`: uint8 [images, 32], the SHA-256 of each image's file, by which
-    images are known that two sets share; None if there are no files.
+    `digests`: uint8 [images, 32], the SHA-256 of each image's file, by which images are known that two sets
+    share; None if there are no files.
     """
 
     name: str
@@ -62,10 +62,8 @@ class MaskSet(ImageSet):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ClassificationSet(ImageSet):
-    """Images with one class each. `labels`: int64 [images], index into `classes`.
-
-    A template holds `{}` where the class goes. `subsets`: name -> classes that are also scored among
-    themselves (CIFAR-10's animals and objects).
+    """Images with one class each. `labels`: int64 [images], index into `classes`. A template holds `{}` where
+    the class goes. `subsets`: name -> classes that are also scored among themselves.
     """
 
     labels: np.ndarray
@@ -107,10 +105,7 @@ class BiasSet(ImageSet):
     units: np.ndarray | None = None
 
     def own_pools(self, occupations: Sequence[str]) -> np.ndarray | None:
-        """The images that each occupation ranks, bool [occupations, images]; None if each ranks all of them.
-
-        Raises InputError for an occupation that no image shows, if occupations have pools of their own.
-        """
+        """The images that each occupation ranks, bool [occupations, images]; None for all. InputError."""
         if self.pools is None:
             return None
         if absent := sorted(set(occupations) - set(self.pools)):

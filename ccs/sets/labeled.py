@@ -54,14 +54,10 @@ def classes(
     numbers, given = rows.labels(record.label if record.label in rows.columns else "label")
     if given is None:
         if not names:
-            raise InputError(
-                f"The labels of {record.name!r} are bare numbers and nothing says which class each is."
-            )
+            raise InputError(f"The labels of {record.name!r} are bare numbers and nothing names the classes.")
         given = tuple(names)
         if max(numbers) >= len(given):
-            raise InputError(
-                f"{record.name!r} has class number {max(numbers)} but only {len(given)} class names."
-            )
+            raise InputError(f"{record.name!r} has class {max(numbers)} but only {len(given)} class names.")
     called = [record.renames.get(name, name) for name in given]
     if record.names == "wordnet":
         called = _wordnet_names(called)
@@ -94,10 +90,7 @@ def _subsets(record: DatasetRecord, names: Sequence[str]) -> dict[str, tuple[int
 
 
 def _wordnet_names(ids: Sequence[str]) -> list[str]:
-    """open_clip's names of ImageNet's classes ("n01440764" -> "tench"), by timm's list of their WordNet ids.
-
-    Raises InputError for any other id.
-    """
+    """open_clip's names of ImageNet's classes ("n01440764" -> "tench"), by timm's list. InputError."""
     import open_clip
 
     every = files("timm.data").joinpath("_info/imagenet_synsets.txt").read_text(encoding="utf-8").split()
@@ -109,11 +102,11 @@ def _wordnet_names(ids: Sequence[str]) -> list[str]:
 
 
 def matlab_rows(path: Path, name: str) -> Rows:
-    """ImageNet-Segmentation as it is published: gtsegs_ijcv.mat, of MATLAB 7.3, which is HDF5.
+    """ImageNet-Segmentation as it is published: gtsegs_ijcv.mat, of MATLAB 7.3, which is HDF5. Images become
+    PNG.
 
     `value/img` refers to each image [3, width, height], `value/gt` to a list of masks [width, height] of 0
-    and 1, of which the first counts, as in the TEXTSPAN authors' code. Images become PNG, with a column
-    `mask`. Raises InputError for any other file.
+    and 1, of which the first counts, as in the TEXTSPAN authors' code. InputError for any other file.
     """
     try:
         with _opened(path) as file:
@@ -147,11 +140,10 @@ def _png(path: Path, part: str, row: int) -> bytes:
 def people(
     record: DatasetRecord, rows: Rows, most: int | None = None, attributes: Sequence[str] = ()
 ) -> BiasSet:
-    """A user's own images of people; K is a tenth of them, occupations and templates are the study's.
+    """Images of people; K is a tenth of them, occupations and templates are the study's.
 
-    A known set has the groups and cut-offs of its record. Otherwise groups come from `attributes`, or else
-    the columns of usual names, or else all columns of 2 to 50 groups.
-    Many numbers, such as ages in years, are grouped by tens.
+    A known set has the groups and cut-offs of its record. Otherwise groups come from `attributes`, the
+    columns of usual names, or all columns of 2 to 50 groups; many numbers, such as ages, are grouped by tens.
     """
     if record.groups:
         return _known_people(record, rows, most)
@@ -198,10 +190,7 @@ def _people(name: str, found: Readable, groups: Mapping[str, np.ndarray], k: Map
 
 
 def _known_people(record: DatasetRecord, rows: Rows, most: int | None) -> BiasSet:
-    """FairFace or SocialCounterfactuals, with the groups and cut-offs of the record.
-
-    Of part of FairFace, K is the same part of the record's K; that itself would let everybody to the top.
-    """
+    """FairFace or SocialCounterfactuals by its record; of part of FairFace, K is the same part."""
     if "a1_type" in rows.columns:
         return _counterfactuals(record, rows, most)
     found = rows.readable(most)
@@ -223,7 +212,7 @@ def _counterfactuals(record: DatasetRecord, rows: Rows, most: int | None) -> Bia
     """SocialCounterfactuals, with only those sets that vary all of the record's attributes.
 
     A row names the two attributes that its set varies, in either order, and its caption ends with the
-    occupation. Occupations with fewer images than the largest cut-off are left out.
+    occupation, which is left out where it has fewer images than the largest cut-off.
     """
     told = zip(*(rows.strings(column) for column in ("a1_type", "a1", "a2_type", "a2")), strict=True)
     varied = [{one_type: one, other_type: other} for one_type, one, other_type, other in told]

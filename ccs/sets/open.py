@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ccs.errors import InputError
 from ccs.files import as_text
-from ccs.sets import ALIASES, SOURCES, DatasetRecord, clips, excerpts, fetching, labeled, source, strangers
+from ccs.sets import ALIASES, SOURCES, DatasetRecord, clips, fetching, labeled, source, strangers
 from ccs.sets import drawn_sets as world
 from ccs.sets.kinds import BiasSet, ClassificationSet, ImageSet, MaskSet, RetrievalSet
 from ccs.sets.rows import LABELS, Rows, files_of, of_files, of_parquet
@@ -89,10 +89,7 @@ def open_gallery(spec: str, *, attribute: str | Sequence[str] = (), max_images: 
 
 
 def open_upload(data: bytes, name: str) -> BiasSet:
-    """A stranger's gallery: a zip file or a parquet file, as for `open_gallery`, within narrow bounds.
-
-    All of it stays in memory. `name`: the set's name. Raises InputError.
-    """
+    """A stranger's zip or parquet file, as for `open_gallery`, within narrow bounds. Raises InputError."""
     return labeled.people(DatasetRecord(name=name, kind="bias"), strangers.upload_rows(data, name))
 
 
@@ -125,11 +122,7 @@ def open_masks(spec: str, max_images: int | None = None) -> MaskSet:
 
 
 def _open(spec: str, kind: str, most: int | None, names: Sequence[str] = ()) -> AnySet:
-    """The set that a spec names.
-
-    kind: of one's own set, of READERS; a known one has it in its record. names: of its classes, or the
-    columns of its groups.
-    """
+    """The set that a spec names. kind: of one's own set. names: of classes, or columns of groups."""
     _require_an_image(most)
     if spec.startswith("world/"):
         return _drawn(spec.removeprefix("world/"), most)
@@ -238,10 +231,8 @@ def _class_names(record: DatasetRecord, local: Path | None) -> Sequence[str]:
 
 
 def _rows(record: DatasetRecord, place: Path | None, most: int | None) -> Rows:
-    """The rows of a set on the Hub, in a file or in a folder.
-
-    A local copy of a known set is a clone of its repository, whose card assigns files to splits, parquet
-    files, or a plain folder.
+    """The rows of a set on the Hub, in a file or in a folder. A local copy of a known set is a clone of its
+    repository, whose card assigns files to splits, parquet files, or a plain folder.
     """
     if place is None:
         return _fetched(record, most)
@@ -273,7 +264,7 @@ def _fetched(record: DatasetRecord, most: int | None) -> Rows:
     if record.hub.startswith(strangers.PREFIX):
         return strangers.hub_rows(record.hub, most, labels=record.kind in _LABEL)
     if record.excerpt:
-        return excerpts.rows(record)
+        return strangers.excerpt_rows(record)
     return fetching.rows_at(record, record.hub, most if record.large else None)
 
 

@@ -30,10 +30,8 @@ Files = Mapping[str, Callable[[], bytes]]
 
 @dataclass(frozen=True)
 class Readable:
-    """The images of some rows that can be read, with their fingerprint, and why the others are skipped.
-
-    digests: uint8 [images, 32], the SHA-256 of each readable image's encoded bytes, in order; the
-    fingerprint is a SHA-256 over these. kept: the rows.
+    """The images of some rows (`kept`) that can be read, and why the others are skipped. digests: uint8
+    [images, 32], the SHA-256 of each one's encoded bytes; the fingerprint is a SHA-256 over these.
     """
 
     images: Lazy[Image.Image]
@@ -85,31 +83,22 @@ class Rows:
             raise InputError(f"{self.name!r} has no column {column!r}; its columns are {known}.")
         return self.columns[column]
 
-    def values(self, column: str) -> list[Any]:
-        """All cells of a column."""
-        return list(self.column(column)[:])
-
     def strings(self, column: str) -> list[str]:
         """A column as text, with class numbers replaced by the classes' names."""
         names = self.classes.get(column)
-        return [str(names[cell] if names else cell) for cell in self.values(column)]
+        return [str(names[cell] if names else cell) for cell in self.column(column)[:]]
 
     def labels(self, column: str) -> tuple[list[int], tuple[str, ...] | None]:
-        """The class numbers of all rows, and the names of the classes (None for bare numbers).
-
-        A column of strings is read as classes in alphabetical order.
-        """
-        cells = self.values(column)
+        """The class numbers of all rows, and the names of the classes (None for bare numbers)."""
+        cells = list(self.column(column)[:])
         if all(isinstance(cell, int) for cell in cells):
             return cells, tuple(self.classes[column]) if column in self.classes else None
         names, numbers = np.unique([str(cell) for cell in cells], return_inverse=True)
         return numbers.tolist(), tuple(names.tolist())
 
     def readable(self, most: int | None = None, among: Sequence[int] | None = None) -> Readable:
-        """Read every image once, of at most `most` evenly spaced rows (`among` these, by default all).
-
-        What an earlier run read of the same files is not read again. Raises InputError if there are no rows,
-        or none that can be read.
+        """Read every image once, of at most `most` evenly spaced rows (`among` these, by default all), but
+        for what an earlier run read of the same files. InputError if none can be read.
         """
         known, digests = Digests(self.identity), list[str]()
         kept: list[int] = []
@@ -135,7 +124,6 @@ class Rows:
         return Readable(images, tuple(kept), found, self.source, tuple(skipped))
 
     def _read(self, row: int) -> tuple[str, str, int]:
-        """A row's digest, problem and bytes."""
         try:
             data = self.read(row)
         except OSError as error:
@@ -202,12 +190,11 @@ def of_files(
     table: str = "",
     place: Path | None = None,
 ) -> Rows:
-    """The images among files, with a column `label`, or with the columns of a table.
+    """The images among files, with a column `label`, or with the columns of a table. Raises InputError.
 
-    label: path -> the image's label; images with the label "" are left out. table: the path of a CSV with a
-    column `file`, whose rows are then the rows; the last two parts of a path are enough to find a file.
-    place: the folder or zip that they are in.
-    Raises InputError for a table that cannot be read.
+    label: path -> the image's label; images with the label "" are left out. table: the path of a CSV whose
+    rows are then the rows; the last two parts of `file` are enough. place: the folder or zip that they are
+    in.
     """
     images = {path: read for path, read in files.items() if Path(path).suffix.lower() in SUFFIXES}
     if table:

@@ -1,4 +1,4 @@
-"""Rows from files that a stranger may have written: uploads, and any data set on the Hub.
+"""Rows from files that a stranger may have written: uploads, any data set on the Hub, excerpts of known ones.
 
 They are read behind the gate (`ccs.gate`), and only images' bytes and plain cells come through it. A card or
 a row may name other files and addresses, which the library `datasets` would follow; here none is. No token is
@@ -10,15 +10,19 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from functools import partial
+from importlib import resources
+from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
 from ccs import gate
 from ccs.errors import InputError
-from ccs.files import endpoint
+from ccs.files import atomic_write, endpoint
 from ccs.progress import BAR
+from ccs.sets import DatasetRecord
 from ccs.sets.decoding import FORMATS, problem
 from ccs.sets.fetching import explained
 from ccs.sets.rows import IMAGE_COLUMNS, LABELS, Rows, members, of_files, spread
@@ -29,15 +33,15 @@ MOST, MAX_BYTES = 5000, 2**30
 """The most that is read of a set on the Hub: photographs, and their bytes."""
 FILES = 4
 """The number of parquet files, evenly spaced, from which rows are read."""
+CELLS = ("race", "gender")
+"""What excerpts of people are balanced over."""
 PREFIX = "hf://datasets/"
 _ADDRESS = re.compile(rf"{PREFIX}([\w.-]{{1,96}}/[\w.-]{{1,96}})(?::([\w.-]{{1,96}}))?", re.ASCII)
 
 
 def upload_rows(data: bytes, name: str) -> Rows:
-    """A zip file laid out like a folder, or a parquet file; all of it stays in memory.
-
-    Raises InputError for other files, other layouts, and more than `MOST_FILES` images or `MOST_BYTES` bytes
-    once unpacked.
+    """A zip file laid out like a folder, or a parquet file, in memory. InputError for others, and for more
+    than `MOST_FILES` images or `MOST_BYTES` bytes once unpacked.
     """
     return _rows(name, "the file", gate.run(_unpacked, data, what="The file", seconds=8, answer=MOST_BYTES))
 
@@ -154,10 +158,7 @@ def _plain_columns(schema: Any) -> list[str]:
 
 
 def parse_address(text: str) -> tuple[str, str, str]:
-    """A data set on the Hub, USER/NAME:SPLIT with or without `hf://datasets/` before it.
-
-    Its address in full, its repository, and its split ("": `train` or else any). InputError for other texts.
-    """
+    """Full address, repository, split ("": `train` or any) of [hf://datasets/]USER/NAME:SPLIT. InputError."""
     found = _ADDRESS.fullmatch(f"{PREFIX}{text.strip().removeprefix(PREFIX)}")
     if found is None or ".." in found[1]:
         raise InputError(f"{text[:100]!r} is no data set of the Hub; these are written USER/NAME:SPLIT.")
@@ -166,9 +167,7 @@ def parse_address(text: str) -> tuple[str, str, str]:
 
 def hub_rows(text: str, count: int | None, *, labels: bool) -> Rows:
     """At most `count` rows, from evenly spaced row groups of the split's parquet files, labels on request.
-
-    Raises InputError for an invalid address, and for a set that cannot be reached or holds no images as
-    parquet.
+    InputError for an invalid address, and for a set that cannot be reached or holds no images.
     """
     (address, repository, split), wanted = parse_address(text), min(count or MOST, MOST)
     with explained(repository, repository, copy=False):
@@ -227,3 +226,99 @@ def parquet_files(repository: str, split: str, folder: str = "") -> tuple[str, l
         if fitting:
             return str(about.sha), fitting
     raise InputError(f"{repository} holds no parquet files{f' of a split {split!r}' if split else ''}.")
+
+
+# Excerpts ---------------------------------------------------------------------------------------------------
+
+# An excerpt is fetched once, by ranges of a parquet file, and kept. One of people is a fixed list of rows
+# (`<name>.csv`): the first of every race and gender in the order of the published labels, interleaved so that
+# its beginning is balanced too. The same rule picks them from the Hub's file; where that has another order,
+# the source says so. Any other excerpt is a set's first rows.
+
+
+def excerpt_file(record: DatasetRecord) -> Path:
+    """The file in which the excerpt is kept once it has been fetched."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HOME) / "clip-ccs" / "excerpts" / f"{record.name}.parquet"
+
+
+def excerpt_rows(record: DatasetRecord) -> Rows:
+    """The excerpt's rows, fetched now where they are not kept. Raises InputError."""
+    from pyarrow.parquet import read_table
+
+    if not excerpt_file(record).exists():
+        with BAR.get()(total=100, desc=record.name) as bar:
+            for share in fetch_excerpt(record):
+                bar.update(round(100 * share) - bar.n)
+    table = read_table(excerpt_file(record))
+    columns: dict[str, list[Any]] = table.to_pydict()
+    images = columns.pop(record.image)
+    source = table.schema.metadata[b"source"].decode()
+    return Rows(record.name, source, len(images), images.__getitem__, columns)
+
+
+def fetch_excerpt(record: DatasetRecord) -> Iterator[float]:
+    """Fetch the excerpt and keep it: yields the share that is done. Raises InputError."""
+    import pyarrow as pa
+    from pyarrow.parquet import write_table
+
+    assert record.hub is not None
+    listed = listed_rows(record)
+    needed = max(listed, default=record.excerpt - 1) + 1
+    with explained(record.name, record.hub):
+        commit, paths = parquet_files(record.hub, record.split, f"{record.config or ''}/".lstrip("/"))
+    images: list[bytes | str] = []
+    columns: defaultdict[str, list[str]] = defaultdict(list)
+    group, chosen = 0, None
+    while chosen is None:
+        yield min(0.99, len(images) / needed)
+        new, told, classes, _ = gate.run(
+            hub_file, record.hub, commit, paths[0], endpoint(), MAX_BYTES, record.kind != "images", [group],
+            what=record.name, seconds=60, memory=MAX_BYTES, answer=MAX_BYTES // 4,
+        )  # fmt: skip
+        images += new
+        for column, cells in told.items():
+            names = classes.get(column)
+            columns[column] += [str(names[cell] if names else cell) for cell in cells]
+        if not new or sum(map(len, images)) > MAX_BYTES // 4:
+            raise InputError(f"{record.hub} no longer holds the {record.excerpt} rows of {record.name}.")
+        group += 1
+        if len(images) >= needed:
+            cells = list(zip(*(columns[name] for name in CELLS), strict=True)) if listed else []
+            chosen = balanced_rows(cells, record.excerpt) if listed else list(range(record.excerpt))
+    if why := next((found for row in chosen if isinstance(found := images[row], str)), ""):
+        raise InputError(f"{record.name} has a row that is no image: {why}.")
+    as_listed = "" if chosen == listed or not listed else ", its rows in another order than the list’s"
+    source = f"{record.title}: {record.address} at {commit[:12]}{as_listed}, {record.licence}"
+    table = pa.table(
+        {
+            record.image: pa.array([images[row] for row in chosen], pa.binary()),
+            **{name: [cells[row] for row in chosen] for name, cells in columns.items()},
+        }
+    )
+    with atomic_write(excerpt_file(record)) as path:
+        write_table(table.replace_schema_metadata({"source": source}), path)
+    yield 1.0
+
+
+def listed_rows(record: DatasetRecord) -> list[int]:
+    """The rows of the list that ships; none where the excerpt is a set's first rows."""
+    if not record.groups:
+        return []
+    text = resources.files(__package__).joinpath(f"{record.name}.csv").read_text("utf-8")
+    return [int(line) for line in text.split()[1:]]
+
+
+def balanced_rows(cells: Sequence[tuple[str, ...]], n: int) -> list[int] | None:
+    """The rule of the list: of every race and gender (`cells`, by row) the first rows, `n` in all, the groups
+    in turn; where they do not divide evenly, the last in the alphabet have one less. None where a group has
+    too few.
+    """
+    seen, ranked = Counter[tuple[str, ...]](), []
+    for row, cell in enumerate(cells):
+        ranked.append((seen[cell], cell, row))
+        seen[cell] += 1
+    chosen = sorted(ranked)[:n]
+    full = len(chosen) == n and chosen[-1][0] == (n - 1) // len(seen)
+    return [row for _, _, row in chosen] if full else None

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from scipy.stats import spearmanr
 
+from ccs import paper
 from ccs.batch.command_line import command, option
 from ccs.batch.pages import bring_up_to_date, in_brackets, table
 from ccs.benchmark.scoring import over_bases
 from ccs.files import write_text
-from ccs.paper import figures
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
@@ -124,8 +124,8 @@ def written(held: dict[str, dict[str, Any]]) -> str:
         levels.append({"model": name, **{title: str(counted[at]) for at, title in columns.items()}})
         gaps.append({"model": name, **{what: f"{one[what]:.2f}" for what in _SKEW}})
         right.append({"model": name, **{what: f"{share:.1%}" for what, share in one["accuracy"].items()}})
-    for studied in figures.models():  # of whose other heads nothing is printed
-        printed = figures.head_sets(studied.paper_name)
+    for studied in paper.models():  # of whose other heads nothing is printed
+        printed = paper.head_sets(studied.paper_name)
         of = {level: f"{len(own)} of {len(studied.heads)}" for level, own in printed.items()}
         levels.append(
             {"model": studied.paper_name, "CCS 5": of["high"], "3": of["moderate"], "0 or 1": of["low"]}

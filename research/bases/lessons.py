@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ccs.embedded.known_heads import Lesson
+from ccs.embedded import Lesson
 from ccs.heads import Head
 from ccs.model.model import Model
 from ccs.texts.pools import load_pool

@@ -119,26 +119,27 @@ def test_other_sets_stand_beside():
 
 
 def test_the_command_searches_prints_and_writes(tiny_folder, tmp_path, capsys):
-    out = tmp_path / "found.json"
     command = ["--model", str(tiny_folder), "--people", "world/faces", "--things", "world/subjects"]
     command += ["--max-images", "40", "--max-heads", "1", "--screen", "1", "--max-loss", "1"]
-    assert search_command.main([*command, "--attribute", "skin tone", "--out", str(out)]) == 0
+    assert (
+        search_command.main([*command, "--attribute", "skin tone", "--keep", "--results", str(tmp_path)]) == 0
+    )
     said = capsys.readouterr().out
     assert "Chance: MaxSkew" in said
     assert "Answer:" in said
-    written = json.loads(out.read_text("utf-8"))
+    (out,) = tmp_path.iterdir()
+    (written,) = json.loads(out.read_text("utf-8"))["searches"]
     assert written["attribute"] == "skin tone"
     assert written["unseen"][0]["plan"] == "none"
     assert written["unseen"][0]["max_skew"]["value"] > 0
     assert len(written["weights_hash"]) == 64
-    assert list(tmp_path.iterdir()) == [out]
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         (["--max-heads", "0"], "1 or more heads"),
-        (["--out", "/nowhere/at/all.json"], "/nowhere/at"),
+        (["--keep", "--results", "/nowhere/at"], "/nowhere/at"),
     ],
 )
 def test_the_command_answers_a_mistake_with_a_sentence(tiny_folder, change, says, capsys):

@@ -10,9 +10,9 @@ import pytest
 
 from ccs.errors import InputError
 from ccs.sets import SOURCES
-from ccs.sets.excerpts import balanced_rows, listed_rows
 from ccs.sets.kinds import BiasSet
 from ccs.sets.open import open_gallery, open_images, open_set
+from ccs.sets.strangers import balanced_rows, listed_rows
 from tests.sets.test_photographs import parquet as photographs
 from tests.support import fairface_sample
 from tests.support.datasets_sample import number_of, png
@@ -98,7 +98,7 @@ def test_a_hub_without_it_is_said(hub, home):
     with pytest.raises(InputError, match="was not found on the Hub"):
         opened()
     put(hub, fairface_sample.labels_in_turn(400))
-    with pytest.raises(InputError, match="does not hold the 600 rows"):
+    with pytest.raises(InputError, match="no longer holds the 600 rows"):
         opened()
     hub.faults.append(Fault("FairFace", status=500, times=100))
     with pytest.raises(InputError, match="fairface-600"):

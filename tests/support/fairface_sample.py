@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ccs.sets import SOURCES
-from ccs.sets.excerpts import listed_rows
+from ccs.sets.strangers import listed_rows
 
 NAMES = {
     "age": ["0-2", "3-9", "10-19", "20-29", "30-39", "40-49", "50-59", "60-69", "more than 70"],

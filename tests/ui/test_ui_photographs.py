@@ -10,7 +10,7 @@ from ccs import results
 from ccs.heads import HeadSet
 from ccs.measures.accuracy import class_weights
 from ccs.measures.skew import max_skew
-from ccs.sets.excerpts import listed_rows
+from ccs.sets.strangers import listed_rows
 from ccs.ui.clicks import act, regions
 from ccs.ui.links import open_link
 from ccs.ui.service import galleries

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ccs import paper
-from ccs.batch.command_line import TEXT_TOWER, given, option
+from ccs.batch.command_line import TEXT_TOWER, given, option, read_names
 from ccs.errors import InputError
 from ccs.intervention import Intervention, factors
 from ccs.judges import JudgeSettings
@@ -38,10 +38,6 @@ def _studied(asked: Sequence[str]) -> tuple[str, ...]:
             printed = ", ".join(one.paper_name for one in paper.models())
             raise InputError(f"The study has no model {name!r}; its models are {printed}.")
     return tuple(dict.fromkeys(known[name] for name in asked or known))
-
-
-def _distinct(names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names))
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -80,13 +76,11 @@ class Settings:
     models: tuple[str, ...] = option(
         ORGANISMS,
         "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME; repeatable (default: both organisms)",
-        "--model", metavar="M", read=_distinct,
+        "--model", metavar="M", read=lambda names: tuple(dict.fromkeys(names)),
     )  # fmt: skip
     text_tower: str | None = option(None, TEXT_TOWER, metavar="CLIP")
     images: str = option("world", "images for the moments: world, a folder, a parquet file or a Hub id")
-    texts: str | None = option(
-        None, "pool of texts: world, photographs, reference (the study's), or a file with one text per line"
-    )
+    texts: str | None = option(None, "world, photographs, reference (the study's) or a file, one per line")
     suite: str | None = option(
         None, "sets to evaluate on (default: world for the organisms, else none)", choices=SUITES
     )
@@ -95,14 +89,14 @@ class Settings:
         "evaluate on this set only: a name, a folder of classes, a zip, a parquet file or a Hub id",
         "--set", metavar="S",
     )  # fmt: skip
-    classes: str | None = option(None, 'names of the classes of --set: a file, or "cat, dog"')
+    classes: Sequence[str] | None = option(None, 'of --set: a file, or "cat, dog"', read=read_names)
     people: tuple[str, ...] = option(
         (), "rank these images of people: the same kinds of source, with columns of groups; repeatable",
         metavar="P",
     )  # fmt: skip
     attribute: str | None = option(None, "column of groups of --people (default: all)")
-    occupations: str | None = option(
-        None, 'prompts that rank --people: a file, or "judge, nurse" (default: the study\'s)'
+    occupations: Sequence[str] | None = option(
+        None, 'for --people: a file, or "judge, nurse" (default: the study\'s)', read=read_names
     )
     top: int | None = option(None, "K of --people, the length of the list (default: a tenth)", least=1)
     template: str | None = option(None, 'prompt of --set and --people, such as "a photo of a {}"')
@@ -135,7 +129,7 @@ class Settings:
     )
     out: Path = option(Path("results"), "folder of results")
     publish: str | None = option(
-        None, "at the end put the tables on the Hub as the data set USER/NAME, private if it is new"
+        None, "at the end put the tables on the Hub as USER/NAME, private if it is new"
     )
     judges: str = option(
         "tags",
@@ -143,9 +137,7 @@ class Settings:
         "`default` (one of today's models of each provider), or PROVIDER:MODEL,...",
     )
     labeler: str = option("tags", "`tags` (a stand-in), `study` (GPT-4o, likewise) or PROVIDER:MODEL")
-    repaired_examples: bool = option(
-        False, "show the labeler the study's worked examples without their misprints"
-    )
+    repaired_examples: bool = option(False, "show the labeler the study's examples without their misprints")
     dry_run: bool = option(
         False,
         "print downloads, requests to language models, dollars, hours and disk, and do nothing",
@@ -158,7 +150,7 @@ class Settings:
         choices=("h100", "a100", "l4", "cpu"),
     )
     budget: float | None = option(
-        None, "most US dollars to spend on language models (default: twice the estimate, at least 1)"
+        None, "most US dollars for language models (default: twice the estimate, or 1)"
     )
     max_tokens: int = option(
         JudgeSettings.max_tokens,
@@ -168,27 +160,15 @@ class Settings:
     )
     in_flight: int = option(8, "concurrent requests to each language model", least=1)
     timeout: float = option(120.0, "seconds for one attempt of a request")
-    prices: Path | None = option(
-        None, "prices of language models, added to ccs/judges/prices.json", metavar="FILE"
-    )
+    prices: Path | None = option(None, "prices of models, added to ccs/judges/prices.json", metavar="FILE")
     as_published: bool = option(False, "also measure bias with the faults of the study's released code")
-    device: str | None = option(
-        None, "cpu, cuda or cuda:N (default: CCS_DEVICE, else cuda if there is a GPU)"
-    )
-    precision: str = option(
-        "fp32", "of the evaluation; moments are always fp32", choices=("fp32", "bf16", "fp16")
-    )
-    batch_size: int | None = option(None, "images at a time (default: chosen automatically)", least=1)
-    workers: int | None = option(
-        None, "processes that decode images (default: chosen automatically)", least=0
-    )
-    shard: int | None = option(
-        None, "images per shard, the unit in which work is saved (default: by size)", least=1
-    )
+    device: str | None = option(None, "cpu, cuda or cuda:N (default: CCS_DEVICE, else cuda if there is one)")
+    precision: str = option("fp32", "of the evaluation; moments are fp32", choices=("fp32", "bf16", "fp16"))
+    batch_size: int | None = option(None, "images at a time (default: automatic)", least=1)
+    workers: int | None = option(None, "processes that decode images (default: automatic)", least=0)
+    shard: int | None = option(None, "images per shard, in which work is saved (default: by size)", least=1)
     keep: float = option(1e9, "keep embeddings of sets up to this many bytes for later runs", metavar="BYTES")
-    progress: str | None = option(
-        None, "`json`: tell how far a run is in lines of JSON on stderr, not in bars", choices=("json",)
-    )
+    progress: str | None = option(None, "`json`: lines of JSON on stderr in place of bars", choices=("json",))
 
     def __post_init__(self) -> None:
         if not self.timeout > 0:

@@ -101,7 +101,6 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; its exit status (see `ccs.batch.command_line.run`)."""
     interrupted = "Interrupted. What is finished is kept; the same command continues."
     return run(lambda: _main(parse(argv)), interrupted)
 

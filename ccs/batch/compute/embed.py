@@ -124,7 +124,6 @@ class Embedder:
         return functools.reduce(Moments.plus_sums, shards, Moments.empty(self.model))
 
     def in_float32(self) -> Embedder:
-        """The same without autocast."""
         return Embedder(self.model.in_float32(), self.store, replace(self.settings, precision="fp32"))
 
     def plans(self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet], stage: str = "embed") -> Stage:
@@ -148,7 +147,6 @@ class Embedder:
         return self._over_images(f"{stage}/{data.name}", data, inputs, work, _joined)
 
     def plans_inputs(self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet]) -> dict[str, Any]:
-        """Everything that the embeddings of a set depend on."""
         return {
             "weights": self.model.weights_hash,
             "images": data.fingerprint,
@@ -180,9 +178,7 @@ class Embedder:
         work: Callable[[Batch, list[Any]], None],
         arrays: Callable[[list[Any]], dict[str, np.ndarray]],
     ) -> Stage:
-        """A stage that reads images. `work` adds what a batch gives to its shard's parts, which `arrays`
-        turns into what the shard holds.
-        """
+        """A stage that reads images: `work` adds a batch to its shard's parts, `arrays` joins these."""
         shards = shards_of(len(items(data)), self.settings.shard)
         stage = self.store.stage(name, inputs, shards=len(shards), suffix="safetensors")
         if stage.done:
@@ -202,9 +198,7 @@ class Embedder:
                     if batch.ends_shard:
                         whole = arrays(parts)
                         if not all(np.isfinite(array).all() for array in whole.values()):
-                            raise InputError(
-                                f"{self.model.name} gives values that are not finite for {data.name}."
-                            )
+                            raise InputError(f"{self.model.name} gives no finite values for {data.name}.")
                         stage.write_arrays(batch.shard, whole)
                         parts = []
 
@@ -218,11 +212,9 @@ def _joined(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 class PlanReader:
-    """Plans' embeddings [n, D] over all shards, read in blocks of the plans that are asked for next.
-
-    order: the plans that will be asked for, in this order, once or several times. rows: the images that are
-    wanted, all by default. A block holds one plan at least; each shard is opened once a block, and not once a
-    plan.
+    """Plans' embeddings [n, D] over all shards, read in blocks, so that each shard is opened once a block.
+    order: the plans that will be asked for, in this order, once or several times. rows: the images wanted
+    (default: all).
     """
 
     def __init__(
@@ -258,11 +250,9 @@ class PlanReader:
 
 
 def largest_errors(model: Model, images: Sequence[Image.Image]) -> dict[str, float]:
-    """Largest absolute difference of a coordinate of the unit embedding, for each fast path.
-
-    `forward`: against open_clip's own encode_image. `plans`: heads off, against a deep copy of the model
-    whose output projections have those heads' columns at zero. `contributions`: their sum against the
-    embedding.
+    """Largest difference of a coordinate of the unit embedding, for each fast path: `forward` against
+    open_clip's encode_image, `plans` against a copy of the model with those heads' output columns at zero,
+    `contributions` summed against the embedding.
     """
     last = Head(model.n_layers - 1, 0)
     plans = [HeadSet(), model.heads, HeadSet([last]), HeadSet([Head(max(0, last.layer - 2), 0), last])]

@@ -16,7 +16,6 @@ from PIL import Image
 from torch import Tensor
 
 from ccs import gate
-from ccs.batch.command_line import read_names
 from ccs.batch.compute import Settings
 from ccs.batch.compute.stages import digest
 from ccs.errors import InputError
@@ -76,9 +75,8 @@ def names_of_sets(settings: Settings) -> tuple[str, ...]:
 def open_sets(
     settings: Settings, tell: Callable[[str], None]
 ) -> tuple[list[EvaluationSet], list[dict[str, str]]]:
-    """The evaluation sets asked for, and the name and reason of each that could not be had.
-
-    Raises InputError for a set that was asked for by name, and where two have one name.
+    """The evaluation sets asked for, and the name and reason of each that could not be had. InputError for
+    one that was asked for by name, and where two have one name.
     """
     sets: list[EvaluationSet] = []
     absent: list[dict[str, str]] = []
@@ -103,24 +101,21 @@ def open_sets(
     sets += people
     names = [data.name for data in sets]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(
-            f"Two sets have the name {twice[0]!r}, under which their figures are kept: rename one."
-        )
+        raise InputError(f"Two sets have the name {twice[0]!r}, under which figures are kept: rename one.")
     return sets, absent
 
 
 def _people(spec: str, settings: Settings) -> BiasSet:
     """A gallery of --people, with the occupations, template and K that were asked for."""
     gallery = open_gallery(spec, attribute=settings.attribute or (), max_images=settings.eval_images)
-    occupations = None if settings.occupations is None else read_names(settings.occupations)
-    return asked(gallery, occupations, settings.template, settings.top)
+    return asked(gallery, settings.occupations, settings.template, settings.top)
 
 
 def _open(name: str, settings: Settings) -> ImageSet | RetrievalSet:
     if name == "world/clips" and settings.eval_images is not None:  # a clip is several images
         return drawn_sets.retrieval_set(max(10, settings.eval_images // 4))
-    classes = None if settings.classes is None else read_names(settings.classes)
-    return open_set(name, max_images=settings.eval_images, classes=classes, template=settings.template)
+    most, template = settings.eval_images, settings.template
+    return open_set(name, max_images=most, classes=settings.classes, template=template)
 
 
 def items(data: ImageSet | RetrievalSet) -> Sequence[Any]:
@@ -129,7 +124,6 @@ def items(data: ImageSet | RetrievalSet) -> Sequence[Any]:
 
 
 def described(data: EvaluationSet) -> dict[str, Any]:
-    """A set's entry in the manifest."""
     entry: dict[str, Any] = {"name": data.name, "kind": "retrieval", "count": len(items(data))}
     if isinstance(data, ClassificationSet):
         entry |= {"kind": "classification", "classes": len(data.classes)}
@@ -145,10 +139,8 @@ def described(data: EvaluationSet) -> dict[str, Any]:
 def hosts(
     sets: Sequence[EvaluationSet], plans: Mapping[str, object]
 ) -> dict[str, tuple[EvaluationSet, np.ndarray | None]]:
-    """For each set, by name, the set whose embeddings it uses, and its images' places there; None if its own.
-
-    That is the largest that has all of its images and, by name, equal plans, such as CIFAR-100 for both
-    spellings of its classes.
+    """For each set, by name, the largest set that has all of its images and equal plans (CIFAR-100 for both
+    spellings of its classes), and its images' places there; itself and None if it has its own.
     """
     host_of: dict[str, tuple[EvaluationSet, np.ndarray | None]] = {data.name: (data, None) for data in sets}
     by_size = sorted(sets, key=lambda data: -len(items(data)))
@@ -194,10 +186,7 @@ class Batch:
 
 
 def shards_of(items: int, size: int | None = None) -> list[range]:
-    """The items cut into shards, the same for any number of processes and any batch size.
-
-    Small enough to lose little when killed, and few enough for a folder to hold; of no items one, empty.
-    """
+    """The items in shards, whatever the processes: to lose little, and few enough for a folder."""
     size = size or min(65_536, max(128, -(-items // 1000)))
     return [range(start, min(items, start + size)) for start in range(0, max(1, items), size)]
 
@@ -282,10 +271,7 @@ def _join(loaded: list[tuple[Tensor, int] | str]) -> tuple[Tensor, tuple[int, ..
 
 
 def decoders(images: int, device: str, workers: int | None = None) -> int:
-    """The number of worker processes that decode for this one: `workers`, or chosen.
-
-    None for a short job; on a CPU, which computes itself, half of this process's cores, else all but one.
-    """
+    """Processes that decode for this one: `workers`; none for a short job; on a CPU half of its cores."""
     if workers is not None:
         return workers
     if images < _LEAST_FOR_WORKERS:

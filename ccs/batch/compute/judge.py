@@ -72,10 +72,8 @@ def judges_of(
 
 
 class Judging:
-    """Labels and judgments of one model's heads.
-
-    labeler, judges: their descriptions for the manifest. unlabeled: why the labeler gave no answer, for how
-    many heads. normal: the labels of the others in one spelling for one concept.
+    """Labels and judgments of one model's heads. labeler, judges: for the manifest. unlabeled: why the
+    labeler gave no answer, for how many heads. normal: the others' labels in one spelling for one concept.
     """
 
     def __init__(
@@ -99,9 +97,8 @@ class Judging:
         return self.by_model is None and all(judge["name"] == TAGS for judge in self.judges)
 
     def labels(self, spans: Spans) -> dict[Head, str | None]:
-        """The label of each head as given, None where there is none; what is unanswered is asked next time.
-
-        The labeler is shown the main K texts alone, whatever further K there are: a head has one concept.
+        """The label of each head as given, or None; what is unanswered is asked next time. The labeler is
+        shown the main K texts alone, whatever further K there are: a head has one concept.
         """
         spans = {head: chosen[: self.settings.k] for head, chosen in spans.items()}
         texts = {str(head): [span.text for span in chosen] for head, chosen in spans.items()}
@@ -128,10 +125,8 @@ class Judging:
         ]
 
     def judgments(self, spans: Spans, labeled: Mapping[Head, str | None]) -> list[Row]:
-        """A row per head, judge and text. What is unscored is asked again by the next run.
-
-        Each text is judged once for every K: those of the main K in a question of their own, whose answers do
-        not depend on further K, and all others in a second one.
+        """A row per head, judge and text, each judged once for every K: those of the main K in a question of
+        their own, all others in a second one. What is unscored is asked again by the next run.
         """
         asked: list[tuple[Head, int, Question]] = []
         for head, label in sorted(labeled.items()):
@@ -193,11 +188,8 @@ def score_heads(
 ) -> tuple[dict[int, dict[Head, HeadScore]], list[Row]]:
     """Each head's score at each K, and the rows of the table scores, the main K's first.
 
-    The texts of a smaller K are the first of a larger one, and each was judged once against the one concept
-    that the head's main K texts name (see `ccs.texts.score`).
-
-    labels: as given. spans: as many texts per head as the largest K. judged: rows of the table judgments,
-    each judge's in the order of the texts.
+    labels: as given, of the main K texts. spans: as many texts per head as the largest K, of which a smaller
+    K has the first. judged: rows of the table judgments, each judge's in the order of the texts.
     """
     verdicts: dict[Head, dict[str, list[bool | None]]] = {head: {} for head in spans}
     for row in judged:

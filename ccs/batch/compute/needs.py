@@ -31,17 +31,15 @@ from ccs.model.loading import sources
 from ccs.model.loading.footprint import footprint
 from ccs.model.loading.sources import AUTO, HUB, UNTRAINED, usable_device
 from ccs.model.tower import ImageTower
-from ccs.sets import ALIASES, SOURCES, DatasetRecord, drawn_sets, excerpts
+from ccs.sets import ALIASES, SOURCES, DatasetRecord, drawn_sets, strangers
 from ccs.sets.fetching import connected, explained
 from ccs.sets.open import local_copy
 from ccs.texts.pools import ADDRESSES, REFERENCE, find_reference
 
 
 def usable(chosen: Sequence[Settings], tell: Callable[[str], None]) -> list[Settings]:
-    """The settings whose model can be had; each thing that cannot is told once.
-
-    Raises InputError where that is the only model, the images of the moments or a set that was asked for by
-    name, and where the disk has no room for what is to be fetched.
+    """The settings whose model can be had; each thing that cannot is told once. InputError where that is the
+    only model, the images of the moments or a set that was asked for by name, or where the disk has no room.
     """
     found, size = list[Settings](), 0.0
     for one in chosen:
@@ -68,7 +66,6 @@ def usable(chosen: Sequence[Settings], tell: Callable[[str], None]) -> list[Sett
 
 
 def _registered(names: Iterable[str]) -> dict[str, DatasetRecord]:
-    """The records of those of these sets that have one."""
     return {name: record for name in names if (record := SOURCES.get(ALIASES.get(name, name)))}
 
 
@@ -88,7 +85,7 @@ def _weights_to_fetch(name: str) -> float:
 
 def _set_to_fetch(record: DatasetRecord) -> float:
     """Bytes of a set that are not here."""
-    if local_copy(record) is not None or (record.excerpt and excerpts.kept(record).exists()):
+    if local_copy(record) is not None or (record.excerpt and strangers.excerpt_file(record).exists()):
         return 0
     from huggingface_hub import HfApi, constants
 

@@ -54,11 +54,9 @@ def _refuse_others(folder: Path, model: Model) -> None:
 
 
 class Run:
-    """One model's run: what it computes on, its stages, and what it came to.
-
-    All processes make one and call `go`. `started`: by the monotonic clock. `tables`: rows by table.
-    `errors`: see `largest_errors`. `notices`: sentences on plans that were left out. `warnings`: on
-    figures to doubt. `alike`: of each bias set the prompts that are one text to the model, in groups.
+    """One model's run, of which all processes make one and call `go`. `errors`: see `largest_errors`.
+    `notices`: on plans that were left out. `warnings`: on figures to doubt. `alike`: prompts of each bias set
+    that are one text to the model.
     """
 
     def __init__(
@@ -68,10 +66,7 @@ class Run:
         sets: Callable[[Settings], Opened],
         spending: Spending | None = None,
     ) -> None:
-        """Load the model and open everything it is to be run on, by `sets`. Raises InputError.
-
-        spending: a budget that is shared with the runs of other models.
-        """
+        """Load the model and open what it is run on, by `sets`; spending: shared. Raises InputError."""
         self.settings, self.processes, self.started = settings, processes, monotonic()
         named = partial(ccs.load, settings.clip)
         if settings.text_tower:
@@ -80,9 +75,7 @@ class Run:
         self.model = processes.together(load)
         self.model.tower.require(Intervention.parse(settings.off))
         if settings.off and not (inputs.names_of_sets(settings) or settings.people):
-            raise InputError(
-                "--off is measured on sets, and none is asked for: give --set, --people or --suite."
-            )
+            raise InputError("--off is measured on sets, and none is asked for: --set, --people or --suite.")
         self.pool = processes.once(lambda: load_pool(settings.texts or "photographs"))
         self.folder = settings.out / results.folder_name(self.model.name)
         processes.once(partial(_refuse_others, self.folder, self.model))
@@ -220,9 +213,8 @@ class Run:
         offs: Sequence[HeadSet],
         rows: np.ndarray | None,
     ) -> dict[str, Any]:
-        """The figures of every plan, each process's share computed by itself.
-
-        offs: the sets of heads in the stage, in its order. rows: the images in the stage, all by default.
+        """The figures of every plan, each process's share by itself. offs: the sets of heads in the stage.
+        rows: the images in it (default: all).
         """
         mine = set_figures.shares(plans, self.processes.size)[self.processes.rank]
         order = [offs.index(off) for off in dict.fromkeys(plan.off for plan in mine)]
@@ -323,10 +315,7 @@ def make_plans(
     variance: Mapping[Head, float],
     notice: Callable[[str], None],
 ) -> Plans:
-    """All plans of a model from its heads' scores at each K and the variance of what each head contributes.
-
-    `notice` is told of each that is left out.
-    """
+    """All plans of a model, from its heads' scores at each K and variances; `notice`: of those left out."""
     made: dict[int, list[Plan]] = {}
     sets = settings.random_sets or FEW_SETS
     for k in settings.all_ks:

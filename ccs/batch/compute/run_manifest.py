@@ -7,7 +7,7 @@ import platform
 import resource
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -27,19 +27,15 @@ from ccs.results import queries, schema
 
 _PACKAGES = ("clip-ccs", "torch", "open_clip_torch", "numpy", "scipy", "pillow", "pyarrow", "pandas")
 
-Row = Mapping[str, Any]
-
 
 def write(run: Run) -> list[str]:
-    """Write a model's tables and, last, its manifest; sentences on earlier tables that were there.
-
-    Figures of other sets stay if they were made with the same images, texts, labels and settings. All else of
-    an earlier run is replaced, and said.
+    """Write a model's tables and, last, its manifest; sentences on earlier tables that were there. Figures of
+    other sets stay if they were made with the same images, texts, labels and settings; all else is replaced.
     """
     folder = run.folder
     about = {"model": run.model.name, "weights": run.model.weights_hash[:16]}
     made = {name: [about | row for row in rows] for name, rows in run.tables.items()}
-    now = json.loads(json.dumps(manifest(run, {})))  # as the earlier one is read
+    now = json.loads(json.dumps(manifest(run)))  # as the earlier one is read
     told = _add_earlier(folder, made, now)
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -93,7 +89,7 @@ def _add_earlier(folder: Path, made: dict[str, list[dict[str, Any]]], now: dict[
     return told
 
 
-def manifest(run: Run, tables: Mapping[str, Any]) -> dict[str, Any]:
+def manifest(run: Run) -> dict[str, Any]:
     """The manifest of a model's results; its keys are those of `ccs.results.schema.MANIFEST`."""
     model, images, pool, settings = run.model, run.images, run.pool, run.settings
     return {
@@ -115,9 +111,14 @@ def manifest(run: Run, tables: Mapping[str, Any]) -> dict[str, Any]:
         "seeds": {"seed": settings.seed, "random plans": settings.seed},
         "versions": versions(),
         "largest_error": run.errors,
-        "measured": measured(run),
+        "measured": {
+            "seconds": run.store.seconds(),  # of stages that were done before, what they took then
+            "peak_memory_bytes": peak_memory(),
+            "processes": run.processes.size,
+            "device": run.processes.device,
+        },
         "absent": run.absent + [{"name": "plans", "reason": notice} for notice in run.notices],
-        "tables": dict(tables),
+        "tables": {},
     }
 
 
@@ -127,23 +128,11 @@ def _named(thing: object, *names: str) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """This project's version and those of the packages that figures depend on."""
-    by_package = {"python": platform.python_version()}
+    found = {"python": platform.python_version()}
     for name in _PACKAGES:
-        try:
-            by_package[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return by_package
-
-
-def measured(run: Run) -> dict[str, Any]:
-    """Time and memory. Stages that were done before keep the time that they took then."""
-    return {
-        "seconds": run.store.seconds(),
-        "peak_memory_bytes": peak_memory(),
-        "processes": run.processes.size,
-        "device": run.processes.device,
-    }
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def peak_memory() -> int:
@@ -156,7 +145,6 @@ def peak_memory() -> int:
 
 
 def page(run: Run) -> str:
-    """A summary of a model's results, in a screenful."""
     read, k = results.read(run.folder), run.settings.k
     heads = [row for row in run.tables.get("scores", ()) if row["k"] == k]
     known = Counter(row["ccs"] for row in heads)

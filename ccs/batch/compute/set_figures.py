@@ -31,9 +31,7 @@ DRAWS = 2000
 
 
 def embed_texts(model: Model, data: EvaluationSet) -> np.ndarray:
-    """Unit embeddings [names, D] of the captions or names that a set's images are compared with, means over
-    the templates.
-    """
+    """Unit embeddings [names, D] of a set's captions or names, means over the templates."""
     if isinstance(data, RetrievalSet):
         return model.embed_texts([caption for said in data.captions for caption in said])
     if isinstance(data, BiasSet):
@@ -76,10 +74,10 @@ def of_plans(
 ) -> tuple[str, list[Row]]:
     """The table that a set's figures belong to, and a row per plan. `plans[0]` is the baseline, no head off.
 
-    texts: from `embed_texts`. published: embeddings of clips as the study scales them, where they differ.
-    Plans with the same heads are measured once. Of random sets, of which there are many, only top-1 over all
-    classes and the means of MaxSkew and PREFERENCES, without intervals. Of one pool beside pools of their own
-    no PREFERENCES: they read the whole ranking of every draw, skews its top alone.
+    texts: from `embed_texts`. published: embeddings of clips as the study scales them, where they differ. Of
+    random sets, of which there are many, only top-1 over all classes and the means of MaxSkew and
+    PREFERENCES, without intervals; of one pool beside pools of their own no PREFERENCES, which read the whole
+    ranking of every draw.
     """
     offs = list(dict.fromkeys(plan.off for plan in plans))
     whole = {plan.off for plan in plans if not plan.is_random}
@@ -120,10 +118,7 @@ _NO_INTERVAL = dict.fromkeys(("low", "high", "difference_low", "difference_high"
 
 @dataclass(frozen=True)
 class _Figures:
-    """Rows of one set, each with the heads that are off; `offs[0]` is the baseline.
-
-    whole: the sets of heads that are more than random ones, and have intervals.
-    """
+    """Rows of one set; `offs[0]` is the baseline. whole: heads that are not drawn at random."""
 
     texts: np.ndarray
     offs: Sequence[HeadSet]
@@ -167,10 +162,7 @@ class _Figures:
 
     def of_people(self, data: BiasSet, as_published: bool) -> Iterator[tuple[HeadSet, Row]]:
         """Each occupation ranks its own images, where the set has such pools, and then all of them.
-
-        Prompts that are one text to the model count once where they rank the same images, under the name of
-        the first. as_published: also with the faults of the study's code, for the attributes that have one.
-        Each plan's embeddings are read once, for all of these.
+        as_published: also with the faults of the study's code, for the attributes that have one.
         """
         pools = [False, True] if data.pools is not None else [False]
         asked: list[tuple[str, bool, Fault | None]] = [
@@ -198,10 +190,7 @@ class _Figures:
 
 
 class _Question:
-    """Rows of one attribute of a set, plan by plan; the first plan is the baseline.
-
-    main: the metrics whose means random sets have, too.
-    """
+    """Rows of one attribute of a set, plan by plan, the baseline first; main: metrics of random sets, too."""
 
     def __init__(
         self,
@@ -278,9 +267,7 @@ def _figures(estimate: Estimate, baseline: float, difference: Effect | None) -> 
 
 
 def moved(texts: np.ndarray, data: BiasSet, pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
-    """The largest difference of mean MaxSkew between two embeddings [n, D] of a set's images, over attributes
-    and pairs.
-    """
+    """The largest difference of mean MaxSkew between two embeddings [n, D] of a set's images."""
     asked = [ranking_of(data, attribute, texts) for attribute in data.groups]
     return max(
         abs(bias.means(one, question)["MaxSkew"] - bias.means(other, question)["MaxSkew"])

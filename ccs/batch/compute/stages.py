@@ -60,7 +60,6 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """True in the process that does what is done once."""
         return self.rank == 0
 
     def share(self, items: Sequence[T]) -> list[T]:
@@ -104,10 +103,8 @@ def _exchanged(exchange: Callable[[], list[T]]) -> list[T]:
 
 
 def start(device: str | None = None) -> Processes:
-    """Join the processes that the launcher started, or be the only one. `device`: None chooses.
-
-    Several processes share a machine's GPUs in turn, also one GPU. Raises InputError for a device that this
-    machine does not have.
+    """Join the processes that the launcher started, or be the only one; they share a machine's GPUs in turn.
+    `device`: None chooses. InputError for one that this machine does not have.
     """
     from ccs.model.loading.sources import AUTO, DEVICE, usable_device
 
@@ -141,19 +138,14 @@ def stop() -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the output folder for this run; raise InputError if another run does. A dead run holds nothing.
-
-    On a file system without locks a run of one process goes on without one, and says so.
-    """
+    """Hold the output folder for this run; InputError if another does. Without locks one process goes on."""
     with disk_errors(folder):
         (folder / STAGES).mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / STAGES / "lock")
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            raise InputError(
-                f"Another run is writing to {folder}; wait for its end or give another --out."
-            ) from None
+            raise InputError(f"Another run is writing to {folder}; wait, or give another --out.") from None
         except (OSError, NotImplementedError) as error:  # filelock's own for a system without flock
             if getattr(error, "errno", None) not in (None, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
                 raise
@@ -192,7 +184,6 @@ class Stage:
 
     @property
     def done(self) -> bool:
-        """True if every shard is there, whole."""
         return not self.missing
 
     @property
@@ -209,7 +200,6 @@ class Stage:
         self.started = time.monotonic()
 
     def write_arrays(self, index: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Write a shard of named arrays."""
         # Bytes first and one plain write: a full disk is then an OSError and not a fault in mapped memory.
         self._write(index, save_arrays({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
 
@@ -218,7 +208,6 @@ class Stage:
         self._write(0, json.dumps(value, ensure_ascii=False).encode())
 
     def read_arrays(self, index: int) -> dict[str, np.ndarray]:
-        """A shard's arrays."""
         arrays: dict[str, np.ndarray] = load_file(self.paths[index])
         return arrays
 
@@ -275,10 +264,7 @@ class Store:
         self.processes = processes
 
     def stage(self, name: str, inputs: Mapping[str, Any], *, shards: int = 1, suffix: str = "json") -> Stage:
-        """Open a stage: what of it is there and can be trusted, and what is missing.
-
-        `inputs`: everything the stage depends on, JSON. Another hash of them makes the old shards void.
-        """
+        """Open a stage. `inputs`: all that it depends on, JSON; another hash makes the old shards void."""
         key = digest([name, suffix, {**inputs, "shards": shards}])[:16]
         folder = self.folder / name.replace("/", "--")
         stage = Stage(name, key, folder, shards, suffix, self.processes)

@@ -32,15 +32,11 @@ def build(collection: results.Collection, people: pd.DataFrame | None) -> list[B
         printed=published.summary(models),
         **in_short(trained),
     )
-    for name in sorted(models, key=_order):
+    studied = [model.name for model in paper.models()]
+    for name in sorted(models, key=lambda name: (studied.index(name) + 1 if name in studied else 0, name)):
         blocks += model_sections(models[name])
     blocks += [*published.tables_and_figures(models, people), *published.sentences(trained, people)]
     return [*blocks, *fill("not_reproduced"), *published.holes(models)]
-
-
-def _order(name: str) -> tuple[int, str]:
-    studied = [model.name for model in paper.models()]
-    return (studied.index(name) + 1 if name in studied else 0, name)
 
 
 def model_sections(results: Results) -> Iterator[Block]:
@@ -76,7 +72,6 @@ def model_sections(results: Results) -> Iterator[Block]:
 
 
 def _layers(model: Mapping[str, Any]) -> str:
-    """The layers whose heads were scored, in words."""
     scored = sorted({head.layer for head in HeadSet.parse(str(model.get("heads", "")))})
     return f"{', '.join(f'L{layer}' for layer in scored)} of {model.get('layers')} layers"
 

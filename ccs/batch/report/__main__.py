@@ -39,9 +39,7 @@ class Settings:
 def _write_all(args: Settings) -> None:
     out, docs = (DOCS if args.docs else args.out), DOCS.parent / "audit.md"
     if args.docs and (args.out != OUT or not docs.is_file()):
-        raise InputError(
-            f"--docs writes to {DOCS} of the clone that it runs in: without --out, where {docs} is."
-        )
+        raise InputError(f"--docs writes to {DOCS} of the clone it runs in: without --out, where {docs} is.")
     place = args.results or (results.PRECOMPUTED if args.docs else results.default_folder())
     print(f"Results: {place}", file=sys.stderr)
     collection = results.load(None if place == results.PRECOMPUTED else place, instead=False)

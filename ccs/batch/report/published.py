@@ -165,10 +165,7 @@ def deciders(models: Models) -> Iterator[Block]:
 
 
 def read_agreement(path: Path | None) -> pd.DataFrame | None:
-    """The agreement in that file, by default in `agreement.parquet` of this folder (None if it is not there).
-
-    InputError for a file that is not there or does not hold agreement.
-    """
+    """The agreement in that file, by default AGREEMENT (None if it is not there). InputError for others."""
     if path is None and not AGREEMENT.exists():
         return None
     path = path or AGREEMENT
@@ -184,7 +181,6 @@ def read_agreement(path: Path | None) -> pd.DataFrame | None:
 
 
 def agreement_blocks(measured: pd.DataFrame | None) -> list[Block]:
-    """The section of table 4."""
     panel, alone = paper.table("table4"), paper.table("v1-table2")
     names = ["Cohen's kappa", "Spearman's rho", "Kendall's tau"]
     columns = ["", *names, *(f"{name} (GPT-4o alone)" for name in names)]
@@ -216,10 +212,8 @@ def plain(value: float | None) -> str:
 
 
 def sentences(results: Mapping[str, Results], agreement: pd.DataFrame | None) -> list[Block]:
-    """Each sentence of audit.toml beside the cells that bear it out and those that go against it.
-
-    `results`: by model; where they answer printed cells, the same checks over what was measured
-    stand beside, with people's agreement, if there is any.
+    """Each sentence of audit.toml beside the cells for it and against it; where `results` answer printed
+    cells, the same checks over what was measured (with people's agreement) beside.
     """
     measured = audit.audit(audit.measured(results, agreement))
     found_here = audit.audit(audit.measured(results, agreement, found_heads=True))
@@ -231,16 +225,13 @@ def sentences(results: Mapping[str, Results], agreement: pd.DataFrame | None) ->
         if answered:
             row["measured, printed heads"] = _cells(ours)
             row["measured, heads found here"] = _cells(own)
-        rows.append({**row, "cells against it": _listed(printed), "note": printed.note or "–"})
+        against = "; ".join(printed.exceptions) or ("none" if printed.of else "–")
+        rows.append({**row, "cells against it": against, "note": printed.note or "–"})
     return fill("sentences", rows=rows)
 
 
 def _cells(check: Check) -> str:
     return f"{check.holds} of {check.of}" if check.of else "–"
-
-
-def _listed(check: Check) -> str:
-    return "; ".join(check.exceptions) or ("none" if check.of else "–")
 
 
 def counts() -> str:

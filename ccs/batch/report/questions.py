@@ -35,9 +35,8 @@ ORGANISM, CONTROL = "organism", "organism-control"
 @dataclass(frozen=True)
 class Tested:
     """One test: the difference asked about, of which set (or model), the effect as printed (percent points).
-
-    `alike`: what the random sets have in common with the high heads; None against no head off. `adjusted`:
-    its p for all tests of its kind in one table; NaN without a test.
+    `alike`: what random sets share with the high heads; None against no head off. `adjusted`: p for all tests
+    of its kind in one table.
     """
 
     question: str
@@ -49,12 +48,10 @@ class Tested:
 
     @property
     def digits(self) -> int:
-        """The decimals to print."""
         return 1 if self.question.startswith(ACCURACY) else 3
 
     @property
     def unit(self) -> str:
-        """The unit after the printed effect."""
         return " points" if self.question.startswith(ACCURACY) else ""
 
     @property
@@ -100,7 +97,6 @@ class Tested:
 
 def against_none(measure: str, frame: pd.DataFrame) -> Effect | None:
     """High heads against none, the mean over the frame's sets, as printed; None without a tested difference.
-
     Attributes of one set share its images, so errors are not taken to be independent.
     """
     rows = queries.of_plan(frame, "high").dropna(subset="p_value")
@@ -139,10 +135,7 @@ def _among_random(results: Results, alike: Alike) -> tuple[pd.Series, pd.DataFra
 
 
 def tests_of(results: Results) -> list[Tested]:
-    """Accuracy and skew on every set, against no head off and against random sets of each kind.
-
-    p is adjusted over the tests of one kind: by Holm against none, against random sets by `against_random`.
-    """
+    """Accuracy and skew on every set, against no head off (Holm) and random sets (`against_random`)."""
     against = [
         Tested(f"{measure}: high off less none off", str(where), effect, n_heads=_high(frame))
         for measure, frame in _measures(results).items()
@@ -153,7 +146,6 @@ def tests_of(results: Results) -> list[Tested]:
 
 
 def _high(frame: pd.DataFrame) -> int:
-    """How many high heads are switched off."""
     rows = queries.of_plan(frame, "high")
     return int(rows["n_heads"].max()) if len(rows) else 0
 
@@ -185,10 +177,8 @@ def _adjusted(tests: Sequence[Tested]) -> list[Tested]:
 
 
 def by_model(models: Mapping[str, Results]) -> list[Tested]:
-    """Each question once per model and kind of random sets, on the means over the model's sets.
-
-    p is adjusted over the models and the questions of one kind. A model without high heads asks nothing, and
-    does not count.
+    """Each question once per model and kind of random sets, on the means over the model's sets. p is adjusted
+    over models and the questions of one kind; a model without high heads asks nothing.
     """
     asking = sum(any(len(_among_random(each, alike)[0]) for alike in ALIKE) for each in models.values())
     against, ranked = [], []
@@ -202,9 +192,8 @@ def by_model(models: Mapping[str, Results]) -> list[Tested]:
 
 
 def strictest(tests: Sequence[Tested]) -> list[Tested]:
-    """The test with the largest adjusted p among those that differ only in their random sets.
-
-    What it shows holds against random sets of every kind, and needs no further adjustment for their number.
+    """The test with the largest adjusted p among those that differ only in their random sets: what it shows
+    holds against every kind, and needs no further adjustment for their number.
     """
     kept: dict[tuple[str, str], Tested] = {}
     for test in tests:

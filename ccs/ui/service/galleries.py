@@ -15,7 +15,7 @@ from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
-from ccs.sets import SOURCES, excerpts
+from ccs.sets import SOURCES, strangers
 from ccs.sets.kinds import BiasSet, ImageSet
 from ccs.sets.open import open_gallery, open_images, open_set
 from ccs.ui.html import switched
@@ -129,8 +129,8 @@ class Galleries:
             raise InputError(self._failed[name])
 
         def work() -> Generator[float, None, bool]:
-            if not excerpts.kept(SOURCES[name]).exists():
-                yield from excerpts.fetch(SOURCES[name])
+            if not strangers.excerpt_file(SOURCES[name]).exists():
+                yield from strangers.fetch_excerpt(SOURCES[name])
             self._sets[name] = _open(name)
             return True
 
