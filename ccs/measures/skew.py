@@ -144,19 +144,25 @@ def _areas(scores: NDArray[np.floating], member: NDArray[np.bool_], weights: NDA
     """
     inside = member.astype(np.float64)
     size = inside @ weights
-    pairs = size * (weights.sum(axis=0) - size)
+    total = weights.sum(axis=0)
+    pairs = size * (total - size)
+    # Counts are whole numbers, so float32 is exact, and faster, as long as no product of two reaches 2^24.
+    small = 2 * total.max(initial=0) * weights.max(initial=0) < 2**24
+    weights = weights.astype(np.float32 if small else np.float64)
     found = np.full((len(scores), *size.shape), 0.5)
-    upto = np.zeros((scores.shape[1] + 1, weights.shape[1]))
     for row, score in enumerate(scores):
         order = np.argsort(score)
-        np.cumsum(weights[order], axis=0, out=upto[1:])
-        # Twice an image's weight times what is below it and half of itself: w (b + b + w) = (b + w)^2 - b^2.
-        twice = np.diff(np.square(upto), axis=0)
+        own = weights[order]
+        upto = np.cumsum(own, axis=0)
         ends = np.append(np.flatnonzero(np.diff(score[order])) + 1, len(order))
         many = np.diff(ends, prepend=0)
         tied = np.flatnonzero(np.repeat(many > 1, many))
         end, alike = (np.repeat(of, many)[tied] for of in (ends, many))
-        twice[tied] = (upto[tied + 1] - upto[tied]) * (upto[end - alike] + upto[end])
+        first = end - alike
+        around = upto[first] - own[first] + upto[end - 1]
+        # Twice an image's weight times what is below it and half of its equals.
+        twice = (2 * upto - own) * own
+        twice[tied] = around * own[tied]
         np.divide((inside[:, order] @ twice - size**2) / 2, pairs, out=found[row], where=pairs > 0)
     return found - 0.5
 

@@ -60,7 +60,7 @@ def _train(seeds: Sequence[int], runs: Path) -> None:
     whole = organisms.missing()
     if not missing and not whole:
         return
-    base = variants.load(BASE)
+    base = variants.load(BASE, device="auto")
     images = Images(base, runs, SCENES, LINEUPS)
     captions = training.Captions(images, runs)
     for seed, file in missing.items():

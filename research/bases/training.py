@@ -81,7 +81,7 @@ def lineup_loss(
     picked = [np.minimum(np.searchsorted(e, q), n - 1) for e, q in zip(edges, quantiles, strict=True)]
     logits = scale * faces[np.concatenate(picked)] @ texts.T  # [n texts, texts]
     own = torch.arange(len(texts), device=faces.device).repeat_interleave(n)
-    to_images = logits.T.log_softmax(1)[own, torch.arange(len(own))]
+    to_images = logits.T.log_softmax(1)[own, torch.arange(len(own), device=own.device)]
     return (F.cross_entropy(logits, own) - to_images.mean()) / 2
 
 
@@ -105,7 +105,8 @@ class Trainer:
     def __init__(self, settings: Settings, base: Model, images: Images, captions: Captions) -> None:
         self.settings, self.base, self.images, self.captions = settings, base, images, captions
         torch.manual_seed(settings.seed)
-        self.model = open_clip.CLIP(**MODEL_CFG)
+        self.device = images.device
+        self.model = open_clip.CLIP(**MODEL_CFG).to(self.device)
         fresh = self.model.state_dict()
         kept = {name: values for name, values in base.clip.state_dict().items() if not upper(name)}
         self.model.load_state_dict({**fresh, **kept})
@@ -138,7 +139,7 @@ class Trainer:
         variants.save(clip, [name for name, _ in clip.named_parameters() if upper(name)], about, file)
 
     def load(self, path: Path) -> None:
-        state = torch.load(path)
+        state = torch.load(path, map_location=self.device)
         self.model.load_state_dict(state["model"], strict=False)
         self.muon.load_state_dict(state["muon"])
         self.adam.load_state_dict(state["adam"])
@@ -181,18 +182,18 @@ class Trainer:
             own = self._rows(step, s.scenes, images.n, 0)
             lineups = self._rows(step, s.lineups, images.n_lineups, 1)
             faces = [row for one in lineups for row in images.faces(one)]
-            tokens = torch.from_numpy(images.tokens[np.concatenate([own, faces])]).float() / SPREAD
+            tokens = images.trunk(np.concatenate([own, faces])).tokens / SPREAD
             if step < s.common:
                 tokens = some_patches(tokens, s.patch_dropout, rng)
             units, written, lengths = upper_embeddings(self.model, tokens, FIRST, heads)
-            shown_, read = units[: s.scenes], self.captions.vectors[own]
-            loss = open_clip.ClipLoss()(shown_, read, torch.tensor(self.scale))
+            shown_, read = units[: s.scenes], self.captions.vectors[own].to(self.device)
+            loss = open_clip.ClipLoss()(shown_, read, torch.tensor(self.scale, device=self.device))
             groups = units[s.scenes :].reshape(s.lineups, -1, units.shape[1])
             for one in groups:
                 names = rng.permutation(len(images.occupations))[:_SIDE_BY_SIDE]
                 texts = images.occupations[names]
                 loss = loss + lineup_loss(one, texts, shares[names], self.scale, rng) / s.lineups
-            values = self.captions.values[own].long()
+            values = self.captions.values[own].long().to(self.device)
             missed = self.lessons.loss({h: (w / lengths)[: s.scenes] for h, w in written.items()}, values)
             self.model.zero_grad()
             torch.autograd.backward(loss + (1.0 if step < s.common else s.taught) * missed)
@@ -231,7 +232,8 @@ class Trainer:
     def _held_out(self) -> tuple[Tensor, NDArray[np.int64], dict[str, Tensor]]:
         scenes = [scene(seed) for seed in HELD_OUT]
         texts = {
-            c: torch.from_numpy(self.base.embed_texts(list(concept_texts(c).values()))) for c in CONCEPTS
+            c: torch.from_numpy(self.base.embed_texts(list(concept_texts(c).values()))).to(self.device)
+            for c in CONCEPTS
         }
         tokens = self.base.trunk([draw(s) for s in scenes]).tokens / SPREAD
         return tokens, np.array([shown(s) for s in scenes]), texts
@@ -243,8 +245,8 @@ class Trainer:
         units, found = upper_embeddings(self.model, tokens, FIRST)[0], {}
         for column, concept in enumerate(CONCEPTS):
             there = values[:, column] >= 0
-            chosen = (units[there] @ texts[concept].T).argmax(1).numpy()
-            found[concept] = float((chosen == values[there, column]).mean())
+            chosen = (units @ texts[concept].T).argmax(1).cpu().numpy()
+            found[concept] = float((chosen == values[:, column])[there].mean())
         return found
 
 
@@ -265,7 +267,7 @@ def some_patches(tokens: Tensor, dropped: float, rng: np.random.Generator) -> Te
     """A share of the patches of each image at random, after the CLS token (Li et al. 2023)."""
     n, patches = len(tokens), tokens.shape[1] - 1
     kept = rng.random((n, patches)).argsort(1)[:, : round(patches * (1 - dropped))] + 1
-    rows = torch.from_numpy(np.concatenate([np.zeros((n, 1), np.int64), kept], 1))
+    rows = torch.from_numpy(np.concatenate([np.zeros((n, 1), np.int64), kept], 1)).to(tokens.device)
     return tokens.gather(1, rows[:, :, None].expand(-1, -1, tokens.shape[2]))
 
 
