@@ -37,6 +37,8 @@ from ccs.measures.skew import (
     target_shares,
 )
 
+Kept = dict[tuple[bytes, bytes], NDArray[np.float32]]
+"""Scores [p, m] of some image embeddings by the bytes of the prompts and of the images' places."""
 DRAWS = 500
 SOME = 16  # rankings processed together: few enough for the processor's cache
 CHANCE_DRAWS = 1000
@@ -108,19 +110,25 @@ class Measuring:
         self._weights = rng.multinomial(n, np.full(n, 1 / n), size=draws) / n
         self._levels = chance_levels([part.random() for part in self._parts])
 
-    def means(self, image_embeddings: ArrayLike, metrics: Sequence[MetricName]) -> dict[MetricName, float]:
-        """See the function `means`."""
-        return _means(self._parts, image_embeddings, metrics, self._map)
+    def means(
+        self, image_embeddings: ArrayLike, metrics: Sequence[MetricName], kept: Kept | None = None
+    ) -> dict[MetricName, float]:
+        """See the function `means`; `kept` as below."""
+        return _means(self._parts, image_embeddings, metrics, self._map, kept)
 
-    def __call__(self, image_embeddings: ArrayLike) -> BiasResult:
-        """The figures of one plan, image embeddings [n, d]."""
+    def __call__(self, image_embeddings: ArrayLike, kept: Kept | None = None) -> BiasResult:
+        """The figures of one plan, image embeddings [n, d].
+
+        kept: scores of the same embeddings that other questions have left, and may find: attributes differ
+        in the groups alone.
+        """
         parts, fault, asked = self._parts, self._fault, self._asked
         pictures, n = np.asarray(image_embeddings), len(asked.groups)
         if len(pictures) != n:
             raise InputError(f"There are {len(pictures)} image embeddings for {n} groups.")
         chunks = []
         for part in parts:
-            scores = ranking.cosines(part.prompts, part.of(pictures), map=self._map)
+            scores = _scores(part, pictures, self._map, kept)
             chunks += [(part, scores[i : i + SOME]) for i in range(0, len(scores), SOME)]
         tops, tied, of = zip(*self._map(lambda chunk: chunk[0].values(chunk[1]), chunks), strict=True)
         top, ties = np.concatenate(tops), np.concatenate(tied)
@@ -179,10 +187,11 @@ def _means(
     image_embeddings: ArrayLike,
     metrics: Sequence[MetricName],
     map: ranking.Map = map,
+    kept: Kept | None = None,
 ) -> dict[MetricName, float]:
     found: dict[MetricName, list[Floats]] = {name: [] for name in metrics}
     for part in parts:
-        scores = ranking.cosines(part.prompts, part.of(image_embeddings), map=map)
+        scores = _scores(part, image_embeddings, map, kept)
         once = np.ones((len(part.codes), 1))
         for name in metrics:
             if name == "MaxSkew":
@@ -191,6 +200,19 @@ def _means(
             else:
                 found[name].append(part.preference(name, scores, once)[:, 0])
     return {name: float(np.concatenate(values).mean()) for name, values in found.items()}
+
+
+def _scores(
+    part: Part, image_embeddings: ArrayLike, map: ranking.Map, kept: Kept | None
+) -> NDArray[np.float32]:
+    """Scores [p, m] of a part's prompts and images."""
+    asked = part.prompts.tobytes(), part.images.tobytes()
+    if kept is None or asked not in kept:
+        scores = ranking.cosines(part.prompts, part.of(image_embeddings), map=map)
+        if kept is None:
+            return scores
+        kept[asked] = scores
+    return kept[asked]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

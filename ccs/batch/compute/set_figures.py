@@ -183,9 +183,9 @@ class _Figures:
                 for attribute, one_pool, fault in asked
             ]
             for off in self.offs:
-                images = self.images(off)
+                images, kept = self.images(off), bias.Kept()
                 for question in questions:
-                    for row in question.rows(images, whole=off in self.whole):
+                    for row in question.rows(images, kept, whole=off in self.whole):
                         yield off, row
 
 
@@ -207,10 +207,10 @@ class _Question:
         self._base: bias_result.BiasResult | None = None
         self._chances: list[dict[str, Estimate]] = []
 
-    def rows(self, images: np.ndarray, whole: bool) -> Iterator[Row]:
+    def rows(self, images: np.ndarray, kept: bias.Kept, whole: bool) -> Iterator[Row]:
         """The figures of one plan; whole: with intervals and by occupation, as only random ones have not."""
         if whole:
-            ours = self._measure(images)
+            ours = self._measure(images, kept)
             if self._base is None:
                 self._base = ours
                 self._chances = [ours.chance_shares(index) for index in range(len(self._names))]
@@ -218,7 +218,7 @@ class _Question:
             of_plan += [] if self._fault else self._shares(ours, self._base)
             yield from (self._named | {"mode": ours.mode} | row for row in of_plan)
         elif self._base is not None and self._fault is None:
-            for metric, value in self._measure.means(images, self._main).items():
+            for metric, value in self._measure.means(images, self._main, kept).items():
                 before = self._base.figure(metric)
                 figures = _figures(replace(before, value=value, low=nan, high=nan), before.value, None)
                 named = self._named | {"mode": self._base.mode, "occupation": ""}
