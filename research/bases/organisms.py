@@ -17,8 +17,9 @@ from research.world import head_shares
 from research.world.organism_training import MODEL_CFG, MODELS, PREPROCESS_CFG, WEIGHTS, write_model
 
 SEED, STRENGTH = 8, 0.3
-"""Of the lessons and weights of both; the part of the world's skew in the organism's line-ups, in logarithms
-of its shares: not more, so that its rankings are not at the ceiling of MaxSkew and can get worse too."""
+"""Of the lessons and weights of both (README.md says why 8); the part of the world's skew in the organism's
+line-ups, in logarithms of its shares: not more, so that its rankings are not at the ceiling of MaxSkew and
+can get worse too."""
 WORLDS = {"organism": "skewed", "organism-control": "balanced"}
 
 
