@@ -79,15 +79,17 @@ def open_link(app: App, query: Mapping[str, str]) -> Screen:
 
 
 def _open_example(screen: Screen) -> None:
-    """Fill in what a link left open: heads off that matter, and an attribute that shows it. In the view
-    Start, which has the switch, every head stays on.
+    """Fill in what a link left open: heads off, a search's or those that matter, and an attribute that
+    shows it. In the view Start, which has the switch, every head stays on.
     """
     state, records = screen.state, screen.records
-    if (claim := claims.of(records)) and not state.attribute and not state.gallery:
+    claim = claims.of(records)
+    if claim and not state.attribute and not state.gallery:
         screen.change(attribute=claim.attribute)
     if state.tab == Start.name:
         return
-    off = HeadSet(claims.that_matter(records) & screen.app.heads(state.model))
+    example = claim.off if claim and claim.found else claims.that_matter(records)
+    off = HeadSet(example & screen.app.heads(state.model))
     if not off:
         head = classify.story(screen, here=True).head if screen.has_model else state.head
         off = HeadSet(filter(None, [head]))

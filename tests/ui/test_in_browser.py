@@ -36,7 +36,7 @@ def test_a_first_visit_shows_a_worked_example(visit, made):
     assert page.inner_text("h1") == "CLIP heads"
     assert page.locator(".grid .cell").count() == 24
     assert page.locator(".body > .texts tbody tr").count() == 5
-    assert off(page) == str(claims.that_matter(made[0].records("organism")))
+    assert off(page) == str(claims.of(made[0].records("organism")).off)
     assert page.locator("[data-name^=top-activating] img").count() == 12
     assert page.locator("[data-name^=where] img").count() == 8
     page.hover("[data-name^=where] [data-patches] >> nth=1", position={"x": 5, "y": 5})

@@ -29,7 +29,9 @@ from tests.support.ui_page import SMALL, check, small_gallery
 
 
 def test_a_planted_skew_is_the_claim(app):
-    assert claims.of(app.records("organism-control")) is None
+    searched = claims.of(app.records("organism"))
+    assert not searched.shown
+    assert claims.that_matter(app.records("organism")) != searched.off
     planted = claims.of(app.records("organism-planted"))
     assert planted.off == benchmark.truth("organism-planted-04").heads
     assert ccs.load("organism-planted").weights_hash == benchmark.load("organism-planted-04").weights_hash

@@ -43,6 +43,11 @@ class Claim:
     found: HeldOut | None = None
     prompts: int = 0
 
+    @property
+    def shown(self) -> bool:
+        """Whether the faces that the search did not see agree beyond chance."""
+        return self.found is None or self.found.max_skew_change.high < 0
+
 
 def of(records: ModelRecords) -> Claim | None:
     """The claim about a model; None where nothing was planted and no search found heads."""
@@ -50,26 +55,27 @@ def of(records: ModelRecords) -> Claim | None:
     if known and known.heads:
         return Claim([*known.carries][-1], known.heads)
     good = [
-        (held, search)
+        Claim(search.attribute, search.heads, held, len(search.prompts))
         for search in records.searches
         for held in search.unseen
         if search.people == world(records.model).people
         and held.plan == "searched"
-        and held.max_skew_change.high < 0
+        and held.max_skew_change.value < 0
     ]
-    if not good:
-        return None
-    found, search = min(good, key=lambda one: one[0].max_skew_change.value)
-    return Claim(search.attribute, search.heads, found, len(search.prompts))
+
+    def rank(claim: Claim) -> tuple[bool, float]:
+        return not claim.shown, claim.found.max_skew_change.value if claim.found else 0.0
+
+    return min(good, key=rank, default=None)
 
 
 def that_matter(records: ModelRecords) -> HeadSet:
-    """Heads whose absence does more than that of random ones: the claim's, else `ModelRecords.costly`.
+    """Heads whose absence does more than chance: the claim's, where shown, else `ModelRecords.costly`.
 
     Heads that something was planted in are for the visitor to guess.
     """
     claim = of(records)
-    return records.costly if claim is None or truth(records.model) else claim.off
+    return claim.off if claim and claim.shown and not truth(records.model) else records.costly
 
 
 def first_texts(records: ModelRecords) -> list[str]:
