@@ -165,7 +165,7 @@ def faces(tmp_path_factory):
         own = place / "things" / things.classes[label]
         own.mkdir(parents=True, exist_ok=True)
         things.images[number].save(own / f"{number}.png")
-    shutil.copytree(Path(ccs.__file__).parent / "embedded" / "organism", place / "clip")
+    shutil.copytree(Path(ccs.__file__).parent / "embedded" / "organism-planted", place / "clip")
     return place
 
 
