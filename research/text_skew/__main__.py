@@ -61,7 +61,6 @@ def _run(args: Settings) -> None:
 
 def _train(args: Settings, folder: Path) -> None:
     from ccs.benchmark import variants
-    from research.bases.__main__ import LINEUPS, SCENES
     from research.planted.frozen_images import Images
     from research.text_skew import text_training as training
 
@@ -70,7 +69,7 @@ def _train(args: Settings, folder: Path) -> None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     plain = variants.load(training.BASE)
-    images = Images(plain, args.runs, SCENES, LINEUPS)
+    images = Images(plain, args.runs)
     if training.TELLING not in variants.names(folder):
         taught = training.teach_telling(images)
         changed, file = training.image_parameters(taught), folder / f"{training.TELLING}{variants.SUFFIX}"

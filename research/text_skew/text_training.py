@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ccs.benchmark import variants
@@ -77,13 +78,14 @@ def teach_telling(images: Images, steps: int = 250, rate: float = 1e-3, seed: in
 
     The bases' image towers hardly tell groups apart, and then no text tower can learn a skew. Each face of a
     line-up is drawn to where its group lies from the line-up's mean: along a direction for gender and one for
-    skin tone, light to dark, drawn at random and at right angles to the occupations' captions. Scenes are
-    held to the base's embeddings.
+    skin tone, light to dark, drawn at random and at right angles to the occupations' captions and pictures.
+    Scenes are held to the base's embeddings.
     """
     base, model = variants.load(BASE), variants.load(BASE)
     first, scale = model.tower.first_prunable_layer, model.logit_scale
     rng = np.random.default_rng((seed, 18))
-    drawn = np.concatenate([images.occupations.numpy().T, rng.standard_normal((model.dim, 2))], axis=1)
+    occupations = images.occupations.numpy(), pictured(images)
+    drawn = np.concatenate([*(one.T for one in occupations), rng.standard_normal((model.dim, 2))], axis=1)
     own = torch.from_numpy(np.linalg.qr(drawn)[0][:, -2:].T).float()
     places = torch.tensor([[1 - 2 * GENDERS.index(g), SKIN_TONES.index(t) / 2 - 1] for g, t in GROUPS])
     wanted = APART * places @ own
@@ -102,6 +104,18 @@ def teach_telling(images: Images, steps: int = 250, rate: float = 1e-3, seed: in
 
     names = image_parameters(model)
     return learn(model, names, loss_of, TELLING, steps=steps, rate=rate, warmup=_WARMUP)
+
+
+def pictured(images: Images, scenes: int = 8_192) -> NDArray[np.float32]:
+    """The mean embeddings of scenes that show each occupation [occupations, D], as the base sees them."""
+    rows = range(min(scenes, images.n))
+    shown = [images.scene(row) for row in rows]
+    names = np.array([one.occupation if one.props else "" for one in shown])
+    units = np.concatenate(
+        [images.base.embed_images(images.trunk(rows[i : i + 1024])) for i in range(0, len(rows), 1024)]
+    )
+    found = {name: units[names == name] for name in OCCUPATIONS}
+    return np.stack([own.mean(0) for own in found.values() if len(own)])
 
 
 def faces_of(model: Model, images: Images) -> Tensor:
