@@ -234,15 +234,11 @@ def cosines(texts: ArrayLike, images: ArrayLike, *, map: Map = map) -> NDArray[n
 
 def top(scores: NDArray[np.float32], depth: int) -> NDArray[np.intp]:
     """Indices [queries, depth] of the best scores [queries, n], highest first, equal ones in index order."""
-    # A distinct integer per score: the float's bits, mapped so that integers ascend as scores descend, then
-    # the index. Adding 0 makes -0 and 0 equal.
-    bits = (scores + np.float32(0)).view(np.int32).astype(np.int64)
-    falling = np.where(bits < 0, bits + 2**31, -bits)
-    keys = (falling << 32) + np.arange(scores.shape[1])
-    if depth < scores.shape[1]:
-        keys = np.partition(keys, depth - 1, axis=1)[:, :depth]
-    keys.sort(axis=1)
-    return (keys & 0xFFFFFFFF).astype(np.intp)
+    found, n = np.empty((len(scores), depth), dtype=np.intp), scores.shape[1]
+    for row, own in enumerate(scores):
+        near = np.flatnonzero(own >= np.partition(own, n - depth)[n - depth])  # ties at the end included
+        found[row] = near[np.argsort(-own[near], kind="stable")[:depth]]
+    return found
 
 
 def positions(scores: NDArray[np.float32], relevant: NDArray[np.intp]) -> NDArray[np.int64]:
