@@ -96,7 +96,8 @@ def preference(
     """One of PREFERENCES [rankings, draws] from scores [rankings, n] and the images' groups, codes
     [n].
 
-    half: bool [n], from `halves`. weights: how often each image counts, [n, draws].
+    half: bool [n], from `halves`. weights: how often each image counts, whole
+    numbers [n, draws].
     """
     middle = scores.mean(axis=1)[:, None]
     sides = []  # of each half, or of all images, a figure per group [rankings, groups, draws]

@@ -74,7 +74,7 @@ def image_parameters(model: Model) -> list[str]:
 
 
 def teach_telling(images: Images, steps: int = 250, rate: float = 1e-3, seed: int = 3) -> Model:
-    """The base with an image tower that tells groups apart and prefers none for an occupation.
+    """The base with an image tower that tells groups apart and hardly prefers one for an occupation.
 
     The bases' image towers hardly tell groups apart, and then no text tower can learn a skew. Each face of a
     line-up is drawn to where its group lies from the line-up's mean: along a direction for gender and one for
