@@ -15,9 +15,8 @@ from ccs.batch.search import CLASSES, PEOPLE, THINGS, Asked
 from ccs.benchmark import planted_models
 from ccs.benchmark.protocol import Sets, Subject
 from ccs.errors import InputError
-from ccs.mitigate import choice
-from ccs.mitigate.choice import Offer, as_change
-from ccs.mitigate.judging import Half
+from ccs.mitigate import judging
+from ccs.mitigate.judging import Half, Offer, as_change
 from ccs.mitigate.methods import NOTHING, UNLABELED
 from ccs.model.export import export
 from ccs.model.model import Model
@@ -51,17 +50,17 @@ class Settings(Asked):
 def _mitigate(args: Settings) -> None:
     if args.out and args.out.exists():
         raise InputError(f"{args.out} is already there; name a new folder for --out.")
-    if args.only not in (None, *choice.QUICK, *choice.SLOW):
-        raise InputError(f"--only {args.only!r} is none of {', '.join((*choice.QUICK, *choice.SLOW))}.")
+    if args.only not in (None, *judging.QUICK, *judging.SLOW):
+        raise InputError(f"--only {args.only!r} is none of {', '.join((*judging.QUICK, *judging.SLOW))}.")
     people, things, (attribute, *_) = args.sets(args.max_images, args.skip_unreadable)
     model = planted_models.any_model(args.model, args.device)
     trunks = _looked_at(model, people.images, "people"), _looked_at(model, things.images, "other images")
     half = Half(Subject(model, Sets(people=people, things=things), trunks), attribute, args.seed)
     _tell(f"{model.name}: {len(people.images):,} people by {attribute}, {len(things.images):,} other images")
-    offers = choice.offers(half, [args.only] if args.only else choice.QUICK, args.seed, tell=_tell)
+    offers = judging.offers(half, [args.only] if args.only else judging.QUICK, args.seed, tell=_tell)
     if not args.quick and not args.only:
         print(page(offers, half, args.budget / 100, things.name, first=True), flush=True)
-        offers += choice.offers(half, choice.SLOW, args.seed, tell=_tell)[1:]
+        offers += judging.offers(half, judging.SLOW, args.seed, tell=_tell)[1:]
     print(page(offers, half, args.budget / 100, things.name))
     if args.out:
         print(_save(args, model, offers, half, people.name, things.name))
@@ -83,7 +82,7 @@ def _tell(line: str) -> None:
 
 def page(offers: Sequence[Offer], half: Half, budget: float, things: str, *, first: bool = False) -> str:
     """The table and the recommendation. first: heads are still to come."""
-    front = choice.front(offers)
+    front = judging.front(offers)
     rows = [
         {
             "": "*" if offer.name in front else "",
@@ -100,7 +99,7 @@ def page(offers: Sequence[Offer], half: Half, budget: float, things: str, *, fir
         for offer in offers
     ]
     chance = half.chance["max_skew_chance"]
-    best = choice.best(offers, budget)
+    best = judging.best(offers, budget)
     return printed(
         "mitigate", rows=rows, half=half, chance=chance, best=best, things=things, budget=100 * budget,
         groups=len(half.names), first=first,
@@ -111,8 +110,8 @@ def page(offers: Sequence[Offer], half: Half, budget: float, things: str, *, fir
 def _save(args: Settings, model: Model, offers: Sequence[Offer], half: Half, people: str, things: str) -> str:
     """Write the model with the best that weights can hold, and say what was written."""
     assert args.out is not None
-    best = choice.best(offers, args.budget / 100)
-    holds = choice.best([offer for offer in offers if not offer.reason], args.budget / 100)
+    best = judging.best(offers, args.budget / 100)
+    holds = judging.best([offer for offer in offers if not offer.reason], args.budget / 100)
     why = "" if best is None or best is holds else f" The weights cannot hold {best.name}: {best.reason}"
     if holds is None:
         raise InputError(f"Nothing was written: none that weights can hold is recommended.{why}")

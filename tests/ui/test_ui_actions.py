@@ -16,7 +16,7 @@ from ccs.embedded import KnownHeads, Lesson
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.intervention import Intervention
-from ccs.mitigate import choice
+from ccs.mitigate import judging
 from ccs.mitigate.judging import Half
 from ccs.sets.open import open_set
 from ccs.sets.rows import spread
@@ -80,7 +80,7 @@ def test_three_ways_are_judged_as_the_library_does(app, model):
     subject = Subject(model, Sets(people=people, things=few))
     half = Half(subject, "gender", fairer.SEED)
     rows, prompts = subject.unseen("gender", fairer.SEED)
-    for one, offer in zip(found.answers, choice.offers(half, list(fairer.WAYS)), strict=True):
+    for one, offer in zip(found.answers, judging.offers(half, list(fairer.WAYS)), strict=True):
         for name in ("max_skew", "max_skew_change", "accuracy_change"):
             ours, theirs = getattr(one.offer, name), getattr(offer, name)
             assert (ours.value, ours.low) == pytest.approx((theirs.value, theirs.low), abs=1e-6)

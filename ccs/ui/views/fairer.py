@@ -19,10 +19,9 @@ import numpy as np
 
 from ccs.benchmark.protocol import Sets, Subject
 from ccs.errors import InputError
-from ccs.mitigate import choice
+from ccs.mitigate import judging
 from ccs.mitigate.base import Fitted
-from ccs.mitigate.choice import Offer
-from ccs.mitigate.judging import Half
+from ccs.mitigate.judging import Half, Offer
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
 from ccs.sets.kinds import ClassificationSet, Lazy
@@ -160,7 +159,7 @@ def run(screen: Screen) -> Iterator[tuple[float, str]]:
 
     def work() -> Fairer:
         half = Half(subject, query.attribute, SEED)
-        found = choice.offers(half, tuple(WAYS), SEED, tell=said.append)
+        found = judging.offers(half, tuple(WAYS), SEED, tell=said.append)
         return _answers(session.state.model, query, budget, subject, half, found, name)
 
     n = len(people) / 2
@@ -189,7 +188,7 @@ def _answers(
     wanted = int(subject.whole(half.attribute).rows[query.row])
     place = list(asked).index(wanted) if wanted in asked else 0
     own = np.arange(len(rows)) if half.task.pools is None else np.flatnonzero(half.task.pools[place])
-    best = choice.best(found, budget / 100)
+    best = judging.best(found, budget / 100)
     answers = []
     for one in found:
         text = one.fitted.on_texts(half.task.prompts[place : place + 1])[0]

@@ -20,9 +20,9 @@ from ccs import HeadSet, InputError, Intervention
 from ccs.batch import command_line
 from ccs.batch import mitigate as command
 from ccs.measures.stats import Effect, Estimate
-from ccs.mitigate import choice
+from ccs.mitigate import judging
 from ccs.mitigate.base import Affine, Fitted
-from ccs.mitigate.choice import Offer
+from ccs.mitigate.judging import Offer
 from ccs.model.export import Change, export
 from ccs.sets import drawn_sets
 from tests.support.checkpoint import write_clip, write_siglip
@@ -127,16 +127,16 @@ def test_recommended_is_the_lowest_within_the_budget_that_is_sure():
     nothing = replace(offer("nothing", 1.0, 1.0), max_skew_change=Effect(0, 0, 0, 1))
     found = [nothing, offer("dear", 0.1, 0.9), offer("good", 0.4, 0.99), offer("worse", 0.5, 0.99)]
     found.append(offer("unsure", 0.2, 1.0, high=0.1))
-    assert choice.best(found, 0.02).name == "good"
-    assert choice.best(found, 0.2).name == "dear"
-    assert choice.best(found[:1], 0.02) is None
-    assert choice.front(found) == {"dear", "unsure"}
+    assert judging.best(found, 0.02).name == "good"
+    assert judging.best(found, 0.2).name == "dear"
+    assert judging.best(found[:1], 0.02) is None
+    assert judging.front(found) == {"dear", "unsure"}
 
 
 def test_why_weights_cannot_hold_a_mean_or_a_constant(tiny_model):
     d = tiny_model.dim
     reasons = [
-        choice.kept_out(tiny_model, one)
+        judging.kept_out(tiny_model, one)
         for one in (
             Fitted(Intervention.parse("L3.H1=mean")),
             Fitted(images=Affine(np.eye(d), np.ones(d))),
