@@ -48,9 +48,9 @@ def places() -> list[str]:
     """The models in which a skew by some attribute was planted or learned."""
     from ccs import benchmark
     from ccs.benchmark import variants
-    from ccs.mitigate.scoring import Known
+    from ccs.mitigate.scoring import learned
 
-    return [name for name in (*benchmark.names(), *variants.names()) if Known.of(name).attributes]
+    return [name for name in (*benchmark.names(), *variants.names()) if learned(name)[1]]
 
 
 def family(name: str) -> str:

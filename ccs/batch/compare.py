@@ -48,7 +48,7 @@ MOST_TEXTS = 300
 
 
 def _compare(args: Settings) -> None:
-    models = [planted_models.any_model(name, args.device) for name in (args.first, args.second)]
+    models = [planted_models.load(name, device=args.device) for name in (args.first, args.second)]
     images = open_images(args.images, args.max_images).images
     texts = load_pool(args.texts).texts
     some = [texts[i] for i in np.unique(np.linspace(0, len(texts) - 1, MOST_TEXTS).astype(int))]

@@ -112,7 +112,7 @@ def _score(args: Settings, methods: Mapping[str, Method]) -> int:
     for sentence in failed.values():
         print(f"error: {sentence}", file=sys.stderr)
     if sum(map(len, found)):
-        cells = scoring.with_kept(scoring.joined(found), track)
+        cells = scoring.with_kept(scoring.joined(found), track.file)
         against = next((name for name in [*theirs, *listed] if name not in failed), None)
         print(page(scoring.table(cells, against, track), track))
     return 2 if failed else 0
@@ -141,7 +141,7 @@ def _ask(args: Settings, name: str, methods: Mapping[str, Method]) -> int:
     """Say for each method and attribute which heads of a model it finds, and what they do."""
     people, things, attributes = args.sets(args.max_images, args.skip_unreadable)
     sets = Sets(people=people, things=things, images=args.images, texts=args.texts, moments=args.moments)
-    subject = Subject(planted_models.any_model(name, args.device), sets)
+    subject = Subject(planted_models.load(name, device=args.device), sets)
     for attribute in attributes:
         for called, method in methods.items():
             found = answer(subject, attribute, called, method, args.seed)

@@ -53,7 +53,7 @@ def _mitigate(args: Settings) -> None:
     if args.only not in (None, *judging.QUICK, *judging.SLOW):
         raise InputError(f"--only {args.only!r} is none of {', '.join((*judging.QUICK, *judging.SLOW))}.")
     people, things, (attribute, *_) = args.sets(args.max_images, args.skip_unreadable)
-    model = planted_models.any_model(args.model, args.device)
+    model = planted_models.load(args.model, device=args.device)
     trunks = _looked_at(model, people.images, "people"), _looked_at(model, things.images, "other images")
     half = Half(Subject(model, Sets(people=people, things=things), trunks), attribute, args.seed)
     _tell(f"{model.name}: {len(people.images):,} people by {attribute}, {len(things.images):,} other images")

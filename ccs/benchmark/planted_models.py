@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 
 from ccs.benchmark import variants
 from ccs.errors import InputError
-from ccs.files import atomic_write, endpoint, sha256
+from ccs.files import endpoint, sha256
 from ccs.heads import IMAGE, Head, HeadSet
 from ccs.model.model import Model, embedded
 
@@ -73,12 +73,9 @@ class Truth:
         if any(not own <= self.heads for own in self.carries.values()):
             raise ValueError("what was planted lies outside the heads that learned")
 
-    def to_json(self) -> str:
-        return TypeAdapter(Truth).dump_json(self).decode()
-
     @classmethod
     def from_json(cls, text: str | bytes) -> Truth:
-        """The truth in `to_json`'s text. Raises ValueError."""
+        """The truth in a model's header. Raises ValueError."""
         return TypeAdapter(cls).validate_json(text)
 
 
@@ -151,19 +148,18 @@ def known(name: str) -> Truth | None:
 
 
 def load(name: str, *, device: str = "cpu") -> Model:
-    """The model of that name or path: its base with other heads. InputError, also without its base."""
-    base, file = truth(name).base, _file(name)
+    """The model of that name or path: its base with other heads, one of `variants`, or any that `ccs.load`
+    knows. Raises InputError, also without its base.
+    """
+    if (file := file_of(name)) is None:
+        return variants.load(name, device=device)
+    base = truth(name).base
     if base not in (*embedded(), *variants.names()):
         raise InputError(f"{file.name} is for {base[:100]!r}, which does not come with this package.")
     model = variants.load(base, device=device)
     apply(model.clip, file)
     model.name = file.stem
     return model
-
-
-def any_model(name: str, device: str = "cpu") -> Model:
-    """A model of that name or path: of the benchmark, of `variants`, or any other. Raises InputError."""
-    return (variants.load if file_of(name) is None else load)(name, device=device)
 
 
 def truth(name: str) -> Truth:
@@ -205,19 +201,6 @@ def slices(clip: Any, heads: HeadSet) -> dict[str, Tensor]:
 def by_head(name: str, values: Tensor) -> Tensor:
     """A parameter that `slices` names, or the like, with the heads along the first axis (a view)."""
     return values.T if name.endswith("out_proj.weight") else values
-
-
-def save(clip: Any, known: Truth, file: Path) -> None:
-    """Write the slices of `known.heads` as float16."""
-    from safetensors.torch import save_file
-
-    held = {
-        name: by_head(name, clip.get_parameter(name).detach().cpu())[own].half().contiguous()
-        for name, own in slices(clip, known.heads).items()
-    }
-    with atomic_write(file) as temporary:
-        save_file(held, temporary, {"format": FORMAT, "truth": known.to_json()})
-        temporary.chmod(0o644)
 
 
 def apply(clip: Any, file: Path) -> None:

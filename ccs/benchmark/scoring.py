@@ -102,14 +102,18 @@ def score(
     cells, failed = run({name: own(name, method)}, places, splits, track=track, tell=tell)
     if failed:
         raise InputError(failed[name])
-    return table(with_kept(cells, track), name, track)
+    return table(with_kept(cells, track.file), name, track)
 
 
-def with_kept(cells: pd.DataFrame, track: Track | None = None) -> pd.DataFrame:
-    """The cells, and those that come with this package of the same models, attributes and splits."""
-    there, cases = kept((track or PLANTED_HEADS).file), list(KEY[:4])
-    same = pd.MultiIndex.from_frame(there[cases]).isin(pd.MultiIndex.from_frame(cells[cases]))
-    return joined([there[same], cells])
+def with_kept(cells: pd.DataFrame, file: Path) -> pd.DataFrame:
+    """The cells, and those in a file of the same models, attributes and splits."""
+    return joined([of_cases(kept(file), cells), cells])
+
+
+def of_cases(some: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+    """Some cells, but those of other models, attributes and splits than `cells` have."""
+    asked, theirs = (pd.MultiIndex.from_frame(one[list(KEY[:4])]) for one in (cells, some))
+    return some[theirs.isin(asked)]
 
 
 def joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
@@ -150,8 +154,7 @@ def run(
         subject: Subject | None = None
         for attribute, seed in product(attributes or truths, seeds):
             case = dict(zip(KEY, (Path(place).stem, weights, attribute, seed), strict=False))
-            there = kept(file) if file else joined([])
-            there = there[there[list(case)].eq(pd.Series(case)).all(axis=1)]
+            there = of_cases(kept(file) if file else joined([]), pd.DataFrame([case]))
             missing = {
                 name: method
                 for name, method in methods.items()
@@ -252,18 +255,13 @@ def table(cells: pd.DataFrame, against: str | None = None, track: Track = PLANTE
     `difference_low`, `difference_high` and `p_value` are its first figure less the row's, paired over models.
     """
     if against:
-        asked = pd.MultiIndex.from_frame(cells[cells["method"] == against][list(KEY[:4])])
-        cells = cells[pd.MultiIndex.from_frame(cells[list(KEY[:4])]).isin(asked)]
+        cells = of_cases(cells, cells[cells["method"] == against])
     models, rows = by_model(cells, track.figures), []
     for name, own_rows in models.groupby("method"):
         cases = int(((cells["method"] == name) & (cells["took"] >= TOOK)).sum())
         row: dict[str, Any] = {"method": name, "models": len(own_rows), "cases": cases}
-        row["bases"] = own_rows["base"].nunique()
-        for figure in track.figures:
-            values = own_rows[figure]
-            found = stats.UNKNOWN if values.isna().any() else over_bases(values, own_rows["base"])
-            row |= {figure: found.value, f"{figure}_low": found.low, f"{figure}_high": found.high}
-        row["passes"] = own_rows["passes"].median()
+        row |= {"bases": own_rows["base"].nunique()} | means(own_rows, track.figures)
+        row |= {"passes": own_rows["passes"].median()}
         if against and name not in (against, track.oracle):
             less = difference(models, against, str(name), track.figures[0])
             row |= {"difference": less.value, "difference_low": less.low, "difference_high": less.high}
@@ -273,6 +271,18 @@ def table(cells: pd.DataFrame, against: str | None = None, track: Track = PLANTE
         raise InputError("There is no model here in which a skew took.")
     rows.sort(key=lambda row: (row["method"] != track.oracle, -row[track.figures[0]]))
     return pd.DataFrame(rows).set_index("method")
+
+
+def means(models: pd.DataFrame, figures: Sequence[str]) -> dict[str, float]:
+    """Each figure's mean over bases with its interval (`_low`, `_high`), of rows of `by_model`; NaN where a
+    model lacks it.
+    """
+    found: dict[str, float] = {}
+    for figure in figures:
+        values = models[figure]
+        one = stats.UNKNOWN if values.isna().any() else over_bases(values, models["base"])
+        found |= {figure: one.value, f"{figure}_low": one.low, f"{figure}_high": one.high}
+    return found
 
 
 def over_bases(values: pd.Series, bases: pd.Series, draws: int = 2000) -> stats.Effect:

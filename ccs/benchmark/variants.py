@@ -8,18 +8,16 @@ differences from their base as int8, with a factor for each row. What is known o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ccs.errors import InputError
-from ccs.files import atomic_write, sha256
+from ccs.files import sha256
 from ccs.model.model import Model
 from ccs.model.model import load as load_model
 
-FORMAT, SUFFIX = "clip-ccs variant 1", ".safetensors"
+SUFFIX, FACTOR = ".safetensors", ".factor"
 FOLDER = Path(__file__).parents[1] / "embedded" / "variants"
-_FACTOR = ".factor"
 
 
 def names(folder: Path | None = None) -> tuple[str, ...]:
@@ -27,60 +25,43 @@ def names(folder: Path | None = None) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (folder or FOLDER).glob(f"*{SUFFIX}")))
 
 
-def known(name: str, folder: Path | None = None) -> dict[str, Any]:
-    """What the study that made the model of that name says, such as its `base`. InputError for another."""
+def known(name: str) -> dict[str, Any]:
+    """What the study that made the model of that name or path says, such as its `base`; else InputError."""
     from safetensors import safe_open
 
-    with safe_open(_file(name, folder), "pt") as opened:
+    with safe_open(_file(name), "pt") as opened:
         return dict(json.loads(opened.metadata()["about"]))
 
 
-def weights(name: str, folder: Path | None = None) -> str:
+def weights(name: str) -> str:
     """The start of the SHA-256 of the model's file, by which its scores are known."""
-    return sha256(_file(name, folder))[:16]
+    return sha256(_file(name))[:16]
 
 
-def load(name: str, folder: Path | None = None, *, device: str = "cpu") -> Model:
+def load(name: str, *, device: str = "cpu") -> Model:
     """The model of that name or path, or any other that `ccs.load` knows. Raises InputError."""
     from safetensors.torch import load_file
 
-    if folder is None and name not in names() and not name.endswith(SUFFIX):
+    if name not in names() and not name.endswith(SUFFIX):
         return load_model(name, device=device)
-    file, base = _file(name, folder), known(name, folder)["base"]
-    model = load(base, file.parent if base in names(file.parent) else None, device=device)
+    file, base = _file(name), known(name)["base"]
+    beside = file.with_name(f"{base}{SUFFIX}")
+    model = load(str(beside) if beside.is_file() else base, device=device)
     held = load_file(file, device=str(model.tower.device))
     for parameter, values in held.items():
-        if parameter.endswith(_FACTOR):
+        if parameter.endswith(FACTOR):
             continue
         place = model.clip.get_parameter(parameter).detach()
-        factor = held.get(parameter + _FACTOR)
+        factor = held.get(parameter + FACTOR)
         place.copy_(values.float() if factor is None else place + values.float() * factor)
     model.name = file.stem
     return model
 
 
-def save(clip: Any, parameters: Iterable[str], about: dict[str, Any], file: Path, base: Any = None) -> None:
-    """Write these parameters of open_clip's module, or how they differ from those of `base`."""
-    from safetensors.torch import save_file
-
-    held = {}
-    for name in parameters:
-        values = clip.get_parameter(name).detach().cpu()
-        if base is None:
-            held[name] = values.half().contiguous()
-            continue
-        difference = values - base.get_parameter(name).detach().cpu()
-        factor = difference.abs().amax(-1, keepdim=True).clamp(min=1e-12) / 127
-        held |= {name: (difference / factor).round().char().contiguous(), name + _FACTOR: factor}
-    with atomic_write(file) as temporary:
-        save_file(held, temporary, {"format": FORMAT, "about": json.dumps(about)})
-        temporary.chmod(0o644)
-
-
-def _file(name: str, folder: Path | None) -> Path:
-    """The file of a model of the folder, or that a path names."""
-    if name in (there := names(folder)):
-        return (folder or FOLDER) / f"{name}{SUFFIX}"
-    if folder is None and name.endswith(SUFFIX) and Path(name).is_file():
+def _file(name: str) -> Path:
+    """The file of a model that comes with this package, or that a path names."""
+    if name in names():
+        return FOLDER / f"{name}{SUFFIX}"
+    if name.endswith(SUFFIX) and Path(name).is_file():
         return Path(name)
-    raise InputError(f"{name[:100]!r} is none of these models: {', '.join(there) or 'none'}.")
+    raise InputError(f"{name[:100]!r} is none of these models: {', '.join(names()) or 'none'}.")

@@ -6,7 +6,6 @@ The cells of the program's own mitigations on some of its models are in `cells.p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ccs.benchmark import planted_models, variants
 from ccs.benchmark.protocol import Sets, Subject, one_pass, with_free_reading
-from ccs.benchmark.scoring import KEY, TOOK, joined, keep, over_bases
+from ccs.benchmark.scoring import KEY, TOOK, by_model, joined, keep, means, of_cases, with_kept
 from ccs.benchmark.scoring import kept as kept_cells
 from ccs.errors import InputError
-from ccs.measures import stats
 from ccs.mitigate.base import Fitted, Mitigation
 from ccs.mitigate.judging import Half, drawn_extras
 from ccs.mitigate.methods import METHODS, NOTHING, SHARED, UNLABELED
@@ -40,29 +38,16 @@ def names() -> tuple[str, ...]:
     return tuple(METHODS)
 
 
-@dataclass(frozen=True, eq=False)
-class Known:
-    """A model that learned a skew of these attributes, and the base that it learned it from."""
-
-    name: str
-    base: str
-    attributes: tuple[str, ...]
-    weights: str
-    load: Callable[[], Model]
-    load_base: Callable[[], Model]
-
-    @classmethod
-    def of(cls, name: str) -> Known:
-        """A model of the benchmark, or one that learned a skew contrastively; InputError for another."""
-        if name in variants.names():
-            about = variants.known(name)
-            shown = ("gender", "skin tone") if about.get("world") == "skewed" else ()
-            base, load = about.get("base", name), lambda: variants.load(name)
-            return cls(name, base, shown, variants.weights(name), load, lambda: variants.load(base))
-        truth = planted_models.truth(name)
-        load, weights = lambda: planted_models.load(name), planted_models.weights(name)
-        base = truth.base
-        return cls(name, base, truth.attributes, weights, load, lambda: variants.load(base))
+def learned(name: str) -> tuple[str, tuple[str, ...], str]:
+    """The base of a model of the benchmark, or of one that learned a skew contrastively, the attributes of
+    the skew, and the model's weights; InputError for another.
+    """
+    if name in variants.names():
+        about = variants.known(name)
+        shown = ("gender", "skin tone") if about.get("world") == "skewed" else ()
+        return about.get("base", name), shown, variants.weights(name)
+    truth = planted_models.truth(name)
+    return truth.base, truth.attributes, planted_models.weights(name)
 
 
 def score(
@@ -85,10 +70,7 @@ def score(
     """
     name = getattr(method, "__name__", "method")
     places = sorted(set(kept()["model"])) if models is None else list(models)
-    cells = run({name: method}, places, splits, tell=tell)
-    there, cases = kept(), ["model", "weights", "attribute", "seed"]
-    same = pd.MultiIndex.from_frame(there[cases]).isin(pd.MultiIndex.from_frame(cells[cases]))
-    return table(joined([there[same], cells]))
+    return table(with_kept(run({name: method}, places, splits, tell=tell), CELLS))
 
 
 def kept(path: Path = CELLS) -> pd.DataFrame:
@@ -107,22 +89,20 @@ def run(
     """The cells of mitigations, of nothing and of the oracle; what `file` has is not made again."""
     found, wanted = [], {NOTHING: METHODS[NOTHING], **some}
     for place in places:
-        known = Known.of(place)
-        subject, base, extras = None, None, None
-        for attribute, seed in product(known.attributes, range(splits)):
-            case = dict(zip(KEY, (known.name, known.weights, attribute, seed), strict=False))
-            there = kept(file) if file else joined([])
-            there = there[there[list(case)].eq(pd.Series(case)).all(axis=1)] if len(there) else there
+        (origin, attributes, weights), subject, base, extras = learned(place), None, None, None
+        for attribute, seed in product(attributes, range(splits)):
+            case = dict(zip(KEY, (place, weights, attribute, seed), strict=False))
+            there = of_cases(kept(file) if file else joined([]), pd.DataFrame([case]))
             if {*wanted, ORACLE} <= set(there["method"]):
                 found.append(there)
                 continue
             if subject is None:
-                subject = Subject(known.load(), Sets.drawn())
-                base, extras = known.load_base(), drawn_extras(subject.model)
-            tell(f"{known.name}, {attribute}, split {seed}")
+                subject = Subject(planted_models.load(place), Sets.drawn())
+                base, extras = variants.load(origin), drawn_extras(subject.model)
+            tell(f"{place}, {attribute}, split {seed}")
             half = Half(subject, attribute, seed, extras)
             assert base is not None
-            rows = [{"base": known.base} | case | row for row in _cells(half, wanted, base)]
+            rows = [{"base": origin} | case | row for row in _cells(half, wanted, base)]
             found.append(pd.DataFrame(rows, columns=list(COLUMNS)))
             if file:
                 keep(found[-1], file)
@@ -162,16 +142,12 @@ def table(cells: pd.DataFrame) -> pd.DataFrame:
     `models`, `bases`, `cases`: how many. Cases whose skew did not take (see `ccs.benchmark`) are left out.
     Raises InputError where none is left.
     """
-    took, rows = cells[cells["took"] >= TOOK], []
+    took, models, rows = cells[cells["took"] >= TOOK], by_model(cells, FIGURES + CHANCE), []
     for name, own in took.groupby("method"):
-        by_model = own.groupby(["base", "model", "weights"])[list(FIGURES + CHANCE)].mean().reset_index()
-        row: dict[str, Any] = {"method": name}
-        row |= {"models": len(by_model), "bases": own["base"].nunique(), "cases": len(own)}
-        for figure in FIGURES:
-            values = by_model[figure]
-            found = stats.UNKNOWN if values.isna().any() else over_bases(values, by_model["base"])
-            row |= {figure: found.value, f"{figure}_low": found.low, f"{figure}_high": found.high}
-        row |= {figure: float(by_model[figure].mean()) for figure in CHANCE}
+        theirs = models[models["method"] == name]
+        row: dict[str, Any] = {"method": name, "models": len(theirs)}
+        row |= {"bases": own["base"].nunique(), "cases": len(own)} | means(theirs, FIGURES)
+        row |= {figure: float(theirs[figure].mean()) for figure in CHANCE}
         row |= {"passes": own["passes"].median(), "where": own["where"].iloc[0]}
         row["labels"] = name not in UNLABELED | {ORACLE}
         rows.append(row)

@@ -22,12 +22,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from ccs.benchmark import variants
 from ccs.errors import InputError
 from ccs.files import atomic_write
 from ccs.model.model import Model
 from ccs.world import captions, draw, scene
 from research.bases.lessons import Lessons, drawn, shown
+from research.model_files import save_variant
 from research.muon import Muon
 from research.planted.frozen_images import Images
 from research.planted.lessons import joint
@@ -136,7 +136,7 @@ class Trainer:
         clip.load_state_dict(folded(self.model.state_dict()))
         lessons = {str(head): one.to_json() for head, one in self.lessons.lessons.items()}
         about = {"base": self.base.name, "seed": self.settings.seed, "lessons": lessons}
-        variants.save(clip, [name for name, _ in clip.named_parameters() if upper(name)], about, file)
+        save_variant(clip, [name for name, _ in clip.named_parameters() if upper(name)], about, file)
 
     def load(self, path: Path) -> None:
         state = torch.load(path, map_location=self.device)

@@ -69,6 +69,7 @@ def _made(wanted: Sequence[Natural], out: Path, runs: Path) -> list[Path]:
     """The models' files, trained and measured where they are missing."""
     from ccs.heads import HeadSet
     from research.bases.__main__ import LINEUPS, SCENES
+    from research.model_files import save_variant
     from research.natural import carriers
     from research.natural.skew_training import parameters, train
     from research.planted.bench import Bench
@@ -87,14 +88,14 @@ def _made(wanted: Sequence[Natural], out: Path, runs: Path) -> list[Path]:
         names, unmeasured = parameters(base, one.trained), runs / "natural" / "unmeasured"
         unmeasured.mkdir(exist_ok=True)
         about: dict[str, Any] = asdict(one)
-        variants.save(learned.clip, names, about, unmeasured / file.name, base.clip)
-        model = variants.load(one.name, unmeasured, device=images.device)  # as it is once rounded
+        save_variant(learned.clip, names, about, unmeasured / file.name, base.clip)
+        model = variants.load(str(unmeasured / file.name), device=images.device)  # as it is once rounded
         about["shown"] = bench.show(model, [HeadSet()])[0]
         about["subjects"] = bench.accuracy(model, [HeadSet()])[0]
         parts = () if one.world == "balanced" else carriers.parts_of(base, names)  # no skew to share out
         scratch = variants.load(one.base, device=images.device)
         about["truth"] = carriers.shares(model, base, scratch, parts, faces)
-        variants.save(learned.clip, names, about, file, base.clip)
+        save_variant(learned.clip, names, about, file, base.clip)
         print(file, file=sys.stderr)
     return list(files.values())
 

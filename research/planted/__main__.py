@@ -75,6 +75,7 @@ def _plant(seed: int, strength: float, out: Path, runs: Path) -> None:
 
 def train(out: Path, runs: Path, members: Sequence[Planted] | None = None) -> None:
     from ccs.benchmark import planted_models, variants
+    from research.model_files import save_planted
     from research.planted import head_training as training
     from research.planted.bench import Bench
     from research.planted.family import BASE, PICTURES, RATE, family
@@ -96,7 +97,7 @@ def train(out: Path, runs: Path, members: Sequence[Planted] | None = None) -> No
                 shares=training.shares(model, base, one.carries, bench),
                 drawn=one.where, seed=one.number, pictures=PICTURES, rate=RATE, strength=one.strength,
             )  # fmt: skip
-            planted_models.save(model.clip, known, out / f"{one.name}{planted_models.SUFFIX}")
+            save_planted(model.clip, known, out / f"{one.name}{planted_models.SUFFIX}")
 
 
 def summary(members: Sequence[Planted], folder: Path) -> str:
@@ -124,11 +125,11 @@ def _ship() -> None:
 
     from ccs.benchmark import planted_models
     from ccs.files import atomic_write
-    from ccs.model.loading.weights import only_words_read
+    from research.model_files import as_json, only_words_read
     from research.planted.family import BASE, SHIPPED
     from research.world.organism_training import CONFIG, MODELS, WEIGHTS
 
-    folder, known = MODELS / "organism-planted", planted_models.truth(SHIPPED).to_json()
+    folder, known = MODELS / "organism-planted", as_json(planted_models.truth(SHIPPED))
     truth = folder / planted_models.TRUTH_FILE
     if truth.is_file() and truth.read_text("utf-8") == known:
         return

@@ -17,6 +17,7 @@ from ccs.world import draw, scene
 from research.bases import lessons, training
 from research.bases.__main__ import NUMBERS, purity
 from research.bases.lessons import VALUES, Lessons, drawn, shown
+from research.model_files import save_variant
 from research.planted.family import BASE
 from research.world.forward_pass import upper_embeddings
 from research.world.head_lessons import CONCEPTS
@@ -103,8 +104,9 @@ def test_a_base_is_trained_goes_on_where_it_stopped_and_loads_as_it_was(base, im
         if not training.upper(name):
             torch.testing.assert_close(values, base.clip.get_parameter(name))
     whole.write(tmp_path / "organism-base-9.safetensors")
-    model = variants.load("organism-base-9", tmp_path)
-    assert (model.name, variants.known(model.name, tmp_path)["seed"]) == ("organism-base-9", 0)
+    place = str(tmp_path / "organism-base-9.safetensors")
+    assert (variants.load(place).name, variants.known(place)["seed"]) == ("organism-base-9", 0)
+    model = variants.load(place)
     faces = [draw(scene(seed)) for seed in range(3)]
     units = upper_embeddings(whole.model, base.trunk(faces).tokens / training.SPREAD, training.FIRST)[0]
     np.testing.assert_allclose(model.embed_images(faces), units.detach(), atol=5e-3)  # float16
@@ -125,8 +127,8 @@ def test_a_difference_is_kept_to_a_hundredth(base, tmp_path):
     changed.load_state_dict(base.clip.state_dict())
     difference = 0.01 * torch.randn(changed.get_parameter(name).shape, generator=torch.manual_seed(0))
     changed.get_parameter(name).data += difference
-    variants.save(changed, [name], {"base": BASE}, tmp_path / "one.safetensors", base.clip)
-    found = variants.load("one", tmp_path).clip
+    save_variant(changed, [name], {"base": BASE}, tmp_path / "one.safetensors", base.clip)
+    found = variants.load(str(tmp_path / "one.safetensors")).clip
     error = (found.get_parameter(name) - changed.get_parameter(name)).detach()
     assert float(error.norm() / difference.norm()) < 0.01
     assert all(torch.equal(v, base.clip.get_parameter(n)) for n, v in found.named_parameters() if n != name)

@@ -11,6 +11,7 @@ import torch
 from ccs.benchmark import variants
 from ccs.heads import Head, HeadSet
 from ccs.model.model import Model
+from research.model_files import save_variant
 from research.natural.carriers import Faces
 from research.planted.head_training import put
 from research.text_skew import text_training as training
@@ -27,8 +28,8 @@ def test_each_side_learns_alone(base, images, tmp_path):
     taught = training.teach_telling(images, steps=2)
     assert changed(taught, base) == set(training.image_parameters(base))
     file = tmp_path / f"{training.TELLING}{variants.SUFFIX}"
-    variants.save(taught.clip, training.image_parameters(taught), {"base": training.BASE}, file, base.clip)
-    telling = variants.load(training.TELLING, tmp_path)
+    save_variant(taught.clip, training.image_parameters(taught), {"base": training.BASE}, file, base.clip)
+    telling = variants.load(str(file))
     one = replace(training.family()[0], steps=2)
     learned = training.train(one, training.faces_of(telling, images), tmp_path)
     assert changed(learned, telling) == set(training.parameters(telling))

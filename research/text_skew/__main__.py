@@ -47,10 +47,11 @@ def _run(args: Settings) -> None:
     wanted = [(one.name, "text", TELLING) for one in family(args.models)]
     wanted += [(name, "image", name) for name in planted_models.located("planted")[: args.planted]]
     for name, tower, images in wanted:
-        model = variants.load(name, folder) if tower == "text" else planted_models.load(name)
+        place = str(folder / f"{name}{variants.SUFFIX}") if tower == "text" else name
+        model = (variants if tower == "text" else planted_models).load(place)
         if images not in seen:
             seen[images] = model.embed_images(sets[0].images), model.embed_images(sets[1].images)
-        truth = variants.known(name, folder)["truth"] if tower == "text" else {}
+        truth = variants.known(place)["truth"] if tower == "text" else {}
         for attribute in truth or planted_models.truth(name).attributes:
             found = which_tower(model, *sets, attribute, embedded=seen[images])
             rows.append(_row(name, tower, attribute, found, truth.get(attribute)))
@@ -61,6 +62,7 @@ def _run(args: Settings) -> None:
 
 def _train(args: Settings, folder: Path) -> None:
     from ccs.benchmark import variants
+    from research.model_files import save_variant
     from research.planted.frozen_images import Images
     from research.text_skew import text_training as training
 
@@ -70,18 +72,19 @@ def _train(args: Settings, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     plain = variants.load(training.BASE)
     images = Images(plain, args.runs)
-    if training.TELLING not in variants.names(folder):
+    telling = folder / f"{training.TELLING}{variants.SUFFIX}"
+    if not telling.exists():
         taught = training.teach_telling(images)
-        changed, file = training.image_parameters(taught), folder / f"{training.TELLING}{variants.SUFFIX}"
-        variants.save(taught.clip, changed, {"base": training.BASE}, file, plain.clip)
-    start = variants.load(training.TELLING, folder)
+        changed = training.image_parameters(taught)
+        save_variant(taught.clip, changed, {"base": training.BASE}, telling, plain.clip)
+    start = variants.load(str(telling))
     faces, judged = training.faces_of(start, images), training.Judged(start)
     for one in missing:
         learned = training.train(one, faces, folder)
         about: dict[str, Any] = asdict(one) | {"base": training.TELLING}
         about["subjects"], about["truth"] = judged.accuracy(learned), judged.truth(learned)
         file = folder / f"{one.name}{variants.SUFFIX}"
-        variants.save(learned.clip, training.parameters(learned), about, file, start.clip)
+        save_variant(learned.clip, training.parameters(learned), about, file, start.clip)
         print(file, file=sys.stderr)
 
 

@@ -126,7 +126,8 @@ def faces_of(model: Model, images: Images) -> Tensor:
 
 def train(one: TextSkew, faces: Tensor, folder: Path) -> Model:
     """The model, trained from the one that tells groups, which is in `folder`."""
-    base, model = (variants.load(TELLING, folder) for _ in range(2))
+    telling = str(folder / f"{TELLING}{variants.SUFFIX}")
+    base, model = variants.load(telling), variants.load(telling)
     shares = joint("skewed", one.strength).numpy().astype(np.float64)
 
     def loss_of(step: int) -> Tensor:

@@ -25,8 +25,8 @@ from tqdm import tqdm
 from ccs.errors import InputError
 from ccs.files import atomic_write
 from ccs.heads import Head
-from ccs.model.loading.weights import only_words_read
 from ccs.world import Scene, captions, draw, scene
+from research.model_files import only_words_read
 from research.muon import Muon
 from research.world.forward_pass import image_embeddings, pixels, text_embeddings
 from research.world.head_lessons import CONCEPTS, Lessons, concept_texts, taught, value_of, variance

@@ -18,6 +18,7 @@ import ccs
 from ccs import Head, HeadSet, InputError
 from ccs.benchmark import planted_models
 from ccs.benchmark.planted_models import Truth
+from research.model_files import save_planted
 from tests.support.tiny_model import shake, tiny_config
 
 HEADS = HeadSet.parse("L3.H0 L5.H1 L5.H3")
@@ -35,7 +36,7 @@ def clip(seed: int) -> Any:
 
 def test_slices_are_all_that_changes(tmp_path):
     file = tmp_path / "one.safetensors"
-    planted_models.save(clip(1), TRUTH, file)
+    save_planted(clip(1), TRUTH, file)
     before, planted, after = clip(0), clip(1), clip(0)
     planted_models.apply(after, file)
     own = [slice(8 * head, 8 * head + 8) for head in (1, 3)]
@@ -64,7 +65,7 @@ def test_heads_off_are_the_base_without_them(tmp_path):
     changed = ccs.load("organism-control")
     shake(changed.clip.visual.transformer.resblocks[5].attn, 4)
     shake(changed.clip.visual.transformer.resblocks[3].attn, 4)
-    planted_models.save(changed.clip, TRUTH, file)
+    save_planted(changed.clip, TRUTH, file)
     model = planted_models.load(str(file))
     assert (model.name, planted_models.truth(str(file))) == ("mine", TRUTH)
     pixels = torch.randn(3, 3, 72, 72, generator=torch.Generator().manual_seed(0))
@@ -74,13 +75,13 @@ def test_heads_off_are_the_base_without_them(tmp_path):
     assert abs(planted - base).max() > 1e-2
     assert (without == base_without).all()
     changed.clip.visual.transformer.resblocks[5].attn.in_proj_bias.data.fill_(float("nan"))
-    planted_models.save(changed.clip, TRUTH, file)
+    save_planted(changed.clip, TRUTH, file)
     with pytest.raises(InputError, match="not all finite"):
         planted_models.load(str(file))
 
 
 def spoiled(file: Path, change: Callable[[dict[str, Any], dict[str, Any]], object]) -> None:
-    planted_models.save(clip(1), TRUTH, file)
+    save_planted(clip(1), TRUTH, file)
     with safe_open(file, "pt") as opened:
         about = dict(opened.metadata())
         held = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
@@ -117,7 +118,7 @@ def test_other_files_are_refused(tmp_path):
     file.write_bytes(b"\x80\x04 a pickle")
     with pytest.raises(InputError, match=r"other\.safetensors cannot be read"):
         planted_models.load(str(file))
-    planted_models.save(clip(1), replace(TRUTH, base="ViT-B-32/openai"), file)
+    save_planted(clip(1), replace(TRUTH, base="ViT-B-32/openai"), file)
     with pytest.raises(InputError, match="does not come with this package"):
         planted_models.load(str(file))
     with pytest.raises(InputError, match="no model with something planted"):

@@ -15,8 +15,9 @@ from safetensors.torch import load_file, save_file
 
 import ccs
 from ccs import HeadSet
-from ccs.model.loading.weights import EMBEDDING, only_words_read
+from ccs.model.loading.weights import EMBEDDING
 from ccs.model.side import lengths_read
+from research.model_files import only_words_read
 
 
 def test_images_and_texts_embed_as_in_open_clip(tiny_folder, tiny_model, pictures):

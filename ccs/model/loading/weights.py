@@ -26,15 +26,8 @@ EMBEDDING, WORDS = "token_embedding.weight", "token_embedding.words"
 are there."""
 
 
-def only_words_read(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Weights that hold, of the embeddings of words, those that are not zero, and which words these are."""
-    rows = weights[EMBEDDING]
-    words = rows.any(1).nonzero()[:, 0]
-    return weights | {EMBEDDING: rows[words].contiguous(), WORDS: words.int()}
-
-
 def with_all_words(weights: dict[str, Tensor], size: int) -> dict[str, Tensor]:
-    """The weights that `only_words_read` was given, of a vocabulary of this size."""
+    """These weights with the embeddings of all words, of a vocabulary of this size."""
     held, words = weights[EMBEDDING], weights[WORDS].long()
     whole = held.new_zeros(size, held.shape[1]).index_copy_(0, words, held)
     return {name: values for name, values in weights.items() if name != WORDS} | {EMBEDDING: whole}

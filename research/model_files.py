@@ -1,0 +1,62 @@
+"""Files of models as `ccs.benchmark` and `ccs.load` read them: slices of heads, parameters, words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ccs.benchmark.planted_models import FORMAT, Truth, by_head, slices
+from ccs.benchmark.variants import FACTOR
+from ccs.files import atomic_write
+from ccs.model.loading.weights import EMBEDDING, WORDS
+
+
+def save_planted(clip: Any, known: Truth, file: Path) -> None:
+    """Write the slices of `known.heads` as float16, for `ccs.benchmark.planted_models`."""
+    held = {
+        name: by_head(name, clip.get_parameter(name).detach().cpu())[own].half().contiguous()
+        for name, own in slices(clip, known.heads).items()
+    }
+    _write(held, {"format": FORMAT, "truth": as_json(known)}, file)
+
+
+def as_json(known: Truth) -> str:
+    """The truth as a model's header holds it."""
+    return TypeAdapter(Truth).dump_json(known).decode()
+
+
+def save_variant(
+    clip: Any, parameters: Iterable[str], about: dict[str, Any], file: Path, base: Any = None
+) -> None:
+    """Write these parameters of open_clip's module, or how they differ from those of `base`, for
+    `ccs.benchmark.variants`.
+    """
+    held = {}
+    for name in parameters:
+        values = clip.get_parameter(name).detach().cpu()
+        if base is None:
+            held[name] = values.half().contiguous()
+            continue
+        difference = values - base.get_parameter(name).detach().cpu()
+        factor = difference.abs().amax(-1, keepdim=True).clamp(min=1e-12) / 127
+        held |= {name: (difference / factor).round().char().contiguous(), name + FACTOR: factor}
+    _write(held, {"format": "clip-ccs variant 1", "about": json.dumps(about)}, file)
+
+
+def only_words_read(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weights that hold, of the embeddings of words, those that are not zero, and which words these are."""
+    rows = weights[EMBEDDING]
+    words = rows.any(1).nonzero()[:, 0]
+    return weights | {EMBEDDING: rows[words].contiguous(), WORDS: words.int()}
+
+
+def _write(held: Mapping[str, Tensor], about: Mapping[str, str], file: Path) -> None:
+    with atomic_write(file) as temporary:
+        save_file(dict(held), temporary, dict(about))
+        temporary.chmod(0o644)
