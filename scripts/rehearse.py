@@ -46,9 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _rehearse(stack: ExitStack, folder: Path, args: argparse.Namespace) -> int:
-    from tests.support.hub_server import TOKEN, serve
+    from tests.support.hub_server import TOKEN, Hub
 
-    hub = stack.enter_context(serve())
+    hub = stack.enter_context(Hub())
     # Before anything imports the Hub's client, which reads them once.
     os.environ |= {
         "HF_ENDPOINT": hub.url,

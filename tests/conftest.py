@@ -16,7 +16,7 @@ from hypothesis import settings
 from PIL import Image
 
 import ccs
-from tests.support.hub_server import TOKEN, serve
+from tests.support.hub_server import TOKEN, Hub
 from tests.support.shared import SHARED
 from tests.support.tiny_model import write_tiny_model
 
@@ -113,7 +113,7 @@ def tiny_quick_model(tmp_path_factory):
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
     """A local server in place of the Hub, with a token that may write, an empty cache, and no waiting."""
-    with serve() as server:
+    with Hub() as server:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # read from the environment at import

@@ -54,11 +54,10 @@ def test_a_hostile_reply_is_unscored_with_its_cause(server, tmp_path, kind):
 @pytest.mark.parametrize("status", [302, 307])
 def test_a_redirect_takes_the_key_to_no_other_host(server, tmp_path, status):
     with OpenAIServer() as other:
-        there = {"Location": f"{other.root}{server.path}"}
+        there = {"Location": f"{other.url}{server.path}"}
         server.acts.extend([Act("status", status=status, headers=there)] * 3)
         assert {judgment.verdict for judgment in ask(server, tmp_path, timeout=5.0)} == {None}
         assert not other.asked
-        assert not other.faults
 
 
 LIES = {"negative": lambda count: -count, "huge": lambda count: 10**30, "text": lambda count: "many"}

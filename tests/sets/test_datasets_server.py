@@ -23,7 +23,7 @@ from PIL import Image
 from ccs import sets
 from ccs.sets import SOURCES, fetching
 from tests.support.datasets_sample import clip, repository, schemas, tar_of, webdataset
-from tests.support.hub_server import Hub, Repository, serve
+from tests.support.hub_server import Hub, Repository
 
 OPEN = """
 import json, pickle, sys
@@ -57,7 +57,7 @@ json.dump(found, sys.stdout)
 
 @pytest.fixture(scope="module")
 def hub():
-    with serve() as hub:
+    with Hub() as hub:
         yield hub
 
 

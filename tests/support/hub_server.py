@@ -7,137 +7,152 @@ misbehave: refuse with a status, cut a connection in the middle of a request, or
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
-import mmap
 import re
-import threading
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, unquote, urlsplit
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
-from tests.support.hub_state import Fault as Fault
-from tests.support.hub_state import Hub as Hub
-from tests.support.hub_state import Repository as Repository
-from tests.support.hub_state import entry_of
+from werkzeug import Request, Response
+from werkzeug.exceptions import abort
+
+from tests.support.local_server import LocalServer, hung_up
 
 TOKEN = "hf_localtesttoken00000000000000000"
 _NAME = r"(?P<name>[^/]+/[^/]+)"
 _KIND = r"(?P<kind>datasets|models|spaces)"
 
 
-@dataclass(eq=False)
-class _Refused(Exception):
-    """An answer other than 200."""
+@dataclass
+class Repository:
+    """Commits in order; each is all files by path."""
 
-    status: int
-    message: str
-    code: str = ""
+    private: bool
+    commits: list[tuple[str, dict[str, bytes]]] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+    tags: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
+    gated: bool = False  # what it is can be asked, its files cannot: nobody has accepted the terms
+
+    def commit(self, files, message):
+        sha = hashlib.sha1(f"{len(self.commits)}{message}{sorted(files)}".encode()).hexdigest()
+        self.commits.append((sha, files))
+        self.messages.append(message)
+        return sha
+
+    def at(self, revision):
+        revision = unquote(revision)
+        if revision in ("main", "refs/heads/main"):
+            return self.commits[-1]
+        revision = self.tags.get(revision, revision)
+        return next((commit for commit in self.commits if commit[0] == revision), None)
+
+
+@dataclass
+class Fault:
+    """What happens to requests `METHOD path` that match, `times` times."""
+
+    pattern: str
+    status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
-    url: str = ""
+    cut: bool = False
+    seconds: float = 0.0
+    times: int = 1
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """Answers each request with what the method of its route returns."""
+class Hub(LocalServer):
+    """The server with its state, which tests look into."""
 
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else each answer waits 40 ms between its headers and its body
-    hub: Hub
+    def __init__(self):
+        super().__init__()
+        self.repositories: dict[tuple[str, str], Repository] = {}
+        self.faults: list[Fault] = []
+        self.requests: list[str] = []
+        self.renamed: dict[str, str] = {}  # old name -> new one
+        self.sent = 0  # bytes of files
 
-    def log_message(self, *_):
-        """Say nothing."""
+    def put(self, kind, name, files):
+        """A public repository with one commit of these files (or a folder's), in place of what was there."""
+        if isinstance(files, Path):
+            files = {path.name: path.read_bytes() for path in files.iterdir()}
+        self.repositories[kind, name] = Repository(False)
+        self.repositories[kind, name].commit(files, "made")
 
-    def _read(self):
-        if self.headers.get("Transfer-Encoding") == "chunked":
-            parts = []
-            while size := int(self.rfile.readline().strip() or b"0", 16):
-                parts.append(self.rfile.read(size))
-                self.rfile.readline()
-            self.rfile.readline()
-            return b"".join(parts)
-        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+    def files(self, name, kind="datasets"):
+        return self.repositories[kind, name].commits[-1][1]
 
-    def _send(self, status, value=None, headers=None):
-        plain = isinstance(value, bytes | mmap.mmap)
-        data = value if plain else json.dumps({} if value is None else value).encode()
-        self.send_response(status)
-        about = {"Content-Length": str(len(data)), "Content-Type": "application/json", **(headers or {})}
-        for header in about.items():
-            self.send_header(*header)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
-
-    def _hang_up(self):
-        self.wfile.flush()
-        self.connection.close()
-        self.close_connection = True
-
-    def _any(self):
-        path = urlsplit(self.path).path
-        request = f"{self.command} {path}"
-        self.hub.requests.append(request)
-        fault = next((f for f in self.hub.faults if f.times and re.search(f.pattern, request)), Fault(""))
+    def dispatch(self, request):
+        path = urlsplit(request.environ["RAW_URI"]).path
+        asked = f"{request.method} {path}"
+        self.requests.append(asked)
+        fault = next((f for f in self.faults if f.times and re.search(f.pattern, asked)), Fault(""))
         fault.times -= 1
         if fault.cut:
-            self.rfile.read(min(64, int(self.headers.get("Content-Length") or 64)))
-            self._hang_up()
-            return
+            return hung_up(request)
         time.sleep(fault.seconds)
-        self.body = self._read()
-        try:
-            if fault.status:
-                raise _Refused(fault.status, "the server was told to refuse", headers=fault.headers)
-            found = self._answer(path)
-            answer = found if isinstance(found, tuple) else (200, found)
-        except _Refused as no:
-            about = {"X-Error-Code": no.code, "X-Error-Message": no.message, **no.headers}
-            answer = no.status, {"error": no.message, "url": no.url}, about
-        self._send(*answer)
+        if fault.status:
+            _refuse(fault.status, "the server was told to refuse", headers=fault.headers)
+        found = _Call(self, request).answer(path)
+        return found if isinstance(found, Response) else _json(found)
 
-    def _answer(self, path):
-        """What the route's method returns: a value, or a status with data and headers."""
-        if self.known and self.headers["Authorization"] != f"Bearer {TOKEN}":
-            raise _Refused(401, "Invalid credentials in Authorization header")
+
+def _json(value, status=200, headers=None):
+    return Response(json.dumps({} if value is None else value), status, headers, "application/json")
+
+
+def _refuse(status, message, code="", headers=None, url=""):
+    about = {"X-Error-Code": code, "X-Error-Message": message, **(headers or {})}
+    abort(_json({"error": message, "url": url}, status, about))
+
+
+@dataclass
+class _Call:
+    """One request, answered with what the method of its route returns."""
+
+    hub: Hub
+    request: Request
+
+    def answer(self, path):
+        if self.known and self.request.headers["Authorization"] != f"Bearer {TOKEN}":
+            _refuse(401, "Invalid credentials in Authorization header")
         for methods, pattern, action in _ROUTES:
             match = re.fullmatch(pattern, path)
-            if match and self.command in methods.split():
+            if match and self.request.method in methods.split():
                 old = match.groupdict().get("name", "")
                 if old in self.hub.renamed:
-                    target = self.path.replace(old, self.hub.renamed[old], 1)
-                    raise _Refused(307, "moved", headers={"Location": target})
+                    target = self.request.environ["RAW_URI"].replace(old, self.hub.renamed[old], 1)
+                    _refuse(307, "moved", headers={"Location": target})
                 return action(self, **match.groupdict())
-        raise _Refused(404, f"no such call: {self.command} {path}", "EntryNotFound")
-
-    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _any
+        return _refuse(404, f"no such call: {self.request.method} {path}", "EntryNotFound")
 
     @property
     def known(self):
-        return self.headers.get("Authorization") is not None
+        return "Authorization" in self.request.headers
 
     def _log_in(self):
         if not self.known:
-            raise _Refused(401, "Invalid username or password.")
+            _refuse(401, "Invalid username or password.")
 
     def _find(self, kind, name, write=False):
         if write:
             self._log_in()
         repository = self.hub.repositories.get((kind, name))
         if repository is None or (repository.private and not self.known):
-            raise _Refused(404 if self.known else 401, "Repository not found", "RepoNotFound")
+            _refuse(404 if self.known else 401, "Repository not found", "RepoNotFound")
         return repository
 
     def _at(self, kind, name, revision):
         repository = self._find(kind, name)
         if (commit := repository.at(revision)) is None:
-            raise _Refused(404, "Invalid rev id", "RevisionNotFound")
+            _refuse(404, "Invalid rev id", "RevisionNotFound")
         return repository, *commit
 
     def auth_check(self, kind, name):
         if self._find(kind, name).gated:
             refused = f"Access to {name} is restricted."
-            raise _Refused(403 if self.known else 401, refused, "GatedRepo")
+            _refuse(403 if self.known else 401, refused, "GatedRepo")
         return {}
 
     def whoami(self):
@@ -146,14 +161,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def create(self):
         self._log_in()
-        wanted = json.loads(self.body)
+        wanted = self.request.json
         kind = f"{wanted.get('type', 'model')}s"
         name = f"{wanted.get('organization') or 'user'}/{wanted['name']}"
         url = f"{self.hub.url}/{kind}/{name}"
         if not name.startswith("user/"):
-            raise _Refused(403, "You don't have the rights to create a repository under this namespace")
+            _refuse(403, "You don't have the rights to create a repository under this namespace")
         if (kind, name) in self.hub.repositories:
-            raise _Refused(409, "You already created this repo", url=url)
+            _refuse(409, "You already created this repo", url=url)
         private = wanted.get("private") or wanted.get("visibility") == "private"
         repository = self.hub.repositories[kind, name] = Repository(bool(private))
         repository.commit({".gitattributes": b""}, "initial commit")
@@ -169,25 +184,25 @@ class _Handler(BaseHTTPRequestHandler):
         start = f"{(folder or '').strip('/')}/".lstrip("/")
         inside = {p: data for p, data in self._at(kind, name, revision)[2].items() if p.startswith(start)}
         if start and not inside:
-            raise _Refused(404, "no such folder", "EntryNotFound")
+            _refuse(404, "no such folder", "EntryNotFound")
         parents = {p[:i] for p in inside for i, letter in enumerate(p) if letter == "/" and i >= len(start)}
         listed = [{"type": "directory", "path": p, "oid": "0" * 40, "size": 0} for p in sorted(parents)]
         listed += [entry_of(path, data) for path, data in sorted(inside.items())]
-        if parse_qs(urlsplit(self.path).query).get("recursive", ["false"])[0].lower() != "true":
+        if self.request.args.get("recursive", "").lower() != "true":
             listed = [entry for entry in listed if "/" not in str(entry["path"])[len(start) :]]
         return listed
 
     def paths(self, kind, name, revision):
-        files, body = self._at(kind, name, revision)[2], self.body
-        wanted = json.loads(body)["paths"] if body.startswith(b"{") else parse_qs(body.decode())["paths"]
+        files = self._at(kind, name, revision)[2]
+        wanted = self.request.form.getlist("paths") or self.request.json["paths"]
         return [entry_of(path, files[path]) for path in wanted if path in files]
 
     def preupload(self, kind, name, revision):
         files = self._find(kind, name, write=True).commits[-1][1]
         if not name.startswith("user/"):
-            raise _Refused(403, "You don't have write access")
+            _refuse(403, "You don't have write access")
         answer = []
-        for path in (file["path"] for file in json.loads(self.body)["files"]):
+        for path in (file["path"] for file in self.request.json["files"]):
             answer.append({"path": path, "uploadMode": "regular", "shouldIgnore": False})
             if path in files:
                 answer[-1]["oid"] = entry_of(path, files[path])["oid"]
@@ -197,12 +212,12 @@ class _Handler(BaseHTTPRequestHandler):
         repository = self._find(kind, name, write=True)
         head, files = repository.commits[-1]
         files, message = dict(files), ""
-        for line in self.body.splitlines():
+        for line in self.request.data.splitlines():
             key, value = (item := json.loads(line))["key"], item["value"]
             if key == "header":
                 message = value["summary"]
                 if value.get("parentCommit", head) != head:
-                    raise _Refused(412, "A commit has happened since. Please refresh and try again.")
+                    _refuse(412, "A commit has happened since. Please refresh and try again.")
             elif key == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
             elif key == "deletedFile":
@@ -212,9 +227,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def tag(self, kind, name, revision):
         repository = self._find(kind, name, write=True)
-        wanted = json.loads(self.body)["tag"]
+        wanted = self.request.json["tag"]
         if wanted in repository.tags:
-            raise _Refused(409, "Tag already exists")
+            _refuse(409, "Tag already exists")
         repository.tags[wanted] = self._at(kind, name, revision)[1]
 
     def refs(self, kind, name):
@@ -223,14 +238,14 @@ class _Handler(BaseHTTPRequestHandler):
         return {"branches": [], "converts": [], "tags": named}
 
     def settings(self, kind, name):
-        repository, wanted = self._find(kind, name, write=True), json.loads(self.body)
+        repository, wanted = self._find(kind, name, write=True), self.request.json
         repository.private = wanted.get("private", wanted.get("visibility") == "private")
         return {"private": repository.private}
 
     def variables(self, kind, name):
         repository = self._find(kind, name, write=True)
-        if self.command == "POST":
-            wanted = json.loads(self.body)
+        if self.request.method == "POST":
+            wanted = self.request.json
             repository.variables[wanted["key"]] = wanted["value"]
         return {key: {"value": value} for key, value in repository.variables.items()}
 
@@ -238,51 +253,39 @@ class _Handler(BaseHTTPRequestHandler):
         repository, sha, files = self._at(kind or "models", name, revision)
         if repository.gated:
             refused = f"Access to dataset {name} is restricted."
-            raise _Refused(403 if self.known else 401, refused, "GatedRepo")
+            _refuse(403 if self.known else 401, refused, "GatedRepo")
         path = unquote(file)
         if path not in files:
-            raise _Refused(404, "Entry not found", "EntryNotFound", {"X-Repo-Commit": sha})
+            _refuse(404, "Entry not found", "EntryNotFound", {"X-Repo-Commit": sha})
         data, etag = files[path], entry_of(path, files[path])["oid"]
-        kinds = {"X-Repo-Commit": sha, "ETag": f'"{etag}"', "Content-Type": "application/octet-stream"}
-        status, part = 200, data
-        wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
-        if wanted and self.command == "GET":
-            first = int(wanted[1])
-            status, part = 206, data[first : int(wanted[2] or len(data) - 1) + 1]
-            kinds["Content-Range"] = f"bytes {first}-{first + len(part) - 1}/{len(data)}"
-        self.hub.sent += len(part) if self.command == "GET" else 0
-        return status, part, kinds
+        about = {"X-Repo-Commit": sha, "ETag": f'"{etag}"', "Content-Length": str(len(data))}
+        parts = (data[start : start + 2**20] for start in range(0, len(data), 2**20))
+        found = Response(parts, headers=about, content_type="application/octet-stream")
+        found.make_conditional(self.request, accept_ranges=True, complete_length=len(data))
+        self.hub.sent += found.content_length if self.request.method == "GET" else 0
+        return found
+
+
+def entry_of(path, data):
+    blob = hashlib.sha1(b"blob %d\0" % len(data))
+    blob.update(data)
+    return {"type": "file", "path": path, "size": len(data), "oid": blob.hexdigest()}
 
 
 _OF, _AT = f"/api/{_KIND}/{_NAME}", "(?P<revision>[^/]+)"
 _ROUTES = [
-    ("POST", "/api/repos/create", _Handler.create),
-    ("GET", "/api/whoami-v2", _Handler.whoami),
+    ("POST", "/api/repos/create", _Call.create),
+    ("GET", "/api/whoami-v2", _Call.whoami),
     ("POST", "/api/validate-yaml", lambda _: {"errors": [], "warnings": []}),
-    ("GET", f"{_OF}/auth-check", _Handler.auth_check),
-    ("GET", f"{_OF}(?:/revision/{_AT})?", _Handler.info),
-    ("GET", f"{_OF}/tree/{_AT}(?P<folder>/.*)?", _Handler.tree),
-    ("POST", f"{_OF}/paths-info/{_AT}", _Handler.paths),
-    ("POST", f"{_OF}/preupload/{_AT}", _Handler.preupload),
-    ("POST", f"{_OF}/commit/{_AT}", _Handler.commit),
-    ("POST", f"{_OF}/tag/{_AT}", _Handler.tag),
-    ("GET", f"{_OF}/refs", _Handler.refs),
-    ("PUT", f"{_OF}/settings", _Handler.settings),
-    ("GET POST", f"{_OF}/variables", _Handler.variables),
-    ("GET HEAD", f"/(?:{_KIND}/)?{_NAME}/resolve/{_AT}/(?P<file>.+)", _Handler.resolve),
+    ("GET", f"{_OF}/auth-check", _Call.auth_check),
+    ("GET", f"{_OF}(?:/revision/{_AT})?", _Call.info),
+    ("GET", f"{_OF}/tree/{_AT}(?P<folder>/.*)?", _Call.tree),
+    ("POST", f"{_OF}/paths-info/{_AT}", _Call.paths),
+    ("POST", f"{_OF}/preupload/{_AT}", _Call.preupload),
+    ("POST", f"{_OF}/commit/{_AT}", _Call.commit),
+    ("POST", f"{_OF}/tag/{_AT}", _Call.tag),
+    ("GET", f"{_OF}/refs", _Call.refs),
+    ("PUT", f"{_OF}/settings", _Call.settings),
+    ("GET POST", f"{_OF}/variables", _Call.variables),
+    ("GET HEAD", f"/(?:{_KIND}/)?{_NAME}/resolve/{_AT}/(?P<file>.+)", _Call.resolve),
 ]
-
-
-@contextmanager
-def serve():
-    """A Hub on a free local port."""
-    hub = Hub()
-    with ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub})) as server:
-        hub.url = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
-        try:
-            yield hub
-        finally:
-            server.shutdown()
-            thread.join()

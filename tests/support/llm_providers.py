@@ -12,7 +12,7 @@ class OpenAIServer(LLMServer):
 
     @property
     def base_url(self):
-        return f"{self.root}/v1"
+        return f"{self.url}/v1"
 
     def read(self, body):
         system, user = body["messages"]

@@ -6,19 +6,18 @@ request.
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
-import socket
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
+
+from werkzeug import Response
+
+from tests.support.local_server import LocalServer, hung_up
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def verdicts(by_name):
     return json.dumps({name: {"reason": f"It is {v}.", "verdict": v} for name, v in by_name.items()})
 
 
-class LLMServer:
+class LLMServer(LocalServer):
     """A server of one protocol, listening while the context is open. `path`: how a question's ends.
 
     A protocol fills in `read` (a request's system, user and schema), `success`, `refusal` and `error`.
@@ -73,58 +72,25 @@ class LLMServer:
     path: ClassVar[str]
 
     def __init__(self, answer=yes):
+        super().__init__()
         self.answer = answer
         self.acts = deque()
         self.asked = []
-        self.faults = []
         self._lock = threading.Lock()
         self._released = threading.Event()
 
-    def __enter__(self):
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True  # else each answer waits 40 ms between its headers and its body
-
-            def do_POST(self):
-                server._handle(self)
-
-            def log_message(self, format, *args):
-                pass
-
-        class Quiet(ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, request, client_address):
-                error = sys.exc_info()[1]
-                if not isinstance(error, ConnectionError):
-                    server.faults.append(error)
-
-        self._http = Quiet(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
-        self._thread.start()
-        return self
-
     def __exit__(self, *error):
-        self._released.set()
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
-        assert not self.faults, self.faults
-
-    @property
-    def root(self):
-        return f"http://127.0.0.1:{self._http.server_address[1]}"
+        self.end_hanging()
+        super().__exit__(*error)
 
     @property
     def base_url(self):
-        return self.root
+        return self.url
 
     @property
     def spec(self):
         """The judge of this server, as the command line names it."""
-        return f"{self.kind}:{self.model}@{self.base_url}"
+        return f"{self.name}@{self.base_url}"
 
     @property
     def name(self):
@@ -134,59 +100,43 @@ class LLMServer:
         """Let go of requests that hang."""
         self._released.set()
 
-    # One request
-
-    def _handle(self, http):
-        body = json.loads(http.rfile.read(int(http.headers["Content-Length"])))
-        path = urlsplit(http.path).path
+    def dispatch(self, request):
         end = self.path.rpartition(self.model)[2]  # any model may be asked for, as Google's address says
-        assert path.endswith(end), path
-        headers = {name.lower(): value for name, value in http.headers.items()}
-        system, user, schema = self.read(body)
+        assert request.path.endswith(end), request.path
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        system, user, schema = self.read(request.json)
         with self._lock:
-            self.asked.append(Seen(path, headers, body, time.monotonic(), system, user, schema))
+            self.asked.append(
+                Seen(request.path, headers, request.json, time.monotonic(), system, user, schema)
+            )
             act = self.acts.popleft() if self.acts else Act("reply")
         if act.before is not None:
             act.before()
-        self._act(http, act, user, schema)
-
-    def _act(self, http, act, user, schema):
-        if act.kind == "status":
-            self._send(http, act.status, json.dumps(self.error(act.status, act.message)), act.headers)
-        elif act.kind in ("hang", "drop"):
+        if act.kind in ("hang", "drop"):
             self._released.wait(30 if act.kind == "hang" else 0)
-            http.close_connection = True
-        elif act.kind == "drip":
-            self._send(http, 200, "", {"Content-Length": "1000000"})
-            with contextlib.suppress(OSError):
-                while not self._released.wait(0.02):
-                    http.wfile.write(b" ")
-                    http.wfile.flush()
-            http.close_connection = True
-        elif act.kind == "garbage":
-            self._send(http, 200, "<html>not what was asked for", {"Content-Type": act.message})
-        elif act.kind == "unfold":
-            self._send(http, 200, gzip.compress(bytes(2**26)), {"Content-Encoding": "gzip"})
-        elif act.kind == "empty":
-            self._send(http, 200, "{}")
-        else:
-            text = json.dumps(self.reply(act, user, schema))
-            if act.kind == "cut":
-                self._send(http, 200, text[: len(text) // 2], {"Content-Length": str(len(text))})
-                http.connection.shutdown(socket.SHUT_RDWR)
-                http.close_connection = True
-            else:
-                self._send(http, 200, text)
+            return hung_up(request)
+        return self._answer(act, user, schema)
 
-    def _send(self, http, status, text, headers=None):
-        data = text if isinstance(text, bytes) else text.encode()
-        every = {"Content-Type": "application/json", "Content-Length": str(len(data)), **(headers or {})}
-        http.send_response(status)
-        for name, value in every.items():
-            http.send_header(name, value)
-        http.end_headers()
-        http.wfile.write(data)
-        http.wfile.flush()
+    def _answer(self, act, user, schema):
+        if act.kind == "status":
+            return _json(self.error(act.status, act.message), act.status, act.headers)
+        if act.kind == "drip":
+            return Response(self._dripping(), headers={"Content-Length": "1000000"})
+        if act.kind == "garbage":
+            return Response("<html>not what was asked for", content_type=act.message)
+        if act.kind == "unfold":
+            return Response(gzip.compress(bytes(2**26)), headers={"Content-Encoding": "gzip"})
+        if act.kind == "empty":
+            return _json({})
+        whole = _json(self.reply(act, user, schema))
+        if act.kind == "cut":
+            half = whole.data[: whole.content_length // 2]
+            return Response(iter([half]), headers=whole.headers)
+        return whole
+
+    def _dripping(self):
+        while not self._released.wait(0.02):
+            yield b" "
 
     def reply(self, act, user, schema):
         if act.kind == "refuse":
@@ -195,3 +145,7 @@ class LLMServer:
         if act.kind == "truncate":
             return self.success(text[: len(text) // 2], truncated=True)
         return self.success(text)
+
+
+def _json(value, status=200, headers=None):
+    return Response(json.dumps(value), status, headers, content_type="application/json")
