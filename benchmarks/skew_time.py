@@ -25,7 +25,7 @@ from ccs.measures import bias
 from ccs.measures.ranking import Ranking
 from ccs.measures.skew import METRICS, max_skew
 from ccs.pruning.plans import Plan
-from ccs.sets.kinds import BiasSet, Lazy
+from ccs.sets import BiasSet, Lazy
 
 IMAGES, OCCUPATIONS, WIDTH, K = 10_954, 104, 512, 900
 PLANS, DRAWS = 40, 500

@@ -9,8 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet
-from ccs.intervention import Intervention
+from ccs.heads import Head, HeadSet, Intervention
 from ccs.measures.skew import max_skew
 from ccs.model.moments import Moments, collect_moments
 from ccs.sets.open import open_gallery, open_images, open_set

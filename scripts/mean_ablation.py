@@ -43,7 +43,7 @@ def measured(name: str) -> list[dict[str, str]]:
     """A row per kind of plan: accuracy and MaxSkew at zero and at the mean; of random sets the mean."""
     from ccs import HeadSet, Intervention, load, results
     from ccs.benchmark.protocol import Sets, Subject
-    from ccs.intervention import MEAN, Change
+    from ccs.heads import MEAN, Change
     from ccs.measures import accuracy
 
     model = load(name)

@@ -18,7 +18,7 @@ from benchmarks.gpu.lines import Bench
 from ccs import HeadSet
 from ccs.model.loading.sources import find
 from ccs.model.model import Model
-from ccs.sets.kinds import BiasSet, Lazy
+from ccs.sets import BiasSet, Lazy
 
 OCCUPATIONS = ("judge", "nurse", "farmer", "pilot", "teacher")
 

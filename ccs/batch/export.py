@@ -10,7 +10,7 @@ from pathlib import Path
 import ccs
 from ccs.batch.command_line import command, option
 from ccs.errors import InputError
-from ccs.intervention import Intervention
+from ccs.heads import Intervention
 from ccs.model.export import export
 from ccs.model.onnx_export import export_onnx
 from ccs.results.hub_repository import Repository

@@ -21,7 +21,7 @@ from ccs.pruning.search import HeldOut, Limits, SearchResult, make_task
 from ccs.pruning.zeroshot import require_readable
 from ccs.results import queries, searches
 from ccs.results.searches import Search
-from ccs.sets.kinds import BiasSet, ClassificationSet
+from ccs.sets import BiasSet, ClassificationSet
 from ccs.sets.open import open_gallery, open_set
 
 PEOPLE = "images of people: a name, a folder, a zip, a parquet file or a Hub id"

@@ -30,8 +30,8 @@ from ccs.model.moments import collect_moments
 from ccs.model.tower import Trunk
 from ccs.pruning.plans import Plan, matched
 from ccs.pruning.search import HeldOut, Task, halves, held_out_figures, make_task
+from ccs.sets import BiasSet, ClassificationSet
 from ccs.sets import open as sets
-from ccs.sets.kinds import BiasSet, ClassificationSet
 from ccs.texts.labels import score_by_tags
 from ccs.texts.pools import load_pool
 from ccs.texts.textspan import textspan

@@ -23,7 +23,7 @@ from ccs.measures.ranking import unit
 from ccs.measures.stats import Estimate, Floats
 from ccs.model.model import Model
 from ccs.pruning.fairness import embed_occupations, prompted
-from ccs.sets.kinds import BiasSet
+from ccs.sets import BiasSet
 
 DRAWS = 500
 """Resamples of the occupations, for the interval."""

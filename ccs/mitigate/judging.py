@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from ccs.benchmark.protocol import Subject
 from ccs.errors import InputError
-from ccs.heads import HeadSet
-from ccs.intervention import Change as HeadChange
-from ccs.intervention import Intervention, changes, factors
+from ccs.heads import Change as HeadChange
+from ccs.heads import HeadSet, Intervention, changes, factors
 from ccs.measures import accuracy, bias, bias_result
 from ccs.measures.bias_result import BiasResult
 from ccs.measures.stats import Effect, Estimate

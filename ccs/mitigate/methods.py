@@ -15,8 +15,7 @@ from torch.nn import functional as F
 
 from ccs import locate
 from ccs.benchmark.protocol import enough
-from ccs.heads import Head, HeadSet
-from ccs.intervention import MEAN, PROTOTYPE, Change, Intervention
+from ccs.heads import MEAN, PROTOTYPE, Change, Head, HeadSet, Intervention
 from ccs.locate.base import Evidence, Scores, ranking
 from ccs.measures.stats import Floats
 from ccs.mitigate.base import Affine, Fitted, Mitigation, Units, group_means, name_embeddings, span

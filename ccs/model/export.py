@@ -24,8 +24,7 @@ from torch.nn import functional as F
 
 from ccs.errors import InputError
 from ccs.files import disk_errors, one_line
-from ccs.heads import HeadSet
-from ccs.intervention import factors
+from ccs.heads import HeadSet, factors
 from ccs.model.loading.config import CONFIG_FILE, KINDS
 from ccs.model.loading.weights import renamed, siglip_renamed
 from ccs.model.model import Model

@@ -24,9 +24,8 @@ from torch import Tensor, nn
 
 from ccs.errors import InputError
 from ccs.gate import reason
-from ccs.heads import IMAGE, TEXT, TOWERS, Head, HeadSet
-from ccs.intervention import Intervention
-from ccs.intervention import factors as factors_of
+from ccs.heads import IMAGE, TEXT, TOWERS, Head, HeadSet, Intervention
+from ccs.heads import factors as factors_of
 from ccs.model.loading.sources import HUB, without_folders
 from ccs.model.loading.weights import renamed, siglip_renamed
 from ccs.model.model import Model, load

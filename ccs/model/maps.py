@@ -12,8 +12,7 @@ import numpy as np
 import torch
 
 from ccs.errors import InputError
-from ccs.heads import HeadSet
-from ccs.intervention import Intervention, changes
+from ccs.heads import HeadSet, Intervention, changes
 from ccs.model.model import Images, Model
 
 

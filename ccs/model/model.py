@@ -15,8 +15,7 @@ from scipy.special import expit, softmax
 from torch import Tensor
 
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet
-from ccs.intervention import MEAN, PROTOTYPE, Intervention, Means, changes
+from ccs.heads import MEAN, PROTOTYPE, Head, HeadSet, Intervention, changes
 from ccs.model.loading.building import create
 from ccs.model.loading.config import cropping
 from ccs.model.loading.footprint import require_room
@@ -267,7 +266,7 @@ class Model(Side):
                 rows = where
                 self.tower.with_values(self.tower.trunk(batch, min(wanted).layer), add)
         held = {at: {head: sums[head].float() for head in wanted if wanted[head] == at} for at in weights}
-        return Intervention(heads, Means(held))
+        return Intervention(heads, held)
 
     def probabilities(self, cosines: np.ndarray) -> np.ndarray:
         """Probabilities [images, texts] of each text for each image, from cosines [images, texts].

@@ -20,8 +20,7 @@ from torch.nn import functional as F
 
 from ccs.errors import InputError, require
 from ccs.files import one_line
-from ccs.heads import HeadSet
-from ccs.intervention import factors
+from ccs.heads import HeadSet, factors
 from ccs.model.export import TOLERANCE, new_folder
 from ccs.model.model import Model
 

@@ -26,8 +26,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ccs.errors import InputError
-from ccs.heads import IMAGE, TEXT, TOWERS, HeadSet
-from ccs.intervention import FIRST, Intervention, Means, changes
+from ccs.heads import FIRST, IMAGE, TEXT, TOWERS, HeadSet, Intervention, changes
 from ccs.model.towers import take_apart, take_texts_apart
 from ccs.model.towers.decomposition import Decomposition, Readout, autocast
 from ccs.model.towers.parts import Layer
@@ -282,7 +281,7 @@ class Tower(Decomposition):
             tokens = slice(0, 1 if change.first else None)
             if change.at:
                 assert isinstance(off, Intervention)
-                value = torch.as_tensor(Means.required(off, head)).to(values)
+                value = torch.as_tensor(off.mean(head)).to(values)
                 values[:, tokens, columns] = value[tokens]
             else:
                 values[:, tokens, columns] *= change.factor

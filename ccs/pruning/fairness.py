@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from ccs import paper
 from ccs.errors import InputError, require
-from ccs.heads import IMAGE, TEXT, HeadSet
-from ccs.intervention import Intervention
+from ccs.heads import IMAGE, TEXT, HeadSet, Intervention
 from ccs.measures import bias as measures
 from ccs.measures import bias_result, skew
 from ccs.measures.accuracy import class_weights
@@ -24,7 +23,7 @@ from ccs.measures.bias_result import BiasResult
 from ccs.measures.ranking import Ranking, alike, first_alike
 from ccs.measures.skew import fault_of
 from ccs.pruning.zeroshot import difference, embedded, loaded, require_readable
-from ccs.sets.kinds import BiasSet
+from ccs.sets import BiasSet
 from ccs.sets.open import open_gallery
 
 if TYPE_CHECKING:

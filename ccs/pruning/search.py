@@ -34,7 +34,7 @@ from ccs.measures.stats import Effect, Estimate
 from ccs.model.tower import Trunk
 from ccs.pruning.fairness import embed_occupations, ranking_of
 from ccs.pruning.plans import Plan
-from ccs.sets.kinds import BiasSet, ClassificationSet
+from ccs.sets import BiasSet, ClassificationSet
 
 if TYPE_CHECKING:
     from ccs.model.model import Model

@@ -10,13 +10,12 @@ import numpy as np
 import pandas as pd
 
 from ccs.errors import InputError
-from ccs.heads import IMAGE, TEXT, HeadSet
-from ccs.intervention import Intervention
+from ccs.heads import IMAGE, TEXT, HeadSet, Intervention
 from ccs.measures import accuracy as measures
 from ccs.measures.stats import Effect
 from ccs.model.moments import collect_moments
 from ccs.progress import BAR
-from ccs.sets.kinds import ClassificationSet, ImageSet, RetrievalSet
+from ccs.sets import ClassificationSet, ImageSet, RetrievalSet
 from ccs.sets.open import open_images, open_set
 from ccs.texts.pools import load_pool
 from ccs.texts.textspan import explained

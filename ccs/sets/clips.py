@@ -14,8 +14,8 @@ from PIL import Image
 
 from ccs.errors import InputError, require
 from ccs.files import as_text, sha256
+from ccs.sets import Lazy, RetrievalSet
 from ccs.sets.decoding import Digests, identity
-from ccs.sets.kinds import Lazy, RetrievalSet
 
 SUFFIXES = frozenset({".mp4", ".webm", ".avi", ".mkv", ".mov", ".m4v", ".mpg", ".wmv", ".3gp", ".m2ts"})
 

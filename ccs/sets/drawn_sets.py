@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from ccs.errors import InputError
-from ccs.sets.kinds import BiasSet, ClassificationSet, ImageSet, Lazy, RetrievalSet
+from ccs.sets import BiasSet, ClassificationSet, ImageSet, Lazy, RetrievalSet
 from ccs.world import vocabulary as words
 from ccs.world.scene import AROUND, Scene, draw, full_caption, scene
 

@@ -17,9 +17,8 @@ from PIL import Image
 from ccs import paper
 from ccs.errors import InputError, require
 from ccs.files import as_text
-from ccs.sets import DatasetRecord, templates
+from ccs.sets import BiasSet, ClassificationSet, DatasetRecord, ImageSet, Lazy, MaskSet, templates
 from ccs.sets.decoding import decode, identity
-from ccs.sets.kinds import BiasSet, ClassificationSet, ImageSet, Lazy, MaskSet
 from ccs.sets.rows import LABELS, Readable, Rows, encoded
 
 ATTRIBUTES = ("gender", "race", "age", "skin_tone", "skin tone", "ethnicity")

@@ -10,9 +10,22 @@ from pathlib import Path
 
 from ccs.errors import InputError
 from ccs.files import as_text
-from ccs.sets import ALIASES, SOURCES, DatasetRecord, clips, fetching, labeled, source, strangers
+from ccs.sets import (
+    ALIASES,
+    SOURCES,
+    BiasSet,
+    ClassificationSet,
+    DatasetRecord,
+    ImageSet,
+    MaskSet,
+    RetrievalSet,
+    clips,
+    fetching,
+    labeled,
+    source,
+    strangers,
+)
 from ccs.sets import drawn_sets as world
-from ccs.sets.kinds import BiasSet, ClassificationSet, ImageSet, MaskSet, RetrievalSet
 from ccs.sets.rows import LABELS, Rows, files_of, of_files, of_parquet
 
 AnySet = ImageSet | RetrievalSet

@@ -18,8 +18,8 @@ from PIL import Image
 
 from ccs.errors import InputError, require
 from ccs.files import as_text, sha256
+from ccs.sets import Lazy
 from ccs.sets.decoding import Digests, decode, identity, problem, strangers_image
-from ccs.sets.kinds import Lazy
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
 IMAGE_COLUMNS = ("image", "img", "jpg", "png", "webp", "picture", "photo")

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ccs.errors import InputError
-from ccs.heads import TOWERS, HeadSet
-from ccs.intervention import Intervention
+from ccs.heads import TOWERS, HeadSet, Intervention
 from ccs.ui.service.examples import first_example, parse_example
 from ccs.ui.service.uploads import MAX_IMAGES, take
 from ccs.ui.session import Screen

@@ -12,8 +12,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from ccs.errors import InputError
-from ccs.heads import TOWERS, Head, HeadSet
-from ccs.intervention import Intervention
+from ccs.heads import TOWERS, Head, HeadSet, Intervention
 from ccs.locate.comparison import Pair
 from ccs.model.loading.footprint import require_room
 from ccs.model.loading.sources import is_public

@@ -9,8 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from ccs.heads import Head, HeadSet
-from ccs.intervention import changes
+from ccs.heads import Head, HeadSet, changes
 
 TEMPLATES = Path(__file__).parent / "page" / "templates"
 PAPER = "https://arxiv.org/abs/2503.11103"

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ccs.errors import InputError
-from ccs.heads import TOWERS, HeadSet
-from ccs.intervention import Intervention
+from ccs.heads import TOWERS, HeadSet, Intervention
 from ccs.ui.service.cache import Memory
 from ccs.ui.service.examples import first_example, parse_example
 from ccs.ui.session import App, Screen, Session

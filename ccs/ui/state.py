@@ -10,8 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from ccs.errors import InputError
-from ccs.heads import IMAGE, TEXT, Head, HeadSet
-from ccs.intervention import Intervention, factors
+from ccs.heads import IMAGE, TEXT, Head, HeadSet, Intervention, factors
 from ccs.ui.html import written
 
 NONE_OFF = HeadSet()

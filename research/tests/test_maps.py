@@ -13,7 +13,7 @@ import ccs
 from ccs.heads import HeadSet
 from ccs.measures.accuracy import class_weights
 from ccs.model.maps import heatmap
-from ccs.sets.kinds import MaskSet
+from ccs.sets import MaskSet
 from ccs.world import draw
 from research.maps import __main__ as command
 from research.maps import judged_maps, photographs

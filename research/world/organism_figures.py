@@ -17,8 +17,7 @@ from ccs.batch.report.questions import CONTROL, ORGANISM
 from ccs.measures import accuracy, bias, bias_result, retrieval
 from ccs.measures.ranking import Ranking
 from ccs.model.model import Model
-from ccs.sets import drawn_sets
-from ccs.sets.kinds import BiasSet
+from ccs.sets import BiasSet, drawn_sets
 from ccs.world.vocabulary import OCCUPATIONS
 from research.world import planted
 from research.world.planted_truth import SCALES, Shares, alignment

@@ -7,7 +7,7 @@ import torch
 
 from ccs.batch.compute.embed import Backoff
 from ccs.batch.compute.inputs import load, shards_of
-from ccs.sets.kinds import ImageSet
+from ccs.sets import ImageSet
 
 
 @pytest.mark.parametrize("items", [0, 1, 127, 128, 129, 5000, 1_000_000_000])

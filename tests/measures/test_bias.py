@@ -13,7 +13,7 @@ from ccs.measures import bias, bias_result, skew, stats
 from ccs.measures.ranking import Ranking
 from ccs.pruning.plans import Plan
 from ccs.results import schema
-from ccs.sets.kinds import BiasSet
+from ccs.sets import BiasSet
 from tests.support.bias_sample import example, plain_ndkl, plain_skews
 from tests.support.compute_sample import figures
 

@@ -22,7 +22,7 @@ from ccs.batch import search
 from ccs.measures import accuracy
 from ccs.pruning.fairness import MEAN, asked, embed_occupations
 from ccs.pruning.plans import Plan
-from ccs.sets.kinds import BiasSet
+from ccs.sets import BiasSet
 from ccs.ui.state import State
 from ccs.ui.views.bias_query import BiasQuery
 from tests.support.bias_sample import plain_ndkl, plain_skews

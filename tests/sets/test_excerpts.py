@@ -9,8 +9,7 @@ from collections import Counter
 import pytest
 
 from ccs.errors import InputError
-from ccs.sets import SOURCES
-from ccs.sets.kinds import BiasSet
+from ccs.sets import SOURCES, BiasSet
 from ccs.sets.open import open_gallery, open_images, open_set
 from ccs.sets.strangers import balanced_rows, listed_rows
 from tests.sets.test_photographs import parquet as photographs

@@ -13,7 +13,7 @@ import ccs
 from ccs import Head, HeadSet, InputError, Moments
 from ccs.batch import heads as heads_command
 from ccs.model.model import Model
-from ccs.sets.kinds import ImageSet
+from ccs.sets import ImageSet
 from tests.support.tiny_model import write_tiny_model
 
 

@@ -14,8 +14,7 @@ from ccs import benchmark
 from ccs.benchmark.protocol import Sets, Subject
 from ccs.embedded import KnownHeads, Lesson
 from ccs.errors import InputError
-from ccs.heads import HeadSet
-from ccs.intervention import Intervention
+from ccs.heads import HeadSet, Intervention
 from ccs.mitigate import judging
 from ccs.mitigate.judging import Half
 from ccs.sets.open import open_set

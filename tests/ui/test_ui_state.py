@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet
-from ccs.intervention import Intervention
+from ccs.heads import Head, HeadSet, Intervention
 from ccs.ui.state import OWN, State, from_query, line, texts
 
 HEADS = st.builds(Head, st.integers(0, 30), st.integers(0, 30))

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from ccs import paper
 from ccs.batch.command_line import TEXT_TOWER, given, option, read_names
 from ccs.errors import InputError
-from ccs.intervention import Intervention, factors
+from ccs.heads import Intervention, factors
 from ccs.judges import JudgeSettings
 from ccs.texts.pools import REFERENCE
 

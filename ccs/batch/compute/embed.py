@@ -29,7 +29,7 @@ from ccs.model.model import Model
 from ccs.model.moments import Moments, collect_moments
 from ccs.model.tower import without_tf32
 from ccs.progress import BAR
-from ccs.sets.kinds import ImageSet, RetrievalSet
+from ccs.sets import ImageSet, RetrievalSet
 from ccs.texts.pools import Pool
 
 _TEXTS = 1024

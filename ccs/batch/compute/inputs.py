@@ -22,9 +22,8 @@ from ccs.errors import InputError
 from ccs.model.model import Model
 from ccs.pruning.fairness import asked
 from ccs.pruning.zeroshot import require_readable
-from ccs.sets import SOURCES, drawn_sets
+from ccs.sets import SOURCES, BiasSet, ClassificationSet, ImageSet, RetrievalSet, drawn_sets
 from ccs.sets.decoding import UNREADABLE
-from ccs.sets.kinds import BiasSet, ClassificationSet, ImageSet, RetrievalSet
 from ccs.sets.open import open_gallery, open_images, open_set
 
 EvaluationSet = ClassificationSet | BiasSet | RetrievalSet

@@ -20,8 +20,7 @@ from ccs.batch.compute.judge import Judging, score_heads
 from ccs.batch.compute.stages import Processes, Stage, Store, digest
 from ccs.batch.pages import count
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet
-from ccs.intervention import Intervention
+from ccs.heads import Head, HeadSet, Intervention
 from ccs.judges.prices import Spending
 from ccs.measures import bias, ranking
 from ccs.measures.accuracy import near_chance
@@ -30,8 +29,7 @@ from ccs.progress import BAR
 from ccs.pruning import plans as pruning
 from ccs.pruning.plans import Plan, level_heads
 from ccs.results import schema
-from ccs.sets import DatasetRecord
-from ccs.sets.kinds import BiasSet, ClassificationSet, RetrievalSet
+from ccs.sets import BiasSet, ClassificationSet, DatasetRecord, RetrievalSet
 from ccs.texts import score
 from ccs.texts.pools import load_pool
 from ccs.texts.score import HeadScore

@@ -21,7 +21,7 @@ from ccs.model.model import Model
 from ccs.pruning.fairness import embed_occupations, ranking_of
 from ccs.pruning.plans import Plan, PlanName
 from ccs.results import queries, schema
-from ccs.sets.kinds import BiasSet, ClassificationSet, RetrievalSet
+from ccs.sets import BiasSet, ClassificationSet, RetrievalSet
 
 Row = dict[str, Any]
 Embeddings = Callable[[HeadSet], np.ndarray]

@@ -14,8 +14,7 @@ import numpy as np
 from PIL import Image
 
 from ccs.errors import InputError
-from ccs.heads import HeadSet
-from ccs.intervention import Intervention
+from ccs.heads import HeadSet, Intervention
 from ccs.model.maps import attention, heatmap
 from ccs.model.model import Model
 from ccs.model.tower import Trunk

@@ -15,8 +15,7 @@ from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
-from ccs.sets import SOURCES, strangers
-from ccs.sets.kinds import BiasSet, ImageSet
+from ccs.sets import SOURCES, BiasSet, ImageSet, strangers
 from ccs.sets.open import open_gallery, open_images, open_set
 from ccs.ui.html import switched
 from ccs.ui.service.cache import Cache, result

@@ -9,7 +9,7 @@ import numpy as np
 
 from ccs.heads import HeadSet
 from ccs.model.model import Model
-from ccs.sets.kinds import ImageSet
+from ccs.sets import ImageSet
 from ccs.ui.service.cache import Cache
 from ccs.ui.service.galleries import chunks
 

@@ -13,7 +13,7 @@ from ccs.measures.bias_result import BiasResult
 from ccs.measures.skew import MetricName
 from ccs.model.model import Model
 from ccs.pruning.fairness import asked, embed_occupations, fewest_ranked, ranking_of
-from ccs.sets.kinds import BiasSet, Lazy
+from ccs.sets import BiasSet, Lazy
 from ccs.sets.open import open_upload
 from ccs.ui.actions import action
 from ccs.ui.html import count

@@ -24,7 +24,7 @@ from ccs.mitigate.base import Fitted
 from ccs.mitigate.judging import Half, Offer
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
-from ccs.sets.kinds import ClassificationSet, Lazy
+from ccs.sets import ClassificationSet, Lazy
 from ccs.sets.rows import spread
 from ccs.ui.actions import action
 from ccs.ui.html import count, written

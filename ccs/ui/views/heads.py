@@ -8,8 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from ccs.errors import InputError
-from ccs.heads import TEXT, Head, HeadSet
-from ccs.intervention import Intervention
+from ccs.heads import TEXT, Head, HeadSet, Intervention
 from ccs.model.model import Model
 from ccs.ui.actions import action, parse_heads
 from ccs.ui.html import percent, program, render
