@@ -6,16 +6,22 @@ All but the hidden phase is of models on the bases that are not for development 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
 
+from ccs.benchmark import scoring, variants
+from ccs.benchmark.protocol import Orders
+from ccs.heads import Head
+from ccs.model.model import Model
+from ccs.pruning.search import Task
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
 HIDDEN = ROOT / "research" / "hidden"
 """Cells of models that were drawn after the methods were frozen, a file for each track."""
 FIRST = {"planted": "average_precision", "natural": "area", "idle": "alarm"}
@@ -42,12 +48,37 @@ def main() -> None:
     write(findings, "methods", sentence(found))
 
 
+def idle(name: str) -> dict[str, Mapping[Head, float]]:
+    """The attributes whose skew no head carries: there was none to learn, or MLPs alone learned."""
+    known = variants.known(name)["truth"]
+    return {one: {} for one, own in known.items() if not any(".H" in part for part in own["shapley"])}
+
+
+def alarms(
+    model: Model, unseen: Task, nobody: Any, orders: Orders, named: Mapping[str, bool]
+) -> dict[str, dict[str, float]]:
+    """Of a model in which no head carries a skew of the attribute: is one named all the same?"""
+    return {name: {"alarm": float(named[name]), "took": 1.0} for name in orders}
+
+
+TRACKS = {
+    "planted": scoring.PLANTED_HEADS,
+    "natural": scoring.NATURAL,
+    "idle": replace(
+        scoring.NATURAL,
+        figures=("alarm",),
+        oracle="",
+        file=scoring.CELLS.with_name("idle_cells.parquet"),
+        truths=idle,
+        measure=alarms,
+    ),
+}
+"""The benchmark's, and models in which there is no head to find: `alarm` is 1 where a method names one."""
+
+
 def kept(track: str, folder: Path | None = None, *, development: bool = False) -> pd.DataFrame:
     """The cells of a track that ship, of the bases for the table or for development; or those of a folder."""
-    from ccs.benchmark import scoring
-
-    tracks = {"planted": scoring.PLANTED_HEADS, "natural": scoring.NATURAL, "idle": scoring.IDLE}
-    file = tracks[track].file
+    file = TRACKS[track].file
     if folder is not None:
         return scoring.kept(folder / file.name)
     cells = scoring.kept(file)
@@ -56,10 +87,7 @@ def kept(track: str, folder: Path | None = None, *, development: bool = False) -
 
 def tabled(track: str, folder: Path | None = None, *, development: bool = False) -> pd.DataFrame:
     """`scoring.table` of these cells."""
-    from ccs.benchmark import scoring
-
-    tracks = {"planted": scoring.PLANTED_HEADS, "natural": scoring.NATURAL, "idle": scoring.IDLE}
-    return scoring.table(kept(track, folder, development=development), track=tracks[track])
+    return scoring.table(kept(track, folder, development=development), track=TRACKS[track])
 
 
 def cell(table: pd.DataFrame, method: str, figure: str, digits: int = 2, scale: float = 1.0) -> str:
@@ -123,7 +151,6 @@ def effects() -> str:
 
 def _variance(cells: pd.DataFrame, track: str) -> tuple[float, float, float]:
     """The shares of the variance of a track's first figure, where any intervention has any statistic."""
-    from ccs.benchmark import scoring
     from ccs.locate import PUBLISHED
     from ccs.locate.ablation import INTERVENTIONS, STATISTICS
 
@@ -170,7 +197,6 @@ def chosen() -> str:
 
 def sums() -> str:
     """The leaders by another mean of the area: what goes over all cases of a model, by the truth."""
-    from ccs.benchmark import scoring
     from ccs.locate import METHODS
 
     cells = kept("natural")

@@ -10,9 +10,8 @@ arXiv 1404.3325), in which the heads that carry most weigh most; it needs no Max
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy.stats import weightedtau
@@ -30,7 +29,7 @@ CUTS = (1, 2, 4, 8)
 """How many heads are off."""
 FIGURES = ("area", "agreement", "max_skew_taken", "accuracy_lost")
 """The last two with as many heads off as the largest of CUTS."""
-CELLS, IDLE = (Path(__file__).with_name(f"{name}_cells.parquet") for name in ("natural", "idle"))
+CELLS = Path(__file__).with_name("natural_cells.parquet")
 CARRIED = 0.5
 """The least share of the gap in all heads together with which there is something to find."""
 
@@ -38,15 +37,13 @@ Shares = Mapping[str, Mapping[Head, float]]
 """Attribute -> head -> its Shapley share of the gap between groups."""
 
 
-def located(
-    models: str | Path = "natural", known: Callable[[str], Mapping[str, Any]] | None = None
-) -> tuple[str, ...]:
-    """The models ("natural", or of a folder) whose heads carry a learned skew, or with something `known`."""
+def located(models: str | Path = "natural") -> tuple[str, ...]:
+    """The models ("natural", or of a folder) whose heads carry a learned skew."""
     if models == "natural":
         every = tuple(name for name in variants.names() if name.startswith(PREFIX))
     else:
         every = tuple(map(str, sorted(Path(models).glob(f"*{variants.SUFFIX}"))))
-    return tuple(name for name in every if (known or truth)(name))
+    return tuple(name for name in every if truth(name))
 
 
 def truth(name: str) -> Shares:
@@ -61,12 +58,6 @@ def truth(name: str) -> Shares:
 def best(shares: Mapping[Head, float]) -> tuple[Head, ...]:
     """The heads that carry most first: the order of TRUTH."""
     return tuple(sorted(shares, key=lambda head: -shares[head]))
-
-
-def idle(name: str) -> dict[str, Mapping[Head, float]]:
-    """The attributes whose skew no head carries: there was none to learn, or MLPs alone learned."""
-    known = variants.known(name)["truth"]
-    return {one: {} for one, own in known.items() if not any(".H" in part for part in own["shapley"])}
 
 
 def figures(
@@ -93,13 +84,6 @@ def figures(
         }
         for name, order in orders.items()
     }
-
-
-def alarms(
-    model: Model, unseen: Task, nobody: Mapping[Head, float], orders: Orders, named: Mapping[str, bool]
-) -> dict[str, dict[str, float]]:
-    """Of a model in which no head carries a skew of the attribute: is one named all the same?"""
-    return {name: {"alarm": float(named[name]), "took": 1.0} for name in orders}
 
 
 def agreement(order: Sequence[Head], shares: Mapping[Head, float]) -> float:

@@ -226,13 +226,10 @@ PLANTED_HEADS = Track(
     lambda place: planted_models.truth(place).base, planted_models.load,
 )  # fmt: skip
 
-
-_VARIANT = (variants.weights, lambda place: str(variants.known(place)["base"]), variants.load)
 NATURAL = Track(
-    natural.FIGURES, natural.TRUTH, natural.CELLS, natural.truth, natural.best, natural.figures, *_VARIANT
-)
-IDLE = Track(("alarm",), "", natural.IDLE, natural.idle, natural.best, natural.alarms, *_VARIANT)
-"""Models in which there is no head to find: `alarm` is 1 where a method names one all the same."""
+    natural.FIGURES, natural.TRUTH, natural.CELLS, natural.truth, natural.best, natural.figures,
+    variants.weights, lambda place: str(variants.known(place)["base"]), variants.load,
+)  # fmt: skip
 
 
 def by_model(cells: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFrame:

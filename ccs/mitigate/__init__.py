@@ -8,20 +8,7 @@
 ones.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
-from ccs.mitigate.base import Affine as Affine
-from ccs.mitigate.base import Fitted as Fitted
-
-if TYPE_CHECKING:
-    from ccs.mitigate.scoring import kept, names, score, table
+from ccs.mitigate.base import Affine, Fitted
+from ccs.mitigate.scoring import kept, names, score, table
 
 __all__ = ["Affine", "Fitted", "kept", "names", "score", "table"]
-
-
-def __getattr__(name: str) -> object:
-    # Loaded when first used: most of PyTorch's users here score nothing.
-    if name not in ("kept", "names", "score", "table"):
-        raise AttributeError(f"module 'ccs.mitigate' has no attribute {name!r}")
-    return getattr(import_module("ccs.mitigate.scoring"), name)

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 
@@ -91,11 +91,6 @@ class PlanName:
     def is_random(self) -> bool:
         """True for sets drawn to stand beside the high heads, the study's own included."""
         return self.base_kind == "random"
-
-    @property
-    def alike(self) -> Alike:
-        """The property in which a random set matches the high heads."""
-        return cast(Alike, self.argument or "number")
 
     @property
     def base_kind(self) -> str:
