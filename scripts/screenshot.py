@@ -24,8 +24,7 @@ SETTLED = (
 def served() -> Iterator[str]:
     """The address of the app on the tables that ship, its first model loaded."""
     from ccs import results
-    from ccs.ui.openings import Openings
-    from ccs.ui.server import page
+    from ccs.ui.server import Openings, page
     from ccs.ui.session import App
 
     with tempfile.TemporaryDirectory() as cache:

@@ -39,6 +39,16 @@ class Judgment:
     reason: str
     cause: str
 
+    @property
+    def word(self) -> str:
+        """The verdict: yes, no or unscored."""
+        return "unscored" if self.verdict is None else "yes" if self.verdict else "no"
+
+    @property
+    def why(self) -> str:
+        """The judge's reason, after the cause where there is no verdict."""
+        return ": ".join(filter(None, (self.cause, self.reason)))
+
 
 def unscored(judge: str, question: Question, cause: str) -> list[Judgment]:
     return [Judgment(judge, None, "", cause) for _ in question.texts]

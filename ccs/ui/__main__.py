@@ -22,7 +22,7 @@ from ccs.files import disk_errors, escape_output
 
 if TYPE_CHECKING:
     from ccs.results import Collection
-    from ccs.ui.openings import Openings
+    from ccs.ui.server import Openings
     from ccs.ui.session import App
 
 PHOTOGRAPHIC, EMBEDDED = "ViT-B-32/openai", "organism"
@@ -147,8 +147,7 @@ def serve(results: str | None, host: str, port: int | None, given: Sequence[str]
         from ccs.ui.service import taking_apart as taking_apart
     deciding = ThreadPoolExecutor(1).submit(opening_model, *given[:1])
     from ccs import results as tables
-    from ccs.ui.openings import Openings
-    from ccs.ui.server import LazyApp, page
+    from ccs.ui.server import LazyApp, Openings, page
 
     place = results or tables.default_folder()
     found = tables.load(None if place == tables.PRECOMPUTED else place)

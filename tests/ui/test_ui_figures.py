@@ -13,7 +13,7 @@ from ccs.measures.skew import max_skew
 from ccs.model.maps import heatmap
 from ccs.ui import links
 from ccs.ui.clicks import regions
-from ccs.ui.service import top_activating
+from ccs.ui.service import galleries
 from ccs.ui.service.examples import load_example
 from ccs.ui.session import App
 from ccs.ui.views import VIEWS, about, classify, heads, paradox
@@ -47,7 +47,7 @@ def test_extremes_are_the_ends_of_the_ranking(named, seed):
     scores = centered @ (vectors[:, values.argmax()] if text is None else text)
     if text is None and scores.max() < -scores.min():
         scores = -scores
-    most, least = top_activating.extremes(direct, text, 4)
+    most, least = galleries.extremes(direct, text, 4)
     order = np.argsort(-scores).tolist()
     assert [i for i, _ in most] == order[:4]
     assert [i for i, _ in least] == order[::-1][:4]
@@ -58,8 +58,8 @@ def test_the_nearest_by_a_head_are_those_by_its_contribution_alone(model):
     images = [small_gallery(12).images[i] for i in range(12)]
     parts = model.contributions(images, model.heads)
     whole = model.embed_images(images)
-    seen = top_activating.Seen(parts.direct[1:], whole[1:])
-    found = top_activating.nearest(seen, parts.direct[0], whole[0])
+    seen = galleries.Written(parts.direct[1:], whole[1:])
+    found = galleries.nearest(seen, parts.direct[0], whole[0])
 
     def cosine(one, other):
         return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))

@@ -15,8 +15,7 @@ from ccs.ui import __main__ as entry
 from ccs.ui import clicks
 from ccs.ui.clicks import act, cancel, regions, update
 from ccs.ui.links import open_link
-from ccs.ui.openings import Openings
-from ccs.ui.server import LazyApp, page
+from ccs.ui.server import LazyApp, Openings, page
 from ccs.ui.service.model_cache import live
 from ccs.ui.session import App
 from ccs.ui.views import claims

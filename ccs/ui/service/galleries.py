@@ -1,4 +1,6 @@
-"""Galleries, images of people to be ranked, and the page's other sets; and what a model makes of them."""
+"""Galleries, images of people to be ranked, and the page's other sets; and what a model and its heads make of
+them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from cachetools import TTLCache
@@ -26,7 +29,11 @@ MOST_OWN = 8
 MOST, STEP = 120, 10**11
 TRUNK_BYTES = 128 * 2**20
 PICTURES, SEED = 300, 4
+EXTREMES, NEAREST = 6, 5
 FIRST = 28  # images of a gallery, or a few more, whose figures are shown while the others are looked at
+
+
+Extremes = tuple[list[tuple[int, float]], list[tuple[int, float]]]
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,13 @@ class Seen:
 
     trunk: Trunk | None
     base: np.ndarray
+
+
+class Written(NamedTuple):
+    """Pictures through a model: its heads' contributions [n, heads, d], and the embeddings [n, d]."""
+
+    direct: np.ndarray
+    whole: np.ndarray
 
 
 def chunks(
@@ -222,3 +236,71 @@ class Galleries:
     def embeddings(self, model: Model, name: str, off: HeadSet = NONE_OFF) -> np.ndarray:
         """Embeddings [n, d] of the gallery with the heads off in the forward pass."""
         return result(self.pruned(model, name, off))
+
+    def read(self, model: Model) -> Iterator[tuple[float, str]]:
+        """Look at the pictures that may move a head, where that is not done yet: yields (share done, what is
+        being done). `written` then has them. InputError where they cannot be had.
+        """
+        name = world(model.name).pictures
+
+        def work() -> Generator[float, None, Written]:
+            parts = []
+            for share, part in chunks(model, self.find(name).images):
+                whole, found = model.embed_with_contributions(part, HeadSet(), model.heads)
+                parts.append((found.direct, whole))
+                yield share
+            return Written(*map(np.concatenate, zip(*parts, strict=True)))
+
+        for share in self.fetched(name):
+            yield share, f"Fetching {PICTURES} photographs from the Hub, once"
+        for share in self._cache.fill(("pictures", model.weights_hash), work):
+            yield share, f"Looking at {PICTURES} pictures"
+
+    def written(self, model: Model) -> Written | None:
+        """What the model's heads write of the pictures; None before they were `read`."""
+        found: Written | None = self._cache.find(("pictures", model.weights_hash))
+        return found
+
+
+# -- what a head makes of pictures: those that move it most, and those nearest to an image by it -------------
+
+
+def extremes(direct: np.ndarray, along: np.ndarray | None, n: int = EXTREMES) -> Extremes:
+    """Pictures whose contribution `direct` [n, d] lies farthest along a direction [d], and against it: their
+    indices and scores.
+
+    Contributions are centered, so the score is the deviation from the mean picture, in standard deviations.
+    along: None for the direction in which the contributions differ most, its sign that of the farthest.
+    """
+    centered = direct - direct.mean(axis=0)
+    if along is None:
+        along = np.linalg.svd(centered, full_matrices=False)[2][0]
+        far = centered @ along
+        along = along * np.sign(far[np.abs(far).argmax()])
+    scores = centered @ along
+    scores = scores / (float(scores.std()) or 1.0)
+    order = [(int(i), float(scores[i])) for i in np.argsort(-scores, kind="stable")]
+    return order[:n], order[::-1][:n]
+
+
+class Nearest(NamedTuple):
+    """Cosines of an image with the pictures, each as it differs from the mean picture: by every head's
+    contribution alone [heads, n], and by the whole embedding [n]; and the correlation [heads] of the two.
+    """
+
+    alone: np.ndarray
+    whole: np.ndarray
+    agreement: np.ndarray
+
+
+def nearest(pictures: Written, direct: np.ndarray, whole: np.ndarray) -> Nearest:
+    """direct [heads, d], whole [d]: of the image."""
+
+    def cosines(every: np.ndarray, image: np.ndarray) -> np.ndarray:
+        center = every.mean(axis=0)
+        rows, one = every - center, image - center
+        sizes = np.linalg.norm(rows, axis=-1) * np.linalg.norm(one, axis=-1)
+        return np.asarray((rows * one).sum(axis=-1) / np.maximum(sizes, 1e-12))
+
+    alone, by_whole = cosines(pictures.direct, direct).T, cosines(pictures.whole, whole)
+    return Nearest(alone, by_whole, np.corrcoef(np.vstack([by_whole, alone]))[0, 1:])

@@ -13,6 +13,7 @@ import pandas as pd
 from ccs import paper
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
+from ccs.judges.question import Judgment
 from ccs.results import PRECOMPUTED, Results, queries, searches
 from ccs.results.searches import Search
 
@@ -23,33 +24,13 @@ NONE = "none"  # the preset with no head off
 
 
 @dataclass(frozen=True)
-class JudgeVerdict:
-    """One judge's verdict of one text. `verdict` None is unscored, and `cause` says why."""
-
-    judge: str
-    verdict: bool | None
-    reason: str
-    cause: str
-
-    @property
-    def word(self) -> str:
-        """The verdict: yes, no or unscored."""
-        return "unscored" if self.verdict is None else "yes" if self.verdict else "no"
-
-    @property
-    def why(self) -> str:
-        """The judge's reason, after the cause where there is no verdict."""
-        return ": ".join(filter(None, (self.cause, self.reason)))
-
-
-@dataclass(frozen=True)
 class Text:
     """One of a head's texts. `share`: of the head's variance."""
 
     text: str
     concept: str
     share: float
-    verdicts: tuple[JudgeVerdict, ...]
+    verdicts: tuple[Judgment, ...]
 
 
 @dataclass(frozen=True)
@@ -209,19 +190,18 @@ def _printed(model: str) -> dict[Head, HeadRecord]:
 
 
 def _heads(results: Results) -> dict[Head, HeadRecord]:
-    verdicts: dict[tuple[Head, int], list[JudgeVerdict]] = defaultdict(list)
+    verdicts: dict[tuple[Head, int], list[Judgment]] = defaultdict(list)
     for head, row in _rows(results.table("judgments")):
         verdict = None if pd.isna(row.verdict) else bool(row.verdict)
-        verdicts[head, row.rank].append(JudgeVerdict(row.judge, verdict, row.reason or "", row.cause or ""))
+        verdicts[head, row.rank].append(Judgment(row.judge, verdict, row.reason or "", row.cause or ""))
     texts: dict[Head, list[Text]] = defaultdict(list)
     for head, row in _rows(results.table("spans").sort_values("rank")):
         said = tuple(verdicts[head, row.rank])
         texts[head].append(Text(row.text, _text(row.concept), float(row.share), said))
     labels = dict(_rows(results.table("labels")))
-    # With several K the smallest is the main one: labels and levels are its, and so are the texts shown.
-    main = queries.main_k(results)
-    best = {head: row for head, row in _rows(results.table("scores")) if row.k == main}
-    records, printed = {}, _printed(results.model) if main == STUDY_K else {}
+    # With several K the smallest, last here, is the main one: labels, levels and the texts shown are its.
+    best = dict(_rows(results.table("scores").sort_values("k", ascending=False)))
+    records, printed = {}, _printed(results.model)
     for head in sorted({*texts, *labels, *best}):
         label, score = labels.get(head), best.get(head)
         k = int(score.k) if score else 0
@@ -235,7 +215,7 @@ def _heads(results: Results) -> dict[Head, HeadRecord]:
             share=float(score.share) if score else None,
             variance=float(score.variance) if score else None,
             texts=tuple(texts[head][: k or None]),
-            printed=printed[head].level if score and head in printed else None,
+            printed=printed[head].level if k == STUDY_K and head in printed else None,
         )
     return records
 

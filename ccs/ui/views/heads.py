@@ -12,10 +12,9 @@ from ccs.heads import TEXT, Head, HeadSet, Intervention
 from ccs.model.model import Model
 from ccs.ui.actions import action, parse_heads
 from ccs.ui.html import percent, program, render
-from ccs.ui.service import examples, top_activating
-from ccs.ui.service.galleries import PICTURES, world
+from ccs.ui.service import examples
+from ccs.ui.service.galleries import NEAREST, PICTURES, Written, extremes, nearest, world
 from ccs.ui.service.records import HeadRecord
-from ccs.ui.service.top_activating import NEAREST
 from ccs.ui.session import App, Screen
 from ccs.ui.state import State, parse_int
 from ccs.ui.views import claims, classify, second
@@ -50,11 +49,11 @@ class Heads(View):
         return (state.model, state.second) if state.second else (state.model,)
 
     def pending(self, screen: Screen) -> bool:
-        seen = top_activating.find(screen.app.cache, screen.model) is not None
+        seen = screen.app.galleries.written(screen.model) is not None
         return not seen or (second.wanted(screen) and not second.pairs(screen))
 
     def prepare(self, screen: Screen) -> Iterator[tuple[float, str]]:
-        yield from look(screen)
+        yield from screen.app.galleries.read(screen.model)
         if second.wanted(screen):
             yield from second.prepare(screen)
 
@@ -68,7 +67,7 @@ class Heads(View):
             if head.tower == TEXT:
                 return [_prompts(screen, model, head), _alone(screen, head)]
             moved = moving(screen, record, state.text)
-            pictures = top_activating.find(screen.app.cache, model)
+            pictures = screen.app.galleries.written(model)
             near = _nearest(screen, model, head, pictures) if pictures else None
             seen = of_model(screen, complete, lambda model: where(screen, model, record))
             return [seen, moved, near, second.figure(screen, head), _alone(screen, head)]
@@ -95,16 +94,6 @@ class Heads(View):
             return classify.lines(screen, HeadSet([head]))
         tables = run_lines(screen.app, state) + program("texts", head=head)
         return tables + classify.lines(screen, HeadSet([head]))
-
-
-def look(screen: Screen) -> Iterator[tuple[float, str]]:
-    """Look at the pictures that may move a head; InputError where they cannot be had."""
-    app, model = screen.app, screen.model
-    name = world(model.name).pictures
-    for share in app.galleries.fetched(name):
-        yield share, f"Fetching {PICTURES} photographs from the Hub, once"
-    for share in top_activating.collect(app.cache, model, app.galleries.find(name)):
-        yield share, f"Looking at {PICTURES} pictures"
 
 
 def _texts(record: HeadRecord, chosen: int) -> Figure | Empty:
@@ -180,7 +169,7 @@ def moving(screen: Screen, record: HeadRecord, text: int = 0) -> Figure | Empty:
     """Pictures along the head's text of that number, or where it has none, along what it writes most."""
     app, model = screen.app, screen.model
     head, name = record.head, world(model.name).pictures
-    found = top_activating.find(app.cache, model)
+    found = app.galleries.written(model)
     if found is None:
         try:
             app.galleries.find(name)
@@ -190,7 +179,7 @@ def moving(screen: Screen, record: HeadRecord, text: int = 0) -> Figure | Empty:
         return Empty(f"Images that move {head}", words)
     chosen = _chosen(record, text)
     along = model.embed_texts([chosen])[0] if chosen else None
-    ends = top_activating.extremes(found.direct[:, list(model.heads).index(head)], along)
+    ends = extremes(found.direct[:, list(model.heads).index(head)], along)
     titles = ("farthest toward it", "farthest away from it") if chosen else ("at one end", "at the other")
     pictures = app.galleries.find(name)
     return Figure(
@@ -212,7 +201,7 @@ def _prompts(screen: Screen, model: Model, head: Head) -> Figure | Empty:
         return Empty(f"Prompts that {head} tells apart", "Two or more classes in Classify show them.")
     key = ("prompts", model.weights_hash, head, tuple(prompts))
     direct = screen.app.cache.get(key, lambda: model.texts.contributions(prompts, HeadSet([head])).direct)
-    ends = top_activating.extremes(direct[:, 0], None)
+    ends = extremes(direct[:, 0], None)
     lines = [[(prompts[i], z) for i, z in pair] for pair in zip(*ends, strict=True)]
     rows = [[prompts[i], round(z, 4)] for i, z in (*ends[0], *ends[1][::-1])]
     title, unit = f"Prompts that {head} tells apart", "standard deviations"
@@ -220,24 +209,24 @@ def _prompts(screen: Screen, model: Model, head: Head) -> Figure | Empty:
     return Figure("prompts", title, unit, ["prompt", unit], rows, shown, str(head))
 
 
-def _nearest(screen: Screen, model: Model, head: Head, pictures: top_activating.Seen) -> Figure:
+def _nearest(screen: Screen, model: Model, head: Head, pictures: Written) -> Figure:
     """The pictures nearest to the first image at hand: by this head alone, and by the whole embedding."""
     app, name, heads = screen.app, world(model.name).pictures, list(model.heads)
     image = screen.images.shown[0]
-    found = top_activating.nearest(pictures, *screen.images.contributions(model))
+    found = nearest(pictures, *screen.images.contributions(model))
     by = {"by this head alone": found.alone[heads.index(head)], "by the whole embedding": found.whole}
-    nearest = {
+    listed = {
         title: [(int(i), float(near[i])) for i in np.argsort(-near, kind="stable")[:NEAREST]]
         for title, near in by.items()
     }
     rows = [
         [title, rank, i, round(near, 5)]
-        for title, part in nearest.items()
+        for title, part in listed.items()
         for rank, (i, near) in enumerate(part, 1)
     ]
     shown = {
         "image": image,
-        "strips": _strips(app, name, nearest.items()),
+        "strips": _strips(app, name, listed.items()),
         "agreement": float(found.agreement[heads.index(head)]),
         "unlike": heads[int(found.agreement.argmin())],
         "least": float(found.agreement.min()),

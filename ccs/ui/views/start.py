@@ -13,7 +13,6 @@ from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model.model import Model
 from ccs.ui.html import render
-from ccs.ui.service import top_activating
 from ccs.ui.service.galleries import world
 from ccs.ui.service.model_cache import PHOTO, saw_drawings_only
 from ccs.ui.session import Screen
@@ -40,7 +39,7 @@ class Start(View):
 
     def news(self, screen: Screen) -> Hashable:
         app, model = screen.app, screen.model
-        name, pictures = world(model.name).people, top_activating.find(app.cache, model)
+        name, pictures = world(model.name).people, app.galleries.written(model)
         return pictures is not None, app.galleries.has(name), app.galleries.part(model, name) is not None
 
     def prepare(self, screen: Screen) -> Iterator[tuple[float, str]]:
@@ -48,7 +47,7 @@ class Start(View):
         yield 0.0, "Looking for the head that matters most to a picture"
         classify.story(screen)
         with suppress(InputError):  # the step says it
-            yield from heads.look(screen)
+            yield from screen.app.galleries.read(model)
         yield from screen.app.galleries.looking(model, world(model.name).people, off)
 
     def render(self, screen: Screen, complete: bool = True) -> Markup:
