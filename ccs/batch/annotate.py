@@ -105,9 +105,6 @@ def _import(args: Settings, pairs: Sequence[Pair], stand_ins: Sequence[str]) -> 
     print(f"\nThe table is in {out}.")
 
 
-main = command(Settings, _annotate)
-
-
 # Pairs, sheets and agreement -------------------------------------------------------------------------------
 
 
@@ -261,5 +258,4 @@ def _published(model: str, metric: str) -> float | None:
     return printed.value(row, metric) if row in printed.rows and metric in printed.columns else None
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main = command(Settings, _annotate)

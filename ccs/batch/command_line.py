@@ -161,11 +161,16 @@ def _plain(value: Any) -> str:
 def command(
     settings: type[T], work: Callable[[T], int | None], interrupted: str = "Interrupted; nothing was written."
 ) -> Callable[..., int]:
-    """The `main` of a command: from its words (by default those it was called with) to its exit code."""
+    """The `main` of a command: from its words (by default those it was called with) to its exit code.
+
+    The last line of its file: as `python -m batch.NAME` the command runs here.
+    """
 
     def main(argv: Sequence[str] | None = None) -> int:
         return run(lambda: work(parse(settings, argv)), interrupted)
 
+    if settings.__module__ == "__main__":
+        sys.exit(main())
     return main
 
 
