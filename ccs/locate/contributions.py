@@ -54,8 +54,9 @@ PEOPLE = "People"
 
 def ccs_high(evidence: Evidence) -> Scores:
     """High CCS first, ties by the share of variance that the texts explain; heads of unknown CCS last."""
+    explained = {head: sum(span.share for span in spans) for head, spans in evidence.reading.spans.items()}
     return {
-        head: -1.0 if score.ccs is None else score.ccs + min(_explained(evidence, head), 0.999)
+        head: -1.0 if score.ccs is None else score.ccs + min(explained.get(head, 0.0), 0.999)
         for head, score in evidence.reading.scores.items()
     }
 
@@ -82,10 +83,6 @@ def label(evidence: Evidence) -> Scores:
         )
         for head, score in evidence.reading.scores.items()
     }
-
-
-def _explained(evidence: Evidence, head: Head) -> float:
-    return sum(span.share for span in evidence.reading.spans.get(head, ()))
 
 
 def concept_vectors(evidence: Evidence) -> Scores:

@@ -126,20 +126,23 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 def card(model: Model, change: Change, difference: float, library: str) -> str:
     """The model card, with the front matter that the Hub reads."""
+    name = one_line(model.name if not model.tag else f"{model.architecture} ({model.tag})")
+    maps = [name for name in ("images", "texts") if getattr(change, name) is not None]
+    # open_clip alone does not know an architecture that is this package's own.
+    ours = model.config["vision_cfg"].get("timm_model_name") == convolutional.NAME
+    return filled(
+        "export_card.md", model, name=name, off=change.off, maps=maps, said=list(map(one_line, change.said)),
+        library=library, difference=difference, needs_package=ours,
+    )  # fmt: skip
+
+
+def filled(template: str, model: Model, **fields: Any) -> str:
+    """A model card of this folder with its fields filled in."""
     import jinja2
 
-    text = Path(__file__).with_name("export_card.md").read_text("utf-8")
-    written: str = jinja2.Template(text, trim_blocks=True, keep_trailing_newline=True).render(
-        name=one_line(model.name if not model.tag else f"{model.architecture} ({model.tag})"),
-        off=change.off,
-        maps=[name for name in ("images", "texts") if getattr(change, name) is not None],
-        said=list(map(one_line, change.said)),
-        library=library,
-        weights=model.weights_hash,
-        difference=difference,
-        needs_package=_needs_package(model),
-    )
-    return written
+    text = Path(__file__).with_name(template).read_text("utf-8")
+    card = jinja2.Template(text, trim_blocks=True, keep_trailing_newline=True)
+    return str(card.render(model=model, **fields))
 
 
 def zeroed(model: Model, off: HeadSet) -> dict[str, Tensor]:
@@ -199,11 +202,6 @@ def _write_weights(weights: dict[str, Tensor], path: Path) -> None:
         save_file({name: values.contiguous() for name, values in weights.items()}, path)
     except SafetensorError as error:
         raise InputError(f"The weights cannot be written: {error}.") from None
-
-
-def _needs_package(model: Model) -> bool:
-    """True if open_clip alone does not know the model's architecture, which is this package's own."""
-    return bool(model.config["vision_cfg"].get("timm_model_name") == convolutional.NAME)
 
 
 def _difference(model: Model, change: Change, folder: Path, embed: Embedded) -> float:

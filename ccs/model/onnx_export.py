@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from ccs.errors import InputError, require
 from ccs.files import one_line
 from ccs.heads import HeadSet, factors
-from ccs.model.export import TOLERANCE, new_folder
+from ccs.model.export import TOLERANCE, filled, new_folder
 from ccs.model.model import Model
 
 IMAGES, TEXTS = "image.onnx", "text.onnx"
@@ -111,7 +111,8 @@ def export_onnx(model: Model, off: HeadSet, folder: str | Path) -> float:
             differences.append(float(np.abs(found - np.concatenate([ours[name], ours[name][:1]])).max()))
         if not max(differences) <= TOLERANCE:
             raise RuntimeError(f"the exported embeddings differ from ours by {max(differences):.1e}")
-        (written / "README.md").write_text(_card(model, off, max(differences)), "utf-8")
+        card = filled("onnx_card.md", model, name=one_line(model.name), off=off, difference=max(differences))
+        (written / "README.md").write_text(card, "utf-8")
     return max(differences)
 
 
@@ -136,19 +137,3 @@ def _export(module: nn.Module, x: Tensor, file: Path) -> None:
             )  # fmt: skip
     finally:
         logging.disable(before)
-
-
-def _card(model: Model, off: HeadSet, difference: float) -> str:
-    height, width = model.tower.image_size
-    return f"""# {one_line(model.name)} as ONNX, without {len(off)} of its attention heads
-
-- `{IMAGES}`: pixels [n, 3, {height}, {width}] to unit embeddings [n, {model.dim}]. Pixels have the mean
-  {model.preprocess_config["mean"]} and the deviation {model.preprocess_config["std"]}.
-- `{TEXTS}`: tokens [n, {model.clip.context_length}] of its tokenizer to the same.
-- Heads left out of the image tower, or scaled: {off or "none"}. Layers and heads count from 0.
-- Weights it was made from: sha256 {model.weights_hash}.
-
-ONNX Runtime's embeddings of random pixels and two texts differ from those of the original with these heads
-off by at most {difference:.1e} in any entry of a unit vector. Nothing else was measured. The licence is that
-of the original weights.
-"""

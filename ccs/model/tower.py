@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -28,7 +27,7 @@ from torch.nn import functional as F
 from ccs.errors import InputError
 from ccs.heads import FIRST, IMAGE, TEXT, TOWERS, HeadSet, Intervention, changes
 from ccs.model.towers import take_apart, take_texts_apart
-from ccs.model.towers.decomposition import Decomposition, Readout, autocast
+from ccs.model.towers.decomposition import Decomposition, Readout, Record, autocast, without_tf32
 from ccs.model.towers.parts import Layer
 from ccs.model.towers.readouts import Parts
 
@@ -36,7 +35,6 @@ NOTHING_OFF = HeadSet()
 BATCH_TOKENS = 8_192
 """Tokens of all images of a pass on a CPU, by default."""
 ChosenLayers = Collection[int] | Literal["all"]
-_TF32 = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -56,20 +54,6 @@ class Trunk:
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> Trunk:
         return Trunk(self.tokens[rows], self.layer)
-
-
-@dataclass
-class _Record:
-    """Collects the coordinates of `layers` and the tokens after the last block while no head is off.
-
-    entering: the tokens that enter these layers, if `keeping` them.
-    """
-
-    layers: Collection[int]
-    keeping: bool = False
-    values: dict[int, Tensor] = field(default_factory=dict)
-    last: list[Tensor] = field(default_factory=list)
-    entering: dict[int, Tensor] = field(default_factory=dict)
 
 
 class Tower(Decomposition):
@@ -187,7 +171,7 @@ class Tower(Decomposition):
             return F.normalize(self._readout.project(x).float(), dim=-1)
 
     def _embed(
-        self, images: Tensor | Trunk, plans: Sequence[HeadSet], record: _Record | None = None
+        self, images: Tensor | Trunk, plans: Sequence[HeadSet], record: Record | None = None
     ) -> tuple[Tensor, Tensor]:
         """The unit embeddings [plans, n, D], and their lengths [plans, n] before normalization."""
         for plan in plans:
@@ -201,7 +185,7 @@ class Tower(Decomposition):
         return F.normalize(out, dim=-1), out.norm(dim=-1)
 
     def _descend(
-        self, x: Tensor, layer: int, plans: list[tuple[int, HeadSet]], out: Tensor, record: _Record | None
+        self, x: Tensor, layer: int, plans: list[tuple[int, HeadSet]], out: Tensor, record: Record | None
     ) -> None:
         """Write the embeddings of `plans`, which agree below `layer`, to their rows of `out`."""
         while layer < self.n_layers:
@@ -224,7 +208,7 @@ class Tower(Decomposition):
         out[[index for index, _ in plans]] = self._readout.project(x).float()
 
     def _tokens(
-        self, images: Tensor | Trunk, layer: int, off: HeadSet = NOTHING_OFF, record: _Record | None = None
+        self, images: Tensor | Trunk, layer: int, off: HeadSet = NOTHING_OFF, record: Record | None = None
     ) -> Tensor:
         """Tokens [n, T, W] as they enter `layer`; InputError where a trunk begins above it."""
         if isinstance(images, Trunk):
@@ -244,7 +228,7 @@ class Tower(Decomposition):
         self,
         x: Tensor,
         layer: int,
-        record: _Record | None = None,
+        record: Record | None = None,
         computed: Callable[[Layer, Tensor], Tensor] | None = None,
     ) -> Tensor:
         """The heads' outputs [n, T, H d]; only those of the first token where no other is read any more."""
@@ -312,7 +296,7 @@ class Tower(Decomposition):
     @torch.no_grad()
     def reread(self, readout: Readout) -> Readout:
         """A readout that has what is `entering`, with what this tower's layers make of the same tokens."""
-        record = _Record(readout.entering)
+        record = Record(readout.entering)
         with autocast(self.device.type, None):
             for layer, x in readout.entering.items():
                 self._values(x, layer, record)
@@ -332,7 +316,7 @@ class Tower(Decomposition):
         enter their layers, for `by_token`. The read-out is always float32. At least one image is needed.
         """
         layers = range(self.n_layers) if heads is None else heads.layers
-        record = _Record(layers, entering)
+        record = Record(layers, entering)
         with autocast(self.device.type, None):
             if self._autocast is None:
                 embedded, norms = self._embed(images, [*plans, NOTHING_OFF], record)
@@ -376,13 +360,3 @@ class TextTower(Tower):
     def __init__(self, clip: Any) -> None:
         parts, self.read_at = take_texts_apart(clip)
         super().__init__(clip, parts)
-
-
-@contextlib.contextmanager
-def without_tf32() -> Iterator[None]:
-    """Convolutions in full float32: by default a GPU runs them in TF32, which loses three digits.
-
-    The setting is the process's, so threads take turns. Work on a GPU is only started here, not waited for.
-    """
-    with _TF32, torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-        yield

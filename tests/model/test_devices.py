@@ -9,7 +9,8 @@ from ccs import HeadSet, InputError
 from ccs.batch.compute.embed import largest_errors
 from ccs.batch.compute.stages import start
 from ccs.model.loading.sources import usable_device
-from ccs.model.tower import ImageTower, without_tf32
+from ccs.model.tower import ImageTower
+from ccs.model.towers.decomposition import without_tf32
 from ccs.results import read
 from tests.support import pretended, shrunk
 from tests.support.compute_sample import arguments, run, same_tables, small_pool

@@ -27,7 +27,7 @@ from ccs.heads import Head, HeadSet
 from ccs.model.export import zeroed
 from ccs.model.model import Model
 from ccs.model.moments import Moments, collect_moments
-from ccs.model.tower import without_tf32
+from ccs.model.towers.decomposition import without_tf32
 from ccs.progress import BAR
 from ccs.sets import ImageSet, RetrievalSet
 from ccs.texts.pools import Pool

@@ -46,7 +46,8 @@ def footprint(name: str, token: bool | None = None) -> Footprint:
     """
     source = sources.find(name, token)
     folder = _cached(source.repository) if source.place is None or source.repository else source.place.folder
-    size = _size(source, _held(folder)) if folder else 0
+    held = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()} if folder else {}
+    size = _size(source, held)
     here = bool(size) or not source.repository
     size = size or (_size(source, _on_the_hub(source.repository, token)) if source.repository else 0)
     return Footprint(source.name, size, here, memory(source, size))
@@ -138,10 +139,6 @@ def _cached(repository: str) -> Path | None:
         return Path(snapshot_download(repository, local_files_only=True)) if repository else None
     except LocalEntryNotFoundError:
         return None
-
-
-def _held(folder: Path) -> dict[str, int]:
-    return {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
 
 
 def _size(source: sources.Source, files: Mapping[str, int]) -> int:

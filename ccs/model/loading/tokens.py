@@ -75,11 +75,7 @@ class HubTokenizer:
         cleaned = [self._clean(text) for text in texts]
         seconds = SECONDS + len(texts) / 200
         found = gate.run(_tokens, self._folder, cleaned, self._length, what=self._what, seconds=seconds)
-        tokens = (
-            torch.frombuffer(bytearray(found), dtype=torch.int64)
-            if found
-            else torch.empty(0, dtype=torch.int64)
-        )
+        tokens = torch.from_numpy(np.frombuffer(found, np.int64).copy())
         if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < self._rows:
             raise InputError(
                 f"{self._what} has a token {int(tokens.max())}, and its vocab_size is {self._rows}."

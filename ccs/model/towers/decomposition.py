@@ -6,7 +6,8 @@ Shapes: n images, T tokens, W width, L layers, H heads of dimension d in a layer
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -15,6 +16,8 @@ from torch import Tensor
 from ccs.heads import IMAGE, Head, HeadSet
 from ccs.model.towers.parts import Layer, by_head
 from ccs.model.towers.readouts import Parts, Route, Way
+
+_TF32 = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,20 @@ class Readout:
     norm: Tensor
     unit: Tensor
     entering: Mapping[int, Tensor] = field(default_factory=dict)
+
+
+@dataclass
+class Record:
+    """Collects the coordinates of `layers` and the tokens after the last block while no head is off.
+
+    entering: the tokens that enter these layers, if `keeping` them.
+    """
+
+    layers: Collection[int]
+    keeping: bool = False
+    values: dict[int, Tensor] = field(default_factory=dict)
+    last: list[Tensor] = field(default_factory=list)
+    entering: dict[int, Tensor] = field(default_factory=dict)
 
 
 class Decomposition:
@@ -200,3 +217,13 @@ def autocast(device: str, kind: torch.dtype | None) -> contextlib.AbstractContex
     if not torch.amp.is_autocast_available(device):  # meta, which computes nothing
         return contextlib.nullcontext()
     return torch.autocast(device, enabled=False) if kind is None else torch.autocast(device, kind)
+
+
+@contextlib.contextmanager
+def without_tf32() -> Iterator[None]:
+    """Convolutions in full float32: by default a GPU runs them in TF32, which loses three digits.
+
+    The setting is the process's, so threads take turns. Work on a GPU is only started here, not waited for.
+    """
+    with _TF32, torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        yield
