@@ -251,10 +251,7 @@ def read_preprocessing(folder: Path, kind: str, side: int) -> dict[str, Any]:
     from transformers import CLIPImageProcessorPil, SiglipImageProcessorPil
 
     processor_class = SiglipImageProcessorPil if kind == "siglip" else CLIPImageProcessorPil
-    return _in_open_clips_words(processor_class.from_pretrained(folder, local_files_only=True), side)
-
-
-def _in_open_clips_words(processor: Any, side: int) -> dict[str, Any]:
+    processor: Any = processor_class.from_pretrained(folder, local_files_only=True)
     size, crop, square = processor.size, processor.crop_size, (side, side)
     squashed = size.shortest_edge is None and (size.height, size.width) == square
     cropped = size.shortest_edge == side and processor.do_center_crop and (crop.height, crop.width) == square
