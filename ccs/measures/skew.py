@@ -23,6 +23,7 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError
@@ -91,22 +92,25 @@ def preference(
     codes: NDArray[np.integer],
     n_groups: int,
     half: NDArray[np.bool_],
-    weights: NDArray[np.floating],
+    weights: NDArray[np.floating] | None = None,
 ) -> Floats:
     """One of PREFERENCES [rankings, draws] from scores [rankings, n] and the images' groups, codes
     [n].
 
-    half: bool [n], from `halves`. weights: how often each image counts, whole
-    numbers [n, draws].
+    half: bool [n], from `halves`. weights: how often each image counts, whole numbers [n, draws]; by default
+    each counts once, in one draw.
     """
     middle = scores.mean(axis=1)[:, None]
     sides = []  # of each half, or of all images, a figure per group [rankings, groups, draws]
     for own in [slice(None)] if name in PLAIN else [half, ~half]:
         some, member = scores[:, own], np.equal.outer(np.arange(n_groups), codes[own])
-        if name.startswith("AUC"):
-            sides.append(_areas(some, member, weights[own]))
+        counts = np.ones((some.shape[1], 1)) if weights is None else weights[own]
+        if name.startswith("logit gap"):
+            sides.append(_means(some, member, counts, middle))
+        elif weights is None:
+            sides.append(_areas_once(some, member))
         else:
-            sides.append(_means(some, member, weights[own], middle))
+            sides.append(_areas(some, member, counts))
     across = _chosen(name, sides[0], sides[-1]) + _chosen(name, sides[-1], sides[0])
     return (0.5 if name.startswith("AUC") else 0.0) + across / 2
 
@@ -166,6 +170,23 @@ def _areas(scores: NDArray[np.floating], member: NDArray[np.bool_], weights: NDA
         twice[tied] = around * own[tied]
         np.divide((inside[:, order] @ twice - size**2) / 2, pairs, out=found[row], where=pairs > 0)
     return found - 0.5
+
+
+def _areas_once(scores: NDArray[np.floating], member: NDArray[np.bool_]) -> Floats:
+    """`_areas` [rankings, groups, 1] where every image counts once: from the sums of ranks (Mann and Whitney
+    1947), to the same bits.
+    """
+    order = np.argsort(scores, axis=1)
+    ranks = np.empty(scores.shape)
+    np.put_along_axis(ranks, order, np.arange(1.0, scores.shape[1] + 1)[None], axis=1)
+    tied = (np.diff(np.take_along_axis(scores, order, axis=1)) == 0).any(axis=1)
+    ranks[tied] = scipy.stats.rankdata(scores[tied], axis=1)
+    inside = member.astype(np.float64)
+    size = inside.sum(axis=1)
+    pairs = size * (scores.shape[1] - size)
+    above = ((2 * ranks - 1) @ inside.T - size**2) / 2
+    found = np.divide(above, pairs, out=np.full(above.shape, 0.5), where=pairs > 0)
+    return np.asarray(found - 0.5)[:, :, None]
 
 
 @lru_cache(maxsize=8)
@@ -274,9 +295,11 @@ def aliased_top(images: ArrayLike, occupations: ArrayLike, n_groups: int, k: int
     Scores are rounded to float16. The sort is stable over a list of all images for the first group, then all
     for the second, and so on: among equal scores all first copies come before any second copy.
     """
-    rows = ranking.unit(images, "image embeddings").astype(np.float16)
-    texts = ranking.unit(occupations, "occupation embeddings").astype(np.float16)
-    scores = ranking.products(texts.astype(np.float64), rows.astype(np.float64)).astype(np.float16)
+    rows, texts = (
+        ranking.unit(some, f"{name} embeddings").astype(np.float16).astype(np.float64)
+        for name, some in (("image", images), ("occupation", occupations))
+    )
+    scores = ranking.products(texts, rows).astype(np.float16)
     ranking.check_k(k, scores.shape[1] * n_groups)
     needed = -(-k // n_groups)
     counts = np.empty((len(scores), n_groups), dtype=np.int64)

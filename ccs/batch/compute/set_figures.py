@@ -213,7 +213,9 @@ class _Question:
             ours = self._measure(images, kept)
             if self._base is None:
                 self._base = ours
-                self._chances = [ours.chance_shares(index) for index in range(len(self._names))]
+                _, first, alike = np.unique(ours.pools, axis=0, return_index=True, return_inverse=True)
+                chances = [ours.chance_shares(index) for index in first]
+                self._chances = [chances[index] for index in alike]
             of_plan = [row for metric in ours.metrics for row in self._of_metric(ours, self._base, metric)]
             of_plan += [] if self._fault else self._shares(ours, self._base)
             yield from (self._named | {"mode": ours.mode} | row for row in of_plan)
