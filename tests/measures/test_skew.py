@@ -114,3 +114,12 @@ def test_the_area_under_the_curve_counts_pairs_of_one_half_as_the_other_leans():
                 group = int(np.argmax(np.abs(chosen)))
                 leans.append(np.sign(chosen[group]) * measured[group])
             assert found[index, draw] == pytest.approx(0.5 + sum(leans) / 2)
+
+
+@pytest.mark.parametrize("name", skew.PREFERENCES)
+def test_images_that_count_once_are_those_of_weight_one_to_the_same_bits(name):
+    rng = np.random.default_rng(4)
+    codes, half = rng.integers(0, 3, 90), np.arange(90) % 2 == 0
+    scores = np.concatenate([rng.random((3, 90)), rng.integers(0, 9, (3, 90))])  # without ties and with
+    once, ones = (skew.preference(name, scores, codes, 4, half, *w) for w in ([], [np.ones((90, 1))]))
+    np.testing.assert_array_equal(once, ones)
