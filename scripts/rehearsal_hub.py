@@ -44,12 +44,13 @@ def less(draws: int, data: Path, *, small: bool) -> None:
     small: single heads are switched off on two sets alone.
     """
     from ccs import paper
-    from ccs.batch.compute import run, set_figures, settings
+    from ccs.batch import compute
+    from ccs.batch.compute import run, set_figures
     from ccs.measures import bias, retrieval
     from ccs.texts import pools
 
     pools.REFERENCE_SHA256 = sha256(_pool(data / pools.REFERENCE_FILE, 40 if small else 200))
-    settings._FEW_RANDOM_SETS = 2
+    compute._FEW_RANDOM_SETS = 2
     set_figures.DRAWS = draws
     bias.Measuring = functools.partial(bias.Measuring, draws=draws)  # type: ignore[misc, assignment]
     retrieval.measure = functools.partial(retrieval.measure, draws=draws)

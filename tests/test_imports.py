@@ -1,5 +1,7 @@
 """The house stays as docs/architecture.md draws it: imports go one way, in no circles."""
 
+import ast
+import importlib
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -20,3 +22,21 @@ def test_imports_go_one_way():
 def test_no_module_imports_itself_in_a_circle():
     graph = grimp.build_graph("ccs", cache_dir=None)
     TopologicalSorter({one: graph.find_modules_directly_imported_by(one) for one in graph.modules}).prepare()
+
+
+def test_what_scripts_benchmarks_and_research_import_of_the_product_is_there():
+    """Some run once a month, and import in functions, where nobody would notice a name that has moved."""
+    gone = []
+    for file in (
+        path for folder in ("scripts", "benchmarks", "research") for path in (ROOT / folder).rglob("*.py")
+    ):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("ccs"):
+                continue
+            module = importlib.import_module(node.module)
+            for name in (one.name for one in node.names if not hasattr(module, one.name)):
+                try:
+                    importlib.import_module(f"{node.module}.{name}")
+                except ModuleNotFoundError:
+                    gone.append(f"{file.relative_to(ROOT)}: {node.module}.{name}")
+    assert not gone
