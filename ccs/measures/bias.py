@@ -334,7 +334,7 @@ class Part:
             redrawn = ndkl_of(tops.reshape(-1, k), np.tile(drawn_shares[:few], (rankings, 1)))
             found["NDKL"] = ndkl_of(self.codes[order[:, :k]], shares), redrawn.reshape(rankings, few)
         if wanted := {*PREFERENCES} & {*self.metrics}:
-            weights = np.concatenate([np.ones((len(self.codes), 1)), self.drawn.weights], axis=1)
+            weights = np.pad(self.drawn.weights, ((0, 0), (1, 0)), constant_values=1)
             for name in wanted:
                 some = weights[:, : resampling.FEW + 1 if name.startswith("AUC") else None]
                 both = self.preference(name, scores, some)

@@ -134,7 +134,7 @@ def _means(
 
     member: bool [groups, n].
     """
-    means = []
+    means, scores = [], scores.astype(np.float64)  # or small types of weights would be summed in float32
     for own in member:
         sums, counts = scores[:, own] @ weights[own], weights[own].sum(axis=0)
         means.append(np.where(counts > 0, sums / np.maximum(counts, 1), middle))
