@@ -162,8 +162,13 @@ def finite_rows(embeddings: ArrayLike, name: str) -> NDArray[np.float64]:
 
 def unit(embeddings: ArrayLike, name: str) -> NDArray[np.float64]:
     """The embeddings [n, d] as float64 of unit length; InputError as in `finite_rows`."""
-    array = finite_rows(embeddings, name)
-    return np.asarray(array / np.linalg.norm(array, axis=1, keepdims=True), dtype=np.float64)
+    array = np.asarray(embeddings, dtype=np.float64)
+    if array.ndim != 2 or 0 in array.shape:
+        finite_rows(array, name)  # says what is wrong
+    length = np.linalg.norm(array, axis=1, keepdims=True)
+    if not (np.isfinite(length) & (length > 0)).all():
+        finite_rows(array, name)
+    return np.asarray(array / length, dtype=np.float64)
 
 
 def subtracted(embeddings: ArrayLike, contributions: Iterable[ArrayLike]) -> NDArray[np.float32]:

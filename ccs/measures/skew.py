@@ -38,7 +38,7 @@ CROSS_FITTED: tuple[MetricName, ...] = ("logit gap (cross-fitted)", "AUC (cross-
 PREFERENCES = PLAIN + CROSS_FITTED
 INDIFFERENT: Mapping[MetricName, float] = {"logit gap (cross-fitted)": 0.0, "AUC (cross-fitted)": 0.5}
 """Their values where a ranking ignores groups; the plain form has none that is exact."""
-_POSITIONS = 100_000  # processed at a time: few enough for the processor's cache
+_POSITIONS, _IMAGES = 100_000, 512  # processed at a time: few enough for the processor's cache
 
 
 def target_shares(pool: ArrayLike) -> Floats:
@@ -295,11 +295,14 @@ def aliased_top(images: ArrayLike, occupations: ArrayLike, n_groups: int, k: int
     Scores are rounded to float16. The sort is stable over a list of all images for the first group, then all
     for the second, and so on: among equal scores all first copies come before any second copy.
     """
-    rows, texts = (
-        ranking.unit(some, f"{name} embeddings").astype(np.float16).astype(np.float64)
-        for name, some in (("image", images), ("occupation", occupations))
-    )
-    scores = ranking.products(texts, rows).astype(np.float16)
+    texts, rows = _halved(occupations, "occupation embeddings"), np.asarray(images)
+    scores = np.concatenate(
+        [
+            ranking.products(texts, _halved(rows[start : start + _IMAGES], "image embeddings"))
+            for start in range(0, len(rows), _IMAGES)
+        ],
+        axis=1,
+    ).astype(np.float16)
     ranking.check_k(k, scores.shape[1] * n_groups)
     needed = -(-k // n_groups)
     counts = np.empty((len(scores), n_groups), dtype=np.int64)
@@ -310,3 +313,8 @@ def aliased_top(images: ArrayLike, occupations: ArrayLike, n_groups: int, k: int
         ranked = np.argsort(-copies, kind="stable")[:k]
         counts[row] = np.bincount(ranked // len(candidates), minlength=n_groups)
     return counts
+
+
+def _halved(embeddings: ArrayLike, name: str) -> Floats:
+    """Unit rows [n, d], rounded to float16."""
+    return ranking.unit(embeddings, name).astype(np.float16).astype(np.float64)
