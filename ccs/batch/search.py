@@ -17,7 +17,7 @@ from ccs.pruning import plans as pruning
 from ccs.pruning import search
 from ccs.pruning.fairness import asked
 from ccs.pruning.plans import Plan
-from ccs.pruning.search import HeldOut, Limits, SearchResult, make_task
+from ccs.pruning.search import Found, HeldOut, Limits, make_task
 from ccs.pruning.zeroshot import require_readable
 from ccs.results import queries, searches
 from ccs.results.searches import Search
@@ -100,15 +100,13 @@ def _search(args: Settings) -> None:
         weights_hash=model.weights_hash,
         seed=args.seed,
         limits=limits,
-        heads=result.off,
-        seen=(*result.singles, *result.path),
-        unseen=result.held_out,
         people=people.name,
         attribute=attribute,
         things=things.name,
         prompts=people.occupations,
         templates=people.templates,
         k=task.k,
+        **vars(result),
     )
     if args.keep:
         print(f"Kept in {searches.keep(tables, answer)}.")
@@ -127,15 +125,15 @@ def _beside(args: Settings, tables: Path, name: str, heads: HeadSet) -> tuple[li
     return made[1:], " ".join(notices)
 
 
-def page(result: SearchResult, max_loss: float) -> str:
+def page(result: Found, max_loss: float) -> str:
     """The answer as a person reads it, confirmed if the unseen half bears it out; max_loss: of accuracy."""
-    shown = next((one for one in result.held_out if one.plan == "searched"), result.held_out[0])
+    shown = next((one for one in result.unseen if one.plan == "searched"), result.unseen[0])
     skew, accuracy = shown.max_skew_change.value, shown.accuracy_change.value
     return printed(
         "search",
-        rows=[_row(one) for one in result.held_out],
-        chance=result.held_out[0].chance,
-        off=str(result.off),
+        rows=[_row(one) for one in result.unseen],
+        chance=result.unseen[0].chance,
+        off=str(result.heads),
         skew=skew,
         accuracy=accuracy,
         confirmed=skew < 0 and accuracy >= -max_loss - 1e-9,

@@ -106,18 +106,15 @@ class HeldOut:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchResult:
-    """The answer of a search, with its evidence on both halves.
-
-    `off`: the answer, empty if no head helps within the limits. `singles`: every head alone; `path`: nothing
-    off, then each step. `held_out`: `none`, `searched`, the steps of the path as `step 1` ..., then the plans
-    given for comparison.
+class Found:
+    """What a search found: `heads`, none if no head helps within the limits, and its figures. `seen`, on the
+    half that it saw: every head alone, no head off, then each step. `unseen`, on the other: `none`,
+    `searched`, the steps as `step 1` ..., then the plans given for comparison.
     """
 
-    off: HeadSet
-    singles: tuple[Point, ...]
-    path: tuple[Point, ...]
-    held_out: tuple[HeldOut, ...]
+    heads: HeadSet
+    seen: tuple[Point, ...]
+    unseen: tuple[HeldOut, ...]
 
 
 def measure(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[Point]:
@@ -140,7 +137,7 @@ def search(
     beside: Sequence[Plan] = (),
     seed: int = 0,
     tell: Tell = lambda _: None,
-) -> SearchResult:
+) -> Found:
     """Search on one half of the task and report on the other (see the top of this module).
 
     `beside`: other plans to report (high, low, random). `tell` is called with a line for each step.
@@ -160,8 +157,8 @@ def search(
         for size, point in enumerate(path)
         if size and point.off != off
     ]
-    held_out = held_out_figures(model, unseen, [*plans, *beside], seed)
-    return SearchResult(off=off, singles=tuple(singles), path=tuple(path), held_out=held_out)
+    figures = held_out_figures(model, unseen, [*plans, *beside], seed)
+    return Found(heads=off, seen=(*singles, *path), unseen=figures)
 
 
 def greedy(

@@ -16,18 +16,16 @@ from pydantic import TypeAdapter, ValidationError
 
 from ccs.errors import InputError
 from ccs.files import write_text
-from ccs.heads import HeadSet
-from ccs.pruning.search import HeldOut, Limits, Point
+from ccs.pruning.search import Found, Limits
 from ccs.results import SEARCH_SUFFIX, folder_name
 
 MAX_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
-    """One search: the question, the answer (`heads`), and its figures: `seen`, every head alone, no head off,
-    then each step, on the half that the search saw; `unseen`, on the other. `k`: over all images of people,
-    or those of an occupation.
+class Search(Found):
+    """One search: what it found, and its question. `k`: over all images of people, or those of an
+    occupation.
     """
 
     model: str
@@ -40,9 +38,6 @@ class Search:
     k: int
     seed: int
     limits: Limits
-    heads: HeadSet
-    seen: tuple[Point, ...]
-    unseen: tuple[HeldOut, ...]
 
     @property
     def asked(self) -> tuple[str, str, str]:

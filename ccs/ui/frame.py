@@ -62,10 +62,13 @@ def regions(screen: Screen, body: Markup) -> dict[str, str]:
 def top(screen: Screen) -> Markup:
     """The head of the page: which model, which view, what to know first, and how to take the screen along."""
     app, session, name = screen.app, screen.session, screen.state.model
+    sizes = {n: f"{n} · {size / 1e9:.1f} GB" for n, size in live().items()}  # of what is fetched
     return render(
         "top.html",
         model=name,
-        groups=[(GROUPS[group], [(n, _listed(n)) for n in names]) for group, names in app.groups.items()],
+        groups=[
+            (GROUPS[group], [(n, sizes.get(n, n)) for n in names]) for group, names in app.groups.items()
+        ],
         another=ANOTHER,
         session=session,
         views=VIEWS.values(),
@@ -74,12 +77,6 @@ def top(screen: Screen) -> Markup:
         photographic=photographic(),
         standing=[*app.collection.notices, *_standing(screen)],
     )
-
-
-def _listed(name: str) -> str:
-    """A model as it stands in the list, with what its weights weigh where they are fetched."""
-    size = live().get(name)
-    return f"{name} · {size / 1e9:.1f} GB" if size else name
 
 
 def _standing(screen: Screen) -> list[str]:

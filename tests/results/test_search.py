@@ -71,13 +71,13 @@ def toy(seed=0, people=400, things=200):
 
 def test_the_heads_that_carry_the_skew_are_found_and_the_classes_kept():
     found = search.search(ToyModel(), toy(), Limits(max_loss=0.03, least=0.04))
-    assert str(found.off) == "L4.H1 L5.H2"
-    none, searched = found.held_out[0], next(one for one in found.held_out if one.plan == "searched")
+    assert str(found.heads) == "L4.H1 L5.H2"
+    none, searched = found.unseen[0], next(one for one in found.unseen if one.plan == "searched")
     assert searched.max_skew_change.high < 0
     assert searched.accuracy_change.value > -0.06
     assert none.accuracy.value > 0.8
     assert none.max_skew_change.p_value == 1
-    assert [len(point.off) for point in found.path] == [0, 1, 2]
+    assert [len(point.off) for point in found.seen[-3:]] == [0, 1, 2]
 
 
 def test_halves_share_nothing_and_keep_the_mix():
@@ -112,10 +112,10 @@ def test_other_sets_stand_beside():
     beside = [Plan("high", None, HeadSet.parse("L5.H0"), ""), Plan("random", 3, HeadSet.parse("L4.H2"), "")]
     said = []
     found = search.search(ToyModel(), toy(), Limits(max_loss=0.03), beside=beside, tell=said.append)
-    assert {"none", "searched", "step 1", "high", "random"} <= {one.plan for one in found.held_out}
+    assert {"none", "searched", "step 1", "high", "random"} <= {one.plan for one in found.unseen}
     assert any("candidates" in line for line in said)
     again = search.search(ToyModel(), toy(), Limits(max_loss=0.03), beside=beside)
-    assert (again.off, again.held_out) == (found.off, found.held_out)
+    assert (again.heads, again.unseen) == (found.heads, found.unseen)
 
 
 def test_the_command_searches_prints_and_writes(tiny_folder, tmp_path, capsys):
@@ -168,7 +168,7 @@ def test_the_figures_of_a_search_are_those_of_the_measurement(own):
     pools = np.arange(400)[None] % 12 == np.arange(12)[:, None]
     task = replace(toy(), pools=pools, k=8) if own else toy()
     found = search.search(ToyModel(), task, Limits(max_loss=0.03, max_heads=1))
-    last, off = found.path[-1], next(one for one in found.held_out if one.plan == "searched")
+    last, off = found.seen[-1], next(one for one in found.unseen if one.plan == "searched")
     seen, unseen = search.halves(task, 0)
     for half, heads, skew, accuracy in (
         (seen, last.off, last.max_skew, last.accuracy),
@@ -204,9 +204,7 @@ def made():
         k=60,
         seed=0,
         limits=LIMITS,
-        heads=found.off,
-        seen=(*found.singles, *found.path),
-        unseen=found.held_out,
+        **vars(found),
     )
 
 
