@@ -8,16 +8,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import ccs
 from ccs import results
 from ccs.files import sha256
 from ccs.ui.views import VIEWS
 from tests.support import ui_sample
 from tests.support.browser_page import MARKS, browser, served, settled, visit
-from tests.support.ui_page import app_of
+from tests.support.ui_page import app_of, model
 
 pytestmark = MARKS
-__all__ = ["browser", "visit"]
+__all__ = ["browser", "model", "visit"]
 
 ATTACKS = (
     "<script>window.ran='text'</script>",
@@ -56,8 +55,7 @@ def write_hostile(folder, model, weights):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    model = ccs.load("organism")
+def made(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     write_hostile(folder, "organism", model.weights_hash)
     ui_sample.write(folder, ATTACKS[1].replace("/", ""), "f" * 64)

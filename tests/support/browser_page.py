@@ -11,6 +11,7 @@ from ccs.ui.server import page
 
 CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
 FLAGS = ("--no-sandbox", "--disable-gpu")
+POLL = 20  # milliseconds; with no number it would ask at every frame, and have one drawn
 
 # Warnings are errors here too, but for those that Gradio and Playwright cause themselves.
 MARKS = [
@@ -87,14 +88,15 @@ def visit(browser, made):
 
 def settled(page):
     """Wait until nothing is under way."""
-    page.wait_for_function("document.body.dataset.ready && !document.body.dataset.busy")
+    page.wait_for_function("document.body.dataset.ready && !document.body.dataset.busy", polling=POLL)
 
 
 def done(page, act):
     """Do something, and wait for the server's answer to it."""
     turn = page.evaluate("document.body.dataset.ready")
     act()
-    page.wait_for_function("t => document.body.dataset.ready !== t && !document.body.dataset.busy", arg=turn)
+    ended = "t => document.body.dataset.ready !== t && !document.body.dataset.busy"
+    page.wait_for_function(ended, arg=turn, polling=POLL)
 
 
 def go(page, tab):

@@ -11,7 +11,9 @@ import ccs
 from ccs import results
 from ccs.sets import drawn_sets
 from ccs.ui import links
+from ccs.ui.service import galleries
 from ccs.ui.session import App
+from ccs.ui.views import fairer
 from tests.support import ui_sample
 
 SMALL = "small/faces"
@@ -19,14 +21,25 @@ SMALL = "small/faces"
 
 @pytest.fixture(scope="session")
 def model():
-    return ccs.load("organism")
+    """The organism, on a page whose drawn faces and pictures are a few of them."""
+    few, whole = galleries.DRAWN.people, galleries.open_gallery
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            galleries, "open_gallery", lambda name: first_of(whole(name), 80) if name == few else whole(name)
+        )
+        patch.setattr(galleries, "PICTURES", 60)
+        patch.setattr(fairer, "THINGS", 100)
+        yield ccs.load("organism")
 
 
 def small_gallery(n=40):
-    whole = drawn_sets.bias_set("faces")
+    return replace(first_of(drawn_sets.bias_set("faces"), n), name=SMALL)
+
+
+def first_of(whole, n):
+    """A gallery's first people."""
     groups = {name: labels[:n] for name, labels in whole.groups.items()}
-    drawn = drawn_sets.Drawn(whole.images.scenes[:n])
-    return replace(whole, name=SMALL, images=drawn, groups=groups, k={"gender": 10, "skin tone": 10})
+    return replace(whole, images=whole.images[:n], groups=groups, k=dict.fromkeys(groups, n // 4))
 
 
 def app_of(folder, uploads, model):
