@@ -1,11 +1,13 @@
-"""The values of every factor of the drawn world, with the words for them.
+"""The values of every factor of the drawn world, with the words for them (vocabulary.toml).
 
 Glyphs are OpenMoji's, under their names in the package `emoji`.
 """
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
+from importlib.resources import files
 
 
 @dataclass(frozen=True)
@@ -17,48 +19,19 @@ class Thing:
     concept: str
 
 
-def _things(concept: str, rows: str) -> tuple[Thing, ...]:
-    """Things from rows of `word=glyph`; the glyph defaults to the word."""
-    pairs = (row.strip().partition("=") for row in rows.split(","))
+def _split(rows: str) -> list[str]:
+    return [row.strip() for row in rows.split(",")]
+
+
+def _things(concept: str) -> tuple[Thing, ...]:
+    pairs = (row.partition("=") for row in _split(_DATA["things"][concept]))
     return tuple(Thing(word, glyph or word.replace(" ", "_"), concept) for word, _, glyph in pairs)
 
 
-ANIMALS = _things(
-    "Animals",
-    "dog=dog_face, cat=cat_face, rabbit=rabbit_face, bear, tiger=tiger_face, lion, cow=cow_face,"
-    "pig=pig_face, frog, monkey=monkey_face, elephant, giraffe, fish=tropical_fish, turtle, snake,"
-    "butterfly, honeybee, octopus, penguin, duck, owl, chicken, parrot, flamingo",
-)
-VEHICLES = _things(
-    "Vehicles",
-    "car=automobile, bus, fire truck=fire_engine, tractor, bicycle, airplane, rocket, sailboat,"
-    "train=locomotive, helicopter, motorcycle, ambulance, taxi, scooter=kick_scooter, canoe,"
-    "ship=passenger_ship",
-)
-FOODS = _things(
-    "Food",
-    "apple=red_apple, banana, strawberry, watermelon, carrot, broccoli, hamburger, pizza, doughnut, cupcake,"
-    "ice cream=ice_cream, loaf of bread=bread, pineapple, pretzel, lemon, taco",
-)
-WEATHERS = _things(
-    "Weather",
-    "sunshine=sun, rain=umbrella_with_rain_drops, snow=snowflake, lightning=high_voltage, a tornado=tornado,"
-    "a rainbow=rainbow, clouds=cloud, fog, wind=wind_face, frost=ice, heat=thermometer,"
-    "moonlight=crescent_moon",
-)
-"""Their words have an article where they need one."""
-FLAGS = _things(
-    "Flags",
-    "Japan, Canada, Brazil, Germany, France, Italy, Spain, Sweden, Switzerland, Turkey=Türkiye, China, India,"
-    "Israel, Jamaica, South Korea=South_Korea, Greece, Argentina, Ukraine, the United States=United_States,"
-    "the United Kingdom=United_Kingdom",
-)
+_DATA = tomllib.loads(files("ccs.world").joinpath("vocabulary.toml").read_text("utf-8"))
+ANIMALS, VEHICLES, FOODS, WEATHERS, FLAGS = map(_things, ("Animals", "Vehicles", "Food", "Weather", "Flags"))
 LETTERS = tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-COLORS: dict[str, tuple[int, int, int]] = {
-    "red": (222, 60, 60), "orange": (245, 150, 50), "yellow": (250, 220, 80), "green": (90, 180, 90),
-    "blue": (80, 120, 220), "purple": (150, 90, 200), "pink": (245, 160, 200), "brown": (150, 105, 70),
-    "turquoise": (70, 205, 195), "black": (40, 40, 44), "white": (252, 252, 252),
-}  # fmt: skip
+COLORS: dict[str, tuple[int, int, int]] = {name: tuple(rgb) for name, rgb in _DATA["colors"].items()}
 """Of frames."""
 UNSEEN_STYLES = ("inverted", "tilted", "posterized")
 """Never trained on: the out-of-domain split."""
@@ -72,17 +45,10 @@ PEOPLE_WORDS = {
     ("man", "child"): "boy", ("man", "adult"): "man", ("man", "old"): "old man",
 }  # fmt: skip
 
-_OCCUPATIONS = (
-    "health worker/doctor/nurse, teacher/professor, judge/lawyer, farmer/gardener, cook/chef,"
-    "mechanic/plumber, factory worker/welder, office worker/manager, scientist/chemist,"
-    "technologist/programmer, singer/musician, artist/painter, pilot/captain, astronaut, firefighter,"
-    "police officer/sheriff, detective/investigator, guard/soldier, construction worker/bricklayer,"
-    "student/graduate"
-)
-# Occupation -> the words that stand for it in captions, its own name first.
 OCCUPATIONS: dict[str, tuple[str, ...]] = {
-    row.split("/")[0].strip(): tuple(row.strip().split("/")) for row in _OCCUPATIONS.split(",")
+    row.split("/")[0]: tuple(row.split("/")) for row in _split(_DATA["occupations"]["rows"])
 }
+"""Occupation -> the words that stand for it in captions, its own name first."""
 
 
 def article(noun: str) -> str:
