@@ -26,9 +26,9 @@ def save_planted(clip: Any, known: Truth, file: Path) -> None:
     _write(held, {"format": FORMAT, "truth": as_json(known)}, file)
 
 
-def as_json(known: Truth) -> str:
-    """The truth as a model's header holds it."""
-    return TypeAdapter(Truth).dump_json(known).decode()
+def as_json(known: object, indent: int | None = None) -> str:
+    """What is known of a model, a `Truth` or `KnownHeads`, as its file holds it."""
+    return TypeAdapter(type(known)).dump_json(known, indent=indent).decode()
 
 
 def save_variant(

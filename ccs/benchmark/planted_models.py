@@ -73,10 +73,8 @@ class Truth:
         if any(not own <= self.heads for own in self.carries.values()):
             raise ValueError("what was planted lies outside the heads that learned")
 
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Truth:
-        """The truth in a model's header. Raises ValueError."""
-        return TypeAdapter(cls).validate_json(text)
+
+_TRUTH = TypeAdapter(Truth)
 
 
 def names() -> tuple[str, ...]:
@@ -143,7 +141,7 @@ def known(name: str) -> Truth | None:
     """The truth about the model of that name or path, an embedded one too; None where nothing is known."""
     if name in embedded():
         beside = _EMBEDDED / name / TRUTH_FILE
-        return Truth.from_json(beside.read_text("utf-8")) if beside.is_file() else None
+        return _TRUTH.validate_json(beside.read_bytes()) if beside.is_file() else None
     return None if file_of(name) is None else truth(name)
 
 
@@ -235,6 +233,6 @@ def _opened(file: Path) -> Iterator[tuple[Truth, Any]]:
             about = opened.metadata() or {}
             if about.get("format") != FORMAT:
                 raise ValueError(f"it is not of the format {FORMAT}")
-            yield Truth.from_json(about["truth"]), opened
+            yield _TRUTH.validate_json(about["truth"]), opened
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{file.name} cannot be read as a planted model: {str(error)[:200]}.") from None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -30,9 +29,6 @@ class Lesson:
         """How many concepts it is about: "one", "several" or "none"."""
         return "none" if self.values else "one" if len(self.parts) == 1 else "several"
 
-    def to_json(self) -> dict[str, Any]:
-        return {"parts": dict(self.parts), "values": list(self.values)}
-
 
 @dataclass(frozen=True)
 class KnownHeads:
@@ -49,15 +45,12 @@ class KnownHeads:
         """The heads that were taught one concept, with it."""
         return {head: next(iter(one.parts)) for head, one in self.lessons.items() if one.kind == "one"}
 
-    def to_json(self) -> str:
-        return TypeAdapter(KnownHeads).dump_json(self, indent=1).decode()
-
-    @classmethod
-    def from_json(cls, text: str) -> KnownHeads:
-        return TypeAdapter(cls).validate_json(text)
-
 
 def known_heads(model: str) -> KnownHeads | None:
     """What is known of the heads of the model of that name; None where nothing is."""
     file = _MODELS / model / FILE
-    return KnownHeads.from_json(file.read_text("utf-8")) if "/" not in model and file.is_file() else None
+    return (
+        TypeAdapter(KnownHeads).validate_json(file.read_bytes())
+        if "/" not in model and file.is_file()
+        else None
+    )

@@ -12,6 +12,7 @@ from ccs.embedded import FILE, KnownHeads
 from ccs.files import write_text
 from ccs.model.model import Model, load
 from research.bases import training
+from research.model_files import as_json
 from research.planted.frozen_images import Images
 from research.world import head_shares
 from research.world.organism_training import MODEL_CFG, MODELS, PREPROCESS_CFG, WEIGHTS, write_model
@@ -42,7 +43,7 @@ def make(
     write_model(folder, clip, read, MODEL_CFG, PREPROCESS_CFG, notes)
     write_text(folder / "training_log.csv", logs)
     known = KnownHeads(trainer.lessons.lessons, head_shares.measured(load(str(folder))))
-    write_text(folder / FILE, known.to_json())
+    write_text(folder / FILE, as_json(known, indent=1))
 
 
 def missing(models: Path = MODELS) -> list[str]:

@@ -134,7 +134,7 @@ class Trainer:
         """The trained half as a file of `ccs.benchmark.variants`, with the lessons."""
         clip = open_clip.CLIP(**MODEL_CFG)
         clip.load_state_dict(folded(self.model.state_dict()))
-        lessons = {str(head): one.to_json() for head, one in self.lessons.lessons.items()}
+        lessons = {str(head): asdict(one) for head, one in self.lessons.lessons.items()}
         about = {"base": self.base.name, "seed": self.settings.seed, "lessons": lessons}
         save_variant(clip, [name for name, _ in clip.named_parameters() if upper(name)], about, file)
 

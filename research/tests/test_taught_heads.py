@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from ccs.batch.pages import as_markdown
 from ccs.embedded import KnownHeads, Lesson, known_heads
 from ccs.heads import Head, HeadSet
 from ccs.model.moments import Moments
 from ccs.texts.pools import load_pool
+from research.model_files import as_json
 from research.world import taught_heads
 from research.world.head_lessons import CONCEPTS, concept_texts
 from research.world.head_shares import share
@@ -102,7 +104,7 @@ def test_precision_and_recall_are_counted_under_the_own_name():
 def test_what_is_known_is_read_as_it_was_written():
     lessons = {PURE: Lesson({"Letters": 1.0}), MIXED: Lesson({"Food": 0.5, "Flags": 0.5}, ("bread", "Peru"))}
     known = KnownHeads(lessons, {PURE: {"Letters": 0.98}, FREE: {"Letters": 0.1, "Food": 0.25}})
-    assert KnownHeads.from_json(known.to_json()) == known
+    assert TypeAdapter(KnownHeads).validate_json(as_json(known)) == known
     assert known.taught == {PURE: "Letters"}
     assert known_heads("../organism") is None
     assert known_heads("photo") is None
