@@ -181,18 +181,11 @@ def slices(clip: Any, heads: HeadSet) -> dict[str, Tensor]:
     for tower, layer in sorted({(head.tower, head.layer) for head in heads}):
         name = f"{'visual.' if tower == IMAGE else ''}transformer.resblocks.{layer}.attn"
         attn = clip.get_submodule(name)
-        own = torch.cat(
-            [
-                torch.arange(attn.head_dim) + head * attn.head_dim
-                for head in heads.of_tower(tower).in_layer(layer)
-            ]
-        )
+        numbers = torch.tensor(heads.of_tower(tower).in_layer(layer))
+        own = (numbers[:, None] * attn.head_dim + torch.arange(attn.head_dim)).flatten()
         rows = torch.cat([own + part * attn.embed_dim for part in range(3)])
-        found |= {
-            f"{name}.in_proj_weight": rows,
-            f"{name}.in_proj_bias": rows,
-            f"{name}.out_proj.weight": own,
-        }
+        found |= dict.fromkeys((f"{name}.in_proj_weight", f"{name}.in_proj_bias"), rows)
+        found[f"{name}.out_proj.weight"] = own
     return found
 
 

@@ -172,11 +172,8 @@ def bias(
             f"{gallery.name} has no attribute {attribute!r}; it has {', '.join(gallery.groups)}."
         )
     skipped = require_readable(gallery, skip_unreadable)
-    model, people, heads = (
-        loaded(model, device),
-        asked(gallery, occupations, template, top),
-        Intervention.of(off),
-    )
+    model, heads = loaded(model, device), Intervention.of(off)
+    people = asked(gallery, occupations, template, top)
     seen = model.at_means(heads.of_tower(IMAGE), people.images, people.groups[attribute])
     if read := heads.of_tower(TEXT):
         model.texts.tower.require(read)

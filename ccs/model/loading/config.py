@@ -88,12 +88,8 @@ def used_by_open_clip() -> Names:
     from ccs.model.towers import convolutional  # not where this module is read behind the gate
 
     convolutional.register()
-    towers = [
-        tower
-        for name in open_clip.list_models()
-        for tower in open_clip.get_model_config(name).values()
-        if isinstance(tower, dict)
-    ]
+    configs = map(open_clip.get_model_config, open_clip.list_models())
+    towers = [tower for config in configs for tower in config.values() if isinstance(tower, dict)]
     own = frozenset({convolutional.NAME})
     return {key: own | frozenset(tower[key] for tower in towers if tower.get(key)) for key in _NAMES}
 

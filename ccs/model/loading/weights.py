@@ -124,7 +124,6 @@ def siglip_renamed(held: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
         elif name == "visual.trunk.pos_embed":
             weights[name] = values.unsqueeze(0)
         else:
-            weights[name] = (
-                values.reshape(()) if name.startswith("logit_") and values.numel() == 1 else values
-            )
+            scalar = name.startswith("logit_") and values.numel() == 1
+            weights[name] = values.reshape(()) if scalar else values
     return weights

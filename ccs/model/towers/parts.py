@@ -77,9 +77,8 @@ class Attention:
         if not first:
             q, k, _ = self._qkv(x)
             scores = q @ k.transpose(-1, -2) * self.head_dim**-0.5
-            return torch.softmax(
-                scores if self.bias is None else scores + self.bias(x.shape[1]), dim=-1
-            ).mean(-2)
+            scores = scores if self.bias is None else scores + self.bias(x.shape[1])
+            return torch.softmax(scores, dim=-1).mean(-2)
         (w_q, b_q), (w_k, b_k), _ = self._apart()
         q = by_head(F.linear(x[:, 0], w_q, b_q), self.n_heads) * self.head_dim**-0.5
         if self.rotate is None:
