@@ -168,17 +168,6 @@ def is_main_figure(row: Any) -> bool:
     return bool(row["mode"] == "correct")
 
 
-# Single heads -------------------------------------------------------------------------------------------
-
-
-def head_effects(
-    results: Results, metric: str | None = None, *, dataset: str | None = None, factor: str | None = None
-) -> pd.DataFrame:
-    """Total effects of switching off single heads."""
-    chosen = {"metric": metric, "measure": "total effect", "dataset": dataset, "factor": factor}
-    return _once(_where(results.table("heads"), **chosen))
-
-
 # Plans --------------------------------------------------------------------------------------------------
 
 
@@ -226,11 +215,6 @@ def estimate(row: Any) -> Estimate:
 def chance(row: Any) -> Estimate:
     """The chance level with the range of random rankings; NaN for empty cells."""
     return Estimate(*_numbers(row, "chance", "chance_low", "chance_high"))
-
-
-def effect(row: Any) -> Effect:
-    """The value of a row of heads as an effect; NaN for empty cells."""
-    return Effect(*_numbers(row, "value", "low", "high", "p_value"))
 
 
 def difference(row: Any) -> Effect:

@@ -154,8 +154,8 @@ def serve(results: str | None, host: str, port: int | None, given: Sequence[str]
     first, why = deciding.result()
     print(f"Results: {found.source}", *found.notices, f"Opens on {first}: {why}.", sep="\n")
     kept = Openings(found, given, first)
-    app = LazyApp(lambda: make(found, given, first), kept.find)
-    demo, settings = page(app)
+    app = LazyApp(lambda: make(found, given, first))
+    demo, settings = page(app, kept.find)
     host = f"[{host.strip('[]')}]" if ":" in host else host  # as Gradio writes an address of IPv6
     try:
         family, *_, address = socket.getaddrinfo(host.strip("[]"), port or 0, type=socket.SOCK_STREAM)[0]

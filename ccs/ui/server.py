@@ -51,6 +51,9 @@ TITLE = "CLIP heads"
 PURPOSE = "See what an attention head of CLIP has learned, switch it off, see what happens."
 
 
+Opening = Callable[[Mapping[str, str]], "dict[str, str] | None"]
+
+
 class Openings:
     """The opening screens, the same for everyone: computed once after a start, and kept on the disk.
 
@@ -68,9 +71,8 @@ class Openings:
             if path.suffix in _PARTS:
                 digest.update(path.read_bytes())
         self._file = Path(constants.HF_HOME) / "clip-ccs" / "openings" / f"{digest.hexdigest()[:16]}.json"
-        self._kept = not any(
-            Path(place).exists() for place in (*given, first)
-        )  # a folder's weights may change
+        # A folder's weights may change.
+        self._kept = not any(Path(place).exists() for place in (*given, first))
 
     def find(self, query: Mapping[str, str]) -> dict[str, str] | None:
         """The regions of the screen that an address opens, where they are kept."""
@@ -100,26 +102,16 @@ class Openings:
             if self._kept and app.galleries.has(own.people) and app.galleries.has(own.pictures):
                 write_text(self._file, json.dumps(found))
             # The button of Start has one answer for everyone too.
-            claim = claim_of(open_link(app, {}))
-            for _ in app.galleries.pruned(model, own.people, claim.off):
-                pass
+            app.galleries.embeddings(model, own.people, claim_of(open_link(app, {})).off)
         except InputError as error:
             log.warning("the opening screens are not kept: %s", error)
 
 
 class LazyApp:
-    """An app that is made once, when it is first asked for; others who ask meanwhile wait for it.
+    """An app that is made once, when it is first asked for; others who ask meanwhile wait for it."""
 
-    opening: the regions of a screen that are known without it, by the address's query.
-    """
-
-    def __init__(
-        self,
-        make: Callable[[], App],
-        opening: Callable[[Mapping[str, str]], dict[str, str] | None] = lambda query: None,
-    ) -> None:
-        self._make, self.opening = make, opening
-        self._lock = threading.Lock()
+    def __init__(self, make: Callable[[], App]) -> None:
+        self._make, self._lock = make, threading.Lock()
         self._app: App | None = None
 
     @property
@@ -170,8 +162,8 @@ class Sessions:
         return counts.most_common(1)[0][0] if len(self._kept) > OF_ALL else None
 
 
-def page(source: Callable[[], App]) -> tuple[gr.Blocks, dict[str, Any]]:
-    """The page, and the arguments of its `launch`: looks and limits."""
+def page(source: Callable[[], App], kept: Opening = lambda query: None) -> tuple[gr.Blocks, dict[str, Any]]:
+    """The page, and the arguments of its `launch`: looks and limits. kept: see `Openings.find`."""
     sessions = Sessions()
 
     def listener(begin: Callable[[Turn, Fields], Iterator[Update]]) -> Callable[..., Iterator[list[Any]]]:
@@ -196,7 +188,7 @@ def page(source: Callable[[], App]) -> tuple[gr.Blocks, dict[str, Any]]:
         return listen
 
     def open_page(turn: Turn, fields: Fields) -> Iterator[Update]:
-        return _opening(source, {name: str(value) for name, value in fields.items()})
+        return _opening(source, kept, {name: str(value) for name, value in fields.items()})
 
     def act(turn: Turn, fields: Fields) -> Iterator[Update]:
         from ccs.ui import clicks
@@ -243,10 +235,10 @@ def page(source: Callable[[], App]) -> tuple[gr.Blocks, dict[str, Any]]:
     return demo, _launch_settings(demo)
 
 
-def _opening(source: Callable[[], App], query: dict[str, str]) -> Iterator[Update]:
+def _opening(source: Callable[[], App], kept: Opening, query: dict[str, str]) -> Iterator[Update]:
     """The page that a link asks for: the one that is kept, or else the app's, once there is one."""
-    if isinstance(source, LazyApp) and (kept := source.opening(query)):
-        yield None, kept  # without a session: the first click begins one
+    if found := kept(query):
+        yield None, found  # without a session: the first click begins one
         return
     if isinstance(source, LazyApp) and not source.made:
         main = render("empty.html", title="The app is starting", text=STARTING)

@@ -118,7 +118,9 @@ def carriers(results: Results, attribute: str) -> pd.DataFrame:
     `rho`, the correlation over occupations of the lowering with the planted MaxSkew, with its `rho_q`. Both q
     are false discovery rates over the heads. No rows without single heads' effects.
     """
-    heads = queries.head_effects(results, "MaxSkew mean", dataset=FACES, factor=attribute)
+    wanted = {"metric": "MaxSkew mean", "measure": "total effect", "dataset": FACES, "factor": attribute}
+    heads = results.table("heads")
+    heads = heads[(heads[list(wanted)] == wanted).all(axis="columns")]
     skew = queries.max_skew(results, "occupation", dataset=FACES, attribute=attribute)
     skew = queries.single_plans(skew)
     planted_skew = pd.Series({name: planted_max_skew(name, attribute) for name in OCCUPATIONS})
@@ -133,8 +135,9 @@ def carriers(results: Results, attribute: str) -> pd.DataFrame:
             continue
         together = correlation(-changes, planted_skew[changes.index])
         score = scores.get(head, HeadScore(None, None))
+        effect = Effect(*row[["value", "low", "high", "p_value"]].astype(float))
         rows.append(
-            {"head": head, "label": score.label, "ccs": score.ccs, "effect": queries.effect(row)}
+            {"head": head, "label": score.label, "ccs": score.ccs, "effect": effect}
             | {"change": row["value"], "q_value": row["q_value"]}
             | {"strong": changes[leans == 2].mean(), "without": changes[leans == 0].mean()}
             | {"rho": together.value, "rho_p": together.p_value}

@@ -200,9 +200,9 @@ def test_a_click_on_a_kept_screen_begins_its_session(app, kept):
 
 
 def test_a_kept_screen_is_shown_although_the_app_is_made(app):
-    source = LazyApp(lambda: app, lambda query: {"main": f"kept: {query['tab']}"})
+    source = LazyApp(lambda: app)
     assert source() is app
-    demo, settings = page(source)
+    demo, settings = page(source, lambda query: {"main": f"kept: {query['tab']}"})
     _, url, _ = demo.launch(prevent_thread_lock=True, **settings)
     with Visitor(url) as visitor:
         assert visitor.open(tab="heads")["main"] == "kept: heads"
