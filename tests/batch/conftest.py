@@ -1,9 +1,5 @@
 """One small run of batch.compute for all who only read its results; few draws."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from ccs.measures import bias
@@ -20,7 +16,7 @@ def texts(once):
 def small_run(once, tiny_folder, texts):
     """The results of one small run in one process. Copy them to change them."""
 
-    def make(out: Path) -> None:
+    def make(out):
         assert run(arguments(tiny_folder, texts, out)) == 0
 
     return once("small_run", make)

@@ -1,7 +1,5 @@
 """batch.compute from the command line to the tables, on a tiny model."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil
@@ -23,14 +21,13 @@ from ccs.heads import HeadSet
 from ccs.measures import accuracy as zeroshot
 from ccs.measures import bias
 from ccs.model.export import zeroed
-from ccs.model.model import Model
 from ccs.progress import Bar
 from ccs.pruning.fairness import embed_occupations, ranking_of
 from ccs.sets.open import open_set
 from tests.support.compute_sample import arguments, contents, run, same_tables
 
 
-def times(out: Path) -> dict[str, int]:
+def times(out):
     """When each shard was written."""
     shards = [path for path in (out / ".stages").rglob("*.*.*.*") if path.is_file()]
     return {str(path.relative_to(out)): path.stat().st_mtime_ns for path in shards}
@@ -61,7 +58,7 @@ def test_tables_are_valid_and_the_manifest_says_how(small_run):
     assert (yes == scores.set_index(["layer", "head"])["ccs"]).all()
 
 
-def accuracy_without(folder: Path, model: Model, off: ccs.HeadSet, name: str = "world/letters") -> float:
+def accuracy_without(folder, model, off, name="world/letters"):
     """Accuracy on 40 images by open_clip's own pass of weights with the heads' columns at zero."""
     data = open_set(name, max_images=40)
     weights = zeroshot.class_weights(model, data.classes, data.templates)
@@ -79,6 +76,10 @@ def test_pruned_accuracy_is_that_of_a_copy_with_zeroed_columns(small_run, tiny_f
         expected = accuracy_without(tiny_folder, model, ccs.HeadSet.parse(row["heads"]))
         assert row["value"] == pytest.approx(expected, abs=1e-9)
     assert rows.loc["none"]["difference"] == 0
+    seeds, mean = rows.loc["random"].dropna(subset="seed"), rows[rows["seed"].isna()].loc["random"]
+    assert len(seeds) == 5
+    assert mean["value"] == pytest.approx(seeds["value"].mean())
+    assert mean["low"] <= mean["value"] <= mean["high"]
 
 
 def test_heads_of_other_layers_are_scored_switched_off_and_measured_one_by_one(tiny_folder, texts, tmp_path):
@@ -101,14 +102,6 @@ def test_heads_of_other_layers_are_scored_switched_off_and_measured_one_by_one(t
     )
     assert rows.loc[(4, 3), "value"] == pytest.approx(without - whole, abs=1e-9)
     assert high["value"] == pytest.approx(pruned, abs=1e-9)
-
-
-def test_a_random_plan_has_a_mean_over_its_seeds(small_run):
-    rows = results.read(small_run / "tiny").table("pruning").query("plan == 'random' and metric == 'top1'")
-    seeds, mean = rows.dropna(subset="seed"), rows[rows["seed"].isna()].iloc[0]
-    assert len(seeds) == 5
-    assert mean["value"] == pytest.approx(seeds["value"].mean())
-    assert mean["low"] <= mean["value"] <= mean["high"]
 
 
 def test_heads_have_texts_and_no_score_where_texts_have_no_concepts(tiny_folder, texts, tmp_path, capsys):
@@ -144,6 +137,7 @@ def test_what_another_precision_does_to_skew_is_measured_on_a_sample_and_reporte
 ):
     args = ["--model", str(tiny_folder), "--texts", str(texts), "--out", str(tmp_path), "--k", "2"]
     args += ["--max-images", "20", "--random-sets", "1", "--precision", "bf16", "--set", "world/faces"]
+    args += ["--eval-images", "60"]
     assert run(args) == 0
     found = results.read(tmp_path / "tiny")
     (faces,), off = inputs.open_sets(parse(args), print)[0], found.table("bias").query("plan == 'high'")
@@ -167,12 +161,6 @@ def test_what_another_precision_does_to_skew_is_measured_on_a_sample_and_reporte
     assert f"mean MaxSkew in bf16 is within {expected:.4f} of float32's" in said
 
 
-def test_figures_do_not_depend_on_how_the_work_is_cut(small_run, tiny_folder, texts, tmp_path):
-    args = arguments(tiny_folder, texts, tmp_path, "--batch-size", "3", "--workers", "1", "--shard", "60")
-    assert run(args) == 0
-    same_tables(small_run / "tiny", tmp_path / "tiny")
-
-
 def test_images_that_sets_share_are_embedded_once(tiny_folder, texts, tmp_path):
     """`one` has half of the images of `two`, in another order and with other labels."""
     drawn = open_set("world/letters", max_images=40).images
@@ -183,6 +171,7 @@ def test_images_that_sets_share_are_embedded_once(tiny_folder, texts, tmp_path):
             (folder := tmp_path / "one" / f"class {place % 3}").mkdir(parents=True, exist_ok=True)
             image.save(folder / f"{100 - place}.png")
     base = ["--model", str(tiny_folder), "--texts", str(texts), "--max-images", "20", "--k", "2"]
+    base += ["--random-sets", "2"]
     one, two = (["--set", str(tmp_path / name)] for name in ("one", "two"))
     for name, asked in (("alone", one), ("both", one + two)):
         assert run([*base, *asked, "--out", str(tmp_path / name)]) == 0
@@ -196,7 +185,7 @@ def test_images_that_sets_share_are_embedded_once(tiny_folder, texts, tmp_path):
     assert not list((tmp_path / "none kept/.stages/tiny/embed--two").glob("*.safetensors"))
 
 
-def shares(capsys: pytest.CaptureFixture[str], args: list[str]) -> tuple[list[str], list[float]]:
+def shares(capsys, args):
     """What a run says that it does, and the shares that are done."""
     capsys.readouterr()
     assert compute.main([*args, "--progress", "json"]) == 0
@@ -204,9 +193,12 @@ def shares(capsys: pytest.CaptureFixture[str], args: list[str]) -> tuple[list[st
     return [one["doing"].split(":")[0] for one in told], [one["share"] for one in told]
 
 
-def test_one_bar_counts_the_whole_run(tiny_folder, texts, tmp_path, capsys):
-    args = arguments(tiny_folder, texts, tmp_path)
+def test_figures_do_not_depend_on_how_the_work_is_cut_and_one_bar_counts_the_whole_run(
+    small_run, tiny_folder, texts, tmp_path, capsys
+):
+    args = arguments(tiny_folder, texts, tmp_path, "--batch-size", "3", "--workers", "1", "--shard", "60")
     doing, done = shares(capsys, args)
+    same_tables(small_run / "tiny", tmp_path / "tiny")
     parts = [f"{part}/world/{name}" for name in ("letters", "clips") for part in ("embed", "figures")]
     assert list(dict.fromkeys(doing)) == ["moments", "texts", "labels", "judgments", *parts]
     assert done == sorted(done)
@@ -254,7 +246,7 @@ def test_what_cannot_be_had_is_told_once_before_anything_is_loaded(
     assert compute.main([*two, "--texts", "world", "--out", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err.count("is gated on the Hub: accept its terms") == 1
     imagenet.gated = False
-    told: list[str] = []
+    told = []
     settings = parse(two)
     both = [settings.for_model(name) for name in settings.models]
     assert needs.usable([*both, settings.for_model("ViT-B-32/openai")], told.append) == both

@@ -1,11 +1,6 @@
 """The stages that name and judge: several K in one question, and limits from the command line."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,12 +26,12 @@ def keys(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789abcdef")
 
 
-def judging(out: Path, *more: str) -> Judging:
+def judging(out, *more):
     settings = parse(["--k", "2,3,4", "--out", str(out), *more])
     return Judging(settings, Store(out / "stages", Processes()), POOL)
 
 
-def name_or_judge(user: str, schema: Mapping[str, Any]) -> str:
+def name_or_judge(user, schema):
     """All labels are a spelling of Diversity; of the texts judged, those of an odd place are accepted."""
     if "concept" in schema["required"]:
         return json.dumps({"reason": "so", "concept": "Varied"})

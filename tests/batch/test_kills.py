@@ -1,7 +1,5 @@
 """Whatever kills a run, or one of its processes, the next one ends with the tables of an undisturbed run."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os
@@ -11,7 +9,6 @@ import subprocess
 import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -39,12 +36,12 @@ ROOT = Path(__file__).parents[2]
 ABOUT = {"cwd": ROOT, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
 
 
-def work(args: list[str], said: Path, launched: dict[str, str], second_cannot: str) -> None:
+def work(args, said, launched, second_cannot):
     """A run with one thread, as the tests have: the last digits of a product depend on their number."""
     torch.set_num_threads(1)
     os.environ.update(launched)
 
-    def cannot(*_: object, **__: object) -> None:
+    def cannot(*_, **__):
         raise InputError(f"only the second process cannot {second_cannot}")
 
     if second_cannot and launched["RANK"] == "1":
@@ -55,7 +52,7 @@ def work(args: list[str], said: Path, launched: dict[str, str], second_cannot: s
     os._exit(code)
 
 
-def begin(args: list[str], said: Path, second_cannot: str = "", **launched: str) -> BaseProcess:
+def begin(args, said, second_cannot="", **launched):
     """Begin a run; `launched` is what a launcher puts into the environment."""
     process = fresh.Process(target=work, args=(args, said, launched, second_cannot), daemon=True)
     process.start()
@@ -67,7 +64,7 @@ def begin_two():
     """Begins the two processes of a run, as torchrun does: they meet at a store that another one holds."""
     stores = []
 
-    def make(args: list[str], said: Path, second_cannot: str = "") -> list[BaseProcess]:
+    def make(args, said, second_cannot=""):
         stores.append(TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(stores[-1].port), "WORLD_SIZE": "2"}
         place |= {"TORCHELASTIC_USE_AGENT_STORE": "True"}
@@ -77,7 +74,7 @@ def begin_two():
     stores.clear()
 
 
-def killed_after(seconds: float, args: list[str], gently: bool = False) -> bool:
+def killed_after(seconds, args, gently=False):
     """Run in a process of its own and kill it after a while, gently as launchers do; whether it still ran."""
     process = begin(args, Path(os.devnull))
     process.join(seconds)
@@ -130,7 +127,7 @@ def test_one_of_two_killed_ends_the_other_and_two_go_on_with_what_one_gives(
     assert results.read(out / "tiny").manifest["measured"]["processes"] == 2
 
 
-def workers(out: Path) -> dict[int, int]:
+def workers(out):
     """The processes of a run, by rank."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
@@ -167,18 +164,24 @@ def test_the_launchers_end_the_other_process_and_go_on(
     same_tables(small_run / "tiny", out / "tiny")
 
 
+def stopped_decoder(said):
+    """A run that dies as soon as the process that decodes for it has begun and was stopped."""
+    if not (child := os.fork()):
+        inputs.begin_decoding()
+        os.kill(os.getpid(), signal.SIGSTOP)
+    os.waitpid(child, os.WUNTRACED)
+    said.send(child)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it asks ten times a second")
 def test_what_decodes_ends_with_its_run_though_it_gets_no_time():
-    program = (
-        "import os, signal; from ccs.batch.compute import inputs\n"
-        "if not (child := os.fork()):\n"
-        "    inputs.begin_decoding(); os.kill(os.getpid(), signal.SIGSTOP)\n"
-        "os.waitpid(child, os.WUNTRACED)\n"
-        "print(child, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
-    )
-    command = [sys.executable, "-c", program]
-    run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=100)
-    child, end = Path("/proc") / run.stdout.strip(), time.monotonic() + 5
+    ours, theirs = fresh.Pipe()
+    run = fresh.Process(target=stopped_decoder, args=(theirs,))
+    run.start()
+    assert ours.poll(60)
+    child, end = Path("/proc") / str(ours.recv()), time.monotonic() + 5
+    run.join(100)
     while child.exists() and b"State:\tZ" not in (child / "status").read_bytes():
         assert time.monotonic() < end
         time.sleep(0.02)

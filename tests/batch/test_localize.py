@@ -9,7 +9,7 @@ import pytest
 from ccs import InputError, benchmark
 from ccs.batch import leaderboard, localize
 from ccs.batch.localize import page, reliability
-from ccs.benchmark import scoring
+from ccs.benchmark import protocol, scoring
 from ccs.locate import DEFAULT
 from scripts import check_submission
 from tests.benchmark.test_scoring import NAME, small  # noqa: F401 - a fixture for all tests here
@@ -17,7 +17,8 @@ from tests.benchmark.test_scoring import NAME, small  # noqa: F401 - a fixture f
 SMALL = ["--max-images", "40", "--attribute", "gender"]
 
 
-def test_ten_lines_say_which_heads_how_reliably_and_what_they_do(tiny_folder, capsys):
+def test_ten_lines_say_which_heads_how_reliably_and_what_they_do(tiny_folder, capsys, monkeypatch):
+    monkeypatch.setattr(protocol, "RANDOM_SETS", 4)
     assert localize.main(["--model", str(tiny_folder), *SMALL]) == 0
     lines = capsys.readouterr().out.strip().splitlines()
     assert len(lines) <= 10

@@ -1,7 +1,5 @@
 """batch.publish and ccs.results against a local server that speaks the Hub's protocol."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import io
@@ -24,7 +22,7 @@ from ccs.benchmark import planted_models
 from ccs.model import export
 from ccs.results import searches
 from research.planted import benchmark_folder
-from tests.support.hub_server import TOKEN, Fault, Hub, Repository
+from tests.support.hub_server import TOKEN, Fault
 from tests.support.results_sample import manifest_for, write_model
 
 # huggingface_hub uploads in a way that httpx2 has begun to deprecate
@@ -39,11 +37,11 @@ def folder(tmp_path):
     return tmp_path / "results"
 
 
-def push(folder: Path, *more: str) -> int:
+def push(folder, *more):
     return publish.main(["--repo", "user/ccs", "--results", str(folder), *more])
 
 
-def data_set(hub: Hub) -> Repository:
+def data_set(hub):
     return hub.repositories["datasets", "user/ccs"]
 
 

@@ -1,7 +1,5 @@
 """The report: published beside measured, and tests of the study's questions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -171,8 +169,8 @@ def test_people_beside_the_panel(tmp_path):
     base |= {"value": 0.7, "low": 0.6, "high": 0.8}
     rows = [{**base, "metric": "cohen_kappa", "published": 0.821}, {**base, "metric": "same"}]
     pd.DataFrame(rows).to_parquet(tmp_path / "agreement.parquet")
-    written = write_results(tmp_path / "results")
-    text = run(written, tmp_path / "out", "--agreement", str(tmp_path / "agreement.parquet"))
+    (tmp_path / "empty").mkdir()
+    text = run(tmp_path / "empty", tmp_path / "out", "--agreement", str(tmp_path / "agreement.parquet"))
     table4 = section(text, "### Table 4. Agreement of people with language models")
     row = line(table4, "ViT-B-32/openai", "ann", "panel")
     assert row[3:] == ["40", "0.70 [0.60, 0.80]", "0.821", "0.70 [0.60, 0.80]"]
@@ -190,7 +188,7 @@ def test_what_is_no_agreement_is_a_sentence(tmp_path):
             published.read_agreement(path)
 
 
-def around(drawn: float, none: float, high: float, n: int = 100) -> dict[str, float]:
+def around(drawn, none, high, n=100):
     """A measure under each plan: random sets of all kinds at `drawn`, give or take 0.01."""
     rng, values = np.random.default_rng(0), {"none": none, "high": high}
     for name in map(str, map(PlanName.random, ALIKE)):
@@ -198,7 +196,7 @@ def around(drawn: float, none: float, high: float, n: int = 100) -> dict[str, fl
     return values
 
 
-def model_of(changed: str, high: float, *, colors: int = 100) -> results.Results:
+def model_of(changed, high, *, colors=100):
     """Random sets lower every measure by 0.1, give or take 0.01; the high heads change one of them by `high`
     and lower the others by 0.1.
     """
@@ -219,13 +217,13 @@ def model_of(changed: str, high: float, *, colors: int = 100) -> results.Results
     return results.Results("organism", Path(), tables, {})
 
 
-@pytest.mark.parametrize(("high", "answer"), [(-0.2, "yes"), (-0.102, "not shown"), (0.0, "no, the reverse")])
 @pytest.mark.parametrize(
-    ("measure", "question"),
+    ("measure", "question", "high", "answer"),
     [
-        ("top1", report_questions.HURT),
-        ("MaxSkew", report_questions.MORE),
-        (report_questions.GAP, report_questions.NARROWS_MORE),
+        ("top1", report_questions.HURT, -0.2, "yes"),
+        ("top1", report_questions.HURT, -0.102, "not shown"),
+        ("MaxSkew", report_questions.MORE, -0.2, "yes"),
+        (report_questions.GAP, report_questions.NARROWS_MORE, 0.0, "no, the reverse"),
     ],
 )
 def test_whether_high_heads_carry_more_than_random_sets_like_them(measure, question, high, answer):

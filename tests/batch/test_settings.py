@@ -1,11 +1,13 @@
-"""The command line of batch.compute: defaults, and values that cannot be."""
+"""The command line of batch.compute: defaults, values that cannot be, and what `--dry-run` says of a run."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 from ccs import paper
 from ccs.batch.compute import Settings, parse
+from ccs.batch.compute import __main__ as compute
 from ccs.errors import InputError
 
 
@@ -54,3 +56,81 @@ def test_the_study_is_one_word_and_what_is_given_beside_it_counts():
     assert (found.labeler, found.texts, found.judges) == ("tags", "world", "study")
     with pytest.raises(InputError, match="The study has no model 'RN50'; its models are ViT-B-32-OpenAI, "):
         parse(["--study", "RN50"])
+
+
+@pytest.fixture
+def told(tmp_path, monkeypatch, capsys):
+    """The output of a dry run where there is no Hub, no key and nothing may be written."""
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    out = tmp_path / "out"
+
+    def tell(*arguments, code=0):
+        assert compute.main([*arguments, "--out", str(out)]) == code
+        assert not out.exists()
+        captured = capsys.readouterr()
+        return captured.err if code else captured.out
+
+    return tell
+
+
+def test_the_whole_study(told):
+    study = ("--study", "--dry-run")
+    said = told(*study)
+    assert all(re.search(rf"{re.escape(model.name)} .* GB of weights", said) for model in paper.models())
+    assert re.search(r"imagenet-val +50,000 items +6\.30 GB .* login .*licence: ImageNet's terms", said)
+    assert re.search(r"cifar10-jpeg .* a local copy is needed", said)
+    # sets of one repository are downloaded once; the page says what the program says
+    printed = Path("docs/reproduction.md").read_text()
+    assert "Disk: 5.8 GB of weights, 81.4 GB of data sets " in said
+    assert f"| {said.splitlines()[-1].removeprefix('Disk: ').removesuffix('.')} |" in printed
+    # 4 x 48 + 2 x 64 heads, asked of a labeler once and of three judges twice
+    requests = re.search(r"all +(2,240 requests, \d+\.\d\d dollars), at most (\d+\.\d\d)", said)
+    assert f"{requests[1]}; at most {requests[2]} " in printed
+    assert "fairface-600" not in said  # the page's part of a set is no set of the study
+    assert told("--study", "--plan-cost") == said
+    on = {
+        name: [
+            float(part)
+            for part in re.findall(r"(\d+\.\d) (?:hours|for|to)", told(*study, "--device-like", name))
+        ]
+        for name in ("h100", "a100", "l4", "cpu")
+    }
+    assert on["h100"][1] < on["a100"][1] < on["l4"][1] < on["cpu"][1]
+    assert f"Time: about {on['cpu'][0]} hours" in said  # there is no other device here
+    for whole, passes, decoding, bias, fetching in on.values():
+        assert whole == pytest.approx(max(passes, decoding) + bias + fetching, abs=0.3)
+    assert "goes with --dry-run" in told("--device-like", "h100", code=2)
+    assert told("--study", code=2).count("OPENAI_API_KEY") == 1  # nothing is loaded, nor said six times
+    elsewhere = told("--dry-run", "--set", "nope", "--images", "world/nope")
+    assert re.findall(r"(\S+) +not found here", elsewhere) == ["world/nope", "nope"]
+
+
+def test_the_prices_in_the_documents_are_those_that_are_told(told):
+    asked = ("--labeler", "openai", "--judges", "default", "--dry-run")
+    page = Path("docs/judges.md").read_text()
+    for name in ("organism", "ViT-B-32/openai", "ViT-L-14/openai"):
+        said = told("--model", name, *asked)
+        heads, requests = re.search(r"(\d+) heads", said)[1], re.search(r"all +(\d+) requests, (\S+)", said)
+        assert f"| {name} | {heads} | {requests[1]} | {requests[2]} |" in page
+    dollars = re.search(r"all .* requests, (\S+) dollars", told("--model", "organism", "--full", *asked))[1]
+    assert f"or {dollars} dollars with" in Path("docs/guide.md").read_text()
+
+
+def test_heads_judges_and_prices_are_those_asked_for(told, tiny_folder, tmp_path):
+    model = ("--model", str(tiny_folder), "--dry-run")
+    assert re.search(r"tiny +16 heads +here", told(*model))
+    assert "none is asked" in told(*model)
+    said = told(
+        *model, "--layers", "all", "--judges", "openai:unheard-of,compatible:qwen@http://localhost:1/v1"
+    )
+    heads = int(re.search(r"tiny +(\d+) heads", said)[1])
+    assert heads > 16
+    assert f"{heads} requests, price unknown: give one with --prices" in said
+    assert re.search(rf"compatible:qwen +{heads} requests, 0.00 dollars, at most 0.00", said)
+    prices = tmp_path / "prices.json"
+    prices.write_text('{"date": "2030-01-01", "models": {"openai:unheard-of": {"input": 0, "output": 1000}}}')
+    said = told(*model, "--judges", "openai:unheard-of", "--prices", str(prices))
+    most = 5 * 16 * (4096 + 2 * 4096) * 1000 / 1e6
+    assert f"at most {most:.2f}" in said  # five times and, once cut off, five more, each as long as may be

@@ -1,27 +1,27 @@
-"""batch.compute.stages: what is done stays done, what is not whole is not trusted, one run at a time."""
-
-from __future__ import annotations
+"""How a run's work is cut, what of it stays done, and what is not whole is not trusted; one run at a time."""
 
 import multiprocessing
 import os
 import signal
-from multiprocessing.synchronize import Event
-from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from ccs.batch.compute.stages import STAGES, Processes, Stage, Store, locked
+from ccs.batch.compute.embed import Backoff
+from ccs.batch.compute.inputs import load, shards_of
+from ccs.batch.compute.stages import STAGES, Processes, Store, locked
 from ccs.errors import InputError
+from ccs.sets import ImageSet
 
 fork = multiprocessing.get_context("fork")
 
 
-def open_store(folder: Path) -> Store:
+def open_store(folder):
     return Store(folder, Processes())
 
 
-def fill(stage: Stage) -> None:
+def fill(stage):
     for index in stage.mine():
         stage.write_arrays(index, {"x": np.full(3, index, dtype=np.float32)})
     stage.finish()
@@ -60,7 +60,7 @@ def test_a_record_that_cannot_be_read_is_an_absent_one(tmp_path):
 
 
 def test_the_second_run_says_so_and_stops(tmp_path):
-    def hold(ready: Event, end: Event) -> None:
+    def hold(ready, end):
         with locked(tmp_path):
             ready.set()
             end.wait(20)
@@ -75,3 +75,47 @@ def test_the_second_run_says_so_and_stops(tmp_path):
     holder.join()
     with locked(tmp_path):  # a dead run holds nothing
         assert (tmp_path / STAGES / "lock").exists()
+
+
+@pytest.mark.parametrize("items", [0, 1, 127, 128, 129, 5000, 1_000_000_000])
+def test_shards_cover_everything_once(items):
+    shards = shards_of(items)
+    assert sum(map(len, shards)) == items
+    assert shards[-1].stop == items
+    assert len(shards) < 20_000
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_never_cross_a_shard(tiny_model, pictures, workers):
+    images = pictures(11)
+    data = ImageSet(name="random", images=images, fingerprint="", source="")
+    batches = list(load(tiny_model, data, shards_of(11, 4), [0, 2], batch=3, workers=workers))
+    expected = [(0, 0, 3, False), (0, 3, 4, True), (2, 8, 11, True)]
+    assert [(b.shard, b.first, b.last, b.ends_shard) for b in batches] == expected
+    assert torch.equal(batches[2].pixels, tiny_model.preprocess([images[i] for i in (8, 9, 10)]))
+    assert sum(len(one.pixels) for one in batches) == 7
+
+
+def test_short_memory_lowers_the_batch_and_loses_nothing():
+    def work(piece):
+        if len(piece) > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return piece * 2
+
+    backoff = Backoff(16)
+    pixels = torch.arange(20.0)
+    assert torch.equal(torch.cat(backoff.run(work, pixels)), pixels * 2)
+    assert backoff.largest == 2
+    assert len(backoff.run(work, pixels)) == 10
+
+    def never(piece):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        Backoff(4).run(never, pixels)
+
+    def broken(piece):
+        raise RuntimeError("shapes do not fit")
+
+    with pytest.raises(RuntimeError, match="shapes"):
+        Backoff(4).run(broken, pixels)

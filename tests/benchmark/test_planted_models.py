@@ -1,12 +1,7 @@
 """Models that differ from an embedded one in the slices of a few heads: exact, found by name, strict."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import open_clip
 import pytest
@@ -28,7 +23,7 @@ TRUTH = Truth(
 )  # fmt: skip
 
 
-def clip(seed: int) -> Any:
+def clip(seed):
     model = open_clip.CLIP(**tiny_config())
     shake(model, seed)
     return model
@@ -80,7 +75,7 @@ def test_heads_off_are_the_base_without_them(tmp_path):
         planted_models.load(str(file))
 
 
-def spoiled(file: Path, change: Callable[[dict[str, Any], dict[str, Any]], object]) -> None:
+def spoiled(file, change):
     save_planted(clip(1), TRUTH, file)
     with safe_open(file, "pt") as opened:
         about = dict(opened.metadata())

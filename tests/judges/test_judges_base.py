@@ -1,7 +1,5 @@
 """Requests and replies without a server: prompts, schemas, specs, prices, keys in errors."""
 
-from __future__ import annotations
-
 import json
 import time
 from datetime import date
@@ -79,7 +77,7 @@ def test_no_text_leaves_its_quotes(texts, label):
     assert (judge_request(question).system, judge_request(question).schema) == (tame.system, tame.schema)
 
 
-def key_of(spec: str, question: Question, **changes: object) -> str:
+def key_of(spec, question, **changes):
     settings = JudgeSettings(**changes)
     (caller,) = Panel(spec, settings).callers.values()
     return caller.provider.cache_key(judge_request(question))

@@ -1,16 +1,12 @@
 """A panel as a whole: published scores, the cache, a kill, limits and the budget; and the labeler."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,7 +32,7 @@ MISFITS = {
 }
 
 
-def sort_by_hand(user: str, schema: Mapping[str, Any]) -> str:
+def sort_by_hand(user, schema):
     asked = json.loads(user)
     misfits = MISFITS.get(asked["concept"], ())
     return verdicts({name: text not in misfits for name, text in asked["texts"].items()})
@@ -129,7 +125,7 @@ def test_a_key_that_is_not_accepted_ends_the_run_and_what_had_arrived_is_kept(se
         assert len(server.asked) == 2
 
 
-def ask(spec: str, cache: str) -> None:
+def ask(spec, cache):
     settings = JudgeSettings(cache=Path(cache), concurrency=1, delay=0.01, retries=0)
     Panel(spec, settings).judge(QUESTIONS)
 
@@ -138,9 +134,9 @@ def test_killed_half_way_and_restarted_nothing_is_lost_or_asked_twice(settings, 
     with OpenAIServer(sort_by_hand) as server:
         undisturbed = Panel(server.spec, replace(settings, cache=tmp_path / "new" / "other")).judge(QUESTIONS)
         server.asked.clear()
-        started: list[subprocess.Popen[bytes]] = []
+        started = []
 
-        def kill() -> None:
+        def kill():
             started[0].kill()
             started[0].wait()
 
@@ -160,12 +156,12 @@ def test_killed_half_way_and_restarted_nothing_is_lost_or_asked_twice(settings, 
 TEXTS = {Head(0, 1): ("a red door", "a blue sky", "green"), Head(0, 2): ("a lion", "a horse", "a beach")}
 
 
-def name_it(user: str, schema: Mapping[str, Any]) -> str:
+def name_it(user, schema):
     texts = json.loads(user)["texts"]
     return concept("colours" if "a red door" in texts.values() else "ANIMAL")
 
 
-def concept(name: str) -> str:
+def concept(name):
     return json.dumps({"reason": "Most of them are.", "concept": name})
 
 

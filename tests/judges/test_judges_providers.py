@@ -1,7 +1,5 @@
 """Every provider's real SDK against a local server of its protocol: success, and each kind of failure."""
 
-from __future__ import annotations
-
 import json
 import logging
 from dataclasses import replace
@@ -9,12 +7,11 @@ from dataclasses import replace
 import pytest
 
 from ccs.errors import InputError
-from ccs.judges import JudgeSettings
 from ccs.judges.panel import Panel
 from ccs.judges.question import Judgment, Question
 from tests.judges.conftest import KEY, VARIABLES
 from tests.support.llm_providers import SERVERS
-from tests.support.llm_server import Act, LLMServer, verdicts
+from tests.support.llm_server import Act, verdicts
 
 QUESTION = Question("L1.H2", "Colors", ("a red door", "a blue sky", "a horse"))
 
@@ -25,12 +22,12 @@ def server(request):
         yield running
 
 
-def ask(server: LLMServer, settings: JudgeSettings, question: Question = QUESTION) -> list[Judgment]:
+def ask(server, settings, question=QUESTION):
     ((judgments,),) = Panel(server.spec, settings).judge([question])
     return judgments
 
 
-def cause_of(server: LLMServer, settings: JudgeSettings, *acts: Act) -> str:
+def cause_of(server, settings, *acts):
     """Ask once; return the cause, after checking that nothing was scored and that a rerun asks again."""
     server.acts.extend(acts)
     judgments = ask(server, settings)
@@ -111,7 +108,7 @@ def test_no_answer_is_unscored_with_its_cause(server, settings, acts, begins, en
 def test_a_reply_cut_off_is_asked_for_once_more_with_twice_the_tokens(server, settings):
     """And never again with as few as were not enough, in a rerun too."""
 
-    def limits() -> list[int]:
+    def limits():
         named = ("max_tokens", "max_completion_tokens", "maxOutputTokens")
         sent = [{**seen.body, **seen.body.get("generationConfig", {})} for seen in server.asked]
         return [next(body[name] for name in named if name in body) for body in sent]

@@ -1,9 +1,5 @@
 """Which heads of two models correspond, and which changed: copies of which both are known."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,14 +13,13 @@ from ccs.benchmark import planted_models, variants
 from ccs.benchmark.planted_models import by_head, slices
 from ccs.benchmark.protocol import average_precision
 from ccs.locate.comparison import compare
-from ccs.model.model import Model
 from ccs.sets import drawn_sets
 from tests.support.tiny_model import write_tiny_model
 
 TEXTS = ["a dog", "two cats in the snow", "a red house", "the letter A"]
 
 
-def copied(model: Model, folder: Path, heads: dict[Head, Head], noise: str = "") -> Path:
+def copied(model, folder, heads, noise=""):
     """The tiny model with each head's weights in the place of another, and noise on some of them."""
     write_tiny_model(folder)
     file = folder / "open_clip_model.safetensors"

@@ -1,7 +1,5 @@
 """Which tower a lean sits in: embeddings of which it is known, and plain loops."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -12,14 +10,13 @@ from ccs import HeadSet, InputError
 from ccs.locate import towers
 from ccs.locate.towers import which_tower
 from ccs.measures.stats import Estimate
-from ccs.model.model import Model
 from ccs.pruning.fairness import embed_occupations
 from ccs.sets import drawn_sets
 
 PEOPLE, PICTURES = drawn_sets.bias_set("faces"), drawn_sets.bias_set("counterfactuals")
 
 
-def made(model: Model, seed: int, skewed: str) -> tuple[np.ndarray, np.ndarray]:
+def made(model, seed, skewed):
     """Embeddings of people and pictures; people lean by group where the skew is in the images."""
     rng = np.random.default_rng(seed)
     prompts = embed_occupations(model, PEOPLE)
@@ -58,7 +55,7 @@ def test_figures_are_those_of_plain_loops(tiny_model):
     means = {tone: faces[tones == tone].astype(float).mean(0) for tone in sorted(set(tones))}
     middle = sum(means.values()) / len(means)
 
-    def leans(queries: np.ndarray) -> np.ndarray:
+    def leans(queries):
         own = queries.astype(float) - queries.astype(float).mean(0)
         size = np.sqrt((own**2).sum())
         return np.array([[one @ (mean - middle) / size for mean in means.values()] for one in own])

@@ -1,7 +1,5 @@
 """Agreement against SciPy, scikit-learn and definitions; a published worked example of alpha."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -30,7 +28,7 @@ def test_alpha_of_the_worked_example():
     assert found.low < found.value < found.high
 
 
-def plain_compare(people: list[list[bool | None]], judges: list[list[bool | None]]) -> dict[str, float]:
+def plain_compare(people, judges):
     """One person, one panel, pair by pair."""
     left, right = [], []
     for i, said in enumerate(people[0]):
@@ -79,11 +77,7 @@ def test_intervals_are_those_of_resampled_pairs():
 
 
 def test_consensus_of_people_and_unanimity_of_judges():
-    said: list[list[bool | None]] = [
-        [True, True, None, None],
-        [True, False, True, None],
-        [False, None, None, None],
-    ]
+    said = [[True, True, None, None], [True, False, True, None], [False, None, None, None]]
     assert agreement.consensus(said) == [True, None, True, None]
     assert agreement.unanimous(said[:2]) == [True, False, None, None]
 

@@ -62,7 +62,7 @@ def test_zero_lies_outside_an_interval_exactly_if_p_is_at_most_5_percent(count):
 
 def test_nothing_is_called_a_difference_in_nineteen_cases_of_twenty():
     rng = np.random.default_rng(8)
-    p_values = [stats.paired(one, np.zeros(200), draws=999).p_value for one in rng.normal(size=(400, 200))]
+    p_values = [stats.paired(one, np.zeros(80), draws=999).p_value for one in rng.normal(size=(300, 80))]
     assert np.mean(np.array(p_values) <= 0.05) == pytest.approx(0.05, abs=0.025)
 
 
@@ -83,7 +83,7 @@ def test_a_set_that_is_one_of_them_is_called_different_in_one_case_of_twenty(tes
     """Of a family of three tests, and of several families."""
     rng = np.random.default_rng(5)
     families = [
-        stats.against_random(drawn[0], drawn[1:], tests=tests) for drawn in rng.normal(size=(1000, 100, 3))
+        stats.against_random(drawn[0], drawn[1:], tests=tests) for drawn in rng.normal(size=(600, 100, 3))
     ]
     called = np.mean([min(one.adjusted for one in found) <= 0.05 for found in families])
     alone = np.mean([found[0].p_value <= 0.05 for found in families])
@@ -94,12 +94,12 @@ def test_a_set_that_is_one_of_them_is_called_different_in_one_case_of_twenty(tes
 def test_what_is_detectable_is_shown_in_four_cases_of_five():
     rng = np.random.default_rng(6)
     shown = {-1: 0, 1: 0}
-    for drawn in rng.normal(3, 2, size=(400, 201, 2)):
+    for drawn in rng.normal(3, 2, size=(250, 201, 2)):
         for sign in shown:
             moved = drawn[0] + [sign * stats.against_random(drawn[0], drawn[1:])[0].detectable, 0]
             shown[sign] += stats.against_random(moved, drawn[1:])[0].adjusted <= 0.05
-    assert shown[-1] / 400 == pytest.approx(0.8, abs=0.06)
-    assert shown[1] / 400 == pytest.approx(0.8, abs=0.06)
+    assert shown[-1] / 250 == pytest.approx(0.8, abs=0.06)
+    assert shown[1] / 250 == pytest.approx(0.8, abs=0.06)
 
 
 def test_a_place_among_random_sets():

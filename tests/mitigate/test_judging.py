@@ -1,7 +1,5 @@
 """The command that makes a model fairer: what it recommends, what it saves, and that others can load it."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil
@@ -30,67 +28,52 @@ from tests.support.checkpoint import write_clip, write_siglip
 WITHOUT_US = """
 import sys
 sys.modules["ccs"] = None
-import numpy as np, torch
-pixels = torch.from_numpy(np.load(sys.argv[2]))
+import numpy as np, open_clip, torch, transformers
+pixels = torch.from_numpy(np.load("pixels.npy"))
 with torch.no_grad():
-    {embed}
-np.save(sys.argv[3], torch.nn.functional.normalize(units, dim=-1).numpy())
+    own = open_clip.create_model("local-dir:open_clip").eval().encode_image(pixels)
+    theirs = transformers.AutoModel.from_pretrained("transformers").eval().get_image_features(pixels)
+for name, units in (("open_clip", own), ("transformers", getattr(theirs, "pooler_output", theirs))):
+    np.save(f"{name}.npy", torch.nn.functional.normalize(units, dim=-1).numpy())
 """
-OPEN_CLIP = (
-    'import open_clip; units = open_clip.create_model(f"local-dir:{sys.argv[1]}").eval().encode_image(pixels)'
-)
-TRANSFORMERS = """import transformers
-    found = transformers.AutoModel.from_pretrained(sys.argv[1]).eval().get_image_features(pixels)
-    units = getattr(found, "pooler_output", found)"""
 
 
-def elsewhere(embed: str, folder: Path, pixels: np.ndarray, scratch: Path) -> np.ndarray:
-    """Unit embeddings that a process without this package computes from the folder."""
-    np.save(scratch / "pixels.npy", pixels)
-    code = WITHOUT_US.replace("{embed}", embed)
-    places = [str(folder), str(scratch / "pixels.npy"), str(scratch / "units.npy")]
-    subprocess.run([sys.executable, "-c", code, *places], check=True, cwd=scratch)
-    return np.load(scratch / "units.npy")
-
-
-def maps(d: int) -> list[np.ndarray]:
+def maps(d):
     """A map of images, without two directions, and one of texts, without one."""
     rng = np.random.default_rng(0)
     return [Affine.without(rng.standard_normal((n, d))).matrix for n in (2, 1)]
 
 
-def moved(units: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+def moved(units, matrix):
     return Affine(matrix)(units)
 
 
-def test_open_clip_alone_loads_heads_and_maps(tiny_model, tmp_path):
-    images, texts = maps(tiny_model.dim)
-    off = Intervention.parse("L3.H1=0.3 L5.H2")
-    folder = tmp_path / "fairer"
-    assert export(tiny_model, Change(off, images, texts, ["It was measured."]), folder) <= 1e-5
+def test_open_clip_and_transformers_alone_load_heads_and_maps(tiny_model, tmp_path):
+    """In a process without this package."""
+    write_clip(tmp_path / "theirs")
+    other = ccs.load(str(tmp_path / "theirs"))
     pixels = np.random.default_rng(1).standard_normal((3, 3, 32, 32)).astype(np.float32)
-    expected = moved(tiny_model.embed_images(torch.from_numpy(pixels), off), images)
-    np.testing.assert_allclose(elsewhere(OPEN_CLIP, folder, pixels, tmp_path), expected, atol=1e-5)
-    words = ["a dog", "two cats"]
-    read = ccs.load(str(folder)).embed_texts(words)
+    np.save(tmp_path / "pixels.npy", pixels)
+    expected = {}
+    for name, model, place, text in (
+        ("open_clip", tiny_model, (), "L3.H1=0.3 L5.H2"),
+        ("transformers", other, (tmp_path / "theirs",), "L0.H1=0.3 L1.H2"),
+    ):
+        (images, texts), off = maps(model.dim), Intervention.parse(text)
+        change = Change(off, images, texts, ["It was measured."])
+        assert export(model, change, tmp_path / name, *place) <= 1e-5
+        expected[name] = moved(model.embed_images(torch.from_numpy(pixels), off), images)
+    subprocess.run([sys.executable, "-c", WITHOUT_US], check=True, cwd=tmp_path)
+    for name, units in expected.items():
+        np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), units, atol=1e-5)
+    words, texts = ["a dog", "two cats"], maps(tiny_model.dim)[1]
+    read = ccs.load(str(tmp_path / "open_clip")).embed_texts(words)
     np.testing.assert_allclose(read, moved(tiny_model.embed_texts(words), texts), atol=1e-5)
-    card = (folder / "README.md").read_text("utf-8")
+    card = (tmp_path / "open_clip" / "README.md").read_text("utf-8")
     assert "- It was measured." in card
     assert "What it does not cover" in card
-
-
-def test_transformers_alone_loads_heads_and_maps(tmp_path):
-    place, folder = tmp_path / "theirs", tmp_path / "fairer"
-    write_clip(place)
-    model = ccs.load(str(place))
-    images, texts = maps(model.dim)
-    off = Intervention.parse("L0.H1=0.3 L1.H2")
-    assert export(model, Change(off, images, texts), folder, place) <= 1e-5
-    pixels = np.random.default_rng(1).standard_normal((3, 3, 32, 32)).astype(np.float32)
-    expected = moved(model.embed_images(torch.from_numpy(pixels), off), images)
-    np.testing.assert_allclose(elsewhere(TRANSFORMERS, folder, pixels, tmp_path), expected, atol=1e-5)
-    assert {"tokenizer.json", "config.json"} <= {path.name for path in folder.iterdir()}
-    assert "AutoModel" in (folder / "README.md").read_text("utf-8")
+    assert "AutoModel" in (tmp_path / "transformers" / "README.md").read_text("utf-8")
+    assert (tmp_path / "transformers" / "tokenizer.json").exists()
 
 
 def test_siglips_heads_and_texts_can_be_saved_and_its_image_map_cannot(tmp_path):
@@ -105,7 +88,7 @@ def test_siglips_heads_and_texts_can_be_saved_and_its_image_map_cannot(tmp_path)
     assert not (tmp_path / "not").exists()
 
 
-def offer(name: str, skew: float, accuracy: float, high: float = -0.1, reason: str = "") -> Offer:
+def offer(name, skew, accuracy, high=-0.1, reason=""):
     change = Effect(skew - 1, -1.0, high, 0.01)
     lost = Effect(accuracy - 1, accuracy - 1, accuracy - 1, 0.01)
     figures = Estimate(skew, skew, skew), change, Estimate(accuracy, accuracy, accuracy), lost

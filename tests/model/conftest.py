@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.batch.conftest import small_run, texts  # noqa: F401 - fixtures
+
 
 @pytest.fixture(params=["GELU", "QuickGELU"])
 def model(request):

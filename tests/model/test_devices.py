@@ -13,7 +13,7 @@ from ccs.model.tower import ImageTower
 from ccs.model.towers.decomposition import without_tf32
 from ccs.results import read
 from tests.support import pretended, shrunk
-from tests.support.compute_sample import arguments, run, same_tables, small_pool
+from tests.support.compute_sample import arguments, run, same_tables
 from tests.support.towers import TOLERANCE, pixels
 
 # One of each family, by how tokens are made, attended to and read.
@@ -89,12 +89,10 @@ def test_half_precision_is_for_embeddings_of_images_alone(cuda, precision, allow
     np.testing.assert_allclose(there.embed_texts(["a"]), tiny_model.embed_texts(["a"]), atol=TOLERANCE)
 
 
-def test_a_run_writes_the_tables_that_it_writes_on_the_cpu(cuda, tiny_folder, tmp_path):
-    texts, more = small_pool(tmp_path), ("--workers", "0")
-    for device in ("cpu", cuda):
-        assert run(arguments(tiny_folder, texts, tmp_path / device, *more, "--device", device)) == 0
-    same_tables(tmp_path / "cpu" / "tiny", tmp_path / cuda / "tiny", but=["heads"])
-    assert read(tmp_path / cuda / "tiny").manifest["measured"]["device"] == "cuda:0"
+def test_a_run_writes_the_tables_that_it_writes_on_the_cpu(cuda, small_run, tiny_folder, texts, tmp_path):
+    assert run(arguments(tiny_folder, texts, tmp_path, "--workers", "0", "--device", cuda)) == 0
+    same_tables(small_run / "tiny", tmp_path / "tiny", but=["heads"])
+    assert read(tmp_path / "tiny").manifest["measured"]["device"] == "cuda:0"
 
 
 def test_one_setting_chooses_the_device(monkeypatch):

@@ -1,12 +1,9 @@
 """The sheet for people is blind, stratified and checked when it is read; the agreement table."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,7 +11,6 @@ import pytest
 
 from ccs import results
 from ccs.batch import annotate
-from ccs.batch.annotate import Pair
 from ccs.measures import agreement
 from tests.support.results_sample import write
 
@@ -23,10 +19,10 @@ JUDGES = ("a judge", "b judge", "tags")
 EVERY = ("--models", *MODELS)
 
 
-def judgment_rows(model: str, seed: int, heads: int = 12, k: int = 5) -> list[dict[str, object]]:
+def judgment_rows(model, seed, heads=12, k=5):
     """Judgments of three judges; now and then one is unscored."""
     rng = np.random.default_rng(seed)
-    rows: list[dict[str, object]] = []
+    rows = []
     for head in range(heads):
         for rank in range(k):
             fits = rng.random() < 0.6
@@ -55,12 +51,12 @@ def few_draws(monkeypatch):
         monkeypatch.setitem(measured.__kwdefaults__, "draws", 20)
 
 
-def pairs_in(folder: Path) -> list[Pair]:
+def pairs_in(folder):
     models = results.load(folder).models.values()
     return [pair for found in models for pair in annotate.pairs_of(found.table("judgments"))]
 
 
-def fill(path: Path, pairs: list[Pair], answer, spoil=lambda rows: None) -> None:
+def fill(path, pairs, answer, spoil=lambda rows: None):
     """Write answers into a sheet: `answer(pair)` for each row; `spoil` may change the rows after that."""
     known = {pair.key: pair for pair in pairs}
     rows = list(csv.DictReader(io.StringIO(path.read_text("utf-8"))))
@@ -73,7 +69,7 @@ def fill(path: Path, pairs: list[Pair], answer, spoil=lambda rows: None) -> None
         writer.writerows(rows)
 
 
-def panel_says(pair: Pair) -> str:
+def panel_says(pair):
     return "yes" if all(verdict for _, verdict in pair.verdicts) else "No"
 
 
@@ -84,7 +80,7 @@ def test_the_sample_is_stratified(collection):
     assert all(pair.settled for pair in chosen)
     assert len({pair.key for pair in chosen}) == 100
 
-    def strata(some: list[Pair], model: str) -> Counter[int]:
+    def strata(some, model):
         return Counter(sum(v is True for _, v in p.verdicts) for p in some if p.model == model and p.settled)
 
     for model in MODELS:

@@ -1,11 +1,8 @@
 """The audit's own test: the study's printed figures, fed in as if measured, come out as printed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -21,7 +18,7 @@ from ccs.texts import labels, score
 CCS = {"high": 5, "moderate": 3}
 
 
-def heads_of(model: paper.PaperModel) -> list[dict[str, Any]]:
+def heads_of(model):
     """A row per head: those of tables 12 to 14 with their labels, others with CCS 2 and 4 as in table 10."""
     levels = paper.head_labels(model.name)
     listed = {head: (level, label) for level, found in levels.items() for head, label in found.items()}
@@ -38,9 +35,9 @@ def heads_of(model: paper.PaperModel) -> list[dict[str, Any]]:
     return rows
 
 
-def measured(model: paper.PaperModel) -> Results:
+def measured(model):
     """Results whose every figure is the printed one, under the plan and the set that answer it."""
-    rows: dict[str, list[dict[str, Any]]] = {"pruning": [], "retrieval": [], "bias": []}
+    rows = {"pruning": [], "retrieval": [], "bias": []}
     for key in (*replication.TABLES, "section4.4"):
         for claim in replication.claims(key):
             if claim.model != model.name or claim.measure not in rows:

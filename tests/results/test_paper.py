@@ -1,7 +1,5 @@
 """The published figures as package data, their consistency, and their comparison with measured ones."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path
@@ -88,7 +86,7 @@ def test_tables_follow_from_the_lists_of_heads():
         assert equal.value(name, "food101/high") == low_heads.value(name, "food101/low")
 
 
-def sentence(where: str, text: str, values: audit.Figures | None = None) -> audit.Check:
+def sentence(where, text, values=None):
     (found,) = (c for c in audit.audit(values) if where in c.source and text in c.statement)
     return found
 
@@ -152,16 +150,16 @@ def test_every_printed_cell_is_a_claim_once():
         assert len(replication.claims(key)) == cells, key
 
 
-def row(**changes: object) -> dict[str, object]:
+def row(**changes):
     base = {"plan": "none", "seed": None, "dataset": "cifar100", "subset": "", "metric": "top1"}
     return {**base, "value": 0.65, "low": 0.64, "high": 0.66, **changes}
 
 
-def results_of(rows: list[dict[str, object]], table: str = "pruning") -> Results:
+def results_of(rows, table="pruning"):
     return Results("ViT-B-32/openai", Path(), {table: pd.DataFrame(rows)}, {})
 
 
-def compared(key: str, row_name: str, column: str, results: Results | None) -> replication.Compared:
+def compared(key, row_name, column, results):
     (found,) = (c for c in replication.claims(key) if c.row == row_name and c.column == column)
     return replication.compare(found, results)
 

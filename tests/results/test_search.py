@@ -137,10 +137,7 @@ def test_the_command_searches_prints_and_writes(tiny_folder, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("change", "says"),
-    [
-        (["--max-heads", "0"], "1 or more heads"),
-        (["--keep", "--results", "/nowhere/at"], "/nowhere/at"),
-    ],
+    [(["--max-heads", "0"], "1 or more heads"), (["--keep", "--results", "/nowhere/at"], "/nowhere/at")],
 )
 def test_the_command_answers_a_mistake_with_a_sentence(tiny_folder, change, says, capsys):
     assert search_command.main(["--model", str(tiny_folder), "--max-images", "20", *change]) == 2

@@ -1,10 +1,7 @@
 """Every registered set, read from a local copy with its schema on the Hub; and refusals by the Hub."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +18,7 @@ from tests.support.datasets_sample import SOCIAL, clip, number_of, png, reposito
 def clone(tmp_path):
     """Opens a set of which there is a local copy, laid out like its repository."""
 
-    def make(name: str, **more: Any) -> Any:
+    def make(name, **more):
         like = name.removesuffix("-joined").removesuffix("-gender")
         repository(tmp_path / name, source(name), *schemas()[like])
         return open_set(name, **more)
@@ -93,7 +90,7 @@ def test_socialcounterfactuals_has_a_pool_per_occupation(clone):
         clone("socialcounterfactuals", max_images=5)
 
 
-def brightness(frames: Any) -> list[int]:
+def brightness(frames):
     return [round(float(np.asarray(frame).mean()) / 10) for frame in frames]
 
 

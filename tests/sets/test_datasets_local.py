@@ -1,14 +1,10 @@
 """Images on the user's own disk: folders, class folders, parquet files, and faults in them."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os
 import pickle
 import time
-from pathlib import Path
-from typing import Any
 
 import datasets as hf
 import numpy as np
@@ -22,15 +18,13 @@ from ccs.sets import decoding, rows
 from ccs.sets.open import open_images, open_set
 
 
-def encoded(
-    color: Any = (200, 30, 60), size: tuple[int, int] = (40, 24), mode: str = "RGB", **how: Any
-) -> bytes:
+def encoded(color=(200, 30, 60), size=(40, 24), mode="RGB", **how):
     buffer = io.BytesIO()
     Image.new(mode, size, color).save(buffer, how.pop("format", "JPEG"), **how)
     return buffer.getvalue()
 
 
-def noisy(seed: int, size: int = 64) -> bytes:
+def noisy(seed, size=64):
     """A JPEG with enough data in it that cutting it off leaves a hole."""
     buffer = io.BytesIO()
     pixels = np.random.default_rng(seed).integers(0, 256, (size, size, 3), dtype=np.uint8)
@@ -38,13 +32,13 @@ def noisy(seed: int, size: int = 64) -> bytes:
     return buffer.getvalue()
 
 
-def write(path: Path, data: bytes) -> Path:
+def write(path, data):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     return path
 
 
-def close(image: Image.Image, color: tuple[int, int, int], tolerance: int = 3) -> bool:
+def close(image, color, tolerance=3):
     return image.mode == "RGB" and bool(np.abs(np.asarray(image, int) - color).max() <= tolerance)
 
 
@@ -144,7 +138,7 @@ def test_images_and_labels_of_parquet_stay_together_when_a_row_is_bad(tmp_path):
 def test_what_was_read_is_read_again_only_when_it_may_have_changed(tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(decoding, "LEAST", 1)
-    checked: list[bytes] = []
+    checked = []
     monkeypatch.setattr(rows, "problem", lambda data: checked.append(data) or decoding.problem(data))
     folder, old = tmp_path / "pets", time.time() - 60
     for name in ("cat/1.png", "cat/2.png", "dog/1.png"):
@@ -152,7 +146,7 @@ def test_what_was_read_is_read_again_only_when_it_may_have_changed(tmp_path, mon
     write(folder / "dog/2.png", noisy(9)[:300])
     os.utime(folder / "dog/2.png", (old, old))
 
-    def read(most: int | None = None) -> tuple[str, tuple[str, ...], int]:
+    def read(most=None):
         checked.clear()
         found = open_set(str(folder), max_images=most)
         return found.fingerprint, found.skipped, len(checked)

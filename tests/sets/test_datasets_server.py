@@ -3,18 +3,13 @@
 The endpoint is read when huggingface_hub is imported, so every case runs in a process of its own.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -65,7 +60,7 @@ def hub():
 def ask(hub, tmp_path):
     """What `OPEN` found of these sets, with the server as the Hub and an empty cache."""
 
-    def run(given: list[list[object]]) -> Any:
+    def run(given):
         hub.requests.clear()
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "CCS_"))}
         quiet = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TQDM_DISABLE": "1"}
@@ -84,12 +79,12 @@ def ask(hub, tmp_path):
     return run
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
+def files_of(folder):
     paths = [path for path in folder.rglob("*") if path.is_file()]
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
-def serve_set(hub: Hub, name: str, tmp_path: Path, files: Mapping[str, bytes] | None = None) -> Repository:
+def serve_set(hub, name, tmp_path, files=None):
     """The registered set as a repository of the server; by default with its schema's few rows."""
     source = SOURCES[name]
     assert source.hub is not None
@@ -101,13 +96,13 @@ def serve_set(hub: Hub, name: str, tmp_path: Path, files: Mapping[str, bytes] | 
     return served
 
 
-def png_of(pixels: np.ndarray) -> bytes:
+def png_of(pixels):
     out = io.BytesIO()
     Image.fromarray(pixels).save(out, "PNG")
     return out.getvalue()
 
 
-def fetched(hub: Hub) -> list[str]:
+def fetched(hub):
     return [line for line in hub.requests if line.startswith("GET") and line.endswith(".parquet")]
 
 
@@ -202,7 +197,7 @@ def test_every_refusal_is_a_sentence_and_what_can_be_had_is_had(hub, ask, tmp_pa
         assert name == "cifar100" or f"$CCS_DATA/{name}" in answers[name]
 
 
-def videos(tmp_path: Path, count: int) -> dict[str, bytes]:
+def videos(tmp_path, count):
     rows = [{"video": f"v{i}.mp4", "caption": [f"clip {i}", "a clip"]} for i in range(count)]
     made = {f"videos/v{i}.mp4": clip(tmp_path / f"v{i}.mp4", 1.0).read_bytes() for i in range(count + 1)}
     return {"msvd_test.json": json.dumps(rows).encode(), **made}

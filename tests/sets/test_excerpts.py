@@ -1,7 +1,5 @@
 """Excerpts of sets on the Hub: which rows, what is fetched for them, what is kept, and what is said."""
 
-from __future__ import annotations
-
 import csv
 import random
 from collections import Counter
@@ -9,14 +7,14 @@ from collections import Counter
 import pytest
 
 from ccs.errors import InputError
-from ccs.sets import SOURCES, BiasSet
+from ccs.sets import SOURCES
 from ccs.sets.open import open_gallery, open_images, open_set
 from ccs.sets.strangers import balanced_rows, listed_rows
 from tests.sets.test_photographs import parquet as photographs
 from tests.support import fairface_sample
 from tests.support.datasets_sample import number_of, png
 from tests.support.fairface_sample import PATH, RECORD
-from tests.support.hub_server import Fault, Hub
+from tests.support.hub_server import Fault
 from tests.support.shared import SHARED
 
 # fsspec leaves its event loop to the garbage collector.
@@ -44,18 +42,18 @@ def test_the_rule_is_the_first_of_each_group():
     assert balanced_rows(cells, 7) is None
 
 
-def put(hub: Hub, labels: list[dict[str, str]]) -> None:
+def put(hub, labels):
     hub.put("datasets", "HuggingFaceM4/FairFace", {
         PATH: fairface_sample.parquet(labels, lambda i: png(i % 50)),
         PATH.replace("1.25", "0.25"): b"another padding",
     })  # fmt: skip
 
 
-def opened() -> BiasSet:
+def opened():
     return open_gallery("fairface-600")
 
 
-def counts(found: BiasSet) -> set[int]:
+def counts(found):
     pairs = zip(found.groups["race (seven)"], found.groups["gender"], strict=True)
     return set(Counter(pairs).values())
 

@@ -1,10 +1,6 @@
 """A user's galleries: a folder with labels, a folder per group, uploads, and files that are refused."""
 
-from __future__ import annotations
-
 import io
-from collections.abc import Sequence
-from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
@@ -17,7 +13,7 @@ from ccs.errors import InputError
 from ccs.sets.open import open_gallery, open_upload
 
 
-def people(folder: Path) -> list[str]:
+def people(folder):
     """Twelve pictures in two folders; their names."""
     names = []
     for i in range(12):
@@ -54,7 +50,7 @@ def test_labels_that_say_nothing_are_refused(tmp_path, labels, words):
         open_gallery(str(tmp_path))
 
 
-def zipped(files: dict[str, bytes]) -> bytes:
+def zipped(files):
     out = io.BytesIO()
     with ZipFile(out, "w", ZIP_DEFLATED) as archive:
         for name, data in files.items():
@@ -106,18 +102,18 @@ def test_a_zip_file_beyond_the_limits_is_refused():
         open_upload(zipped({f"a/{i}.png": b"x" for i in range(2001)}), "own:1")
 
 
-def noise() -> bytes:
+def noise():
     """An image of a hundred kilobytes."""
     out = io.BytesIO()
     Image.effect_noise((300, 300), 90).save(out, "BMP")
     return out.getvalue()
 
 
-def table(images: pa.Array, **columns: Sequence[object]) -> pa.Table:
+def table(images, **columns):
     return pa.table({"image": images, **columns})
 
 
-def as_parquet(rows: pa.Table) -> bytes:
+def as_parquet(rows):
     out = io.BytesIO()
     parquet.write_table(rows, out)
     return out.getvalue()

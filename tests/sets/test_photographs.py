@@ -1,9 +1,6 @@
 """Photographs streamed from a data set on the Hub: the rows that are read, and attempts of hostile sets."""
 
-from __future__ import annotations
-
 import io
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,7 +18,7 @@ pytestmark = [
 ]
 
 
-def parquet(cells: list[Any], column: str = "image", rows: int = 4) -> bytes:
+def parquet(cells, column="image", rows=4):
     """A file with images in row groups of `rows`, beside a column that is not theirs."""
     kind = (
         pa.binary()
@@ -36,13 +33,13 @@ def parquet(cells: list[Any], column: str = "image", rows: int = 4) -> bytes:
     return out.getvalue()
 
 
-def cells(first: int, count: int) -> list[dict[str, Any]]:
+def cells(first, count):
     return [{"bytes": png(first + i), "path": f"{i}.png"} for i in range(count)]
 
 
 @pytest.fixture
 def put(hub):
-    def make(files: dict[str, bytes], name: str = "user/photos", **about: Any) -> Repository:
+    def make(files, name="user/photos", **about):
         made = hub.repositories["datasets", name] = Repository(False, **about)
         made.commit(files, "made")
         return made

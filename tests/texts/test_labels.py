@@ -1,13 +1,11 @@
-"""The tree of concepts, and the labeler and judge `tags` against a plain version of their rule."""
-
-from __future__ import annotations
+"""The tree of concepts, the labeler and judge `tags`; CCS, levels and CCR against plain references."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ccs.errors import InputError
-from ccs.texts import labels
+from ccs.texts import labels, score
 from ccs.texts import pools as descriptions
 
 TREE = labels.tree()
@@ -34,7 +32,7 @@ tags = st.lists(
 )
 
 
-def paths(tagged: list[str | None]) -> list[tuple[str, ...]]:
+def paths(tagged):
     return [() if tag is None else TREE.path(tag) for tag in tagged]
 
 
@@ -42,7 +40,7 @@ def paths(tagged: list[str | None]) -> list[tuple[str, ...]]:
 def test_cover_against_every_concept_tried(tagged, random):
     shares = [random.choice([0.0, 0.1, 0.25]) for _ in tagged]
     found = labels.cover(paths(tagged), shares)
-    best: tuple[tuple[float, ...], str] | None = None
+    best = None
     for concept in (*TREE.concepts, "Widgets"):
         ranks = [i for i, tag in enumerate(tagged) if tag is not None and TREE.is_under(tag, concept)]
         if not ranks:
@@ -105,3 +103,53 @@ def test_every_concept_lies_under_itself_its_parent_and_the_root():
 )
 def test_names_of_concepts(name, concept):
     assert TREE.find(name) == concept
+
+
+# [judges][texts], 1 to 5 judges, 1 to 7 texts.
+panels = st.integers(1, 7).flatmap(
+    lambda k: st.lists(
+        st.lists(st.one_of(st.none(), st.booleans()), min_size=k, max_size=k), min_size=1, max_size=5
+    )
+)
+
+
+@given(panels, st.sampled_from(score.RULES))
+def test_ccs_against_a_plain_count(panel, rule):
+    count = 0
+    for text in range(len(panel[0])):
+        said = [judge[text] for judge in panel]
+        if None in said:
+            count = None
+            break
+        yes, no = said.count(True), said.count(False)
+        if (no == 0) if rule == "unanimous" else (yes > no):
+            count += 1
+    assert score.ccs(panel, rule) == count
+
+
+def test_levels_of_the_study():
+    assert [score.level(n, 5) for n in range(6)] == ["low", "low", "", "moderate", "", "high"]
+    assert score.level(None, 5) == "unknown"
+    with pytest.raises(InputError, match="6 with k = 5"):
+        score.level(6, 5)
+
+
+@pytest.mark.parametrize(
+    ("k", "low", "moderate"), [(1, 0, None), (3, 0, 2), (7, 1, 4), (9, 1, 5), (11, 2, 6), (13, 2, 7)]
+)
+def test_levels_of_other_k(k, low, moderate):
+    named = {n: score.level(n, k) for n in range(k + 1)}
+    assert named.pop(k) == "high"
+    assert [n for n, name in named.items() if name == "low"] == list(range(low + 1))
+    assert [n for n, name in named.items() if name == "moderate"] == ([] if moderate is None else [moderate])
+
+
+@given(st.lists(st.sampled_from("abcd"), max_size=12))
+def test_ccr_against_a_plain_count(given_labels):
+    assert score.ccr([None, None, "Birds"]) == 0
+    ratio = score.ccr(given_labels)
+    if not given_labels:
+        assert ratio is None
+        return
+    shared = [c for c in "abcd" if given_labels.count(c) > 1]
+    assert ratio == len(shared) / len(given_labels)

@@ -1,25 +1,19 @@
 """TEXTSPAN from moments against a plain implementation that keeps the full matrix of contributions."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 import ccs
 from ccs import Head, HeadSet, InputError, Moments
 from ccs.batch import heads as heads_command
-from ccs.model.model import Model
 from ccs.sets import ImageSet
 from tests.support.tiny_model import write_tiny_model
 
 
-def plain(
-    matrix: np.ndarray, embeddings: np.ndarray, k: int, rank: int, relative: float = 1e-6
-) -> list[tuple[int, float]]:
+def plain(matrix, embeddings, k, rank, relative=1e-6):
     """Index and share of each pick, from the matrix [n, D]: removing each direction from both."""
     _, strength, rows = np.linalg.svd(matrix, full_matrices=False)
     rows = rows[: min(rank, int((strength > relative * strength[0]).sum()))]
@@ -36,12 +30,12 @@ def plain(
     return picks
 
 
-def unit(rng: np.random.Generator, n: int, dim: int) -> np.ndarray:
+def unit(rng, n, dim):
     x = rng.standard_normal((n, dim))
     return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
 
 
-def made(rng: np.random.Generator, n: int = 200) -> tuple[Moments, np.ndarray]:
+def made(rng, n=200):
     """Moments of two made-up heads, and their full matrices [2, n, 64]."""
     head_dim, dim = 30, 64
     z = rng.standard_normal((2, n, head_dim + 3)) * np.linspace(1, 0.05, head_dim + 3)
@@ -53,7 +47,7 @@ def made(rng: np.random.Generator, n: int = 200) -> tuple[Moments, np.ndarray]:
     return moments, z @ basis.astype(np.float64)
 
 
-def names(n: int) -> list[str]:
+def names(n):
     return [f"text {i}" for i in range(n)]
 
 
@@ -71,7 +65,7 @@ def test_random_moments_give_the_picks_of_the_full_matrix(seed, rank):
         assert [span.text for span in spans[head]] == [f"text {index}" for index, _ in expected]
 
 
-def pixels(model: Model, n: int) -> Tensor:
+def pixels(model, n):
     """Images with some structure, so that heads differ in their contributions."""
     generator = torch.Generator().manual_seed(5)
     size = model.image_size
