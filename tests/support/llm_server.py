@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar
 
 from werkzeug import Response
@@ -125,7 +126,7 @@ class LLMServer(LocalServer):
         if act.kind == "garbage":
             return Response("<html>not what was asked for", content_type=act.message)
         if act.kind == "unfold":
-            return Response(gzip.compress(bytes(2**26)), headers={"Content-Encoding": "gzip"})
+            return Response(_packed(), headers={"Content-Encoding": "gzip"})
         if act.kind == "empty":
             return _json({})
         whole = _json(self.reply(act, user, schema))
@@ -145,6 +146,11 @@ class LLMServer(LocalServer):
         if act.kind == "truncate":
             return self.success(text[: len(text) // 2], truncated=True)
         return self.success(text)
+
+
+@cache
+def _packed():
+    return gzip.compress(bytes(2**26))
 
 
 def _json(value, status=200, headers=None):
