@@ -47,7 +47,8 @@ def run(
     for start in tqdm(range(0, len(data.images), _BATCH), "photographs", unit=f" x {_BATCH}"):
         rows = range(start, min(start + _BATCH, len(data.images)))
         images = [data.images[row] for row in rows]
-        masks = [np.asarray(as_seen(model, data.masks[row].convert("RGB")))[..., 0] > 127 for row in rows]
+        shown = model.preprocess([data.masks[row].convert("RGB") for row in rows])
+        masks = [np.asarray(as_seen(model, one))[..., 0] > 127 for one in shown]
         answers = weights[(model.embed_images(images) @ weights.T).argmax(1)]
         maps = heatmap(model, images, answers - weights.mean(0), every)
         found[CONTRAST].append(judge([maps[i, i] for i in range(len(rows))], masks))

@@ -12,12 +12,13 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 from PIL import Image
+from torch import Tensor
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet, Intervention
 from ccs.model.maps import attention, heatmap
 from ccs.model.model import Model
-from ccs.model.tower import Trunk
+from ccs.model.tower import NOTHING_OFF, Trunk
 from ccs.sets import drawn_sets
 from ccs.ui.service.cache import Memory
 from ccs.ui.service.model_cache import PHOTO, saw_drawings_only
@@ -117,43 +118,53 @@ class Images:
         images = tuple(image.key for image in self.shown)
         return self.memory.get((what, model.weights_hash, images, *more), make)
 
-    def trunk(self, model: Model) -> Trunk:
-        """The activations below the first prunable layer."""
-        return self._kept(model, "trunk", lambda: model.trunk([image.pixels for image in self.shown]))
+    def pixels(self, model: Model) -> Tensor:
+        """The images as the model takes them [images, 3, s, s]."""
+        return self._kept(model, "pixels", lambda: model.preprocess([image.pixels for image in self.shown]))
+
+    def trunk(self, model: Model, layer: int = 0, off: HeadSet = NOTHING_OFF) -> Trunk:
+        """The activations that enter a layer, or the first prunable one where that is above it, with those
+        heads off that lie below.
+        """
+        if layer <= model.tower.first_prunable_layer:
+            return self._kept(model, "trunk", lambda: model.trunk(self.pixels(model)))
+        below = Intervention(off).only(head for head in off if head.layer < layer)
+        start, tower = self.trunk(model), model.tower.without(below)
+        return self._kept(model, "trunk", lambda: tower.trunk(start, layer), layer, below)
 
     def embed(self, model: Model, plans: Sequence[HeadSet]) -> np.ndarray:
         """Embeddings [plans, images, d]."""
-        start = self.trunk(model)
 
         def embedded(off: HeadSet) -> np.ndarray:
+            start = self.trunk(model, min(off.layers, default=model.n_layers - 1))
             return self._kept(model, "embed", lambda: model.embed_images(start, off), off)
 
         return np.stack([embedded(off) for off in plans])
 
     def looks(self, model: Model, layer: int, off: HeadSet) -> np.ndarray:
         """Where a layer's heads look [images, heads, rows, columns], with the heads of `off` below it so."""
-        start, heads = self.trunk(model), model.tower.all_heads.of_layer(layer)
-        below = Intervention(off).only(head for head in off if head.layer < layer)
-        seen = partial(attention, model, start, heads, off=below)
-        return self._kept(model, "attention", seen, layer, below)
+        start, heads = self.trunk(model, layer, off), model.tower.all_heads.of_layer(layer)
+        return attention(model, start, heads)
 
     def sent(self, model: Model, heads: HeadSet, along: np.ndarray, off: HeadSet) -> np.ndarray:
         """What patches send through heads along vectors [E, d]: [images, E, rows, columns]."""
-        sent = partial(heatmap, model, self.trunk(model), along, heads, off=off)
+        start = self.trunk(model, min(heads.layers), off)
+        sent = partial(heatmap, model, start, along, heads, off=off)
         return self._kept(model, "sent", sent, heads, off, hash(along.tobytes()))
 
     def contributions(self, model: Model) -> tuple[np.ndarray, np.ndarray]:
         """The heads' contributions [heads, d] to the first image's embedding, and the embedding [d]."""
 
         def make() -> tuple[np.ndarray, np.ndarray]:
-            whole, parts = model.embed_with_contributions([self.shown[0].pixels], HeadSet(), model.heads)
+            start = self.trunk(model)[:1]
+            whole, parts = model.embed_with_contributions(start, HeadSet(), model.heads)
             return parts.direct[0], whole[0]
 
         return self._kept(model, "contributions", make)
 
     def seen(self, model: Model) -> tuple[Image.Image, ...]:
         """The images as the model gets them."""
-        return self._kept(model, "seen", lambda: tuple(as_seen(model, image.pixels) for image in self.shown))
+        return self._kept(model, "seen", lambda: tuple(as_seen(model, one) for one in self.pixels(model)))
 
 
 # -- values of patches, as pictures over an image ------------------------------------------------------------
@@ -166,12 +177,10 @@ class Overlay(NamedTuple):
     patches: str
 
 
-def as_seen(model: Model, image: Image.Image) -> Image.Image:
-    """The image as the model gets it: resized and cropped, 8 bits a channel."""
-    config = model.preprocess_config
-    pixels = model.preprocess([image])[0].numpy()
-    mean, std = (np.reshape(config[name], (3, 1, 1)) for name in ("mean", "std"))
-    levels = np.clip((pixels * std + mean) * 255, 0, 255).round().astype(np.uint8)
+def as_seen(model: Model, pixels: Tensor) -> Image.Image:
+    """Pixels from `preprocess` [3, s, s] as an image, 8 bits a channel."""
+    mean, std = (np.reshape(model.preprocess_config[name], (3, 1, 1)) for name in ("mean", "std"))
+    levels = np.clip((pixels.numpy() * std + mean) * 255, 0, 255).round().astype(np.uint8)
     return Image.fromarray(levels.transpose(1, 2, 0))
 
 
@@ -188,7 +197,9 @@ def tinted(image: Image.Image, values: np.ndarray, most: float) -> Overlay:
     shares = _spread_out(np.clip(values / most, -1, 1) if most > 0 else np.zeros_like(values))
     depth = DEEPEST * np.abs(shares)
     gray = _pixels(image.convert("L").convert("RGB"))
-    return _overlay(gray * (1 - depth) + np.where(shares > 0, FOR, AGAINST) * depth, values, "{:+.6f}")
+    return _overlay(
+        gray * (1 - depth) + np.where(shares > 0, *np.float32((FOR, AGAINST))) * depth, values, "{:+.6f}"
+    )
 
 
 def _pixels(image: Image.Image) -> np.ndarray:

@@ -161,8 +161,16 @@ def _along(screen: Screen, model: Model, text: str) -> np.ndarray:
     firsts = claims.first_texts(screen.records)
     key = ("first texts", model.weights_hash, tuple(firsts))
     mean: np.ndarray = screen.app.cache.get(key, lambda: model.embed_texts(firsts).mean(0))
-    along: np.ndarray = model.embed_texts([text])[0]
+    along = _embedded(screen, model, text)
     return along - mean if len(firsts) > 1 else along
+
+
+def _embedded(screen: Screen, model: Model, text: str) -> np.ndarray:
+    """The text's unit embedding [d], kept for the next pictures."""
+    found: np.ndarray = screen.app.cache.get(
+        ("text", model.weights_hash, text), lambda: model.embed_texts([text])[0]
+    )
+    return found
 
 
 def moving(screen: Screen, record: HeadRecord, text: int = 0) -> Figure | Empty:
@@ -178,7 +186,7 @@ def moving(screen: Screen, record: HeadRecord, text: int = 0) -> Figure | Empty:
             words = str(error)
         return Empty(f"Images that move {head}", words)
     chosen = _chosen(record, text)
-    along = model.embed_texts([chosen])[0] if chosen else None
+    along = _embedded(screen, model, chosen) if chosen else None
     ends = extremes(found.direct[:, list(model.heads).index(head)], along)
     titles = ("farthest toward it", "farthest away from it") if chosen else ("at one end", "at the other")
     pictures = app.galleries.find(name)
