@@ -85,7 +85,7 @@ def page() -> dict[str, float]:
         "all heads": lambda: new().sent(model, model.heads, along, HeadSet()),
         "text": lambda: model.embed_texts(["a dog"]),
     }
-    return smallest(every, 5, time.perf_counter)
+    return {"load": os.getloadavg()[0], **smallest(every, 5, time.perf_counter)}
 
 
 def peaks() -> list[dict[str, int]]:
