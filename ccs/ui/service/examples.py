@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 SIDE = 192
 DARK = 0.33  # brightness of the patch that gets the least attention
-FOR, AGAINST = (214, 40, 40), (38, 96, 220)
+FOR, AGAINST = (np.array(rgb, np.float32) for rgb in ((214, 40, 40), (38, 96, 220)))
 DEEPEST = 0.85  # how far the largest value hides the image
 SHOWN = 4
 PAGES = 25
@@ -197,9 +197,7 @@ def tinted(image: Image.Image, values: np.ndarray, most: float) -> Overlay:
     shares = _spread_out(np.clip(values / most, -1, 1) if most > 0 else np.zeros_like(values))
     depth = DEEPEST * np.abs(shares)
     gray = _pixels(image.convert("L").convert("RGB"))
-    return _overlay(
-        gray * (1 - depth) + np.where(shares > 0, *np.float32((FOR, AGAINST))) * depth, values, "{:+.6f}"
-    )
+    return _overlay(gray * (1 - depth) + np.where(shares > 0, FOR, AGAINST) * depth, values, "{:+.6f}")
 
 
 def _pixels(image: Image.Image) -> np.ndarray:
