@@ -39,6 +39,7 @@ from ccs.heads import Head, HeadSet
 from ccs.locate.base import Evidence, Scores, by_head, in_batches, pairs, replaced, values_of
 from ccs.measures import bias
 from ccs.measures.ranking import subtracted
+from ccs.model.tower import Tower
 from ccs.pruning.search import Limits, Point, greedy
 
 Embeddings = NDArray[np.float32]
@@ -123,42 +124,58 @@ SQUARES: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 def learned(evidence: Evidence, statistic: str = "lean") -> Scores:
     """How far the head's gate has closed at the end of training, 0 to 1."""
-    heads = list(evidence.model.heads)
     rng = np.random.default_rng([evidence.seed, 7])
+    every = np.arange(len(evidence.people))
+    rows = np.concatenate([rng.permutation(every) for _ in range(STEPS)])
+    size, lowered = min(BATCH, len(every)), SQUARES[statistic]
+
+    def square(gates: Tensor, step: int | None) -> Tensor:
+        batch = every if step is None else np.sort(rows[step * size : (step + 1) * size])
+        return lowered(_means(evidence, batch, gates))
+
+    return mask(evidence.model.heads, square)
+
+
+def mask(heads: HeadSet, square: Callable[[Tensor, int | None], Tensor]) -> dict[Head, float]:
+    """How far each head's gate has closed, 0 to 1, when gates have been trained to lower a square.
+
+    square: computes it in a step of the training, or of everything (None), from the heads' gates [heads].
+    """
     parameters = torch.full((len(heads),), OPEN, requires_grad=True)
     optimizer = torch.optim.Adam([parameters], RATE)
-    lowered = SQUARES[statistic]
     with torch.no_grad():
-        every = np.arange(len(evidence.people))
-        start = float(lowered(_means(evidence, every, torch.ones(len(heads)))))
-    rows = np.concatenate([rng.permutation(len(evidence.people)) for _ in range(STEPS)])
-    size = min(BATCH, len(evidence.people))
+        start = float(square(torch.ones(len(heads)), None))
     for step in range(STEPS):
-        batch = np.sort(rows[step * size : (step + 1) * size])
         gates = torch.sigmoid(parameters)
-        loss = lowered(_means(evidence, batch, gates)) / max(start, 1e-12) + SPARSITY * (1 - gates).mean()
+        loss = square(gates, step) / max(start, 1e-12) + SPARSITY * (1 - gates).mean()
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         optimizer.step()
-    return by_head(evidence, (1 - torch.sigmoid(parameters)).tolist())
+    return dict(zip(heads, (1 - torch.sigmoid(parameters)).tolist(), strict=True))
+
+
+def gated(tower: Tower, heads: HeadSet, gates: Tensor) -> Callable[[int, Tensor], Tensor]:
+    """What `Tower.with_values` takes to multiply these heads' outputs by gates [heads]."""
+    place = {head: number for number, head in enumerate(heads)}
+
+    def change(layer: int, passed: Tensor) -> Tensor:
+        own = tower.layers[layer]
+        every = (place.get(Head(layer, number, tower.letter)) for number in range(own.n_heads))
+        factors = torch.stack([torch.ones(()) if one is None else gates[one] for one in every])
+        return passed * factors.repeat_interleave(own.head_dim).to(passed.device)
+
+    return change
 
 
 def _means(evidence: Evidence, rows: np.ndarray, gates: Tensor) -> Tensor:
     """The groups' mean cosines [prompts, groups] of some people [rows], with gates [heads] on the outputs."""
-    task, tower = evidence.task, evidence.model.tower
-    place = {head: number for number, head in enumerate(evidence.model.heads)}
-
-    def gated(layer: int, passed: Tensor) -> Tensor:
-        every = (place.get(Head(layer, number)) for number in range(tower.layers[layer].n_heads))
-        factors = torch.stack([torch.ones(()) if own is None else gates[own] for own in every])
-        return passed * factors.repeat_interleave(tower.layers[layer].head_dim).to(passed.device)
-
+    task, model = evidence.task, evidence.model
     codes = evidence.codes[rows]
     shares = (codes == np.arange(codes.max() + 1)[:, None])[None] * np.ones((len(evidence.prompts), 1, 1))
     if task.pools is not None:
         shares = shares * task.pools[:, None, rows]
     shares = shares / np.maximum(shares.sum(axis=2, keepdims=True), 1)
-    units = tower.with_values(evidence.people[rows], gated)
+    units = model.tower.with_values(evidence.people[rows], gated(model.tower, model.heads, gates))
     cosines = units @ torch.from_numpy(evidence.prompts).to(units.device).T
     return torch.einsum("pgn,np->pg", torch.from_numpy(shares).to(cosines), cosines)
 

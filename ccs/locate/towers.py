@@ -6,20 +6,26 @@ needed: pictures of the same occupations, of all groups alike. Where they, in th
 to the same groups, the image tower puts what belongs to occupations into groups. Where they do not, the lean
 is in the prompts. The question is that of Freeze and Reveal (arXiv 2508.07432), which trains a tower at a
 time instead.
+
+Text heads are then found by the image tower's default method, a learned mask (`ablation.mask`): gates on all
+their outputs at once, trained so that rankings lean less and few gates close.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
 
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet
+from ccs.heads import Head
+from ccs.locate.ablation import SQUARES, gated, mask
 from ccs.measures import stats
-from ccs.measures.ranking import unit
 from ccs.measures.stats import Estimate, Floats
 from ccs.model.model import Model
 from ccs.pruning.fairness import embed_occupations, prompted
@@ -32,12 +38,11 @@ DRAWS = 500
 @dataclass(frozen=True, kw_only=True)
 class Towers:
     """Where a lean sits. images: the share, 0 to 1, that pictures in the place of prompts show too. Intervals
-    are over occupations. falls: for each text head the share of the prompts' lean that goes when it is off,
-    the largest first.
+    are over occupations. closed: how far the learned mask closes each text head, 0 to 1, the farthest first.
     """
 
     images: Estimate
-    falls: dict[Head, float]
+    closed: dict[Head, float]
     occupations: int
 
     @property
@@ -88,14 +93,10 @@ def which_tower(
     weights = np.random.default_rng([seed, 9]).multinomial(len(own), np.full(len(own), 1 / len(own)), DRAWS)
     drawn = np.concatenate([np.ones((1, len(own))), weights])
     shares = np.clip((drawn @ both) / np.maximum(drawn @ own, 1e-12), 0, 1)
-    size = float(np.sqrt(own.sum()))
-    falls = {
-        head: 1 - float(np.linalg.norm(_leans(one[rows], apart))) / size
-        for head, one in _without_each(model, people)
-    }
+    closed = _closed(model, [prompted(people)[row] for row in rows], people.templates, apart)
     return Towers(
         images=stats.interval(float(shares[0]), shares[1:]),
-        falls=dict(sorted(falls.items(), key=lambda item: -item[1])),
+        closed=dict(sorted(closed.items(), key=lambda item: -item[1])),
         occupations=len(shared),
     )
 
@@ -128,10 +129,17 @@ def _shown(
     return np.stack(found)
 
 
-def _without_each(model: Model, people: BiasSet) -> Iterator[tuple[Head, Floats]]:
-    """Each text head, and the prompts' unit embeddings [occupations, d] without it, all from one pass."""
-    names, templates = prompted(people), people.templates
-    texts = [one.replace("{}", name) for name in names for one in templates]
-    plans = model.embed_texts(texts, off=[HeadSet([head]) for head in model.text_heads])
-    for head, one in zip(model.text_heads, plans, strict=True):
-        yield head, unit(one.reshape(len(names), len(templates), -1).mean(1), "prompts")
+def _closed(model: Model, names: Sequence[str], templates: Sequence[str], apart: Floats) -> dict[Head, float]:
+    """How far a mask that lowers the lean of the prompts' rankings closes each text head, 0 to 1."""
+    texts, tower = model.texts, model.texts.tower
+    batches = texts.batches([one.replace("{}", name) for name in names for one in templates])
+    rows, trunks = zip(*((rows, tower.trunk(part)) for rows, part in batches), strict=True)
+    order, groups = np.argsort(np.concatenate(rows)), torch.from_numpy(apart.astype(np.float32))
+
+    def square(gates: Tensor, _: int | None) -> Tensor:
+        change = gated(tower, texts.heads, gates)
+        units = torch.cat([tower.with_values(one, change) for one in trunks])[order]
+        prompts = F.normalize(units.reshape(len(names), len(templates), -1).mean(1), dim=-1)
+        return SQUARES["lean"](prompts @ groups.to(prompts.device).T)
+
+    return mask(texts.heads, square)

@@ -16,6 +16,7 @@ from ccs.batch.command_line import command, option
 from ccs.batch.pages import bring_up_to_date, in_brackets, table
 
 if TYPE_CHECKING:
+    from ccs.heads import Head
     from ccs.locate.towers import Towers
 
 README = Path(__file__).with_name("README.md")
@@ -93,20 +94,27 @@ def _row(
 ) -> dict[str, Any]:
     """One model and attribute. tower: the one that learned."""
     from ccs.benchmark.protocol import average_precision
-    from ccs.heads import Head, HeadSet
+    from ccs.heads import HeadSet
 
     blamed = "text" if found.text_tower else "image"
     row: dict[str, Any] = {"model": name, "attribute": attribute, "learned by": tower, "named": blamed}
     row["share in images"] = in_brackets(found.images, 2)
     row |= {"gap": "–", "carriers (put back)": "–", "average precision": "–"}
     if truth is not None:
-        shares = {Head.parse(head): share for head, share in truth["put_back"].items()}
-        order = sorted(shares, key=lambda head: -shares[head])
-        carry = [head for head in order if shares[head] >= CARRIES] or order[:1]
+        carry, shares = carriers_of(truth), truth["put_back"]
         row["gap"] = f"{truth['gap'][1]:.2f}"
-        row["carriers (put back)"] = ", ".join(f"{head} {shares[head]:.0%}" for head in carry)
-        row["average precision"] = f"{average_precision(list(found.falls), HeadSet(carry)):.2f}"
+        row["carriers (put back)"] = ", ".join(f"{head} {shares[str(head)]:.0%}" for head in carry)
+        row["average precision"] = f"{average_precision(list(found.closed), HeadSet(carry)):.2f}"
     return row
+
+
+def carriers_of(truth: Mapping[str, Any]) -> list[Head]:
+    """The text heads with a tenth or more of the gap, or the first, those with most of it first."""
+    from ccs.heads import Head
+
+    shares = {Head.parse(head): share for head, share in truth["put_back"].items()}
+    order = sorted(shares, key=lambda head: -shares[head])
+    return [head for head in order if shares[head] >= CARRIES] or order[:1]
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:

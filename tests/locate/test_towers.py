@@ -4,13 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 import ccs
-from ccs import HeadSet, InputError
+from ccs import Head, HeadSet, InputError, Intervention
+from ccs.heads import TEXT
 from ccs.locate import towers
 from ccs.locate.towers import which_tower
 from ccs.measures.stats import Estimate
-from ccs.pruning.fairness import embed_occupations
+from ccs.pruning.fairness import embed_occupations, prompted
 from ccs.sets import drawn_sets
 
 PEOPLE, PICTURES = drawn_sets.bias_set("faces"), drawn_sets.bias_set("counterfactuals")
@@ -48,8 +50,15 @@ def test_images_that_lean_are_told_from_prompts_that_do(tiny_model, monkeypatch)
     assert not replace(found, images=Estimate(0.53, 0.31, 0.73)).shown
 
 
-def test_figures_are_those_of_plain_loops(tiny_model):
+def test_figures_are_those_of_plain_loops(tiny_model, monkeypatch):
     faces, pictures = made(tiny_model, 1, "images")
+    heads, gates, squares = tiny_model.text_heads, torch.linspace(0.2, 2, 4), []
+
+    def learned(heads, square):
+        squares.append(float(square(gates, 0)))
+        return dict(zip(heads, gates.tolist(), strict=True))
+
+    monkeypatch.setattr(towers, "mask", learned)
     found = which_tower(tiny_model, PEOPLE, PICTURES, "skin tone", embedded=(faces, pictures))
     tones = PEOPLE.groups["skin tone"]
     means = {tone: faces[tones == tone].astype(float).mean(0) for tone in sorted(set(tones))}
@@ -68,12 +77,33 @@ def test_figures_are_those_of_plain_loops(tiny_model):
     ours, theirs = leans(embed_occupations(tiny_model, PEOPLE)), leans(np.stack(shown))
     share = np.clip((ours * theirs).sum() / (ours**2).sum(), 0, 1)
     assert found.images.value == pytest.approx(share, abs=1e-6)
-    head = next(iter(found.falls))
-    with ccs.heads_off(tiny_model, HeadSet([head])):
-        without = leans(embed_occupations(tiny_model, PEOPLE))
-    fall = 1 - np.sqrt((without**2).sum() / (ours**2).sum())
-    assert found.falls[head] == pytest.approx(fall, abs=1e-4)
-    assert set(found.falls) == set(tiny_model.text_heads)
+    scaled = Intervention(dict(zip(heads, gates.tolist(), strict=True)))
+    plain, slow = (
+        np.mean([[(one @ (mean - middle)) ** 2 for mean in means.values()] for one in prompts])
+        for prompts in (embed_occupations(tiny_model, PEOPLE, off) for off in (None, scaled))
+    )
+    assert squares == [pytest.approx(slow, rel=1e-4)]
+    assert abs(slow - plain) > 0.01 * slow
+    assert list(found.closed.items()) == sorted(found.closed.items(), key=lambda item: -item[1])
+    assert HeadSet(found.closed) == heads
+
+
+def test_the_text_head_that_writes_what_groups_differ_by_closes_first(tiny_folder):
+    """People differ along what one head writes to some of the prompts; its output is made large."""
+    model, head = ccs.load(str(tiny_folder)), Head(1, 0, TEXT)
+    with torch.no_grad():
+        d = model.texts.tower.head_dim
+        model.clip.transformer.resblocks[1].attn.out_proj.weight[:, :d] *= 5
+    prompts = [template.replace("{}", name) for name in prompted(PEOPLE) for template in PEOPLE.templates]
+    written = model.texts.contributions(prompts, HeadSet([head])).direct[:, 0]
+    along = np.linalg.svd(written - written.mean(0), full_matrices=False)[2][0]
+    middle = model.embed_texts(prompts).mean(0)
+    along -= (along @ middle) / (middle @ middle) * middle  # what all prompts have in common leans nowhere
+    faces, pictures = made(model, 2, "prompts")
+    faces += np.outer(np.where(PEOPLE.groups["gender"] == "woman", 1, -1), along)
+    found = which_tower(model, PEOPLE, PICTURES, "gender", embedded=(faces, pictures))
+    assert next(iter(found.closed)) == head
+    assert all(0 <= far <= 1 for far in found.closed.values())
 
 
 def test_pictures_that_do_not_say_enough_are_refused(tiny_model):
