@@ -11,7 +11,6 @@ from ccs.ui.server import page
 
 CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
 FLAGS = ("--no-sandbox", "--disable-gpu")
-POLL = 20  # milliseconds; with no number it would ask at every frame, and have one drawn
 
 # Warnings are errors here too, but for those that Gradio and Playwright cause themselves.
 MARKS = [
@@ -88,15 +87,14 @@ def visit(browser, made):
 
 def settled(page):
     """Wait until nothing is under way."""
-    page.wait_for_function("document.body.dataset.ready && !document.body.dataset.busy", polling=POLL)
+    page.wait_for_function("document.body.dataset.ready && !document.body.dataset.busy")
 
 
 def done(page, act):
     """Do something, and wait for the server's answer to it."""
     turn = page.evaluate("document.body.dataset.ready")
     act()
-    ended = "t => document.body.dataset.ready !== t && !document.body.dataset.busy"
-    page.wait_for_function(ended, arg=turn, polling=POLL)
+    page.wait_for_function("t => document.body.dataset.ready !== t && !document.body.dataset.busy", arg=turn)
 
 
 def go(page, tab):
