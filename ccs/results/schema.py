@@ -10,6 +10,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
@@ -282,8 +283,14 @@ def _check_kind(name: str, shown: str, about: pq.FileMetaData, columns: pa.Schem
         raise InputError(f"{shown} is too large: {about.num_rows:,} rows.")
 
 
-def empty(name: str) -> pd.DataFrame:
+@cache
+def _empty(name: str) -> pd.DataFrame:
     return to_pandas(name, to_arrow(name, []))
+
+
+def empty(name: str) -> pd.DataFrame:
+    """The table without rows. A report asks for absent ones hundreds of times."""
+    return _empty(name).copy()
 
 
 def to_pandas(name: str, arrow: pa.Table) -> pd.DataFrame:
