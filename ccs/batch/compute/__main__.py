@@ -48,7 +48,6 @@ def _main(settings: Settings) -> int:
 def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]) -> int:
     """Run every model of the settings in turn. One that cannot be had is told, and the others are done."""
     # Imported here: a mistake on the command line is answered at once, without loading PyTorch's world.
-    from ccs.batch import publish
     from ccs.batch.compute import inputs, needs, run_manifest
     from ccs.batch.compute.judge import check
     from ccs.batch.compute.run import Run
@@ -95,6 +94,8 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
                 failed = 2
                 tell(f"error: {one.models[0]} is left out: {error}")
         if settings.publish and done:
+            from ccs.batch import publish  # with the benchmark's leaderboard, six seconds of imports
+
             tables = publish.Settings(repo=settings.publish, results=settings.out, model=tuple(done))
             processes.once(lambda: publish.publish(tables))
     return failed
