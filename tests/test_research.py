@@ -119,7 +119,7 @@ def test_a_skew_that_a_text_tower_learned(tmp_path, monkeypatch):
     monkeypatch.setattr(text_skew, "README", page)
     command = ["--models", "1", "--planted", "0", "--runs", str(tmp_path)]
     assert text_skew.main(command) == 0
-    known = variants.known(one.name, tmp_path / "text-skew")
+    known = variants.known(str(tmp_path / "text-skew" / f"{one.name}{variants.SUFFIX}"))
     assert (known["base"], known["strength"]) == (text_training.TELLING, 1.0)
     assert list(known["truth"]) == ["gender", "skin tone"]
     written = page.read_text("utf-8")

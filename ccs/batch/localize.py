@@ -65,8 +65,8 @@ class Settings(Asked):
     device: str = option("auto", DEVICE)
 
 
-CLOSED = 0.5
-"""How far a text head's gate is closed, for it to be named."""
+CARRIES = 0.1
+"""The share of the lean that goes with a text head, for it to be named."""
 
 
 def _localize(args: Settings) -> int:
@@ -149,7 +149,7 @@ def _ask(args: Settings, name: str, methods: Mapping[str, Method]) -> int:
         if args.towers == "both":
             pictures = open_gallery(args.pictures, attribute=attribute, max_images=args.max_images)
             towers = which_tower(subject.model, people, pictures, attribute, args.seed)
-            heads = [f"{head} ({far:.0%})" for head, far in towers.closed.items() if far >= CLOSED]
+            heads = [f"{head} ({far:.0%})" for head, far in towers.carried.items() if far >= CARRIES]
             print(printed("towers", found=towers, attribute=attribute, pictures=pictures.name, heads=heads))
     return 0
 

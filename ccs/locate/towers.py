@@ -7,13 +7,13 @@ to the same groups, the image tower puts what belongs to occupations into groups
 is in the prompts. The question is that of Freeze and Reveal (arXiv 2508.07432), which trains a tower at a
 time instead.
 
-Text heads are then found by the image tower's default method, a learned mask (`ablation.mask`): gates on all
-their outputs at once, trained so that rankings lean less and few gates close.
+Text heads are then found by putting each, where a text is read, at its mean over the prompts: what it still
+says there is the same for all occupations, and later layers see nothing unusual.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,13 +24,14 @@ from torch.nn import functional as F
 
 from ccs.errors import InputError
 from ccs.heads import Head
-from ccs.locate.ablation import SQUARES, gated, mask
 from ccs.measures import stats
 from ccs.measures.stats import Estimate, Floats
 from ccs.model.model import Model
 from ccs.pruning.fairness import embed_occupations, prompted
 from ccs.sets import BiasSet
 
+Change = Callable[[int, Tensor], Tensor]
+"""From a layer and its heads' outputs [n, tokens, H d] to others."""
 DRAWS = 500
 """Resamples of the occupations, for the interval."""
 
@@ -38,11 +39,12 @@ DRAWS = 500
 @dataclass(frozen=True, kw_only=True)
 class Towers:
     """Where a lean sits. images: the share, 0 to 1, that pictures in the place of prompts show too. Intervals
-    are over occupations. closed: how far the learned mask closes each text head, 0 to 1, the farthest first.
+    are over occupations. carried: the share of the lean that goes with each text head at its mean, the most
+    first.
     """
 
     images: Estimate
-    closed: dict[Head, float]
+    carried: dict[Head, float]
     occupations: int
 
     @property
@@ -93,10 +95,10 @@ def which_tower(
     weights = np.random.default_rng([seed, 9]).multinomial(len(own), np.full(len(own), 1 / len(own)), DRAWS)
     drawn = np.concatenate([np.ones((1, len(own))), weights])
     shares = np.clip((drawn @ both) / np.maximum(drawn @ own, 1e-12), 0, 1)
-    closed = _closed(model, [prompted(people)[row] for row in rows], people.templates, apart)
+    carried = _carried(Prompts(model, [prompted(people)[row] for row in rows], people.templates), apart)
     return Towers(
         images=stats.interval(float(shares[0]), shares[1:]),
-        closed=dict(sorted(closed.items(), key=lambda item: -item[1])),
+        carried=dict(sorted(carried.items(), key=lambda item: -item[1])),
         occupations=len(shared),
     )
 
@@ -129,17 +131,68 @@ def _shown(
     return np.stack(found)
 
 
-def _closed(model: Model, names: Sequence[str], templates: Sequence[str], apart: Floats) -> dict[Head, float]:
-    """How far a mask that lowers the lean of the prompts' rankings closes each text head, 0 to 1."""
-    texts, tower = model.texts, model.texts.tower
-    batches = texts.batches([one.replace("{}", name) for name in names for one in templates])
-    rows, trunks = zip(*((rows, tower.trunk(part)) for rows, part in batches), strict=True)
-    order, groups = np.argsort(np.concatenate(rows)), torch.from_numpy(apart.astype(np.float32))
+class Prompts:
+    """A model's prompts, names in templates, embedded with what is done to its text heads."""
 
-    def square(gates: Tensor, _: int | None) -> Tensor:
-        change = gated(tower, texts.heads, gates)
-        units = torch.cat([tower.with_values(one, change) for one in trunks])[order]
-        prompts = F.normalize(units.reshape(len(names), len(templates), -1).mean(1), dim=-1)
-        return SQUARES["lean"](prompts @ groups.to(prompts.device).T)
+    def __init__(self, model: Model, names: Sequence[str], templates: Sequence[str]) -> None:
+        self.heads, self.tower = model.text_heads, model.texts.tower
+        self._shape = len(names), len(templates)
+        batches = model.texts.batches([one.replace("{}", name) for name in names for one in templates])
+        rows, self._trunks = zip(*((rows, self.tower.trunk(part)) for rows, part in batches), strict=True)
+        self._order = np.argsort(np.concatenate(rows))
 
-    return mask(texts.heads, square)
+    def embed(self, change: Change) -> Tensor:
+        """Unit embeddings [names, d], float64."""
+        units = torch.cat([self.tower.with_values(one, change) for one in self._trunks])[self._order]
+        return F.normalize(units.reshape(*self._shape, -1).mean(1), dim=-1).double().cpu()
+
+    @torch.no_grad()
+    def means(self) -> dict[int, Tensor]:
+        """Layer -> the heads' mean outputs [positions, H d], counted from where a text is read."""
+        sums: dict[int, Tensor] = {}
+        counts = torch.zeros(self.tower.n_tokens, 1)
+
+        def add(layer: int, values: Tensor) -> Tensor:
+            n, tokens, width = values.shape
+            if layer not in sums:
+                sums[layer] = torch.zeros(self.tower.n_tokens, width).to(values)
+            sums[layer][:tokens] += values.sum(0)
+            if layer == min(sums):
+                counts[:tokens] += n
+            return values
+
+        self.embed(add)
+        return {layer: own / counts.clamp_min(1).to(own) for layer, own in sums.items()}
+
+    @torch.no_grad()
+    def each(self, values: Mapping[int, Tensor], tokens: int | None = None) -> dict[Head, Tensor]:
+        """Embeddings with each head in turn at these outputs, as `means` has them: of the first tokens, or
+        of all.
+        """
+
+        def changed(head: Head) -> Change:
+            d = self.tower.layers[head.layer].head_dim
+            columns = slice(head.head * d, head.head * d + d)
+
+            def change(layer: int, passed: Tensor) -> Tensor:
+                if layer == head.layer:
+                    passed = passed.clone()
+                    some = passed[:, :tokens, columns]
+                    some[:] = values[layer][: some.shape[1], columns]
+                return passed
+
+            return change
+
+        return {head: self.embed(changed(head)) for head in self.heads}
+
+
+def _carried(prompts: Prompts, apart: Floats) -> dict[Head, float]:
+    """The share of the rankings' lean that goes with each head at its mean where a text is read."""
+    groups = torch.from_numpy(apart)
+
+    def lean(units: Tensor) -> float:
+        return float((units @ groups.T).norm())
+
+    with torch.no_grad():
+        whole = lean(prompts.embed(lambda _, values: values))
+    return {head: 1 - lean(units) / whole for head, units in prompts.each(prompts.means(), 1).items()}

@@ -11,11 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from ccs.batch.command_line import command, option
 from ccs.batch.pages import table
@@ -23,14 +21,13 @@ from ccs.benchmark import variants
 from ccs.benchmark.protocol import average_precision
 from ccs.heads import Head, HeadSet
 from ccs.locate.ablation import SQUARES, gated, mask
-from ccs.locate.towers import groups_apart
+from ccs.locate.towers import Prompts, groups_apart
 from ccs.model.model import Model
 from ccs.pruning.fairness import prompted
 from ccs.sets import drawn_sets
 from research.text_skew.__main__ import carriers_of
 from research.text_skew.text_training import TELLING, family
 
-Change = Callable[[int, Tensor], Tensor]
 Lean = Callable[[Tensor, Tensor], Tensor]
 """From unit prompts [occupations, d], and how groups differ [groups, d], to [occupations, groups]."""
 
@@ -40,6 +37,7 @@ class Settings:
     """Compare ways to find text heads on the models that `python -m research.text_skew` has trained."""
 
     models: int = option(16, "models with a skew in their text tower", least=1)
+    after: int = option(0, "leave out the first so many, on which a choice was made", least=0)
     runs: Path = option(Path("runs"), "folder that has them, in its text-skew")
 
 
@@ -55,56 +53,6 @@ LEANS: Mapping[str, Lean] = {
 }
 
 
-class Prompts:
-    """A model's prompts for the occupations, embedded with what is done to text heads."""
-
-    def __init__(self, model: Model) -> None:
-        people = drawn_sets.bias_set("faces")
-        self.heads, self.tower = model.text_heads, model.texts.tower
-        self.shape = len(people.occupations), len(people.templates)
-        texts = [one.replace("{}", name) for name in prompted(people) for one in people.templates]
-        batches = model.texts.batches(texts)
-        rows, self.trunks = zip(*((rows, self.tower.trunk(part)) for rows, part in batches), strict=True)
-        self.order = np.argsort(np.concatenate(rows))
-
-    def embed(self, change: Change) -> Tensor:
-        """Unit embeddings [occupations, d], float64."""
-        units = torch.cat([self.tower.with_values(one, change) for one in self.trunks])[self.order]
-        return F.normalize(units.reshape(*self.shape, -1).mean(1), dim=-1).double()
-
-    def means(self) -> dict[int, Tensor]:
-        """Layer -> the heads' mean outputs [positions, H d], counted from where a text is read."""
-        sums: dict[int, Tensor] = {}
-        counts: dict[int, Tensor] = {}
-
-        def add(layer: int, values: Tensor) -> Tensor:
-            n, tokens, width = values.shape
-            sums.setdefault(layer, torch.zeros(self.tower.n_tokens, width))[:tokens] += values.sum(0)
-            counts.setdefault(layer, torch.zeros(self.tower.n_tokens, 1))[:tokens] += n
-            return values
-
-        self.embed(add)
-        return {layer: own / counts[layer].clamp_min(1) for layer, own in sums.items()}
-
-    def each(self, tokens: int | None, means: Mapping[int, Tensor] | None) -> list[Tensor]:
-        """Embeddings with each head in turn at zero, or at its means: of the first tokens, or of all."""
-
-        def changed(head: Head) -> Change:
-            d = self.tower.layers[head.layer].head_dim
-            columns = slice(head.head * d, head.head * d + d)
-
-            def change(layer: int, values: Tensor) -> Tensor:
-                if layer == head.layer:
-                    values = values.clone()
-                    some = values[:, :tokens, columns]
-                    some[:] = 0 if means is None else means[layer][: some.shape[1], columns]
-                return values
-
-            return change
-
-        return [self.embed(changed(head)) for head in self.heads]
-
-
 def masked(prompts: Prompts, lean: Lean, apart: Tensor) -> dict[Head, float]:
     """How far the learned mask closes each head when it lowers this lean."""
 
@@ -116,19 +64,18 @@ def masked(prompts: Prompts, lean: Lean, apart: Tensor) -> dict[Head, float]:
 
 def orders(model: Model, aparts: Mapping[str, Tensor]) -> Iterator[tuple[str, str, str, list[Head]]]:
     """Attribute, what is done, what is to fall, and the text heads in that order."""
-    prompts = Prompts(model)
+    people = drawn_sets.bias_set("faces")
+    prompts = Prompts(model, prompted(people), people.templates)
+    means = prompts.means()
     with torch.no_grad():
-        plain, means = prompts.embed(lambda _, values: values), prompts.means()
-        done = {"zero": prompts.each(None, None), "mean": prompts.each(None, means)}
-        done["mean where the text is read"] = prompts.each(1, means)
+        plain = prompts.embed(lambda _, values: values)
+    done = {"zero": prompts.each({layer: torch.zeros_like(own) for layer, own in means.items()})}
+    done |= {"mean": prompts.each(means), "mean where the text is read": prompts.each(means, 1)}
     for attribute, apart in aparts.items():
         for name, lean in LEANS.items():
             before = lean(plain, apart).norm()
             scores = {
-                what: {
-                    head: float(before - lean(one, apart).norm())
-                    for head, one in zip(prompts.heads, own, strict=True)
-                }
+                what: {head: float(before - lean(one, apart).norm()) for head, one in own.items()}
                 for what, own in done.items()
             }
             scores["learned mask"] = masked(prompts, lean, apart)
@@ -143,7 +90,7 @@ def _run(args: Settings) -> None:
     people, rows = drawn_sets.bias_set("faces"), []
     faces = variants.load(place(TELLING)).embed_images(people.images)
     aparts = {name: torch.from_numpy(groups_apart(faces, groups)) for name, groups in people.groups.items()}
-    for one in family(args.models):
+    for one in family(args.models)[args.after :]:
         truth = variants.known(place(one.name))["truth"]
         for attribute, what, lean, order in orders(variants.load(place(one.name)), aparts):
             first, *_ = carriers = carriers_of(truth[attribute])
