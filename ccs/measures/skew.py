@@ -39,6 +39,7 @@ PREFERENCES = PLAIN + CROSS_FITTED
 INDIFFERENT: Mapping[MetricName, float] = {"logit gap (cross-fitted)": 0.0, "AUC (cross-fitted)": 0.5}
 """Their values where a ranking ignores groups; the plain form has none that is exact."""
 _POSITIONS, _IMAGES = 100_000, 512  # processed at a time: few enough for the processor's cache
+_BLOCK = 32  # ranks summed at a time
 
 
 def target_shares(pool: ArrayLike) -> Floats:
@@ -154,11 +155,20 @@ def _areas(scores: NDArray[np.floating], member: NDArray[np.bool_], weights: NDA
     # Counts are whole numbers, so float32 is exact, and faster, as long as no product of two reaches 2^24.
     small = 2 * total.max(initial=0) * weights.max(initial=0) < 2**24
     weights = weights.astype(np.float32 if small else np.float64)
+    n, draws = weights.shape
+    # Arrays for all rankings: new ones of this size cost more than what is done to them. Ranks are summed in
+    # blocks, by a product with ones and the sums of the blocks before, five times as fast as np.cumsum.
+    blocks = np.zeros((-(-n // _BLOCK), _BLOCK, draws), weights.dtype)
+    sums, twice, ranked = np.empty_like(blocks), np.empty((n, draws)), np.empty_like(inside)
+    own, upto = (of.reshape(-1, draws)[:n] for of in (blocks, sums))
+    lower = np.tril(np.ones((_BLOCK, _BLOCK), weights.dtype))
     found = np.full((len(scores), *size.shape), 0.5)
     for row, score in enumerate(scores):
         order = np.argsort(score)
-        own = weights[order]
-        upto = np.cumsum(own, axis=0)
+        np.take(weights, order, axis=0, out=own, mode="clip")  # the default mode copies once more
+        np.take(inside, order, axis=1, out=ranked, mode="clip")
+        np.matmul(lower, blocks, out=sums)
+        sums[1:] += np.cumsum(sums[:-1, -1], axis=0)[:, None]
         ends = np.append(np.flatnonzero(np.diff(score[order])) + 1, len(order))
         many = np.diff(ends, prepend=0)
         tied = np.flatnonzero(np.repeat(many > 1, many))
@@ -166,9 +176,11 @@ def _areas(scores: NDArray[np.floating], member: NDArray[np.bool_], weights: NDA
         first = end - alike
         around = upto[first] - own[first] + upto[end - 1]
         # Twice an image's weight times what is below it and half of its equals.
-        twice = (2 * upto - own) * own
-        twice[tied] = around * own[tied]
-        np.divide((inside[:, order] @ twice - size**2) / 2, pairs, out=found[row], where=pairs > 0)
+        upto *= 2
+        upto -= own
+        upto[tied] = around
+        np.multiply(upto, own, out=twice)
+        np.divide((ranked @ twice - size**2) / 2, pairs, out=found[row], where=pairs > 0)
     return found - 0.5
 
 
