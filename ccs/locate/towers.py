@@ -39,8 +39,8 @@ DRAWS = 500
 @dataclass(frozen=True, kw_only=True)
 class Towers:
     """Where a lean sits. images: the share, 0 to 1, that pictures in the place of prompts show too. Intervals
-    are over occupations. carried: the share of the lean that goes with each text head at its mean, the most
-    first.
+    are over occupations. carried: the share of the rankings' lean that goes with each text head at its mean,
+    the most first; below 0 where the lean grows.
     """
 
     images: Estimate
@@ -194,5 +194,5 @@ def _carried(prompts: Prompts, apart: Floats) -> dict[Head, float]:
         return float((units @ groups.T).norm())
 
     with torch.no_grad():
-        whole = lean(prompts.embed(lambda _, values: values))
+        whole = max(lean(prompts.embed(lambda _, values: values)), 1e-12)
     return {head: 1 - lean(units) / whole for head, units in prompts.each(prompts.means(), 1).items()}
