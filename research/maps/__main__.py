@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ class Settings:
     model: str = option("organism", "a model of the drawn world, or with --set any")
     photographs: str | None = option(
         None,
-        "imagenet-segmentation, its file gtsegs_ijcv.mat, or a Hub id with columns image and mask",
+        "the file gtsegs_ijcv.mat, or a Parquet file with columns image and mask",
         "--set", metavar="S",
     )  # fmt: skip
     images: int | None = option(None, "with --set: the most photographs (default: all)", least=1)
@@ -35,8 +36,8 @@ class Settings:
 
 def _run(args: Settings) -> None:
     from ccs.model.model import load
-    from ccs.sets.open import open_masks
     from research.maps import judged_maps, photographs
+    from research.maps.masks import open_masks
     from research.world.head_lessons import CONCEPTS
 
     model = load(args.model)
@@ -75,3 +76,6 @@ def summary(figures: Mapping[tuple[str, str], tuple[Estimate, Estimate]], of: Ma
 
 
 main = command(Settings, _run)
+
+if __name__ == "__main__":
+    sys.exit(main())
