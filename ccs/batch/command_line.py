@@ -91,10 +91,8 @@ def given(settings: type[DataclassInstance], argv: Sequence[str] | None) -> dict
     """The fields that a command line gives a value to. The dataclass's docstring is the description; bool
     fields are switches, tuples repeatable, and `X | None` takes an X. Raises InputError.
     """
-    main, module = sys.modules["__main__"], settings.__module__
-    if module == "__main__" and main.__spec__:  # run by `python -m`
-        module = main.__spec__.name
-    name = module.removesuffix(".__main__").rpartition(".")[2]
+    spec = sys.modules[settings.__module__].__spec__  # as `__main__` too it has the module's name
+    name = spec.name.removesuffix(".__main__").rpartition(".")[2] if spec else ""
     parser = _Parser(f"clip-ccs {name}", description=settings.__doc__, argument_default=argparse.SUPPRESS)
     hints = get_type_hints(settings)
     for each in fields(settings):
@@ -161,16 +159,11 @@ def _plain(value: Any) -> str:
 def command(
     settings: type[T], work: Callable[[T], int | None], interrupted: str = "Interrupted; nothing was written."
 ) -> Callable[..., int]:
-    """The `main` of a command: from its words (by default those it was called with) to its exit code.
-
-    The last line of its file: as `python -m batch.NAME` the command runs here.
-    """
+    """The `main` of a command: from its words (by default those it was called with) to its exit code."""
 
     def main(argv: Sequence[str] | None = None) -> int:
         return run(lambda: work(parse(settings, argv)), interrupted)
 
-    if settings.__module__ == "__main__":
-        sys.exit(main())
     return main
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -104,3 +105,6 @@ def _row(pair: Any) -> dict[str, str]:
 
 
 main = command(Settings, _compare)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -279,3 +279,6 @@ def _publish_tables(args: Settings) -> None:
 
 
 main = command(Settings, publish, "Interrupted; give the command again.")
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -154,3 +154,6 @@ def _row(held_out: HeldOut) -> dict[str, str]:
 
 
 main = command(Settings, _search)
+
+if __name__ == "__main__":
+    sys.exit(main())

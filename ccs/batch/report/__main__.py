@@ -54,3 +54,6 @@ def _write_all(args: Settings) -> None:
 
 
 main = command(Settings, _write_all)
+
+if __name__ == "__main__":
+    sys.exit(main())
