@@ -14,10 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ccs.batch import command_line, leaderboard
+from ccs.batch import command_line
 from ccs.batch.localize import method_of
 from ccs.benchmark import planted_models, scoring
 from ccs.errors import InputError
+from research.planted import leaderboard
 
 CASES, SPLITS, APART = 3, 4, 0.01
 """Cases that are computed again, the splits that all submissions have, and how far a figure may be off: other

@@ -44,7 +44,6 @@ class Settings(Asked):
     )
     max_images: int = option(1000, "most images of each set of --model; drawn people are all used", least=4)
     skip_unreadable: bool = option(False, SKIP)
-    moments: int = option(500, "most images that TEXTSPAN reads", least=2)
     models: tuple[str, ...] = option(
         ("planted",),
         "models with a planted skew: planted (those of the program), files, a folder, or hf://USER/NAME; "
@@ -140,7 +139,7 @@ def page(table: pd.DataFrame, track: scoring.Track = scoring.PLANTED_HEADS) -> s
 def _ask(args: Settings, name: str, methods: Mapping[str, Method]) -> int:
     """Say for each method and attribute which heads of a model it finds, and what they do."""
     people, things, attributes = args.sets(args.max_images, args.skip_unreadable)
-    sets = Sets(people=people, things=things, images=args.images, texts=args.texts, moments=args.moments)
+    sets = Sets(people=people, things=things, images=args.images, texts=args.texts)
     subject = Subject(planted_models.load(name, device=args.device), sets)
     for attribute in attributes:
         for called, method in methods.items():

@@ -15,9 +15,7 @@ import open_clip
 from huggingface_hub import DatasetCard, DatasetCardData, SpaceCard
 
 from ccs import results
-from ccs.batch import leaderboard
 from ccs.batch.command_line import FOLDER, command, option
-from ccs.benchmark import planted_models, scoring
 from ccs.errors import InputError
 from ccs.files import one_line, read_text, write_text
 from ccs.results import schema, searches
@@ -39,18 +37,8 @@ class Settings:
     not sent again, and each run gets a tag. --space publishes the app as a Space that shows these results.
     """
 
-    repo: str | None = option(None, "the data set, USER/NAME; with --benchmark the repository of models")
-    benchmark: Path | None = option(
-        None,
-        "publish this folder of models with planted heads instead of results (python -m research.planted "
-        "writes one)",
-        metavar="FOLDER",
-    )
-    space: str | None = option(
-        None,
-        "also create or update the Space USER/NAME with this app; with --benchmark the "
-        "leaderboard's (default: of the same name)",
-    )
+    repo: str | None = option(None, "the data set, USER/NAME")
+    space: str | None = option(None, "also create or update the Space USER/NAME with this app")
     results: Path | None = option(None, FOLDER)
     model: tuple[str, ...] = option((), "only this model; repeatable")
     public: bool = option(False, "visible to everyone; otherwise a new repository is private")
@@ -172,7 +160,7 @@ def _weights(model: str) -> str | None:
 
 
 def publish_results(repository: Repository, ours: Mapping[str, results.Results], args: Settings) -> str:
-    """Publish, or say what would be; return the address of exactly these results."""
+    """The address of exactly these results on the Hub."""
     names = ", ".join(sorted(result.model for result in ours.values()))
     manifests = {folder: result.manifest for folder, result in ours.items()}
     manifests |= others(repository, manifests)
@@ -182,86 +170,30 @@ def publish_results(repository: Repository, ours: Mapping[str, results.Results],
         tag = args.tag or run_tag(ours, folder)
         (folder / "README.md").write_text(card(repository.name, manifests), "utf-8")
         owned = [f"{name}/*" for name in ours]
-        commit = _push(repository, folder, f"Results of {names}", owned, args)
+        commit = repository.push(folder, f"Results of {names}", public=args.public, owned=owned)
     if commit and (args.tag or tag not in repository.tags):
         repository.tag(tag, commit)
-    print(f"{args.repo}: tag {tag}; load it as {(address := f'hf://datasets/{args.repo}@{tag}')}")
+    address = f"hf://datasets/{repository.name}@{tag}"
+    print(f"{repository.name}: tag {tag}; load it as {address}")
     return address
 
 
-def publish_benchmark(repository: Repository, space: Repository, source: Path, args: Settings) -> None:
-    """Publish a folder of models with planted heads, its texts with the repository's name, and the
-    leaderboard of their cells and of those in submissions/; or say what would be.
-    """
-    owned = (f"*{planted_models.SUFFIX}", "*.csv", "*.parquet", "*.json")
-    if not (source / "truth.csv").is_file():
-        raise InputError(f"{source} is not what python -m research.planted writes: it has no truth.csv.")
-    with TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        for name in (*owned, "README.md", "LICENSE"):
-            for path in source.glob(name):
-                shutil.copy(path, folder)
-        for path in (*folder.glob("*.md"), *folder.glob("*.json")):
-            write_text(path, read_text(path).replace("USER/NAME", repository.name))
-        _push(repository, folder, "Models with planted heads", owned, args)
-    cells = scoring.kept(source / "cells.parquet")
-    truths = {path.stem: planted_models.truth(str(path)) for path in source.glob(f"*{planted_models.SUFFIX}")}
-    with TemporaryDirectory() as scratch:
-        cells = scoring.joined([cells, *leaderboard.submitted(ROOT / "submissions", cells)])
-        leaderboard.write(Path(scratch), cells, truths, repository.name)
-        _push(space, Path(scratch), "The leaderboard", (), args, "static")
-    print(f"Space {space.name}: the leaderboard")
-    print(f"{args.repo}: score a method on it with models={planted_models.HUB}{args.repo}")
-
-
-def publish_space(space: Repository, models: Iterable[str], args: Settings, address: str | None) -> None:
-    """Create or update the Space, or say what would change. It is to show the results at the address, and
-    fetches these models' weights when it is built.
+def publish_space(space: Repository, models: Iterable[str], public: bool, address: str | None) -> None:
+    """Create or update the Space. It is to show the results at the address, and fetches these models' weights
+    when it is built.
     """
     with TemporaryDirectory() as scratch:
         copy_space(ROOT, Path(scratch), space.name, models)
         owned = [f"{name}/*" for name in _SPACE_FOLDERS]
-        commit = _push(space, Path(scratch), "The app", owned, args)
+        commit = space.push(Path(scratch), "The app", public=public, owned=owned)
     if commit and address:
         space.set_variable("CCS_RESULTS", address)
-    print(f"Space {args.space}: it shows {address or 'the results in precomputed/'}")
-
-
-def _push(
-    repository: Repository,
-    folder: Path,
-    message: str,
-    owned: Sequence[str],
-    args: Settings,
-    sdk: str = "gradio",
-) -> str | None:
-    """Put the folder into the repository and return the commit; only print its files in a dry run."""
-    if not args.dry_run:
-        return repository.push(folder, message, public=args.public, owned=owned, sdk=sdk)
-    visible = "public" if args.public or not repository.private else "private"
-    print(f"{repository.name} ({'exists' if repository.commit else 'new'}, {visible}) would hold:")
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        print(f"  {path.relative_to(folder).as_posix()} ({path.stat().st_size:,} bytes)")
-    return None
+    print(f"Space {space.name}: it shows {address or 'the results in precomputed/'}")
 
 
 def publish(args: Settings) -> None:
-    if args.benchmark and not args.repo:
-        raise InputError("Say where to publish the benchmark: --repo USER/NAME.")
     if not args.repo and not args.space:
         raise InputError("Say where to publish: --repo USER/NAME, --space USER/NAME, or both.")
-    if args.benchmark:
-        models = Repository(str(args.repo), "model", dry=args.dry_run)
-        board = Repository(str(args.space or args.repo), "space", dry=args.dry_run)
-        publish_benchmark(models, board, args.benchmark, args)
-    else:
-        _publish_tables(args)
-    if args.dry_run:
-        print("This was a dry run: nothing was sent.")
-
-
-def _publish_tables(args: Settings) -> None:
-    """And the app that shows them, or one of both."""
     ours = {}
     if args.repo:
         folder = args.results or results.default_folder()
@@ -275,7 +207,9 @@ def _publish_tables(args: Settings) -> None:
         )
     address = publish_results(data_set, ours, args) if data_set else None
     if space:
-        publish_space(space, [result.model for result in ours.values()], args, address)
+        publish_space(space, [result.model for result in ours.values()], args.public, address)
+    if args.dry_run:
+        print("This was a dry run: nothing was sent.")
 
 
 main = command(Settings, publish, "Interrupted; give the command again.")

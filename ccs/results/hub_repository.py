@@ -37,14 +37,14 @@ class Repository:
     """A repository as it stands when this is made. `kind`: dataset, model or space. Methods raise InputError.
 
     commit: its newest, None if there is none or the token may not see it. tags: commits by tag. dry: nothing
-    will be put there; where the Hub does not answer, that is said and it is taken as new.
+    is put there, and what would be is printed; where the Hub does not answer, it is taken as new.
     """
 
     def __init__(self, name: str, kind: str = "dataset", *, dry: bool = False) -> None:
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
             raise InputError("A repository is named USER/NAME: letters, digits, '-', '_', '.' on both sides.")
         logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its warnings repeat what is said here
-        self.api, self.name, self.kind = HfApi(endpoint=endpoint()), name, kind
+        self.api, self.name, self.kind, self.dry = HfApi(endpoint=endpoint()), name, kind, dry
         self.commit: str | None = None
         self.private, self.files, self.tags = True, tuple[str, ...](), dict[str, str]()
         try:
@@ -79,11 +79,17 @@ class Repository:
 
     def push(
         self, folder: Path, message: str, *, public: bool, owned: Sequence[str] = (), sdk: str = "gradio"
-    ) -> str:
+    ) -> str | None:
         """Put a folder's files there, and return the commit. owned: patterns of paths that are ours alone,
         where files go that the folder has not. A new repository is private unless `public`; `sdk`: of a new
         Space.
         """
+        if self.dry:
+            visible = "public" if public or not self.private else "private"
+            print(f"{self.name} ({'exists' if self.commit else 'new'}, {visible}) would hold:")
+            for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+                print(f"  {path.relative_to(folder).as_posix()} ({path.stat().st_size:,} bytes)")
+            return None
         with self._explained(), warnings.catch_warnings():
             # Tables in a Space are meant: it shows them where no data set is named.
             warnings.filterwarnings("ignore", "It seems that you are about to commit a data file")

@@ -35,7 +35,7 @@ class Settings:
     )
     runs: Path = option(Path("runs"), "folder for what trainings share")
     benchmark: Path | None = option(
-        None, "train nothing; write the models that ship into this folder, as `publish --benchmark` takes it"
+        None, "train nothing; write the models that ship into this folder, for research.planted.publish"
     )
 
 
@@ -49,7 +49,7 @@ def _run(args: Settings) -> None:
     if args.seed is not None:
         _plant(args.seed, args.strength, args.out or args.runs / "planted", args.runs)
         return
-    from ccs.batch.pages import bring_up_to_date
+    from research.documents import bring_up_to_date
     from research.planted.family import family
 
     out = args.out or FOLDER

@@ -1,4 +1,4 @@
-"""The models with planted heads as a folder that goes to the Hub as it is: `clip-ccs publish --benchmark`."""
+"""The models with planted heads as a folder that goes to the Hub as it is (`publish`)."""
 
 from __future__ import annotations
 

@@ -7,10 +7,11 @@ import pandas as pd
 import pytest
 
 from ccs import InputError, benchmark
-from ccs.batch import leaderboard, localize
+from ccs.batch import localize
 from ccs.batch.localize import page, reliability
 from ccs.benchmark import protocol, scoring
 from ccs.locate import DEFAULT
+from research.planted import leaderboard
 from scripts import check_submission
 from tests.benchmark.test_scoring import NAME, small  # noqa: F401 - a fixture for all tests here
 
@@ -64,7 +65,7 @@ def test_a_method_of_ones_own_is_scored_and_another_that_fails_stops_nothing(tmp
     [
         (["--method", "guessing"], "no method 'guessing'; there are CCS high first"),
         (["--attribute", "age"], "no attribute 'age'; it has gender, skin tone"),
-        (["--moments", "1"], "--moments is 1, but must be at least 2"),
+        (["--splits", "0"], "--splits is 0, but must be at least 1"),
         (["--models", "organism", "--model", ""], "no model with something planted"),
     ],
 )

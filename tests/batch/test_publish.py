@@ -22,6 +22,7 @@ from ccs.benchmark import planted_models
 from ccs.model import export
 from ccs.results import searches
 from research.planted import benchmark_folder
+from research.planted import publish as planted
 from tests.support.hub_server import TOKEN, Fault
 from tests.support.results_sample import manifest_for, write_model
 
@@ -246,13 +247,15 @@ def test_the_benchmark_goes_there_and_a_method_is_scored_on_what_comes_back(
 ):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
     names = planted_models.names()[:2]
-    line = ["--repo", "user/planted", "--public", "--benchmark", str(tmp_path / "made")]
-    assert publish.main(line) == 2
+    line = [str(tmp_path / "made"), "--repo", "user/planted", "--public"]
+    assert planted.main(line) == 2
     assert "has no truth.csv" in capsys.readouterr().err
     benchmark_folder.write(
         [planted_models.FOLDER / f"{name}.safetensors" for name in names], tmp_path / "made"
     )
-    assert publish.main(line) == 0
+    assert planted.main([*line, "--dry-run"]) == 0
+    assert not hub.repositories
+    assert planted.main(line) == 0
     assert "models=hf://user/planted" in capsys.readouterr().out
     board = hub.files("user/planted", "spaces")
     assert yaml.safe_load(board["README.md"].decode().split("---\n")[1])["sdk"] == "static"

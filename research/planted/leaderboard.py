@@ -11,7 +11,7 @@ import pandas as pd
 from huggingface_hub import SpaceCardData
 
 from ccs.batch.localize import estimate
-from ccs.batch.pages import TEMPLATES, environment, in_brackets
+from ccs.batch.pages import environment, in_brackets
 from ccs.benchmark import scoring
 from ccs.benchmark.planted_models import Truth
 from ccs.errors import InputError
@@ -62,14 +62,14 @@ def write(folder: Path, cells: pd.DataFrame, truths: Mapping[str, Truth], reposi
     """Write a static Space: the page, its card, and the cells. repository: USER/NAME of the models."""
     folder.mkdir(parents=True, exist_ok=True)
     about = SpaceCardData(title="Heads that carry a bias", sdk="static", license="mit", models=[repository])
-    write_text(folder / "README.md", f"---\n{about}\n---\n\nMade by `clip-ccs publish --benchmark`.\n")
+    write_text(folder / "README.md", f"---\n{about}\n---\n\nMade by `python -m research.planted.publish`.\n")
     cells.to_parquet(folder / "cells.parquet", index=False, compression="zstd")
     write_text(folder / "index.html", page(cells, truths, repository))
 
 
 def page(cells: pd.DataFrame, truths: Mapping[str, Truth], repository: str) -> str:
     """The page: a table for each track and attribute, of which it shows the one that is chosen."""
-    html = environment(TEMPLATES).overlay(autoescape=True)
+    html = environment(Path(__file__).parent).overlay(autoescape=True)
     tables = list(_tables(cells, truths))
     tracks, attributes = (list(dict.fromkeys(one[place] for one in tables)) for place in (0, 1))
     return html.get_template("leaderboard.html").render(

@@ -1,0 +1,64 @@
+"""Publish the benchmark and its leaderboard: `python -m research.planted.publish FOLDER --repo USER/NAME`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ccs.batch.command_line import command, option
+from ccs.benchmark import planted_models, scoring
+from ccs.errors import InputError
+from ccs.files import read_text, write_text
+from ccs.results.hub_repository import Repository
+from research.planted import leaderboard
+
+SUBMISSIONS = Path(__file__).parents[2] / "submissions"
+OWNED = (f"*{planted_models.SUFFIX}", "*.csv", "*.parquet", "*.json")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Publish a folder of models with planted heads on the Hub, its texts with the repository's name, and as
+    a static Space the leaderboard of its cells and of those in submissions/.
+    """
+
+    folder: Path = option(
+        Path("runs/benchmark"), "what python -m research.planted writes", "folder", nargs="?"
+    )
+    repo: str = option("", "the repository of models, USER/NAME", required=True)
+    space: str | None = option(None, "the leaderboard's Space (default: of the same name)")
+    public: bool = option(False, "visible to everyone; otherwise a new repository is private")
+    dry_run: bool = option(False, "print what would change, and change nothing")
+
+
+def _publish(args: Settings) -> None:
+    source = args.folder
+    if not (source / "truth.csv").is_file():
+        raise InputError(f"{source} is not what python -m research.planted writes: it has no truth.csv.")
+    models = Repository(args.repo, "model", dry=args.dry_run)
+    space = Repository(args.space or args.repo, "space", dry=args.dry_run)
+    with TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        for name in (*OWNED, "README.md", "LICENSE"):
+            for path in source.glob(name):
+                shutil.copy(path, folder)
+        for path in (*folder.glob("*.md"), *folder.glob("*.json")):
+            write_text(path, read_text(path).replace("USER/NAME", args.repo))
+        models.push(folder, "Models with planted heads", public=args.public, owned=OWNED)
+    cells = scoring.kept(source / "cells.parquet")
+    truths = {path.stem: planted_models.truth(str(path)) for path in source.glob(OWNED[0])}
+    with TemporaryDirectory() as scratch:
+        cells = scoring.joined([cells, *leaderboard.submitted(SUBMISSIONS, cells)])
+        leaderboard.write(Path(scratch), cells, truths, args.repo)
+        space.push(Path(scratch), "The leaderboard", public=args.public, sdk="static")
+    print(f"Space {space.name}: the leaderboard")
+    print(f"{args.repo}: score a method on it with models={planted_models.HUB}{args.repo}")
+
+
+main = command(Settings, _publish, "Interrupted; give the command again.")
+
+if __name__ == "__main__":
+    sys.exit(main())
