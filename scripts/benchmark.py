@@ -34,9 +34,10 @@ LEADERS = 8
 def main() -> None:
     """Write all of them from the cells that are kept."""
     from ccs.batch import pages
+    from research.documents import bring_up_to_date
 
     page, findings = ROOT / "docs" / "benchmark.md", ROOT / "docs" / "findings.md"
-    write = partial(pages.bring_up_to_date, by="python -m scripts.benchmark")
+    write = partial(bring_up_to_date, by="python -m scripts.benchmark")
     found = {track: tabled(track) for track in FIRST}
     chart(found).write_image(ROOT / "docs" / "methods.svg")
     write(page, "methods", f"{sentence(found)}\n\n{pages.table(pd.DataFrame(rows(found)))}")

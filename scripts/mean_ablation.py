@@ -29,7 +29,8 @@ tables, and at the mean.
 
 def main() -> None:
     """Measure the plans of the models' tables, and bring the page up to date."""
-    from ccs.batch.pages import bring_up_to_date, table
+    from ccs.batch.pages import table
+    from research.documents import bring_up_to_date
 
     bring_up_to_date(
         ROOT / "docs" / "mitigation.md",

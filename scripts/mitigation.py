@@ -19,9 +19,10 @@ sys.path.insert(0, str(ROOT))
 def main() -> None:
     """Write the tables and the chart from the cells that ship, measured where they are missing with --run."""
     from ccs import mitigate
-    from ccs.batch.pages import bring_up_to_date, count, table
+    from ccs.batch.pages import count, table
     from ccs.mitigate import scoring
     from ccs.mitigate.methods import METHODS
+    from research.documents import bring_up_to_date
 
     if "--run" in sys.argv[1:]:
         scoring.run(METHODS, places(), 1, file=scoring.CELLS)

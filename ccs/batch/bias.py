@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,24 +38,19 @@ class Settings:
     max_images: int | None = option(None, "measure on so many images; drawn people are all used", least=1)
     as_published: bool = option(False, "with the faults of the study's code, where it has one")
     csv: Path | None = option(None, "write every figure to this file")
-    json: Path | None = option(None, "write every figure to this file")
     skip_unreadable: bool = option(False, SKIP)
     device: str = option("auto", DEVICE)
     seed: int = option(0, "of resampling", least=0)
 
 
 def measure(settings: Settings) -> None:
-    asked = {name: value for name, value in vars(settings).items() if name not in ("csv", "json")}
+    asked = {name: value for name, value in vars(settings).items() if name != "csv"}
     table = ccs.bias(**asked)
     for name in table.skipped:
         print(f"Left out: {name}", file=sys.stderr)
     print(page(table))
     if settings.csv:
         write_text(settings.csv, table.flat().to_csv(index=False))
-    if settings.json:
-        held = {**table.about, "groups": dict(table.groups), "alike": table.alike, "skipped": table.skipped}
-        rows = json.loads(table.rows.to_json(orient="records"))
-        write_text(settings.json, json.dumps({**held, "rows": rows}, indent=1) + "\n")
 
 
 def page(table: BiasTable) -> str:

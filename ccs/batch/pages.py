@@ -12,7 +12,7 @@ import jinja2
 import numpy as np
 import pandas as pd
 
-from ccs.files import one_line, read_text, write_text
+from ccs.files import one_line
 from ccs.measures import stats
 from ccs.measures.stats import Effect, Estimate
 
@@ -132,15 +132,6 @@ def table(frame: pd.DataFrame) -> str:
 
 def _cell(value: object) -> str:
     return one_line(str(value)).replace("|", "\\|")
-
-
-def bring_up_to_date(document: Path, name: str, text: str, by: str = "clip-ccs report") -> None:
-    """Put the text between the two markers of that name, where there are text, document and markers."""
-    start, end = f"<!-- {name}: written by {by} -->", f"<!-- end of {name} -->"
-    before, found, rest = (read_text(document) if document.is_file() else "").partition(start)
-    _, closed, after = rest.partition(end)
-    if text and found and closed:
-        write_text(document, f"{before}{start}\n{text}\n{end}{after}")
 
 
 def as_markdown(blocks: Sequence[Block]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import ccs
@@ -70,9 +70,7 @@ class Settings(Asked):
 
     attribute: str | None = option(None, "what groups people: gender, skin tone (default: the set's first)")
     max_loss: float = option(0.02, "accuracy that may be lost, as a share of 1")
-    least: float = option(0.02, "share of the lean (ccs.measures.ranking) that each further head must take")
     max_heads: int = option(8, "most heads")
-    screen: int = option(12, "heads tried together, the best single ones first")
     max_images: int | None = option(None, "most images of each set; drawn people are all used")
     skip_unreadable: bool = option(False, SKIP)
     seed: int = option(0, "seed of the halves", least=0)
@@ -84,7 +82,7 @@ class Settings(Asked):
 def _search(args: Settings) -> None:
     tables = args.results or results.default_folder()
     print(f"Results: {tables}", file=sys.stderr)
-    limits = Limits(**{limit.name: getattr(args, limit.name) for limit in fields(Limits)})
+    limits = Limits(max_loss=args.max_loss, max_heads=args.max_heads)
     if args.keep and not tables.is_dir():
         raise InputError(f"The folder {tables} for --results is not there.")
     model = ccs.load(args.model, device=args.device)

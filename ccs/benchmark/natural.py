@@ -37,13 +37,9 @@ Shares = Mapping[str, Mapping[Head, float]]
 """Attribute -> head -> its Shapley share of the gap between groups."""
 
 
-def located(models: str | Path = "natural") -> tuple[str, ...]:
-    """The models ("natural", or of a folder) whose heads carry a learned skew."""
-    if models == "natural":
-        every = tuple(name for name in variants.names() if name.startswith(PREFIX))
-    else:
-        every = tuple(map(str, sorted(Path(models).glob(f"*{variants.SUFFIX}"))))
-    return tuple(name for name in every if truth(name))
+def located() -> tuple[str, ...]:
+    """The models of this package whose heads carry a learned skew."""
+    return tuple(name for name in variants.names() if name.startswith(PREFIX) and truth(name))
 
 
 def truth(name: str) -> Shares:

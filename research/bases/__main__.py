@@ -15,9 +15,10 @@ from scipy.stats import spearmanr
 
 from ccs import paper
 from ccs.batch.command_line import command, option
-from ccs.batch.pages import bring_up_to_date, in_brackets, table
+from ccs.batch.pages import in_brackets, table
 from ccs.benchmark.scoring import over_bases
 from ccs.files import write_text
+from research.documents import bring_up_to_date
 
 if TYPE_CHECKING:
     from ccs.model.model import Model

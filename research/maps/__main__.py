@@ -10,9 +10,10 @@ from pathlib import Path
 import pandas as pd
 
 from ccs.batch.command_line import command, option
-from ccs.batch.pages import bring_up_to_date, in_brackets, table
+from ccs.batch.pages import in_brackets, table
 from ccs.heads import Head
 from ccs.measures.stats import Estimate
+from research.documents import bring_up_to_date
 
 PAGE = Path(__file__).parents[2] / "docs" / "towers.md"
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ccs.batch.command_line import command, option
-from ccs.batch.pages import bring_up_to_date, table
+from ccs.batch.pages import table
 from ccs.benchmark import variants
+from research.documents import bring_up_to_date
 
 if TYPE_CHECKING:
     from research.natural.skew_training import Natural

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ccs.batch.command_line import command, option
-from ccs.batch.pages import bring_up_to_date, in_brackets, table
+from ccs.batch.pages import in_brackets, table
+from research.documents import bring_up_to_date
 
 if TYPE_CHECKING:
     from ccs.heads import Head

@@ -28,10 +28,9 @@ class Settings:
 def _run(args: Settings) -> None:
     from ccs import results
     from ccs.batch.pages import as_markdown
-    from ccs.batch.report.questions import CONTROL, ORGANISM
     from ccs.embedded import known_heads
     from ccs.model.model import load
-    from research.world import organism_training
+    from research.world import CONTROL, ORGANISM, organism_training
     from research.world.organism_figures import embedded_blocks
     from research.world.paradox import organism_blocks
     from research.world.taught_heads import taught_blocks

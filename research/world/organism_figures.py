@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 import ccs
 from ccs.batch.pages import Block, filled, in_brackets
-from ccs.batch.report.questions import CONTROL, ORGANISM
 from ccs.measures import accuracy, bias, bias_result, retrieval
 from ccs.measures.ranking import Ranking
 from ccs.model.model import Model
 from ccs.sets import BiasSet, drawn_sets
 from ccs.world.vocabulary import OCCUPATIONS
-from research.world import planted
+from research.world import CONTROL, ORGANISM, planted
 from research.world.planted_truth import SCALES, Shares, alignment
 
 

@@ -7,10 +7,8 @@ from pathlib import Path
 
 from ccs.batch.pages import Block, change, filled, in_brackets, interval
 from ccs.batch.report.questions import (
-    CONTROL,
     HURT,
     LOWERS,
-    ORGANISM,
     QUESTIONS,
     Tested,
     answers_of,
@@ -21,6 +19,7 @@ from ccs.batch.report.questions import (
 from ccs.pruning.search import HeldOut
 from ccs.results import Results
 from ccs.results.searches import Search, beside
+from research.world import CONTROL, ORGANISM
 from research.world import planted_truth as truth
 from research.world.shown_skew import ccs_and_lowering, listed, organisms, plan_rows, planted_blocks
 

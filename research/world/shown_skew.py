@@ -8,11 +8,10 @@ from pathlib import Path
 import pandas as pd
 
 from ccs.batch.pages import Block, at_ceiling, filled, in_brackets, interval, p_text, signed
-from ccs.batch.report.questions import CONTROL, ORGANISM
 from ccs.measures.stats import Estimate
 from ccs.results import Results
 from ccs.world.vocabulary import OCCUPATIONS
-from research.world import planted
+from research.world import CONTROL, ORGANISM, planted
 from research.world import planted_truth as truth
 from research.world.correlations import Correlated, with_ccs
 

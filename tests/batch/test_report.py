@@ -14,6 +14,7 @@ from ccs.batch.report.__main__ import main as report
 from ccs.errors import InputError
 from ccs.measures.stats import Ranked
 from ccs.pruning.plans import ALIKE, PlanName
+from scripts import report as docs
 from tests.support.report_sample import (
     bias_rows,
     ccr_rows,
@@ -143,25 +144,17 @@ def test_a_strangers_text_is_one_line_without_markup():
 
 
 def test_the_counts_in_the_documents_are_those_of_the_audit():
-    assert published.counts() in Path("docs/audit.md").read_text()
+    assert docs.counts() in Path("docs/audit.md").read_text()
 
 
-def test_documents_of_a_clone_are_written_only_when_asked(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    marked = "<!-- audit: written by clip-ccs report -->\nold\n<!-- end of audit -->\n"
-    page = Path("docs/audit.md")
-    page.parent.mkdir()
-    (tmp_path / "empty").mkdir()
-    arguments = ["--results", "empty"]
-    assert report([*arguments, "--docs"]) == 2
-    assert "docs/audit.md" in capsys.readouterr().err
-    page.write_text(marked)
-    assert report(arguments) == 0
-    assert (page.read_text(), Path("docs/report").exists()) == (marked, False)
-    assert Path("report/report.md").exists()
-    assert report([*arguments, "--docs"]) == 0
-    assert Path("docs/report/report.md").exists()
-    assert "At equal numbers" in page.read_text()
+def test_the_documents_of_a_clone_are_brought_up_to_date(tmp_path, monkeypatch):
+    marked = "<!-- audit: written by python -m scripts.report -->\nold\n<!-- end of audit -->\n"
+    (tmp_path / "audit.md").write_text(marked)
+    monkeypatch.setattr(docs, "DOCS", tmp_path)
+    monkeypatch.setattr(docs.results, "load", lambda instead: results.Collection({}, "nowhere"))
+    docs.main([])
+    assert "Results: nowhere." in (tmp_path / "report/report.md").read_text()
+    assert "At equal numbers" in (tmp_path / "audit.md").read_text()
 
 
 def test_people_beside_the_panel(tmp_path):
@@ -232,7 +225,7 @@ def test_whether_high_heads_carry_more_than_random_sets_like_them(measure, quest
     found = [one for one in report_questions.by_model({"organism": model}) if one.alike]
     asked = {name: [one for one in found if one.question == name] for name in report_questions.QUESTIONS}
     said = {name: report_questions.said(tests) for name, tests in asked.items() if tests}
-    readme = report_questions.answers({"organism": model})
+    readme = docs.answers({"organism": model})
     assert set(said) == {report_questions.HURT, report_questions.MORE, report_questions.NARROWS_MORE}
     for name, text in said.items():
         expected = answer if name == question else "not shown"

@@ -120,7 +120,7 @@ def test_other_sets_stand_beside():
 
 def test_the_command_searches_prints_and_writes(tiny_folder, tmp_path, capsys):
     command = ["--model", str(tiny_folder), "--people", "world/faces", "--things", "world/subjects"]
-    command += ["--max-images", "40", "--max-heads", "1", "--screen", "1", "--max-loss", "1"]
+    command += ["--max-images", "40", "--max-heads", "1", "--max-loss", "1"]
     assert (
         search_command.main([*command, "--attribute", "skin tone", "--keep", "--results", str(tmp_path)]) == 0
     )

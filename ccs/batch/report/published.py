@@ -221,23 +221,18 @@ def sentences(results: Mapping[str, Results], agreement: pd.DataFrame | None) ->
     rows = []
     for printed, ours, own in zip(audit.audit(), measured, found_here, strict=True):
         row = {"sentence": printed.statement, "where": printed.source}
-        row |= {"printed cells for it": _cells(printed)}
+        row |= {"printed cells for it": supported(printed)}
         if answered:
-            row["measured, printed heads"] = _cells(ours)
-            row["measured, heads found here"] = _cells(own)
+            row["measured, printed heads"] = supported(ours)
+            row["measured, heads found here"] = supported(own)
         against = "; ".join(printed.exceptions) or ("none" if printed.of else "–")
         rows.append({**row, "cells against it": against, "note": printed.note or "–"})
     return fill("sentences", rows=rows)
 
 
-def _cells(check: Check) -> str:
+def supported(check: Check) -> str:
+    """How many of its cells support a sentence."""
     return f"{check.holds} of {check.of}" if check.of else "–"
-
-
-def counts() -> str:
-    """The counts as a Markdown table, for docs/audit.md."""
-    cells = [[check.statement, check.source, _cells(check), check.note or "–"] for check in audit.audit()]
-    return table(pd.DataFrame(cells, columns=["sentence", "where", "cells for it", "note"]))
 
 
 def holes(models: Models) -> list[Block]:

@@ -29,7 +29,6 @@ QUESTIONS: Mapping[str, str] = {
     NARROWS_MORE: "Does pruning the high heads narrow that gap more than pruning random heads like them?",
 }
 """Each asks whether the named difference is below zero."""
-ORGANISM, CONTROL = "organism", "organism-control"
 
 
 @dataclass(frozen=True)
@@ -216,10 +215,10 @@ def said(tests: Sequence[Tested]) -> str:
 def in_short(models: Mapping[str, Results]) -> dict[str, object]:
     """Each question's answer in words and the tests behind it, for each model."""
     tests = by_model(models)
-    return {"answers": _in_words(tests), "tests": [test.row("model") for test in tests]}
+    return {"answers": in_words(tests), "tests": [test.row("model") for test in tests]}
 
 
-def _in_words(tests: Sequence[Tested]) -> list[str]:
+def in_words(tests: Sequence[Tested]) -> list[str]:
     return [
         f"**{QUESTIONS[question]}** {'; '.join(answers_of(list(own)))}."
         for question, own in groupby(tests, key=lambda test: test.question)
@@ -230,10 +229,3 @@ def answers_of(tests: Sequence[Tested]) -> list[str]:
     """`said` for each place that one question's tests are of."""
     places = dict.fromkeys(test.where for test in tests)
     return [said([test for test in tests if test.where == place]) for place in places]
-
-
-def answers(models: Mapping[str, Results]) -> str:
-    """The organisms' answers that docs/findings.md gives, a list in Markdown; "" without them."""
-    tests = strictest(by_model({name: models[name] for name in (ORGANISM, CONTROL) if name in models}))
-    asked = [test for test in tests if test.question in (HURT, MORE)]
-    return "\n".join(f"- {answer}" for answer in _in_words(asked))

@@ -1,0 +1,16 @@
+"""The parts of documents that programs write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ccs.files import read_text, write_text
+
+
+def bring_up_to_date(document: Path, name: str, text: str, by: str) -> None:
+    """Put the text between the two markers of that name, where there are text, document and markers."""
+    start, end = f"<!-- {name}: written by {by} -->", f"<!-- end of {name} -->"
+    before, found, rest = (read_text(document) if document.is_file() else "").partition(start)
+    _, closed, after = rest.partition(end)
+    if text and found and closed:
+        write_text(document, f"{before}{start}\n{text}\n{end}{after}")
