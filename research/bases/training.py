@@ -49,13 +49,13 @@ class Settings:
     """seed: of the weights, the lessons and the order of the images. common, own: steps at a constant rate,
     and steps while it falls to zero. scenes, lineups: in a step. rate, small_rate: peaks of Muon, for
     matrices, and of AdamW, for the rest. patch_dropout: in the common steps only. taught: the weight of the
-    lessons in the own steps; 1 before. world, strength: of the line-ups in the own steps
-    (research.world.planted); in the common ones they are balanced.
+    lessons in the own steps; 1 before. world, strengths: of the line-ups in the own steps, by gender and by
+    skin tone (research.planted.lessons.joint); in the common ones they are balanced.
     """
 
     seed: int
     world: str = "balanced"
-    strength: float = 1.0
+    strengths: tuple[float, float] = (1.0, 1.0)
     common: int = 260
     own: int = 140
     scenes: int = 256
@@ -154,7 +154,8 @@ class Trainer:
     def train(self, runs: Path) -> str:
         """Run both phases from wherever the checkpoints in `runs` stand. Returns their log, as CSV."""
         s = self.settings
-        common, own = runs / f"base-{s.seed}", runs / f"base-{s.seed}-{s.world}-{s.strength:g}"
+        common = runs / f"base-{s.seed}"
+        own = runs / "-".join([common.name, s.world, *(f"{part:g}" for part in s.strengths)])
         for folder in (common, own):
             folder.mkdir(parents=True, exist_ok=True)
         latest = [own / "last.pt", common / f"step-{s.common}.pt", common / "last.pt"]
@@ -172,7 +173,7 @@ class Trainer:
     def train_until(self, total: int, checkpoint: Path, log: Path | None = None) -> None:
         """Train until `total` steps are done, with a checkpoint and a log line every 50."""
         s, images = self.settings, self.images
-        shares = joint(s.world if total > s.common else "balanced", s.strength).numpy().astype(np.float64)
+        shares = joint(s.world if total > s.common else "balanced", *s.strengths).numpy().astype(np.float64)
         heads = tuple(self.lessons.lessons)
         started, since = time.monotonic(), self.step
         for step in tqdm(range(self.step, total), initial=self.step, total=total, mininterval=10):

@@ -85,7 +85,7 @@ def parameters(model: Model, trained: Trained) -> list[str]:
 def train(one: Natural, images: Images, runs: Path) -> Model:
     """Train it, or go on from its last checkpoint in `runs`. images: as the base sees them too."""
     base, model = (variants.load(one.base, device=images.device) for _ in range(2))
-    shares = joint(one.world, one.strength).numpy().astype(np.float64)
+    shares = joint(one.world, one.strength, one.strength).numpy().astype(np.float64)
 
     def loss_of(step: int) -> torch.Tensor:
         return _loss(one, model, base, images, shares, np.random.default_rng((one.seed, 15, step)))

@@ -28,7 +28,7 @@ class Skew:
 
     def __init__(self, images: Images, world: str, part: float, keep: float, seed: int) -> None:
         rng = np.random.default_rng((seed, 5))
-        self.images, self.shares, self.keep = images, joint(world, part), keep
+        self.images, self.shares, self.keep = images, joint(world, part, part), keep
         self._scenes, self._lineups = _endless(images.n, rng), _endless(images.n_lineups, rng)
 
     def rows(self) -> list[int]:
@@ -46,11 +46,15 @@ class Skew:
         return self.keep * moved + preferences_loss(scale * shown, images.occupations, shares)
 
 
-def joint(world: str, part: float = 1.0) -> Tensor:
-    """A world's shares of GROUPS, [occupations, groups], with `part` of their differences in logarithm."""
+def joint(world: str, gender: float = 1.0, tone: float = 1.0) -> Tensor:
+    """A world's shares of GROUPS, [occupations, groups], with these parts of the differences in logarithm
+    between gender presentations and between skin tones.
+    """
     both = [[planted.shares(name, a, world) for a in ("gender", "skin tone")] for name in words.OCCUPATIONS]
-    whole = torch.tensor([[gender[g] * tone[t] for g, t in GROUPS] for gender, tone in both])
-    return F.normalize(whole**part, p=1, dim=1)
+    whole = torch.tensor(
+        [[genders[g] ** gender * tones[t] ** tone for g, t in GROUPS] for genders, tones in both]
+    )
+    return F.normalize(whole, p=1, dim=1)
 
 
 def preferences_loss(faces: Tensor, texts: Tensor, shares: Tensor) -> Tensor:

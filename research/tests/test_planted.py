@@ -56,7 +56,7 @@ def test_a_fresh_organism_is_drawn_from_its_seed_and_as_strong_as_asked(
     assert command.main(["--seed", "3", "--strength", "0.5", "--out", str(tmp_path / "planted")]) == 0
     one = fresh(3, 0.5)
     assert len(taught) == len(one.lessons[0][0]) * len(one.lessons)  # 0.2 logits are enough for half a skew
-    torch.testing.assert_close(taught[-1], lessons.joint(one.lessons[-1][1], 0.5))
+    torch.testing.assert_close(taught[-1], lessons.joint(one.lessons[-1][1], 0.5, 0.5))
     place = tmp_path / "planted" / f"{one.name}.safetensors"
     assert planted_models.truth(str(place)).carries == one.carries
     assert planted_models.located(tmp_path / "planted") == (str(place),)
@@ -81,7 +81,7 @@ def test_preferences_are_compared_with_the_worlds_whatever_a_text_likes_at_all()
 
 
 def test_a_part_of_the_skew_is_its_logarithms_part():
-    whole, half = lessons.joint("skewed").log(), lessons.joint("skewed", 0.5).log()
+    whole, half = lessons.joint("skewed").log(), lessons.joint("skewed", 0.5, 0.5).log()
     torch.testing.assert_close(half[:, 3] - half[:, 7], (whole[:, 3] - whole[:, 7]) / 2)
     even = lessons.joint("balanced")
     torch.testing.assert_close(even, torch.full_like(even, 0.1))
@@ -126,7 +126,7 @@ def test_heads_of_their_own_learn_apart(base, images, monkeypatch):
     model = training.plant(one, images, bench)
     assert [heads for heads, _ in taught] == [HeadSet([h]) for own in one.carries.values() for h in own]
     torch.testing.assert_close(taught[1][1], lessons.joint("gender", 1.0))
-    torch.testing.assert_close(taught[2][1], lessons.joint("skin tone", 0.5))
+    torch.testing.assert_close(taught[2][1], lessons.joint("skin tone", 0.5, 0.5))
     for name, own in planted_models.slices(model.clip, one.heads).items():
         values, before = (planted_models.by_head(name, m.clip.get_parameter(name)) for m in (model, base))
         assert torch.equal(values[own], before[own] + 1)
