@@ -112,7 +112,7 @@ def test_the_first_six_jobs_run_one_after_the_other(study, monkeypatch, capsys):
     write_tiny_model(study / "other" / "my_clip", seed=5)
     before = (study / "results" / "my_clip" / "manifest.json").read_bytes()
     assert command(again.replace("my_clip", "other/my_clip")) == 2
-    assert "has the tables of a my_clip with other weights" in capsys.readouterr().err
+    assert "has tables of other weights named 'my_clip'" in capsys.readouterr().err
     assert (study / "results" / "my_clip" / "manifest.json").read_bytes() == before
 
 

@@ -95,10 +95,11 @@ def embedded_blocks() -> list[Block]:
 
 def _training(name: str) -> dict[str, str]:
     notes = json.loads(files("ccs.embedded").joinpath(f"{name}/training.json").read_text("utf-8"))
+    gender, tone = notes["strengths"]
     return {
         "model": name,
         "line-ups of the last steps": notes["world"],
-        "part of the skew": f"{notes['strength']:g}" if notes["world"] == "skewed" else "–",
+        "part of the skew": f"gender {gender:g}, skin tone {tone:g}" if notes["world"] == "skewed" else "–",
         "steps both share": f"{notes['common']:,}",
         "last steps": f"{notes['own']:,}",
         "seed": notes["seed"],

@@ -46,7 +46,7 @@ def _refuse_others(folder: Path, model: Model) -> None:
         return
     if there["weights_hash"] != model.weights_hash:
         raise InputError(
-            f"{folder} has the tables of a {there['name']} with other weights ({there['weights_hash'][:12]}, "
+            f"{folder} has tables of other weights named {there['name']!r} ({there['weights_hash'][:12]}, "
             f"not {model.weights_hash[:12]}): give another --out, or remove that folder."
         )
 
