@@ -135,5 +135,4 @@ def _cell(value: object) -> str:
 
 
 def as_markdown(blocks: Sequence[Block]) -> str:
-    """The blocks as one page of Markdown."""
     return "\n\n".join(blocks) + "\n"

@@ -88,9 +88,7 @@ def _search(args: Settings) -> None:
     model = ccs.load(args.model, device=args.device)
     people, things, (attribute, *_) = args.sets(args.max_images, args.skip_unreadable)
     task = make_task(model, people, things, attribute)
-    beside, notice = _beside(args, tables, model.name, model.heads)
-    if notice:
-        print(notice)
+    beside = _beside(args, tables, model.name, model.heads)
     result = search.search(model, task, limits, beside=beside, seed=args.seed, tell=print)
     print(page(result, limits.max_loss))
     answer = Search(
@@ -110,17 +108,16 @@ def _search(args: Settings) -> None:
         print(f"Kept in {searches.keep(tables, answer)}.")
 
 
-def _beside(args: Settings, tables: Path, name: str, heads: HeadSet) -> tuple[list[Plan], str]:
-    """High, low and random sets from the model's tables, and a notice where there are none."""
+def _beside(args: Settings, tables: Path, name: str, heads: HeadSet) -> list[Plan]:
+    """High, low and random sets from the model's tables; prints which there are not."""
     folder = tables / results.folder_name(name)
     if not folder.is_dir():
-        return [], f"There are no tables of {name} in {tables}: no high, low or random sets beside."
+        print(f"There are no tables of {name} in {tables}: no high, low or random sets beside.")
+        return []
     found = results.read(folder)
     scored, k = queries.head_scores(found), queries.main_k(found) or 5
     kinds = ("high", "low", "random")
-    notices: list[str] = []
-    made = pruning.plans(scored, k, heads, args.seed, 5, kinds=kinds, notice=notices.append)
-    return made[1:], " ".join(notices)
+    return pruning.plans(scored, k, heads, args.seed, 5, kinds=kinds, notice=print)[1:]
 
 
 def page(result: Found, max_loss: float) -> str:

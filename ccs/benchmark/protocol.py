@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats.contingency import association
+from scipy.stats.contingency import association, crosstab
 from torch.utils.flop_counter import FlopCounterMode
 
 from ccs.errors import InputError
@@ -133,9 +133,7 @@ def cramers_v(embeddings: ArrayLike, prompts: ArrayLike, groups: ArrayLike) -> f
     embeddings [people, d], prompts [prompts, d], groups [people].
     """
     best = cosines(prompts, embeddings).argmax(axis=0)
-    kinds, codes = (np.unique(one, return_inverse=True)[1] for one in (best, np.asarray(groups, np.str_)))
-    counts = np.zeros((kinds.max() + 1, codes.max() + 1), np.int64)
-    np.add.at(counts, (kinds, codes), 1)
+    counts = crosstab(best, np.asarray(groups, np.str_)).count
     return float(association(counts, method="cramer")) if min(counts.shape) > 1 else 0.0
 
 

@@ -260,7 +260,6 @@ def _rows(record: DatasetRecord, place: Path | None, most: int | None) -> Rows:
 
 
 def _fetched(record: DatasetRecord, most: int | None) -> Rows:
-    """The rows of a set on the Hub."""
     assert record.hub is not None
     if record.hub.startswith(strangers.PREFIX):
         return strangers.hub_rows(record.hub, most, labels=record.kind in _LABEL)

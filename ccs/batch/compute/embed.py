@@ -212,38 +212,42 @@ def _joined(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 class PlanReader:
-    """Plans' embeddings [n, D] over all shards, read in blocks, so that each shard is opened once a block.
-    order: the plans that will be asked for, in this order, once or several times. rows: the images wanted
-    (default: all).
+    """Embeddings [n, D] with heads off, over all shards, read in blocks, so that each shard is opened once a
+    block. offs: the stage's. order: those that will be asked for, in this order, once or several times. rows:
+    the images wanted (default: all).
     """
 
     def __init__(
-        self, stage: Stage, order: Sequence[int], name: str = "plans", rows: np.ndarray | None = None
+        self,
+        stage: Stage,
+        offs: Sequence[HeadSet],
+        order: Sequence[HeadSet],
+        name: str = "plans",
+        rows: np.ndarray | None = None,
     ) -> None:
-        self._stage, self._order, self._name = stage, order, name
+        self._stage, self._offs, self._order, self._name = stage, offs, order, name
         self._wanted = slice(None) if rows is None else rows
         with safe_open(stage.paths[0], "np") as file:
             kept = len(list(file.keys())) * file.get_slice(name).get_shape()[0]
         size = sum(path.stat().st_size for path in stage.paths.values()) // max(1, kept)
         self._many = max(1, _BLOCK // max(1, size))
-        self._held: dict[int, np.ndarray] = {}
+        self._held: dict[HeadSet, np.ndarray] = {}
 
-    def __call__(self, index: int) -> np.ndarray:
-        """The embeddings [n, D] of the plan at this place in the stage."""
-        if index not in self._held:
-            self._held = {}
-            place = self._order.index(index)
+    def __call__(self, off: HeadSet) -> np.ndarray:
+        if off not in self._held:
+            self._held = {}  # first, so that two blocks are never in memory
+            place = self._order.index(off)
             self._held = self._read(self._order[place : place + self._many])
-        return self._held[index]
+        return self._held[off]
 
-    def _read(self, block: Sequence[int]) -> dict[int, np.ndarray]:
-        parts: dict[int, list[np.ndarray]] = {index: [] for index in block}
+    def _read(self, block: Sequence[HeadSet]) -> dict[HeadSet, np.ndarray]:
+        parts: dict[HeadSet, list[np.ndarray]] = {off: [] for off in block}
         for shard in range(self._stage.shards):
             with safe_open(self._stage.paths[shard], "np") as file:
                 rows = file.get_slice(self._name)
-                for index, read in parts.items():
-                    read.append(np.asarray(rows[index : index + 1])[0])
-        return {index: np.concatenate(read)[self._wanted] for index, read in parts.items()}
+                for off, read in parts.items():
+                    read.append(np.asarray(rows[self._offs.index(off)]))
+        return {off: np.concatenate(read)[self._wanted] for off, read in parts.items()}
 
 
 # Checks -------------------------------------------------------------------------------------------------

@@ -215,45 +215,30 @@ class Run:
         rows: the images in it (default: all).
         """
         mine = set_figures.shares(plans, self.processes.size)[self.processes.rank]
-        order = [offs.index(off) for off in dict.fromkeys(plan.off for plan in mine)]
+        order = list(dict.fromkeys(plan.off for plan in mine))
         texts = set_figures.embed_texts(self.model, data)
         alike = ranking.alike(data.occupations, texts) if isinstance(data, BiasSet) else []
         scaled = self.embedder.scaled_as_published(data)
         names = ["plans"] + ["published"] * scaled
-        ours, *other = [PlanReader(embedded, order, name, rows) for name in names]
+        ours, *other = [PlanReader(embedded, offs, order, name, rows) for name in names]
         table, found = self.processes.together(
             lambda: set_figures.of_plans(
-                texts, data, mine, lambda off: ours(offs.index(off)), self.settings.seed,
+                texts, data, mine, ours, self.settings.seed,
                 logit_scale=self.model.logit_scale, as_published=self.settings.as_published,
-                published=(lambda off: other[0](offs.index(off))) if scaled else None,
+                published=other[0] if scaled else None,
             )
         )  # fmt: skip
         made = set_figures.joined(self.processes.gather(found), plans)
         made += set_figures.over_sets(made, table)
-        return {"table": table, "rows": made, "alike": alike} | self._moved(
-            texts, data, plans, embedded, rows
-        )
-
-    def _moved(
-        self,
-        texts: np.ndarray,
-        data: EvaluationSet,
-        plans: Sequence[Plan],
-        embedded: Stage,
-        rows: np.ndarray | None,
-    ) -> dict[str, float]:
-        """`moved`: how far another precision than float32 moves mean MaxSkew on a sample: sets of up to
-        SAMPLED images, with no and with the high heads off.
-        """
+        figures = {"table": table, "rows": made, "alike": alike}
         if self.settings.precision == "fp32" or not isinstance(data, BiasSet) or len(data.images) > SAMPLED:
-            return {}
-        offs = list(dict.fromkeys(plan.off for plan in plans))
+            return figures
+        # How far another precision moves mean MaxSkew, on a sample: with no and with the high heads off.
         some = [plan.off for plan in plans if plan.name in ("none", "high")]
         exact = self.embedder.in_float32().plans(data, some, "float32")
-        order = [offs.index(off) for off in some]
-        ours, theirs = PlanReader(embedded, order, rows=rows), PlanReader(exact, range(len(some)))
-        pairs = ((ours(place), theirs(index)) for index, place in enumerate(order))
-        return {"moved": self.processes.once(lambda: set_figures.moved(texts, data, pairs))}
+        ours, theirs = PlanReader(embedded, offs, some, rows=rows), PlanReader(exact, some, some)
+        pairs = ((ours(off), theirs(off)) for off in some)
+        return figures | {"moved": self.processes.once(lambda: set_figures.moved(texts, data, pairs))}
 
 
 SAMPLED = 20_000

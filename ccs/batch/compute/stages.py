@@ -204,7 +204,6 @@ class Stage:
         self._write(index, save_arrays({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
 
     def write_json(self, value: Any) -> None:
-        """Write the only shard, a JSON value."""
         self._write(0, json.dumps(value, ensure_ascii=False).encode())
 
     def read_arrays(self, index: int) -> dict[str, np.ndarray]:
@@ -216,7 +215,6 @@ class Stage:
         return np.concatenate([self.read_arrays(index)[name] for index in range(self.shards)])
 
     def read_json(self) -> Any:
-        """The JSON value of the only shard."""
         return json.loads(self.paths[0].read_text(encoding="utf-8"))
 
     def finish(self) -> None:

@@ -40,7 +40,6 @@ def build(collection: results.Collection, people: pd.DataFrame | None) -> list[B
 
 
 def model_sections(results: Results) -> Iterator[Block]:
-    """The section of one model."""
     manifest = results.manifest
     judges = [*manifest["judges"], manifest["labeler"] or {}]
     accuracy = queries.group_plans(queries.top1(results, subset=None))
