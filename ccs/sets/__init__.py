@@ -57,6 +57,13 @@ class ImageSet:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class MaskSet(ImageSet):
+    """Images of one thing each. `masks`: of the same sizes, white where the thing is and black elsewhere."""
+
+    masks: Sequence[Image.Image]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ClassificationSet(ImageSet):
     """Images with one class each. `labels`: int64 [images], index into `classes`. A template holds `{}` where
     the class goes. `subsets`: name -> classes that are also scored among themselves.
@@ -119,7 +126,7 @@ class BiasSet(ImageSet):
 class DatasetRecord:
     """The description of an evaluation set, available before it is opened.
 
-    kind: "classification", "videos", "bias" or "images".
+    kind: "classification", "videos", "bias", "images", or "masks" (images with masks of what they show).
     hub, config, split, revision: its place on the Hub; without `hub` a local copy is needed. A run reads the
     commit that the revision is when it begins, and its manifest names it.
     image, label: its columns. names: the source of class names: "column" (the table's own), "wordnet", or a
@@ -164,7 +171,7 @@ class DatasetRecord:
     @property
     def measured(self) -> bool:
         """True for a whole set that models are measured on, as the study does."""
-        return self.kind != "images" and not self.excerpt
+        return self.kind not in ("images", "masks") and not self.excerpt
 
     @property
     def address(self) -> str:

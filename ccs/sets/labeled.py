@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from ccs import paper
-from ccs.errors import InputError
-from ccs.sets import BiasSet, ClassificationSet, DatasetRecord, ImageSet, templates
-from ccs.sets.rows import LABELS, Readable, Rows
+from ccs.errors import InputError, require
+from ccs.files import as_text
+from ccs.sets import BiasSet, ClassificationSet, DatasetRecord, ImageSet, Lazy, MaskSet, templates
+from ccs.sets.decoding import decode, identity
+from ccs.sets.rows import LABELS, Readable, Rows, encoded
 
 ATTRIBUTES = ("gender", "race", "age", "skin_tone", "skin tone", "ethnicity")
+MATLAB = ".mat"
 MOST_GROUPS = 50
 MOST_NUMBERS = 12
 """With more numbers than this in a column they are grouped by tens."""
@@ -23,6 +31,17 @@ MOST_NUMBERS = 12
 def images(record: DatasetRecord, rows: Rows, most: int | None = None, names: Sequence[str] = ()) -> ImageSet:
     """The images without their columns."""
     return ImageSet(name=rows.name, **rows.readable(most).fields())
+
+
+def masked(record: DatasetRecord, rows: Rows, most: int | None = None, names: Sequence[str] = ()) -> MaskSet:
+    """Images with a column `mask`."""
+    cells, found = rows.column("mask"), rows.readable(most)
+    return MaskSet(name=rows.name, masks=Lazy(partial(_mask, cells), found.kept), **found.fields())
+
+
+def _mask(cells: Sequence[Any], row: int) -> Image.Image:
+    """A mask of 0 and 1, or of 0 and 255, as black and white."""
+    return Image.fromarray(np.where(np.asarray(decode(encoded(cells[row]))) > 0, np.uint8(255), np.uint8(0)))
 
 
 def classes(
@@ -79,6 +98,39 @@ def _wordnet_names(ids: Sequence[str]) -> list[str]:
         if wordnet_id not in known:
             raise InputError(f"{wordnet_id!r} is not the WordNet id of one of ImageNet's 1,000 classes.")
     return [known[wordnet_id] for wordnet_id in ids]
+
+
+def matlab_rows(path: Path, name: str) -> Rows:
+    """ImageNet-Segmentation as it is published: gtsegs_ijcv.mat, of MATLAB 7.3, which is HDF5. Images become
+    PNG.
+
+    `value/img` refers to each image [3, width, height], `value/gt` to a list of masks [width, height] of 0
+    and 1, of which the first counts, as in the TEXTSPAN authors' code. InputError for any other file.
+    """
+    try:
+        with _opened(path) as file:
+            count, _ = len(file["value/img"]), file["value/gt"]
+    except (OSError, KeyError) as error:
+        raise InputError(f"{str(path)!r} is not laid out like gtsegs_ijcv.mat ({error}).") from None
+    masks, source = Lazy(partial(_png, path, "gt"), range(count)), as_text(str(path))
+    read = partial(_png, path, "img")
+    return Rows(name, source, count, read, {"mask": masks}, identity=identity([path]))
+
+
+def _opened(path: Path) -> Any:
+    require("mat", "h5py")
+    import h5py
+
+    return h5py.File(path)
+
+
+def _png(path: Path, part: str, row: int) -> bytes:
+    with _opened(path) as file:
+        held = file[file[f"value/{part}"][row, 0]]
+        pixels = np.asarray(file[held[0, 0]] if part == "gt" else held).T
+    out = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels)).save(out, "PNG", compress_level=1)
+    return out.getvalue()
 
 
 # People -----------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from ccs.sets import (
     ClassificationSet,
     DatasetRecord,
     ImageSet,
+    MaskSet,
     RetrievalSet,
     clips,
     fetching,
@@ -123,6 +124,16 @@ def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> I
     return found
 
 
+def open_masks(spec: str, max_images: int | None = None) -> MaskSet:
+    """Images with masks of what they show: "imagenet-segmentation", a parquet file or a set on the Hub with
+    the columns `image` and `mask`, or a file laid out like gtsegs_ijcv.mat. InputError for anything else.
+    """
+    found = _open(spec, "masks", max_images)
+    if not isinstance(found, MaskSet):
+        raise InputError(f"{spec} has no masks.")
+    return found
+
+
 def _open(spec: str, kind: str, most: int | None, names: Sequence[str] = ()) -> AnySet:
     """The set that a spec names. kind: of one's own set. names: of classes, or columns of groups."""
     _require_an_image(most)
@@ -164,7 +175,7 @@ def _drawn(name: str, most: int | None) -> AnySet:
 def local_copy(record: DatasetRecord) -> Path | None:
     """The known set's folder or file in CCS_DATA; None where it is on the Hub. InputError for neither."""
     root = Path(os.environ.get(DATA_ROOT) or "/nowhere").expanduser()
-    for ending in ("", ".parquet"):
+    for ending in ("", ".parquet", labeled.MATLAB):
         if (path := root / f"{record.name}{ending}").exists():
             return path
     if record.hub is None:
@@ -212,10 +223,9 @@ def _group(path: str) -> str:
 
 
 READERS: Mapping[str, Callable[[DatasetRecord, Rows, int | None, Sequence[str]], ImageSet]] = {
-    "classification": labeled.classes,
-    "bias": labeled.people,
-    "images": labeled.images,
-}
+    "classification": labeled.classes, "bias": labeled.people, "images": labeled.images,
+    "masks": labeled.masked,
+}  # fmt: skip
 """What makes a set of rows, by its kind."""
 _LABEL = {"classification": _class, "bias": _group}
 """What labels an image by its path, by the kind of set; others have no labels."""
@@ -240,6 +250,8 @@ def _rows(record: DatasetRecord, place: Path | None, most: int | None) -> Rows:
     if place is None:
         return _fetched(record, most)
     label, name, known = _LABEL.get(record.kind), record.name, SOURCES.get(record.name) is record
+    if place.suffix.lower() == labeled.MATLAB:
+        return labeled.matlab_rows(place, name)
     if place.is_file():
         zipped = place.suffix.lower() == ".zip"
         return _folders(place, name, label) if zipped else of_parquet(place, name, record.image)

@@ -27,7 +27,7 @@ class Settings:
     model: str = option("organism", "a model of the drawn world, or with --set any")
     photographs: str | None = option(
         None,
-        "the file gtsegs_ijcv.mat, or a Parquet file with columns image and mask",
+        "imagenet-segmentation, its file gtsegs_ijcv.mat, or a Hub id with columns image and mask",
         "--set", metavar="S",
     )  # fmt: skip
     images: int | None = option(None, "with --set: the most photographs (default: all)", least=1)
@@ -37,8 +37,8 @@ class Settings:
 
 def _run(args: Settings) -> None:
     from ccs.model.model import load
+    from ccs.sets.open import open_masks
     from research.maps import judged_maps, photographs
-    from research.maps.masks import open_masks
     from research.world.head_lessons import CONCEPTS
 
     model = load(args.model)

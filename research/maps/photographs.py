@@ -26,10 +26,9 @@ from ccs.measures.accuracy import class_weights
 from ccs.measures.stats import interval
 from ccs.model.maps import attention, heatmap
 from ccs.model.model import Model
-from ccs.sets import templates
+from ccs.sets import MaskSet, templates
 from ccs.ui.service.examples import as_seen
 from research.maps.judged_maps import CONTRAST, DRAWS, LOOKS, Bools, Judged, enlarged
-from research.maps.masks import MaskSet
 
 _BATCH = 8
 

@@ -1,13 +1,8 @@
 """What cards show by pixel, and how maps are judged."""
 
-import io
-import pickle
 from dataclasses import replace
 
-import h5py
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
@@ -15,15 +10,14 @@ from sklearn.metrics import average_precision_score
 from torch.nn import functional as F
 
 import ccs
-from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.measures.accuracy import class_weights
 from ccs.model.maps import heatmap
+from ccs.sets import MaskSet
 from ccs.world import draw
 from research.maps import __main__ as command
 from research.maps import judged_maps, photographs
 from research.maps.judged_maps import BEST, LOOKS, OWN, RANDOM, WHOLE, Judged, cards, judge, mask
-from research.maps.masks import MaskSet, open_masks
 from research.world.head_lessons import CONCEPTS, factor_of
 
 
@@ -97,35 +91,3 @@ def test_photographs_are_judged_as_by_the_authors_of_textspan():
     expected = correct / sum(own.size for own in masks), (cut / union).mean(), np.mean(precision)
     assert [cell.split("[")[0].strip() for cell in line.split("|")[2:5]] == [f"{one:.3f}" for one in expected]
     assert found[LOOKS].cut.sum() != found[judged_maps.CONTRAST].cut.sum()
-
-
-def png_of(pixels):
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "PNG")
-    return out.getvalue()
-
-
-def test_masks_come_with_their_images_from_the_published_file_and_from_parquet(tmp_path):
-    pixels = [np.uint8(np.arange(8) < row)[None].repeat(8, 0) for row in range(4)]
-    shown = [np.full((8, 8, 3), 5 * row, np.uint8) for row in range(4)]
-    published = tmp_path / "gtsegs_ijcv.mat"
-    with h5py.File(published, "w") as file:
-        for part in ("img", "gt"):
-            file.create_dataset(f"value/{part}", (4, 1), h5py.ref_dtype)
-        for row, own in enumerate(pixels):
-            every = file.create_dataset(f"masks{row}", (1, 1), h5py.ref_dtype)
-            every[0, 0] = file.create_dataset(f"mask{row}", data=own.T).ref
-            file["value/gt"][row, 0] = every.ref
-            file["value/img"][row, 0] = file.create_dataset(f"image{row}", data=shown[row].T).ref
-    columns = {"image": [png_of(one) for one in shown], "mask": [png_of(255 * own) for own in pixels]}
-    pq.write_table(pa.table(columns), tmp_path / "own.parquet")
-    for data in (open_masks(str(published)), open_masks(str(tmp_path / "own.parquet"))):
-        data = pickle.loads(pickle.dumps(data))
-        assert [image.getpixel((0, 0))[0] for image in data.images] == [0, 5, 10, 15]
-        np.testing.assert_equal([np.asarray(own)[..., 0] for own in data.masks], 255 * np.stack(pixels))
-    half = open_masks(str(published), 2)
-    assert [image.getpixel((0, 0))[0] for image in half.images] == [0, 10]
-    assert np.asarray(half.masks[1]).sum() == 3 * 255 * pixels[2].sum()
-    (tmp_path / "other.mat").write_bytes(b"nothing")
-    with pytest.raises(InputError, match="not laid out like"):
-        open_masks(str(tmp_path / "other.mat"))

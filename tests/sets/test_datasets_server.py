@@ -11,8 +11,11 @@ import sys
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from ccs import sets
 from ccs.sets import SOURCES, fetching
 from tests.support.datasets_sample import clip, repository, schemas, tar_of, webdataset
 from tests.support.hub_server import Hub, Repository
@@ -20,14 +23,15 @@ from tests.support.hub_server import Hub, Repository
 OPEN = """
 import json, pickle, sys
 import datasets
+import numpy as np
 from ccs.errors import InputError
-from ccs.sets.open import open_set
+from ccs.sets.open import open_masks, open_set
 
 datasets.config.SLEEP_TIME_ON_THREADS_SHUTDOWN = 0.5  # of the 5 seconds that it waits after each stream
 found = []
 for name, limit in json.load(sys.stdin):
     try:
-        data = open_set(name, max_images=limit)
+        data = (open_masks if "mask" in name or "segment" in name else open_set)(name, max_images=limit)
         data = pickle.loads(pickle.dumps(data))  # as a run's other processes get it
     except InputError as error:
         found.append(str(error))
@@ -39,6 +43,8 @@ for name, limit in json.load(sys.stdin):
         about["labels"] = [data.classes[label] for label in data.labels]
     if hasattr(data, "captions"):
         about["captions"] = data.captions
+    if hasattr(data, "masks"):
+        about["masks"] = [np.asarray(mask)[0, :, 0].tolist() for mask in data.masks]
     found.append(about)
 json.dump(found, sys.stdout)
 """
@@ -90,6 +96,12 @@ def serve_set(hub, name, tmp_path, files=None):
     return served
 
 
+def png_of(pixels):
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "PNG")
+    return out.getvalue()
+
+
 def fetched(hub):
     return [line for line in hub.requests if line.startswith("GET") and line.endswith(".parquet")]
 
@@ -116,6 +128,38 @@ def test_a_set_is_downloaded_and_part_of_a_large_one_streamed(hub, ask, tmp_path
     # The other split was never asked for.
     assert fetched(hub)
     assert not [line for line in fetched(hub) if "other-" in line]
+
+
+def test_masks_come_with_their_images_from_the_hub_and_from_the_published_file(hub, ask, tmp_path):
+    import datasets
+    import h5py
+
+    pixels = [np.uint8(np.arange(8) < row)[None].repeat(8, 0) for row in range(4)]
+    cells = [{"bytes": png_of(255 * own), "path": None} for own in pixels]
+    own = sets.DatasetRecord(name="somebody/masked", kind="masks", split="test")
+    features = {"image": datasets.Image(), "mask": datasets.Image()}
+    folder = repository(tmp_path / "masked", own, features, {"mask": cells})
+    served = hub.repositories["datasets", own.name] = Repository(private=False)
+    sha = served.commit(files_of(folder), "data")
+    (tmp_path / "data").mkdir()
+    published = tmp_path / "data" / "imagenet-segmentation.mat"
+    with h5py.File(published, "w") as file:
+        for part in ("img", "gt"):
+            file.create_dataset(f"value/{part}", (4, 1), h5py.ref_dtype)
+        for row, mask in enumerate(pixels):
+            shown = np.zeros((8, 8, 3), np.uint8)
+            shown[..., 0] = 5 * row
+            mask_at = file.create_dataset(f"mask{row}", data=mask.T).ref
+            every = file.create_dataset(f"masks{row}", (1, 1), h5py.ref_dtype)
+            every[0, 0], file["value/gt"][row, 0] = mask_at, every.ref
+            file["value/img"][row, 0] = file.create_dataset(f"image{row}", data=shown.T).ref
+    asked = [["somebody/masked:test", None], ["imagenet-segmentation", None], ["imagenet-segmentation", 2]]
+    from_hub, from_file, half = ask(asked)
+    assert (from_hub["source"], from_hub["shown"]) == (f"somebody/masked test {sha}", [0, 1, 2, 3])
+    assert from_hub["masks"] == (255 * np.stack(pixels)[:, 0]).tolist()
+    assert from_file["source"] == str(published)
+    assert [from_file[part] for part in ("shown", "masks")] == [from_hub[part] for part in ("shown", "masks")]
+    assert (half["shown"], half["masks"]) == ([0, 2], from_hub["masks"][::2])
 
 
 def test_every_refusal_is_a_sentence_and_what_can_be_had_is_had(hub, ask, tmp_path):
