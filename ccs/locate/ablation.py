@@ -39,7 +39,6 @@ from ccs.heads import Head, HeadSet
 from ccs.locate.base import Evidence, Scores, by_head, in_batches, pairs, replaced, values_of
 from ccs.measures import bias
 from ccs.measures.ranking import subtracted
-from ccs.model.tower import Tower
 from ccs.pruning.search import Limits, Point, greedy
 
 Embeddings = NDArray[np.float32]
@@ -154,28 +153,22 @@ def mask(heads: HeadSet, square: Callable[[Tensor, int | None], Tensor]) -> dict
     return dict(zip(heads, (1 - torch.sigmoid(parameters)).tolist(), strict=True))
 
 
-def gated(tower: Tower, heads: HeadSet, gates: Tensor) -> Callable[[int, Tensor], Tensor]:
-    """What `Tower.with_values` takes to multiply these heads' outputs by gates [heads]."""
-    place = {head: number for number, head in enumerate(heads)}
-
-    def change(layer: int, passed: Tensor) -> Tensor:
-        own = tower.layers[layer]
-        every = (place.get(Head(layer, number, tower.letter)) for number in range(own.n_heads))
-        factors = torch.stack([torch.ones(()) if one is None else gates[one] for one in every])
-        return passed * factors.repeat_interleave(own.head_dim).to(passed.device)
-
-    return change
-
-
 def _means(evidence: Evidence, rows: np.ndarray, gates: Tensor) -> Tensor:
     """The groups' mean cosines [prompts, groups] of some people [rows], with gates [heads] on the outputs."""
-    task, model = evidence.task, evidence.model
+    task, tower = evidence.task, evidence.model.tower
+    place = {head: number for number, head in enumerate(evidence.model.heads)}
+
+    def gated(layer: int, passed: Tensor) -> Tensor:
+        every = (place.get(Head(layer, number)) for number in range(tower.layers[layer].n_heads))
+        factors = torch.stack([torch.ones(()) if one is None else gates[one] for one in every])
+        return passed * factors.repeat_interleave(tower.layers[layer].head_dim).to(passed.device)
+
     codes = evidence.codes[rows]
     shares = (codes == np.arange(codes.max() + 1)[:, None])[None] * np.ones((len(evidence.prompts), 1, 1))
     if task.pools is not None:
         shares = shares * task.pools[:, None, rows]
     shares = shares / np.maximum(shares.sum(axis=2, keepdims=True), 1)
-    units = model.tower.with_values(evidence.people[rows], gated(model.tower, model.heads, gates))
+    units = tower.with_values(evidence.people[rows], gated)
     cosines = units @ torch.from_numpy(evidence.prompts).to(units.device).T
     return torch.einsum("pgn,np->pg", torch.from_numpy(shares).to(cosines), cosines)
 

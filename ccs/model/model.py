@@ -15,7 +15,7 @@ from scipy.special import expit, softmax
 from torch import Tensor
 
 from ccs.errors import InputError
-from ccs.heads import MEAN, PROTOTYPE, Head, HeadSet, Intervention, changes
+from ccs.heads import HeadSet
 from ccs.model.loading.building import create
 from ccs.model.loading.config import cropping
 from ccs.model.loading.footprint import require_room
@@ -229,44 +229,6 @@ class Model(Side):
         parts = [self.tower.trunk(part) for _, part in self.batches(images, batch_size)]
         empty = torch.empty(0, self.tower.n_tokens, self.tower.width, device=self.tower.device)
         return Trunk.joined(parts) if parts else Trunk(empty, self.tower.first_prunable_layer)
-
-    def at_means(
-        self, heads: HeadSet, images: Images, groups: Sequence[str] | np.ndarray | None = None
-    ) -> Intervention:
-        """The intervention with the means over these images that it needs, and with prototypes of `groups`.
-
-        groups: one text for each image [images]; prototypes weigh groups alike. Means are those of the
-        untouched model. Raises InputError for prototypes without groups.
-        """
-        wanted = {head: change.at for head, change in changes(heads) if change.at}
-        self.tower.require(heads)
-        if PROTOTYPE in wanted.values() and groups is None:
-            raise InputError(f"A {PROTOTYPE} is the mean over groups of people: give the group of each.")
-        n = self.count(images)
-        names = np.zeros(n, np.str_) if groups is None else np.asarray(groups, np.str_)
-        if not wanted:
-            return Intervention(heads)
-        if names.shape != (n,) or not n:
-            raise InputError(f"There are {len(names)} groups for {n} images; each image has one.")
-        codes, sums = np.unique(names, return_inverse=True)[1], dict[Head, Tensor]()
-        shares = np.eye(codes.max() + 1)[codes] / np.bincount(codes) / (codes.max() + 1)
-        weights = {MEAN: np.full(n, 1 / n), PROTOTYPE: shares.sum(axis=1)}
-
-        def add(layer: int, values: Tensor) -> Tensor:
-            d = self.tower.layers[layer].head_dim
-            for head in HeadSet(wanted).in_layer(layer):
-                one, columns = Head(layer, head), slice(head * d, head * d + d)
-                share = torch.from_numpy(weights[wanted[one]][rows]).to(values.device)
-                part = torch.einsum("n,ntd->td", share, values[..., columns].double())
-                sums[one] = sums[one] + part if one in sums else part
-            return values
-
-        with torch.no_grad():
-            for where, batch in self.batches(images):
-                rows = where
-                self.tower.with_values(self.tower.trunk(batch, min(wanted).layer), add)
-        held = {at: {head: sums[head].float() for head in wanted if wanted[head] == at} for at in weights}
-        return Intervention(heads, held)
 
     def probabilities(self, cosines: np.ndarray) -> np.ndarray:
         """Probabilities [images, texts] of each text for each image, from cosines [images, texts].

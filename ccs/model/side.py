@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ccs.errors import InputError
-from ccs.heads import HeadSet
+from ccs.heads import FIRST, MEAN, PROTOTYPE, TEXT, Head, HeadSet, Intervention, changes
 from ccs.model.tower import BATCH_TOKENS, TextTower, Tower, Trunk
 
 TOKENIZED = 8192
@@ -97,6 +97,49 @@ class Side:
         for rows, part in self.batches(inputs, batch_size):
             out[:, rows] = self.tower.embed(part, plans).cpu().numpy()
         return out[0] if single else out
+
+    def at_means(
+        self, heads: HeadSet, inputs: Any, groups: Sequence[str] | np.ndarray | None = None
+    ) -> Intervention:
+        """The intervention with the means over these inputs that it needs, and with prototypes of `groups`.
+
+        groups: one text for each input [n]; prototypes weigh groups alike. Means are those of the untouched
+        model. Raises InputError for prototypes without groups, and for means over texts, which differ in
+        length, at other tokens than the one that is read (`T7.H3=mean@cls`).
+        """
+        wanted = {head: change for head, change in changes(heads) if change.at}
+        self.tower.require(heads)
+        if self.tower.letter == TEXT and not all(one.first for one in wanted.values()):
+            raise InputError(
+                f"Texts differ in length: a mean over them is {FIRST}, of the token that is read."
+            )
+        if any(one.at == PROTOTYPE for one in wanted.values()) and groups is None:
+            raise InputError(f"A {PROTOTYPE} is the mean over groups of people: give the group of each.")
+        n = self.count(inputs)
+        names = np.zeros(n, np.str_) if groups is None else np.asarray(groups, np.str_)
+        if not wanted:
+            return Intervention(heads)
+        if names.shape != (n,) or not n:
+            raise InputError(f"There are {len(names)} groups for {n} images; each image has one.")
+        codes, sums = np.unique(names, return_inverse=True)[1], dict[Head, Tensor]()
+        shares = np.eye(codes.max() + 1)[codes] / np.bincount(codes) / (codes.max() + 1)
+        weights = {MEAN: np.full(n, 1 / n), PROTOTYPE: shares.sum(axis=1)}
+
+        def add(layer: int, values: Tensor) -> Tensor:
+            d = self.tower.layers[layer].head_dim
+            for head in HeadSet(wanted).of_layer(layer):
+                own = values[:, : 1 if wanted[head].first else None, head.head * d : head.head * d + d]
+                share = torch.from_numpy(weights[wanted[head].at][rows]).to(values.device)
+                part = torch.einsum("n,ntd->td", share, own.double())
+                sums[head] = sums[head] + part if head in sums else part
+            return values
+
+        with torch.no_grad():
+            for where, batch in self.batches(inputs):
+                rows = where
+                self.tower.with_values(self.tower.trunk(batch, min(wanted).layer), add)
+        held = {at: {head: sums[head].float() for head in wanted if wanted[head].at == at} for at in weights}
+        return Intervention(heads, held)
 
     def _by_layer(self, direct: np.ndarray) -> np.ndarray:
         """Effects of all heads [n, heads, dim] as [n, L, H, dim]; layers may differ in number of heads."""

@@ -8,27 +8,31 @@ scaled, or that of rankings, as on the image side.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ccs.batch.command_line import command, option
 from ccs.batch.pages import table
 from ccs.benchmark import variants
 from ccs.benchmark.protocol import average_precision
-from ccs.heads import Head, HeadSet
-from ccs.locate.ablation import SQUARES, gated, mask
-from ccs.locate.towers import Prompts, groups_apart
+from ccs.heads import TEXT, Head, HeadSet
+from ccs.locate.ablation import SQUARES, mask
+from ccs.locate.towers import groups_apart
 from ccs.model.model import Model
 from ccs.pruning.fairness import prompted
 from ccs.sets import drawn_sets
 from research.text_skew.__main__ import carriers_of
 from research.text_skew.text_training import TELLING, family
 
+Change = Callable[[int, Tensor], Tensor]
+"""From a layer and its heads' outputs [n, tokens, H d] to others."""
 Lean = Callable[[Tensor, Tensor], Tensor]
 """From unit prompts [occupations, d], and how groups differ [groups, d], to [occupations, groups]."""
 
@@ -54,11 +58,74 @@ LEANS: Mapping[str, Lean] = {
 }
 
 
+class Prompts:
+    """A model's prompts, names in templates, embedded with what is done to its text heads."""
+
+    def __init__(self, model: Model, names: Sequence[str], templates: Sequence[str]) -> None:
+        self.heads, self.tower = model.text_heads, model.texts.tower
+        self._shape = len(names), len(templates)
+        batches = model.texts.batches([one.replace("{}", name) for name in names for one in templates])
+        rows, self._trunks = zip(*((rows, self.tower.trunk(part)) for rows, part in batches), strict=True)
+        self._order = np.argsort(np.concatenate(rows))
+
+    def embed(self, change: Change) -> Tensor:
+        """Unit embeddings [names, d], float64."""
+        units = torch.cat([self.tower.with_values(one, change) for one in self._trunks])[self._order]
+        return F.normalize(units.reshape(*self._shape, -1).mean(1), dim=-1).double().cpu()
+
+    @torch.no_grad()
+    def means(self) -> dict[int, Tensor]:
+        """Layer -> the heads' mean outputs [positions, H d], counted from where a text is read."""
+        sums: dict[int, Tensor] = {}
+        counts = torch.zeros(self.tower.n_tokens, 1)
+
+        def add(layer: int, values: Tensor) -> Tensor:
+            n, tokens, width = values.shape
+            if layer not in sums:
+                sums[layer] = torch.zeros(self.tower.n_tokens, width).to(values)
+            sums[layer][:tokens] += values.sum(0)
+            if layer == min(sums):
+                counts[:tokens] += n
+            return values
+
+        self.embed(add)
+        return {layer: own / counts.clamp_min(1).to(own) for layer, own in sums.items()}
+
+    @torch.no_grad()
+    def each(self, values: Mapping[int, Tensor], tokens: int | None = None) -> dict[Head, Tensor]:
+        """Embeddings with each head in turn at these outputs, as `means` has them: of the first tokens, or
+        of all.
+        """
+
+        def changed(head: Head) -> Change:
+            d = self.tower.layers[head.layer].head_dim
+            columns = slice(head.head * d, head.head * d + d)
+
+            def change(layer: int, passed: Tensor) -> Tensor:
+                if layer == head.layer:
+                    passed = passed.clone()
+                    some = passed[:, :tokens, columns]
+                    some[:] = values[layer][: some.shape[1], columns]
+                return passed
+
+            return change
+
+        return {head: self.embed(changed(head)) for head in self.heads}
+
+
 def masked(prompts: Prompts, lean: Lean, apart: Tensor) -> dict[Head, float]:
     """How far the learned mask closes each head when it lowers this lean."""
 
+    place = {head: number for number, head in enumerate(prompts.heads)}
+
     def square(gates: Tensor, _: int | None) -> Tensor:
-        return SQUARES["lean"](lean(prompts.embed(gated(prompts.tower, prompts.heads, gates)), apart))
+        def gated(layer: int, passed: Tensor) -> Tensor:
+            own = prompts.tower.layers[layer]
+            every = (place.get(Head(layer, number, TEXT)) for number in range(own.n_heads))
+            factors = torch.stack([torch.ones(()) if one is None else gates[one] for one in every])
+            return passed * factors.repeat_interleave(own.head_dim).to(passed.device)
+
+        return SQUARES["lean"](lean(prompts.embed(gated), apart))
 
     return mask(prompts.heads, square)
 

@@ -101,10 +101,10 @@ def test_attention_is_that_of_torch(model, layer):
         visual(x)
         (y,) = captured
         _, weights = block.attn(y, y, y, need_weights=True, average_attn_weights=False)
-    found = model.tower.attention(x, layer, HeadSet([*off, Head(layer, 0)]))
+    found = model.tower.without(HeadSet([*off, Head(layer, 0)])).attention(x, layer)
     np.testing.assert_allclose(found, weights[:, :, 0], atol=TOLERANCE)
     below = model.tower.trunk(x, 1)
-    np.testing.assert_allclose(model.tower.attention(below, layer, off), found, atol=1e-6)
+    np.testing.assert_allclose(model.tower.without(off).attention(below, layer), found, atol=1e-6)
 
 
 WHAT = ["L2.H1=0.4@cls L4.H0@cls", "L2.H1=mean L5.H0=mean", "L3.H2=prototype@cls"]
@@ -168,6 +168,8 @@ def test_what_a_mean_is_taken_over_has_to_be_said(model):
             model.embed_images(x, Intervention.parse(text))
     with pytest.raises(InputError, match="give the group of each"):
         model.at_means(Intervention.parse("L2.H1=prototype"), x)
+    with pytest.raises(InputError, match="Texts differ in length"):
+        model.texts.at_means(Intervention.parse("T1.H1=mean"), ["a dog"])
     with pytest.raises(InputError, match="A block of heads_off can"), ccs.heads_off(model, "L2.H1@cls"):
         pass
     scaled = Intervention.parse("L2.H1=0.4 L5.H0=1.5")
