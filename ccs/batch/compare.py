@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ccs.batch.command_line import DEVICE, command, option
@@ -21,6 +21,7 @@ from ccs.locate.comparison import compare
 from ccs.measures.bias import means
 from ccs.pruning.fairness import asked, embed_occupations, ranking_of
 from ccs.sets.open import open_gallery, open_images
+from ccs.sets.rows import spread
 from ccs.texts.pools import load_pool
 
 
@@ -51,7 +52,7 @@ def _compare(args: Settings) -> None:
     models = [planted_models.load(name, device=args.device) for name in (args.first, args.second)]
     images = open_images(args.images, args.max_images).images
     texts = load_pool(args.texts).texts
-    some = [texts[i] for i in np.unique(np.linspace(0, len(texts) - 1, MOST_TEXTS).astype(int))]
+    some = [texts[i] for i in spread(len(texts), MOST_TEXTS)]
     table = pd.DataFrame(map(vars, compare(models[0], models[1], images, some)))
     people = asked(open_gallery(args.gallery, attribute=args.attribute or ()))
     attribute = args.attribute or next(iter(people.groups))
@@ -88,19 +89,16 @@ def _compare(args: Settings) -> None:
 def _row(pair: Any) -> dict[str, str]:
     """A pair of heads on a screen; what both have in common is said once."""
 
-    def both(column: str, join: str = " -> ") -> str:
-        return join.join(dict.fromkeys(str(pair[f"{side}{column}"]) for side in SIDES))
+    def both(said: Callable[[str], str], join: str = " -> ") -> str:
+        return join.join(dict.fromkeys(map(said, SIDES)))
 
-    pair["first_about"], pair["second_about"] = (
-        f"{pair[f'{side}_label']} ({pair[f'{side}_ccs']})" for side in SIDES
-    )
     return {
-        "heads": both("", " "),
+        "heads": both(lambda side: str(pair[side]), " "),
         "alike": f"{pair['alike']:.2f}",
         "changed": "" if pd.isna(pair["changed"]) else f"{pair['changed']:.3f}",
         "MaxSkew, off": " ".join(f"{pair[f'{side}_max_skew_off']:.3f}" for side in SIDES),
-        "label (CCS)": both("_about"),
-        "first text": " -> ".join(dict.fromkeys(pair[f"{side}_texts"].split(" | ")[0] for side in SIDES)),
+        "label (CCS)": both(lambda side: f"{pair[f'{side}_label']} ({pair[f'{side}_ccs']})"),
+        "first text": both(lambda side: pair[f"{side}_texts"].split(" | ")[0]),
     }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -13,9 +12,6 @@ from ccs.batch.command_line import DEVICE, TEXT_TOWER, command, option
 from ccs.batch.pages import printed
 from ccs.pruning.zeroshot import AMONG
 from ccs.texts.pools import POOLS
-
-if TYPE_CHECKING:
-    from ccs.model.model import Model
 
 
 @dataclass(frozen=True)
@@ -32,11 +28,13 @@ class Settings:
 
 
 def _find(args: Settings) -> None:
-    model: Model | str = args.model
-    if args.text_tower:
-        model = ccs.take_apart(args.model, args.text_tower, device=args.device)
     found = ccs.find_heads(
-        model, args.text, args.images, pool=args.texts, max_images=args.max_images, device=args.device
+        ccs.take_apart(args.model, args.text_tower, device=args.device) if args.text_tower else args.model,
+        args.text,
+        args.images,
+        pool=args.texts,
+        max_images=args.max_images,
+        device=args.device,
     )
     print(page(args.text, found))
 

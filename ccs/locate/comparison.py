@@ -73,11 +73,9 @@ def compare(first: Model, second: Model, images: Images, texts: Sequence[str]) -
 
 def _given_the_tokens_of(first: Model, second: Model, images: Images) -> NDArray[np.float32]:
     """Contributions [images, heads, dim], centered, of the second model given the tokens of the first."""
-    tower, found = first.tower.with_layers_of(second.tower), []
-    for _, part in first.batches(images):
-        readout = first.tower.embed_and_read(part, heads=first.heads, entering=True)[1]
-        found.append(tower.contributions(tower.reread(readout), first.heads)[0].cpu().numpy())
-    whole = np.concatenate(found)
+    tower, heads = first.tower, first.heads
+    read = (tower.embed_and_read(part, heads=heads, entering=True)[1] for _, part in first.batches(images))
+    whole = np.concatenate([tower.contributions_of(second.tower, one, heads).cpu().numpy() for one in read])
     return np.asarray(whole - whole.mean(axis=0))
 
 

@@ -72,9 +72,8 @@ def which_tower(
     the unit embeddings of both, where they are known. InputError: fewer than three occupations in common, a
     group that is missing from an occupation's pictures.
     """
-    shared = (
-        [] if pictures.pools is None else [one for one in people.occupations if one in pictures.occupations]
-    )
+    known = () if pictures.pools is None else pictures.occupations
+    shared = tuple(one for one in people.occupations if one in known)
     if len(shared) < 3:
         raise InputError(
             f"{pictures.name} must show at least three of the occupations asked for, and say which each "
@@ -82,7 +81,7 @@ def which_tower(
         )
     if attribute not in pictures.groups:
         raise InputError(f"{pictures.name} does not say the {attribute} of the people whom it shows.")
-    people = replace(people, occupations=tuple(shared))
+    people = replace(people, occupations=shared)
     faces, scenes = embedded or (model.embed_images(people.images), model.embed_images(pictures.images))
     apart = groups_apart(faces, people.groups[attribute])
     ours = _leans(embed_occupations(model, people), apart)

@@ -11,7 +11,7 @@ Equal scores are ranked in the images' order; `BiasResult.ties` counts where tha
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -62,7 +62,8 @@ def measure_plans(
     """
     if changed is not None:
         both = list(plans)
-        last = measure(both[-1], asked.asked_with(changed), **settings)
+        prompts = changed[np.unique(asked.rows, return_index=True)[1]]
+        last = measure(both[-1], replace(asked, prompts=prompts), **settings)
         return [measure(both[0], asked, **settings), last]
     with ranking.threads() as map:
         one = Measuring(asked, map=map, **settings)

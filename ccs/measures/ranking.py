@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -74,10 +74,6 @@ class Ranking:
         checked = {"prompts": prompts, "groups": groups, "k": k, "pools": pools, "units": units}
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-
-    def asked_with(self, texts: NDArray[np.floating]) -> Ranking:
-        """The same question, from other embeddings [names, d] of all that was asked for."""
-        return replace(self, prompts=texts[np.unique(self.rows, return_index=True)[1]])
 
     @cached_property
     def group_names(self) -> tuple[str, ...]:

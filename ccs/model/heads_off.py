@@ -29,7 +29,6 @@ from ccs.heads import factors as factors_of
 from ccs.model.loading.sources import HUB, without_folders
 from ccs.model.loading.weights import renamed, siglip_renamed
 from ccs.model.model import Model, load
-from ccs.model.tower import ChosenLayers
 from ccs.model.towers import take_apart as parts_of
 from ccs.model.towers import take_texts_apart
 
@@ -259,22 +258,15 @@ def unread(model: Any, heads: HeadSet) -> HeadSet:
     return HeadSet(head for head in heads if head.layer >= last)
 
 
-def take_apart(
-    model: Any,
-    text_tower: str,
-    *,
-    device: str = "cpu",
-    precision: str = "fp32",
-    layers: ChosenLayers | None = None,
-) -> Model:
+def take_apart(model: Any, text_tower: str, **loading: Any) -> Model:
     """The image tower inside a model as a `Model`, for TEXTSPAN, maps and everything else.
 
     model: a transformers model that holds CLIP's or SigLIP's image tower (LLaVA, LLaVA-OneVision, PaliGemma,
     Gemma 3), that tower, or the folder or repository of such a model. text_tower: the CLIP that the tower
     comes from, as `ccs.load` takes it, for LLaVA 1.5 "hf-hub:openai/clip-vit-large-patch14-336". Its texts
     are used, its preprocessing, its projection and pool where the model has none, and the model's image
-    tower. A warning says where that was trained further, since the texts were not. The rest is as in
-    `ccs.load`.
+    tower. A warning says where that was trained further, since the texts were not. loading: device,
+    precision and layers, as `ccs.load` takes them.
 
     Raises InputError for a model that cannot be loaded or has no such tower, and for one that does not fit.
 
@@ -291,25 +283,24 @@ def take_apart(
     held = _unwrapped(_loaded(model) if isinstance(model, str) else model)
     layers_of(held, IMAGE)  # says what is wrong with a model without a tower
     tower = _image_tower(held)
-    made = load(text_tower, device=device, precision=precision, layers=layers)
+    made = load(text_tower, **loading)
     visual, name = made.clip.visual, Path(model).name if isinstance(model, str) else type(held).__name__
     own = visual.state_dict()
     rename = siglip_renamed if hasattr(visual, "trunk") else renamed
     named = ((f"vision_model.{key}", value) for key, value in tower.state_dict().items())
     theirs = {key.removeprefix("visual."): value for key, value in rename(named).items()}
-    unlike = [key for key, value in theirs.items() if key not in own or value.shape != own[key].shape]
-    missing = [key for key in own if key not in theirs and (".blocks." in key or "resblocks" in key)]
-    if unlike or missing:
-        which = ", ".join(sorted([*unlike, *missing])[:3])
+    found, wanted = ({key: value.shape for key, value in weights.items()} for weights in (theirs, own))
+    keys = {*found, *(key for key in wanted if "blocks." in key)}  # the rest the model may lack
+    if unlike := sorted(key for key in keys if found.get(key) != wanted.get(key)):
+        which = ", ".join(unlike[:3])
         raise InputError(f"The image tower of {name} is not built as {text_tower}'s: {which} does not fit.")
     act = getattr(tower.config, "hidden_act", "")
     if act and (act == "quick_gelu") != made.config["quick_gelu"]:
         raise InputError(f"The image tower of {name} uses {act}, and that of {text_tower} does not.")
-    moved = {key: value.to(own[key]) for key, value in theirs.items()}
-    if any(not torch.allclose(value, own[key], atol=1e-3) for key, value in moved.items()):
+    if any(not torch.allclose(value.to(own[key]), own[key], atol=1e-3) for key, value in theirs.items()):
         sentence = f"The image tower of {name} was trained further than {text_tower}'s, whose texts are used."
         warnings.warn(sentence, stacklevel=2)
-    visual.load_state_dict({**own, **moved})
+    visual.load_state_dict(theirs, strict=False)
     made.name = f"{name} with {made.name}"
     return made
 

@@ -44,7 +44,7 @@ def attention(
             part = tower.trunk(part, layer)
             found.append(tower.attention(part, layer)[:, list(chosen.in_layer(layer))].cpu().numpy())
         out[rows] = np.concatenate(found, axis=1)
-    return on_patches(model, out)
+    return _on_patches(model, out)
 
 
 def heatmap(
@@ -75,19 +75,6 @@ def heatmap(
     """
     along = texts if isinstance(texts, np.ndarray) else model.embed_texts(texts)
     along = along - model.embed_texts(against).mean(0) if len(against) else along
-    return on_patches(model, token_map(model, images, along, heads, apart, off, batch_size))
-
-
-def token_map(
-    model: Model,
-    images: Images,
-    along: np.ndarray,
-    heads: HeadSet | str | None = None,
-    apart: bool = False,
-    off: HeadSet | None = None,
-    batch_size: int | None = None,
-) -> np.ndarray:
-    """`heatmap` along any vectors [E, dim], over all tokens: [images, E, (heads,) tokens]."""
     chosen, off = _chosen(model, heads), off or HeadSet()
     tower, factor = model.tower.without(off), {head: change.factor for head, change in changes(off)}
     on = HeadSet(head for head in chosen if factor.get(head, 1))
@@ -98,14 +85,13 @@ def token_map(
         _, readout = tower.embed_and_read(part, heads=chosen, entering=True)
         for layer in on.layers:
             heads_on = on.of_layer(layer)
-            each = tower.by_token(readout, layer, heads_on.in_layer(layer), vectors)
             # One at a time, so memory does not grow with the heads.
-            for head, sent in zip(heads_on, each, strict=True):
+            for head, sent in zip(heads_on, tower.by_token(readout, heads_on, vectors), strict=True):
                 out[rows, :, row[head] if apart else 0] += sent.cpu().numpy() * factor.get(head, 1)
-    return out if apart else out[:, :, 0]
+    return _on_patches(model, out if apart else out[:, :, 0])
 
 
-def on_patches(model: Model, values: np.ndarray) -> np.ndarray:
+def _on_patches(model: Model, values: np.ndarray) -> np.ndarray:
     """Values of tokens [..., tokens] as the grid of the patches [..., rows, columns].
 
     Raises InputError where the model's tokens are no grid.

@@ -206,11 +206,9 @@ class Model(Side):
         off: heads of the text tower that are off, or a list of such sets: [plans, texts, dim]. Raises
         InputError for a single text in place of a list.
         """
-        if isinstance(texts, str):
-            raise InputError("embed_texts takes a list of texts, not a single one.")
         if off is not None and off != HeadSet():
             return self.texts.embed(texts, off)
-        out = np.empty((len(texts), self.dim), np.float32)
+        out = np.empty((self.count(texts), self.dim), np.float32)
         with torch.no_grad():
             for start in range(0, len(texts), TOKENIZED):
                 tokens = self.tokenize(texts[start : start + TOKENIZED])

@@ -140,14 +140,14 @@ class Tower(Decomposition):
             return Trunk(self._tokens(images, layer), layer)
 
     @torch.no_grad()
-    def attention(self, images: Tensor | Trunk, layer: int, off: HeadSet = NOTHING_OFF) -> Tensor:
-        """Attention [n, H, T] of one layer's heads, with heads of lower layers off.
+    def attention(self, images: Tensor | Trunk, layer: int) -> Tensor:
+        """Attention [n, H, T] of one layer's heads.
 
         It is that of the query which is read out, the CLS token's or the pool's; otherwise the mean over all
         queries.
         """
         with self._precision():
-            x = self._tokens(images, layer, off)
+            x = self._tokens(images, layer)
             return self.layers[layer].attention(x, self._readout.first).float()
 
     def with_values(
@@ -207,9 +207,7 @@ class Tower(Decomposition):
             record.last.append(x)
         out[[index for index, _ in plans]] = self._readout.project(x).float()
 
-    def _tokens(
-        self, images: Tensor | Trunk, layer: int, off: HeadSet = NOTHING_OFF, record: Record | None = None
-    ) -> Tensor:
+    def _tokens(self, images: Tensor | Trunk, layer: int, record: Record | None = None) -> Tensor:
         """Tokens [n, T, W] as they enter `layer`; InputError where a trunk begins above it."""
         if isinstance(images, Trunk):
             x, first = images.tokens.to(self.device), images.layer
@@ -220,8 +218,7 @@ class Tower(Decomposition):
                 inputs = images.to(self.device)  # tokens' numbers stay whole
                 x, first = self._stem(inputs.float() if self.letter == IMAGE else inputs).float(), 0
         for below in range(first, layer):
-            values = self._values(x, below, record)
-            x = self.layers[below].finish(x, self._without(values, off.of_layer(below), below))
+            x = self.layers[below].finish(x, self._values(x, below, record))
         return x
 
     def _values(
@@ -241,7 +238,7 @@ class Tower(Decomposition):
             if pool:
                 record.last.append(x)
             if layer in record.layers:
-                if record.keeping:
+                if record.entering is not None:
                     record.entering[layer] = x
                 coordinates = self.layers[layer].account(values)
                 record.values[layer] = coordinates if pool else self._readout.gather(coordinates).clone()
@@ -287,20 +284,17 @@ class Tower(Decomposition):
         made._autocast = None
         return made
 
-    def with_layers_of(self, other: Self) -> Self:
-        """This tower with another's layers, which must fit; its read-out stays."""
-        made = copy.copy(self)
-        made.layers, made._bases = other.layers, {}
-        return made
-
     @torch.no_grad()
-    def reread(self, readout: Readout) -> Readout:
-        """A readout that has what is `entering`, with what this tower's layers make of the same tokens."""
-        record = Record(readout.entering)
+    def contributions_of(self, other: Self, readout: Readout, heads: HeadSet) -> Tensor:
+        """Contributions [n, heads, D] of heads of another tower, whose layers take the place of this one's
+        one at a time: from the tokens that are `entering` each, by the read-out as it is.
+        """
+        made, record = copy.copy(self), Record(readout.entering)
+        made.layers = other.layers
         with autocast(self.device.type, None):
             for layer, x in readout.entering.items():
-                self._values(x, layer, record)
-        return replace(readout, values=record.values)
+                made._values(x, layer, record)
+        return made.contributions(replace(readout, values=record.values), heads)[0]
 
     @torch.no_grad()
     def embed_and_read(
@@ -316,7 +310,7 @@ class Tower(Decomposition):
         enter their layers, for `by_token`. The read-out is always float32. At least one image is needed.
         """
         layers = range(self.n_layers) if heads is None else heads.layers
-        record = Record(layers, entering)
+        record = Record(layers, {} if entering else None)
         with autocast(self.device.type, None):
             if self._autocast is None:
                 embedded, norms = self._embed(images, [*plans, NOTHING_OFF], record)
@@ -332,7 +326,7 @@ class Tower(Decomposition):
                 pool_route=pooled(pool.finish(x, pool.values(x))) if pool and pooled else None,
                 norm=norms[-1],
                 unit=embedded[-1],
-                entering=record.entering,
+                entering=record.entering or {},
             )
         return embedded[:-1], readout
 
@@ -345,7 +339,6 @@ class ImageTower(Tower):
     ) -> None:
         parts = take_apart(visual)
         super().__init__(visual, parts, autocast, chosen)
-        self.visual = visual
         self.image_size = parts.image_size
 
 

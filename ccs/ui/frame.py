@@ -117,13 +117,13 @@ def _strip(screen: Screen) -> Markup:
 
 def _skew(screen: Screen) -> tuple[float, float, BiasQuery] | None:
     """Mean MaxSkew before and after, and what it is of; None where it is not known."""
-    model, state, galleries = screen.model, screen.state, screen.app.galleries
-    query = BiasQuery.of(screen.app, state)
+    model, galleries, plans = screen.model, screen.app.galleries, (HeadSet(), screen.state.off)
+    query = BiasQuery.of(screen.app, screen.state)
     name = query.gallery.name
-    if not galleries.ready(model, name, state.image_off):
+    if not galleries.ready(model, name, screen.state.off):
         return None
-    both = (galleries.embeddings(model, name, off) for off in (HeadSet(), state.image_off))
-    texts = (query.texts(screen.session, model, off) for off in (HeadSet(), state.text_off))
+    both = (galleries.embeddings(model, name, off) for off in plans)
+    texts = (query.texts(screen.session, model, off) for off in plans)
     before, now = map(query.mean_skew, both, texts)
     return before, now, query
 

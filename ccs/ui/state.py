@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from ccs.errors import InputError
-from ccs.heads import IMAGE, TEXT, Head, HeadSet, Intervention, factors
+from ccs.heads import IMAGE, Head, HeadSet, Intervention, factors
 from ccs.ui.html import written
 
 NONE_OFF = HeadSet()
@@ -52,16 +52,6 @@ class State:
     row: int = 0
     apart: str = ""
     second: str = ""
-
-    @property
-    def image_off(self) -> HeadSet:
-        """Heads of the image tower that are off."""
-        return self.off.of_tower(IMAGE)
-
-    @property
-    def text_off(self) -> HeadSet:
-        """Heads of the text tower that are off."""
-        return self.off.of_tower(TEXT)
 
     def query(self) -> str:
         """The URL's query, without the fields at their default; that no head is off is always said."""

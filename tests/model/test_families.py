@@ -52,8 +52,8 @@ def test_every_accepted_architecture_is_exact(name):
     np.testing.assert_allclose(direct.sum(1) + rest, expected, atol=TOLERANCE)
     along = torch.eye(tower.dim)[:2]
     every = iter(direct.transpose(0, 1) @ along.T)  # heads by layer
-    for number, layer in enumerate(tower.layers):
-        for sent in tower.by_token(readout, number, range(layer.n_heads), along):
+    for number in range(tower.n_layers):
+        for sent in tower.by_token(readout, tower.all_heads.of_layer(number), along):
             np.testing.assert_allclose(sent.sum(-1), next(every), atol=1e-6)
     scaled = [Intervention(dict.fromkeys(off, factor)) for factor in (1, 0, 0.3, 1.5)]
     same, zero, *some = tower.embed(x, scaled)

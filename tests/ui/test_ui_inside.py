@@ -92,7 +92,7 @@ def test_cells_show_how_far_a_second_model_differs(app, model, beside):
     for _ in VIEWS["heads"].prepare(screen):
         pass
     pictures = app.galleries.find(world("organism").pictures).images
-    images = [pictures[i] for i in np.linspace(0, len(pictures) - 1, 12).astype(int)]
+    images = [pictures[i] for i in range(0, len(pictures), len(pictures) // 12)]
     texts = [one.texts[0].text for one in app.records("organism").heads.values()]
     wanted = {pair.first: pair for pair in compare(model, beside, images, texts)}
     page = regions(screen)
@@ -106,7 +106,7 @@ def test_cells_show_how_far_a_second_model_differs(app, model, beside):
         assert float(row["alike"]) == pytest.approx(pair.alike, abs=1e-4)
         changed = float(row["changed"]) if row["changed"] else None
         assert changed == (pair.changed if pair.changed is None else pytest.approx(pair.changed))
-        assert f'<i class="sr">{pair.first}, </i><b>{second.mark(pair).shown}</b>' in page["left"]
+        assert f'<i class="sr">{pair.first}, </i><b>{second.mark(pair)["shown"]}</b>' in page["left"]
     one = next(row for row in rows("beside-L7.H2", page["main"]) if row["head"] == "L7.H2")
     assert one["other"] == str(wanted[Head(7, 2)].second)
     assert one["other CCS"] == app.records("organism-control").head(wanted[Head(7, 2)].second).score
@@ -116,6 +116,6 @@ def test_cells_show_how_far_a_second_model_differs(app, model, beside):
 
 def test_a_mark_says_how_much():
     pair = second.Pair(Head(4, 0), Head(4, 0), 0.7, 0.31)
-    assert second.mark(pair) == (2, "31", "changed by 31%")
+    assert second.mark(pair) == {"step": 2, "shown": "31", "words": "changed by 31%"}
     strangers = second.Pair(Head(4, 0), Head(5, 1), 0.7)
-    assert second.mark(strangers) == (2, "70", "70% alike")
+    assert second.mark(strangers) == {"step": 2, "shown": "70", "words": "70% alike"}

@@ -41,16 +41,14 @@ class Readout:
 
 @dataclass
 class Record:
-    """Collects the coordinates of `layers` and the tokens after the last block while no head is off.
-
-    entering: the tokens that enter these layers, if `keeping` them.
+    """Collects the coordinates of `layers`, the tokens that enter them unless `entering` is None, and the
+    tokens after the last block while no head is off.
     """
 
     layers: Collection[int]
-    keeping: bool = False
+    entering: dict[int, Tensor] | None = None
     values: dict[int, Tensor] = field(default_factory=dict)
     last: list[Tensor] = field(default_factory=list)
-    entering: dict[int, Tensor] = field(default_factory=dict)
 
 
 class Decomposition:
@@ -140,38 +138,41 @@ class Decomposition:
         return direct, rest - direct[:, in_pool].sum(1)
 
     @torch.no_grad()
-    def by_token(self, readout: Readout, layer: int, heads: Sequence[int], along: Tensor) -> Iterator[Tensor]:
-        """What each token that enters a layer sends to the embedding: [n, E, T] for some heads in turn.
+    def by_token(self, readout: Readout, heads: HeadSet, along: Tensor) -> Iterator[Tensor]:
+        """What each token that enters a layer sends to the embedding: [n, E, T] for its heads in turn.
 
         along: [E, D], the vectors of the embedding space along which it is measured. Summed over tokens this
         is `contributions(...) @ along.T`. Attention and norms are held fixed; what no token sent (the output
         projection's bias, a head's share of the last norm's mean and bias, an inner norm's offset) is spread
         evenly over the T tokens. The readout must have what is `entering` the layer.
         """
+        (layer,) = heads.layers
         part, x, route = self.layers[layer], readout.entering[layer], self._route(readout, layer)
         channels, size = self._way(layer).channels, part.n_heads * part.head_dim
         alone = layer >= self._n_blocks or self._readout.first
-        weights = route.weights if alone else self._readout.spread_out(route.weights, x.shape[1])
-        fixed = readout.values[layer].clone()
+        weights = route.weights
+        if not alone:  # from those that are read to all tokens
+            weights = weights @ self._readout.gather(torch.eye(x.shape[1], device=x.device)[None])
+        fixed, gain = readout.values[layer].clone(), None
         fixed[..., :size] = 0
-        gain: Tensor | None = None
         if (normed := part.normed(x, alone)) is not None:
             gain, std, offset = normed
             weights = weights / std.transpose(1, 2)
             fixed[..., :size] = self._readout.gather(offset)
-        chosen = HeadSet(Head(layer, head, self.letter) for head in heads)
-        nothing_sent, _ = self.contributions(replace(readout, values={layer: fixed}), chosen)
-        constant = {head.head: nothing_sent[:, row] @ along.T for row, head in enumerate(chosen)}
+        nothing_sent, _ = self.contributions(replace(readout, values={layer: fixed}), heads)
+        constants = (nothing_sent @ along.T / x.shape[1]).unbind(1)
         own, d = self._basis(layer), part.head_dim
         each = d + fixed.shape[-1] - size  # of a channel: the head's d directions, then e others
-        for head, (reach, values) in zip(heads, part.sources(x, weights, heads), strict=True):
+        numbers = heads.in_layer(layer)
+        sources = zip(numbers, part.sources(x, weights, numbers), constants, strict=True)
+        for head, (reach, values), constant in sources:
             inside = own[head][: channels * each].reshape(channels, each, self.dim)[:, :d]  # [P, d, D]
             if gain is not None:
                 inside = inside * gain[head * d : (head + 1) * d, None]
             said = values @ (inside @ along.T).permute(1, 0, 2).flatten(1)  # [n, T, P E]
             said = said.reshape(*x.shape[:2], channels, -1) * reach.transpose(1, 2)[..., None]  # [n, T, P, E]
             sent = said.sum(2).transpose(1, 2)  # [n, E, T]
-            yield sent / readout.norm[:, None, None] + constant[head][..., None] / x.shape[1]
+            yield sent / readout.norm[:, None, None] + constant[..., None]
 
     def _way(self, layer: int) -> Way:
         pool_way = self._readout.pool_way

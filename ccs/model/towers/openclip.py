@@ -167,7 +167,7 @@ ReadAt = Callable[[Tensor], Tensor]
 def take_texts_apart(clip: Module) -> tuple[Parts, ReadAt]:
     """The parts of a model's text tower, and where its texts are read. Raises Unknown."""
     from open_clip.model import CLIP
-    from open_clip.transformer import TextTransformer
+    from open_clip.transformer import TextTransformer, text_global_pool
 
     text = clip if isinstance(clip, CLIP) else getattr(clip, "text", clip)
     if not isinstance(text, CLIP | TextTransformer):
@@ -178,15 +178,12 @@ def take_texts_apart(clip: Module) -> tuple[Parts, ReadAt]:
     causal = text.attn_mask is not None
     pool = text.text_pool_type if hasattr(text, "text_pool_type") else text.pool_type
     end = text.text_eos_id if hasattr(text, "text_eos_id") else text.eos_id
-    places: dict[str, ReadAt] = {
-        "first": lambda tokens: torch.zeros(len(tokens), dtype=torch.long),
-        "last": lambda tokens: torch.full((len(tokens),), tokens.shape[1] - 1),
-        "argmax": lambda tokens: tokens.argmax(dim=-1),
-        "eos": lambda tokens: (tokens == end).int().argmax(dim=-1),
-    }
-    if pool not in places:
+    if pool not in ("first", "last", "argmax", "eos"):
         raise Unknown(f"its pooling is {pool!r}")
-    read_at = places[pool]
+
+    def read_at(tokens: Tensor) -> Tensor:
+        places = torch.arange(tokens.shape[1], device=tokens.device).expand(len(tokens), -1)
+        return torch.as_tensor(text_global_pool(places, tokens, pool, end))
 
     def stem(tokens: Tensor) -> Tensor:
         place = int(read_at(tokens[:1])[0])

@@ -59,17 +59,12 @@ class Attention:
         weights: [n, P, T], of the tokens in the sums, or [n, P, 1] of the first token alone. One head's
         attention over all pairs of tokens is held at a time.
         """
-        if weights.shape[-1] == 1:
-            attention = self.attention(x, True)
-            v = self._heads(F.linear(x, *self._apart()[2]))
-            for head in heads:
-                yield weights * attention[:, head, None], v[:, head]
-            return
         q, k, v = self._qkv(x)
+        sums = weights.shape[-1]
         bias = None if self.bias is None else self.bias(x.shape[1]).expand(-1, self.n_heads, -1, -1)
         for head in heads:
-            scores = q[:, head] @ k[:, head].transpose(-1, -2) * self.head_dim**-0.5
-            scores = scores if bias is None else scores + bias[:, head]
+            scores = q[:, head, :sums] @ k[:, head].transpose(-1, -2) * self.head_dim**-0.5
+            scores = scores if bias is None else scores + bias[:, head, :sums]
             yield weights @ torch.softmax(scores, dim=-1), v[:, head]
 
     def attention(self, x: Tensor, first: bool) -> Tensor:
@@ -172,16 +167,15 @@ class Block:
         inner = self.heads.inner
         if inner is None and self.after is None:
             return None
-        z = self.heads.sums(self.norm(x), first)
-        gain, std, offset = torch.ones_like(z[0, 0]), torch.ones_like(z[..., :1]), torch.zeros_like(z)
+        z = values = self.heads.sums(self.norm(x), first)
+        gain, std = torch.ones_like(z[0, 0]), torch.ones_like(z[..., :1])
         if inner is not None:
-            mean, std = spread(z, inner)
-            gain, offset = inner.weight, inner.bias - inner.weight * mean / std
+            gain, std, values = inner.weight, spread(z, inner)[1], layer_norm(z, inner)
         if self.after is not None:
-            written = F.linear(gain * z / std + offset, self.projection.weight, self.projection.bias)
+            written = F.linear(values, self.projection.weight, self.projection.bias)
             deviation = spread(written, self.after)[1]
-            std, offset = std * deviation, offset / deviation
-        return gain, std, offset
+            std, values = std * deviation, values / deviation
+        return gain, std, values - gain * z / std
 
     def finish(self, x: Tensor, values: Tensor) -> Tensor:
         """The rest of the layer, from its input and its heads' values."""

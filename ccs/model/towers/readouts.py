@@ -10,10 +10,9 @@ Each is linear in the tokens once the norms' means and deviations and the weight
   pass each head's values and the output projection. The MLP after it, if any, belongs to no head.
 
 `project` gives the embedding [n, D], before normalization, from tokens or from what the pool gathered, and
-`gather` the part of each token's coordinates [n, T, .] that `route` needs, [n, T', .]; `spread_out` gives a
-route's weights [n, P, T'] to the tokens that they stand for, [n, P, T] (T = 1: the first token alone). `way`
-and `route` lead from the last block's tokens [n, T, W], `pool_way` and `pool_route` from what the pool has
-gathered, [n, 1, W]. `first` says whether the last block is needed at its first token only.
+`gather`, which is linear, the part of each token's coordinates [n, T, .] that `route` needs, [n, T', .].
+`way` and `route` lead from the last block's tokens [n, T, W], `pool_way` and `pool_route` from what the pool
+has gathered, [n, 1, W]. `first` says whether the last block is needed at its first token only.
 """
 
 from __future__ import annotations
@@ -105,12 +104,6 @@ class OneNorm:
     def gather(self, tokens: Tensor) -> Tensor:
         return tokens[:, :1] if self.prefix is None else tokens[:, self.prefix :].mean(1, keepdim=True)
 
-    def spread_out(self, weights: Tensor, tokens: int) -> Tensor:
-        if self.prefix is None:
-            return weights
-        patches = tokens - self.prefix
-        return F.pad((weights / patches).expand(-1, -1, patches), (self.prefix, 0))
-
     def project(self, x: Tensor) -> Tensor:
         return self.linear(layer_norm(self.gather(x)[:, 0], self.norm))
 
@@ -146,9 +139,6 @@ class NormedMean:
     def gather(self, tokens: Tensor) -> Tensor:
         return tokens[:, self.prefix :]
 
-    def spread_out(self, weights: Tensor, tokens: int) -> Tensor:
-        return F.pad(weights, (self.prefix, 0))
-
     def project(self, x: Tensor) -> Tensor:
         return self.linear(layer_norm(self.gather(x), self.norm).mean(1))
 
@@ -179,9 +169,6 @@ class AttentionPool:
 
     def gather(self, tokens: Tensor) -> Tensor:
         return tokens
-
-    def spread_out(self, weights: Tensor, tokens: int) -> Tensor:
-        return weights
 
     def project(self, x: Tensor) -> Tensor:
         state = x[:, 0]

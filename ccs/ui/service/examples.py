@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from ccs.errors import InputError
-from ccs.heads import HeadSet, Intervention
+from ccs.heads import IMAGE, HeadSet, Intervention
 from ccs.model.maps import attention, heatmap
 from ccs.model.model import Model
 from ccs.model.tower import NOTHING_OFF, Trunk
@@ -124,22 +124,22 @@ class Images:
 
     def trunk(self, model: Model, layer: int = 0, off: HeadSet = NOTHING_OFF) -> Trunk:
         """The activations that enter a layer, or the first prunable one where that is above it, with those
-        heads off that lie below.
+        of the image tower's heads off that lie below.
         """
         if layer <= model.tower.first_prunable_layer:
             return self._kept(model, "trunk", lambda: model.trunk(self.pixels(model)))
-        below = Intervention(off).only(head for head in off if head.layer < layer)
+        below = Intervention(off).only(head for head in off.of_tower(IMAGE) if head.layer < layer)
         start, tower = self.trunk(model), model.tower.without(below)
         return self._kept(model, "trunk", lambda: tower.trunk(start, layer), layer, below)
 
     def embed(self, model: Model, plans: Sequence[HeadSet]) -> np.ndarray:
-        """Embeddings [plans, images, d]."""
+        """Embeddings [plans, images, d], with the image tower's heads off."""
 
         def embedded(off: HeadSet) -> np.ndarray:
             start = self.trunk(model, min(off.layers, default=model.n_layers - 1))
             return self._kept(model, "embed", lambda: model.embed_images(start, off), off)
 
-        return np.stack([embedded(off) for off in plans])
+        return np.stack([embedded(off.of_tower(IMAGE)) for off in plans])
 
     def looks(self, model: Model, layer: int, off: HeadSet) -> np.ndarray:
         """Where a layer's heads look [images, heads, rows, columns], with the heads of `off` below it so."""
@@ -148,7 +148,7 @@ class Images:
 
     def sent(self, model: Model, heads: HeadSet, along: np.ndarray, off: HeadSet) -> np.ndarray:
         """What patches send through heads along vectors [E, d]: [images, E, rows, columns]."""
-        start = self.trunk(model, min(heads.layers), off)
+        start, off = self.trunk(model, min(heads.layers), off), off.of_tower(IMAGE)
         sent = partial(heatmap, model, start, along, heads, off=off)
         return self._kept(model, "sent", sent, heads, off, hash(along.tobytes()))
 

@@ -15,7 +15,7 @@ from cachetools import TTLCache
 from PIL import Image
 
 from ccs.errors import InputError
-from ccs.heads import HeadSet
+from ccs.heads import IMAGE, HeadSet
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
 from ccs.sets import SOURCES, BiasSet, ImageSet, strangers
@@ -200,15 +200,15 @@ class Galleries:
 
     def ready(self, model: Model, name: str, off: HeadSet) -> bool:
         """True if `embeddings` has the answer at once."""
-        key = model.weights_hash, name
+        key, off = (model.weights_hash, name), off.of_tower(IMAGE)
         return ("seen", *key) in self._cache and (not off or ("pruned", *key, off) in self._cache)
 
     def pruned(self, model: Model, name: str, off: HeadSet) -> Generator[float, None, np.ndarray]:
-        """Embeddings [n, d] of the gallery with the heads off in the forward pass: yields the share that is
-        done. `embeddings` then has the answer.
+        """Embeddings [n, d] of the gallery with the image tower's heads off in the forward pass: yields the
+        share that is done. `embeddings` then has the answer.
         """
         seen = yield from self.seen(model, name)
-        if not off:
+        if not (off := off.of_tower(IMAGE)):
             return seen.base
         below: Sequence[Image.Image] | Trunk = self.find(name).images if seen.trunk is None else seen.trunk
 
@@ -231,7 +231,7 @@ class Galleries:
             first = f"; the first {len(part.base)} are shown" if part else ""
             yield share, f"{model.name} looks at {n} faces, once{first}"
         for share in self.pruned(model, name, off):
-            yield share, f"{model.name} looks at {n} faces with {switched(off)}"
+            yield share, f"{model.name} looks at {n} faces with {switched(off.of_tower(IMAGE))}"
 
     def embeddings(self, model: Model, name: str, off: HeadSet = NONE_OFF) -> np.ndarray:
         """Embeddings [n, d] of the gallery with the heads off in the forward pass."""

@@ -69,7 +69,7 @@ class ModelCache:
         self._failed: TTLCache[str, str] = TTLCache(100, RETRY)
         self.offered: LRUCache[str, Footprint] = LRUCache(OFFERED)  # the models that visitors have named
         self._loads: dict[str, _Load] = {}
-        self._heads: LRUCache[tuple[str, str], HeadSet] = LRUCache(2 * OFFERED)
+        self._heads: LRUCache[str, HeadSet] = LRUCache(OFFERED)  # of both towers
         self._lock, self._one = threading.RLock(), threading.Lock()
 
     def get(self, name: str) -> Model:
@@ -138,26 +138,25 @@ class ModelCache:
     def heads(self, name: str, tower: str = IMAGE) -> HeadSet:
         """A tower's heads that can be switched off, as far as they are known without loading the model."""
         with self._lock:
-            if (name, tower) in self._heads:
-                return self._heads[name, tower]
+            if name in self._heads:
+                return self._heads[name].of_tower(tower)
         try:
             source = find(self.place(name), self._token(name))
             texts = source.config["text_cfg"]
-            own = last_layers(texts["layers"], texts["heads"], TEXT) if "layers" in texts else HeadSet()
-            found = known_tower(source).heads if tower == IMAGE else own
+            read = last_layers(texts["layers"], texts["heads"], TEXT) if "layers" in texts else HeadSet()
+            found = HeadSet(known_tower(source).heads | read)
         except InputError:
             return HeadSet()
         with self._lock:
-            self._heads[name, tower] = found
-        return found
+            self._heads[name] = found
+        return found.of_tower(tower)
 
     def keep(self, name: str, model: Model) -> None:
         """Keep a model that is loaded."""
         with self._lock:
-            self._models[name], self._heads[name, IMAGE] = model, model.heads
-            self._heads[name, TEXT] = HeadSet()
+            self._models[name], self._heads[name] = model, model.heads
             with suppress(InputError):  # a text tower that cannot be taken apart has none
-                self._heads[name, TEXT] = model.text_heads
+                self._heads[name] = HeadSet(model.heads | model.text_heads)
 
     def _load(self, name: str, place: str) -> None:
         try:

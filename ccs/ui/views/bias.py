@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from ccs.errors import InputError
-from ccs.heads import HeadSet
+from ccs.heads import TEXT, HeadSet
 from ccs.measures import bias_result, ranking
 from ccs.measures.bias_result import BiasResult
 from ccs.measures.skew import ceiling
@@ -72,7 +72,7 @@ class Bias(View):
 
     def pending(self, screen: Screen) -> bool:
         session, galleries, name = screen.session, screen.app.galleries, _name(screen)
-        if galleries.ready(screen.model, name, screen.state.image_off):
+        if galleries.ready(screen.model, name, screen.state.off):
             return session.wanted is not None
         return session.view != self.name  # else the figures before stay meanwhile
 
@@ -85,7 +85,7 @@ class Bias(View):
         if screen.session.wanted is not None:
             yield from galleries.looking(model, name, HeadSet())
             yield from fairer.run(screen)
-        yield from galleries.looking(model, name, screen.state.image_off)
+        yield from galleries.looking(model, name, screen.state.off)
 
     def made_with(self, screen: Screen) -> dict[str, str]:
         galleries, name = screen.app.galleries, _name(screen)
@@ -141,14 +141,13 @@ def _words(name: str) -> str:
 
 def measure(screen: Screen, complete: bool = True) -> Measurement | Empty:
     """The answer to what is asked. With `complete` False nothing, unless it is at hand."""
-    model, query = screen.model, BiasQuery.of(screen.app, screen.state)
-    state = screen.state
-    found = embedded(screen.app, model, query, state.image_off, complete)
+    model, query, off = screen.model, BiasQuery.of(screen.app, screen.state), screen.state.off
+    found = embedded(screen.app, model, query, off, complete)
     if found is None:
         return Empty("The measurement is under way", "Its figures follow.")
     query, before, after = found
-    texts = [query.texts(screen.session, model, off) for off in (HeadSet(), state.text_off)]
-    changed = texts[1] if state.text_off else None
+    texts = [query.texts(screen.session, model, one) for one in (HeadSet(), off)]
+    changed = texts[1] if off.of_tower(TEXT) else None
     results = query.measure(before, after, texts[0], model.logit_scale, changed)
     return Measurement(query, *results, before, after, texts)
 

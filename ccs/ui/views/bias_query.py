@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ccs.heads import HeadSet
+from ccs.heads import IMAGE, TEXT, HeadSet
 from ccs.measures import bias, bias_result, ranking
 from ccs.measures.bias_result import BiasResult
 from ccs.measures.skew import MetricName
@@ -95,9 +95,10 @@ class BiasQuery:
         return self.gallery.own_pools(self.occupations)
 
     def texts(self, session: Session, model: Model, off: HeadSet = NONE_OFF) -> np.ndarray:
-        """Unit text embeddings [occupations, d], templates averaged; kept for the next click. off: heads of
-        the text tower.
+        """Unit text embeddings [occupations, d], templates averaged, with the text tower's heads off; kept
+        for the next click.
         """
+        off = off.of_tower(TEXT)
         key = ("occupations", model.weights_hash, self.occupations, self.gallery.templates, off)
         return session.memory.get(key, lambda: embed_occupations(model, self.gallery, off))
 
@@ -143,7 +144,8 @@ def embedded(
     part = galleries.part(model, name)
     if part is None or part.trunk is None:
         return None
-    after = model.embed_images(part.trunk, off) if off else part.base
+    seen = off.of_tower(IMAGE)
+    after = model.embed_images(part.trunk, seen) if seen else part.base
     return query.first(len(part.base)), part.base, after
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from ccs.heads import IMAGE, TEXT, Head, HeadSet
+from ccs.heads import TEXT, Head, HeadSet
 from ccs.measures.accuracy import class_weights
 from ccs.model.model import Model
 from ccs.ui.actions import action
@@ -44,10 +44,10 @@ def asked(screen: Screen) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def class_matrix(screen: Screen, off: HeadSet = NONE_OFF) -> np.ndarray:
-    """Unit weights [classes, d] of the classes in force, kept for the next click. off: heads of the text
-    tower.
+    """Unit weights [classes, d] of the classes in force, with the text tower's heads off; kept for the next
+    click.
     """
-    model, (classes, templates) = screen.model, asked(screen)
+    model, (classes, templates), off = screen.model, asked(screen), off.of_tower(TEXT)
     key = ("classes", model.weights_hash, classes, templates, off)
     return screen.session.memory.get(key, lambda: class_weights(model, classes, templates, off))
 
@@ -55,8 +55,8 @@ def class_matrix(screen: Screen, off: HeadSet = NONE_OFF) -> np.ndarray:
 def measure(screen: Screen, off: HeadSet | None = None) -> Answers:
     """The answers to the images at hand; `off`: others than what is off."""
     model, plans = screen.model, [HeadSet(), screen.state.off if off is None else off]
-    weights = [class_matrix(screen, plan.of_tower(TEXT)) for plan in plans]
-    before, after = screen.images.embed(model, [plan.of_tower(IMAGE) for plan in plans])
+    weights = [class_matrix(screen, plan) for plan in plans]
+    before, after = screen.images.embed(model, plans)
     both = zip((before, after), weights, strict=True)
     first, second = (model.probabilities(rows @ own.T) for rows, own in both)
     return Answers(asked(screen)[0], first, second, (before * after).sum(axis=1))
@@ -201,14 +201,13 @@ def why(screen: Screen, model: Model) -> Figure | None:
     if len(classes) < 2:
         return None
     plans = [HeadSet(), *([off] if off else [])]
-    seen = [plan.of_tower(IMAGE) for plan in plans]
-    weights = np.stack([class_matrix(screen, plan.of_tower(TEXT)) for plan in plans])
-    cosines = images.embed(model, seen) @ weights.swapaxes(1, 2)  # [plans, images, classes]
+    weights = np.stack([class_matrix(screen, plan) for plan in plans])
+    cosines = images.embed(model, plans) @ weights.swapaxes(1, 2)  # [plans, images, classes]
     order = np.argsort(-cosines[0], axis=1, kind="stable")
     first, second, each = order[:, 0], order[:, 1], np.arange(len(order))
     along = weights[:, first] - weights[:, second]  # [plans, images, d]
     maps = np.stack(
-        [images.sent(model, model.heads, one, at)[each, each] for one, at in zip(along, seen, strict=True)]
+        [images.sent(model, model.heads, one, at)[each, each] for one, at in zip(along, plans, strict=True)]
     )
     leads = cosines[:, each, first] - cosines[:, each, second]
     rows, shown = [], []

@@ -125,12 +125,13 @@ def _alone(screen: Screen, head: Head) -> Figure:
 def where(screen: Screen, model: Model, record: HeadRecord) -> Figure:
     """Where the head looks in the visitor's images, and what it writes from there along one of its texts."""
     head, state, images = record.head, screen.state, screen.images
-    text = _chosen(record, state.text)
-    values = [images.looks(model, head.layer, state.image_off)[:, head.head]]
+    text, firsts, off = _chosen(record, state.text), claims.first_texts(screen.records), state.off
+    values = [images.looks(model, head.layer, off)[:, head.head]]
     if text:
-        along = _along(screen, model, text)[None]
-        rest = Intervention.of(state.image_off - {head})
-        values.append(images.sent(model, HeadSet([head]), along, rest)[:, 0])
+        along = _embedded(screen, model, text)
+        if len(firsts) > 1:
+            along = along - _embedded(screen, model, *firsts).mean(axis=0)
+        values.append(images.sent(model, HeadSet([head]), along, Intervention.of(off - {head}))[:, 0])
     most, rows, maps = float(np.abs(values[-1]).max()), [], []
     for i, (image, picture) in enumerate(zip(images.shown, images.seen(model), strict=True)):
         look, *written = (one[i] for one in values)
@@ -141,13 +142,11 @@ def where(screen: Screen, model: Model, record: HeadRecord) -> Figure:
         overlays = examples.lit(picture, look), *(examples.tinted(picture, one, most) for one in written)
         ends = [percent(float(end), 1) for end in (look.min(), look.max())]
         maps.append((image.name, overlays, percent(float(look.sum()), 0), ends))
-    title, unit = "Where it looks", "share of attention"
-    columns = ["image", "row", "column", "attention"]
-    if text:
-        title, unit = f"{title}, and what it writes there", f"{unit}; part of the cosine"
-        columns.append("written")
-    contrasted = len(claims.first_texts(screen.records)) > 1
-    shown = {"along": text, "contrasted": contrasted, "most": most, "shown": maps}
+    n = len(values)
+    title = ", and ".join(("Where it looks", "what it writes there")[:n])
+    unit = "; ".join(("share of attention", "part of the cosine")[:n])
+    columns = ["image", "row", "column", *("attention", "written")[:n]]
+    shown = {"along": text, "contrasted": len(firsts) > 1, "most": most, "shown": maps}
     return Figure("where", title, unit, columns, rows, shown, str(head))
 
 
@@ -156,20 +155,10 @@ def _chosen(record: HeadRecord, number: int) -> str:
     return record.texts[min(number, len(record.texts) - 1)].text if record.texts else ""
 
 
-def _along(screen: Screen, model: Model, text: str) -> np.ndarray:
-    """The text's embedding [d] less the mean of the heads' first texts."""
-    firsts = claims.first_texts(screen.records)
-    key = ("first texts", model.weights_hash, tuple(firsts))
-    mean: np.ndarray = screen.app.cache.get(key, lambda: model.embed_texts(firsts).mean(0))
-    along = _embedded(screen, model, text)
-    return along - mean if len(firsts) > 1 else along
-
-
-def _embedded(screen: Screen, model: Model, text: str) -> np.ndarray:
-    """The text's unit embedding [d], kept for the next pictures."""
-    found: np.ndarray = screen.app.cache.get(
-        ("text", model.weights_hash, text), lambda: model.embed_texts([text])[0]
-    )
+def _embedded(screen: Screen, model: Model, *texts: str) -> np.ndarray:
+    """The texts' unit embeddings [texts, d], kept for the next pictures."""
+    key = ("texts", model.weights_hash, texts)
+    found: np.ndarray = screen.app.cache.get(key, lambda: model.embed_texts(texts))
     return found
 
 
@@ -186,7 +175,7 @@ def moving(screen: Screen, record: HeadRecord, text: int = 0) -> Figure | Empty:
             words = str(error)
         return Empty(f"Images that move {head}", words)
     chosen = _chosen(record, text)
-    along = _embedded(screen, model, chosen) if chosen else None
+    along = _embedded(screen, model, chosen)[0] if chosen else None
     ends = extremes(found.direct[:, list(model.heads).index(head)], along)
     titles = ("farthest toward it", "farthest away from it") if chosen else ("at one end", "at the other")
     pictures = app.galleries.find(name)

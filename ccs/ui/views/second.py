@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
-from typing import NamedTuple
-
-import numpy as np
 
 from ccs.errors import InputError
 from ccs.heads import IMAGE, Head
 from ccs.locate.comparison import Pair, compare
+from ccs.sets.rows import spread
 from ccs.ui.actions import action
 from ccs.ui.service.galleries import PICTURES, world
 from ccs.ui.session import Screen
@@ -29,10 +27,9 @@ def _choose(screen: Screen, value: str) -> None:
     screen.change(second=value)
 
 
-def choices(screen: Screen) -> list[tuple[str, str]]:
-    """The models that can be chosen, by name and words."""
-    names = [name for name in screen.app.models if name != screen.state.model]
-    return [("", "no other model"), *zip(names, names, strict=True)]
+def choices(screen: Screen) -> list[str | tuple[str, str]]:
+    """The models that can be chosen, and none."""
+    return [("", "no other model"), *(name for name in screen.app.models if name != screen.state.model)]
 
 
 def wanted(screen: Screen) -> bool:
@@ -48,8 +45,7 @@ def prepare(screen: Screen) -> Iterator[tuple[float, str]]:
     def work() -> Generator[float, None, tuple[Pair, ...]]:
         yield 0.0
         pictures = app.galleries.find(world(models[0].name).pictures).images
-        places = np.linspace(0, len(pictures) - 1, LOOKED_AT).astype(int)
-        images = [pictures[i] for i in dict.fromkeys(places.tolist())]
+        images = [pictures[i] for i in spread(len(pictures), LOOKED_AT)]
         return tuple(compare(*models, images, claims.first_texts(screen.records)))
 
     for share in app.cache.fill(_key(screen), work):
@@ -58,9 +54,8 @@ def prepare(screen: Screen) -> Iterator[tuple[float, str]]:
 
 def pairs(screen: Screen) -> Mapping[Head, Pair]:
     """The first model's heads with those that go with them; none before `prepare` has run."""
-    if not wanted(screen) or not {screen.state.model, screen.state.second} <= set(
-        screen.app.model_cache.loaded()
-    ):
+    both = {screen.state.model, screen.state.second}
+    if not wanted(screen) or not both <= set(screen.app.model_cache.loaded()):
         return {}
     return {pair.first: pair for pair in screen.app.cache.find(_key(screen)) or ()}
 
@@ -70,20 +65,14 @@ def _key(screen: Screen) -> tuple[str, ...]:
     return "compared", screen.model.weights_hash, other.weights_hash, screen.state.apart
 
 
-class Mark(NamedTuple):
-    """What a head's cell shows of the other model: a shade, a number in percent, and words."""
-
-    step: int
-    shown: str
-    words: str
-
-
-def mark(pair: Pair) -> Mark:
-    """How much a head changed, or between strangers how unlike the two are."""
+def mark(pair: Pair) -> dict[str, int | str]:
+    """What a head's cell shows of the other model: how much the head changed, or between strangers how unlike
+    the two are, as a shade (step), a number in percent, and words.
+    """
     unlike = 1 - pair.alike if pair.changed is None else pair.changed
     shown = f"{100 * (pair.alike if pair.changed is None else unlike):.0f}"
     words = f"{shown}% alike" if pair.changed is None else f"changed by {shown}%"
-    return Mark(round(STEPS * min(max(unlike, 0.0), 1.0)), shown, words)
+    return {"step": round(STEPS * min(max(unlike, 0.0), 1.0)), "shown": shown, "words": words}
 
 
 def figure(screen: Screen, head: Head) -> Figure | Empty | None:

@@ -43,12 +43,12 @@ class Start(View):
         return pictures is not None, app.galleries.has(name), app.galleries.part(model, name) is not None
 
     def prepare(self, screen: Screen) -> Iterator[tuple[float, str]]:
-        model, off = screen.model, screen.state.image_off
+        model = screen.model
         yield 0.0, "Looking for the head that matters most to a picture"
         classify.story(screen)
         with suppress(InputError):  # the step says it
             yield from screen.app.galleries.read(model)
-        yield from screen.app.galleries.looking(model, world(model.name).people, off)
+        yield from screen.app.galleries.looking(model, world(model.name).people, screen.state.off)
 
     def render(self, screen: Screen, complete: bool = True) -> Markup:
         name = screen.state.model
@@ -106,13 +106,13 @@ def _people(screen: Screen, model: Model, claim: Claim, complete: bool) -> Figur
     one = BiasQuery.of(
         app, State(model=model.name, gallery=name, attribute=attribute, occupations=(OCCUPATION,))
     )
-    found = embedded(app, model, one, session.state.image_off, complete)
+    found = embedded(app, model, one, off, complete)
     if found is None:
         return Empty("The faces are being looked at", "Who comes first follows in a moment.")
     one, *both = found
     gallery = replace(one.gallery, occupations=one.listed)
     every, k, labels = replace(one, gallery=gallery), one.k, gallery.groups[attribute]
-    pairs = list(zip(both, (HeadSet(), session.state.text_off), strict=True))
+    pairs = list(zip(both, (HeadSet(), off), strict=True))
     before, after = (top(rows, one.texts(session, model, read)[0], k) for rows, read in pairs)
     pool = {group: float((labels == group).mean()) for group in sorted(set(labels))}
     group = max(pool, key=lambda group: float((labels[before] == group).mean()) / pool[group])
