@@ -92,8 +92,10 @@ def given(settings: type[DataclassInstance], argv: Sequence[str] | None) -> dict
     fields are switches, tuples repeatable, and `X | None` takes an X. Raises InputError.
     """
     spec = sys.modules[settings.__module__].__spec__  # as `__main__` too it has the module's name
-    name = spec.name.removesuffix(".__main__").rpartition(".")[2] if spec else ""
-    parser = _Parser(f"clip-ccs {name}", description=settings.__doc__, argument_default=argparse.SUPPRESS)
+    module = spec.name.removesuffix(".__main__") if spec else ""
+    ours, name = module.startswith(("ccs.", "batch.")), module.rpartition(".")[2]
+    program = f"clip-ccs {name}" if ours else f"python -m {module}"
+    parser = _Parser(program, description=settings.__doc__, argument_default=argparse.SUPPRESS)
     hints = get_type_hints(settings)
     for each in fields(settings):
         _add(parser, each, hints[each.name])
@@ -130,7 +132,7 @@ def _add(parser: argparse.ArgumentParser, each: Field[Any], hint: Any) -> None:
 def _checked(each: Field[Any], value: Any) -> Any:
     if "read" in each.metadata:
         return each.metadata["read"](value)
-    if (least := each.metadata.get("least")) is not None and value < least:
+    if (least := each.metadata.get("least")) is not None and not value >= least:
         raise InputError(f"{_flags(each)[0]} is {value}, but must be at least {least}.")
     return tuple(value) if isinstance(value, list) else value
 

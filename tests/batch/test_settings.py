@@ -15,11 +15,11 @@ from ccs.errors import InputError
     ("given", "said"),
     [
         (["--batch-size", "0"], "--batch-size is 0, but must be at least 1."),
-        (["--timeout", "0"], "--timeout is 0, but must be above 0 seconds."),
-        (["--keep", "inf"], "--keep is inf, but must be a number of bytes, such as 0 or 1e12."),
+        (["--timeout", "0"], "--timeout is 0.0, but must be at least 1."),
         (["--workers", "9999"], "--workers is 9999, but must be at most 64."),
-        (["--k", "five"], "--k is 'five', but must be whole numbers, such as 5 or 5,7,9."),
-        (["--k", "7,5"], "--k is 7,5, but its numbers must rise; the first is the main one."),
+        (["--k", "five"], "--k is 'five', but must be whole numbers that rise, such as 5 or 5,7,9."),
+        (["--k", "7,5"], "--k is '7,5', but must be whole numbers that rise, such as 5 or 5,7,9."),
+        (["--k", "0"], "--k is '0', but must be whole numbers that rise, such as 5 or 5,7,9."),
     ],
 )
 def test_options_that_cannot_be(given, said):
