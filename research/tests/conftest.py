@@ -1,8 +1,12 @@
 """The tests of the studies share the models of the product's tests, a base, and a few of its images."""
 
+from dataclasses import replace
+
 import pytest
 
 from ccs.benchmark import variants
+from ccs.sets import drawn_sets
+from research.planted import bench
 from research.planted.family import BASE
 from research.planted.frozen_images import Images
 from tests.conftest import once, pictures, tiny_folder, tiny_model  # noqa: F401
@@ -18,3 +22,25 @@ def base():
 def images(base, tmp_path_factory):
     """72 scenes, and the faces of four line-ups."""
     return Images(base, tmp_path_factory.mktemp("images"), 72, 4)
+
+
+@pytest.fixture
+def few_people(monkeypatch):
+    """`few_people(n)`: from now on each set has its first n people, and a bench 30 subjects and 40 scenes."""
+    made, things = drawn_sets.bias_set, drawn_sets.classification_set("subjects", 30)
+
+    def make(count=40):
+        def few(name):
+            whole = made(name)
+            groups = {attribute: own[:count] for attribute, own in whole.groups.items()}
+            few = replace(whole, images=whole.images[:count], groups=groups, k=dict.fromkeys(groups, 8))
+            if whole.pools is None or whole.units is None:
+                return few
+            pools = whole.pools[:count]
+            return replace(few, pools=pools, units=whole.units[:count], occupations=(*dict.fromkeys(pools),))
+
+        monkeypatch.setattr(drawn_sets, "bias_set", few)
+
+    monkeypatch.setattr(drawn_sets, "classification_set", lambda _: things)
+    monkeypatch.setattr(bench, "SCENES", 40)
+    return make

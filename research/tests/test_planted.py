@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -14,7 +13,6 @@ import torch
 from ccs import Head, HeadSet
 from ccs.benchmark import planted_models, variants
 from ccs.model.model import Model
-from ccs.sets import drawn_sets
 from ccs.world import draw
 from ccs.world.vocabulary import OCCUPATIONS
 from research.planted import __main__ as command
@@ -158,18 +156,8 @@ def test_what_is_there_is_kept(base, images, tmp_path, monkeypatch):
     assert planted_models.truth(str(tmp_path / f"{names[0]}.safetensors")).carries == some[0].carries
 
 
-def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bench of 40 faces, 30 things and 60 scenes."""
-    faces, things = drawn_sets.bias_set("faces"), drawn_sets.classification_set("subjects", 30)
-    groups = {name: own[:40] for name, own in faces.groups.items()}
-    few = replace(faces, images=faces.images[:40], groups=groups, k=dict.fromkeys(groups, 8))
-    monkeypatch.setattr(drawn_sets, "bias_set", lambda name: few)
-    monkeypatch.setattr(drawn_sets, "classification_set", lambda name: things)
-    monkeypatch.setattr(measure, "SCENES", 60)
-
-
-def test_without_its_planted_heads_an_organism_is_the_base_without_them(base, monkeypatch):
-    few_images(monkeypatch)
+def test_without_its_planted_heads_an_organism_is_the_base_without_them(base, few_people):
+    few_people()
     bench = measure.Bench(base)
     known, model = (of("organism-planted-04") for of in (planted_models.truth, planted_models.load))
     whole, without = bench.show(model, [HeadSet(), known.heads])

@@ -8,13 +8,15 @@ import pytest
 
 from ccs import InputError, benchmark
 from ccs.batch import localize
-from ccs.batch.localize import page, reliability
+from ccs.batch.localize import reliability
 from ccs.benchmark import protocol, scoring
 from ccs.locate import DEFAULT
 from research.planted import leaderboard
 from scripts import check_submission
 from tests.benchmark.test_scoring import NAME, small  # noqa: F401 - a fixture for all tests here
 
+ONE = "organism-planted-32"
+"""A model in which one attribute was planted."""
 SMALL = ["--max-images", "40", "--attribute", "gender"]
 
 
@@ -52,10 +54,8 @@ def test_a_method_of_ones_own_is_scored_and_another_that_fails_stops_nothing(tmp
     said = capsys.readouterr()
     assert "The method theirs:fails failed: ValueError: no (theirs.py, line 4)." in said.err
     assert re.search(r"^ *theirs:last +0\.\d\d", said.out, re.MULTILINE)
+    assert re.search(r"^ *planted heads +the truth +1\.00", said.out, re.MULTILINE)
     assert set(benchmark.kept(Path("cells.parquet"))["method"]) == {"planted heads", "random", "theirs:last"}
-    assert re.search(
-        r"^ *planted heads +the truth +1\.00", page(benchmark.table(benchmark.kept())), re.MULTILINE
-    )
     assert localize.main([*command, "--method", "random"]) == 0
     assert capsys.readouterr().out.startswith("1 model in which it is known which heads carry a skew;")
 
@@ -83,15 +83,15 @@ def test_a_submission_is_read_as_a_strangers_and_a_sample_of_it_is_computed_agai
     folder.mkdir()
     file, table = folder / "last.py", folder / "last.parquet"
     file.write_text("def find(evidence):\n    return {head: head.layer for head in evidence.model.heads}\n")
-    command = ["--models", NAME, "--splits", "1", "--cells", str(table), "--method", "submissions.last:find"]
+    command = ["--models", ONE, "--splits", "1", "--cells", str(table), "--method", "submissions.last:find"]
     assert localize.main(command) == 0
     monkeypatch.setattr(check_submission, "SPLITS", 1)
-    assert "2 cells, 2 of them computed again" in check_submission.check(file, models=[NAME])
+    assert "1 cells, 1 of them computed again" in check_submission.check(file, models=[ONE])
     cells = benchmark.kept(table)
     shipped = benchmark.kept()
-    shipped = shipped[(shipped["model"] == NAME) & (shipped["seed"] == 0)]
+    shipped = shipped[(shipped["model"] == ONE) & (shipped["seed"] == 0)]
     (own,) = leaderboard.submitted(folder, shipped)
-    page = leaderboard.page(scoring.joined([shipped, own]), {NAME: benchmark.truth(NAME)}, "user/planted")
+    page = leaderboard.page(scoring.joined([shipped, own]), {ONE: benchmark.truth(ONE)}, "user/planted")
     assert '<tr class="submitted"><td>find</td>' in page
     theirs = cells["method"] != "planted heads"
     for change, says in (
@@ -99,13 +99,13 @@ def test_a_submission_is_read_as_a_strangers_and_a_sample_of_it_is_computed_agai
         ({"max_skew_taken": "<b>"}, "no numbers"),
         ({"method": "learned mask"}, r"holds cells of \['learned mask'\]"),
         ({"max_skew_taken": 0.9}, "max_skew_taken is .* where last.parquet has 0.900"),
-        ({"seed": 1}, "lacks 2 of 2 cases"),
+        ({"seed": 1}, "lacks 1 of 1 cases"),
     ):
         pd.concat([cells[~theirs], cells[theirs].assign(**change)]).astype(
             {column: type(value) for column, value in change.items()}
         ).to_parquet(table)
         with pytest.raises(InputError, match=says):
-            check_submission.check(file, models=[NAME])
+            check_submission.check(file, models=[ONE])
     table.write_bytes(b"PAR1")
     with pytest.raises(InputError, match="is no Parquet file"):
         leaderboard.read_submission(table)

@@ -81,6 +81,7 @@ def test_an_organism_has_its_own_section(measured):
     accuracy = line(section(own, "### Accuracy by plan"), "high (8)")
     assert accuracy[1] == "50.0 (-40.0: -41.0 to -39.0)"
     assert "world/faces, race (K = 60 of 500): 0.090 [0.050, 0.200]" in own
+    assert "mean MaxSkew in bf16 is within 0.0125 of float32's" in own
 
 
 def test_concentrated_concepts_by_layer_and_spelling(measured, tmp_path):
@@ -127,12 +128,9 @@ def test_a_wrong_place_is_one_sentence(tmp_path, capsys, monkeypatch):
     assert "could not be loaded" in capsys.readouterr().err
 
 
-def test_bars_in_cells_do_not_divide_them():
+def test_a_strangers_text_is_one_line_of_one_cell_without_markup():
     grid = document.table(pd.DataFrame({"a|b": ["x"], "n": ["1|2"]}))
     assert grid.splitlines() == [r"| a\|b | n |", "| :--- | ---: |", r"| x | 1\|2 |"]
-
-
-def test_a_strangers_text_is_one_line_without_markup():
     evil = "x\n\n# Not measured\n<img src=//a.b/c.png> ![y](//a.b) < 3"
     safe = r"x # Not measured &lt;img src=//a.b/c.png> ![y]\(//a.b) < 3"
     assert document.table(pd.DataFrame({"name": [evil]})).splitlines()[2] == f"| {safe} |"

@@ -158,7 +158,7 @@ def test_a_spec_amiss_is_explained_and_no_password_repeated(spec, words):
     assert "hunter2" not in str(error.value)
 
 
-def test_prices_of_the_default_panel_are_known():
+def test_prices_of_the_default_panel_are_known_and_a_budget_needs_one():
     prices = Prices.load()
     assert all(prices.of(f"{provider}:{model}") for provider, model in DEFAULT_MODELS.items())
     assert time.strptime(prices.date, "%Y-%m-%d")
@@ -167,6 +167,9 @@ def test_prices_of_the_default_panel_are_known():
     assert snapshot.cost(Usage(1_000_000, 100_000)) == 2.5 + 1.0
     assert prices.of("compatible:anything") == Price(input=0, output=0)
     assert prices.of("openai:unheard-of") is None
+    Panel("openai:unheard-of")
+    with pytest.raises(InputError, match=r"No price is known for openai:unheard-of"):
+        Panel("openai:unheard-of", JudgeSettings(budget=1.0))
 
 
 def test_without_a_budget_twice_the_estimate_may_be_spent():
@@ -181,9 +184,3 @@ def test_without_a_budget_twice_the_estimate_may_be_spent():
     spending.expect([unknown])
     assert spending.limit == float("inf")
     assert Spending(None).limit == float("inf")
-
-
-def test_a_budget_needs_a_price():
-    Panel("openai:unheard-of")
-    with pytest.raises(InputError, match=r"No price is known for openai:unheard-of"):
-        Panel("openai:unheard-of", JudgeSettings(budget=1.0))

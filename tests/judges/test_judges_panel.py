@@ -1,10 +1,9 @@
-"""A panel as a whole: published scores, the cache, a kill, limits and the budget; and the labeler."""
+"""A panel as a whole: the cache, a kill, limits and the budget; and the labeler."""
 
 import json
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,42 +16,10 @@ from ccs.judges.panel import Labeler, Panel
 from ccs.judges.question import Question, worked_examples
 from ccs.paper import examples
 from ccs.texts.pools import make_pool
-from ccs.texts.score import ccs
 from tests.support.llm_providers import SERVERS, OpenAIServer
-from tests.support.llm_server import Act, verdicts
+from tests.support.llm_server import Act
 
 QUESTIONS = [Question(f"L0.H{n}", f"Concept {n}", (f"text {n} a", f"text {n} b")) for n in range(6)]
-
-
-# The texts of table 1 that do not belong to their head's label: none where its CCS is 5, two where it is 3.
-MISFITS = {
-    "Material": ("Nighttime illumination", "A photo of food"),
-    "Locations": ("Majestic animal", "Image showing prairie grouse"),
-    "Letters": ("A swirling eddy", "awe-inspiring sky"),
-}
-
-
-def sort_by_hand(user, schema):
-    asked = json.loads(user)
-    misfits = MISFITS.get(asked["concept"], ())
-    return verdicts({name: text not in misfits for name, text in asked["texts"].items()})
-
-
-def test_the_published_scores_come_out_of_a_panel_of_the_three_providers(settings):
-    known = [example for example in examples() if example.ccs is not None]
-    assert len(known) == 6
-    questions = [Question(str(each.head), each.label, each.texts) for each in known]
-    with ExitStack() as stack:
-        servers = [
-            stack.enter_context(SERVERS[kind](sort_by_hand)) for kind in ("openai", "anthropic", "google")
-        ]
-        panel = Panel(",".join(server.spec for server in servers), settings)
-        answers = panel.judge(questions)
-        assert [len(server.asked) for server in servers] == [6, 6, 6]
-        assert panel.names == tuple(server.name for server in servers)
-    for example, judges in zip(known, answers, strict=True):
-        assert [judgments[0].judge for judgments in judges] == list(panel.names)
-        assert ccs([[each.verdict for each in judgments] for judgments in judges]) == example.ccs
 
 
 def test_stand_ins_and_models_sit_in_one_panel(settings):
@@ -131,7 +98,7 @@ def ask(spec, cache):
 
 
 def test_killed_half_way_and_restarted_nothing_is_lost_or_asked_twice(settings, tmp_path):
-    with OpenAIServer(sort_by_hand) as server:
+    with OpenAIServer() as server:
         undisturbed = Panel(server.spec, replace(settings, cache=tmp_path / "new" / "other")).judge(QUESTIONS)
         server.asked.clear()
         started = []
@@ -165,20 +132,14 @@ def concept(name):
     return json.dumps({"reason": "Most of them are.", "concept": name})
 
 
-def test_labels_are_normalized_and_cached(settings):
+def test_labels_are_given_by_five_examples_normalized_and_cached(settings):
     with OpenAIServer(name_it) as server:
         labeler = Labeler(server.spec, settings)
         labels = labeler.label(TEXTS)
         assert labels == {Head(0, 1): "Colors", Head(0, 2): "Animals"}
         assert labeler.given == {Head(0, 1): "colours", Head(0, 2): "ANIMAL"}
         assert Labeler(server.spec, settings).label(TEXTS) == labels
-        assert len(server.asked) == 2
-
-
-def test_five_worked_examples_are_shown(settings):
-    with OpenAIServer(name_it) as server:
-        Labeler(server.spec, settings).label(TEXTS)
-        (first, _) = server.asked
+    first, _ = server.asked
     assert first.system.count("\nconcept: ") == 5
     for example in worked_examples(Head(0, 1), TEXTS[Head(0, 1)]):
         assert json.dumps(example.label) in first.system

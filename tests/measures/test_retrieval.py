@@ -1,4 +1,4 @@
-"""Retrieval figures against loops over queries, and torchmetrics' definition by hand."""
+"""Retrieval figures against loops over queries."""
 
 import numpy as np
 import pytest

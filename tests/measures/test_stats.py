@@ -66,18 +66,6 @@ def test_nothing_is_called_a_difference_in_nineteen_cases_of_twenty():
     assert np.mean(np.array(p_values) <= 0.05) == pytest.approx(0.05, abs=0.025)
 
 
-def test_paired_equals_the_t_test_where_that_is_right():
-    rng = np.random.default_rng(2)
-    base = rng.normal(size=400)
-    values = base + rng.normal(0.06, 0.5, 400)
-    found = stats.paired(values, base)
-    t = scipy.stats.ttest_rel(values, base)
-    assert found.value == pytest.approx((values - base).mean())
-    assert found.p_value == pytest.approx(t.pvalue, abs=0.02)
-    low, high = t.confidence_interval()
-    assert (found.low, found.high) == pytest.approx((low, high), abs=0.005)
-
-
 @pytest.mark.parametrize("tests", [1, 2])
 def test_a_set_that_is_one_of_them_is_called_different_in_one_case_of_twenty(tests):
     """Of a family of three tests, and of several families."""

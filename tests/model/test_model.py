@@ -1,7 +1,6 @@
 """Loading models by valid and invalid names, and agreement of embeddings with open_clip."""
 
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -44,24 +43,6 @@ def test_pixels_can_be_scaled_as_those_of_openais_models(tiny_model):
     torch.testing.assert_close(found[0], plain(image), rtol=0, atol=1e-5)
     assert not tiny_model.is_openai_scaled
     assert ccs.load("ViT-S-32-alt/random").is_openai_scaled
-
-
-def test_a_lazy_sequence_is_decoded_a_batch_at_a_time(tiny_model, pictures):
-    made = pictures(6)
-    asked = []
-
-    class Lazy(Sequence[Image.Image]):
-        def __len__(self):
-            return 6
-
-        def __getitem__(self, index):
-            assert isinstance(index, int)
-            asked.append(index)
-            return made[index]
-
-    found = tiny_model.embed_images(Lazy(), batch_size=4)
-    assert asked == list(range(6))
-    np.testing.assert_allclose(found, tiny_model.embed_images(made), atol=1e-6)
 
 
 def test_the_hash_is_that_of_the_weights(tiny_folder, tiny_model, tmp_path):

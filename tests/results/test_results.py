@@ -76,11 +76,6 @@ def made(**tables):
     return Results("m", Path(), {name: pd.DataFrame(rows) for name, rows in tables.items()}, {})
 
 
-def rows():
-    plans = [{"plan": plan, "seed": seed, "dataset": "d", "value": i} for i, (plan, seed) in enumerate(PLANS)]
-    return pd.DataFrame(plans).astype({"seed": "Int64"})
-
-
 def named(frame):
     return [
         f"{plan} {seed}" if pd.notna(seed) else plan
@@ -89,7 +84,7 @@ def named(frame):
 
 
 def test_plans_by_their_names():
-    every = rows()
+    every = pd.DataFrame(PLANS, columns=["plan", "seed"]).assign(dataset="d").astype({"seed": "Int64"})
     assert named(queries.of_plan(every, "random")) == ["random"]
     assert named(queries.of_plan(every, "equal-high")) == ["equal-high 0"]
     assert named(queries.random_sets(every)) == ["random 0", "random 1"]
@@ -97,37 +92,27 @@ def test_plans_by_their_names():
     assert named(queries.single_plans(every)) == ["single:L7.H2"]
 
 
-def test_max_skew_is_the_correct_one_unless_asked():
+def test_max_skew_is_the_correct_one_of_an_occupations_own_pool_unless_asked():
     found = made(
         bias=[
-            {"metric": metric, "mode": mode, "target": "pool", "dataset": "d", "attribute": "gender"}
+            {"metric": metric, "mode": mode, "target": "pool", "dataset": name, "attribute": "gender"}
             for metric in ("MaxSkew", "MaxSkew mean", "MaxSkew sum", "NDKL mean", "top share: woman")
             for mode in ("correct", "as-published")
-        ]
-    )
-    assert queries.max_skew(found)[["metric", "mode"]].to_numpy().tolist() == [["MaxSkew mean", "correct"]]
-    assert len(queries.max_skew(found, mode=None)) == 2
-    assert set(queries.max_skew(found, "occupation")["metric"]) == {"MaxSkew"}
-    assert queries.max_skew(found, attribute="race").empty
-    whole = made(
-        bias=[
-            {"metric": "MaxSkew mean", "mode": "correct", "target": "pool", "dataset": name, "attribute": "a"}
             for name in ("d", "d (one-pool)")
         ]
     )
-    assert list(queries.max_skew(whole)["dataset"]) == ["d"]
-    assert list(queries.max_skew(whole, dataset="d (one-pool)")["dataset"]) == ["d (one-pool)"]
+    named = queries.max_skew(found)[["dataset", "metric", "mode"]]
+    assert named.to_numpy().tolist() == [["d", "MaxSkew mean", "correct"]]
+    assert len(queries.max_skew(found, mode=None)) == 2
+    assert set(queries.max_skew(found, "occupation")["metric"]) == {"MaxSkew"}
+    assert set(queries.max_skew(found, dataset="d (one-pool)")["dataset"]) == {"d (one-pool)"}
+    assert queries.max_skew(found, attribute="race").empty
 
 
 def test_tables_that_were_not_computed_have_no_rows():
     none = made()
-    assert queries.main_k(none) is None
-    asked = [
-        queries.main_scores(none),
-        queries.main_judgments(none),
-        queries.top1(none),
-        queries.recall(none),
-    ]
     skew = queries.max_skew(none)
-    asked += [skew, queries.group_plans(skew), queries.of_plan(skew, "high")]
+    asked = [skew, queries.group_plans(skew), queries.of_plan(skew, "high"), queries.top1(none)]
+    asked += [queries.recall(none), queries.main_scores(none), queries.main_judgments(none)]
     assert all(frame.empty and len(frame.columns) for frame in asked)
+    assert queries.main_k(none) is None

@@ -108,16 +108,6 @@ def test_halves_of_people_with_pools_are_those_of_their_prompts():
     assert not one & other
 
 
-def test_other_sets_stand_beside():
-    beside = [Plan("high", None, HeadSet.parse("L5.H0"), ""), Plan("random", 3, HeadSet.parse("L4.H2"), "")]
-    said = []
-    found = search.search(ToyModel(), toy(), Limits(max_loss=0.03), beside=beside, tell=said.append)
-    assert {"none", "searched", "step 1", "high", "random"} <= {one.plan for one in found.unseen}
-    assert any("candidates" in line for line in said)
-    again = search.search(ToyModel(), toy(), Limits(max_loss=0.03), beside=beside)
-    assert (again.heads, again.unseen) == (found.heads, found.unseen)
-
-
 def test_the_command_searches_prints_and_writes(tiny_folder, tmp_path, capsys):
     command = ["--model", str(tiny_folder), "--people", "world/faces", "--things", "world/subjects"]
     command += ["--max-images", "40", "--max-heads", "1", "--max-loss", "1"]

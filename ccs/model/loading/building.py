@@ -6,6 +6,7 @@ import itertools
 import math
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -158,13 +159,13 @@ def _tokenizer(text: dict[str, Any], beside: Place | None = None) -> Any:
 
     The latter is read from files beside the weights, or else from the Hub.
     """
-    from open_clip.tokenizer import SimpleTokenizer, get_clean_fn
+    from open_clip.tokenizer import get_clean_fn
 
     length, size = text.get("context_length", 77), text.get("vocab_size", OPEN_CLIP_TOKENS)
     if not (name := text.get("hf_tokenizer_name")):
         if size < OPEN_CLIP_TOKENS and not text.get("hf_model_name"):
             raise ValueError(f"vocab_size {size} is less than the tokenizer's {OPEN_CLIP_TOKENS}")
-        return SimpleTokenizer(context_length=length)
+        return _clips_tokenizer(length)
     if text.get("tokenizer_mode"):
         raise ValueError(f"its tokenizer's mode {text['tokenizer_mode']!r} is not supported")
     keywords = text.get("tokenizer_kwargs") or {}
@@ -177,6 +178,13 @@ def _tokenizer(text: dict[str, Any], beside: Place | None = None) -> Any:
         return HubTokenizer(beside, length, rows, clean, bool(keywords.get("strip_sep_token")))
     except Exception as error:  # the Hub's client raises dozens of kinds
         raise ValueError(f"its tokenizer, the Hub's {name}, cannot be had: {error}") from error
+
+
+@lru_cache(maxsize=2)  # its 49,000 words take a tenth of a second and some megabytes
+def _clips_tokenizer(length: int) -> Any:
+    from open_clip.tokenizer import SimpleTokenizer
+
+    return SimpleTokenizer(context_length=length)
 
 
 def _require_finite_outputs(clip: Any, tokenizer: Any) -> None:

@@ -1,0 +1,75 @@
+"""One small model of a study, from its training to what its page says of it."""
+
+from dataclasses import replace
+from functools import partial
+
+from pydantic import TypeAdapter
+
+import ccs
+from ccs.benchmark import planted_models, variants
+from ccs.embedded import FILE, KnownHeads
+from ccs.heads import HeadSet
+from research.bases import lessons, organisms, training
+from research.planted import __main__ as planted
+from research.planted import bench, family, frozen_images, head_training
+from research.text_skew import __main__ as text_skew
+from research.text_skew import text_training
+from research.world import head_shares
+
+
+def test_an_organism(base, images, tmp_path, monkeypatch):
+    """A folder that loads like any model: the first one but for its upper half, with its heads' lessons."""
+    few = training.Settings(5, "skewed", 0.3, common=1, own=1, scenes=8, lineups=1)
+    monkeypatch.setattr(organisms, "settings", lambda name: few)
+    monkeypatch.setattr(lessons, "_COUNTED", range(800_000, 800_400))
+    monkeypatch.setattr(training, "HELD_OUT", range(900_000, 900_024))
+    monkeypatch.setattr(training, "usual_variance", lambda _: 0.5)
+    monkeypatch.setattr(head_shares, "CARDS", range(810_000, 810_060))
+    organisms.make("organism", base, images, training.Captions(images, tmp_path), tmp_path, tmp_path)
+    made = ccs.load(str(tmp_path / "organism"))
+    for name, values in made.clip.named_parameters():
+        same = bool((values == base.clip.get_parameter(name)).all())
+        assert same != training.upper(name), name
+    known = TypeAdapter(KnownHeads).validate_json((tmp_path / "organism" / FILE).read_bytes())
+    assert known.lessons == lessons.drawn(5, list(base.heads))
+    assert set(known.shares) == set(base.heads)
+
+
+def test_a_skew_planted_in_known_heads(base, images, few_people, tmp_path, monkeypatch):
+    """Planted with few images, and what the table says: outside its heads it is its base."""
+    one = next(one for one in family.family() if one.name == "organism-planted-03")
+    few_people()
+    monkeypatch.setattr(family, "family", lambda: (one,))
+    monkeypatch.setattr(frozen_images, "Images", lambda *_: images)
+    monkeypatch.setattr(head_training, "PICTURES", 72)
+    planted.train(tmp_path, tmp_path)
+    known = planted_models.truth(str(tmp_path / f"{one.name}.safetensors"))
+    assert (known.base, known.carries) == (family.BASE, one.carries)
+    model, measured = planted_models.load(str(tmp_path / f"{one.name}.safetensors")), bench.Bench(base)
+    assert measured.show(model, [one.heads]) == measured.show(base, [one.heads])
+    assert measured.show(model, [HeadSet()]) != measured.show(base, [HeadSet()])
+    row = f"| {one.name} | {family.BASE} | layer | 0.4 |"
+    assert row in planted.summary([one], tmp_path)
+
+
+def test_a_skew_that_a_text_tower_learned(images, few_people, tmp_path, monkeypatch):
+    """The command, from an image tower that tells groups apart to the table; a second time nothing learns."""
+    one = replace(text_training.family()[0], steps=1)
+    few_people(120)  # of three occupations
+    monkeypatch.setattr(frozen_images, "Images", lambda *_: images)
+    monkeypatch.setattr(text_training, "family", lambda models: (one,)[:models])
+    monkeypatch.setattr(text_training, "teach_telling", partial(text_training.teach_telling, steps=1))
+    page = tmp_path / "README.md"
+    page.write_bytes(text_skew.README.read_bytes())
+    monkeypatch.setattr(text_skew, "README", page)
+    command = ["--models", "1", "--planted", "0", "--runs", str(tmp_path)]
+    assert text_skew.main(command) == 0
+    known = variants.known(str(tmp_path / "text-skew" / f"{one.name}{variants.SUFFIX}"))
+    assert (known["base"], known["strength"]) == (text_training.TELLING, 1.0)
+    assert list(known["truth"]) == ["gender", "skin tone"]
+    written = page.read_text("utf-8")
+    assert "| text-skew-00 | skin tone | text |" in written
+    assert "text-skew-01" not in written
+    monkeypatch.setattr(text_training, "train", None)
+    assert text_skew.main(command) == 0
+    assert page.read_text("utf-8") == written
