@@ -6,23 +6,10 @@ import torch
 from ccs.benchmark import natural, variants
 from ccs.heads import Head, HeadSet
 from research.natural import carriers, ccs_questions
-from research.natural.skew_training import Natural, family, fresh, parameters, train
+from research.natural.skew_training import Natural, parameters, train
 from research.planted.bench import Bench
 from research.planted.family import BASE
 from research.planted.head_training import put
-
-
-def test_the_family_has_every_kind_and_strength_on_every_base():
-    made = family()
-    skewed = [one for one in made if one.world == "skewed"]
-    assert (len(made), len(skewed), len({one.name for one in made})) == (20, 15, 20)
-    assert {(one.base, one.trained) for one in skewed} == {
-        (f"organism-base-{i}", kind) for i in range(5) for kind in ("attention", "all", "MLPs")
-    }
-    assert {(one.trained, one.strength) for one in skewed} == {
-        (kind, part) for kind in ("attention", "all", "MLPs") for part in (1.0, 0.7, 0.4)
-    }
-    assert len({(one.base, one.trained, one.strength) for one in map(fresh, range(20))}) > 8
 
 
 def test_only_what_is_to_learn_learns_and_training_goes_on_where_it_stopped(base, images, tmp_path):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,26 +17,9 @@ from research.planted import __main__ as command
 from research.planted import bench as measure
 from research.planted import head_training as training
 from research.planted import lessons
-from research.planted.family import BASE, OTHERS, STRENGTHS, WHATS, WHERES, family, fresh
+from research.planted.family import BASE, family, fresh
 from research.planted.frozen_images import GROUPS, Images
 from research.world import planted
-
-
-def test_the_family_is_what_was_asked_for():
-    made = family()
-    skewed = [one for one in made if one.what != "nothing"]
-    assert len({one.name for one in made}) == 28
-    assert Counter(one.base for one in skewed) == {BASE: 8, **dict.fromkeys(OTHERS, 4)}
-    assert Counter((one.what, one.where) for one in skewed) == dict.fromkeys(product(WHATS, WHERES), 3)
-    assert {one.strength for one in made if one.where == "spread"} == set(STRENGTHS)
-    assert all(3 <= len(one.heads) <= 4 for one in made)
-    for one in made:
-        layers = {head.layer for head in one.heads}
-        assert len(layers) == (1 if one.where == "layer" else len(one.heads))
-    apart = next(one for one in made if one.what == "apart")
-    gender, tone = (apart.carries[name] for name in ("gender", "skin tone"))
-    assert not gender & tone
-    assert gender | tone == apart.heads
 
 
 def test_a_fresh_organism_is_drawn_from_its_seed_and_as_strong_as_asked(

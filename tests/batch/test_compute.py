@@ -252,24 +252,3 @@ def test_what_cannot_be_had_is_told_once_before_anything_is_loaded(
     monkeypatch.setattr(needs.shutil, "disk_usage", lambda _: SimpleNamespace(free=4))
     with pytest.raises(InputError, match=r"are to be fetched, and .* GB free"):
         needs.usable(both, told.append)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (["--model", "organsim"], "organism"),
-        (["--k", "400"], "fewer than --k 400"),
-        (["--off", "L99.H1"], "L99"),
-        (["--judges", "gpt"], "is not a judge"),
-        (["--texts", "NOTICE", "--labeler", "compatible:a@http://localhost:9"], "of NOTICE have a concept"),
-    ],
-)
-def test_mistakes_are_sentences(tiny_folder, texts, tmp_path, capsys, change, said):
-    args = arguments(tiny_folder, texts, tmp_path)
-    if change[0] == "--model":
-        args = args[2:]
-    assert compute.main([*args, *change]) == 2
-    captured = capsys.readouterr()
-    assert captured.err.startswith("error: ")
-    assert said in captured.err
-    assert not list(tmp_path.glob("*/*.parquet"))

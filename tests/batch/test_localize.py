@@ -60,23 +60,6 @@ def test_a_method_of_ones_own_is_scored_and_another_that_fails_stops_nothing(tmp
     assert capsys.readouterr().out.startswith("1 model in which it is known which heads carry a skew;")
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (["--method", "guessing"], "no method 'guessing'; there are CCS high first"),
-        (["--attribute", "age"], "no attribute 'age'; it has gender, skin tone"),
-        (["--splits", "0"], "--splits is 0, but must be at least 1"),
-        (["--models", "organism", "--model", ""], "no model with something planted"),
-    ],
-)
-def test_a_mistake_is_answered_in_a_sentence(tiny_folder, change, says, capsys):
-    command = ["--model", str(tiny_folder), "--method", "random", "--max-images", "20", *change]
-    assert localize.main(command) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: ")
-    assert says in said
-
-
 def test_a_submission_is_read_as_a_strangers_and_a_sample_of_it_is_computed_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "submissions"

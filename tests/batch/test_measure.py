@@ -14,38 +14,22 @@ from ccs.sets.open import open_set
 from ccs.texts.score import HeadScore
 from tests.support.compute_sample import figures
 
-KS = (5, 7, 9)
-
-
-def scores(model):
-    """Every third head is high at 5; of these every second at 7; one at 9."""
-    found = {k: {} for k in KS}
-    for place, head in enumerate(model.heads):
-        high = {5: place % 3 == 0, 7: place % 6 == 0, 9: place == 0}
-        for k in KS:
-            found[k][head] = HeadScore(k if high[k] else place % 2, "Colors")
-    return found
-
-
-def made(model, notices=None, **settings):
-    about = Settings(ks=KS, random_sets=2, **settings).for_model("organism")
-    variance = {head: 1.0 + head.head for head in model.heads}
-    return run.make_plans(model, about, scores(model), variance, (notices or []).append), about
-
 
 def test_further_k_have_high_low_and_random_plans(tiny_model):
-    found, _ = made(tiny_model)
-    expected = scores(tiny_model)
-    assert [plan.name for plan in found.further] == [
-        f"{name}@{k}" for k in KS[1:] for name in ("high", "low", "random", "random")
-    ]
-    by_name = {plan.name: plan.off for plan in (*found.main, *found.further)}
-    for k in KS:
-        high = HeadSet(head for head, score in expected[k].items() if score.ccs == k)
-        assert by_name["high" if k == 5 else f"high@{k}"] == high
-    assert by_name["high@9"] < by_name["high@7"] < by_name["high"]
+    heads = list(tiny_model.heads)
+    high = {5: HeadSet(heads[::3]), 7: HeadSet(heads[::6]), 9: HeadSet(heads[:1])}
+    scores = {
+        k: {head: HeadScore(k if head in own else n % 2, "Colors") for n, head in enumerate(heads)}
+        for k, own in high.items()
+    }
+    about = Settings(ks=tuple(high), random_sets=2).for_model("organism")
+    found = run.make_plans(tiny_model, about, scores, {head: 1.0 + head.head for head in heads}, print)
+    names = [f"{name}@{k}" for k in (7, 9) for name in ("high", "low", "random", "random")]
+    assert [plan.name for plan in found.further] == names
+    plans = {plan.name: plan.off for plan in (*found.main, *found.further)}
+    assert [plans[name] for name in ("high", "high@7", "high@9")] == list(high.values())
     assert found.main[0].name == "none"
-    assert [str(plan.off) for plan in found.singles] == [str(head) for head in tiny_model.heads]
+    assert [str(plan.off) for plan in found.singles] == [*map(str, heads)]
 
 
 @pytest.mark.parametrize("name", ["world/letters", "world/faces"])

@@ -246,11 +246,3 @@ def test_whoever_names_the_truth_takes_all_of_the_area_away_and_chance_little(tm
     assert table.loc[RANDOM, "area"] < 0.6
     assert table.loc[RANDOM, "difference"] > 0
     assert list(scoring.kept(file)["method"]) == sorted([natural.TRUTH, "told", RANDOM])
-
-
-def test_the_truth_is_of_heads_and_of_attributes_that_heads_carry():
-    assert natural.located()
-    for name in natural.located():
-        for shares in natural.truth(name).values():
-            assert len(shares) == 24
-            assert natural.CARRIED <= sum(shares.values()) < 1.2

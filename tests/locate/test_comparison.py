@@ -77,9 +77,3 @@ def test_the_command_lists_the_heads_that_changed(tmp_path, capsys):
     known = planted_models.truth("organism-planted-03").heads
     assert {Head.parse(head) for head in table["first"][table["changed"] > 0]} == set(known)
     assert all(str(head) in said for head in known)
-
-
-def test_the_command_needs_two_models(capsys):
-    for words in (["compare"], ["compare", "organism"]):
-        assert command_line.main(words) == 2
-        assert "see clip-ccs compare --help" in capsys.readouterr().err

@@ -1,36 +1,20 @@
-"""Skew metrics of plans against plain one-prompt loops, chance, intervals and comparisons."""
-
-from __future__ import annotations
-
-from collections import Counter
+"""Skew metrics of plans: chance, intervals, comparisons; against fairlearn and CLIP_benchmark's own loop."""
 
 import numpy as np
 import pytest
+import torch
+from fairlearn.metrics import MetricFrame, selection_rate
 
 from ccs import HeadSet, InputError
 from ccs.batch.compute import set_figures as table
-from ccs.measures import bias, bias_result, skew, stats
+from ccs.measures import adapters, bias, bias_result, skew, stats
+from ccs.measures.accuracy import class_weights
 from ccs.measures.ranking import Ranking
 from ccs.pruning.plans import Plan
 from ccs.results import schema
 from ccs.sets import BiasSet
-from tests.support.bias_sample import example, plain_ndkl, plain_skews
+from tests.support.bias_sample import example
 from tests.support.compute_sample import figures
-
-
-def test_measure_equals_one_prompt_at_a_time():
-    images, texts, groups = example()
-    found = bias.measure(images, Ranking(texts, groups, 40), draws=40)
-    pool = dict(Counter(groups.tolist()))
-    scores = texts @ (images / np.linalg.norm(images, axis=1, keepdims=True)).T
-    for row, score in enumerate(scores):
-        ranked = groups[np.argsort(-score, kind="stable")].tolist()
-        plain = plain_skews(ranked, pool, 40)
-        assert found.metrics["MaxSkew"].values[row] == pytest.approx(max(plain.values()))
-        assert found.metrics["NDKL"].values[row] == pytest.approx(plain_ndkl(ranked, pool, 40))
-    assert found.max_skew.mean.value * 5 == pytest.approx(found.max_skew.values.sum())
-    assert (found.top.sum(axis=1) == 40).all()
-    assert found.mode == "correct"
 
 
 @pytest.mark.parametrize("tilt", [0.0, 6.0])
@@ -223,3 +207,29 @@ def test_measure_refuses(change, says):
     given = {"images": images, "texts": texts, "groups": groups, "k": 40} | change
     with pytest.raises(InputError, match=says):
         bias.measure(given["images"], Ranking(given["texts"], given["groups"], given["k"]))
+
+
+def test_skew_is_the_logarithm_of_fairlearns_selection_rates():
+    """A group's skew is its selection rate over everybody's: (top_g/K) / (n_g/n) = (top_g/n_g) / (K/n)."""
+    images, texts, groups = example(n=300, tilt=1.0)
+    found = bias.measure(images, Ranking(texts, groups, 40), draws=40)
+    for row, text in enumerate(texts):
+        chosen = adapters.in_top(images @ text / np.linalg.norm(images, axis=1), 40)
+        frame = MetricFrame(metrics=selection_rate, y_true=chosen, y_pred=chosen, sensitive_features=groups)
+        rates = frame.by_group / frame.overall
+        assert adapters.of_metric_frame(frame) == pytest.approx(found.max_skew.values[row], abs=1e-12)
+        shares = dict(zip(found.groups, found.top_shares[row], strict=True))
+        sizes = {group: (groups == group).mean() for group in found.groups}
+        assert shares == pytest.approx({group: rates[group] * sizes[group] for group in shares})
+
+
+def test_a_task_of_clip_benchmark_gives_our_skews(tiny_model):
+    pixels, groups = torch.rand(40, 3, *tiny_model.tower.image_size), np.arange(40) % 3
+    names, templates = ["judge", "nurse"], ["a photo of a {c}", "a {c}"]
+    loader = [(pixels[:16], groups[:16]), (pixels[16:], groups[16:])]
+    asked = (tiny_model.clip, loader, tiny_model.tokenize, names, templates, "cpu")
+    theirs = adapters.evaluate(*asked, k=10, amp=False)
+    weights = class_weights(tiny_model, names, [each.replace("{c}", "{}") for each in templates])
+    question = Ranking(weights, groups.astype(str), 10)
+    ours = bias.measure(tiny_model.embed_images(pixels), question, draws=40).max_skew.values
+    assert list(theirs.values()) == pytest.approx([*ours, ours.mean()], abs=1e-12)

@@ -61,8 +61,9 @@ def figure(table: ccs.BiasTable, occupation: str, metric: str, column: str = "va
 def test_every_figure_is_the_plain_one(tiny_model, gallery):
     """With heads of both towers off."""
     text_off = HeadSet.parse("T0.H1 T1.H0")
-    table = ccs.bias(tiny_model, gallery, ["judge", "nurse"], off=OFF | text_off, top=12)
-    groups, plain = gallery.groups["gender"], {}
+    asked = {"occupations": ["judge", "nurse"], "attribute": "race", "top": 12}
+    table = ccs.bias(tiny_model, gallery, **asked, off=OFF | text_off)
+    groups, plain = gallery.groups["race"], {}
     for off, column in ((OFF, "value"), (HeadSet(), "before")):
         with ccs.heads_off(tiny_model, text_off if off else HeadSet()):
             texts = accuracy.class_weights(tiny_model, ["judge", "nurse"], gallery.templates)
@@ -79,7 +80,7 @@ def test_every_figure_is_the_plain_one(tiny_model, gallery):
                 assert skews[rows["group"].iloc[0]] == pytest.approx(max(skews.values()))  # groups may tie
     mean = np.mean([plain["judge", "value"], plain["nurse", "value"]])
     assert figure(table, MEAN, "MaxSkew") == pytest.approx(mean, abs=1e-6)
-    alone = ccs.bias(tiny_model, gallery, ["judge", "nurse"], off=text_off, top=12)
+    alone = ccs.bias(tiny_model, gallery, **asked, off=text_off)
     assert figure(alone, MEAN, "MaxSkew", "before") == figure(table, MEAN, "MaxSkew", "before")
     assert figure(alone, "judge", "AUC") != figure(alone, "judge", "AUC", "before")
     assert figure(table, MEAN, "MaxSkew", "ceiling") == pytest.approx(np.log(60 / 20))

@@ -176,16 +176,3 @@ def test_one_way_alone_is_saved(faces, monkeypatch, capsys):
     assert command.main([*asked, "--only", way, "--out", "one"]) == 0
     assert f"clip with {way}" in capsys.readouterr().out
     assert "LEACE" not in (faces / "one" / "README.md").read_text("utf-8")
-
-
-def test_bad_input_is_refused_before_anything_is_loaded(tmp_path, capsys):
-    (tmp_path / "there").mkdir()
-    for argv, says in (
-        (["--out", str(tmp_path / "there")], "is already there; name a new folder for --out"),
-        (["--only", "prayer"], "--only 'prayer' is none of projection of group means, LEACE"),
-        (["--budget", "-1"], "--budget is -1.0, but must be at least 0"),
-        (["--attribute", "age"], "no attribute 'age'; it has gender, skin tone"),
-        (["--keep", "world/faces"], "is not a set of images with classes"),
-    ):
-        assert command.main(argv) == 2
-        assert says in capsys.readouterr().err

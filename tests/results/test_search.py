@@ -127,17 +127,6 @@ def test_the_command_searches_prints_and_writes(tiny_folder, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("change", "says"),
-    [(["--max-heads", "0"], "1 or more heads"), (["--keep", "--results", "/nowhere/at"], "/nowhere/at")],
-)
-def test_the_command_answers_a_mistake_with_a_sentence(tiny_folder, change, says, capsys):
-    assert search_command.main(["--model", str(tiny_folder), "--max-images", "20", *change]) == 2
-    said = capsys.readouterr().err
-    assert "\nerror: " in said
-    assert says in said
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
     [
         ({"k": 1}, "cut-off of 2"),
         ({"prompts": np.ones((1, 16))}, "2 or more prompts"),

@@ -69,7 +69,7 @@ def test_fairface_as_its_authors_give_it(tmp_path):
     assert found.groups["race"].tolist() == ["Asian", "Asian"]
 
 
-def test_socialcounterfactuals_keeps_what_varies_race_and_gender(clone):
+def test_socialcounterfactuals_keeps_what_varies_race_and_gender_and_has_a_pool_per_occupation(clone):
     found = clone("socialcounterfactuals")
     # Row 12 varies another attribute; row 15 shows an occupation that the study does not ask for.
     assert [number_of(image) for image in found.images] == [*range(12), 13, 14]
@@ -77,10 +77,6 @@ def test_socialcounterfactuals_keeps_what_varies_race_and_gender(clone):
     # Rows whose attributes stand the other way around.
     assert (found.groups["race"][12], found.groups["gender"][12]) == ("White", "Male")
     assert found.k == {"race": 12, "gender": 4}
-
-
-def test_socialcounterfactuals_has_a_pool_per_occupation(clone):
-    found = clone("socialcounterfactuals")
     assert found.pools.tolist() == ["judge"] * 12 + ["chef"] * 2
     assert [found.units.tolist().index(unit) for unit in found.units] == [0] * 6 + [6] * 6 + [12] * 2
     # Two images cannot be cut at 12.

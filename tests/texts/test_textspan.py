@@ -4,13 +4,11 @@ import logging
 
 import numpy as np
 import pytest
-import torch
 
 import ccs
 from ccs import Head, HeadSet, InputError, Moments
 from ccs.batch import heads as heads_command
 from ccs.sets import ImageSet
-from tests.support.tiny_model import write_tiny_model
 
 
 def plain(matrix, embeddings, k, rank, relative=1e-6):
@@ -63,33 +61,6 @@ def test_random_moments_give_the_picks_of_the_full_matrix(seed, rank):
         assert [span.index for span in spans[head]] == [index for index, _ in expected]
         np.testing.assert_allclose([span.share for span in spans[head]], [s for _, s in expected], atol=1e-6)
         assert [span.text for span in spans[head]] == [f"text {index}" for index, _ in expected]
-
-
-def pixels(model, n):
-    """Images with some structure, so that heads differ in their contributions."""
-    generator = torch.Generator().manual_seed(5)
-    size = model.image_size
-    coarse = torch.randn(n, 3, 4, 4, generator=generator) * 2
-    return torch.nn.functional.interpolate(coarse, size=(size, size)) + torch.randn(
-        n, 3, 1, 1, generator=generator
-    )
-
-
-def test_real_contributions_give_the_picks_of_the_full_matrix(tmp_path):
-    """Heads of dimension 24 in an embedding space of 128, so that 20 texts lie well within the rank."""
-    model = ccs.load(
-        str(write_tiny_model(tmp_path, embed_dim=128, width=72, head_width=24, layers=3, seed=4))
-    )
-    x = pixels(model, 200)
-    embeddings = unit(np.random.default_rng(0), 300, model.dim)
-    spans = ccs.textspan(ccs.collect_moments(model, x.split(64)), names(300), embeddings, k=20)
-    direct = model.contributions(x).direct.astype(np.float64)
-    assert set(spans) == set(model.heads)
-    for head, chosen in spans.items():
-        expected = plain(direct[:, head.layer, head.head], embeddings.astype(np.float64), 20, model.head_dim)
-        assert [span.index for span in chosen] == [index for index, _ in expected]
-        # Both sides are sums in single precision, in another order: 2e-6 apart where a head varies little.
-        np.testing.assert_allclose([span.share for span in chosen], [s for _, s in expected], atol=5e-6)
 
 
 def test_ties_are_broken_by_the_order_of_the_pool():

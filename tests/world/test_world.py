@@ -57,23 +57,19 @@ def test_same_seed_same_pixels_in_another_process():
 
 
 def test_evaluation_sets():
+    made = drawn_sets.classification_set
     for name in drawn_sets.classification_names():
-        drawn = drawn_sets.classification_set(
-            name, n=3 * len(drawn_sets.classification_set(name, n=1).classes)
-        )
+        drawn = made(name, n=3 * len(made(name, n=1).classes))
         assert set(np.bincount(drawn.labels)) == {3}
         assert all("{}" in t for t in drawn.templates)
-    assert len(drawn_sets.classification_set("subjects").classes) == 40
-    seen, unseen = (
-        drawn_sets.classification_set("subjects", 93),
-        drawn_sets.classification_set("subjects-ood", 93),
-    )
+    assert len(made("subjects").classes) == 40
+    seen, unseen = made("subjects", 93), made("subjects-ood", 93)
     assert {s.style for s in unseen.images.scenes} == set(UNSEEN_STYLES)
     assert {s.style for s in seen.images.scenes} == {""}
     label = seen.labels[7]
     assert seen.images.scenes[7].animal == seen.classes[label] == ANIMALS[label].word
     with pytest.raises(InputError, match="no set 'cars'"):
-        drawn_sets.classification_set("cars")
+        made("cars")
 
 
 def test_bias_sets_are_balanced_and_counterfactual():
