@@ -111,32 +111,6 @@ def test_heads_of_their_own_learn_apart(base, images, monkeypatch):
         assert torch.equal(values[own], before[own] + 1)
 
 
-def test_what_is_there_is_kept(base, images, tmp_path, monkeypatch):
-    """Killed at the third of three, the command goes on with the third."""
-    wanted = ("organism-planted-04", "organism-planted-19", "organism-planted-20")
-    some = tuple(one for one in family() if one.name in wanted)
-    monkeypatch.setattr("research.planted.family.family", lambda: some)
-    trained: list[str] = []
-
-    def plant(one: Any, *_: Any) -> Model:
-        if len(trained) == 2:
-            trained.append("killed")
-            raise KeyboardInterrupt
-        trained.append(one.name)
-        return variants.load(BASE)
-
-    monkeypatch.setattr(training, "plant", plant)
-    monkeypatch.setattr(training, "shares", lambda *_: {})
-    monkeypatch.setattr("research.planted.frozen_images.Images", lambda *_: images)
-    with pytest.raises(KeyboardInterrupt):
-        command.train(tmp_path, tmp_path)
-    assert len(list(tmp_path.glob("*.safetensors"))) == 2
-    command.train(tmp_path, tmp_path)
-    names = [one.name for one in some]
-    assert trained == [*names[:2], "killed", names[2]]
-    assert planted_models.truth(str(tmp_path / f"{names[0]}.safetensors")).carries == some[0].carries
-
-
 def test_without_its_planted_heads_an_organism_is_the_base_without_them(base, few_people):
     few_people()
     bench = measure.Bench(base)

@@ -50,6 +50,8 @@ def test_a_skew_planted_in_known_heads(base, images, few_people, tmp_path, monke
     assert measured.show(model, [HeadSet()]) != measured.show(base, [HeadSet()])
     row = f"| {one.name} | {family.BASE} | layer | 0.4 |"
     assert row in planted.summary([one], tmp_path)
+    monkeypatch.setattr(head_training, "plant", None)
+    planted.train(tmp_path, tmp_path)  # what is there is kept
 
 
 def test_a_skew_that_a_text_tower_learned(images, few_people, tmp_path, monkeypatch):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from ccs.batch.pages import as_markdown
 from ccs.embedded import KnownHeads, Lesson, known_heads
 from ccs.heads import Head, HeadSet
 from ccs.model.moments import Moments
@@ -108,20 +107,3 @@ def test_what_is_known_is_read_as_it_was_written():
     assert known.taught == {PURE: "Letters"}
     assert known_heads("../organism") is None
     assert known_heads("photo") is None
-
-
-def test_the_section_tells_taught_heads_from_free_ones(monkeypatch):
-    made, _ = moments()
-    monkeypatch.setattr(taught_heads, "moments_of", lambda _: made)
-    monkeypatch.setattr(taught_heads, "RESAMPLED", 3)
-    shares = {
-        PURE: {"Letters": 0.98},
-        MIXED: {"Letters": 0.5, "Food": 0.4},
-        FREE: {"Letters": 0.1, "Food": 0.25},
-    }
-    known = KnownHeads({PURE: Lesson({"Letters": 1.0}), MIXED: Lesson({"Food": 1.0})}, shares)
-    page = as_markdown(list(taught_heads.taught_blocks({"made up": (Apart(), known)})))
-    assert "| L4.H0 | made up | Letters | 5 | Letters | 98% |" in page
-    assert "| L5.H0 | made up |" in page.split("The other heads")[1]
-    assert "| made up | ours | 5 | 1 of 1" in page
-    assert "1 of 2" in page

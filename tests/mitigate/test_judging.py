@@ -88,22 +88,11 @@ def test_siglips_heads_and_texts_can_be_saved_and_its_image_map_cannot(tmp_path)
     assert not (tmp_path / "not").exists()
 
 
-def offer(name, skew, accuracy, high=-0.1, reason=""):
-    change = Effect(skew - 1, -1.0, high, 0.01)
-    lost = Effect(accuracy - 1, accuracy - 1, accuracy - 1, 0.01)
-    figures = Estimate(skew, skew, skew), change, Estimate(accuracy, accuracy, accuracy), lost
-    names = "max_skew", "max_skew_change", "accuracy", "accuracy_change"
-    known = dict(zip(names, figures, strict=True))
-    return Offer(
-        name=name,
-        fitted=Fitted(),
-        asked=1.0,
-        other_skew=0.0,
-        moved=0.0,
-        people=np.empty((0, 2)),
-        reason=reason,
-        **known,
-    )
+def offer(name, skew, accuracy, high=-0.1):
+    change, lost = Effect(skew - 1, -1.0, high, 0.01), Effect(*[accuracy - 1] * 3, 0.01)
+    known = {"max_skew": Estimate(*[skew] * 3), "max_skew_change": change, "accuracy_change": lost}
+    known |= {"name": name, "fitted": Fitted(), "accuracy": Estimate(*[accuracy] * 3), "reason": ""}
+    return Offer(**known, asked=1.0, other_skew=0.0, moved=0.0, people=np.empty((0, 2)))
 
 
 def test_recommended_is_the_lowest_within_the_budget_that_is_sure():

@@ -31,11 +31,12 @@ def hold_against_transformers(model, folder, pictures):
 OTHER_SEEN = {"image_size": 40, "patch_size": 10, "hidden_size": 48, "num_attention_heads": 2}
 OTHER_READ = {"hidden_size": 20, "num_attention_heads": 5, "intermediate_size": 33, "layer_norm_eps": 1e-3}
 VARIANTS = {
-    "in shards": {"max_shard_size": "200KB"},
+    "in shards, with the end of old": {"max_shard_size": "200KB", "text": {"eos_token_id": 2}},
     "GELU": {"vision": {"hidden_act": "gelu"}, "text": {"hidden_act": "gelu_pytorch_tanh"}},
-    "other sizes": {"vision": OTHER_SEEN, "text": OTHER_READ},
-    "the end of old": {"text": {"eos_token_id": 2}},
-    "an end of another number": {"text": {"eos_token_id": 320}},
+    "other sizes, with an end of another number": {
+        "vision": OTHER_SEEN,
+        "text": OTHER_READ | {"eos_token_id": 320},
+    },
 }
 
 

@@ -9,8 +9,6 @@ from huggingface_hub import constants
 from ccs import paper
 from ccs.errors import InputError
 from ccs.texts import labels, pools
-from ccs.world import vocabulary
-from ccs.world.vocabulary import article
 
 WORLD = pools.load_pool("world")
 PHOTOGRAPHS = pools.load_pool("photographs")
@@ -25,23 +23,6 @@ def test_a_pool_is_large_without_duplicates_and_tagged_from_the_tree(pool, texts
     assert set(pool.concepts) <= set(labels.tree().concepts)
     assert pool.dropped == 0
     assert len({text.casefold() for text in pool.texts}) == len(pool)
-
-
-def test_every_value_of_the_world_is_in_two_wordings_of_one_concept():
-    groups = [
-        (t.concept, article(t.word)) for t in (*vocabulary.ANIMALS, *vocabulary.VEHICLES, *vocabulary.FOODS)
-    ]
-    groups += [("Weather", t.word) for t in vocabulary.WEATHERS]
-    groups += [("Flags", f"the flag of {t.word}") for t in vocabulary.FLAGS]
-    groups += [("Letters", f"the letter {letter}") for letter in vocabulary.LETTERS]
-    groups += [("Colors", article(f"{color} frame")) for color in vocabulary.COLORS]
-    groups += [("Professions", article(n)) for names in vocabulary.OCCUPATIONS.values() for n in names]
-    for concept, phrase in groups:
-        same = [
-            text for text in WORLD.texts if text == phrase or text.endswith((f" of {phrase}", f" {phrase}"))
-        ]
-        assert len(same) >= 2, phrase
-        assert {WORLD.concept_of(text) for text in same} == {concept}
 
 
 def test_photographs_cover_the_labels_of_the_study():
