@@ -19,7 +19,7 @@ from research.world import head_shares
 
 def test_an_organism(base, images, tmp_path, monkeypatch):
     """A folder that loads like any model: the first one but for its upper half, with its heads' lessons."""
-    few = training.Settings(5, "skewed", 0.3, common=1, own=1, scenes=8, lineups=1)
+    few = training.Settings(5, "skewed", (0.3, 0.3), common=1, own=1, scenes=8, lineups=1)
     monkeypatch.setattr(organisms, "settings", lambda name: few)
     monkeypatch.setattr(lessons, "_COUNTED", range(800_000, 800_400))
     monkeypatch.setattr(training, "HELD_OUT", range(900_000, 900_024))
