@@ -12,11 +12,10 @@ from ccs import results
 from ccs.files import sha256
 from ccs.ui.views import VIEWS
 from tests.support import ui_sample
-from tests.support.browser_page import MARKS, browser, served, settled, visit
-from tests.support.ui_page import app_of, model
+from tests.support.browser_page import MARKS, go, served, settled
+from tests.support.ui_page import app_of
 
 pytestmark = MARKS
-__all__ = ["browser", "model", "visit"]
 
 ATTACKS = (
     "<script>window.ran='text'</script>",
@@ -65,8 +64,9 @@ def made(model, tmp_path_factory):
 def test_no_script_of_a_stranger_runs(visit):
     attack = quote(ATTACKS[1])
     parts = f"classes={attack}&find={attack}&occupations={attack}&template={attack}"
+    page = visit(f"tab=heads&{parts}&model=organism&gallery={attack}&example={attack}")
     for tab in VIEWS:
-        page = visit(f"tab={tab}&{parts}&model=organism&gallery={attack}&example={attack}")
+        go(page, tab)
         page.hover("main, body")
         page.wait_for_timeout(200)
         assert page.evaluate("window.ran") is None, tab
@@ -75,10 +75,10 @@ def test_no_script_of_a_stranger_runs(visit):
         assert page.evaluate(inside) == 0, tab
 
 
-def test_the_policy_stops_what_would_slip_through(made, browser):
+def test_the_policy_stops_what_would_slip_through(made, browsers):
     """Markup written into the page by force: neither its handlers nor its scripts run, no host is asked."""
     _, url = made
-    page = browser.new_page()
+    page = browsers[0].new_page()
     page.goto(url)
     settled(page)
     elsewhere = socket.create_server(("127.0.0.1", 0))

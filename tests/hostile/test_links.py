@@ -6,9 +6,6 @@ import pytest
 
 from ccs.ui.links import open_link
 from ccs.ui.state import State
-from tests.support.ui_page import app, model
-
-__all__ = ["app", "model"]
 
 VALUES = {
     "long": "x" * 100_000,

@@ -1,6 +1,5 @@
 """Requests from strangers, straight to the server: no crash, no file shown, no host asked."""
 
-import asyncio
 import gc
 import http.client
 import threading
@@ -13,13 +12,12 @@ from gradio.queueing import Queue
 from gradio.state_holder import StateHolder
 from starlette.requests import Request
 
-from ccs.ui import clicks, door, server
+from ccs.ui import clicks, door
 from tests.support.browser_page import MARKS, served
-from tests.support.ui_page import SMALL, app, model
+from tests.support.ui_page import SMALL
 from tests.support.visitor import Visitor
 
 pytestmark = MARKS
-__all__ = ["app", "model"]  # fixtures
 OF_ADDRESS = door.OF_ADDRESS  # as it is outside these tests
 
 
@@ -276,34 +274,6 @@ def test_nothing_is_computed_for_nobody(address, monkeypatch):
     assert seen == []
 
 
-def test_a_run_ends_when_its_page_is_gone_and_the_next_one_begins(monkeypatch):
-    monkeypatch.setattr(door, "SILENT", 0.0)
-    ended = []
-
-    def run():
-        try:
-            while True:
-                yield "at work"
-        finally:
-            ended.append("")
-
-    async def visit():
-        line = []
-        first, *others = (door.Turn(line, "a", "apart", page) for page in "pqr")
-        stream = door.Turn(line, "a", "stream", "p")
-        work = first.work(run())
-        assert next(work) == "at work"
-        assert [turn.free.done() for turn in others] == [True, False]
-        stream.end()
-        while stream in line:
-            await asyncio.sleep(0)
-        assert list(work) == []
-        await asyncio.wait_for(others[1].free, 5)
-
-    asyncio.run(visit())
-    assert ended
-
-
 def test_a_page_that_asks_too_much_is_refused_and_no_other(address, monkeypatch):
     monkeypatch.setattr(door, "OF_PAGE", 1)
     with visitor(address, "127.0.0.4") as first, visitor(address, "127.0.0.4") as second:
@@ -314,26 +284,6 @@ def test_a_page_that_asks_too_much_is_refused_and_no_other(address, monkeypatch)
         second.wait()
         assert first.join(*act, {"do": "dismiss"}).status_code == 200
         first.wait()
-
-
-def test_the_oldest_session_of_the_same_address_goes_first(monkeypatch):
-    monkeypatch.setattr(server, "OF_ADDRESS", 3)
-    monkeypatch.setattr(server, "OF_ALL", 5)
-    kept = server.Sessions()
-    kept.keep("honest", "a", "its images")
-    for number in range(205):
-        kept.keep(f"page {number}", "b", "")
-    assert kept.find("honest") == "its images"
-    assert kept.find("page 201") is None
-    assert kept.find("page 202") == ""
-    for number in range(3):
-        kept.keep(f"another {number}", f"c{number}", "")
-    assert kept.find("page 202") is None  # of the address that has most
-    kept.keep("another 0", "c0", "x" * server.LIMIT)  # of all together, in bytes
-    assert kept.find("another 0") is None
-    assert kept.find("honest")
-    monkeypatch.setattr(server, "SECONDS", 0)
-    assert kept.find("honest") is None
 
 
 def test_gradio_keeps_few_pages(address, monkeypatch):

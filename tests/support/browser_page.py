@@ -47,19 +47,23 @@ def served(app):
 
 
 @pytest.fixture(scope="module")
-def browser():
+def browsers():
+    """Two, without and with a touchscreen. What a visit leaves there is its cached files alone."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield chromium
+        every = [chromium.new_context(has_touch=touch, is_mobile=touch) for touch in (False, True)]
+        for one in every:
+            one.grant_permissions(["clipboard-read", "clipboard-write", "camera"])
+        yield every
         chromium.close()
 
 
 @pytest.fixture
-def visit(browser, made):
+def visit(browsers, made):
     """Opens the page as a new visitor. Requests to other hosts, errors and what the policy stops fail."""
-    contexts, asked, wrong = [], [], []
+    pages, asked, wrong = [], [], []
     home = made[1]
 
     def heard(message):
@@ -67,10 +71,8 @@ def visit(browser, made):
             wrong.append(message.text)
 
     def open_page(query="", *, width=1300, height=900, touch=False):
-        screen = {"viewport": {"width": width, "height": height}, "has_touch": touch, "is_mobile": touch}
-        contexts.append(context := browser.new_context(**screen, accept_downloads=True))
-        context.grant_permissions(["clipboard-read", "clipboard-write", "camera"])
-        page = context.new_page()
+        pages.append(page := browsers[touch].new_page())
+        page.set_viewport_size({"width": width, "height": height})
         page.set_default_timeout(60_000)
         page.on("request", lambda request: asked.append(request.url))
         page.on("pageerror", lambda error: wrong.append(str(error)))
@@ -80,8 +82,9 @@ def visit(browser, made):
         return page
 
     yield open_page
-    for context in contexts:
-        context.close()
+    for one in pages:
+        one.evaluate("localStorage.clear()")
+        one.close()
     assert [*wrong, *(url for url in asked if not url.startswith((home, "data:", "blob:")))] == []
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import io
 from dataclasses import replace
+from functools import cache
 from html.parser import HTMLParser
 
 import pytest
@@ -19,17 +20,25 @@ from tests.support import ui_sample
 SMALL = "small/faces"
 
 
+_GALLERY, _SET = galleries.open_gallery, galleries.open_set
+_FEW = {
+    galleries.DRAWN.people: lambda name: first_of(_GALLERY(name), 80),
+    galleries.DRAWN.things: lambda name: every_fourth(_SET(name)),
+}
+
+
 @pytest.fixture(scope="session")
 def model():
-    """The organism, on a page whose drawn faces and pictures are a few of them."""
-    few, whole = galleries.DRAWN.people, galleries.open_gallery
+    """The organism, on a page whose drawn faces, things and pictures are a few of them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            galleries, "open_gallery", lambda name: first_of(whole(name), 80) if name == few else whole(name)
-        )
+        patch.setattr(galleries, "open_gallery", lambda name: _FEW.get(name, _GALLERY)(name))
+        patch.setattr(galleries, "open_set", lambda name: _FEW.get(name, _SET)(name))
         patch.setattr(galleries, "PICTURES", 60)
-        patch.setattr(fairer, "THINGS", 100)
-        yield ccs.load("organism")
+        patch.setattr(fairer, "THINGS", 60)
+        yield _organism()
+
+
+_organism = cache(lambda: ccs.load("organism"))
 
 
 def small_gallery(n=40):
@@ -42,6 +51,10 @@ def first_of(whole, n):
     return replace(whole, images=whole.images[:n], groups=groups, k=dict.fromkeys(groups, n // 4))
 
 
+def every_fourth(whole):
+    return replace(whole, images=whole.images[::4], labels=whole.labels[::4])
+
+
 def app_of(folder, uploads, model):
     """The app on the tables of a folder, with the small gallery, and the organism in memory."""
     made = App(results.load(folder), uploads, [small_gallery()])
@@ -49,12 +62,29 @@ def app_of(folder, uploads, model):
     return made
 
 
-@pytest.fixture(scope="module")
-def app(model, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("results")
-    ui_sample.write(folder, "organism", model.weights_hash)
+@pytest.fixture(scope="session")
+def app(model, once, tmp_path_factory):
+    """One for all tests: what it has computed is kept, what a visitor does there is not."""
+    return _shared(once("tables", _write), tmp_path_factory.getbasetemp() / "uploads")
+
+
+@cache
+def _shared(folder, uploads):
+    uploads.mkdir()
+    return app_of(folder, uploads, _organism())
+
+
+def _write(folder):
+    ui_sample.write(folder, "organism", _organism().weights_hash)
     ui_sample.write(folder, "organism-control", "f" * 64, seed=1)
-    return app_of(folder, tmp_path_factory.mktemp("uploads"), model)
+
+
+def beside(app, collection):
+    """An app of other tables, or with models of its own, that knows what `app` has computed."""
+    made = App(collection, app.uploads)
+    made.cache, made.galleries = app.cache, app.galleries
+    made.model_cache.keep("organism", _organism())
+    return made
 
 
 @pytest.fixture

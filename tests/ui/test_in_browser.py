@@ -225,7 +225,9 @@ def test_axe_finds_nothing_serious(visit):
             go(page, tab)
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), tab
             assert page.evaluate(SMALLEST) >= 12, tab
-            report = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
+            # What is around a view is the same in all of them.
+            part = "document" if tab == "heads" else "'#region-main'"
+            report = page.evaluate(f"axe.run({part}, {{ resultTypes: ['violations'] }})")
             found += [
                 (width, tab, one["id"], one["nodes"][0]["html"][:120])
                 for one in report["violations"]

@@ -17,7 +17,6 @@ from ccs.errors import InputError
 from ccs.heads import HeadSet, Intervention
 from ccs.mitigate import judging
 from ccs.mitigate.judging import Half
-from ccs.sets.open import open_set
 from ccs.sets.rows import spread
 from ccs.ui import links
 from ccs.ui.clicks import act, regions, update
@@ -73,7 +72,7 @@ def test_three_ways_are_judged_as_the_library_does(app, model):
     check(html["main"])
     found = after.found
     people = replace(small_gallery(), occupations=found.query.occupations, k={"gender": 10})
-    things = open_set("world/subjects")
+    things = app.galleries.find("world/subjects")
     some = spread(len(things.images), fairer.THINGS)
     few = replace(things, images=[things.images[i] for i in some], labels=things.labels[some])
     subject = Subject(model, Sets(people=people, things=few))

@@ -1,5 +1,6 @@
 """Taking a model apart in the app: from the form to the grid, what is kept, and what ends it."""
 
+import asyncio
 import io
 import os
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from ccs import results
 from ccs.errors import InputError
+from ccs.ui import door
 from ccs.ui.clicks import regions, take_apart
 from ccs.ui.links import open_link
 from ccs.ui.service import taking_apart
@@ -162,3 +164,31 @@ def test_zero_gpu_lends_a_gpu_to_a_run(tmp_path, monkeypatch, python):
     assert (tmp_path / "device").read_text() == "cuda\n"
     monkeypatch.delitem(os.environ, "SPACES_ZERO_GPU")
     assert taking_apart.on_gpu(taking_apart.compute_tables) is taking_apart.compute_tables
+
+
+def test_a_run_ends_when_its_page_is_gone_and_the_next_one_begins(monkeypatch):
+    monkeypatch.setattr(door, "SILENT", 0.0)
+    ended = []
+
+    def run():
+        try:
+            while True:
+                yield "at work"
+        finally:
+            ended.append("")
+
+    async def visit():
+        line = []
+        first, *others = (door.Turn(line, "a", "apart", page) for page in "pqr")
+        stream = door.Turn(line, "a", "stream", "p")
+        work = first.work(run())
+        assert next(work) == "at work"
+        assert [turn.free.done() for turn in others] == [True, False]
+        stream.end()
+        while stream in line:
+            await asyncio.sleep(0)
+        assert list(work) == []
+        await asyncio.wait_for(others[1].free, 5)
+
+    asyncio.run(visit())
+    assert ended

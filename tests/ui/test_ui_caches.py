@@ -1,8 +1,6 @@
 """The caches of slow calls stay within their limits."""
 
-import sys
 import tracemalloc
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,9 +10,8 @@ import ccs
 from ccs import results
 from ccs.heads import Head, HeadSet
 from ccs.model.loading.footprint import Footprint
-from ccs.sets.strangers import MOST_BYTES
 from ccs.ui import server
-from ccs.ui.service import cache, galleries, model_cache
+from ccs.ui.service import model_cache
 from ccs.ui.service.cache import Cache, result, size_of
 from ccs.ui.service.galleries import Seen
 from ccs.ui.service.model_cache import PHOTO, ModelCache
@@ -57,14 +54,14 @@ def test_what_is_kept_has_one_bound_in_bytes():
     assert ("large",) not in cache
 
 
-@pytest.mark.parametrize("count", [1, 24])
-def test_keys_count_too(count):
-    """A key may take more than its value: the heads that are off."""
+@pytest.mark.parametrize(("count", "sign"), [(1, "x"), (24, "x"), (1, "…"), (1, "🎨")])
+def test_keys_count_too(count, sign):
+    """A key may take more than its value: the heads that are off, and texts of wide signs."""
     cache = Cache()
     tracemalloc.start()
     for first in range(200):
         heads = HeadSet(Head(number // 16, number % 16) for number in range(first, first + count))
-        cache.get(("pruned", f"{first:064}", heads), int)
+        cache.get(("pruned", f"{first:064}{100 * sign}", heads), int)
     took, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert took < sum(map(size_of, cache._items.values()))
@@ -86,13 +83,21 @@ def test_tables_made_here_and_examples_are_in_the_bound(app, tmp_path):
     assert ("example", "photographs:0", True) in app.cache
 
 
-def test_a_text_counts_what_it_takes():
-    for text in ("x" * 1000, "…" * 1000, "🎨" * 1000):
-        assert size_of(text) >= sys.getsizeof(text)
-
-
-def test_app_md_states_the_bound_of_each_cache():
-    stated = Path("docs/app.md").read_text("utf-8")
-    own = galleries.MOST_OWN * MOST_BYTES
-    for bound in (cache.LIMIT, server.LIMIT, own):
-        assert f"| {bound >> 20} MB |" in stated
+def test_the_oldest_session_of_the_same_address_goes_first(monkeypatch):
+    monkeypatch.setattr(server, "OF_ADDRESS", 3)
+    monkeypatch.setattr(server, "OF_ALL", 5)
+    kept = server.Sessions()
+    kept.keep("honest", "a", "its images")
+    for number in range(205):
+        kept.keep(f"page {number}", "b", "")
+    assert kept.find("honest") == "its images"
+    assert kept.find("page 201") is None
+    assert kept.find("page 202") == ""
+    for number in range(3):
+        kept.keep(f"another {number}", f"c{number}", "")
+    assert kept.find("page 202") is None  # of the address that has most
+    kept.keep("another 0", "c0", "x" * server.LIMIT)  # of all together, in bytes
+    assert kept.find("another 0") is None
+    assert kept.find("honest")
+    monkeypatch.setattr(server, "SECONDS", 0)
+    assert kept.find("honest") is None

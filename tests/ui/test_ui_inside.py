@@ -11,7 +11,7 @@ from ccs.ui import links
 from ccs.ui.clicks import regions, update
 from ccs.ui.service.galleries import world
 from ccs.ui.views import VIEWS, classify, second
-from tests.support.ui_page import check, printed
+from tests.support.ui_page import beside, check, printed
 from tests.support.visitor import rows
 
 BOTH = "L7.H2 T2.H0 T3.H1"
@@ -75,17 +75,10 @@ def test_a_link_to_no_tower_or_model_is_told(app):
     assert len(found.session.notices) == 3
 
 
-@pytest.fixture
-def beside(app, monkeypatch):
-    """A second model in memory, compared on few pictures."""
+def test_cells_show_how_far_a_second_model_differs(app, model, monkeypatch):
     monkeypatch.setattr(second, "LOOKED_AT", 12)
-    other = ccs.load("organism-control")
+    app, other = beside(app, app.collection), ccs.load("organism-control")
     app.model_cache.keep("organism-control", other)
-    yield other
-    app.model_cache._models.pop("organism-control")
-
-
-def test_cells_show_how_far_a_second_model_differs(app, model, beside):
     screen = links.open_link(app, {"tab": "heads", "head": "L7.H2", "off": "none"})
     update(screen, "second", {"value": "organism-control"})
     assert "is being compared" in regions(screen, complete=False)["main"]
@@ -94,7 +87,7 @@ def test_cells_show_how_far_a_second_model_differs(app, model, beside):
     pictures = app.galleries.find(world("organism").pictures).images
     images = [pictures[i] for i in range(0, len(pictures), len(pictures) // 12)]
     texts = [one.texts[0].text for one in app.records("organism").heads.values()]
-    wanted = {pair.first: pair for pair in compare(model, beside, images, texts)}
+    wanted = {pair.first: pair for pair in compare(model, other, images, texts)}
     page = regions(screen)
     for part in page.values():
         check(part)

@@ -22,22 +22,16 @@ from ccs.ui.views import claims
 from tests.support import ui_sample
 from tests.support.browser_page import MARKS
 from tests.support.hub_server import Fault
-from tests.support.ui_page import check
+from tests.support.ui_page import beside, check
 from tests.support.visitor import Visitor
 
 pytestmark = MARKS
 
 
 @pytest.fixture
-def own(app, model):
+def own(app):
     """An app of the same tables with models of its own."""
-
-    def make(first=""):
-        made = App(app.collection, app.uploads, first=first)
-        made.model_cache.keep("organism", model)
-        return made
-
-    return make
+    return beside(app, app.collection)
 
 
 def done(screen, do, **fields):
@@ -48,10 +42,9 @@ def done(screen, do, **fields):
 
 
 def test_the_list_has_what_is_computed_and_what_is_live(own):
-    found = own()
-    assert found.groups["computed"] == ["organism", "organism-control"]
-    assert found.groups["live"] == ["organism-planted", "photo", *live()]
-    shown = regions(open_link(found, {"model": "ViT-L-14/openai"}), complete=False)
+    assert own.groups["computed"] == ["organism", "organism-control"]
+    assert own.groups["live"] == ["organism-planted", "photo", *live()]
+    shown = regions(open_link(own, {"model": "ViT-L-14/openai"}), complete=False)
     assert shown["top"].count("<optgroup") == 2
     assert "ViT-L-14/openai · 1.7 GB" in shown["top"]
     assert shown["left"].count('class="cell') == 64  # known before anything is fetched
@@ -60,8 +53,7 @@ def test_the_list_has_what_is_computed_and_what_is_live(own):
 
 
 def test_without_tables_the_grid_is_what_the_study_printed(own):
-    found = own()
-    screen = open_link(found, {"model": "ViT-B-32/openai", "off": "none"})
+    screen = open_link(own, {"model": "ViT-B-32/openai", "off": "none"})
     shown = regions(screen, complete=False)["left"]
     assert (shown.count('class="cell'), len(re.findall('class="cell[^"]* published', shown))) == (48, 25)
     update(screen, "preset", {"value": "high"})
@@ -93,9 +85,8 @@ def test_what_is_listed_is_what_open_clip_has():
 
 
 def test_a_visitor_names_a_model_and_loads_it(own, hub, tiny_folder):
-    found = own()
     hub.put("models", "user/tiny", tiny_folder)
-    screen = open_link(found, {"tab": "classify", "off": "none"})
+    screen = open_link(own, {"tab": "classify", "off": "none"})
     assert 'name="name"' in done(screen, "model", value="another")
     assert screen.state.model == "organism"
     top = done(screen, "name-model", name="<img src=x>")
@@ -106,28 +97,27 @@ def test_a_visitor_names_a_model_and_loads_it(own, hub, tiny_folder):
     check(top)
     done(screen, "model", value="hf-hub:user/tiny")
     assert screen.state.model == "hf-hub:user/tiny"
-    assert len(found.model_cache.get("hf-hub:user/tiny").heads) == 16
-    assert found.groups["named"] == ["hf-hub:user/tiny"]
+    assert len(own.model_cache.get("hf-hub:user/tiny").heads) == 16
+    assert own.groups["named"] == ["hf-hub:user/tiny"]
     assert "before" in regions(screen)["main"]
 
 
 def test_a_hub_that_is_slow_keeps_nobody_from_the_other_models(own, hub, tiny_folder, monkeypatch):
     monkeypatch.setattr(clicks, "TURN", 0.2)
-    found = own()
     hub.put("models", "user/tiny", tiny_folder)
-    screen = open_link(found, {"tab": "classify", "off": "none"})
+    screen = open_link(own, {"tab": "classify", "off": "none"})
     done(screen, "name-model", name="hf-hub:user/tiny")
     hub.faults.append(Fault("resolve/main/open_clip_model", seconds=20))
     ask = {"do": "model", "value": "hf-hub:user/tiny"}
-    answers = [html for _, html in act(found, screen.session, ask)]
+    answers = [html for _, html in act(own, screen.session, ask)]
     assert 'data-state="done"' in answers[-1]["status"]
     assert "hf-hub:user/tiny" in answers[-1]["status"]
     assert "is being loaded" in [html["main"] for html in answers if "main" in html][-1]
-    _, shown = cancel(found, screen.session)
+    _, shown = cancel(own, screen.session)
     assert screen.state.model == "organism"
     assert "probability" in shown["main"]
     assert "is still being loaded" in shown["top"]
-    assert any("is being loaded" in html.get("main", "") for _, html in act(found, screen.session, ask))
+    assert any("is being loaded" in html.get("main", "") for _, html in act(own, screen.session, ask))
 
 
 def test_the_opening_model_is_decided_by_the_hub(hub, monkeypatch):

@@ -4,6 +4,7 @@ import io
 
 import numpy as np
 import pytest
+from huggingface_hub import constants
 from PIL import Image
 
 from ccs import results
@@ -15,12 +16,11 @@ from ccs.ui.clicks import act, regions
 from ccs.ui.links import open_link
 from ccs.ui.service import galleries
 from ccs.ui.session import App
-from ccs.ui.state import State
 from ccs.ui.views.bias_query import BiasQuery, embedded
 from tests.sets.test_photographs import parquet
 from tests.support import fairface_sample
 from tests.support.fairface_sample import PATH, RECORD
-from tests.support.tiny_model import write_tiny_model
+from tests.support.hub_server import Hub
 from tests.support.ui_page import check
 
 # fsspec leaves its event loop to the garbage collector.
@@ -34,47 +34,62 @@ def noise(seed):
     return data.getvalue()
 
 
-@pytest.fixture
-def app(tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(tmp_path / "home"))
-    folder, none = write_tiny_model(tmp_path / "tiny"), tmp_path / "none"
-    none.mkdir()
-    return App(results.load(none), tmp_path, given=[str(folder)], first=str(folder))
-
-
-@pytest.fixture
-def photographs(hub):
-    """On the Hub: FairFace's labels, and photographs, of noise."""
-    labels = fairface_sample.labels_as_listed()
-    hub.put("datasets", "HuggingFaceM4/FairFace", {PATH: fairface_sample.parquet(labels, noise)})
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory, tiny_folder):
+    """With FairFace's labels, and photographs, of noise, on the Hub: a screen that opens on Bias, and the
+    answers that came.
+    """
+    labels, home = fairface_sample.labels_as_listed(), tmp_path_factory.mktemp("home")
     images = parquet([{"bytes": noise(i), "path": None} for i in range(300)], rows=100)
-    hub.put("datasets", "bitmind/open-image-v7-256", {"data/train-00000-of-00001.parquet": images})
+    with Hub() as hub, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_ENDPOINT", hub.url)
+        patch.setattr(constants, "HF_HOME", str(home))
+        patch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
+        patch.setattr(galleries, "MOST", 28)
+        hub.put("datasets", "HuggingFaceM4/FairFace", {PATH: fairface_sample.parquet(labels, noise)})
+        hub.put("datasets", "bitmind/open-image-v7-256", {"data/train-00000-of-00001.parquet": images})
+        screen = open_link(app_in(home, tiny_folder), {"model": "tiny", "off": "L5.H1", "tab": "bias"})
+        yield screen, [html for _, html in act(screen.app, screen.session, {"do": "poll"})]
+
+
+def app_in(folder, model):
+    (folder / "none").mkdir()
+    return App(results.load(folder / "none"), folder, given=[str(model)], first=str(model))
 
 
 def shown(app, **query):
-    """A session at a link after all its work, its regions, and what was said meanwhile."""
-    screen = open_link(app, {"model": "tiny", "off": "none", **query})
-    said, regions = [], dict[str, str]()
+    """A session at a link after all its work, and its regions."""
+    screen, found = open_link(app, {"model": "tiny", "off": "none", **query}), {}
     for _, html in act(app, screen.session, {"do": "poll"}):
-        said.append(html.get("status", ""))
-        regions |= html
-    for html in regions.values():
+        found |= html
+    for html in found.values():
         check(html)
-    return screen, regions, said
+    return screen, found
 
 
-@pytest.mark.usefixtures("photographs")
-def test_bias_opens_on_real_faces_with_their_source(app):
-    screen, page, said = shown(app, tab="bias", off="L5.H1")
+def test_bias_opens_on_real_faces_the_first_while_the_others_are_looked_at(opened):
+    screen, answers = opened
+    app = screen.app
+    said = [html.get("status", "") for html in answers]
     assert any("Fetching FairFace" in html for html in said)
     assert any("looks at 600 faces" in html for html in said)
-    assert "HuggingFaceM4/FairFace 1.25 validation" in page["main"]
-    assert "CC BY 4.0" in page["main"]
+    pages = [html["main"] for html in answers if "main" in html]
+    assert "MaxSkew@3" in next(html for html in pages if 'data-name="by-occupation"' in html)
+    page = pages[-1]
+    check(page)
+    assert "MaxSkew@60" in page
+    assert "HuggingFaceM4/FairFace 1.25 validation" in page
+    assert "CC BY 4.0" in page
     for name in ("gender", "race", "race (seven)", "age"):
-        assert f">{name}</option>" in page["main"]
-    assert "drawn" not in page["main"]
+        assert f">{name}</option>" in page
+    assert "drawn" not in page
     # Against the model, the listed rows' pictures and the plain formula.
     query, model = BiasQuery.of(app, screen.state), app.model_cache.get("tiny")
+    part = query.first(80)
+    assert (part.k, part.most_k, len(part.gallery.images)) == (8, 40, 80)
+    counts = np.unique(part.gallery.groups["race (seven)"], return_counts=True)[1]
+    assert set(counts) <= {10, 11, 12, 13}  # balanced, like the whole
+    assert app.galleries.part(model, RECORD.name) is None  # the whole is there
     images = [Image.open(io.BytesIO(noise(row))) for row in listed_rows(RECORD)]
     texts = class_weights(model, query.occupations, query.gallery.templates)
     groups = query.gallery.groups["gender"]
@@ -85,44 +100,29 @@ def test_bias_opens_on_real_faces_with_their_source(app):
     np.testing.assert_allclose(query.measure(*found[1:], texts, 1.0)[1].max_skew.values, slow, atol=1e-9)
 
 
-@pytest.mark.usefixtures("photographs")
-def test_the_first_faces_are_shown_while_the_others_are_looked_at(app, monkeypatch):
-    monkeypatch.setattr(galleries, "MOST", 28)
-    screen = open_link(app, {"model": "tiny", "off": "L5.H1", "tab": "bias"})
-    pages = [html["main"] for _, html in act(app, screen.session, {"do": "poll"}) if "main" in html]
-    first = next(html for html in pages if 'data-name="by-occupation"' in html)
-    assert "MaxSkew@3" in first
-    assert "MaxSkew@60" in pages[-1]
-    model = app.model_cache.get("tiny")
-    whole = BiasQuery.of(app, State(model="tiny"))
-    part = whole.first(80)
-    assert (part.k, part.most_k, len(part.gallery.images)) == (8, 40, 80)
-    counts = np.unique(part.gallery.groups["race (seven)"], return_counts=True)[1]
-    assert set(counts) <= {10, 11, 12, 13}  # balanced, like the whole
-    assert app.galleries.part(model, RECORD.name) is None  # the whole is there
-
-
-def test_a_hub_that_does_not_answer_is_told_and_an_upload_is_offered(app, hub):
-    hub.repositories.clear()
-    _, page, _ = shown(app, tab="bias")
+@pytest.mark.usefixtures("hub")
+def test_a_hub_that_does_not_answer_is_told_and_an_upload_is_offered(tiny_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HOME", str(tmp_path))
+    app = app_in(tmp_path, tiny_folder)
+    _, page = shown(app, tab="bias")
     assert "was not found on the Hub" in page["main"]
     assert "data-gallery" in page["main"]
     assert "drawn" not in page["main"]
-    _, page, _ = shown(app, tab="start")
+    _, page = shown(app, tab="start")
     assert "Faces of your own can be ranked" in page["main"]
-    _, page, _ = shown(app, tab="heads")
+    _, page = shown(app, tab="heads")
     assert "was not found on the Hub" in page["main"]
     assert "Where it looks" in page["main"]
 
 
-@pytest.mark.usefixtures("photographs")
-def test_heads_and_start_show_photographs(app):
-    _, page, _ = shown(app, tab="heads")
+def test_heads_and_start_show_photographs(opened):
+    app = opened[0].app
+    _, page = shown(app, tab="heads")
     assert page["main"].count("Open Images V7") == 2
     assert "by this head alone" in page["main"]
     assert "drawn" not in page["main"].lower()
     assert "drawn" not in page["left"].lower().partition("panel tray")[2]
-    screen, page, _ = shown(app, tab="start")
+    screen, page = shown(app, tab="start")
     assert page["main"].count("<h2") == 1 + 3
     assert "FairFace" in page["main"]
     assert regions(screen)["main"] == page["main"]

@@ -3,7 +3,7 @@
 from urllib.parse import parse_qsl
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccs.errors import InputError
@@ -34,7 +34,6 @@ STATES = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=150)
 @given(STATES)
 def test_a_link_gives_the_screen_back(state):
     # A single text that holds a comma cannot be told from two; the page never makes one.

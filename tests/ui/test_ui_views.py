@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import pytest
 
+from ccs import results
 from ccs.ui import links
 from ccs.ui.clicks import open_page, regions
 from ccs.ui.service.cache import Cache, size_of
 from ccs.ui.state import State
 from ccs.ui.views import classify, paradox
 from tests.support import ui_sample
-from tests.support.ui_page import SMALL, app_of, check
+from tests.support.ui_page import SMALL, beside, check
 
 
 @pytest.mark.parametrize("tab", ["start", "heads", "classify", "bias", "paradox", "about"])
@@ -27,12 +28,10 @@ def test_every_view_is_whole(app, tab, off):
 
 def test_the_first_screen_is_about_a_head_whose_texts_all_fit(app, monkeypatch):
     """Unless another head loses four times as much; without that weight it is the one that loses most."""
-    found, weight = {}, classify.LOWER
-    for lower in (weight, 1.0):
-        monkeypatch.setattr(app, "cache", Cache(2**24))
-        monkeypatch.setattr(classify, "LOWER", lower)
-        found[lower] = classify.story(links.open_link(app, {}))
-    told, most = found.values()
+    told, weight = classify.story(links.open_link(app, {})), classify.LOWER
+    monkeypatch.setattr(app, "cache", Cache(2**24))
+    monkeypatch.setattr(classify, "LOWER", 1.0)
+    most = classify.story(links.open_link(app, {}))
     lost = [one.before.max() - one.after[one.before.argmax()] for one in (told, most)]
     assert app.records("organism").head(told.head).level == "high"
     assert app.records("organism").head(most.head).level != "high"
@@ -72,15 +71,16 @@ def test_paradox_joins_plans_with_themselves(app):
 
 
 @pytest.mark.parametrize("tab", ["heads", "classify", "bias", "paradox", "about"])
-def test_views_without_results(model, tmp_path, tab):
-    page = regions(links.open_link(app_of(tmp_path, tmp_path, model), {"tab": tab, "gallery": SMALL}))
+def test_views_without_results(app, tmp_path, tab):
+    bare = beside(app, results.load(tmp_path))
+    page = regions(links.open_link(bare, {"tab": tab, "gallery": SMALL}))
     assert "There are no tables for organism" in page["top"]
     assert page["left"].count('class="cell') == 24
     check(page["main"])
 
 
-def test_tables_of_other_weights_are_told(app, model, tmp_path):
+def test_tables_of_other_weights_are_told(app, tmp_path):
     ui_sample.write(tmp_path, "organism", "0" * 64)
-    other = app_of(tmp_path, tmp_path, model)
+    other = beside(app, results.load(tmp_path))
     assert "computed from other weights" in regions(links.open_link(other, {"tab": "about"}))["top"]
     assert "other weights" not in regions(links.open_link(app, {"tab": "about"}))["top"]
