@@ -1,16 +1,14 @@
-"""The snippets of docs/your-own-study.md, as they stand, in a folder with a tiny model and its images."""
+"""The snippets of docs/your-own-study.md, as they stand, with a tiny model; the whole study, small."""
 
 import contextlib
 import csv
+import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,6 +17,7 @@ from PIL import Image
 import ccs
 from ccs import results
 from ccs.batch import command_line
+from tests.support.app_process import started
 from tests.support.compute_sample import small_pool
 from tests.support.llm_providers import CompatibleServer
 from tests.support.tiny_model import write_tiny_model
@@ -144,16 +143,9 @@ def test_the_page_opens_on_the_tables_and_a_real_run_is_tried_without_a_network(
     monkeypatch.setenv("PYTHONPATH", str(DOCUMENT.parents[1]))
     run(SECTIONS[0], {})
     ((_, page),) = snippets(SECTIONS[6])
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    line = page.replace("clip-ccs app", f"{sys.executable} -m ccs.ui --port {port}")
-    with subprocess.Popen(shlex.split(line)) as app:
-        try:
-            with Visitor(f"http://127.0.0.1:{port}") as visitor:
-                left = opened(visitor, app)["left"]
-        finally:
-            app.terminate()
+    line = shlex.split(page.replace("clip-ccs app", f"{sys.executable} -u -m ccs.ui"))
+    with started(os.environ, line, study) as (url, _), Visitor(url) as visitor:
+        left = visitor.open(model="my_clip")["left"]
     assert rows("heads", left)[0]["head"] == "L2.H0"
     ((_, block),) = snippets(SECTIONS[7])
     login, dry, real, report, tried, publish = block.splitlines()
@@ -164,11 +156,20 @@ def test_the_page_opens_on_the_tables_and_a_real_run_is_tried_without_a_network(
         assert command(line) == 0
 
 
-def opened(visitor, app):
-    """The first screen once the page is served."""
-    while app.poll() is None:
-        try:
-            return visitor.open(model="my_clip")
-        except httpx.ConnectError:
-            time.sleep(0.2)
-    raise AssertionError(f"the app ended with {app.returncode}")
+@pytest.mark.weekly
+def test_the_study_runs_from_one_command_to_the_app_without_a_hole(tmp_path):
+    # A process of its own: the Hub's client reads its address when it is imported.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "CCS_"))}
+    done = subprocess.run(
+        [sys.executable, "scripts/rehearse.py", "--small", "--folder", str(tmp_path)],
+        cwd=DOCUMENT.parents[1],
+        env=kept | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = f"{done.stdout[-6000:]}\n{done.stderr[-3000:]}"
+    assert done.returncode == 0, said
+    assert "\n0 holes." in done.stdout, said
+    assert (tmp_path / "results" / "ViT-B-32--openai" / "manifest.json").is_file()
+    assert "### Figure 5. Text-to-video retrieval" in (tmp_path / "docs/report/report.md").read_text("utf-8")

@@ -1,5 +1,6 @@
-"""The wheel: what is in it, what works without its extras, and what is said of what does not."""
+"""The wheel: what is in it, what works without its extras, what is said of what does not; the Space."""
 
+import ast
 import os
 import re
 import shutil
@@ -8,18 +9,18 @@ import sys
 import tomllib
 import venv
 import zipfile
+from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-from ccs.batch import command_line
 from scripts import check_version, check_wheel
 
 ROOT = Path(__file__).parents[1]
-GIT = (ROOT / ".git").exists()
-"""False in an archive of the source."""
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 README = (ROOT / "README.md").read_text("utf-8")
 SNIPPET, SAID = re.findall(r"^```(?:python|text)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 MODULES = {"google-genai": "google.genai"}  # where the name is another
@@ -38,35 +39,41 @@ class Blocked(PathFinder):
 sys.meta_path[sys.meta_path.index(PathFinder)] = Blocked
 """
 """A module that hides the packages of the extras from an environment that has them."""
+ALONE = """
+from pathlib import Path
+from PIL import Image
+import ccs
+from ccs.batch.command_line import main
+from ccs.errors import MissingExtra
+from ccs.measures.agreement import krippendorff_alpha
+from ccs.sets.clips import frames
+from ccs.world.scene import glyph
 
-
-def _modules(project, *extras):
-    wanted = {Requirement(line).name for extra in extras for line in project["optional-dependencies"][extra]}
-    return {MODULES.get(name, name.replace("-", "_")) for name in wanted - {"clip-ccs"}}
+model, image = ccs.load("organism"), Image.new("RGB", (64, 64), "red")
+off, texts = ccs.HeadSet.parse("L7.H1"), ["red", "a dog", "blue"]
+spans = ccs.textspan(ccs.collect_moments(model, [[image] * 8]), texts, model.embed_texts(texts), k=2)
+print(ccs.__file__, *model.embed_images([image], off).shape, len(spans[ccs.Head(7, 1)]))
+for ask in (lambda: glyph("dog_face", 8), lambda: frames(Path("a.mp4"), 1),
+            lambda: krippendorff_alpha([[1, 2], [1, 1]]), lambda: __import__("ccs.ui.server")):
+    try:
+        ask()
+    except MissingExtra as error:
+        print(error)
+raise SystemExit(main(["app"]))
+"""
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The wheel of the files that git knows; where there is no git, of all."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    if GIT:
-        packed = subprocess.check_output(["git", "archive", "HEAD"], cwd=ROOT)
-        subprocess.run(["tar", "xf", "-"], cwd=source, input=packed, check=True)
-    else:
-        for name in ("pyproject.toml", "LICENSE", "NOTICE", "docs/pypi.md"):
-            (source / name).parent.mkdir(exist_ok=True)
-            shutil.copy(ROOT / name, source / name)
-        for name in ("ccs", "precomputed"):
-            shutil.copytree(ROOT / name, source / name, symlinks=True)
+    for name in ("pyproject.toml", "LICENSE", "NOTICE", "docs/pypi.md"):
+        (source / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, source / name)
+    for name in ("ccs", "precomputed"):
+        shutil.copytree(ROOT / name, source / name, symlinks=True)
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(source)]
     subprocess.run(build, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return next(out.glob("*.whl"))
-
-
-@pytest.fixture(scope="module")
-def alone(wheel, tmp_path_factory):
-    """The Python of an environment with the wheel and its required packages, those of the extras hidden."""
-    return _environment(tmp_path_factory.mktemp("alone"), wheel, "all", "app", "data", "judges", "report")
 
 
 def _environment(folder, wheel, *extras):
@@ -75,9 +82,8 @@ def _environment(folder, wheel, *extras):
     site = next(folder.glob("lib/python*/site-packages"))
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(site)
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    required = {Requirement(line).name for line in project["dependencies"]}
-    names = _modules(project, *extras) - required - NEEDED
+    wanted = {one.name for one in _asked(extras)} - {one.name for one in _asked(())}
+    names = {MODULES.get(name, name.replace("-", "_")) for name in wanted} - NEEDED
     # Through a .pth: Debian's Python has a sitecustomize of its own, which an environment's does not replace.
     (site / "hidden_packages.py").write_text(BLOCKED.format(names=names), "utf-8")
     ours = Path(find_spec("torch").origin).parents[1]
@@ -97,42 +103,15 @@ def test_the_readmes_snippet_runs_on_the_wheel_and_the_extra_that_is_named(wheel
     assert done.stdout == SAID, done.stderr
 
 
-def test_the_library_works_without_any_extra(alone, tmp_path):
-    code = (
-        "import ccs; from PIL import Image; model = ccs.load('organism');"
-        "off = ccs.HeadSet.parse('L7.H1'); image = Image.new('RGB', (64, 64), 'red');"
-        "moments = ccs.collect_moments(model, [[image] * 8]); texts = ['red', 'a dog', 'blue'];"
-        "spans = ccs.textspan(moments, texts, model.embed_texts(texts), k=2);"
-        "print(ccs.__file__, *model.embed_images([image], off).shape, len(spans[ccs.Head(7, 1)]))"
-    )
-    done = _run(alone, code, tmp_path)
-    assert done.returncode == 0, done.stderr
-    where, *rest = done.stdout.splitlines()[-1].split()  # what packages say comes before
-    assert Path(where).is_relative_to(alone.parents[1])
-    assert rest == ["1", "160", "2"]
-
-
-def test_what_an_extra_holds_names_it(alone, tmp_path):
-    code = """
-from pathlib import Path
-from ccs.batch.command_line import main
-from ccs.errors import MissingExtra
-from ccs.measures.agreement import krippendorff_alpha
-from ccs.sets.clips import frames
-from ccs.world.scene import glyph
-
-for ask in (lambda: glyph("dog_face", 8), lambda: frames(Path("a.mp4"), 1),
-            lambda: krippendorff_alpha([[1, 2], [1, 1]]), lambda: __import__("ccs.ui.server")):
-    try:
-        ask()
-    except MissingExtra as error:
-        print(error)
-raise SystemExit(main(["app"]))
-"""
-    done = _run(alone, code, tmp_path)
+def test_the_library_works_without_any_extra_and_names_the_one_that_is_needed(wheel, tmp_path):
+    python = _environment(tmp_path / "alone", wheel, "all", "app", "data", "judges", "report")
+    done = _run(python, ALONE, tmp_path)
+    assert done.returncode == 2, done.stderr
+    where, *shape = re.search(r"^(\S+ccs/__init__.py) (.+)$", done.stdout, re.MULTILINE)[0].split()
+    assert Path(where).is_relative_to(tmp_path)
+    assert shape == ["1", "160", "2"]
     extras = re.findall(r"run `pip install 'clip-ccs\[(\w+)\]'`\.$", done.stdout, re.MULTILINE)
     assert extras == ["data", "data", "judges", "app"], done.stderr
-    assert done.returncode == 2
     assert done.stderr.startswith("error: The app needs the package gradio, which is not installed: run ")
 
 
@@ -141,28 +120,60 @@ def test_the_wheel_holds_what_ships(wheel):
     tables = {f"ccs/precomputed/organism/{file}" for file in ("manifest.json", "bias.parquet")}
     assert {"ccs/py.typed", *tables} <= names
     assert check_wheel.top_level(wheel) == {"ccs"}
-    if GIT:
-        known = subprocess.check_output(["git", "ls-files", "ccs"], cwd=ROOT, text=True).split()
-    else:
-        known = [
-            str(one.relative_to(ROOT)) for one in ROOT.glob("ccs/**/*") if one.parent.name != "__pycache__"
-        ]
-    missing = [path for path in known if path not in names and (ROOT / path).is_file()]
-    assert missing == []
+    ours = [path for path in ROOT.glob("ccs/**/*") if path.is_file() and path.parent.name != "__pycache__"]
+    assert {str(path.relative_to(ROOT)) for path in ours} <= names
 
 
 def test_versions_agree():
-    """Those of changelog, citation, pyproject.toml and a tag; and ruff's where a commit is checked."""
+    """Those of changelog, citation, pyproject.toml and a tag."""
     assert check_version.disagreements() == []
     assert [line.partition(" has ")[0] for line in check_version.disagreements("v9.9.9")][:1] == ["The tag"]
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    hooks = (ROOT / ".pre-commit-config.yaml").read_text("utf-8")
-    assert f"ruff=={re.search(r'rev: v(.+)', hooks)[1]}" in project["optional-dependencies"]["test"]
 
 
-def test_the_command_line_fits_a_screen(capsys):
-    assert command_line.main(["--help"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) <= 24
-    assert max(map(len, lines)) <= 80
-    assert all(find_spec(module) for module, _ in command_line.COMMANDS.values())
+@pytest.mark.parametrize(
+    ("file", "left_out"),
+    [
+        ("requirements.txt", {"mat", "onnx", "docs", "test"}),
+        ("locks/all.txt", {"mat", "onnx", "docs", "test"}),
+        ("locks/test.txt", set()),
+    ],
+)
+def test_one_version_of_all_that_is_imported_is_written_down(file, left_out):
+    """A lock has what the package and its extras ask for, with hashes where `./run` installs it."""
+    entries = (ROOT / file).read_text("utf-8").replace(" \\\n", " ").splitlines()
+    assert all("--hash=sha256:" in entry for entry in entries) == file.startswith("locks/")
+    pinned = [Requirement(entry.partition(" --hash")[0]) for entry in entries]
+    for one in _asked(PROJECT["optional-dependencies"].keys() - left_out):
+        name = canonicalize_name(one.name)
+        versions = [next(iter(pin.specifier)) for pin in pinned if canonicalize_name(pin.name) == name]
+        assert versions, one
+        assert all(each.operator == "==" and one.specifier.contains(each.version) for each in versions)
+
+
+def test_what_is_imported_is_asked_for():
+    extras = PROJECT["optional-dependencies"].keys() - {"docs", "test"}
+    names = {canonicalize_name(one.name) for one in _asked(extras)}
+    distributions = packages_distributions() | {"google": ["google-genai"], "pydantic_core": ["pydantic"]}
+    for path in (ROOT / "app.py", *(ROOT / "ccs").rglob("*.py")):
+        found = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+        modules = {one.name for node in found if isinstance(node, ast.Import) for one in node.names}
+        modules |= {node.module for node in found if isinstance(node, ast.ImportFrom) and node.module}
+        ours = {"ccs", "_typeshed", *sys.stdlib_module_names}
+        for name in {module.partition(".")[0] for module in modules} - ours:
+            assert {canonicalize_name(one) for one in distributions[name]} & names, f"{path} imports {name}"
+
+
+def _asked(extras):
+    """What the package asks for with these extras."""
+    lines = [
+        *PROJECT["dependencies"],
+        *(line for name in extras for line in PROJECT["optional-dependencies"][name]),
+    ]
+    return [one for one in map(Requirement, lines) if one.name != PROJECT["name"]]
+
+
+@pytest.mark.weekly
+@pytest.mark.timeout(3600)
+def test_requirements_alone_run_the_space_and_every_command():
+    """In a fresh environment, on the network."""
+    subprocess.run([ROOT / "scripts" / "check_space.sh"], check=True)

@@ -1,4 +1,6 @@
-"""Disks that are full, read-only or flip bits: what is there is whole, what is read is that or a sentence."""
+"""Disks that are full, read-only or flip bits: what is there is whole, what is read is that or a sentence.
+Terminals that know no UTF-8.
+"""
 
 import contextlib
 import errno
@@ -6,6 +8,8 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -192,3 +196,22 @@ def test_images_that_vanish_during_a_run_are_named(tiny_model, tmp_path):
         with pytest.raises(InputError, match=r"Image 3 of 4 .* cannot be any more: .*2\.png") as caught:
             list(inputs.load(tiny_model, found, [range(4)], [0], batch=4, workers=workers))
         assert "Traceback" not in str(caught.value)
+
+
+SAYING = """
+from ccs.batch.command_line import run
+from ccs.errors import InputError
+
+def work():
+    print("müß 桜")
+    raise InputError("größer als 桜")
+
+raise SystemExit(run(work))
+"""
+
+
+def test_a_terminal_without_utf_8_gets_escapes():
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", SAYING], env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (2, b"m\\xfc\\xdf \\u685c\n")
+    assert done.stderr == b"error: gr\\xf6\\xdfer als \\u685c\n"
