@@ -61,7 +61,7 @@ def test_keys_count_too(count, sign):
     tracemalloc.start()
     for first in range(200):
         heads = HeadSet(Head(number // 16, number % 16) for number in range(first, first + count))
-        cache.get(("pruned", f"{first:064}{100 * sign}", heads), int)
+        cache.get(("pruned", f"{first:064}{1000 * sign}", heads), int)
     took, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert took < sum(map(size_of, cache._items.values()))
