@@ -59,12 +59,15 @@ class Attention:
         weights: [n, P, T], of the tokens in the sums, or [n, P, 1] of the first token alone. One head's
         attention over all pairs of tokens is held at a time.
         """
+        if weights.shape[-1] == 1:
+            attention, v = self.attention(x, True), self._heads(F.linear(x, *self._apart()[2]))
+            yield from ((weights * attention[:, head, None], v[:, head]) for head in heads)
+            return
         q, k, v = self._qkv(x)
-        sums = weights.shape[-1]
         bias = None if self.bias is None else self.bias(x.shape[1]).expand(-1, self.n_heads, -1, -1)
         for head in heads:
-            scores = q[:, head, :sums] @ k[:, head].transpose(-1, -2) * self.head_dim**-0.5
-            scores = scores if bias is None else scores + bias[:, head, :sums]
+            scores = q[:, head] @ k[:, head].transpose(-1, -2) * self.head_dim**-0.5
+            scores = scores if bias is None else scores + bias[:, head]
             yield weights @ torch.softmax(scores, dim=-1), v[:, head]
 
     def attention(self, x: Tensor, first: bool) -> Tensor:
