@@ -52,13 +52,14 @@ def draw_images(
     rng = np.random.default_rng(seed)
     unit = np.arange(len(codes)) if units is None else np.unique(units, return_inverse=True)[1]
     n = int(unit.max()) + 1
-    most = n * int(np.bincount(unit).max())
-    weights = np.empty((len(codes), draws), dtype=np.min_scalar_type(most))
+    # Images of each unit and group; a draw's images are those of its units.
+    of_units = np.bincount(unit * n_groups + codes, minlength=n * n_groups).reshape(n, n_groups)
+    times = np.empty((draws, n), dtype=np.min_scalar_type(n * int(of_units.sum(axis=1).max())))
     pool = np.empty((draws, n_groups))
     for draw in range(draws):
-        weights[:, draw] = np.bincount(rng.integers(0, n, n), minlength=n)[unit]
-        pool[draw] = np.bincount(codes, weights[:, draw], minlength=n_groups)
-    return Draws(codes, n_groups, weights, pool)
+        times[draw] = np.bincount(rng.integers(0, n, n), minlength=n)
+        pool[draw] = times[draw] @ of_units
+    return Draws(codes, n_groups, np.take(times.T, unit, axis=0), pool)
 
 
 def window(n: int, k: int) -> tuple[int, int]:

@@ -241,7 +241,7 @@ def of_one_sample(effects: Sequence[Effect]) -> Effect:
 
 def _normal(value: float, error: float) -> Effect:
     """A difference with the normal interval and p-value of this standard error."""
-    p_value = float(2 * scipy.stats.norm.sf(abs(value) / error)) if error else float(value == 0)
+    p_value = float(2 * scipy.special.ndtr(-abs(value) / error)) if error else float(value == 0)
     return Effect(value, value - DEVIATIONS * error, value + DEVIATIONS * error, p_value)
 
 
