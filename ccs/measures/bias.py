@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ from ccs.measures.bias_result import BiasResult, chance_levels, metric_of
 from ccs.measures.ranking import Ranking
 from ccs.measures.skew import (
     METRICS,
-    PREFERENCES,
     Fault,
     Floats,
     MetricName,
@@ -37,8 +37,7 @@ from ccs.measures.skew import (
     target_shares,
 )
 
-Kept = dict[tuple[bytes, bytes], NDArray[np.float32]]
-"""Scores [p, m] of some image embeddings by the bytes of the prompts and of the images' places."""
+Scores = NDArray[np.float32]
 DRAWS = 500
 SOME = 16  # rankings processed together: few enough for the processor's cache
 CHANCE_DRAWS = 1000
@@ -62,8 +61,7 @@ def measure_plans(
     """
     if changed is not None:
         both = list(plans)
-        prompts = changed[np.unique(asked.rows, return_index=True)[1]]
-        last = measure(both[-1], replace(asked, prompts=prompts), **settings)
+        last = measure(both[-1], replace(asked, prompts=changed[asked.first]), **settings)
         return [measure(both[0], asked, **settings), last]
     with ranking.threads() as map:
         one = Measuring(asked, map=map, **settings)
@@ -112,35 +110,38 @@ class Measuring:
         self._levels = chance_levels([part.random() for part in self._parts])
 
     def means(
-        self, image_embeddings: ArrayLike, metrics: Sequence[MetricName], kept: Kept | None = None
+        self, image_embeddings: ArrayLike, metrics: Sequence[MetricName], scores: Scores | None = None
     ) -> dict[MetricName, float]:
-        """See the function `means`; `kept` as below."""
-        return _means(self._parts, image_embeddings, metrics, self._map, kept)
+        """See the function `means`; `scores` as below."""
+        return _means(self._parts, image_embeddings, metrics, self._map, scores)
 
-    def __call__(self, image_embeddings: ArrayLike, kept: Kept | None = None) -> BiasResult:
+    def __call__(self, image_embeddings: ArrayLike, scores: Scores | None = None) -> BiasResult:
         """The figures of one plan, image embeddings [n, d].
 
-        kept: scores of the same embeddings that other questions have left, and may find: attributes differ
-        in the groups alone.
+        scores: cosines [names, n] of all that was asked for with these embeddings, where they are known.
         """
         parts, fault, asked = self._parts, self._fault, self._asked
         pictures, n = np.asarray(image_embeddings), len(asked.groups)
         if len(pictures) != n:
             raise InputError(f"There are {len(pictures)} image embeddings for {n} groups.")
-        chunks = []
-        for part in parts:
-            scores = _scores(part, pictures, self._map, kept)
-            chunks += [(part, scores[i : i + SOME]) for i in range(0, len(scores), SOME)]
+        ranked = [(part, _scores(part, pictures, self._map, scores)) for part in parts]
+        chunks = [(part, own[i : i + SOME]) for part, own in ranked for i in range(0, len(own), SOME)]
         tops, tied, of = zip(*self._map(lambda chunk: chunk[0].values(chunk[1]), chunks), strict=True)
         top, ties = np.concatenate(tops), np.concatenate(tied)
         values: dict[MetricName, tuple[Floats, Floats]] = {}
         for name in parts[0].metrics if fault != "aliased" else ():
-            plain, drawn = map(np.concatenate, zip(*(some[name] for some in of), strict=True))
+            pieces: Iterable[tuple[Floats, Floats]] = (some[name] for some in of)
+            if name.startswith("logit gap"):  # of all rankings at once, for which weights are read once
+                pieces = self._map(Part.redrawn, *zip(*ranked, strict=True), repeat(name))
+            plain, drawn = map(np.concatenate, zip(*pieces, strict=True))
             values[name] = plain, drawn
         if fault == "aliased":
             # Its figures consist of ties, and a resampled pool is full of ties: only prompts are resampled.
-            seen = [(part.of(pictures), part.prompts) for part in parts]
-            top = np.concatenate([aliased_top(*one, len(asked.group_names), asked.k) for one in seen])
+            aliased = [
+                aliased_top(part.of(pictures), part.prompts, own, part.n_groups, asked.k)
+                for part, own in ranked
+            ]
+            top = np.concatenate(aliased)
             still = max_skew_of(top, parts[0].shares(parts[0].pool))
             values["MaxSkew"] = still, np.tile(still[:, None], len(self._weights))
         pools = np.concatenate([np.tile(part.pool, (len(part.prompts), 1)) for part in parts])
@@ -188,42 +189,39 @@ def _means(
     image_embeddings: ArrayLike,
     metrics: Sequence[MetricName],
     map: ranking.Map = map,
-    kept: Kept | None = None,
+    scores: Scores | None = None,
 ) -> dict[MetricName, float]:
     found: dict[MetricName, list[Floats]] = {name: [] for name in metrics}
     for part in parts:
-        scores = _scores(part, image_embeddings, map, kept)
+        own = _scores(part, image_embeddings, map, scores)
         for name in metrics:
             if name == "MaxSkew":
-                top = part.counts(ranking.top(scores, part.asked.k))
+                top = part.counts(ranking.top(own, part.asked.k))
                 found[name].append(max_skew_of(top, target_shares(part.pool)))
             else:
-                found[name].append(part.preference(name, scores)[:, 0])
+                found[name].append(part.preference(name, own)[:, 0])
     return {name: float(np.concatenate(values).mean()) for name, values in found.items()}
 
 
-def _scores(
-    part: Part, image_embeddings: ArrayLike, map: ranking.Map, kept: Kept | None
-) -> NDArray[np.float32]:
-    """Scores [p, m] of a part's prompts and images."""
-    asked = part.prompts.tobytes(), part.images.tobytes()
-    if kept is None or asked not in kept:
-        scores = ranking.cosines(part.prompts, part.of(image_embeddings), map=map)
-        if kept is None:
-            return scores
-        kept[asked] = scores
-    return kept[asked]
+def _scores(part: Part, image_embeddings: ArrayLike, map: ranking.Map, scores: Scores | None) -> Scores:
+    """Scores [p, m] of a part's prompts and images, found among all that are known."""
+    if scores is None:
+        return ranking.cosines(part.prompts, part.of(image_embeddings), map=map)
+    own = scores if len(part.names) == len(scores) else scores[part.names]
+    return own if len(part.images) == own.shape[1] else own[:, part.images]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Part:
     """Prompts [p, d] that rank the same images, intp [m], with all that is the same for all plans.
 
-    `seed`: of everything that is drawn for them. The rest is as in `Measuring`.
+    `names`: intp [p], the prompts' places among all names asked for. `seed`: of everything that is drawn for
+    them. The rest is as in `Measuring`.
     """
 
     asked: Ranking
     prompts: NDArray[np.floating]
+    names: NDArray[np.intp]
     images: NDArray[np.intp]
     seed: list[int]
     metrics: tuple[MetricName, ...]
@@ -316,7 +314,9 @@ class Part:
     def values(
         self, scores: NDArray[np.float32]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], dict[MetricName, tuple[Floats, Floats]]]:
-        """From scores [p, m]: the top K [p, groups], ties [p], and values [p] with draws [p, draws]."""
+        """From scores [p, m]: the top K [p, groups], ties [p], and values [p] with draws [p, draws] of all
+        metrics but the logit gaps.
+        """
         k = self.asked.k
         order = ranking.top(scores, resampling.window(scores.shape[1], k)[1])
         inside = np.take_along_axis(scores, order[:, :k], axis=1)
@@ -334,13 +334,14 @@ class Part:
             rankings, few, _ = tops.shape
             redrawn = ndkl_of(tops.reshape(-1, k), np.tile(drawn_shares[:few], (rankings, 1)))
             found["NDKL"] = ndkl_of(self.codes[order[:, :k]], shares), redrawn.reshape(rankings, few)
-        if wanted := {*PREFERENCES} & {*self.metrics}:
-            weights = np.pad(self.drawn.weights, ((0, 0), (1, 0)), constant_values=1)
-            for name in wanted:
-                some = weights[:, : resampling.FEW + 1 if name.startswith("AUC") else None]
-                both = self.preference(name, scores, some)
-                found[name] = both[:, 0], both[:, 1:]
+        found |= {name: self.redrawn(scores, name) for name in self.metrics if name.startswith("AUC")}
         return top, ties, found
+
+    def redrawn(self, scores: Scores, name: MetricName) -> tuple[Floats, Floats]:
+        """One of PREFERENCES [p], with draws [p, draws]."""
+        drawn = self.drawn.weights[:, : resampling.FEW if name.startswith("AUC") else None]
+        both = self.preference(name, scores, np.pad(drawn, ((0, 0), (1, 0)), constant_values=1))
+        return both[:, 0], both[:, 1:]
 
 
 def _parts(
@@ -352,14 +353,15 @@ def _parts(
     fault: Fault | None = None,
 ) -> list[Part]:
     """All prompts together, or each with the images of its own pool."""
-    every = [(asked.prompts, np.arange(len(asked.groups)), [seed])]
+    names = asked.first
+    every = [(asked.prompts, names, np.arange(len(asked.groups)), [seed])]
     if asked.pools is not None:
         every = [
-            (asked.prompts[[prompt]], np.flatnonzero(pool), [seed, _OF_PROMPT, prompt])
+            (asked.prompts[[prompt]], names[[prompt]], np.flatnonzero(pool), [seed, _OF_PROMPT, prompt])
             for prompt, pool in enumerate(asked.pools)
         ]
     return [
-        Part(asked=asked, prompts=prompts, images=images, seed=own, metrics=tuple(metrics),
+        Part(asked=asked, prompts=prompts, names=own, images=images, seed=drawn, metrics=tuple(metrics),
              logit_scale=logit_scale, draws=draws, fault=fault)
-        for prompts, images, own in every
+        for prompts, own, images, drawn in every
     ]  # fmt: skip

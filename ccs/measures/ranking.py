@@ -48,8 +48,8 @@ class Ranking:
     cut-off of each ranking. pools: bool [prompts, n], the images that each prompt ranks; all of them by
     default. units: [n] numbers; images with the same number are resampled together, by default each alone.
     names: what each prompt is called. rows: int, the prompt that each of the names asked for stands for,
-    where several are one text. InputError: k below 1 or above the images of a pool, pools or units that do
-    not fit.
+    where several are one text, by default its own. InputError: k below 1 or above the images of a pool, pools
+    or units that do not fit.
     """
 
     prompts: NDArray[np.floating]
@@ -72,8 +72,14 @@ class Ranking:
         fewest = len(groups) if pools is None else int(pools.sum(axis=1).min())
         k = check_k(self.k, fewest)
         checked = {"prompts": prompts, "groups": groups, "k": k, "pools": pools, "units": units}
+        checked["rows"] = self.rows if len(self.rows) else np.arange(len(prompts))
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+
+    @cached_property
+    def first(self) -> NDArray[np.intp]:
+        """For each prompt the place of the first of the names that it stands for."""
+        return np.unique(self.rows, return_index=True)[1]
 
     @cached_property
     def group_names(self) -> tuple[str, ...]:

@@ -23,13 +23,13 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError
 from ccs.measures import ranking
 
 Floats = NDArray[np.float64]
+_Floating = NDArray[np.floating]
 MetricName = Literal["MaxSkew", "NDKL", "logit gap", "AUC", "logit gap (cross-fitted)", "AUC (cross-fitted)"]
 METRICS: tuple[MetricName, ...] = ("MaxSkew", "NDKL")
 PLAIN: tuple[MetricName, ...] = ("logit gap", "AUC")
@@ -38,8 +38,10 @@ CROSS_FITTED: tuple[MetricName, ...] = ("logit gap (cross-fitted)", "AUC (cross-
 PREFERENCES = PLAIN + CROSS_FITTED
 INDIFFERENT: Mapping[MetricName, float] = {"logit gap (cross-fitted)": 0.0, "AUC (cross-fitted)": 0.5}
 """Their values where a ranking ignores groups; the plain form has none that is exact."""
-_POSITIONS, _IMAGES = 100_000, 512  # processed at a time: few enough for the processor's cache
-_BLOCK = 32  # ranks summed at a time
+_POSITIONS = 100_000  # processed at a time: few enough for the processor's cache
+_BLOCK, _RANKINGS = 32, 16  # ranks and rankings summed at a time
+_HALVING = 0.0015
+"""More than float16 moves a cosine: each of two unit vectors by 2^-11 of its length, then their product."""
 
 
 def target_shares(pool: ArrayLike) -> Floats:
@@ -109,7 +111,7 @@ def preference(
         if name.startswith("logit gap"):
             sides.append(_means(some, member, counts, middle))
         elif weights is None:
-            sides.append(_areas_once(some, member))
+            sides.append(_areas_once(some, codes[own], n_groups))
         else:
             sides.append(_areas(some, member, counts))
     across = _chosen(name, sides[0], sides[-1]) + _chosen(name, sides[-1], sides[0])
@@ -128,76 +130,93 @@ def _chosen(name: MetricName, chosen: Floats, measured: Floats) -> Floats:
     return np.sign(at(chosen, group)) * at(measured, group)
 
 
-def _means(
-    scores: NDArray[np.floating], member: NDArray[np.bool_], weights: NDArray[np.floating], middle: Floats
-) -> Floats:
+def _means(scores: _Floating, member: NDArray[np.bool_], weights: _Floating, middle: Floats) -> Floats:
     """Each group's mean score [rankings, groups, draws]; `middle` [rankings, 1] for one missing from a draw.
 
     member: bool [groups, n].
     """
-    means, scores = [], scores.astype(np.float64)  # or small types of weights would be summed in float32
+    means = []
     for own in member:
-        sums, counts = scores[:, own] @ weights[own], weights[own].sum(axis=0)
-        means.append(np.where(counts > 0, sums / np.maximum(counts, 1), middle))
+        inside = weights[own].astype(np.float64)  # or small types of weights would be summed in float32
+        some = scores[:, own].astype(np.float64)
+        sums = [some[row : row + _RANKINGS] @ inside for row in range(0, len(some), _RANKINGS)]
+        counts = inside.sum(axis=0)
+        means.append(np.where(counts > 0, np.concatenate(sums) / np.maximum(counts, 1), middle))
     return np.stack(means, axis=1)
 
 
-def _areas(scores: NDArray[np.floating], member: NDArray[np.bool_], weights: NDArray[np.floating]) -> Floats:
+def _areas(scores: _Floating, member: NDArray[np.bool_], weights: _Floating) -> Floats:
     """Area under the curve of each group against the rest, less a half: [rankings, groups, draws].
 
     It is the share of pairs, one image of the group and one of another, in which the first has the higher
     score; equal ones count half. A group that is missing from a draw, or the only one in it, has 0.
     """
-    inside = member.astype(np.float64)
-    size = inside @ weights
-    total = weights.sum(axis=0)
-    pairs = size * (total - size)
-    # Counts are whole numbers, so float32 is exact, and faster, as long as no product of two reaches 2^24.
-    small = 2 * total.max(initial=0) * weights.max(initial=0) < 2**24
-    weights = weights.astype(np.float32 if small else np.float64)
     n, draws = weights.shape
+    # Counts are whole numbers, so float32 is exact, and faster, while all images' sum, and a block's squared,
+    # is below 2^24.
+    most = int(weights.max(initial=0))
+    exact: type[np.floating] = np.float32 if max(n * most, (_BLOCK * most) ** 2) < 2**24 else np.float64
+    weights, inside = weights.astype(exact), np.ascontiguousarray(member.T, exact)
+    size = np.asarray(inside.T @ weights, np.float64)
+    pairs = size * (size.sum(axis=0) - size)
     # Arrays for all rankings: new ones of this size cost more than what is done to them. Ranks are summed in
     # blocks, by a product with ones and the sums of the blocks before, five times as fast as np.cumsum.
-    blocks = np.zeros((-(-n // _BLOCK), _BLOCK, draws), weights.dtype)
-    sums, twice, ranked = np.empty_like(blocks), np.empty((n, draws)), np.empty_like(inside)
-    own, upto = (of.reshape(-1, draws)[:n] for of in (blocks, sums))
-    lower = np.tril(np.ones((_BLOCK, _BLOCK), weights.dtype))
+    shape = -(-n // _BLOCK), _BLOCK
+    own, ranked = np.zeros((*shape, draws), exact), np.zeros((*shape, len(member)), exact)
+    twice, groups = np.empty_like(own), ranked.transpose(0, 2, 1)
+    sorting = [(weights, own.reshape(-1, draws)[:n]), (inside, ranked.reshape(-1, len(member))[:n])]
+    around = np.tri(_BLOCK, dtype=exact) + np.tri(_BLOCK, k=-1, dtype=exact)
     found = np.full((len(scores), *size.shape), 0.5)
     for row, score in enumerate(scores):
         order = np.argsort(score)
-        np.take(weights, order, axis=0, out=own, mode="clip")  # the default mode copies once more
-        np.take(inside, order, axis=1, out=ranked, mode="clip")
-        np.matmul(lower, blocks, out=sums)
-        sums[1:] += np.cumsum(sums[:-1, -1], axis=0)[:, None]
-        ends = np.append(np.flatnonzero(np.diff(score[order])) + 1, len(order))
-        many = np.diff(ends, prepend=0)
-        tied = np.flatnonzero(np.repeat(many > 1, many))
-        end, alike = (np.repeat(of, many)[tied] for of in (ends, many))
-        first = end - alike
-        around = upto[first] - own[first] + upto[end - 1]
-        # Twice an image's weight times what is below it and half of its equals.
-        upto *= 2
-        upto -= own
-        upto[tied] = around
-        np.multiply(upto, own, out=twice)
-        np.divide((ranked @ twice - size**2) / 2, pairs, out=found[row], where=pairs > 0)
+        for of, out in sorting:
+            np.take(of, order, axis=0, out=out, mode="clip")  # the default mode copies once more
+        sums = groups @ own  # of each block [blocks, groups, draws]
+        whole = sums.sum(axis=1, dtype=np.float64)
+        before = np.cumsum(whole, axis=0) - whole
+        # An image's weight times twice what is below it, and times half of twice itself.
+        np.matmul(around, own, out=twice)
+        twice *= own
+        above = (groups @ twice).sum(axis=0, dtype=np.float64) + 2 * np.einsum("bgd,bd->gd", sums, before)
+        above += _evened(score, order, inside, weights)
+        np.divide((above - size**2) / 2, pairs, out=found[row], where=pairs > 0)
     return found - 0.5
 
 
-def _areas_once(scores: NDArray[np.floating], member: NDArray[np.bool_]) -> Floats:
+def _evened(score: _Floating, order: NDArray[np.intp], inside: _Floating, weights: _Floating) -> Floats:
+    """What half of their equals adds to each group's images, twice, where those before them and half of
+    themselves were counted: [groups, draws].
+
+    score, order: [n], of one ranking. inside: [n, groups], 1 for the images of a group. weights: [n, draws].
+    """
+    equal = np.append(False, np.diff(score[order]) == 0)
+    tied = np.flatnonzero(equal | np.append(equal[1:], False))
+    if not len(tied):
+        return np.zeros((1, 1))
+    own, first = weights[order[tied]], np.flatnonzero(~equal[tied])  # of each run of equals
+    upto = np.cumsum(own, axis=0, dtype=np.float64)
+    ends = upto[np.append(first, len(tied))[1:] - 1]
+    around = 2 * ends - np.diff(ends, axis=0, prepend=0)
+    each = np.repeat(around, np.diff(first, append=len(tied)), axis=0)
+    return np.asarray(inside[order[tied]].T @ (own * (each - 2 * upto + own)))
+
+
+def _areas_once(scores: NDArray[np.floating], codes: NDArray[np.integer], n_groups: int) -> Floats:
     """`_areas` [rankings, groups, 1] where every image counts once: from the sums of ranks (Mann and Whitney
     1947), to the same bits.
     """
-    order = np.argsort(scores, axis=1)
-    ranks = np.empty(scores.shape)
-    np.put_along_axis(ranks, order, np.arange(1.0, scores.shape[1] + 1)[None], axis=1)
-    tied = (np.diff(np.take_along_axis(scores, order, axis=1)) == 0).any(axis=1)
-    ranks[tied] = scipy.stats.rankdata(scores[tied], axis=1)
-    inside = member.astype(np.float64)
-    size = inside.sum(axis=1)
-    pairs = size * (scores.shape[1] - size)
-    above = ((2 * ranks - 1) @ inside.T - size**2) / 2
-    found = np.divide(above, pairs, out=np.full(above.shape, 0.5), where=pairs > 0)
+    rankings, n = scores.shape
+    twice = np.tile(np.arange(1.0, 2 * n, 2), rankings)  # each rank, less a half
+    equal = np.diff(np.sort(scores, axis=1), axis=1, prepend=np.nan).ravel() == 0
+    tied = np.flatnonzero(equal | np.append(equal[1:], False))
+    first = np.flatnonzero(~equal[tied])  # of each run of equals, which share their mean
+    last = np.append(first, len(tied))[1:] - 1
+    twice[tied] = np.repeat((twice[tied[first]] + twice[tied[last]]) / 2, last - first + 1)
+    cells = codes[np.argsort(scores, axis=1)] + n_groups * np.arange(rankings)[:, None]
+    above = np.bincount(cells.ravel(), twice, rankings * n_groups).reshape(rankings, n_groups)
+    size = np.bincount(codes, minlength=n_groups)
+    pairs = size * (n - size)
+    found = np.divide((above - size**2) / 2, pairs, out=np.full(above.shape, 0.5), where=pairs > 0)
     return np.asarray(found - 0.5)[:, :, None]
 
 
@@ -301,24 +320,23 @@ def fault_of(dataset: str, attribute: str) -> Fault | None:
     return _ALIASED.get((dataset, attribute))
 
 
-def aliased_top(images: ArrayLike, occupations: ArrayLike, n_groups: int, k: int) -> NDArray[np.int64]:
+def aliased_top(
+    images: ArrayLike, occupations: ArrayLike, scores: _Floating, n_groups: int, k: int
+) -> NDArray[np.int64]:
     """Counts [occupations, groups] in the top k where every image [n, d] is ranked once per group.
 
-    Scores are rounded to float16. The sort is stable over a list of all images for the first group, then all
-    for the second, and so on: among equal scores all first copies come before any second copy.
+    Their scores are rounded to float16. The sort is stable over a list of all images for the first group,
+    then all for the second, and so on: among equal scores all first copies come before any second copy.
+    scores: cosines [occupations, n], which tell the images that rounding may bring to the top.
     """
-    texts, rows = _halved(occupations, "occupation embeddings"), np.asarray(images)
-    scores = np.concatenate(
-        [
-            ranking.products(texts, _halved(rows[start : start + _IMAGES], "image embeddings"))
-            for start in range(0, len(rows), _IMAGES)
-        ],
-        axis=1,
-    ).astype(np.float16)
     ranking.check_k(k, scores.shape[1] * n_groups)
     needed = -(-k // n_groups)
-    counts = np.empty((len(scores), n_groups), dtype=np.int64)
-    for row, score in enumerate(scores):
+    least = np.partition(scores, -needed, axis=1)[:, [-needed]] - 2 * _HALVING
+    rows = np.asarray(images)[(scores >= least).any(axis=0)]
+    texts = _halved(occupations, "occupation embeddings")
+    halved = ranking.products(texts, _halved(rows, "image embeddings")).astype(np.float16)
+    counts = np.empty((len(halved), n_groups), dtype=np.int64)
+    for row, score in enumerate(halved):
         # Only images at or above the last score needed can be in the top k; ties may add more of them.
         candidates = np.flatnonzero(score >= np.partition(score, -needed)[-needed])
         copies = np.tile(score[candidates].astype(np.float32), n_groups)

@@ -7,7 +7,7 @@ from fairlearn.metrics import MetricFrame, selection_rate
 
 from ccs import HeadSet, InputError
 from ccs.batch.compute import set_figures as table
-from ccs.measures import adapters, bias, bias_result, skew, stats
+from ccs.measures import adapters, bias, bias_result, ranking, skew, stats
 from ccs.measures.accuracy import class_weights
 from ccs.measures.ranking import Ranking
 from ccs.pruning.plans import Plan
@@ -96,6 +96,20 @@ def test_an_occupation_ranks_its_own_pool_alone():
         Ranking(texts, groups, 31, pools)
     with pytest.raises(InputError, match=r"Pools of shape \(3, 120\) do not fit 4 x 120"):
         Ranking(texts, groups, 10, pools[:3])
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_known_scores_of_all_names_give_what_each_prompt_measures_alone(own):
+    """Of pools, and of names that are one text."""
+    images, texts, groups, pools = pooled()
+    rows = np.arange(4) if own else np.array([0, 1, 0, 2])
+    asked = Ranking(texts[: rows.max() + 1], groups, 10, pools if own else None, rows=rows)
+    names = texts[rows]
+    measuring, scores = bias.Measuring(asked, metrics=ALL, draws=40), ranking.cosines(names, images)
+    alone, known = measuring(images), measuring(images, scores)
+    for name in ALL:
+        np.testing.assert_array_equal(known.metrics[name].draws, alone.metrics[name].draws)
+    assert measuring.means(images, ALL[2:], scores) == measuring.means(images, ALL[2:])
 
 
 def test_chance_shares_are_those_of_random_rankings():

@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from ccs.measures import bias, ranking
+from ccs.measures import bias, ranking, skew
 from ccs.measures.ranking import Ranking
 from ccs.sets import SOURCES
 from tests.support.bias_sample import example
@@ -51,6 +51,18 @@ def test_the_code_ranks_one_list_of_an_occupation_under_every_group():
         skews = [np.log(top / share) for top, share in zip(tops, shares, strict=True) if top]
         assert found.max_skew.values[row] == pytest.approx(max(skews))
     assert found.max_skew.values.any()
+
+
+@pytest.mark.parametrize(("margin", "same"), [(skew._HALVING, True), (0, False)])
+def test_images_that_rounding_cannot_bring_to_the_top_are_left_out(margin, same, monkeypatch):
+    """Against all images; without the margin the counts would differ."""
+    rng = np.random.default_rng(3)
+    images, texts = rng.standard_normal((4000, 32)), rng.standard_normal((40, 32))
+    images[:3000] = texts[rng.integers(0, 40, 3000)] + 0.4 * images[:3000]
+    slow = skew.aliased_top(images, texts, np.zeros((40, 4000)), 6, 12)
+    monkeypatch.setattr(skew, "_HALVING", margin)
+    fast = skew.aliased_top(images, texts, ranking.cosines(texts, images), 6, 12)
+    assert (fast == slow).all() == same
 
 
 @pytest.mark.shared(FAIRFACE)

@@ -183,9 +183,10 @@ class _Figures:
                 for attribute, one_pool, fault in asked
             ]
             for off in self.offs:
-                images, kept = self.images(off), bias.Kept()
+                images = self.images(off)
+                scores = ranking.cosines(self.texts, images, map=map)
                 for question in questions:
-                    for row in question.rows(images, kept, whole=off in self.whole):
+                    for row in question.rows(images, scores, whole=off in self.whole):
                         yield off, row
 
 
@@ -207,10 +208,10 @@ class _Question:
         self._base: bias_result.BiasResult | None = None
         self._chances: list[dict[str, Estimate]] = []
 
-    def rows(self, images: np.ndarray, kept: bias.Kept, whole: bool) -> Iterator[Row]:
+    def rows(self, images: np.ndarray, scores: bias.Scores, whole: bool) -> Iterator[Row]:
         """The figures of one plan; whole: with intervals and by occupation, as only random ones have not."""
         if whole:
-            ours = self._measure(images, kept)
+            ours = self._measure(images, scores)
             if self._base is None:
                 self._base = ours
                 _, first, alike = np.unique(ours.pools, axis=0, return_index=True, return_inverse=True)
@@ -220,7 +221,7 @@ class _Question:
             of_plan += [] if self._fault else self._shares(ours, self._base)
             yield from (self._named | {"mode": ours.mode} | row for row in of_plan)
         elif self._base is not None and self._fault is None:
-            for metric, value in self._measure.means(images, self._main, kept).items():
+            for metric, value in self._measure.means(images, self._main, scores).items():
                 before = self._base.figure(metric)
                 figures = _figures(replace(before, value=value, low=nan, high=nan), before.value, None)
                 named = self._named | {"mode": self._base.mode, "occupation": ""}
