@@ -340,7 +340,7 @@ class Part:
     def redrawn(self, scores: Scores, name: MetricName) -> tuple[Floats, Floats]:
         """One of PREFERENCES [p], with draws [p, draws]."""
         drawn = self.drawn.weights[:, : resampling.FEW if name.startswith("AUC") else None]
-        both = self.preference(name, scores, np.pad(drawn, ((0, 0), (1, 0)), constant_values=1))
+        both = self.preference(name, scores, np.hstack([np.ones_like(drawn[:, :1]), drawn]))
         return both[:, 0], both[:, 1:]
 
 

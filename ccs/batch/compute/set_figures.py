@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from math import nan
 from typing import Any
 
@@ -258,7 +258,9 @@ class _Question:
 
 def _figures(estimate: Estimate, baseline: float, difference: Effect | None) -> Row:
     """difference: None for the baseline itself, and where it has no interval."""
-    change = (estimate.value - baseline, None, None, None) if difference is None else astuple(difference)
+    change: Iterable[Any] = (estimate.value - baseline, None, None, None)
+    if difference is not None:
+        change = vars(difference).values()
     names = ("difference", "difference_low", "difference_high", "p_value")
     row = {"value": estimate.value, "low": estimate.low, "high": estimate.high, "baseline": baseline}
     row |= dict(zip(names, change, strict=True))
