@@ -9,7 +9,6 @@ import resource
 import struct
 import subprocess
 import sys
-import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -189,18 +188,21 @@ def test_what_nobody_claimed_goes_with_the_app_and_at_the_next_start(tmp_path):
     assert list(tmp_path.iterdir()) == [other]
 
 
-def test_a_worker_ends_with_its_parent_while_it_imports():
+@pytest.mark.timeout(60)
+def test_workers_end_with_their_parent_while_they_import(tmp_path, monkeypatch):
+    module = "import os, time; open(f'{__file__}.{os.getpid()}', 'w').close(); time.sleep(600)"
+    (tmp_path / "endless.py").write_text(module)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])]))
     program = (
-        "import os, signal; from ccs import gate\n"
-        "gate._pool.modules = ('ccs.sets.strangers',)\n"
-        "print(gate._Worker()._process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+        "import os, pathlib, signal, sys; from ccs import gate; gate.warm('endless')\n"
+        "while len(list(pathlib.Path(sys.argv[1]).glob('*.py.*'))) < gate.WORKERS: pass\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
-        worker = Path("/proc") / parent.stdout.readline().strip()
-    end = time.monotonic() + 5
-    while worker.exists() and b"State:\tZ" not in (worker / "status").read_bytes():
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
+    for worker in tmp_path.glob("*.py.*"):
+        status = Path("/proc") / worker.suffix[1:] / "status"
+        while status.exists() and b"State:\tZ" not in status.read_bytes():
+            pass
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="heaps are those of glibc")
