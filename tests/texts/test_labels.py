@@ -78,17 +78,6 @@ def test_chance_against_every_pair():
         labels.chance_by_tags(POOL, 12)
 
 
-def test_every_concept_lies_under_itself_its_parent_and_the_root():
-    assert TREE.root == "Everything"
-    assert TREE.root not in TREE.concepts
-    for concept in TREE.concepts:
-        assert TREE.is_under(concept, concept)
-        assert TREE.is_under(concept, TREE.parents[concept])
-        assert TREE.is_under(concept, TREE.root)
-        assert TREE.root not in TREE.path(concept)
-        assert TREE.parents[TREE.path(concept)[-1]] == TREE.root
-
-
 @pytest.mark.parametrize(
     ("name", "concept"),
     [

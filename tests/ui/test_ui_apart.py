@@ -20,7 +20,7 @@ from ccs.ui.service import taking_apart
 from ccs.ui.service.cache import Cache
 from ccs.ui.service.taking_apart import Kept, Request
 from ccs.ui.session import App
-from tests.sets.test_photographs import cells, parquet
+from tests.sets.test_strangers import cells, parquet
 from tests.support import ui_sample
 
 

@@ -17,7 +17,7 @@ from ccs.ui.links import open_link
 from ccs.ui.service import galleries
 from ccs.ui.session import App
 from ccs.ui.views.bias_query import BiasQuery, embedded
-from tests.sets.test_photographs import parquet
+from tests.sets.test_strangers import parquet
 from tests.support import fairface_sample
 from tests.support.fairface_sample import PATH, RECORD
 from tests.support.hub_server import Hub

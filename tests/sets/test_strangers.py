@@ -1,0 +1,206 @@
+"""Sets of strangers on the Hub: photographs that are streamed, hostile sets, and excerpts of a few rows."""
+
+import csv
+import io
+import random
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ccs.errors import InputError
+from ccs.sets import SOURCES, strangers
+from ccs.sets.open import open_gallery, open_images, open_set
+from ccs.sets.strangers import balanced_rows, listed_rows
+from tests.support import fairface_sample
+from tests.support.datasets_sample import number_of, png
+from tests.support.fairface_sample import PATH, RECORD
+from tests.support.hub_server import Fault, Repository
+from tests.support.shared import SHARED
+
+# fsspec leaves its event loop to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:.*:ResourceWarning")
+CSV = "data/fairface_label_val.csv"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(tmp_path / "home"))
+    return tmp_path
+
+
+def parquet(cells, column="image", rows=4):
+    """A file with images in row groups of `rows`, beside a column that is not theirs."""
+    struct = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    kind = None if isinstance(cells[0], int) else struct
+    table = pa.table({"label": pa.array(range(len(cells))), column: pa.array(cells, kind)})
+    out = io.BytesIO()
+    pq.write_table(table, out, row_group_size=rows)
+    return out.getvalue()
+
+
+def cells(first, count):
+    return [{"bytes": png(first + i), "path": f"{i}.png"} for i in range(count)]
+
+
+@pytest.fixture
+def put(hub):
+    def make(files, name="user/photos", **about):
+        made = hub.repositories["datasets", name] = Repository(False, **about)
+        made.commit(files, "made")
+        return made
+
+    return make
+
+
+def test_rows_are_spread_over_files_and_row_groups(put):
+    files = {f"data/train-{i:05d}-of-00002.parquet": parquet(cells(24 * i, 24)) for i in range(2)}
+    put({**files, "data/test-00000-of-00001.parquet": parquet(cells(40, 8)), "README.md": b"---\n---\n"})
+    found = open_images("hf://datasets/user/photos:train", 16)
+    assert [number_of(image) for image in found.images] == [
+        *range(0, 4),
+        *range(12, 16),
+        *range(24, 28),
+        *range(36, 40),
+    ]
+    assert found.source.startswith("hf://datasets/user/photos:train at ")
+    assert found.fingerprint == open_images("hf://datasets/user/photos", 16).fingerprint  # train comes first
+    assert [number_of(image) for image in open_images("hf://datasets/user/photos:test", 100).images] == [
+        *range(40, 48)
+    ]
+
+
+def test_no_token_is_sent(put):
+    put({"train.parquet": parquet(cells(0, 4))}).private = True  # its owner's token is in the environment
+    with pytest.raises(InputError, match="was not found on the Hub"):
+        open_images("hf://datasets/user/photos", 4)
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"train.parquet": b"PAR1 not really PAR1"}, "could not be read"),
+        ({"train.parquet": parquet([{"bytes": None, "path": "/etc/passwd"}] * 3)}, "None of the 3 images"),
+        (
+            {"train.parquet": parquet([{"bytes": None, "path": "http://127.0.0.1:9/x"}] * 3)},
+            "None of the 3 images",
+        ),
+        ({"train.parquet": parquet([1, 2, 3], "other")}, "no column of images; the columns are label, other"),
+        (
+            {"README.md": b"---\nconfigs:\n- config_name: a\n  data_files: /etc/*\n---\n"},
+            "holds no parquet files",
+        ),
+    ],
+)
+def test_a_hostile_set_gets_a_sentence(put, files, words):
+    put(files)
+    with pytest.raises(InputError, match=words) as caught:
+        open_images("hf://datasets/user/photos", 10)
+    assert "passwd" not in str(caught.value)
+
+
+def test_a_cell_that_is_stored_once_and_repeated_is_read_once_a_row(put):
+    """A megabyte of zeros in 20,000 rows: some hundred bytes that state a megabyte."""
+    indices, cell = pa.array([0] * 20_000, pa.int32()), pa.array([bytes(2**20)])
+    out = io.BytesIO()
+    table = pa.table({"image": pa.DictionaryArray.from_arrays(indices, cell)})
+    pq.write_table(table, out, store_schema=False, compression="zstd")
+    assert len(out.getvalue()) < 10_000
+    put({"train.parquet": out.getvalue()})
+    with pytest.raises(InputError, match="None of the 20 images"):
+        open_images("hf://datasets/user/photos", 20)
+
+
+def test_images_that_unpack_to_too_much_are_refused(put, monkeypatch):
+    put({"train.parquet": parquet(cells(0, 4))})
+    monkeypatch.setattr(strangers, "MAX_BYTES", 100)
+    with pytest.raises(InputError, match="holds more than 0 MB once unpacked"):
+        open_images("hf://datasets/user/photos", 4)
+
+
+@pytest.mark.shared(CSV)
+def test_the_list_is_what_the_rule_picks_from_the_published_labels():
+    with (SHARED / CSV).open(encoding="utf-8") as file:
+        cells = [(row["race"], row["gender"]) for row in csv.DictReader(file)]
+    assert balanced_rows(cells, 600) == listed_rows(RECORD)
+
+
+def test_the_rule_is_the_first_of_each_group():
+    cells = [(letter, "m") for letter in "baaabb"]
+    assert balanced_rows(cells, 4) == [1, 0, 2, 4]
+    assert balanced_rows(cells, 3) == [1, 0, 2]  # the last in the alphabet has one less
+    assert balanced_rows(cells, 7) is None
+
+
+def put_faces(hub, labels):
+    hub.put("datasets", "HuggingFaceM4/FairFace", {
+        PATH: fairface_sample.parquet(labels, lambda i: png(i % 50)),
+        PATH.replace("1.25", "0.25"): b"another padding",
+    })  # fmt: skip
+
+
+def opened():
+    return open_gallery("fairface-600")
+
+
+def counts(found):
+    pairs = zip(found.groups["race (seven)"], found.groups["gender"], strict=True)
+    return set(Counter(pairs).values())
+
+
+def test_the_listed_faces_are_fetched_once_and_kept(hub):
+    labels = fairface_sample.labels_as_listed()
+    put_faces(hub, labels)
+    found, listed = opened(), listed_rows(RECORD)
+    assert [number_of(found.images[i]) for i in range(600)] == [row % 50 for row in listed]
+    for name in ("gender", "race (seven)", "age"):
+        column = name.removesuffix(" (seven)")
+        assert found.groups[name].tolist() == [labels[row][column] for row in listed]
+    assert set(found.groups["race"]) == {"Asian", "Black", "Indian", "Latino", "Middle Eastern", "White"}
+    assert set(found.k.values()) == {60}
+    assert counts(found) == {42, 43}
+    assert "CC BY 4.0" in found.source
+    assert "HuggingFaceM4/FairFace 1.25 validation" in found.source
+    assert "another order" not in found.source
+    hub.repositories.clear()
+    assert opened().fingerprint == found.fingerprint
+
+
+def test_rows_in_another_order_are_picked_by_the_rule_and_told(hub):
+    put_faces(hub, fairface_sample.labels_in_turn())
+    found = opened()
+    assert "its rows in another order than the list’s" in found.source
+    assert counts(found) == {42, 43}
+
+
+def test_only_what_is_needed_is_fetched(hub):
+    labels = fairface_sample.labels_as_listed()
+    file = fairface_sample.parquet(labels * 5, lambda i: png(i % 50) + random.randbytes(20_000))
+    hub.put("datasets", "HuggingFaceM4/FairFace", {PATH: file})
+    opened()
+    assert 20_000 * 990 < hub.sent < 0.35 * len(file)
+
+
+def test_a_hub_without_it_is_said(hub, home):
+    with pytest.raises(InputError, match="was not found on the Hub"):
+        opened()
+    put_faces(hub, fairface_sample.labels_in_turn(400))
+    with pytest.raises(InputError, match="no longer holds the 600 rows"):
+        opened()
+    hub.faults.append(Fault("FairFace", status=500, times=100))
+    with pytest.raises(InputError, match="fairface-600"):
+        opened()
+    assert not list(home.rglob("*.parquet"))
+
+
+def test_photographs_are_the_first_of_a_set(hub):
+    file = parquet([{"bytes": png(i % 50), "path": None} for i in range(310)], rows=50)
+    hub.put("datasets", "bitmind/open-image-v7-256", {"data/train-00000-of-00009.parquet": file})
+    found = open_images("open-images-300")
+    assert len(found.images) == SOURCES["open-images-300"].excerpt == 300
+    assert "CC BY 2.0" in found.source
+    with pytest.raises(InputError, match="not a set of people"):
+        open_gallery("open-images-300")
+    with pytest.raises(InputError, match="'cifar10-300' was not found"):
+        open_set("cifar10-300")
