@@ -232,7 +232,7 @@ class Tower(Decomposition):
         alone = self._readout.first and layer == self._n_blocks - 1
         own = self.layers[layer]
         values = own.values(x, alone) if computed is None else computed(own, x)
-        values = self._without(values, self._off.of_layer(layer), layer)
+        values = self.changed(values, layer)
         if record is not None:
             pool = layer == self._n_blocks
             if pool:
@@ -243,6 +243,10 @@ class Tower(Decomposition):
                 coordinates = self.layers[layer].account(values)
                 record.values[layer] = coordinates if pool else self._readout.gather(coordinates).clone()
         return values
+
+    def changed(self, values: Tensor, layer: int) -> Tensor:
+        """The outputs [n, T, H d] of a layer's heads with what is done to some of them."""
+        return self._without(values, self._off.of_layer(layer), layer)
 
     def _without(self, values: Tensor, off: HeadSet, layer: int) -> Tensor:
         """The heads' outputs [n, T, H d] with what is done to some of the layer's heads."""

@@ -98,6 +98,20 @@ def test_a_token_sends_what_is_missing_without_its_values(name):
         assert float((found - found[..., :1]).abs().max()) > 1e-6
 
 
+@pytest.mark.parametrize("name", ["EVA02-E-14", "EVA02-B-16"])  # norms after and inside attention
+@pytest.mark.parametrize("off", ["L2.H0", "L2.H0=0.3"])
+def test_tokens_send_a_heads_contribution_while_others_are_off(name, off):
+    visual = shrunk.tower(name)
+    sharpen(visual)
+    tower = ImageTower(visual)
+    x = torch.randn(2, 3, *tower.image_size, generator=torch.Generator().manual_seed(1))
+    along, head = torch.eye(tower.dim), HeadSet.parse("L2.H1")
+    tower = tower.without(Intervention.parse(off))
+    _, readout = tower.embed_and_read(x, entering=True)
+    (sent,) = tower.by_token(readout, head, along)
+    np.testing.assert_allclose(sent.sum(-1), tower.contributions(readout, head)[0][:, 0], atol=1e-6)
+
+
 def test_what_has_no_map_is_said(tiny_model):
     x = pixels(tiny_model, 1)
     for heads, message in {"L9.H0": "outside this model", "": "No head is named"}.items():

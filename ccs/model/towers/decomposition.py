@@ -9,6 +9,7 @@ import contextlib
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -155,7 +156,7 @@ class Decomposition:
             weights = weights @ self._readout.gather(torch.eye(x.shape[1], device=x.device)[None])
         fixed, gain = readout.values[layer].clone(), None
         fixed[..., :size] = 0
-        if (normed := part.normed(x, alone)) is not None:
+        if (normed := part.normed(x, alone, partial(self.changed, layer=layer))) is not None:
             gain, std, offset = normed
             weights = weights / std.transpose(1, 2)
             fixed[..., :size] = self._readout.gather(offset)
@@ -173,6 +174,10 @@ class Decomposition:
             said = said.reshape(*x.shape[:2], channels, -1) * reach.transpose(1, 2)[..., None]  # [n, T, P, E]
             sent = said.sum(2).transpose(1, 2)  # [n, E, T]
             yield sent / readout.norm[:, None, None] + constant[..., None]
+
+    def changed(self, values: Tensor, layer: int) -> Tensor:
+        """The outputs [n, T, H d] of a layer's heads with what is done to some of them: here nothing."""
+        return values
 
     def _way(self, layer: int) -> Way:
         pool_way = self._readout.pool_way

@@ -161,11 +161,12 @@ class Block:
         """See `Attention.sources`."""
         return self.heads.sources(self.norm(x), weights, heads)
 
-    def normed(self, x: Tensor, first: bool) -> tuple[Tensor, Tensor, Tensor] | None:
+    def normed(self, x: Tensor, first: bool, changed: Map) -> tuple[Tensor, Tensor, Tensor] | None:
         """How the heads' sums z become the first H d coordinates of `account`: `gain z / std + offset`.
 
-        gain: [H d]. std: [n, T, 1], held fixed. offset: [n, T, H d], what no token sent. None for `z` itself,
-        where nothing norms what the heads gather or write.
+        changed: what is done to some heads' outputs [n, T, H d], which a norm on what they write sees. gain:
+        [H d]. std: [n, T, 1], held fixed. offset: [n, T, H d], what no token sent. None for `z` itself, where
+        nothing norms what the heads gather or write.
         """
         inner = self.heads.inner
         if inner is None and self.after is None:
@@ -175,7 +176,7 @@ class Block:
         if inner is not None:
             gain, std, values = inner.weight, spread(z, inner)[1], layer_norm(z, inner)
         if self.after is not None:
-            written = F.linear(values, self.projection.weight, self.projection.bias)
+            written = F.linear(changed(values), self.projection.weight, self.projection.bias)
             deviation = spread(written, self.after)[1]
             std, values = std * deviation, values / deviation
         return gain, std, values - gain * z / std
@@ -236,7 +237,7 @@ class Pool:
         for head in heads:
             yield weights * attention[:, head, None], v[:, :, head]
 
-    def normed(self, x: Tensor, first: bool) -> None:
+    def normed(self, x: Tensor, first: bool, changed: Map) -> None:
         return None
 
     def attention(self, x: Tensor, first: bool = True) -> Tensor:
