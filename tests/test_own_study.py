@@ -118,11 +118,9 @@ def test_the_first_six_jobs_run_one_after_the_other(study, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ("--people faces --top 31", "needs a K of 1 to 30"),
         ("--people faces --attribute shoe", "has no attribute 'shoe'"),
         ("--top 5", "--top goes with --people"),
         ("--set pets --classes cat", "has 2 classes, but 1 names were given"),
-        ("--set pets --template cat", "holds {} once"),
         ("--set pets --set pets", "Two sets have the name 'pets'"),
         ("--off X1", "X1"),
     ],

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from ccs.heads import IMAGE, HeadSet
+from ccs.locate import ablation
 from ccs.measures.accuracy import class_weights
 from ccs.ui import links
 from ccs.ui.service import galleries
@@ -176,7 +177,8 @@ def test_the_page_opens_on_a_story_in_three_steps(visit, made):
     assert "All heads are on" in page.inner_text("#region-strip")
 
 
-def test_three_ways_make_it_fairer(visit, made):
+def test_three_ways_make_it_fairer(visit, monkeypatch):
+    monkeypatch.setattr(ablation, "STEPS", 5)
     page = visit(f"tab=bias&off=none&gallery=small/faces&attribute=gender&{FEW}")
     page.select_option(".fairer select", "10")
     page.set_viewport_size({"width": 390, "height": 844})

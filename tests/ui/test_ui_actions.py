@@ -15,6 +15,7 @@ from ccs.benchmark.protocol import Sets, Subject
 from ccs.embedded import KnownHeads, Lesson
 from ccs.errors import InputError
 from ccs.heads import HeadSet, Intervention
+from ccs.locate import ablation
 from ccs.mitigate import judging
 from ccs.mitigate.judging import Half
 from ccs.sets.rows import spread
@@ -65,7 +66,8 @@ def test_a_head_is_turned_down_and_a_click_switches_it_on(app, screen):
         update(screen, "factor", {"of": "L5.H0", "value": "loud"})
 
 
-def test_three_ways_are_judged_as_the_library_does(app, model):
+def test_three_ways_are_judged_as_the_library_does(app, model, monkeypatch):
+    monkeypatch.setattr(ablation, "STEPS", 5)
     asked = {"tab": "bias", "off": "none", "gallery": SMALL, "attribute": "gender"}
     screen = links.open_link(app, {**asked, "occupations": "judge\nartist\nteacher\nnurse"})
     *_, (after, html) = act(app, screen.session, {"do": "fairer", "loss": "2"})
