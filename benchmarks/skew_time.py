@@ -3,9 +3,9 @@
 `python -m benchmarks.skew_time` prints seconds with and without NDKL and those of the obvious way (one prompt
 at a time, a full sort, no intervals), and writes benchmarks/results/skew_time.json. With `--study` it makes
 all bias tables of one model of the study at full size instead, from random embeddings
-(docs/reproduction.md), shared by as many processes as `--processes` says. `--ratio` makes FairFace's alone,
-by one process on one core, by one on all cores, and by two with a core each, and prints the ratios: about
-five minutes. `--plans N --random N` makes fewer.
+(docs/reproduction.md), shared by as many processes as `--processes` says, each with a core of its own.
+`--ratio` makes FairFace's alone, by one process on one core, by one on all cores, and by two with a core
+each, and prints the ratios: about five minutes. `--plans N --random N` makes fewer.
 """
 
 from __future__ import annotations
@@ -145,7 +145,8 @@ def main() -> None:
         ratio(args.plans, args.random)
         return
     if args.study:
-        study(args.plans, args.random, args.processes)
+        enough = args.processes <= len(os.sched_getaffinity(0))
+        study(args.plans, args.random, args.processes, pinned=args.processes > 1 and enough)
         return
     rng = np.random.default_rng(1)
     groups = rng.permutation(np.repeat(list(RACES), list(RACES.values())))
