@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.metrics import accuracy_score
 
 from ccs import InputError
 from ccs.measures import accuracy as zeroshot
@@ -25,6 +26,13 @@ def test_class_weights_equal_a_loop_over_classes(tiny_model):
         mean = np.mean([r / np.linalg.norm(r) for r in rows], axis=0)
         assert found[row] == pytest.approx(mean / np.linalg.norm(mean), abs=1e-5)
     assert found.dtype == np.float32
+
+
+def test_accuracy_equals_scikit_learn():
+    images, weights, labels = example()
+    found = zeroshot.accuracy(images, weights, labels)
+    scores = images @ weights.T
+    assert found.top1.value == pytest.approx(accuracy_score(labels, scores.argmax(axis=1)))
 
 
 def test_a_subset_is_scored_among_itself():
