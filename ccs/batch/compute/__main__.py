@@ -94,7 +94,7 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
                 failed = 2
                 tell(f"error: {one.models[0]} is left out: {error}")
         if settings.publish and done:
-            from ccs.batch import publish  # brings in the benchmark and its leaderboard
+            from ccs.batch import publish  # needs the Hub's cards, which no other run does
 
             tables = publish.Settings(repo=settings.publish, results=settings.out, model=tuple(done))
             processes.once(lambda: publish.publish(tables))
