@@ -71,6 +71,3 @@ def page(table: AccuracyTable) -> str:
 
 
 main = command(Settings, measure)
-
-if __name__ == "__main__":
-    sys.exit(main())

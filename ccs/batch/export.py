@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +51,3 @@ def _export(arguments: Settings) -> None:
 
 
 main = command(Settings, _export)
-
-if __name__ == "__main__":
-    sys.exit(main())

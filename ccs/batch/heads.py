@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 
 import pandas as pd
@@ -50,6 +49,3 @@ def page(text: str, found: pd.DataFrame, most: int = 8) -> str:
 
 
 main = command(Settings, _find)
-
-if __name__ == "__main__":
-    sys.exit(main())

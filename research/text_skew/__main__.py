@@ -139,6 +139,3 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 main = command(Settings, _run, "Stopped; the same command continues where it stopped.")
-
-if __name__ == "__main__":
-    sys.exit(main())

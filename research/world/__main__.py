@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +50,3 @@ def _run(args: Settings) -> None:
 
 
 main = command(Settings, _run, "Stopped; the same command continues where it stopped.")
-
-if __name__ == "__main__":
-    sys.exit(main())

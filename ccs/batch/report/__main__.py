@@ -40,6 +40,3 @@ def _write(args: Settings) -> None:
 
 
 main = command(Settings, _write)
-
-if __name__ == "__main__":
-    sys.exit(main())
