@@ -128,11 +128,9 @@ class Pair:
 def pairs_of(judgments: pd.DataFrame) -> list[Pair]:
     """The pairs in a table of judgments (see ccs.results.schema), one per model, head and text."""
     by_place: dict[tuple[str, Head, str, str], dict[str, Verdict]] = {}
-    for row in judgments.dropna(subset="label").to_dict("records"):
-        head = Head(int(row["layer"]), int(row["head"]))
-        place = (str(row["model"]), head, str(row["text"]), str(row["label"]))
-        verdict = None if pd.isna(row["verdict"]) else bool(row["verdict"])
-        by_place.setdefault(place, {})[str(row["judge"])] = verdict
+    for head, row in queries.by_head(judgments.dropna(subset="label")):
+        place = (row.model, head, row.text, row.label)
+        by_place.setdefault(place, {})[row.judge] = None if pd.isna(row.verdict) else bool(row.verdict)
     return [
         Pair(_key(*place), *place, verdicts=tuple(sorted(verdicts.items())))
         for place, verdicts in by_place.items()
@@ -235,8 +233,7 @@ def _model_rows(
 
     def add(person: str, judge: str, metric: str, compared: Estimate, n: int, published: Any = None) -> None:
         names = {"model": model, "people": person, "judges": judge, "metric": metric}
-        values = {"value": compared.value, "low": compared.low, "high": compared.high, "n": n}
-        rows.append(names | values | {"left_out": len(pairs) - n, "published": published})
+        rows.append(names | vars(compared) | {"n": n, "left_out": len(pairs) - n, "published": published})
 
     for person, theirs in left.items():
         for judge, verdicts in right.items():

@@ -7,7 +7,7 @@ one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ccs.errors import InputError
 from ccs.heads import Head
@@ -123,6 +123,14 @@ def judge_by_tags(pool: Pool, question: Question) -> list[Judgment]:
     return judgments
 
 
+class Labeled(NamedTuple):
+    """A head's label in the one spelling of its concept, and as it was given, or why it has none."""
+
+    label: str | None = None
+    given: str | None = None
+    cause: str = ""
+
+
 class Labeler:
     """One language model, "PROVIDER:MODEL" or "study", that labels heads. InputError as for a `Panel`."""
 
@@ -133,28 +141,21 @@ class Labeler:
         (named,) = study_panel()[:1] if spec == STUDY else [JudgeSpec.parse(spec)]
         self._caller = Caller(named, settings, spending or Spending(settings.budget))
         self.name = self._caller.name
-        self.causes: dict[Head, str] = {}
-        self.given: dict[Head, str] = {}
 
-    def label(self, texts: Mapping[Head, Sequence[str]]) -> dict[Head, str | None]:
-        """Label heads by their texts, which are in rank order. A head without an answer has the label None
-        and its cause in `causes`; a rerun asks again. `given`: the labels as they were spelled. InputError as
-        in `ask_all`.
+    def label(self, texts: Mapping[Head, Sequence[str]]) -> dict[Head, Labeled]:
+        """Label heads by their texts, which are in rank order. A rerun asks again for a head without an
+        answer. InputError as in `ask_all`.
         """
         asked = [head for head, chosen in texts.items() if chosen]
         requests = [self.request(head, texts[head]) for head in asked]
         (answers,) = ask_all([self._caller], requests, self._caller.settings.cache)
-        labels: dict[Head, str | None] = dict.fromkeys(texts)
-        self.given = {}
-        self.causes = {head: "no texts" for head, chosen in texts.items() if not chosen}
+        found = dict.fromkeys(texts, Labeled(cause="no texts"))
         for head, answer in zip(asked, answers, strict=True):
             if isinstance(answer, str):
-                self.causes[head] = answer
-                continue
-            concept = answer["concept"]  # with a letter or a digit in it: `parse_reply`
-            labels[head] = normalize(concept)
-            self.given[head] = " ".join(concept.split())
-        return labels
+                found[head] = Labeled(cause=answer)
+            else:  # with a letter or a digit in it: `parse_reply`
+                found[head] = Labeled(normalize(answer["concept"]), " ".join(answer["concept"].split()))
+        return found
 
     def request(self, head: Head, texts: Sequence[str]) -> Request:
         return label_request(head, texts, repaired=self._caller.settings.repaired_examples)

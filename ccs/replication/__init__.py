@@ -16,7 +16,7 @@ import numpy as np
 from scipy import stats as distributions
 
 from ccs import paper
-from ccs.heads import Head, HeadSet
+from ccs.heads import HeadSet
 from ccs.measures import stats
 from ccs.measures.skew import fault_of
 from ccs.measures.stats import UNKNOWN, Estimate
@@ -307,10 +307,7 @@ def overlaps(models: Mapping[str, Results]) -> Sequence[Overlap]:
         scores = models[model.name].table("scores") if model.name in models else None
         if scores is None or not len(scores := scores[scores["k"] == 5]):
             continue
-        labels = {
-            Head(int(row["layer"]), int(row["head"])): (row["level"], row["label"])
-            for _, row in scores.iterrows()
-        }
+        labels = {head: (row.level, row.label) for head, row in queries.by_head(scores)}
         scored = model.heads & HeadSet(labels)
         for level, listed in paper.head_labels(model.name).items():
             ours = HeadSet(head for head in scored if labels[head][0] == level)

@@ -10,7 +10,7 @@ of a row turn it into figures. A table that was not computed gives a frame witho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Literal
 
 import pandas as pd
@@ -42,13 +42,17 @@ def main_scores(results: Results) -> pd.DataFrame:
 
 def head_scores(results: Results) -> dict[Head, HeadScore]:
     """Each head's CCS (None where unknown) and label at the main K."""
-    rows: list[dict[Any, Any]] = main_scores(results).to_dict("records")
     return {
-        Head(int(row["layer"]), int(row["head"])): HeadScore(
-            None if pd.isna(row["ccs"]) else int(row["ccs"]), None if pd.isna(row["label"]) else row["label"]
-        )
-        for row in rows
+        head: HeadScore(None if pd.isna(row.ccs) else int(row.ccs), None if pd.isna(row.label) else row.label)
+        for head, row in by_head(main_scores(results))
     }
+
+
+def by_head(rows: pd.DataFrame) -> Iterator[tuple[Head, Any]]:
+    """The rows of a table, as named tuples, each after the head that it is of."""
+    row: Any
+    for row in rows.itertuples():
+        yield Head(int(row.layer), int(row.head)), row
 
 
 def decided_by(manifest: Mapping[str, Any]) -> str:
@@ -73,9 +77,7 @@ def moved_by_precision(manifest: Mapping[str, Any]) -> str:
 def high_labels(results: Results) -> dict[Head, tuple[str | None, str | None]]:
     """The high heads at the main K: label as given, label normalized."""
     known, normal = head_scores(results), results.table("labels").set_index(["layer", "head"])["label"]
-    high = _where(main_scores(results), level="high")
-    heads = [Head(int(layer), int(head)) for layer, head in zip(high["layer"], high["head"], strict=True)]
-    labels = {head: known[head].label for head in heads}
+    labels = {head: known[head].label for head, _ in by_head(_where(main_scores(results), level="high"))}
     return {head: (own, normal.get((head.layer, head.head), own)) for head, own in labels.items()}
 
 

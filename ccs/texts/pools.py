@@ -130,14 +130,10 @@ def find_reference() -> Path | None:
 
     Raises InputError where another file has its name.
     """
-    for path in _places():
-        if path.is_file():
-            if sha256(path) != REFERENCE_SHA256:
-                raise InputError(
-                    f"{path} is not the pool `{REFERENCE}`, whose SHA-256 is {REFERENCE_SHA256}."
-                )
-            return path
-    return None
+    path = next(filter(Path.is_file, _places()), None)
+    if path and sha256(path) != REFERENCE_SHA256:
+        raise InputError(f"{path} is not the pool `{REFERENCE}`, whose SHA-256 is {REFERENCE_SHA256}.")
+    return path
 
 
 def _fetch_reference() -> Path:

@@ -12,7 +12,7 @@ import pytest
 from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.judges import JudgeSettings
-from ccs.judges.panel import Labeler, Panel
+from ccs.judges.panel import Labeled, Labeler, Panel
 from ccs.judges.question import Question, worked_examples
 from ccs.paper import examples
 from ccs.texts.pools import make_pool
@@ -134,10 +134,8 @@ def concept(name):
 
 def test_labels_are_given_by_five_examples_normalized_and_cached(settings):
     with OpenAIServer(name_it) as server:
-        labeler = Labeler(server.spec, settings)
-        labels = labeler.label(TEXTS)
-        assert labels == {Head(0, 1): "Colors", Head(0, 2): "Animals"}
-        assert labeler.given == {Head(0, 1): "colours", Head(0, 2): "ANIMAL"}
+        labels = Labeler(server.spec, settings).label(TEXTS)
+        assert labels == {Head(0, 1): Labeled("Colors", "colours"), Head(0, 2): Labeled("Animals", "ANIMAL")}
         assert Labeler(server.spec, settings).label(TEXTS) == labels
     first, _ = server.asked
     assert first.system.count("\nconcept: ") == 5
@@ -176,6 +174,7 @@ def test_no_label_comes_with_its_cause(settings, act, cause):
     with OpenAIServer(name_it) as server:
         server.acts.append(act)
         labeler = Labeler(server.spec, settings)
-        assert labeler.label({Head(0, 1): TEXTS[Head(0, 1)]})[Head(0, 1)] is None
-        assert labeler.causes[Head(0, 1)].startswith(cause)
-        assert labeler.label({Head(0, 1): TEXTS[Head(0, 1)]})[Head(0, 1)] == "Colors"
+        (none,) = labeler.label({Head(0, 1): TEXTS[Head(0, 1)]}).values()
+        assert none.label is none.given is None
+        assert none.cause.startswith(cause)
+        assert labeler.label({Head(0, 1): TEXTS[Head(0, 1)]})[Head(0, 1)].label == "Colors"

@@ -94,20 +94,14 @@ def open_sets(
         if not isinstance(opened, EvaluationSet):
             raise InputError(f"{name!r} holds images without labels: it can be --images, not --set.")
         sets.append(opened)
-    people = [_people(spec, settings) for spec in settings.people]
-    for gallery in people:
-        _tell_unreadable(gallery, settings, tell)
-    sets += people
+    for spec in settings.people:
+        people = open_gallery(spec, attribute=settings.attribute or (), max_images=settings.eval_images)
+        sets.append(asked(people, settings.occupations, settings.template, settings.top))
+        _tell_unreadable(people, settings, tell)
     names = [data.name for data in sets]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(f"Two sets have the name {twice[0]!r}, under which figures are kept: rename one.")
     return sets, absent
-
-
-def _people(spec: str, settings: Settings) -> BiasSet:
-    """A gallery of --people, with the occupations, template and K that were asked for."""
-    gallery = open_gallery(spec, attribute=settings.attribute or (), max_images=settings.eval_images)
-    return asked(gallery, settings.occupations, settings.template, settings.top)
 
 
 def _open(name: str, settings: Settings) -> ImageSet | RetrievalSet:

@@ -11,7 +11,7 @@ from ccs.batch.compute.stages import Store, digest
 from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.judges import JudgeSettings
-from ccs.judges.panel import Labeler, Panel
+from ccs.judges.panel import Labeled, Labeler, Panel
 from ccs.judges.prices import Spending
 from ccs.judges.question import Question
 from ccs.progress import BAR
@@ -110,19 +110,14 @@ class Judging:
         return {Head.parse(row["head"]): row["given"] for row in rows}
 
     def _label(self, spans: Spans) -> list[Row]:
-        causes: Mapping[Head, str] = {}
         if self.by_model is None:
-            labels_by_head = {head: one.label for head, one in score_by_tags(spans, self.pool).items()}
-            given: Mapping[Head, str | None] = labels_by_head
+            scores = score_by_tags(spans, self.pool).items()
+            found = {head: Labeled(one.label, one.label) for head, one in scores}
         else:
-            texts = {head: [span.text for span in spans[head]] for head in spans}
+            texts = {head: [span.text for span in chosen] for head, chosen in spans.items()}
             self.panel.spending.expect([self.by_model.estimate(texts)])
-            labels_by_head = self.by_model.label(texts)
-            causes, given = self.by_model.causes, self.by_model.given
-        return [
-            {"head": str(head), "label": label, "given": given.get(head), "cause": causes.get(head, "")}
-            for head, label in labels_by_head.items()
-        ]
+            found = self.by_model.label(texts)
+        return [{"head": str(head), **one._asdict()} for head, one in found.items()]
 
     def judgments(self, spans: Spans, labeled: Mapping[Head, str | None]) -> list[Row]:
         """A row per head, judge and text, each judged once for every K: those of the main K in a question of

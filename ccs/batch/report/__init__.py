@@ -88,20 +88,16 @@ def _redundancy(results: Results) -> Rows:
 
 def _levels(scores: pd.DataFrame, given: Mapping[Head, tuple[str | None, str | None]]) -> Rows:
     """Each head's concept and score, the most consistent first; of high heads the normalized label too."""
-    spelled = {
-        str(head): f"{own} (normalized: {label})" for head, (own, label) in given.items() if own != label
-    }
+    spelled = {head: f"{own} (normalized: {label})" for head, (own, label) in given.items() if own != label}
     return [
         {
-            "head": str(Head(row["layer"], row["head"])),
-            "concept": spelled.get(
-                str(Head(row["layer"], row["head"])), "–" if pd.isna(row["label"]) else str(row["label"])
-            ),
-            "CCS": "unknown" if pd.isna(row["ccs"]) else f"{int(row['ccs'])} of {row['k']}",
-            "level": str(row["level"]) or "–",
-            "variance explained by its texts": f"{row['share']:.2f}",
+            "head": str(head),
+            "concept": spelled.get(head, "–" if pd.isna(row.label) else str(row.label)),
+            "CCS": "unknown" if pd.isna(row.ccs) else f"{int(row.ccs)} of {row.k}",
+            "level": str(row.level) or "–",
+            "variance explained by its texts": f"{row.share:.2f}",
         }
-        for _, row in scores.sort_values(["ccs", "share"], ascending=False).iterrows()
+        for head, row in queries.by_head(scores.sort_values(["ccs", "share"], ascending=False))
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -191,16 +191,16 @@ def _printed(model: str) -> dict[Head, HeadRecord]:
 
 def _heads(results: Results) -> dict[Head, HeadRecord]:
     verdicts: dict[tuple[Head, int], list[Judgment]] = defaultdict(list)
-    for head, row in _rows(results.table("judgments")):
+    for head, row in queries.by_head(results.table("judgments")):
         verdict = None if pd.isna(row.verdict) else bool(row.verdict)
         verdicts[head, row.rank].append(Judgment(row.judge, verdict, row.reason or "", row.cause or ""))
     texts: dict[Head, list[Text]] = defaultdict(list)
-    for head, row in _rows(results.table("spans").sort_values("rank")):
+    for head, row in queries.by_head(results.table("spans").sort_values("rank")):
         said = tuple(verdicts[head, row.rank])
         texts[head].append(Text(row.text, _text(row.concept), float(row.share), said))
-    labels = dict(_rows(results.table("labels")))
+    labels = dict(queries.by_head(results.table("labels")))
     # With several K the smallest, last here, is the main one: labels, levels and the texts shown are its.
-    best = dict(_rows(results.table("scores").sort_values("k", ascending=False)))
+    best = dict(queries.by_head(results.table("scores").sort_values("k", ascending=False)))
     records, printed = {}, _printed(results.model)
     for head in sorted({*texts, *labels, *best}):
         label, score = labels.get(head), best.get(head)
@@ -218,13 +218,6 @@ def _heads(results: Results) -> dict[Head, HeadRecord]:
             printed=printed[head].level if k == STUDY_K and head in printed else None,
         )
     return records
-
-
-def _rows(table: pd.DataFrame) -> Iterator[tuple[Head, Any]]:
-    """The rows of a table with the head that each is of."""
-    row: Any
-    for row in table.itertuples():
-        yield Head(int(row.layer), int(row.head)), row
 
 
 def _text(value: object) -> str:

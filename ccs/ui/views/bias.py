@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -186,13 +187,11 @@ def table(found: Measurement) -> Figure:
     """All metrics per occupation and over all, beside chance; a click on an occupation shows its images."""
     first, second, query = found.first, found.second, found.query
     rows: list[list[Any]] = []
-    for name in SHOWN_METRICS:
-        one, two = first.metrics[name], second.metrics[name]
-        values = [np.stack([m.values, m.low, m.high], axis=1) for m in (one, two)]
-        cells = [(*before, *after, *_cells(one.chance)) for before, after in zip(*values, strict=True)]
-        cells.append((*_cells(one.mean), *_cells(two.mean), *_cells(one.chance_mean)))
-        for occupation, of in zip((*query.occupations, "(mean)"), cells, strict=True):
-            rows.append([occupation, query.attribute, name, query.k, *map(float, of)])
+    places = [*enumerate(query.occupations), (None, "(mean)")]
+    for name, (place, occupation) in product(SHOWN_METRICS, places):
+        before, after = first.figure(name, place), second.figure(name, place)
+        ends = [end for one in (before, after, before.chance) for end in (one.value, one.low, one.high)]
+        rows.append([occupation, query.attribute, name, query.k, *map(float, ends)])
     return Figure(
         "by-occupation",
         f"MaxSkew@{query.k} by {query.attribute}, and measures of whole rankings",
@@ -206,7 +205,3 @@ def table(found: Measurement) -> Figure:
             "ties": int(max(first.ties.max(), second.ties.max())),
         },
     )
-
-
-def _cells(one: Estimate) -> tuple[float, float, float]:
-    return one.value, one.low, one.high
