@@ -61,7 +61,7 @@ def _rehearse(stack: ExitStack, folder: Path, args: argparse.Namespace) -> int:
         "CCS_DATA": str(folder / "data"),
     }
     from scripts import rehearsal_hub as study
-    from tests.support.llm_providers import serve_all
+    from tests.support.llm_server import serve_all
 
     os.environ |= stack.enter_context(serve_all(study.answer))
     from ccs import paper

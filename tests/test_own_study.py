@@ -19,7 +19,7 @@ from ccs import results
 from ccs.batch import command_line
 from tests.support.app_process import started
 from tests.support.compute_sample import small_pool
-from tests.support.llm_providers import CompatibleServer
+from tests.support.llm_server import CompatibleServer
 from tests.support.tiny_model import write_tiny_model
 from tests.support.visitor import Visitor, rows
 

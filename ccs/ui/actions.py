@@ -97,7 +97,7 @@ def _preset(screen: Screen, value: str) -> None:
     if value == CUSTOM:
         return
     if value not in found:
-        raise InputError(f"{screen.state.model} has no heads for the preset {value!r}.")
+        raise InputError(f"{screen.state.model} has no heads for the preset {value[:20]!r}.")
     screen.set_off(found[value])
 
 

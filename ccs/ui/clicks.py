@@ -64,7 +64,7 @@ def _query(address: object) -> dict[str, str]:
 def update(screen: Screen, do: str, fields: Fields) -> None:
     """Apply one action; InputError where it cannot be applied. Where that fails, the session is as it was."""
     if do not in ACTIONS:
-        raise InputError(f"There is no action {do!r}.")
+        raise InputError(f"There is no action {do[:20]!r}.")
     before = dict(vars(screen.session))
     try:
         _called(ACTIONS[do], screen, fields)

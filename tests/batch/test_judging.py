@@ -10,8 +10,7 @@ from ccs.batch.compute.stages import Processes, Store
 from ccs.heads import Head
 from ccs.texts.pools import load_pool
 from ccs.texts.textspan import Span
-from tests.support.llm_providers import OpenAIServer
-from tests.support.llm_server import verdicts
+from tests.support.llm_server import OpenAIServer, verdicts
 
 POOL = load_pool("world")
 HEADS = [Head(7, h) for h in range(4)]

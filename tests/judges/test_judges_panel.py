@@ -16,8 +16,7 @@ from ccs.judges.panel import Labeled, Labeler, Panel
 from ccs.judges.question import Question, worked_examples
 from ccs.paper import examples
 from ccs.texts.pools import make_pool
-from tests.support.llm_providers import SERVERS, OpenAIServer
-from tests.support.llm_server import Act
+from tests.support.llm_server import SERVERS, Act, OpenAIServer
 
 QUESTIONS = [Question(f"L0.H{n}", f"Concept {n}", (f"text {n} a", f"text {n} b")) for n in range(6)]
 

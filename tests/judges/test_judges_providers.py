@@ -10,8 +10,7 @@ from ccs.errors import InputError
 from ccs.judges.panel import Panel
 from ccs.judges.question import Judgment, Question
 from tests.judges.conftest import KEY, VARIABLES
-from tests.support.llm_providers import SERVERS
-from tests.support.llm_server import Act, verdicts
+from tests.support.llm_server import SERVERS, Act, verdicts
 
 QUESTION = Question("L1.H2", "Colors", ("a red door", "a blue sky", "a horse"))
 

@@ -1,20 +1,18 @@
-"""A local HTTP server that is asked as a language model; what it speaks is `llm_providers`'.
+"""Local HTTP servers that speak the protocols of OpenAI, Anthropic and Google, asked by the real SDKs.
 
 A server answers every question with `answer(user, schema)`; the acts queued in `acts` come first, one per
 request.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import threading
 import time
-from collections import deque
+from collections import deque, namedtuple
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar
 
 from werkzeug import Response
 
@@ -40,17 +38,12 @@ class Act:
     before: Callable[[], None] | None = None
 
 
-@dataclass(frozen=True)
-class Seen:
-    """One request as it arrived."""
+Seen = namedtuple("Seen", "path headers body at system user schema")
+"""One request as it arrived."""
 
-    path: str
-    headers: Mapping[str, str]
-    body: Any
-    at: float
-    system: str
-    user: str
-    schema: Mapping[str, Any]
+
+def verdicts(by_name):
+    return json.dumps({name: {"reason": f"It is {v}.", "verdict": v} for name, v in by_name.items()})
 
 
 def yes(user, schema):
@@ -58,19 +51,12 @@ def yes(user, schema):
     return verdicts(dict.fromkeys(schema["required"], True))
 
 
-def verdicts(by_name):
-    return json.dumps({name: {"reason": f"It is {v}.", "verdict": v} for name, v in by_name.items()})
-
-
 class LLMServer(LocalServer):
-    """A server of one protocol, listening while the context is open. `path`: how a question's ends.
+    """A server of one protocol, listening while the context is open.
 
-    A protocol fills in `read` (a request's system, user and schema), `success`, `refusal` and `error`.
+    A protocol has a `kind`, a `model`, the `path` of a question, `read` (a request's system, user and
+    schema), `said` (the reply of an act, with this text or, where the model refuses, None) and `error`.
     """
-
-    kind: ClassVar[str]
-    model: ClassVar[str]
-    path: ClassVar[str]
 
     def __init__(self, answer=yes):
         super().__init__()
@@ -140,12 +126,12 @@ class LLMServer(LocalServer):
             yield b" "
 
     def reply(self, act, user, schema):
-        if act.kind == "refuse":
-            return self.refusal()
         text = self.answer(user, schema) if act.text is None else act.text
-        if act.kind == "truncate":
-            return self.success(text[: len(text) // 2], truncated=True)
-        return self.success(text)
+        if act.kind == "refuse":
+            text = None
+        elif act.kind == "truncate":
+            text = text[: len(text) // 2]
+        return self.said(text, act.kind)
 
 
 @cache
@@ -155,3 +141,100 @@ def _packed():
 
 def _json(value, status=200, headers=None):
     return Response(json.dumps(value), status, headers, content_type="application/json")
+
+
+class OpenAIServer(LLMServer):
+    kind = "openai"
+    model = "gpt-4o"
+    path = "/v1/chat/completions"
+
+    @property
+    def base_url(self):
+        return f"{self.url}/v1"
+
+    def read(self, body):
+        system, user = body["messages"]
+        assert (system["role"], user["role"]) == ("system", "user")
+        form = body["response_format"]
+        assert (form["type"], form["json_schema"]["strict"]) == ("json_schema", True)
+        return system["content"], user["content"], form["json_schema"]["schema"]
+
+    def said(self, text, act):
+        refusal = "I can't help with that." if text is None else None
+        message = {"role": "assistant", "content": text, "refusal": refusal}
+        end = "length" if act == "truncate" else "stop"
+        choice = {"index": 0, "message": message, "finish_reason": end}
+        usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
+        kind = {"id": "c", "object": "chat.completion", "created": 1, "model": self.model}
+        return {**kind, "choices": [choice], "usage": usage}
+
+    def error(self, status, message):
+        return {"error": {"message": message, "type": "t", "code": None}}
+
+
+class CompatibleServer(OpenAIServer):
+    kind = "compatible"
+    model = "org/local-model:8b"
+
+
+class AnthropicServer(LLMServer):
+    kind = "anthropic"
+    model = "claude-sonnet-5-5"
+    path = "/v1/messages"
+
+    def read(self, body):
+        assert "temperature" not in body
+        (user,) = body["messages"]
+        form = body["output_config"]["format"]
+        assert (user["role"], form["type"]) == ("user", "json_schema")
+        return body["system"], user["content"], form["schema"]
+
+    def said(self, text, act):
+        content = [] if text is None else [{"type": "text", "text": text}]
+        end = {"refuse": "refusal", "truncate": "max_tokens"}.get(act, "end_turn")
+        kind = {"id": "m", "type": "message", "role": "assistant", "model": self.model}
+        usage = {"input_tokens": 100, "output_tokens": 20}
+        return {**kind, "content": content, "stop_reason": end, "stop_sequence": None, "usage": usage}
+
+    def error(self, status, message):
+        return {"type": "error", "error": {"type": "t", "message": message}}
+
+
+class GoogleServer(LLMServer):
+    kind = "google"
+    model = "gemini-3.8-flash"
+    path = f"/models/{model}:generateContent"
+
+    def read(self, body):
+        (content,) = body["contents"]
+        form = body["generationConfig"]
+        assert form["responseMimeType"] == "application/json"
+        system = body["systemInstruction"]["parts"][0]["text"]
+        return system, content["parts"][0]["text"], form["responseJsonSchema"]
+
+    def said(self, text, act):
+        content = {} if text is None else {"content": {"role": "model", "parts": [{"text": text}]}}
+        usage = {"promptTokenCount": 100, "candidatesTokenCount": 15, "thoughtsTokenCount": 5}
+        end = {"refuse": "SAFETY", "truncate": "MAX_TOKENS"}.get(act, "STOP")
+        return {
+            "candidates": [{**content, "finishReason": end}],
+            "usageMetadata": usage,
+            "modelVersion": self.model,
+        }
+
+    def error(self, status, message):
+        return {"error": {"code": status, "message": message, "status": "S"}}
+
+
+SERVERS = {server.kind: server for server in (OpenAIServer, AnthropicServer, GoogleServer, CompatibleServer)}
+
+
+@contextmanager
+def serve_all(answer):
+    """A server for each provider, and the environment in which their SDKs speak to these."""
+    kinds = {"OPENAI": OpenAIServer, "ANTHROPIC": AnthropicServer, "GOOGLE_GEMINI": GoogleServer}
+    with ExitStack() as stack:
+        servers = {name: stack.enter_context(kind(answer)) for name, kind in kinds.items()}
+        keys = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY")
+        places = {f"{name}_BASE_URL": server.base_url for name, server in servers.items()}
+        yield dict.fromkeys(keys, "sk-test-0123456789abcdef") | places
