@@ -94,10 +94,10 @@ class HeadSet(Set[Head]):
         return hash(frozenset(self._heads))  # that of an equal set of another type
 
     def __str__(self) -> str:
-        return " ".join(map(str, self._heads))
+        return " ".join(f"{head}{change}" for head, change in changes(self))
 
     def __repr__(self) -> str:
-        return f"HeadSet.parse({str(self)!r})"
+        return f"{type(self).__name__}.parse({str(self)!r})"
 
     def of_tower(self, tower: str) -> HeadSet:
         """The heads of the image tower, `IMAGE`, or of the text tower, `TEXT`."""
@@ -267,12 +267,6 @@ class Intervention(HeadSet):
         return all(one.off for one in self._changes.values()) and HeadSet(self) == other
 
     __hash__ = HeadSet.__hash__
-
-    def __str__(self) -> str:
-        return " ".join(f"{head}{change}" for head, change in self._changes.items())
-
-    def __repr__(self) -> str:
-        return f"Intervention.parse({str(self)!r})"
 
 
 def changes(heads: HeadSet) -> Iterator[tuple[Head, Change]]:

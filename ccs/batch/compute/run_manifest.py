@@ -161,28 +161,22 @@ def page(run: Run) -> str:
     judged = ["verdicts" if all(by_tags) else "one judge's verdicts"] * any(by_tags)
     return printed(
         "compute",
-        model=run.model,
-        images=len(run.images.images),
-        texts=len(run.pool.texts),
+        run=run,
         seconds=monotonic() - run.started,
         heads=heads,
         judged=bool(verdicts),
-        by_tags=run.judging.by_tags,
         counts=[f"{value}: {known[value]}" for value in range(k + 1)],
         unknown=known[None],
         chance=[f"{value}: {len(heads) * share:.1f}" for value, share in enumerate(run.chance)],
         k=k,
         high=[f"L{row['layer']}.H{row['head']} {row['label']}" for row in heads if row["level"] == "high"],
         figures=[(title, lines) for title, lines in figures if lines],
-        notices=run.notices,
-        warnings=run.warnings,
         judges=queries.decided_by({"labeler": run.judging.labeler, "judges": run.judging.judges}),
         stand_ins=["labels"] * run.judging.labeler["stand_in"] + judged,
         pairs=agreement.judge_pairs(verdicts) if verdicts else [],
         unscored=Counter(
             (row["judge"], row["cause"]) for row in run.tables.get("judgments", ()) if row["verdict"] is None
         ),
-        folder=run.folder,
     )
 
 
