@@ -93,8 +93,6 @@ def _changed(before: NDArray[np.float32], after: NDArray[np.float32]) -> float:
 
 def _built_alike(first: Model, second: Model) -> bool:
     """True where one image tower's layers can be put into the other."""
-    ours, theirs = (
-        {name: values.shape for name, values in one.clip.visual.state_dict().items()}
-        for one in (first, second)
-    )
+    visuals = (one.clip.visual.state_dict().items() for one in (first, second))
+    ours, theirs = ({name: values.shape for name, values in each} for each in visuals)
     return ours == theirs and first.heads == second.heads

@@ -7,7 +7,6 @@ Tables and manifests may come from a stranger on the Hub.
 from __future__ import annotations
 
 import tomllib
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -217,7 +216,7 @@ def _check_rows(name: str, arrow: pa.Table) -> None:
     for column in table.columns:
         if not column.nullable and arrow[column.name].null_count:
             raise InputError(f"Table {name} has empty cells in column {column.name}, which may have none.")
-        if column.one_of and (wrong := set(arrow[column.name].to_pylist()) - {*column.one_of, None}):
+        if column.one_of and (wrong := {*pc.unique(arrow[column.name]).to_pylist()} - {*column.one_of, None}):
             allowed = ", ".join(repr(value) for value in column.one_of)
             raise InputError(
                 f"Table {name} has {sorted(wrong)[0]!r} in column {column.name}; allowed are {allowed}."
@@ -229,9 +228,9 @@ def _check_rows(name: str, arrow: pa.Table) -> None:
                     f"Table {name} has {span['min']} to {span['max']} in column {column.name}; "
                     f"allowed is 0 to {column.below - 1}."
                 )
-    rows = Counter(zip(*(arrow[column].to_pylist() for column in table.key), strict=True))
-    if twice := next((row for row, count in rows.items() if count > 1), None):
-        raise InputError(f"Table {name} has two rows for {dict(zip(table.key, twice, strict=True))}.")
+    rows = arrow.group_by(list(table.key), use_threads=False).aggregate([([], "count_all")])
+    if twice := rows.filter(pc.field("count_all") > 1).drop_columns("count_all").slice(length=1).to_pylist():
+        raise InputError(f"Table {name} has two rows for {twice[0]}.")
 
 
 def write_table(folder: Path, name: str, rows: Rows) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import gc
 import os
 import shutil
 import signal
@@ -145,13 +146,17 @@ def serve(results: str | None, host: str, port: int | None, given: Sequence[str]
     """Serve the page until interrupted. given: models to offer, the first of which it opens on."""
     if os.environ.get("SPACES_ZERO_GPU"):  # at the launch it looks for what asks for a GPU
         from ccs.ui.service import taking_apart as taking_apart
-    deciding = ThreadPoolExecutor(1).submit(opening_model, *given[:1])
+    # What imports make stays: to look through it for garbage again and again takes a tenth of the start.
+    gc.disable()
+    beside = ThreadPoolExecutor(2)
+    deciding = beside.submit(opening_model, *given[:1])
     from ccs import results as tables
-    from ccs.ui.server import LazyApp, Openings, page
 
     place = results or tables.default_folder()
-    found = tables.load(None if place == tables.PRECOMPUTED else place)
-    first, why = deciding.result()
+    reading = beside.submit(tables.load, None if place == tables.PRECOMPUTED else place)
+    from ccs.ui.server import LazyApp, Openings, page  # Gradio, the longest part of the start
+
+    found, (first, why) = reading.result(), deciding.result()
     print(f"Results: {found.source}", *found.notices, f"Opens on {first}: {why}.", sep="\n")
     kept = Openings(found, given, first)
     app = LazyApp(lambda: make(found, given, first))
@@ -166,6 +171,8 @@ def serve(results: str | None, host: str, port: int | None, given: Sequence[str]
     except OSError as error:
         why = str(error.strerror or error).partition(" (")[0]
         raise InputError(f"The page cannot be served at {host}, port {port or 7860}: {why}.") from None
+    gc.freeze()
+    gc.enable()
     print(f"Open {url}", flush=True)
     # The first visitor should not wait for PyTorch and the model, if there is a moment before they come.
     threading.Thread(target=lambda: _warm(app(), kept), daemon=True).start()

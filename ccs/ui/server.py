@@ -231,7 +231,7 @@ def page(source: Callable[[], App], kept: Opening = lambda query: None) -> tuple
         # These wait for no click: a run takes minutes, in a line of its own, and Cancel ends what is at work.
         left.apart(listener(take_apart), None, outputs, concurrency_id="apart", **beside)
         state.cancel(listener(cancel), None, outputs, concurrency_id="cancel", **beside)
-    demo.queue(max_size=None, api_open=False)  # the door bounds it
+    demo.api_open = False  # `demo.queue` would say so too, and build the server once more
     return demo, _launch_settings(demo)
 
 
