@@ -160,11 +160,12 @@ def _resnet(visual: Module) -> Parts:
 # its tower is one with a CLS token. In a causal tower a token sees only those before it, so those after the
 # one that is read are left out.
 
+ReadAt = Callable[[Tensor], Tensor]
+"""Numbers of tokens [n, T] -> the place [n] at which each text is read."""
 
-def take_texts_apart(clip: Module) -> tuple[Parts, Callable[[Tensor], Tensor]]:
-    """The parts of a model's text tower, and what gives the places [n] at which its texts are read, from the
-    numbers of their tokens [n, T]. Raises Unknown.
-    """
+
+def take_texts_apart(clip: Module) -> tuple[Parts, ReadAt]:
+    """The parts of a model's text tower, and where its texts are read. Raises Unknown."""
     from open_clip.model import CLIP
     from open_clip.transformer import TextTransformer, text_global_pool
 
