@@ -38,7 +38,7 @@ class Blocked(PathFinder):
 
 sys.meta_path[sys.meta_path.index(PathFinder)] = Blocked
 """
-"""A module that hides the packages of the extras from an environment that has them."""
+"""A module that hides packages from an environment that has them."""
 ALONE = """
 from pathlib import Path
 from PIL import Image
@@ -59,6 +59,9 @@ for ask in (lambda: glyph("dog_face", 8), lambda: frames(Path("a.mp4"), 1),
         ask()
     except MissingExtra as error:
         print(error)
+import hidden_packages
+hidden_packages.Blocked.names = {names!r}
+exec({snippet!r})
 raise SystemExit(main(["app"]))
 """
 
@@ -76,37 +79,29 @@ def wheel(tmp_path_factory):
     return next(out.glob("*.whl"))
 
 
-def _environment(folder, wheel, *extras):
-    """The Python of an environment with the wheel, in which these extras' packages are hidden."""
-    venv.create(folder, symlinks=True)
-    site = next(folder.glob("lib/python*/site-packages"))
+def hidden(*extras):
+    """The modules that these extras bring."""
+    wanted = {one.name for one in _asked(extras)} - {one.name for one in _asked(())}
+    return {MODULES.get(name, name.replace("-", "_")) for name in wanted} - NEEDED
+
+
+def test_the_library_names_the_extra_that_is_needed_and_runs_the_readmes_snippet_with_it(wheel, tmp_path):
+    """On the wheel, where the packages of all extras are hidden, then of all but data's."""
+    assert "`pip install '.[data]'`" in README
+    others = ("all", "app", "judges", "report")
+    venv.create(tmp_path / "alone", symlinks=True)
+    site = next(tmp_path.glob("alone/lib/python*/site-packages"))
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(site)
-    wanted = {one.name for one in _asked(extras)} - {one.name for one in _asked(())}
-    names = {MODULES.get(name, name.replace("-", "_")) for name in wanted} - NEEDED
     # Through a .pth: Debian's Python has a sitecustomize of its own, which an environment's does not replace.
-    (site / "hidden_packages.py").write_text(BLOCKED.format(names=names), "utf-8")
+    (site / "hidden_packages.py").write_text(BLOCKED.format(names=hidden("data", *others)), "utf-8")
     ours = Path(find_spec("torch").origin).parents[1]
     (site / "ours.pth").write_text(f"{ours}\nimport hidden_packages\n", "utf-8")
-    return folder / "bin" / "python"
-
-
-def _run(python, code, folder):
+    command = [tmp_path / "alone/bin/python", "-c", ALONE.format(names=hidden(*others), snippet=SNIPPET)]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    command = [str(python), "-c", code]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-
-
-def test_the_readmes_snippet_runs_on_the_wheel_and_the_extra_that_is_named(wheel, tmp_path):
-    assert "`pip install '.[data]'`" in README
-    done = _run(_environment(tmp_path / "data", wheel, "all", "app", "judges", "report"), SNIPPET, tmp_path)
-    assert done.stdout == SAID, done.stderr
-
-
-def test_the_library_works_without_any_extra_and_names_the_one_that_is_needed(wheel, tmp_path):
-    python = _environment(tmp_path / "alone", wheel, "all", "app", "data", "judges", "report")
-    done = _run(python, ALONE, tmp_path)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
+    assert done.stdout.endswith(SAID), done.stderr
     where, *shape = re.search(r"^(\S+ccs/__init__.py) (.+)$", done.stdout, re.MULTILINE)[0].split()
     assert Path(where).is_relative_to(tmp_path)
     assert shape == ["1", "160", "2"]

@@ -10,16 +10,7 @@ import pytest
 
 from ccs import Head, HeadSet, InputError, benchmark
 from ccs.benchmark import natural, planted_models, protocol, scoring
-from ccs.benchmark.protocol import (
-    Sets,
-    Subject,
-    answer,
-    average_precision,
-    cramers_v,
-    enough,
-    names_any,
-    precision,
-)
+from ccs.benchmark.protocol import Sets, Subject, answer, average_precision, cramers_v, precision
 from ccs.benchmark.scoring import PLANTED
 from ccs.locate import METHODS, RANDOM
 from ccs.locate.base import group_names, ranking
@@ -87,11 +78,6 @@ def test_a_function_of_ones_own_stands_beside_the_known_methods(capsys):
     assert f"{NAME}, gender, split 0" in capsys.readouterr().out
     assert table.index[0] == PLANTED
     assert table.loc["carriers_first", "average_precision"] > 0.5
-    if "random" in table.index:
-        row = table.loc["random"]
-        assert row["difference"] == pytest.approx(
-            table.loc["carriers_first", "average_precision"] - row["average_precision"]
-        )
 
 
 def test_a_method_that_fails_gets_a_sentence_and_the_others_go_on():
@@ -125,14 +111,14 @@ def test_a_stopped_run_goes_on_with_what_is_missing(tmp_path):
 def test_figures_are_means_over_models_each_counted_once():
     rows = [
         {"model": model, "base": model, "weights": "w", "attribute": attribute, "seed": seed}
-        | {"method": method, "took": took}
-        | dict.fromkeys(scoring.FIGURES, value) | {"passes": 2.0, "heads": ""}
+        | {"method": method, "took": 0.2}
+        | dict.fromkeys(scoring.FIGURES, value)
+        | {"passes": 2.0, "heads": ""}
         for model, attributes in (("a", ("gender", "skin tone")), ("b", ("gender",)))
         for attribute in attributes
         for seed in range(2)
         for method, value in (("one", 0.8 if model == "a" else 0.4), ("two", 0.3))
-        for took in (0.2,)
-    ]  # fmt: skip
+    ]
     weak = [row | {"model": "c", "base": "c", "took": 0.01} for row in rows[:2]]
     table = scoring.table(pd.DataFrame(rows + weak), "one")
     assert table.loc["one", "average_precision"] == pytest.approx(0.6)
@@ -169,8 +155,8 @@ def test_an_answer_switches_off_what_lowers_the_lean_and_stands_beside_random_se
 def test_an_answer_ends_where_neither_the_next_head_nor_the_next_two_take_the_lean_away(leans, named):
     order = [Head(4, number) for number in range(5)]
     evidence = SimpleNamespace(lean_without=lambda off: leans[len(off)])
-    assert enough(evidence, order) == tuple(order[:named])
-    assert names_any(evidence, order) == (named > 0)
+    assert protocol.enough(evidence, order) == tuple(order[:named])
+    assert protocol.names_any(evidence, order) == (named > 0)
 
 
 def test_rankings_are_scored_against_planted_heads():
@@ -198,8 +184,6 @@ def test_models_come_from_names_files_and_folders(tmp_path):
     (tmp_path / file.name).write_bytes(file.read_bytes())
     assert planted_models.located(tmp_path) == (str(tmp_path / file.name),)
     assert planted_models.located([NAME, str(file)]) == (NAME, str(file))
-    with pytest.raises(InputError, match="no model with something planted"):
-        planted_models.located("organism")
     with pytest.raises(InputError, match="no repository of models"):
         planted_models.located("hf://nobody")
 

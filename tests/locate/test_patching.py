@@ -14,12 +14,12 @@ from ccs.model.tower import ImageTower
 from tests.support import shrunk
 from tests.support.locate_sample import sample
 
-HEADS = [Head(2, 1), Head(3, 2), Head(4, 0), Head(5, 3)]
+HEADS = [Head(2, 1), Head(3, 2), Head(5, 3)]
 
 
 @pytest.fixture(scope="module")
 def evidence(tiny_folder, pictures):
-    return sample(tiny_folder, pictures, 24)
+    return sample(tiny_folder, pictures, 16)
 
 
 def plain_pass(clip, tokens, swapped, theirs, share):

@@ -158,7 +158,8 @@ def test_the_clip_inside_a_language_model(write, tmp_path):
         ccs.take_apart(languages.llama(), str(tmp_path))
 
 
-def test_commands_take_a_language_model_by_name(tmp_path):
+def test_commands_take_a_language_model_by_name(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # nobody waits for the Hub
     module = write_clip(tmp_path)
     languages.holding(module.vision_model).save_pretrained(tmp_path / "whole")
     weights = ccs.load(str(tmp_path)).weights_hash

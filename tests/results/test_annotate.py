@@ -1,7 +1,5 @@
 """The sheet for people is blind, stratified and checked when it is read; the agreement table."""
 
-import csv
-import io
 import math
 from collections import Counter
 
@@ -56,17 +54,18 @@ def pairs_in(folder):
     return [pair for found in models for pair in annotate.pairs_of(found.table("judgments"))]
 
 
+def read(path):
+    return pd.read_csv(path, dtype=str, keep_default_na=False)
+
+
 def fill(path, pairs, answer, spoil=lambda rows: None):
     """Write answers into a sheet: `answer(pair)` for each row; `spoil` may change the rows after that."""
     known = {pair.key: pair for pair in pairs}
-    rows = list(csv.DictReader(io.StringIO(path.read_text("utf-8"))))
+    rows = read(path).to_dict("records")
     for row in rows:
         row["answer"] = answer(known[row["id"]])
     spoil(rows)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, annotate.COLUMNS)
-        writer.writeheader()
-        writer.writerows(rows)
+    pd.DataFrame(rows).to_csv(path, index=False)
 
 
 def panel_says(pair):
@@ -95,10 +94,7 @@ def test_a_spreadsheet_runs_no_text(tmp_path):
     write(tmp_path, MODELS[0], {"judgments": rows})
     out, where = tmp_path / "sheet.csv", ["--results", str(tmp_path)]
     assert annotate.main(["export", *where, "--out", str(out)]) == 0
-    cells = [
-        row[name] for row in csv.DictReader(io.StringIO(out.read_text())) for name in ("text", "concept")
-    ]
-    assert {cell[:2] for cell in cells} == {"'=", "'@"}
+    assert {cell[:2] for cell in read(out)[["text", "concept"]].to_numpy().flat} == {"'=", "'@"}
     fill(out, pairs_in(tmp_path), panel_says)
     assert annotate.main(["import", str(out), *where, "--out", str(tmp_path / "found.parquet")]) == 0
 
@@ -119,11 +115,11 @@ def test_export_never_overwrites_answers(collection, tmp_path, capsys):
 def test_people_who_agree_with_the_panel_by_a_sheet_that_is_blind(collection, tmp_path, capsys):
     sheet, out = tmp_path / "ann.csv", tmp_path / "agreement.parquet"
     assert annotate.main(["export", "--results", str(collection), "--out", str(sheet), *EVERY]) == 0
-    header, *cells = csv.reader(io.StringIO(sheet.read_text("utf-8")))
+    rows = read(sheet)
     known = {pair.key: [pair.key, pair.text, pair.concept, ""] for pair in pairs_in(collection)}
-    assert header == ["id", "text", "concept", "answer"]
-    assert cells == [known[row[0]] for row in cells]
-    assert len(cells) == 100
+    assert [*rows] == ["id", "text", "concept", "answer"]
+    assert rows.to_numpy().tolist() == [known[key] for key in rows["id"]]
+    assert len(rows) == 100
     fill(sheet, pairs_in(collection), panel_says)
     arguments = ["import", str(sheet), "--results", str(collection), "--out", str(out)]
     assert annotate.main(arguments) == 0

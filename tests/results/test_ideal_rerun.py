@@ -78,11 +78,17 @@ def ideal():
     return {model.name: measured(model) for model in paper.models()}
 
 
-def test_every_printed_figure_is_answered_and_agrees(ideal):
-    for key in replication.TABLES:
-        for claim in replication.claims(key):
-            found = replication.compare(claim, ideal[claim.model])
-            assert found.agrees is True, (key, claim.row, claim.column, found.measured)
+@pytest.fixture(scope="module")
+def compared(ideal):
+    keys = (*replication.TABLES, *replication.REPEATED)
+    claims = (claim for key in keys for claim in replication.claims(key))
+    return {claim: replication.compare(claim, ideal[claim.model]) for claim in claims}
+
+
+def test_every_printed_figure_is_answered_and_agrees(compared):
+    for claim, found in compared.items():
+        if claim.table in replication.TABLES:
+            assert found.agrees is True, (claim, found.measured)
 
 
 def test_the_studys_heads_are_found_again(ideal):
@@ -128,7 +134,8 @@ def test_figures_of_the_heads_found_here_are_not_those_of_the_printed_heads(idea
     assert replication.compare(claim, ideal[model], found=True).measured is None
 
 
-def test_every_sentence_comes_out_as_in_print(ideal):
+def test_every_sentence_comes_out_as_in_print(ideal, compared, monkeypatch):
+    monkeypatch.setattr(audit, "compare", lambda claim, *_: compared[claim])  # it takes seconds
     people = pd.DataFrame(
         [
             {"model": row, "people": "someone", "judges": judges, "metric": metric, "value": value}
