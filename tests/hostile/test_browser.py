@@ -13,7 +13,7 @@ from ccs.files import sha256
 from ccs.ui.views import VIEWS
 from tests.support import ui_sample
 from tests.support.browser_page import MARKS, go, served, settled
-from tests.support.ui_page import app_of
+from tests.support.ui_page import beside
 
 pytestmark = MARKS
 
@@ -54,11 +54,11 @@ def write_hostile(folder, model, weights):
 
 
 @pytest.fixture(scope="module")
-def made(model, tmp_path_factory):
+def made(app, model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     write_hostile(folder, "organism", model.weights_hash)
     ui_sample.write(folder, ATTACKS[1].replace("/", ""), "f" * 64)
-    yield from served(app_of(folder, tmp_path_factory.mktemp("cache"), model))
+    yield from served(beside(app, results.load(folder)))
 
 
 def test_no_script_of_a_stranger_runs(visit):
@@ -68,7 +68,7 @@ def test_no_script_of_a_stranger_runs(visit):
     for tab in VIEWS:
         go(page, tab)
         page.hover("main, body")
-        page.wait_for_timeout(200)
+        page.wait_for_function("[...document.images].every(one => one.complete)")
         assert page.evaluate("window.ran") is None, tab
         assert page.locator(".view").count() == 1, tab
         inside = "document.querySelectorAll('#region-main script, #region-main iframe').length"
@@ -77,14 +77,18 @@ def test_no_script_of_a_stranger_runs(visit):
 
 def test_the_policy_stops_what_would_slip_through(made, browsers):
     """Markup written into the page by force: neither its handlers nor its scripts run, no host is asked."""
-    _, url = made
-    page = browsers[0].new_page()
-    page.goto(url)
-    settled(page)
     elsewhere = socket.create_server(("127.0.0.1", 0))
     elsewhere.setblocking(False)
+    host = f"http://127.0.0.1:{elsewhere.getsockname()[1]}/"
+    page = browsers[0].new_page()
+    page.goto(f"{made[1]}?tab=paradox&off=none")
+    settled(page)
     page.evaluate(
-        """([attacks, host]) => {
+        """async ([attacks, host]) => {
+            let stopped = 0;
+            const all = new Promise((done) => addEventListener("securitypolicyviolation", (event) => {
+                if (event.blockedURI.startsWith(host) && ++stopped === 3) done();
+            }));
             for (const attack of attacks) document.body.insertAdjacentHTML("beforeend", attack);
             const script = document.createElement("script");
             script.textContent = "window.ran = 'inserted'";
@@ -94,10 +98,10 @@ def test_the_policy_stops_what_would_slip_through(made, browsers):
             document.body.append(other);
             document.body.insertAdjacentHTML("beforeend", `<img src="${host}x.png">`);
             fetch(host + "out").catch(() => 0);
+            await all;
         }""",
-        [ATTACKS, f"http://127.0.0.1:{elsewhere.getsockname()[1]}/"],
+        [ATTACKS, host],
     )
-    page.wait_for_timeout(300)
     assert page.evaluate("window.ran") is None
     with elsewhere, pytest.raises(BlockingIOError):
         elsewhere.accept()

@@ -3,7 +3,6 @@
 import gc
 import shutil
 import socket
-from pathlib import Path
 
 import pytest
 
@@ -11,6 +10,7 @@ from ccs.ui.server import page
 
 CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
 FLAGS = ("--no-sandbox", "--disable-gpu")
+BACK = "query => { history.pushState(null, '', `?${query}`); dispatchEvent(new PopStateEvent('popstate')); }"
 
 # Warnings are errors here too, but for those that Gradio and Playwright cause themselves.
 MARKS = [
@@ -60,32 +60,45 @@ def browsers():
         chromium.close()
 
 
-@pytest.fixture
-def visit(browsers, made):
-    """Opens the page as a new visitor. Requests to other hosts, errors and what the policy stops fail."""
-    pages, asked, wrong = [], [], []
-    home = made[1]
+@pytest.fixture(scope="module")
+def tabs(browsers, made):
+    """A page in each, and what went wrong: errors, what the policy stops, requests to other hosts."""
+    wrong = []
 
     def heard(message):
         if "Content Security" in message.text and "frame-ancestors" not in message.text:
             wrong.append(message.text)
 
-    def open_page(query="", *, width=1300, height=900, touch=False):
-        pages.append(page := browsers[touch].new_page())
-        page.set_viewport_size({"width": width, "height": height})
-        page.set_default_timeout(60_000)
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("console", heard)
-        page.goto(f"{home}?{query}")
-        settled(page)
-        return page
+    def asked(request):
+        if not request.url.startswith((made[1], "data:", "blob:")):
+            wrong.append(request.url)
+
+    pages = [one.new_page() for one in browsers]
+    for one in pages:
+        one.set_default_timeout(60_000)
+        one.on("request", asked)
+        one.on("pageerror", lambda error: wrong.append(str(error)))
+        one.on("console", heard)
+    return pages, wrong
+
+
+@pytest.fixture
+def visit(tabs, made):
+    """`visit(query)`: the page at a link, by the visitor that there is, as Back opens it, or by a new one."""
+    pages, wrong = tabs
+
+    def open_page(query="", *, width=1300, height=900, touch=False, new=False):
+        tab = pages[touch]
+        tab.set_viewport_size({"width": width, "height": height})
+        if new or tab.url == "about:blank":
+            tab.goto(f"{made[1]}?{query}")
+            settled(tab)
+        else:
+            done(tab, lambda: tab.evaluate(BACK, query))
+        return tab
 
     yield open_page
-    for one in pages:
-        one.evaluate("localStorage.clear()")
-        one.close()
-    assert [*wrong, *(url for url in asked if not url.startswith((home, "data:", "blob:")))] == []
+    assert wrong == []
 
 
 def settled(page):
@@ -106,10 +119,3 @@ def go(page, tab):
 
 def off(page):
     return str(page.get_attribute(".grid", "data-off"))
-
-
-def saved(page, click):
-    """The file that a click saves."""
-    with page.expect_download() as download:
-        click()
-    return Path(download.value.path())

@@ -6,6 +6,8 @@ import tarfile
 import numpy as np
 from PIL import Image
 
+from tests.support.fairface_sample import NAMES
+
 SOCIAL = [(race, gender) for race in ("Asian", "Black", "White") for gender in ("Male", "Female")] * 2
 """Race and gender of the twelve images of one occupation in SocialCounterfactuals: two sets of six."""
 
@@ -114,8 +116,7 @@ def schemas():
     named = {"image": image, "wnid": text, "class_name": text}
     add("imagenet-r", named, wnid=birds, class_name=["goldfinch", "stingray", "goldfinch"])
     add("imagenet-val", {"image": image, "label": names("tench, goldfish")}, label=[0, 1, 1])
-    races = names("East Asian, Indian, Black, White, Middle Eastern, Latino_Hispanic, Southeast Asian")
-    faces = {"image": image, "age": names("0-2, 3-9, 10-19"), "gender": names("Male, Female"), "race": races}
+    faces = {"image": image, **{name: hf.ClassLabel(names=all_) for name, all_ in NAMES.items()}}
     faces["service_test"] = hf.Value("bool")
     for name in ("fairface-1.25", "fairface-0.25"):
         seen = {"age": [0, 1, 2, 0], "gender": [0, 1, 1, 0], "race": [0, 6, 2, 5]}

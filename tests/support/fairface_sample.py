@@ -9,19 +9,9 @@ import pyarrow.parquet as pq
 from ccs.sets import SOURCES
 from ccs.sets.strangers import listed_rows
 
-NAMES = {
-    "age": ["0-2", "3-9", "10-19", "20-29", "30-39", "40-49", "50-59", "60-69", "more than 70"],
-    "gender": ["Male", "Female"],
-    "race": [
-        "East Asian",
-        "Indian",
-        "Black",
-        "White",
-        "Middle Eastern",
-        "Latino_Hispanic",
-        "Southeast Asian",
-    ],
-}
+RACES = ["East Asian", "Indian", "Black", "White", "Middle Eastern", "Latino_Hispanic", "Southeast Asian"]
+AGES = ["0-2", "3-9", "10-19", "20-29", "30-39", "40-49", "50-59", "60-69", "more than 70"]
+NAMES = {"age": AGES, "gender": ["Male", "Female"], "race": RACES}
 PATH = "1.25/validation-00000-of-00001-09e3e67bb00ab4ec.parquet"
 RECORD = SOURCES["fairface-600"]
 
@@ -33,10 +23,7 @@ def labels_as_listed():
     taken = {row: cells[i % 14] for i, row in enumerate(listed)}
     full = {cell: row for row, cell in sorted(taken.items())}  # the last listed row of each group
     found = [taken.get(row, min(full, key=full.__getitem__)) for row in range(max(listed) + 40)]
-    return [
-        {"race": race, "gender": gender, "age": NAMES["age"][row % 9]}
-        for row, (race, gender) in enumerate(found)
-    ]
+    return [{"race": race, "gender": gender, "age": AGES[i % 9]} for i, (race, gender) in enumerate(found)]
 
 
 def labels_in_turn(count=1200):

@@ -55,13 +55,6 @@ def every_fourth(whole):
     return replace(whole, images=whole.images[::4], labels=whole.labels[::4])
 
 
-def app_of(folder, uploads, model):
-    """The app on the tables of a folder, with the small gallery, and the organism in memory."""
-    made = App(results.load(folder), uploads, [small_gallery()])
-    made.model_cache.keep("organism", model)
-    return made
-
-
 @pytest.fixture(scope="session")
 def app(model, once, tmp_path_factory):
     """One for all tests: what it has computed is kept, what a visitor does there is not."""
@@ -71,7 +64,9 @@ def app(model, once, tmp_path_factory):
 @cache
 def _shared(folder, uploads):
     uploads.mkdir()
-    return app_of(folder, uploads, _organism())
+    made = App(results.load(folder), uploads, [small_gallery()])
+    made.model_cache.keep("organism", _organism())
+    return made
 
 
 def _write(folder):
@@ -80,9 +75,9 @@ def _write(folder):
 
 
 def beside(app, collection):
-    """An app of other tables, or with models of its own, that knows what `app` has computed."""
+    """An app of other tables, or with models of its own, that has seen the galleries that `app` has."""
     made = App(collection, app.uploads)
-    made.cache, made.galleries = app.cache, app.galleries
+    made.galleries = app.galleries
     made.model_cache.keep("organism", _organism())
     return made
 

@@ -18,7 +18,7 @@ from ccs.ui import links
 from ccs.ui.service import galleries
 from ccs.ui.service.examples import example_names, load_example
 from ccs.ui.views import VIEWS, claims, classify
-from tests.support.browser_page import MARKS, done, go, off, saved
+from tests.support.browser_page import MARKS, done, go, off
 from tests.support.ui_page import SMALL
 from tests.support.visitor import Visitor, rows
 
@@ -33,7 +33,7 @@ SCREEN = f"off=L6.H1+L7.H2&gallery={SMALL}"
 
 
 def test_a_first_visit_shows_a_worked_example(visit, made):
-    page = visit("tab=heads")
+    page = visit("tab=heads", new=True)
     assert page.inner_text("h1") == "CLIP heads"
     assert page.locator(".grid .cell").count() == 24
     assert page.locator(".body > .texts tbody tr").count() == 5
@@ -48,7 +48,7 @@ def test_a_first_visit_shows_a_worked_example(visit, made):
     assert page.locator('[aria-selected="true"] .cell').get_attribute("data-head") == "L5.H3"
     assert "head=L5.H3" in page.url
     page.hover('[data-head="L5.H3"]')
-    assert "Professions text 1 of L5.H3".lower() in page.inner_text("#ccs-tip").lower()
+    assert "professions text 1 of l5.h3" in page.inner_text("#ccs-tip").lower()
 
 
 def test_a_tap_on_a_patch_names_its_value(visit):
@@ -73,16 +73,15 @@ def test_a_link_and_a_program_take_the_same_screen_along(visit):
     assert page.locator(".answer >> text=a <b>pilot</b>").count() >= 1  # shown as typed
     page.click("text=Copy link")
     page.wait_for_selector("text=The link is copied")  # said when the clipboard has it
-    link = page.evaluate("navigator.clipboard.readText()")
+    link, shown = page.evaluate("navigator.clipboard.readText()"), page.inner_text("#region-main")
     assert link == page.url
-    again = visit(link.partition("?")[2])
-    assert again.inner_text("#region-main") == page.inner_text("#region-main")
-    assert off(again) == HIGH
     done(page, lambda: page.click("text=Copy as Python"))
     page.wait_for_selector("text=The program is copied")
     code = page.evaluate("navigator.clipboard.readText()")
     assert "model = ccs.load('organism')" in code
     assert f"off = ccs.HeadSet.parse('{HIGH}')" in code
+    again = visit(link.partition("?")[2], new=True)
+    assert (again.inner_text("#region-main"), off(again)) == (shown, HIGH)
 
 
 def test_undo_redo_and_the_keyboard(visit):
@@ -142,7 +141,7 @@ def test_a_point_of_the_paradox_switches_its_heads_off(visit):
 
 
 def test_the_page_opens_on_a_story_in_three_steps(visit, made):
-    page = visit()
+    page = visit(new=True)
     app, claim = made[0], claims.of(made[0].records("organism"))
     steps = page.locator(".hero .step").all_inner_texts()
     model, story = app.model_cache.get("organism"), classify.story(links.open_link(app, {}))
@@ -217,26 +216,28 @@ def test_a_gallery_of_ones_own_is_measured(visit, made, tmp_path):
 
 
 def test_axe_finds_nothing_serious(visit):
-    """In light on a wide screen, in dark on a narrow one."""
-    axe, found = (files("axe_playwright_python") / "axe.min.js").read_text("utf-8"), []
-    for theme, width in (("light", 1300), ("dark", 390)):
-        page = visit(f"__theme={theme}&{SCREEN}", width=width)
-        page.emulate_media(reduced_motion="reduce")  # what fades in has no contrast yet
-        page.evaluate(axe)
+    """In light on a wide screen, and what differs in dark on a narrow one."""
+    page, found = visit(f"tab=heads&{SCREEN}"), []
+    page.emulate_media(reduced_motion="reduce")  # what fades in has no contrast yet
+    page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text("utf-8"))
+    for width, dark in ((1300, False), (390, True)):
+        page.set_viewport_size({"width": width, "height": 900})
         for tab in VIEWS:
             go(page, tab)
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), tab
             assert page.evaluate(SMALLEST) >= 12, tab
             # What is around a view is the same in all of them.
             part = "document" if tab == "heads" else "'#region-main'"
-            report = page.evaluate(f"axe.run({part}, {{ resultTypes: ['violations'] }})")
+            rules = ", runOnly: ['color-contrast']" if dark and tab != "heads" else ""
+            report = page.evaluate(f"axe.run({part}, {{ resultTypes: ['violations']{rules} }})")
             found += [
                 (width, tab, one["id"], one["nodes"][0]["html"][:120])
                 for one in report["violations"]
                 if one["impact"] in ("serious", "critical")
             ]
+        page.click("[data-theme-toggle]")
+        assert page.evaluate("document.body.classList.contains('dark')") != dark
     assert found == []
-    assert page.evaluate("document.body.classList.contains('dark')")
 
 
 def test_on_a_phone_the_grid_is_a_sheet_below_the_results(visit):
@@ -278,9 +279,13 @@ def test_every_figure_is_saved_as_csv_and_png(visit, made):
             assert weights.startswith(first["weights"]), name
     figure = figures[0]
     figure.scroll_into_view_if_needed()
-    table = saved(page, lambda: figure.locator("[data-save=csv]").click()).read_text("utf-8")
-    assert table == figure.get_attribute("data-csv")
-    image = Image.open(saved(page, lambda: figure.locator("[data-save=png]").click()))
+    files = []
+    for kind in ("csv", "png"):
+        with page.expect_download() as download:
+            figure.locator(f"[data-save={kind}]").click()
+        files.append(download.value.path())
+    assert files[0].read_text("utf-8") == figure.get_attribute("data-csv")
+    image = Image.open(files[1])
     assert abs(image.width - 2 * figure.bounding_box()["width"]) <= 2
     shades = np.unique(np.asarray(image.convert("RGB").resize((200, 200))).reshape(-1, 3), axis=0)
     assert len(shades) > 50  # a figure, not an empty sheet
@@ -325,8 +330,6 @@ def test_visitors_at_once_get_their_own_answers(made):
             found.append((answer, classify.measure(links.open_link(app, link)).after.ravel().tolist()))
         return found
 
-    with ThreadPoolExecutor(5) as pool:
-        answers = [pair for pairs in pool.map(visitor, range(5)) for pair in pairs]
-    assert len(answers) == 10
-    for answer, right in answers:
-        assert answer == pytest.approx(right, abs=2e-6)
+    with ThreadPoolExecutor(3) as pool:
+        for answer, right in [pair for pairs in pool.map(visitor, range(3)) for pair in pairs]:
+            assert answer == pytest.approx(right, abs=2e-6)

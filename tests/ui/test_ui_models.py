@@ -154,30 +154,22 @@ def test_a_space_has_the_first_models_weights_before_it_starts():
     assert open_clip.get_pretrained_cfg(architecture, tag)["hf_hub"].rstrip("/") == entry.WEIGHTS[0]
 
 
-@pytest.fixture
-def kept(app, tmp_path, monkeypatch):
+def test_the_next_start_shows_what_this_one_computed(app, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(tmp_path))
-    found = Openings(app.collection, (), "organism")
-    assert found.find({}) is None
-    found.make(app)
-    return found
-
-
-def test_the_next_start_shows_what_this_one_computed(app, kept):
-    again = Openings(app.collection, (), "organism")
+    kept, again = (Openings(app.collection, (), "organism") for _ in range(2))
+    assert kept.find({}) is None
+    kept.make(app)
     found = again.find({"__theme": "dark"})
     assert found | regions(open_link(app, {})) == found
     assert 'data-state="done"' in found["status"]
-    assert "MaxSkew@" in (again.find({"tab": "bias"}) or {})["main"]
+    assert "MaxSkew@" in again.find({"tab": "bias"})["main"]
     claim = claims.of(app.records("organism"))
     # The button of Start is answered ahead too.
     assert app.galleries.ready(app.model_cache.get("organism"), "world/faces", claim.off)
     assert again.find({"off": "L7.H1"}) is None  # a link's screen is its own
     assert Openings(app.collection, ("hf-hub:some/model",), "organism").find({}) is None
-
-
-def test_a_click_on_a_kept_screen_begins_its_session(app, kept):
-    status = (kept.find({"tab": "heads"}) or {})["status"]
+    # A click on a kept screen begins its session.
+    status = kept.find({"tab": "heads"})["status"]
     query = status.partition('data-query="')[2].partition('"')[0].replace("&amp;", "&")
     asked = {"do": "toggle", "head": "L7.H1", "page": f"?{query}"}
     before = open_link(app, dict(parse_qsl(query))).state
