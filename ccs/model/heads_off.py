@@ -29,6 +29,7 @@ from ccs.heads import factors as factors_of
 from ccs.model.loading.sources import HUB, without_folders
 from ccs.model.loading.weights import renamed, siglip_renamed
 from ccs.model.model import Model, load
+from ccs.model.tower import ChosenLayers
 from ccs.model.towers import take_apart as parts_of
 from ccs.model.towers import take_texts_apart
 
@@ -258,22 +259,29 @@ def unread(model: Any, heads: HeadSet) -> HeadSet:
     return HeadSet(head for head in heads if head.layer >= last)
 
 
-def take_apart(model: Any, text_tower: str, **loading: Any) -> Model:
+def take_apart(
+    model: Any,
+    text_tower: str,
+    *,
+    device: str = "cpu",
+    precision: str = "fp32",
+    layers: ChosenLayers | None = None,
+) -> Model:
     """The image tower inside a model as a `Model`, for TEXTSPAN, maps and everything else.
 
     model: a transformers model that holds CLIP's or SigLIP's image tower (LLaVA, LLaVA-OneVision, PaliGemma,
     Gemma 3), that tower, or the folder or repository of such a model. text_tower: the CLIP that the tower
     comes from, as `ccs.load` takes it, for LLaVA 1.5 "hf-hub:openai/clip-vit-large-patch14-336". Its texts
     are used, its preprocessing, its projection and pool where the model has none, and the model's image
-    tower. A warning says where that was trained further, since the texts were not. loading: device,
-    precision and layers, as `ccs.load` takes them.
+    tower. A warning says where that was trained further, since the texts were not. device, precision, layers:
+    as `ccs.load` takes them.
 
     Raises InputError for a model that cannot be loaded or has no such tower, and for one that does not fit.
     """
     held = _unwrapped(_loaded(model) if isinstance(model, str) else model)
     layers_of(held, IMAGE)  # says what is wrong with a model without a tower
     tower = _image_tower(held)
-    made = load(text_tower, **loading)
+    made = load(text_tower, device=device, precision=precision, layers=layers)
     visual, name = made.clip.visual, Path(model).name if isinstance(model, str) else type(held).__name__
     own = visual.state_dict()
     rename = siglip_renamed if hasattr(visual, "trunk") else renamed
