@@ -71,3 +71,6 @@ def page(table: AccuracyTable) -> str:
 
 
 main = command(Settings, measure)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -256,3 +256,6 @@ def _published(model: str, metric: str) -> float | None:
 
 
 main = command(Settings, _annotate)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -84,3 +84,6 @@ def _line(name: str, figures: Mapping[str, Mapping[Any, Any]]) -> dict[str, str]
 
 
 main = command(Settings, measure)
+
+if __name__ == "__main__":
+    sys.exit(main())

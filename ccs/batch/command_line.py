@@ -161,15 +161,11 @@ def _plain(value: Any) -> str:
 def command(
     settings: type[T], work: Callable[[T], int | None], interrupted: str = "Interrupted; nothing was written."
 ) -> Callable[..., int]:
-    """The `main` of a command: from its words (by default those it was called with) to its exit code. Of a
-    module that is the program itself (`python -m batch.bias`) it is called here, so it comes last there.
-    """
+    """The `main` of a command: from its words (by default those it was called with) to its exit code."""
 
     def main(argv: Sequence[str] | None = None) -> int:
         return run(lambda: work(parse(settings, argv)), interrupted)
 
-    if settings.__module__ == "__main__":
-        sys.exit(main())
     return main
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,3 +52,6 @@ def _export(arguments: Settings) -> None:
 
 
 main = command(Settings, _export)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import pandas as pd
@@ -49,3 +50,6 @@ def page(text: str, found: pd.DataFrame, most: int = 8) -> str:
 
 
 main = command(Settings, _find)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -205,3 +205,6 @@ def estimate(row: pd.Series, figure: str = "average_precision") -> Estimate:
 
 
 main = command(Settings, _localize, "Interrupted. What is in --cells is kept; the same command continues.")
+
+if __name__ == "__main__":
+    sys.exit(main())

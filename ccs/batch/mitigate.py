@@ -130,3 +130,6 @@ def _save(args: Settings, model: Model, offers: Sequence[Offer], half: Half, peo
 
 
 main = command(Settings, _mitigate)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -213,3 +213,6 @@ def publish(args: Settings) -> None:
 
 
 main = command(Settings, publish, "Interrupted; give the command again.")
+
+if __name__ == "__main__":
+    sys.exit(main())

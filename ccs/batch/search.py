@@ -149,3 +149,6 @@ def _row(held_out: HeldOut) -> dict[str, str]:
 
 
 main = command(Settings, _search)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -173,3 +174,6 @@ def _found(what: str, there: pd.Series, said: pd.Series) -> dict[str, str]:
 
 
 main = command(Settings, _run, "Stopped; the same command continues where it stopped.")
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -123,3 +123,6 @@ def summary(known: dict[str, dict[str, Any]]) -> str:
 
 
 main = command(Settings, _run, "Stopped; the same command continues where it stopped.")
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -56,3 +57,6 @@ def train(args: Options) -> None:
 
 
 main = command(Options, train, "Stopped; the same command resumes from the last checkpoint.")
+
+if __name__ == "__main__":
+    sys.exit(main())

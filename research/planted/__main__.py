@@ -143,3 +143,6 @@ def _ship() -> None:
 
 
 main = command(Settings, _run, "Stopped; the same command continues where it stopped.")
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -58,3 +59,6 @@ def _publish(args: Settings) -> None:
 
 
 main = command(Settings, _publish, "Interrupted; give the command again.")
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -139,3 +139,6 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 main = command(Settings, _run, "Stopped; the same command continues where it stopped.")
+
+if __name__ == "__main__":
+    sys.exit(main())

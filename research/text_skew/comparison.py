@@ -7,6 +7,7 @@ scaled, or that of rankings, as on the image side.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,3 +175,6 @@ def _run(args: Settings) -> None:
 
 
 main = command(Settings, _run)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,3 +51,6 @@ def _run(args: Settings) -> None:
 
 
 main = command(Settings, _run, "Stopped; the same command continues where it stopped.")
+
+if __name__ == "__main__":
+    sys.exit(main())

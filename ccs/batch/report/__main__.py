@@ -40,3 +40,6 @@ def _write(args: Settings) -> None:
 
 
 main = command(Settings, _write)
+
+if __name__ == "__main__":
+    sys.exit(main())
