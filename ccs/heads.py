@@ -94,7 +94,7 @@ class HeadSet(Set[Head]):
         return hash(frozenset(self._heads))  # that of an equal set of another type
 
     def __str__(self) -> str:
-        return " ".join(f"{head}{change}" for head, change in changes(self))
+        return " ".join(map(str, self._heads))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}.parse({str(self)!r})"
@@ -267,6 +267,9 @@ class Intervention(HeadSet):
         return all(one.off for one in self._changes.values()) and HeadSet(self) == other
 
     __hash__ = HeadSet.__hash__
+
+    def __str__(self) -> str:
+        return " ".join(f"{head}{change}" for head, change in self._changes.items())
 
 
 def changes(heads: HeadSet) -> Iterator[tuple[Head, Change]]:

@@ -148,16 +148,14 @@ def _claim(table: paper.PaperTable, row: str, column: str, value: float) -> Clai
         return replace(base, plan=_plan(plan), attribute=attribute, dataset=dataset)
     if table.key in ("table3", "table5", "table6", "table7"):
         dataset, plan = column.split("/")
-        if table.key == "table7" and plan != "original":
-            return replace(base, dataset=_dataset(dataset), plan=EXCHANGED[plan])
         k = int(plan.removeprefix("K=")) if plan.startswith("K=") else 5
-        return replace(base, dataset=_dataset(dataset), plan="high" if k != 5 else _plan(plan), k=k)
+        plan = EXCHANGED.get(plan, "none") if table.key == "table7" else _plan(plan)
+        return replace(base, dataset=_dataset(dataset), plan=plan, k=k)
     if table.key in ("figure2", "figure5"):
         return replace(base, dataset=_dataset(row.split("/")[0]), plan=_plan(column))
     place = row.split("/")[0] if table.key == "section4.4" else table.key
-    dataset, subset = {"figure3": ("country211", ""), "country211": ("country211", "")}.get(
-        place, ("cifar10", "objects")
-    )
+    countries = place in ("figure3", "country211")
+    dataset, subset = ("country211", "") if countries else ("cifar10", "objects")
     return replace(base, dataset=dataset, subset=subset, plan=_plan(column))
 
 

@@ -131,10 +131,6 @@ class _Model:
     asked: Sequence[CostEstimate]
 
     @property
-    def heads(self) -> int:
-        return len(self.tower.heads)
-
-    @property
     def needs(self) -> str:
         if self.weights is None:
             return "weights of unknown size to fetch"
@@ -176,7 +172,7 @@ def page(settings: Settings) -> str:
             lines.append((one.clip, None, f"not counted: {error}"))
             continue
         models.append(model)
-        lines.append((model.source.name, model.heads, model.needs))
+        lines.append((model.source.name, len(model.tower.heads), model.needs))
     if not models:
         raise failed[0]
     names = dict.fromkeys(name for one in chosen for name in (one.images, *names_of_sets(one), *one.people))
@@ -212,8 +208,8 @@ def _embedded(model: _Model, record: DatasetRecord) -> float:
     if record.kind not in ("classification", "bias"):
         return 0.0
     n = min(record.rows, model.settings.eval_images or record.rows)
-    numbers: int = model.source.config["embed_dim"] * n * n_plans(record, model.settings, model.heads)
-    return 4e-9 * numbers
+    numbers: int = n * model.source.config["embed_dim"]
+    return 4e-9 * numbers * n_plans(record, model.settings, len(model.tower.heads))
 
 
 def _place(name: str) -> str:
@@ -290,7 +286,7 @@ def _work(model: _Model, records: Sequence[DatasetRecord], device: str) -> tuple
         most = settings.max_images if record.kind == "images" else settings.eval_images
         items = min(record.rows, most or record.rows)
         images = items * max(1, record.frames)
-        plans = 0 if record.kind == "images" else n_plans(record, settings, model.heads)
+        plans = 0 if record.kind == "images" else n_plans(record, settings, len(model.tower.heads))
         if record.address not in seen or not record.hub:  # what sets share is embedded once
             passes += images * (1 + plans * _PLAN / model.tower.n_layers)
             decoded += images

@@ -19,7 +19,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -61,10 +61,6 @@ class Processes:
     @property
     def first(self) -> bool:
         return self.rank == 0
-
-    def share(self, items: Sequence[T]) -> list[T]:
-        """This process's part of the items, every `size`-th; empty if there are more processes than items."""
-        return list(items[self.rank :: self.size])
 
     def gather(self, value: T) -> list[T]:
         """Everyone's value, in order of rank. All processes must call it."""
@@ -192,8 +188,8 @@ class Stage:
         return tuple(index for index in range(self.shards) if index not in self.paths)
 
     def mine(self) -> list[int]:
-        """The missing shards that this process is to write."""
-        return self.processes.share(self.missing)
+        """The missing shards that this process is to write, every `size`-th."""
+        return list(self.missing[self.processes.rank :: self.processes.size])
 
     def begin(self) -> None:
         """Start the stage's clock here, not where it was opened."""
