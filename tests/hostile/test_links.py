@@ -50,6 +50,7 @@ def test_a_bad_action_is_refused_or_shown_as_text(app, do):
     _, *names = signature(ACTIONS[do]).parameters
     for value in VALUES.values() if names else [""]:
         screen, said = open_link(app, {"tab": "paradox", "off": "none"}), ""
+        before = screen.state
         try:
             update(screen, do, dict.fromkeys(names, value))
             shown = "".join(regions(screen, complete=False).values())
@@ -58,4 +59,5 @@ def test_a_bad_action_is_refused_or_shown_as_text(app, do):
         except InputError as error:  # any other is a fault
             said = str(error)
         assert len(said) < 200
+        assert screen.state == before or not said
         assert screen.state.model in app.models

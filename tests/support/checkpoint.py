@@ -73,14 +73,11 @@ def theirs(model, folder, images, texts):
     else:
         images_of, texts_of = transformers.SiglipImageProcessorPil, transformers.Siglip2Tokenizer
     pixels = images_of.from_pretrained(folder)(images, return_tensors="pt").pixel_values
-    length = model.config.text_config.max_position_embeddings
-    tokens = texts_of.from_pretrained(folder)(
-        texts, padding="max_length", truncation=True, max_length=length, return_tensors="pt"
-    )
+    asked = {"padding": "max_length", "truncation": True, "return_tensors": "pt"}
+    asked["max_length"] = model.config.text_config.max_position_embeddings
+    tokens = texts_of.from_pretrained(folder)(texts, **asked)
     with torch.no_grad():
         seen = model.get_image_features(pixels)
         read = model.get_text_features(tokens.input_ids)  # no mask: the end is always to be found
-    return tuple(
-        torch.nn.functional.normalize(getattr(each, "pooler_output", each), dim=-1).numpy()
-        for each in (seen, read)
-    )
+    features = (getattr(each, "pooler_output", each) for each in (seen, read))
+    return tuple(torch.nn.functional.normalize(each, dim=-1).numpy() for each in features)

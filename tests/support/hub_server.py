@@ -4,8 +4,6 @@ Repositories live in memory; no file is so large that it goes by another way (Gi
 misbehave: refuse with a status, cut a connection in the middle of a request, or be slow.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -43,8 +41,8 @@ class Repository:
         return sha
 
     def at(self, revision):
-        revision = unquote(revision)
-        if revision in ("main", "refs/heads/main"):
+        revision = unquote(revision).removeprefix("refs/heads/")
+        if revision == "main":
             return self.commits[-1]
         revision = self.tags.get(revision, revision)
         return next((commit for commit in self.commits if commit[0] == revision), None)
@@ -151,9 +149,7 @@ class _Call:
 
     def auth_check(self, kind, name):
         if self._find(kind, name).gated:
-            refused = f"Access to {name} is restricted."
-            _refuse(403 if self.known else 401, refused, "GatedRepo")
-        return {}
+            _refuse(403 if self.known else 401, f"Access to {name} is restricted.", "GatedRepo")
 
     def whoami(self):
         self._log_in()
@@ -169,8 +165,7 @@ class _Call:
             _refuse(403, "You don't have the rights to create a repository under this namespace")
         if (kind, name) in self.hub.repositories:
             _refuse(409, "You already created this repo", url=url)
-        private = wanted.get("private") or wanted.get("visibility") == "private"
-        repository = self.hub.repositories[kind, name] = Repository(bool(private))
+        repository = self.hub.repositories[kind, name] = Repository(_is_private(wanted))
         repository.commit({".gitattributes": b""}, "initial commit")
         return {"url": url, "name": name, "id": name}
 
@@ -201,12 +196,10 @@ class _Call:
         files = self._find(kind, name, write=True).commits[-1][1]
         if not name.startswith("user/"):
             _refuse(403, "You don't have write access")
-        answer = []
-        for path in (file["path"] for file in self.request.json["files"]):
-            answer.append({"path": path, "uploadMode": "regular", "shouldIgnore": False})
-            if path in files:
-                answer[-1]["oid"] = entry_of(path, files[path])["oid"]
-        return {"files": answer}
+        asked = [file["path"] for file in self.request.json["files"]]
+        oids = {path: {"oid": entry_of(path, files[path])["oid"]} for path in asked if path in files}
+        plain = {"uploadMode": "regular", "shouldIgnore": False}
+        return {"files": [{"path": path, **plain, **oids.get(path, {})} for path in asked]}
 
     def commit(self, kind, name, revision):
         repository = self._find(kind, name, write=True)
@@ -238,9 +231,8 @@ class _Call:
         return {"branches": [], "converts": [], "tags": named}
 
     def settings(self, kind, name):
-        repository, wanted = self._find(kind, name, write=True), self.request.json
-        repository.private = wanted.get("private", wanted.get("visibility") == "private")
-        return {"private": repository.private}
+        repository = self._find(kind, name, write=True)
+        repository.private = _is_private(self.request.json)
 
     def variables(self, kind, name):
         repository = self._find(kind, name, write=True)
@@ -250,11 +242,9 @@ class _Call:
         return {key: {"value": value} for key, value in repository.variables.items()}
 
     def resolve(self, kind, name, revision, file):
-        repository, sha, files = self._at(kind or "models", name, revision)
-        if repository.gated:
-            refused = f"Access to dataset {name} is restricted."
-            _refuse(403 if self.known else 401, refused, "GatedRepo")
-        path = unquote(file)
+        kind, path = kind or "models", unquote(file)
+        _, sha, files = self._at(kind, name, revision)
+        self.auth_check(kind, name)
         if path not in files:
             _refuse(404, "Entry not found", "EntryNotFound", {"X-Repo-Commit": sha})
         data, etag = files[path], entry_of(path, files[path])["oid"]
@@ -266,9 +256,12 @@ class _Call:
         return found
 
 
+def _is_private(wanted):
+    return bool(wanted.get("private") or wanted.get("visibility") == "private")
+
+
 def entry_of(path, data):
-    blob = hashlib.sha1(b"blob %d\0" % len(data))
-    blob.update(data)
+    blob = hashlib.sha1(b"blob %d\0" % len(data) + data)
     return {"type": "file", "path": path, "size": len(data), "oid": blob.hexdigest()}
 
 

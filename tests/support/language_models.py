@@ -76,14 +76,8 @@ def _qwen():
     return _model("Qwen2_5_VL", seen, READ | {"rope_scaling": turned}), given, None
 
 
-MADE = {
-    "LLaVA": _llava,
-    "LLaVA-OneVision": _onevision,
-    "PaliGemma": _paligemma,
-    "Gemma 3": _gemma,
-    "Idefics 3": _idefics,
-    "Qwen2.5-VL": _qwen,
-}
+MADE = {"LLaVA": _llava, "LLaVA-OneVision": _onevision, "PaliGemma": _paligemma, "Gemma 3": _gemma}
+MADE |= {"Idefics 3": _idefics, "Qwen2.5-VL": _qwen}
 
 
 def made(name):

@@ -3,6 +3,17 @@
 from ccs import results
 from ccs.results import schema
 
+KINDS = {"text": "", "int": 3, "float": 0.5, "bool": True}
+VALUES = {"weights": "0123456789abcdef", "layer": 6, "head": 1, "rank": 0, "text": "a red wall"}
+VALUES |= {"label": "Colors", "given": "colours", "concept": "Colors", "labeler": "tags", "judge": "tags"}
+VALUES |= {"plan": "random", "heads": "L6.H1 L7.H2", "n_heads": 2, "dataset": "world/faces", "target": "pool"}
+OF_TABLE = {
+    "pruning": {"metric": "top1"},
+    "retrieval": {"metric": "R@1", "direction": "text-to-clip"},
+    "bias": {"metric": "MaxSkew", "attribute": "gender", "occupation": "judge", "k": 60},
+    "heads": {"metric": "MaxSkew mean", "measure": "total effect", "factor": "gender"},
+}
+
 
 def interval(value, width, name=""):
     """The three cells of an estimate."""
@@ -11,51 +22,16 @@ def interval(value, width, name=""):
 
 
 def sample_rows(model):
-    """Two rows or so of every table."""
-    first = {"model": model, "weights": "0123456789abcdef"}
-    head = {**first, "layer": 6, "head": 1}
-    interval = {"value": 0.5, "low": 0.4, "high": None}
-    plan = {**first, "plan": "random", "seed": 3, "heads": "L6.H1 L7.H2", "n_heads": 2}
-    plan |= {"dataset": "world/faces"}
-    against = {"n": 100, "baseline": 0.75, "difference": -0.25, "difference_low": -0.5}
-    against |= {"difference_high": None, "p_value": 0.01}
-    judged = {**head, "label": "Colors", "judge": "tags", "reason": "", "cause": ""}
-    score = {**head, "k": 2, "share": 0.75, "variance": 0.1}
-    chance = {"chance": 0.1, "chance_low": 0.05, "chance_high": 0.2}
-    return {
-        "spans": [
-            {**head, "rank": 0, "text": "a red wall", "concept": "Colors", "share": 0.5},
-            {**head, "rank": 1, "text": "a blue wall", "concept": None, "share": 0.25},
-        ],
-        "labels": [
-            {**head, "label": "Colors", "given": "colours", "labeler": "tags"},
-            {**head, "head": 2, "label": None, "given": None, "labeler": "tags"},
-        ],
-        "judgments": [
-            {**judged, "rank": 0, "text": "a red wall", "verdict": True},
-            {**judged, "rank": 1, "text": "a blue wall", "verdict": None, "cause": "refusal"},
-        ],
-        "scores": [
-            {**score, "label": "Colors", "ccs": 2, "level": "high", "majority": 2},
-            {**score, "head": 2, "label": None, "ccs": None, "level": "unknown", "majority": None},
-        ],
-        "ccr": [
-            {**first, "layer": layer, "labels": "as given", "high": high, "shared": 0}
-            | {"ccr": 0.0 if high else None}
-            for layer, high in ((None, 1), (3, 1), (4, 0))
-        ],
-        "pruning": [{**plan, "subset": "", "metric": "top1", **interval, **against}],
-        "retrieval": [{**plan, "direction": "text-to-clip", "metric": "R@1", **interval, **against}],
-        "bias": [
-            {**plan, "attribute": "gender", "occupation": occupation, "metric": "MaxSkew", "target": "pool"}
-            | {"mode": "correct", "k": 60, "ceiling": 0.7, **interval, **chance, **against}
-            for occupation in ("judge", "pilot")
-        ],
-        "heads": [
-            {**head, "measure": "total effect", "dataset": "world/faces", "metric": "MaxSkew mean"}
-            | {"factor": "gender", **interval, "p_value": 0.1, "q_value": 0.2}
-        ],
-    }
+    """Two rows of every table. What may be empty is so in the second."""
+    found = {}
+    for name, table in schema.TABLES.items():
+        plain = {one.name: one.one_of[0] if one.one_of else KINDS[one.kind] for one in table.columns}
+        first = plain | {column: value for column, value in VALUES.items() if column in plain}
+        first |= {"model": model, **OF_TABLE.get(name, {})}
+        second = {one.name: None if one.nullable else first[one.name] for one in table.columns}
+        place = "rank" if "rank" in second else "head"
+        found[name] = [first, second | ({place: first[place] + 1} if place in second else {})]
+    return found
 
 
 def manifest_for(model, tables):

@@ -9,9 +9,8 @@ import timm
 import torch
 from open_clip.hf_model import HFTextEncoder
 from open_clip.model import _build_text_tower, _build_vision_tower
-from safetensors.torch import save_file
 
-from tests.support.tiny_model import shake
+from tests.support.tiny_model import save, shake
 
 TEXTS = [
     "a photo of a dog",
@@ -53,11 +52,8 @@ def config(name):
     text = whole["text_cfg"] | {"context_length": 16, "width": 16, "heads": 2, "layers": 2}
     if text.get("hf_tokenizer_name"):
         text |= {"vocab_size": 400}
-    return whole | {
-        "embed_dim": dim,
-        "vision_cfg": vision_config(name) | {"image_size": SIDE},
-        "text_cfg": text,
-    }
+    vision = vision_config(name) | {"image_size": SIDE}
+    return whole | {"embed_dim": dim, "vision_cfg": vision, "text_cfg": text}
 
 
 def write_model(folder, name):
@@ -69,12 +65,8 @@ def write_model(folder, name):
     shake(clip, 0)
     clip.logit_scale.data.fill_(2.0)
     clip.logit_bias.data.fill_(-1.5)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": made}), "utf-8")
-    weights = {key: value.contiguous() for key, value in clip.state_dict().items()}
-    save_file(weights, folder / "open_clip_model.safetensors")
     write_tokenizer(folder)
-    return folder
+    return save(folder, clip, {"model_cfg": made})
 
 
 def write_tokenizer(folder):
@@ -96,11 +88,10 @@ def write_tokenizer(folder):
 
 def tower(name, seed=0, shaken=True):
     """The architecture's image tower, small, with random weights unless they stay as they are made."""
-    config = open_clip.get_model_config(name)
-    dim = WIDTH if config["vision_cfg"].get("timm_proj") == "none" else 24
+    made = config(name)
     with narrow(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        visual = _build_vision_tower(dim, vision_config(name), bool(config.get("quick_gelu")))
+        visual = _build_vision_tower(made["embed_dim"], vision_config(name), bool(made.get("quick_gelu")))
     if shaken:
         shake(visual, seed)
     return visual.eval()
@@ -108,12 +99,13 @@ def tower(name, seed=0, shaken=True):
 
 def text_tower(name):
     """The architecture's text tower, small, with random weights; transformers' are not built."""
-    whole, made = open_clip.get_model_config(name), config(name)["text_cfg"]
-    if made.get("hf_model_name"):
+    whole = config(name)
+    if whole["text_cfg"].get("hf_model_name"):
         return object.__new__(HFTextEncoder)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        text = _build_text_tower(24, made | {"vocab_size": 400}, bool(whole.get("quick_gelu")))
+        made = whole["text_cfg"] | {"vocab_size": 400}
+        text = _build_text_tower(24, made, bool(whole.get("quick_gelu")))
     shake(text, 0)
     return text.eval()
 

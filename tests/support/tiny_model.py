@@ -38,17 +38,22 @@ def write_tiny_model(folder, *, seed=0, **config_of):
     Further arguments are those of `tiny_config`.
     """
     import open_clip
-    from safetensors.torch import save_file
 
     config = tiny_config(**config_of)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         clip = open_clip.CLIP(**config)
     shake(clip, seed)
-    folder.mkdir(parents=True, exist_ok=True)
     preprocess = {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.25, 0.3], "interpolation": "bicubic"}
-    text = json.dumps({"model_cfg": config, "preprocess_cfg": preprocess})
-    (folder / "open_clip_config.json").write_text(text, "utf-8")
+    return save(folder, clip, {"model_cfg": config, "preprocess_cfg": preprocess})
+
+
+def save(folder, clip, config):
+    """A model in open_clip's own format."""
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "open_clip_config.json").write_text(json.dumps(config), "utf-8")
     weights = {name: values.contiguous() for name, values in clip.state_dict().items()}
     save_file(weights, folder / "open_clip_model.safetensors")
     return folder

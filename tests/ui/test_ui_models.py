@@ -36,9 +36,8 @@ def own(app):
 
 def done(screen, do, **fields):
     """The top of the page after an action."""
-    for _ in act(screen.app, screen.session, {"do": do, **fields}):
-        pass
-    return clicks.regions(screen)["top"]
+    list(act(screen.app, screen.session, {"do": do, **fields}))
+    return regions(screen)["top"]
 
 
 def test_the_list_has_what_is_computed_and_what_is_live(own):

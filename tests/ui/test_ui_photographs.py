@@ -57,8 +57,7 @@ def app_in(folder, model):
 def shown(app, **query):
     """A screen at a link, and its regions, after all its work."""
     screen = open_link(app, {"model": "tiny", "off": "none", **query})
-    for _ in act(app, screen.session, {"do": "poll"}):
-        pass
+    list(act(app, screen.session, {"do": "poll"}))
     found = regions(screen)
     check("".join(found.values()))
     return found
