@@ -61,9 +61,12 @@ def _rehearse(stack: ExitStack, folder: Path, args: argparse.Namespace) -> int:
         "CCS_DATA": str(folder / "data"),
     }
     from scripts import rehearsal_hub as study
-    from tests.support.llm_server import serve_all
+    from tests.support.llm_server import SERVERS
 
-    os.environ |= stack.enter_context(serve_all(study.answer))
+    for kind, key, place in (("openai", "OPENAI", "OPENAI"), ("anthropic", "ANTHROPIC", "ANTHROPIC"),
+                             ("google", "GEMINI", "GOOGLE_GEMINI")):  # fmt: skip
+        server = stack.enter_context(SERVERS[kind](study.answer))
+        os.environ |= {f"{key}_API_KEY": "sk-test-0123456789abcdef", f"{place}_BASE_URL": server.base_url}
     from ccs import paper
 
     small, steps, out = args.small, _Steps(), folder / "results"

@@ -44,12 +44,6 @@ def pytest_collection_modifyitems(config, items):
         items.sort(key=lambda item: places[item.path])
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "weekly: long or on the network; run with --weekly")
-    config.addinivalue_line("markers", "shared(path): reads real data in ../shared, which is not in git")
-    config.addinivalue_line("markers", "gpu: needs a CUDA device")
-
-
 def pytest_runtest_setup(item):
     for mark in item.iter_markers("shared"):
         if not (SHARED / mark.args[0]).exists():
@@ -58,16 +52,12 @@ def pytest_runtest_setup(item):
         pytest.skip("needs a GPU")
 
 
-def unexplained(report):
-    """A skipped test without one of the two reasons."""
-    return not {"shared", "gpu"} & set(report.keywords)
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session):
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     skipped = reporter.stats.get("skipped", []) if reporter else []
-    if os.environ.get("CI") and any(map(unexplained, skipped)) and session.exitstatus == pytest.ExitCode.OK:
+    unexplained = [one for one in skipped if not {"shared", "gpu"} & set(one.keywords)]
+    if os.environ.get("CI") and unexplained and session.exitstatus == pytest.ExitCode.OK:
         reporter.write_line("In CI a test may be skipped for want of ../shared or a GPU only.", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -229,9 +229,9 @@ def test_datasets_loads_it(hub, folder, tmp_path):
     push(folder, "--tag", "v1")
     script = """
 import datasets
-for name, rows in {"spans": 4, "judgments": 4, "bias": 4, "heads": 2}.items():
+for name in ("spans", "judgments", "bias", "heads"):
     table = datasets.load_dataset("user/ccs", name, revision="v1", split="train")
-    assert len(table) == rows, (name, len(table))
+    assert len(table) == 4, (name, len(table))
 assert datasets.load_dataset("user/ccs", split="train").column_names[4:6] == ["label", "k"]
 assert set(table.unique("model")) == {"organism", "ViT-B-32/openai"}
 """

@@ -21,7 +21,6 @@ MARKS = [
 
 @pytest.fixture(scope="module")
 def made(app):
-    """The app on made-up tables, and its address."""
     yield from served(app)
 
 

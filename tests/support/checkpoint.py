@@ -22,10 +22,7 @@ def clip_vocabulary():
 
 
 def write_clip(folder, *, vision=None, text=None, **whole):
-    """A CLIPModel of two layers, saved to `folder` with its processor; the model itself.
-
-    vision, text: entries of its configurations other than the tiny ones.
-    """
+    """A CLIPModel of two layers, with these entries of its configurations, saved with its processor."""
     from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPTokenizer
 
     seen = SEEN | (vision or {})
@@ -44,7 +41,7 @@ def write_clip(folder, *, vision=None, text=None, **whole):
 
 
 def write_siglip(folder, *, vision=None, **text):
-    """A SiglipModel of two layers, saved to `folder` with its processor; the model itself."""
+    """The same of a SiglipModel."""
     from transformers import Siglip2Tokenizer, SiglipConfig, SiglipImageProcessor, SiglipModel
 
     seen = SEEN | (vision or {})

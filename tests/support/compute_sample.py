@@ -62,14 +62,10 @@ def same_tables(left, right, but=()):
 
 
 def child(work):
-    """A started process that ends with the exit code of `work`.
-
-    It has one thread, as torchrun's have: this process's OpenMP threads do not outlive the fork, and whoever
-    hands them work waits forever.
-    """
+    """A started process that ends with the exit code of `work`."""
 
     def alone():
-        torch.set_num_threads(1)
+        torch.set_num_threads(1)  # OpenMP's threads do not outlive the fork
         os._exit(work())
 
     process = fork.Process(target=alone)
@@ -78,8 +74,6 @@ def child(work):
 
 
 def figures(*args, **asked):
-    """The table of a set's figures and its rows, for the arguments of `set_figures.of_plans`: those of plans,
-    and the means of random ones.
-    """
+    """What `set_figures.of_plans` gives, with the means of random plans among the rows."""
     table, named = set_figures.of_plans(*args, **asked)
     return table, named + set_figures.over_sets(named, table)

@@ -60,10 +60,7 @@ def clip(path, seconds=2.0, rate=10):
 
 
 def repository(folder, source, features, rows):
-    """A data set as a clone of its Hub repository: a card with configurations and splits, and parquet files.
-
-    A second split holds other rows, so that reading the wrong one shows.
-    """
+    """A clone of a set's Hub repository: a card, and parquet files of its split and of another one."""
     import datasets as hf
 
     column = next(name for name, feature in features.items() if isinstance(feature, hf.Image))

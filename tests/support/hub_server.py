@@ -61,8 +61,6 @@ class Fault:
 
 
 class Hub(LocalServer):
-    """The server with its state, which tests look into."""
-
     def __init__(self):
         super().__init__()
         self.repositories: dict[tuple[str, str], Repository] = {}
@@ -107,7 +105,7 @@ def _refuse(status, message, code="", headers=None, url=""):
 
 @dataclass
 class _Call:
-    """One request, answered with what the method of its route returns."""
+    """One request."""
 
     hub: Hub
     request: Request

@@ -10,7 +10,6 @@ import threading
 import time
 from collections import deque, namedtuple
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -21,13 +20,12 @@ from tests.support.local_server import LocalServer, hung_up
 
 @dataclass(frozen=True)
 class Act:
-    """What a server does with one request.
+    """What a server does with one request; `before` is called when it has arrived.
 
-    kind: "reply" (`text`, or the server's answer), "status" (with `status`, `headers`, `message`),
-    "hang" (no reply), "drop" (the connection ends without one), "cut" (half a reply, then the connection
-    ends), "drip" (a reply that never ends), "garbage" (status 200, no JSON, of the content type `message`),
-    "empty" (status 200, an empty JSON object), "unfold" (64 megabytes, compressed), "refuse", "truncate"
-    (half of the answer, marked as such by the protocol). `before` is called when the request has arrived.
+    kind: "reply" (`text`, or the server's answer), "refuse", "truncate" (half of the answer, marked as such),
+    "status", "hang" (no reply), "drop" (the connection ends without one), "cut" (it ends after half a reply),
+    "drip" (a reply without end), "garbage" (no JSON, of the type `message`), "empty" (an empty JSON object),
+    "unfold" (64 megabytes, compressed).
     """
 
     kind: str
@@ -47,15 +45,12 @@ def verdicts(by_name):
 
 
 def yes(user, schema):
-    """Answer every text with yes."""
     return verdicts(dict.fromkeys(schema["required"], True))
 
 
 class LLMServer(LocalServer):
-    """A server of one protocol, listening while the context is open.
-
-    A protocol has a `kind`, a `model`, the `path` of a question, `read` (a request's system, user and
-    schema), `said` (the reply of an act, with this text or, where the model refuses, None) and `error`.
+    """A protocol adds `kind`, `model`, a question's `path`, `read` (a request's system, user and schema),
+    `said` (the reply of an act, with this text or, where the model refuses, None) and `error`.
     """
 
     def __init__(self, answer=yes):
@@ -76,7 +71,6 @@ class LLMServer(LocalServer):
 
     @property
     def spec(self):
-        """The judge of this server, as the command line names it."""
         return f"{self.name}@{self.base_url}"
 
     @property
@@ -84,7 +78,6 @@ class LLMServer(LocalServer):
         return f"{self.kind}:{self.model}"
 
     def end_hanging(self):
-        """Let go of requests that hang."""
         self._released.set()
 
     def dispatch(self, request):
@@ -227,14 +220,3 @@ class GoogleServer(LLMServer):
 
 
 SERVERS = {server.kind: server for server in (OpenAIServer, AnthropicServer, GoogleServer, CompatibleServer)}
-
-
-@contextmanager
-def serve_all(answer):
-    """A server for each provider, and the environment in which their SDKs speak to these."""
-    kinds = {"OPENAI": OpenAIServer, "ANTHROPIC": AnthropicServer, "GOOGLE_GEMINI": GoogleServer}
-    with ExitStack() as stack:
-        servers = {name: stack.enter_context(kind(answer)) for name, kind in kinds.items()}
-        keys = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY")
-        places = {f"{name}_BASE_URL": server.base_url for name, server in servers.items()}
-        yield dict.fromkeys(keys, "sk-test-0123456789abcdef") | places

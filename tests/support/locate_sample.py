@@ -17,9 +17,8 @@ NAMES = {"one": ("first name",), "two": ("second name",)}
 
 
 def sample(folder, pictures, n=32):
-    """Evidence of a model whose head WRITER writes strongly; the groups are the halves of what it writes.
-
-    The prompts lie along the direction in which they differ, and so do the texts that name the groups.
+    """Evidence of a model whose head WRITER writes strongly; the groups are the halves of what it writes, and
+    prompts and the groups' names lie along the direction in which these differ.
     """
     model = ccs.load(str(folder))
     d = model.tower.width // 4

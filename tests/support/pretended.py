@@ -1,8 +1,7 @@
 """A GPU that is only pretended: tensors that say they are on `cuda` and hold their values in ordinary memory.
 
-They refuse to be computed with tensors that stayed on the CPU, as those of a real one do.
-
-So a forgotten `.to(device)`, or `.cpu()`, fails where there is no GPU, and whole runs have their true values.
+They refuse to be computed with tensors of the CPU. So a forgotten `.to(device)`, or `.cpu()`, fails where
+there is no GPU, and whole runs have their true values.
 """
 
 from __future__ import annotations

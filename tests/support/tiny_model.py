@@ -33,10 +33,7 @@ def shake(module, seed):
 
 
 def write_tiny_model(folder, *, seed=0, **config_of):
-    """A random model that open_clip loads from `folder`; its mean and deviation are not the usual ones.
-
-    Further arguments are those of `tiny_config`.
-    """
+    """A random model of a `tiny_config`; its mean and deviation are not the usual ones."""
     import open_clip
 
     config = tiny_config(**config_of)

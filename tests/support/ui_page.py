@@ -46,7 +46,6 @@ def small_gallery(n=40):
 
 
 def first_of(whole, n):
-    """A gallery's first people."""
     groups = {name: labels[:n] for name, labels in whole.groups.items()}
     return replace(whole, images=whole.images[:n], groups=groups, k=dict.fromkeys(groups, n // 4))
 

@@ -33,7 +33,7 @@ class Visitor(AbstractContextManager["Visitor"]):
         return found
 
     def events(self):
-        """The numbers of the listeners for a page that opens, and for an action (with its element)."""
+        """The number of the listener for a page that opens, and that for an action with its element."""
         found = self.listeners()
         return found["load"][0], found["act"]
 
@@ -59,9 +59,7 @@ class Visitor(AbstractContextManager["Visitor"]):
         return found
 
     def answer(self):
-        """The regions of the screen that the answer brings, as they stand at its end; "error" where Gradio
-        refuses to ask the app.
-        """
+        """The regions of the screen at the end of the answer; "error" where Gradio does not ask the app."""
         found = {}
         for message in self.wait():
             if message.get("success") is False:

@@ -32,9 +32,7 @@ def noise(seed):
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory, tiny_folder):
-    """With FairFace's labels, and photographs, of noise, on the Hub: a screen that opens on Bias, and the
-    answers that came.
-    """
+    """With FairFace's labels and photographs of noise on the Hub: a screen on Bias, and the answers."""
     home = tmp_path_factory.mktemp("home")
     images = parquet([{"bytes": noise(i), "path": None} for i in range(300)], rows=100)
     with Hub() as hub, pytest.MonkeyPatch.context() as patch:
