@@ -152,7 +152,7 @@ def test_bias_in_a_gallery_with_pools_ranks_each_occupations_own_images(app, mod
     what = BiasQuery.of(own, screen.state)
     embedded = own.galleries.embeddings(model, "pools")
     texts = what.texts(screen.session, model)
-    first, _ = what.measure(embedded, embedded, texts, model.logit_scale)
+    first, _ = what.measure([embedded] * 2, [texts] * 2, model.logit_scale)
     assert (what.most_k, first.pools.sum(axis=1).tolist()) == (10, [20, 20])
     groups = gallery.groups["gender"]
     for row, name in enumerate(what.occupations):

@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from ccs.errors import InputError
-from ccs.heads import TEXT, HeadSet
+from ccs.heads import HeadSet
 from ccs.measures import bias_result, ranking
 from ccs.measures.bias_result import BiasResult
 from ccs.measures.skew import ceiling
@@ -146,11 +146,9 @@ def measure(screen: Screen, complete: bool = True) -> Measurement | Empty:
     found = embedded(screen.app, model, query, off, complete)
     if found is None:
         return Empty("The measurement is under way", "Its figures follow.")
-    query, before, after = found
+    query, *images = found
     texts = [query.texts(screen.session, model, one) for one in (HeadSet(), off)]
-    changed = texts[1] if off.of_tower(TEXT) else None
-    results = query.measure(before, after, texts[0], model.logit_scale, changed)
-    return Measurement(query, *results, before, after, texts)
+    return Measurement(query, *query.measure(images, texts, model.logit_scale), *images, texts)
 
 
 def first_images(app: App, found: Measurement) -> Figure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -107,23 +108,16 @@ class BiasQuery:
         return bias.means(images, ranking_of(self.gallery, self.attribute, texts))["MaxSkew"]
 
     def measure(
-        self,
-        before: np.ndarray,
-        after: np.ndarray,
-        texts: np.ndarray,
-        logit_scale: float,
-        texts_after: np.ndarray | None = None,
-    ) -> tuple[BiasResult, BiasResult]:
-        """The results with nothing off and with the heads off, on the same resampled images.
-
-        logit_scale: the model's factor from a cosine to a logit. texts_after: with heads of the text tower
-        off, where that changes the texts.
+        self, images: Sequence[np.ndarray], texts: Sequence[np.ndarray], logit_scale: float
+    ) -> list[BiasResult]:
+        """The results with nothing off and with the heads off, on the same resampled images: from embeddings
+        of images [n, d] and of texts [occupations, d] with either. logit_scale: from a cosine to a logit.
         """
-        question = ranking_of(self.gallery, self.attribute, texts)
+        question = ranking_of(self.gallery, self.attribute, texts[0])
+        changed = None if texts[1] is texts[0] else texts[1]  # by heads of the text tower
         settings = {"metrics": SHOWN_METRICS, "draws": DRAWS, "logit_scale": logit_scale}
-        both = bias.measure_plans([before, after], question, texts_after, **settings)
-        first, second = (bias_result.repeated(result, question.rows) for result in both)
-        return first, second
+        both = bias.measure_plans(images, question, changed, **settings)
+        return [bias_result.repeated(result, question.rows) for result in both]
 
 
 def top(embeddings: np.ndarray, occupation: np.ndarray, n: int) -> np.ndarray:

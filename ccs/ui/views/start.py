@@ -129,13 +129,11 @@ def _people(screen: Screen, model: Model, claim: Claim, complete: bool) -> Figur
         {
             "claim": claim,
             "occupation": OCCUPATION,
-            "attribute": attribute,
+            "query": every,
             "state": session.state,
-            "k": k,
             "group": group,
             "shares": [float((labels[order] == group).mean()) for order in (before, after)],
             "fair": pool[group],
-            "gallery": gallery,
             "urls": [app.face(name, int(i)) for i in after[:SHOWN]],
             "skews": [every.mean_skew(rows, every.texts(session, model, read)) for rows, read in pairs]
             if off
