@@ -25,7 +25,6 @@ from ccs.results import Results, queries, schema
 from ccs.texts import score
 
 LABELS = {"objects": "Objects", "locations": "Locations", "animals": "Animals", "colors": "Colors"}
-DATASETS = {"oxford_pets": "oxford-pets", "imagenet_a": "imagenet-a", "imagenet_r": "imagenet-r"}
 AS_STUDIED = {
     "cifar10": "cifar10-jpeg",
     "cifar100": "cifar100-joined",
@@ -150,17 +149,13 @@ def _claim(table: paper.PaperTable, row: str, column: str, value: float) -> Clai
         dataset, plan = column.split("/")
         k = int(plan.removeprefix("K=")) if plan.startswith("K=") else 5
         plan = EXCHANGED.get(plan, "none") if table.key == "table7" else _plan(plan)
-        return replace(base, dataset=_dataset(dataset), plan=plan, k=k)
+        return replace(base, dataset=dataset.replace("_", "-"), plan=plan, k=k)
     if table.key in ("figure2", "figure5"):
-        return replace(base, dataset=_dataset(row.split("/")[0]), plan=_plan(column))
+        return replace(base, dataset=row.split("/")[0].replace("_", "-"), plan=_plan(column))
     place = row.split("/")[0] if table.key == "section4.4" else table.key
     countries = place in ("figure3", "country211")
     dataset, subset = ("country211", "") if countries else ("cifar10", "objects")
     return replace(base, dataset=dataset, subset=subset, plan=_plan(column))
-
-
-def _dataset(printed: str) -> str:
-    return DATASETS.get(printed, printed)
 
 
 def _plan(printed: str) -> str:
@@ -202,11 +197,10 @@ def compare(claim: Claim, results: Results | None, found: bool = False) -> Compa
     datasets = dataset_names(claim)
     names = plan_names(claim, queries.main_k(results) or 5, found)
     if claim.measure == "bias":
-        correct = _look_up(claim, results, datasets, names, "correct")
-        if not any(fault_of(dataset, claim.attribute) for dataset in datasets):
-            return Compared(claim, correct, anchor, correct=correct)
-        # The printed numbers come from the released code; only its mode can explain them.
-        measured = _look_up(claim, results, datasets, names, "as-published")
+        measured = correct = _look_up(claim, results, datasets, names, "correct")
+        if any(fault_of(dataset, claim.attribute) for dataset in datasets):
+            # The printed numbers come from the released code; only its mode can explain them.
+            measured = _look_up(claim, results, datasets, names, "as-published")
         return Compared(claim, measured, anchor, correct=correct)
     measured = _look_up(claim, results, datasets, names)
     standard = None
@@ -216,13 +210,11 @@ def compare(claim: Claim, results: Results | None, found: bool = False) -> Compa
 
 
 def _open_clip(claim: Claim) -> float | None:
-    if claim.measure != "pruning" or claim.plan != "none" or claim.subset:
+    table, column = paper.table("open_clip"), claim.dataset.replace("-", "_")
+    unpruned = claim.measure == "pruning" and claim.plan == "none" and not claim.subset
+    if not unpruned or column not in table.columns:
         return None
-    table = paper.table("open_clip")
-    printed = {_dataset(column): column for column in table.columns}
-    if claim.dataset not in printed:
-        return None
-    return table.value(paper.model(claim.model).paper_name, printed[claim.dataset])
+    return table.value(paper.model(claim.model).paper_name, column)
 
 
 def _look_up(
@@ -239,13 +231,11 @@ def _look_up(
     else:
         chosen = queries.max_skew(results, "sum", mode=mode, attribute=claim.attribute)
     for dataset, plan in itertools.product(datasets, names):
-        rows = queries.of_plan(chosen, plan, dataset)
-        if not len(rows):
-            continue
-        bias, row = claim.measure == "bias", rows.iloc[0]
-        figure = queries.estimate(row).times(1 if bias else 100)
-        about = (mode, queries.chance(row)) if bias else ()
-        return Measured(figure.value, figure.low, figure.high, plan, dataset, *about)
+        if len(rows := queries.of_plan(chosen, plan, dataset)):
+            bias, row = claim.measure == "bias", rows.iloc[0]
+            figure = queries.estimate(row).times(1 if bias else 100)
+            about = (mode, queries.chance(row)) if bias else ()
+            return Measured(figure.value, figure.low, figure.high, plan, dataset, *about)
     return None
 
 

@@ -80,19 +80,15 @@ def _classifications() -> dict[str, tuple[tuple[str, ...], tuple[str, ...], int,
         return show
 
     frames = ("a {} frame", "a picture in a {} frame")
+    flag, letter = (tuple(t.format(said) for t in beside) for said in ("the flag of {}", "the letter {}"))
     return {
         "subjects": (things, near, 100_000, thing),
         "subjects-ood": (things, near, 150_000, unseen),
         "occupations": (occupations, whole, 200_000, worker),
         "colors": (AROUND["frame"], frames, 250_000, around("frame")),
         "weather": (AROUND["weather"], beside, 300_000, around("weather")),
-        "flags": (AROUND["flag"], tuple(t.format("the flag of {}") for t in beside), 350_000, around("flag")),
-        "letters": (
-            words.LETTERS,
-            tuple(t.format("the letter {}") for t in beside),
-            400_000,
-            around("letter"),
-        ),
+        "flags": (AROUND["flag"], flag, 350_000, around("flag")),
+        "letters": (words.LETTERS, letter, 400_000, around("letter")),
         "food": (AROUND["food"], near, 450_000, around("food")),
     }
 

@@ -282,10 +282,7 @@ def _fetched(record: DatasetRecord, most: int | None) -> Rows:
 
 def _folders(path: Path, name: str, label: Callable[[str], str] | None) -> Rows:
     """The images in a folder or zip, with their labels: those of a table, or of the folders they lie in."""
-    if label is _class:
-        splits = (path / one for one in ("test", "val", "validation"))
-        place = next((one for one in splits if one.is_dir()), path)
-    else:
-        place = path
+    splits = [path / one for one in ("test", "val", "validation") if label is _class]
+    place = next(filter(Path.is_dir, splits), path)
     files = files_of(place)
     return of_files(files, name, str(path), label, LABELS if label and LABELS in files else "", place)

@@ -216,14 +216,10 @@ def parquet_files(repository: str, split: str, folder: str = "") -> tuple[str, l
     from huggingface_hub import HfApi
 
     about = HfApi(endpoint=endpoint(), token=False).dataset_info(repository, timeout=10)
-    files = sorted(path for each in about.siblings or [] if (path := each.rfilename).endswith(".parquet"))
+    files = [path for each in about.siblings or [] if (path := each.rfilename).endswith(".parquet")]
     for part in [split] if split else ["train", ""]:
-        fitting = [
-            path
-            for path in files
-            if path.startswith(folder) and re.search(rf"(^|[/_-]){re.escape(part)}([-_./]|$)", path)
-        ]
-        if fitting:
+        named = re.compile(rf"(^|[/_-]){re.escape(part)}([-_./]|$)")
+        if fitting := sorted(path for path in files if path.startswith(folder) and named.search(path)):
             return str(about.sha), fitting
     raise InputError(f"{repository} holds no parquet files{f' of a split {split!r}' if split else ''}.")
 

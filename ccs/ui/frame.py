@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from markupsafe import Markup
@@ -106,12 +107,10 @@ def _strip(screen: Screen) -> Markup:
     """What is off, and what that changes; what is not known at once is left out."""
     answers = skew = None
     if screen.state.off and screen.has_model:
-        try:
+        with suppress(InputError):
             moves = classify.moves(screen)
             answers = sum(move.answer != move.now for move in moves), len(moves)
             skew = _skew(screen)
-        except InputError:
-            answers = skew = None
     return render("strip.html", state=screen.state, session=screen.session, answers=answers, skew=skew)
 
 

@@ -20,11 +20,9 @@ def open_link(app: App, query: Mapping[str, str]) -> Screen:
     """The screen that a link names, in a new session. The bare address opens the view Start; another link
     that does not say which heads are off opens a worked example.
     """
-    state, problems = from_query(query)
-    bare = not set(query) & (set(vars(state)) - {"model"})
-    if bare:
+    state, notices = from_query(query)
+    if not set(query) & (set(vars(state)) - {"model"}):
         state = replace(state, tab=Start.name)
-    notices = list(problems)
     if not state.model:
         state = replace(state, model=app.first)
     elif state.model not in app.models:

@@ -79,12 +79,12 @@ def _written(state: State) -> dict[str, str]:
     return out
 
 
-def from_query(query: Mapping[str, str]) -> tuple[State, tuple[str, ...]]:
+def from_query(query: Mapping[str, str]) -> tuple[State, list[str]]:
     """The state that a URL asks for, and a sentence for each part of it that could not be used.
 
     Whether there is such a view, model or head is not known here.
     """
-    state, problems = State(), []
+    state, problems = State(), list[str]()
     for name, text in query.items():
         if name not in _DEFAULT.__dataclass_fields__:
             continue
@@ -92,7 +92,7 @@ def from_query(query: Mapping[str, str]) -> tuple[State, tuple[str, ...]]:
             state = replace(state, **{name: _read(name, str(text))})
         except InputError as error:
             problems.append(f"The link's part {name!r} was left out: {error}")
-    return state, tuple(problems)
+    return state, problems
 
 
 def _read(name: str, text: str) -> Any:

@@ -40,7 +40,7 @@ def test_a_link_gives_the_screen_back(state):
     if any("," in one for one in (*state.classes, *state.occupations)):
         return
     read, problems = from_query(dict(parse_qsl(state.query())))
-    assert problems == ()
+    assert not problems
     assert read == state
 
 
@@ -51,12 +51,12 @@ def test_a_link_made_with_ones_own_gallery_says_that_it_was():
 
 def test_a_link_says_that_no_head_is_off():
     assert State().query() == "off=none"
-    assert from_query({"off": "none"}) == from_query({"off": ""}) == (State(), ())
+    assert from_query({"off": "none"}) == from_query({"off": ""}) == (State(), [])
 
 
 def test_a_link_scales_heads_and_does_nothing_else_to_them():
     read, problems = from_query({"off": "L7.H2=0.3 L6.H1 L5.H0=1"})
-    assert (str(read.off), problems) == ("L6.H1 L7.H2=0.3", ())
+    assert (str(read.off), problems) == ("L6.H1 L7.H2=0.3", [])
     for text in ("L7.H2=mean", "L7.H2=0.3@cls"):
         read, (problem,) = from_query({"off": text})
         assert (read, text in problem) == (State(), True)

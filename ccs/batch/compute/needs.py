@@ -104,9 +104,8 @@ def _set_to_fetch(record: DatasetRecord) -> float:
 def _require_disk(size: float) -> None:
     from huggingface_hub import constants
 
-    place = Path(constants.HF_HOME)
-    while not place.exists():
-        place = place.parent
+    home = Path(constants.HF_HOME).absolute()
+    place = next(path for path in (home, *home.parents) if path.exists())
     free = shutil.disk_usage(place).free
     if size > free:
         raise InputError(

@@ -119,16 +119,14 @@ def _among_random(results: Results, alike: Alike) -> tuple[pd.Series, pd.DataFra
     """The high heads' figures, and those of every random set, a row each; one column (measure, where) for
     every set on which they were all measured.
     """
-    high: list[pd.DataFrame] = []
-    sets: list[pd.DataFrame] = []
-    for measure, frame in _measures(results).items():
-        scale = 100 if measure == ACCURACY else 1
-        scaled = frame.assign(measure=measure, value=scale * frame["value"])
-        high.append(queries.of_plan(scaled, "high"))
-        sets.append(queries.random_sets(scaled, alike))
-    columns = ["measure", "where"]
-    chosen: pd.Series = pd.concat(high).set_index(columns)["value"]
-    drawn = pd.concat(sets).pivot(index="seed", columns=columns, values="value").dropna(axis="columns")
+    frames, columns = _measures(results).items(), ["measure", "where"]
+    scaled = pd.concat(
+        frame.assign(measure=measure, value=frame["value"] * (100 if measure == ACCURACY else 1))
+        for measure, frame in frames
+    )
+    chosen: pd.Series = queries.of_plan(scaled, "high").set_index(columns)["value"]
+    sets = queries.random_sets(scaled, alike)
+    drawn = sets.pivot(index="seed", columns=columns, values="value").dropna(axis="columns")
     kept = [column for column in chosen.index if column in drawn.columns]
     return chosen[kept], drawn[kept]
 

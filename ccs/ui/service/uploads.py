@@ -135,11 +135,6 @@ def data_url(image: Image.Image, side: int | None = None) -> str:
     if side is not None and max(image.size) > side:
         image = image.copy()
         image.thumbnail((side, side), Image.Resampling.LANCZOS)
-    buffer = io.BytesIO()
-    if image.width * image.height <= 128 * 128:
-        image.save(buffer, "PNG")
-        kind = "png"
-    else:
-        image.save(buffer, "JPEG", quality=88)
-        kind = "jpeg"
+    buffer, kind = io.BytesIO(), "png" if image.width * image.height <= 128 * 128 else "jpeg"
+    image.save(buffer, kind, quality=88)  # PNG has none
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -44,8 +44,7 @@ class Measurement:
     query: BiasQuery
     first: BiasResult
     second: BiasResult
-    before: np.ndarray
-    after: np.ndarray
+    images: Sequence[np.ndarray]
     texts: Sequence[np.ndarray]
 
     @property
@@ -148,7 +147,8 @@ def measure(screen: Screen, complete: bool = True) -> Measurement | Empty:
         return Empty("The measurement is under way", "Its figures follow.")
     query, *images = found
     texts = [query.texts(screen.session, model, one) for one in (HeadSet(), off)]
-    return Measurement(query, *query.measure(images, texts, model.logit_scale), *images, texts)
+    first, second = query.measure(images, texts, model.logit_scale)
+    return Measurement(query, first, second, images, texts)
 
 
 def first_images(app: App, found: Measurement) -> Figure:
@@ -157,7 +157,7 @@ def first_images(app: App, found: Measurement) -> Figure:
     labels, name, pools = query.gallery.groups[query.attribute], query.gallery.name, query.pools
     own = np.arange(len(labels)) if pools is None else np.flatnonzero(pools[query.row])
     n = min(FACES, len(own))
-    both = zip((found.before, found.after), occupations, strict=True)
+    both = zip(found.images, occupations, strict=True)
     old, new = (own[top(images[own], occupation, n)] for images, occupation in both)
     strips, rows = [], []
     for title, order, others in (("before", old, new), ("after", new, old)):
