@@ -10,7 +10,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from huggingface_hub import HfApi, get_token
@@ -55,11 +55,8 @@ class Repository:
             print(f"{error} So {name} is taken as new.", file=sys.stderr)
 
     def _look(self) -> None:
-        with self._explained():
-            try:
-                info = self.api.repo_info(self.name, repo_type=self.kind)
-            except RepositoryNotFoundError:
-                return
+        with self._explained(), suppress(RepositoryNotFoundError):
+            info = self.api.repo_info(self.name, repo_type=self.kind)
             self.commit, self.private = info.sha, bool(info.private)
             self.files = tuple(one.rfilename for one in getattr(info, "siblings", None) or ())
             refs = self.api.list_repo_refs(self.name, repo_type=self.kind)

@@ -93,8 +93,7 @@ def textspan(
     rank = moments.head_dim if rank is None else rank
     spans = {}
     for row, head in enumerate(moments.heads):
-        second, covariance = moments.second(row), moments.covariance(row)
-        directions, variances, total = _subspace(moments.basis[row], second, covariance, rank)
+        directions, variances, total = _subspace(moments, row, rank)
         chosen = _greedy(embeddings @ directions, variances, k)
         spans[head] = tuple(
             Span(texts[kept[i]], float(explained / total) if total else 0.0, kept[i])
@@ -111,8 +110,7 @@ def explained(moments: Moments, text_embeddings: np.ndarray) -> dict[Head, tuple
     _check(moments, [""] * len(texts), texts, 1, None)
     found = {}
     for row, head in enumerate(moments.heads):
-        second, covariance = moments.second(row), moments.covariance(row)
-        directions, variances, total = _subspace(moments.basis[row], second, covariance, moments.head_dim)
+        directions, variances, total = _subspace(moments, row, moments.head_dim)
         squares = (texts @ directions) ** 2
         scores, lengths = squares @ variances, squares.sum(axis=1)
         along = np.divide(scores, lengths, out=np.zeros(len(texts)), where=lengths > 0)
@@ -120,19 +118,17 @@ def explained(moments: Moments, text_embeddings: np.ndarray) -> dict[Head, tuple
     return found
 
 
-def _subspace(
-    basis: np.ndarray, second: np.ndarray, covariance: np.ndarray, rank: int
-) -> tuple[np.ndarray, np.ndarray, float]:
+def _subspace(moments: Moments, row: int, rank: int) -> tuple[np.ndarray, np.ndarray, float]:
     """The span of a head's contributions: directions [D, rank], the variance along each, and the total.
 
     The directions are orthonormal and the contributions uncorrelated in them; the total is the head's whole
     variance.
     """
-    q, r = np.linalg.qr(basis.astype(np.float64).T)  # contributions are q @ (r @ coordinates)
-    strength, vectors = np.linalg.eigh(r @ second @ r.T)
+    q, r = np.linalg.qr(moments.basis[row].astype(np.float64).T)  # contributions are q @ (r @ coordinates)
+    strength, vectors = np.linalg.eigh(r @ moments.second(row) @ r.T)
     strongest = max(float(strength[-1]), 0.0)
     kept = vectors[:, -rank:][:, strength[-rank:] > RELATIVE**2 * strongest]
-    covariance = r @ covariance @ r.T
+    covariance = r @ moments.covariance(row) @ r.T
     variances, rotation = np.linalg.eigh(kept.T @ covariance @ kept)
     variances[variances <= RELATIVE**2 * strongest] = 0  # only the mean has a component in these directions
     total = float(np.trace(covariance))

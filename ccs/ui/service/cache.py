@@ -84,12 +84,11 @@ class Cache:
         One thread works; others who ask meanwhile wait and see how far it is.
         """
         while True:
+            own = [0.0, time.monotonic()]
             with self._lock:
                 if key in self._items:
                     found: T = self._items[key][1]
                     return found
-            own = [0.0, time.monotonic()]
-            with self._lock:
                 begun = self._begun.get(key)
                 if begun is None or time.monotonic() - begun[1] > SILENT:
                     begun = self._begun[key] = own
