@@ -22,7 +22,7 @@ fi
 rm -rf "$folder/space"
 mkdir "$folder/space"
 git ls-files -z app.py batch ccs precomputed requirements.txt README.md NOTICE | xargs -0 tar cf - | tar xf - -C "$folder/space"
-# A visitor, and the servers that the rehearsal runs against: they need no more than the Space does.
+# A visitor, who needs no more than the Space does, and the servers that the rehearsal runs against.
 git ls-files -z scripts/rehears* tests/support | xargs -0 tar cf - | tar xf - -C "$folder/space"
 
 rm -rf "$folder/two"
@@ -57,6 +57,8 @@ finally:
 PYTHON
 "$folder/venv/bin/python" -m torch.distributed.run --standalone --nproc_per_node 2 \
     -m batch.compute --model organism --max-images 64 --suite none --out "$folder/two"
+# Only now, for all above is to run without it, what those servers are made of.
+"$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check "pytest-httpserver>=1.1"
 env -u PYTHONPATH -u CCS_DATA "$folder/venv/bin/python" scripts/rehearse.py --small
 
 cd "$root"
