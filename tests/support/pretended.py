@@ -7,7 +7,6 @@ there is no GPU, and whole runs have their true values.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -16,8 +15,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 aten = torch.ops.aten
-SMALL = 2**18
-"""Bytes of the largest tensor while memory is made short by `set_per_process_memory_fraction`."""
 DEVICE, HERE = torch.device("cuda", 0), torch.device("cpu")
 _COPIES = (aten._to_copy.default, aten.copy_.default)
 _INDEXED = (aten.index.Tensor, aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default)
@@ -54,8 +51,7 @@ class Elsewhere(torch.Tensor):
 
     # A list as index becomes a tensor first; PyTorch would make it on the real driver.
     def __getitem__(self, index):
-        found = super().__getitem__(_indices(index))
-        return found
+        return super().__getitem__(_indices(index))
 
     def __setitem__(self, index, value):
         super().__setitem__(_indices(index), value)
@@ -97,7 +93,6 @@ def _run(func, args, kwargs):
     def back(one):
         if target != "cuda":
             return one
-        GPU.held(one)
         return known[id(one)] if id(one) in known else Elsewhere(one)
 
     return tree_map_only(Tensor, back, out)
@@ -108,30 +103,13 @@ class _Pretended(TorchDispatchMode):
         return _run(func, args, kwargs or {})
 
 
-class GPU:
-    """What the pretended GPU can hold in one tensor, in bytes; None for anything."""
-
-    limit: int | None = None
-
-    @classmethod
-    def held(cls, one):
-        if cls.limit is not None and one.nbytes > cls.limit:
-            raise torch.OutOfMemoryError("CUDA out of memory. (pretended)")
-
-
 @contextmanager
 def gpu(monkeypatch):
     """Pretend, in this thread, that there is one GPU."""
     answers = {"is_available": True, "device_count": 1, "current_device": 0, "is_bf16_supported": True}
-    answers |= {"max_memory_allocated": 2, "memory_allocated": 1, "memory_reserved": 1}
     answers |= {"get_device_name": "a pretended GPU", "get_autocast_dtype": torch.bfloat16}
-    answers |= {"get_device_properties": SimpleNamespace(total_memory=2**40)}
-    for name in ("_lazy_init", "empty_cache", "synchronize", "set_device", "reset_peak_memory_stats"):
-        answers[name] = None
+    answers |= dict.fromkeys(("_lazy_init", "empty_cache", "synchronize", "set_device"))
     stand_ins = {name: lambda *_, answer=answer: answer for name, answer in answers.items()}
-    stand_ins["set_per_process_memory_fraction"] = lambda share, *_: setattr(
-        GPU, "limit", None if share == 1 else SMALL
-    )
     torch._C._ensureCUDADeviceGuardSet()  # PyTorch's own preparation for tensors that claim to be on a GPU
     with monkeypatch.context() as patched:
         for name, stand_in in stand_ins.items():

@@ -73,5 +73,4 @@ def _normed_share(visual, term, cls, share):
     """Terms of the CLS state through ln_post, with one part in `share` of its mean and bias, projected."""
     std = (cls.var(correction=0) + visual.ln_post.eps).sqrt()
     normed = (term - cls.mean() / share) / std * visual.ln_post.weight + visual.ln_post.bias / share
-    projected = normed @ visual.proj
-    return projected
+    return normed @ visual.proj

@@ -37,11 +37,6 @@ class Visitor(AbstractContextManager["Visitor"]):
         found = self.listeners()
         return found["load"][0], found["act"]
 
-    def upload(self, data, name="image.png"):
-        """Where the server keeps the file; None where it takes no more."""
-        answer = self.client.post("/gradio_api/upload", files={"files": (name, data)})
-        return str(answer.json()[0]) if answer.status_code == 200 else None
-
     def join(self, event, trigger, data=None, link=""):
         """Ask; `answer` or `wait` reads what comes of it."""
         body = {"fn_index": event, "trigger_id": trigger, "session_hash": self.page, "data": []}
