@@ -31,10 +31,12 @@ TEXTS = {"spans": ("text", "concept"), "labels": ("label",), "judgments": ("text
 TEXTS |= {"scores": ("label",)}
 
 
-def write_hostile(folder, model, weights):
-    """Tables of a model that hold an attack in every text that a person or a model writes."""
-    ui_sample.write(folder, model, weights)
-    target = folder / results.folder_name(model)
+@pytest.fixture(scope="module")
+def made(app, model, tmp_path_factory):
+    """The app on tables that hold an attack in every text that a person or a model writes."""
+    folder = tmp_path_factory.mktemp("results")
+    ui_sample.write(folder, ATTACKS[1].replace("/", ""), "f" * 64)
+    target = ui_sample.write(folder, "organism", model.weights_hash)
     manifest = json.loads((target / "manifest.json").read_text())
     for table, columns in TEXTS.items():
         path = target / f"{table}.parquet"
@@ -51,13 +53,6 @@ def write_hostile(folder, model, weights):
     manifest["absent"] = [{"name": ATTACKS[0], "reason": ATTACKS[1]}]
     manifest["sets"] = [{**entry, "source": ATTACKS[1], "name": ATTACKS[2]} for entry in manifest["sets"]]
     (target / "manifest.json").write_text(json.dumps(manifest))
-
-
-@pytest.fixture(scope="module")
-def made(app, model, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("results")
-    write_hostile(folder, "organism", model.weights_hash)
-    ui_sample.write(folder, ATTACKS[1].replace("/", ""), "f" * 64)
     yield from served(beside(app, results.load(folder)))
 
 

@@ -9,7 +9,6 @@ import pytest
 from ccs.ui.server import page
 
 CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
-FLAGS = ("--no-sandbox", "--disable-gpu")
 BACK = "query => { history.pushState(null, '', `?${query}`); dispatchEvent(new PopStateEvent('popstate')); }"
 
 # Warnings are errors here too, but for those that Gradio and Playwright cause themselves.
@@ -51,7 +50,8 @@ def browsers():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        flags = ["--no-sandbox", "--disable-gpu"]
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
         every = [chromium.new_context(has_touch=touch, is_mobile=touch) for touch in (False, True)]
         for one in every:
             one.grant_permissions(["clipboard-read", "clipboard-write", "camera"])

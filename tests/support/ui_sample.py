@@ -13,8 +13,11 @@ UNKNOWN = Head(5, 3)
 LEVELS = {5: "high", 3: "moderate", 1: "low", 0: "low"}
 
 
-def rows_for(model, weights, seed=0):
-    """Rows of every table but retrieval: 24 heads, CCS 0 to 5, one head with a verdict missing."""
+def write(folder, model, weights, seed=0):
+    """A model's folder with all tables but retrieval: 24 heads, CCS 0 to 5, a verdict of one head missing.
+
+    weights: the model's hash in full.
+    """
     rng = np.random.default_rng(seed)
     sample = {name: rows[0] for name, rows in sample_rows(model).items() if name != "retrieval"}
     out = {name: [] for name in sample}
@@ -43,12 +46,8 @@ def rows_for(model, weights, seed=0):
         add("scores", at, k=7, level="")  # a further K: it is named and decides nothing
     high, low = (HeadSet(h for i, h in enumerate(HEADS) if LEVELS.get(i % 6) == name and h != UNKNOWN)
                  for name in ("high", "low"))  # fmt: skip
-    plans = [
-        ("none", None, HeadSet()),
-        ("high", None, high),
-        ("low", None, low),
-        ("high@7", None, HeadSet(HEADS[:2])),
-    ]
+    plans = [("none", None, HeadSet()), ("high", None, high), ("low", None, low)]
+    plans += [("high@7", None, HeadSet(HEADS[:2]))]
     plans += [("random", s, HeadSet(HEADS[i] for i in rng.choice(24, 4, replace=False))) for s in range(3)]
     plans += [(f"single:{head}", None, HeadSet([head])) for head in HEADS[:6]]
     for plan, plan_seed, off in plans:
@@ -67,14 +66,8 @@ def rows_for(model, weights, seed=0):
                 }
                 where = {"attribute": attribute, "occupation": "", "metric": metric}
                 add("bias", {**at, **where}, **skew, baseline=scale * 0.5, p_value=0.2)
-    return out
-
-
-def write(folder, model, weights, seed=0):
-    """A model's folder with these tables and a manifest of their own; `weights` is the model's full hash."""
     target = folder / results.folder_name(model)
-    rows = rows_for(model, weights, seed)
-    tables = {name: results.write_table(target, name, rows[name]) for name in rows}
+    tables = {name: results.write_table(target, name, rows) for name, rows in out.items()}
     manifest = manifest_for(model, tables)
     manifest["model"]["weights_hash"] = weights
     manifest["judges"] = [{"name": "tags", "stand_in": True}, {"name": "second", "stand_in": True}]
