@@ -27,7 +27,6 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
 # Not this project's commands:
 OTHERS = ("pip", "git", "ollama", "export", "for", "done", "hf", "./run ruff", "./run mkdocs")
-SHELL = ("./run demo", "./run test")
 
 
 def commands():
@@ -53,7 +52,7 @@ class Understood(Exception):
     """The parser took the whole command line."""
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if not name.endswith(SHELL)])
+@pytest.mark.parametrize("command", [one for one in COMMANDS if not one.endswith(("run demo", "run test"))])
 def test_a_command_is_understood(command, monkeypatch):
     for name in ("parse_args", "parse_intermixed_args"):  # those of scripts, and of commands
 
@@ -69,15 +68,14 @@ def test_a_command_is_understood(command, monkeypatch):
     else:  # python, torchrun and accelerate run modules alike
         _, name, *argv = words[words.index("-m") :]
     module = importlib.import_module(name)
-    if not hasattr(module, "main"):
-        module = importlib.import_module(f"{name}.__main__")
+    module = module if hasattr(module, "main") else importlib.import_module(f"{name}.__main__")
     monkeypatch.setattr(sys, "argv", ["program"])
     with pytest.raises((Understood, SystemExit)) as ended:
         raise SystemExit(module.main(argv))
     assert ended.type is Understood or ended.value.code == 0  # --help
 
 
-def test_links_of_documents_lead_somewhere():
+def test_links_of_documents_lead_somewhere_and_variables_are_read():
     for path in (*DOCUMENTS, ROOT / "CHANGELOG.md"):
         text = path.read_text("utf-8")
         for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
@@ -85,6 +83,9 @@ def test_links_of_documents_lead_somewhere():
             assert there, f"{path.name}: {link}"
         for file, test in re.findall(r"(tests/\S+\.py)::(\w+)", text):
             assert f"\ndef {test}(" in (ROOT / file).read_text("utf-8"), f"{path.name}: {file}::{test}"
+    named = {name for path in DOCUMENTS for name in re.findall(r"\bCCS_[A-Z]+\b", path.read_text("utf-8"))}
+    code = "".join(path.read_text("utf-8") for path in (ROOT / "ccs").rglob("*.py"))
+    assert {name for name in named if f'"{name}"' not in code} == set()
 
 
 REVIEW = (ROOT / "docs" / "for-reviewers.md").read_text("utf-8")
@@ -143,12 +144,6 @@ def test_the_demo_computes_and_opens(clone):
         assert "1 head off" in page.answer()["strip"]
 
 
-def test_every_variable_that_the_documents_name_is_read():
-    named = {name for path in DOCUMENTS for name in re.findall(r"\bCCS_[A-Z]+\b", path.read_text("utf-8"))}
-    code = "".join(path.read_text("utf-8") for path in (ROOT / "ccs").rglob("*.py"))
-    assert {name for name in named if f'"{name}"' not in code} == set()
-
-
 def test_the_site_is_built_strictly(tmp_path):
     """Without a broken link, and with the names of `ccs` and all that the reference lists."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
@@ -162,22 +157,17 @@ def test_the_site_is_built_strictly(tmp_path):
     assert (tmp_path / "report" / "report" / "index.html").is_file()
 
 
-def ran(tests):
-    """Run examples of docstrings; the names of those that have any."""
+NAMES = sorted({*ccs.__all__} - {"benchmark", "mitigate"})
+MODULES = [name for modules in site_pages.MODULES.values() for name in modules]
+
+
+@pytest.mark.parametrize("name", [*NAMES, *MODULES])
+def test_names_of_ccs_and_public_modules_have_examples_that_give_what_they_show(name):
+    """What a module gives to `ccs` runs under its name there."""
+    shown = getattr(ccs, name) if name in NAMES else importlib.import_module(name)
+    known = {**vars(ccs), name: shown} if name in NAMES else None
+    tests = [one for one in doctest.DocTestFinder().find(shown, name, globs=known) if one.examples]
+    assert tests
     for one in tests:
-        assert not doctest.DocTestRunner().run(one).failed, one.name
-    return {one.name for one in tests if one.examples}
-
-
-@pytest.mark.parametrize("name", sorted({*ccs.__all__} - {"benchmark", "mitigate"}))
-def test_each_name_of_ccs_has_an_example_that_gives_what_it_shows(name):
-    known = {**vars(ccs), name: getattr(ccs, name)}
-    assert ran(doctest.DocTestFinder().find(known[name], name, globs=known))
-
-
-@pytest.mark.parametrize("name", [name for modules in site_pages.MODULES.values() for name in modules])
-def test_the_examples_of_the_reference_give_what_they_show(name):
-    """Each public module has one, or what it defines; names of `ccs` are run above."""
-    tests = doctest.DocTestFinder().find(importlib.import_module(name), name)
-    assert [one for one in tests if one.examples]
-    ran([one for one in tests if one.name.removeprefix(f"{name}.").split(".")[0] not in ccs.__all__])
+        if name in NAMES or one.name.removeprefix(f"{name}.").split(".")[0] not in NAMES:
+            assert not doctest.DocTestRunner().run(one).failed, one.name

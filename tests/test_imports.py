@@ -26,10 +26,8 @@ def test_no_module_imports_itself_in_a_circle():
 
 def test_what_scripts_benchmarks_and_research_import_of_the_product_is_there():
     """Some run once a month, and import in functions, where nobody would notice a name that has moved."""
-    gone = []
-    for file in (
-        path for folder in ("scripts", "benchmarks", "research") for path in (ROOT / folder).rglob("*.py")
-    ):
+    gone, folders = [], ("scripts", "benchmarks", "research")
+    for file in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("ccs"):
                 continue

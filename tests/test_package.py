@@ -159,16 +159,11 @@ def test_what_is_imported_is_asked_for():
 
 
 def _asked(extras):
-    """What the package asks for with these extras."""
-    lines = [
-        *PROJECT["dependencies"],
-        *(line for name in extras for line in PROJECT["optional-dependencies"][name]),
-    ]
-    return [one for one in map(Requirement, lines) if one.name != PROJECT["name"]]
+    more = [one for name in extras for one in PROJECT["optional-dependencies"][name]]
+    return [one for one in map(Requirement, PROJECT["dependencies"] + more) if one.name != PROJECT["name"]]
 
 
 @pytest.mark.weekly
 @pytest.mark.timeout(3600)
 def test_requirements_alone_run_the_space_and_every_command():
-    """In a fresh environment, on the network."""
     subprocess.run([ROOT / "scripts" / "check_space.sh"], check=True)

@@ -8,7 +8,6 @@ from tests.support.compute_sample import arguments, run, small_pool
 
 @pytest.fixture(scope="session")
 def texts(once):
-    """A file with forty texts."""
     return once("pool", small_pool) / "pool.csv"
 
 

@@ -28,15 +28,13 @@ from tests.support.compute_sample import arguments, contents, run, same_tables
 
 
 def times(out):
-    """When each shard was written."""
     shards = [path for path in (out / ".stages").rglob("*.*.*.*") if path.is_file()]
     return {str(path.relative_to(out)): path.stat().st_mtime_ns for path in shards}
 
 
 def test_tables_are_valid_and_the_manifest_says_how(small_run):
     read = results.read(small_run / "tiny")
-    tables = {"spans", "labels", "judgments", "scores", "ccr", "pruning", "retrieval"}
-    assert set(read.tables) == tables
+    assert set(read.tables) == {"spans", "labels", "judgments", "scores", "ccr", "pruning", "retrieval"}
     manifest = read.manifest
     assert manifest["images"]["count"] == 60
     assert manifest["judges"] == [{"name": "tags", "stand_in": True}]
@@ -50,8 +48,7 @@ def test_tables_are_valid_and_the_manifest_says_how(small_run):
     assert manifest["measured"]["seconds"]["moments"] > 0
     assert {entry["name"] for entry in manifest["sets"]} == {"world/letters", "world/clips"}
     spans, scores = read.table("spans"), read.table("scores")
-    assert len(spans) == 16 * 2
-    assert len(scores) == 16
+    assert (len(spans), len(scores)) == (16 * 2, 16)
     sums = spans.groupby(["layer", "head"])["share"].sum()
     assert np.allclose(sums.to_numpy(), scores.set_index(["layer", "head"])["share"].to_numpy(), atol=1e-9)
     yes = read.table("judgments").groupby(["layer", "head"])["verdict"].sum()
@@ -91,15 +88,12 @@ def test_heads_of_other_layers_are_scored_switched_off_and_measured_one_by_one(t
     assert set(found.table("scores")["layer"]) == {1, 4}
     high = found.table("pruning").query("metric == 'top1' and plan == 'high'").iloc[0]
     rows = found.table("heads").set_index(["layer", "head"])
-    assert len(rows) == 8
-    assert set(rows["measure"]) == {"total effect"}
+    assert (len(rows), set(rows["measure"])) == (8, {"total effect"})
     assert (rows["q_value"].dropna() >= rows["p_value"].dropna() - 1e-12).all()
     model, off = ccs.load(str(tiny_folder)), HeadSet.parse(high["heads"])
     assert {head.layer for head in off} <= {1, 4}
-    whole, without, pruned = (
-        accuracy_without(tiny_folder, model, one, "world/colors")
-        for one in (HeadSet(), HeadSet([ccs.Head(4, 3)]), off)
-    )
+    sets = (HeadSet(), HeadSet([ccs.Head(4, 3)]), off)
+    whole, without, pruned = (accuracy_without(tiny_folder, model, one, "world/colors") for one in sets)
     assert rows.loc[(4, 3), "value"] == pytest.approx(without - whole, abs=1e-9)
     assert high["value"] == pytest.approx(pruned, abs=1e-9)
 
@@ -113,10 +107,7 @@ def test_heads_have_texts_and_no_score_where_texts_have_no_concepts(tiny_folder,
     assert read.manifest["chance_ccs"] == []
 
 
-def test_verdicts_that_the_budget_refuses_are_counted_and_no_judge_is_denied(
-    small_run, tiny_folder, texts, tmp_path, monkeypatch,
-    capsys,
-):  # fmt: skip
+def test_verdicts_a_budget_refuses_are_told(small_run, tiny_folder, texts, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789abcdef")
     shutil.copytree(small_run, tmp_path, dirs_exist_ok=True)
     judged = ["--judges", "openai:gpt-4o", "--budget", "0"]
@@ -187,9 +178,7 @@ def shares(capsys, args):
     return [one["doing"].split(":")[0] for one in told], [one["share"] for one in told]
 
 
-def test_figures_do_not_depend_on_how_the_work_is_cut_and_one_bar_counts_the_whole_run(
-    small_run, tiny_folder, texts, tmp_path, capsys
-):
+def test_the_cut_changes_no_figure_and_one_bar_counts_all(small_run, tiny_folder, texts, tmp_path, capsys):
     args = arguments(tiny_folder, texts, tmp_path, "--batch-size", "3", "--workers", "1", "--shard", "60")
     doing, done = shares(capsys, args)
     same_tables(small_run / "tiny", tmp_path / "tiny")
@@ -212,9 +201,7 @@ def test_a_bar_is_shown_in_a_notebook_and_not_in_a_file(monkeypatch):
         assert ("at work" in shown.getvalue()) == hasattr(shell, "kernel")
 
 
-def test_a_run_does_nothing_again_mends_tables_and_redoes_what_depends_on_a_changed_setting(
-    small_run, tiny_folder, texts, tmp_path
-):
+def test_a_run_again_mends_tables_and_redoes_what_a_setting_changes(small_run, tiny_folder, texts, tmp_path):
     done = shutil.copytree(small_run, tmp_path / "done", copy_function=shutil.copy2)
     before, stamps = contents(done), times(done)
     (done / "tiny" / "spans.parquet").write_bytes(b"half")
@@ -228,9 +215,7 @@ def test_a_run_does_nothing_again_mends_tables_and_redoes_what_depends_on_a_chan
     assert kept.isdisjoint({"spans", "labels", "judgments"})
 
 
-def test_what_cannot_be_had_is_told_once_before_anything_is_loaded(
-    hub, tiny_folder, tmp_path, monkeypatch, capsys
-):
+def test_what_cannot_be_had_is_told_once_and_first(hub, tiny_folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(needs, "connected", lambda: None)
     monkeypatch.setattr(ccs, "load", lambda *_, **__: 1 / 0)
     hub.put("datasets", "ILSVRC/imagenet-1k", {"data.parquet": b"12345"})

@@ -1,6 +1,5 @@
 """Whatever kills a run, or one of its processes, the next one ends with the tables of an undisturbed run."""
 
-import contextlib
 import multiprocessing
 import os
 import random
@@ -11,6 +10,7 @@ import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from torch.distributed import TCPStore
@@ -106,9 +106,7 @@ def test_what_one_of_two_cannot_do_ends_both(begin_two, tiny_folder, texts, tmp_
     assert said.read_text().splitlines().count("error: only the second process cannot load") == 1
 
 
-def test_one_of_two_killed_ends_the_other_and_two_go_on_with_what_one_gives(
-    begin_two, small_run, tiny_folder, texts, tmp_path
-):
+def test_one_of_two_killed_ends_the_other_and_two_go_on(begin_two, small_run, tiny_folder, texts, tmp_path):
     """60 images in shards of 16 are four uneven shards; texts and clips have fewer. One opens them."""
     out, said = tmp_path / "out", tmp_path / "said.txt"
     args = arguments(tiny_folder, texts, out)
@@ -127,37 +125,23 @@ def test_one_of_two_killed_ends_the_other_and_two_go_on_with_what_one_gives(
     assert results.read(out / "tiny").manifest["measured"]["processes"] == 2
 
 
-def workers(out):
-    """The processes of a run, by rank."""
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            said = (folder / "cmdline").read_bytes().decode().split("\0")
-            if str(out) in said and "ccs.batch.compute" in said[:4]:
-                lines = (folder / "environ").read_bytes().decode().split("\0")
-                found |= {int(line[5:]): int(folder.name) for line in lines if line.startswith("RANK=")}
-    return found
-
-
 @pytest.mark.weekly
-@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("launcher", "killed", "stage"),
     [("torchrun", 1, "moments"), ("torchrun", 0, "measure--world--letters"), ("accelerate", 1, "labels")],
 )
-def test_the_launchers_end_the_other_process_and_go_on(
-    small_run, tiny_folder, texts, tmp_path, launcher, killed, stage
-):
+def test_launchers_end_the_other(small_run, tiny_folder, texts, tmp_path, launcher, killed, stage):
     out, said = tmp_path / "out", tmp_path / "said.txt"
     command = [sys.executable, "-m", *LAUNCHERS[launcher], "ccs.batch.compute"]
     command += [*arguments(tiny_folder, texts, out), "--device", "cpu"]
     with said.open("w") as file, subprocess.Popen(command, stderr=file, **ABOUT) as running:
         while not (out / ".stages/tiny" / stage).exists() and running.poll() is None:
             time.sleep(0.02)
-        os.kill(workers(out)[killed], signal.SIGKILL)
+        workers = [one for one in psutil.Process(running.pid).children(True) if "RANK" in one.environ()]
+        next(one for one in workers if one.environ()["RANK"] == str(killed)).kill()
         assert running.wait(60) != 0
-    assert not workers(out)
+    assert not psutil.wait_procs(workers, 10)[1]
     assert "the same command continues" in said.read_text()
     done = subprocess.run(command, **ABOUT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

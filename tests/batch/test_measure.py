@@ -29,7 +29,7 @@ def test_further_k_have_high_low_and_random_plans(tiny_model):
     plans = {plan.name: plan.off for plan in (*found.main, *found.further)}
     assert [plans[name] for name in ("high", "high@7", "high@9")] == list(high.values())
     assert found.main[0].name == "none"
-    assert [str(plan.off) for plan in found.singles] == [*map(str, heads)]
+    assert [plan.off for plan in found.singles] == [HeadSet([head]) for head in heads]
 
 
 @pytest.mark.parametrize("name", ["world/letters", "world/faces"])
@@ -38,13 +38,8 @@ def test_plans_of_the_same_heads_have_the_figures_of_each_alone(tiny_model, few_
     rng = np.random.default_rng(0)
     off, other = HeadSet([Head(5, 0)]), HeadSet([Head(5, 1)])
     embedded = {o: rng.normal(size=(len(data.images), tiny_model.dim)) for o in (HeadSet(), off, other)}
-    some = [
-        Plan("none", None, HeadSet(), ""),
-        Plan("high", None, off, ""),
-        Plan("random", 0, off, ""),
-        Plan("random@7", 1, off, ""),
-    ]
-    asked = []
+    kinds = (("none", None, HeadSet()), ("high", None, off), ("random", 0, off), ("random@7", 1, off))
+    some, asked = [Plan(*kind, "") for kind in kinds], []
 
     def shown(heads):
         asked.append(heads)
@@ -59,11 +54,9 @@ def test_plans_of_the_same_heads_have_the_figures_of_each_alone(tiny_model, few_
     _, whole = set_figures.of_plans(texts, data, more, embedded.get, 0)
     assert repr(set_figures.joined(found, more)) == repr(whole)
     for plan in some[1:]:
-        pair = [some[0], plan]
-        _, alone = figures(texts, data, pair, embedded.get, 0)
-        ours = [row for row in together if row["plan"] in ("none", plan.name)]
-        assert len(ours) == len(alone)
-        by_name = {named(row): row for row in ours}
+        _, alone = figures(texts, data, [some[0], plan], embedded.get, 0)
+        by_name = {named(row): row for row in together if row["plan"] in ("none", plan.name)}
+        assert len(by_name) == len(alone)
         for row in alone:
             assert by_name[named(row)] == pytest.approx(row, nan_ok=True)
 
@@ -71,17 +64,11 @@ def test_plans_of_the_same_heads_have_the_figures_of_each_alone(tiny_model, few_
 def test_people_are_ranked_within_their_occupation_and_in_one_pool_beside_it(tiny_model):
     data = open_set("world/counterfactuals")
     few = np.flatnonzero(np.isin(data.pools, data.occupations[:2]))
-    data = replace(
-        data,
-        occupations=data.occupations[:2],
-        groups={"gender": data.groups["gender"][few]},
-        pools=data.pools[few],
-        units=data.units[few],
-    )
+    part = {"pools": data.pools[few], "units": data.units[few], "occupations": data.occupations[:2]}
+    data = replace(data, groups={"gender": data.groups["gender"][few]}, **part)
     embedded = np.random.default_rng(0).normal(size=(len(few), tiny_model.dim))
     texts = set_figures.embed_texts(tiny_model, data)
-    none = [Plan("none", None, HeadSet(), "")]
-    _, found = figures(texts, data, none, lambda _: embedded, 0)
+    _, found = figures(texts, data, [Plan("none", None, HeadSet(), "")], lambda _: embedded, 0)
     rows = {(row["dataset"], row["occupation"]): row for row in found if row["metric"] == "MaxSkew"}
     for place, name in enumerate(data.occupations):
         own = np.flatnonzero(data.pools == name)
@@ -124,5 +111,4 @@ def test_clips_are_also_scaled_as_the_study_scales_them(tiny_model):
 
 
 def named(row):
-    """A row's name: its text columns and its seed."""
     return (*(value for value in row.values() if isinstance(value, str)), row["seed"])

@@ -42,10 +42,6 @@ def push(folder, *more):
     return publish.main(["--repo", "user/ccs", "--results", str(folder), *more])
 
 
-def data_set(hub):
-    return hub.repositories["datasets", "user/ccs"]
-
-
 def test_a_run_ends_with_its_tables_on_the_hub(hub, tiny_folder, texts, tmp_path, capsys, monkeypatch):
     """And says before anything is computed that there is no network, or no login."""
     asked = ["--model", str(tiny_folder), "--texts", str(texts), "--out", str(tmp_path / "out"), "--k", "2"]
@@ -66,7 +62,7 @@ def test_a_run_ends_with_its_tables_on_the_hub(hub, tiny_folder, texts, tmp_path
 
 def test_one_commit_private_tagged_nothing_the_second_time_and_a_tag_keeps_its_results(hub, folder, capsys):
     assert push(folder) == 0
-    repository = data_set(hub)
+    repository = hub.repositories["datasets", "user/ccs"]
     assert repository.private
     assert repository.messages == ["initial commit", "Results of organism"]
     assert hub.files("user/ccs")["organism/spans.parquet"] == (folder / "organism/spans.parquet").read_bytes()
@@ -91,7 +87,7 @@ def test_models_are_added_without_touching_others_and_stale_tables_go(hub, folde
     write_model(tmp_path / "more", "ViT-B-32/openai")
     assert push(tmp_path / "more", "--public", "--tag", "v2") == 0
     after = hub.files("user/ccs")
-    assert not data_set(hub).private
+    assert not hub.repositories["datasets", "user/ccs"].private
     assert all(after[path] == data for path, data in before.items() if path != "README.md")
     assert "ViT-B-32--openai/bias.parquet" in after
     assert "### organism" in (page := after["README.md"].decode())
@@ -122,7 +118,7 @@ def test_searches_go_along(hub, folder, tmp_path):
     made = replace(found, weights_hash=weights)
     path = searches.keep(folder, made)
     assert push(folder) == 0
-    assert len(data_set(hub).tags) == 2  # other searches are other results
+    assert len(hub.repositories["datasets", "user/ccs"].tags) == 2  # other searches are other results
     assert hub.files("user/ccs")["organism.search.json"] == path.read_bytes()
     fetched = results.load(ADDRESS, cache=tmp_path / "cache").models["organism"].folder.parent
     assert searches.beside(fetched, "organism", weights) == (made,)
@@ -151,7 +147,8 @@ def test_revisions_are_pinned_and_the_cache_serves_offline(hub, folder, tmp_path
 
     pinned = results.load(f"{ADDRESS}@first", cache=cache)
     assert list(pinned.models) == ["organism"]
-    assert pinned.source == f"the Hub ({ADDRESS}@first, commit {data_set(hub).tags['first'][:12]})"
+    commit = hub.repositories["datasets", "user/ccs"].tags["first"]
+    assert pinned.source == f"the Hub ({ADDRESS}@first, commit {commit[:12]})"
     newest = results.load(ADDRESS, cache=cache)
     assert sorted(newest.models) == ["organism", "second"]
     assert newest.notices == ()
@@ -242,18 +239,14 @@ assert set(table.unique("model")) == {"organism", "ViT-B-32/openai"}
     assert done.returncode == 0, done.stderr
 
 
-def test_the_benchmark_goes_there_and_a_method_is_scored_on_what_comes_back(
-    hub, tmp_path, monkeypatch, capsys
-):
+def test_the_benchmark_goes_there_and_comes_back(hub, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(scoring.over_bases, "__defaults__", (40,))  # draws
     names = planted_models.names()[:2]
     line = [str(tmp_path / "made"), "--repo", "user/planted", "--public"]
     assert planted.main(line) == 2
     assert "has no truth.csv" in capsys.readouterr().err
-    benchmark_folder.write(
-        [planted_models.FOLDER / f"{name}.safetensors" for name in names], tmp_path / "made"
-    )
+    benchmark_folder.write([planted_models.file_of(name) for name in names], tmp_path / "made")
     assert planted.main([*line, "--dry-run"]) == 0
     assert not hub.repositories
     assert planted.main(line) == 0

@@ -15,24 +15,15 @@ from ccs.errors import InputError
 from ccs.measures.stats import Ranked
 from ccs.pruning.plans import ALIKE, PlanName
 from scripts import report as docs
-from tests.support.report_sample import (
-    bias_rows,
-    ccr_rows,
-    line,
-    pruning_rows,
-    run,
-    score_rows,
-    section,
-    write_results,
-)
+from tests.support import report_sample
+from tests.support.report_sample import line, run, section
 from tests.support.results_sample import write
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """The report of those results."""
     folder = tmp_path_factory.mktemp("report")
-    return run(write_results(folder / "results"), folder / "out")
+    return run(report_sample.write_results(folder / "results"), folder / "out")
 
 
 def test_without_results_the_published_side_stands_alone(tmp_path):
@@ -43,8 +34,7 @@ def test_without_results_the_published_side_stands_alone(tmp_path):
             assert f"{table.number}. {table.title}" in text, key
     assert "| **All** |  | 496 | 0 | 0 |" in text
     table5 = section(text, "### Table 5. Zero-shot accuracy: CIFAR-10, CIFAR-100, Food-101")
-    row = line(table5, "ViT-B-32-OpenAI")
-    assert row[1:4] == ["75.68", "71.31", "73.61"]
+    assert line(table5, "ViT-B-32-OpenAI")[1:4] == ["75.68", "71.31", "73.61"]
     assert not list((tmp_path / "out").glob("*.tmp"))
 
 
@@ -64,24 +54,27 @@ def test_published_beside_measured(measured):
     assert hole[2:7] == ["82.12", "–", "–", "–", "–"]
     # A model without results keeps its printed row.
     assert line(table5, "ViT-L-14-LAION")[1:4] == ["88.29", "86.48", "88.19"]
-
-
-def test_bias_shows_the_faulty_and_the_correct_metric_beside_chance(measured):
+    # The faulty metric beside the correct one and chance.
     table8 = section(measured, "### Table 8. MaxSkew@900 on FairFace, summed over 104 occupations")
     row = line(table8, "ViT-B-32-OpenAI", "race/original")
-    assert row[3] == "61.8"
-    assert row[6] == "✓"
-    assert row[7] == "none, fairface-1.25, as-published"
+    assert (row[3], *row[6:8]) == ("61.8", "✓", "none, fairface-1.25, as-published")
     assert row[-2].startswith("20.0")
     assert row[-1] == "0.1 [0.1, 0.2]"
 
 
-def test_an_organism_has_its_own_section(measured):
+def test_an_organism_has_its_own_section_where_tests_answer_the_studys_questions(measured):
     own = measured.split("## Measured: organism\n")[1].split("\n## ")[0]
     accuracy = line(section(own, "### Accuracy by plan"), "high (8)")
     assert accuracy[1] == "50.0 (-40.0: -41.0 to -39.0)"
     assert "world/faces, race (K = 60 of 500): 0.090 [0.050, 0.200]" in own
     assert "mean MaxSkew in bf16 is within 0.0125 of float32's" in own
+    against_none = line(measured, "accuracy (points): high off less none off", "–", "world/subjects")
+    assert against_none[3:7] == ["-40.0", "-41.0 to -39.0", "–", "0.001"]
+    assert against_none[7] == "0.002"  # Holm, of two tests
+    assert against_none[9:] == ["-5.00", "yes, lower"]
+    against_random = line(measured, "MaxSkew: high off less random off", "number", "world/faces, race")
+    assert (against_random[3], against_random[-1]) == ("-0.308", "yes, lower")
+    assert against_random[5:8] == ["1 of 61", "0.016", "0.016"]
 
 
 def test_concentrated_concepts_by_layer_and_spelling(measured, tmp_path):
@@ -95,31 +88,15 @@ def test_concentrated_concepts_by_layer_and_spelling(measured, tmp_path):
     spelled = [
         {key: row[key] for key in ("model", "weights", "layer", "head", "label")}
         | {"given": "colours" if row["head"] == 5 else "Colors", "labeler": "openai:gpt"}
-        for row in score_rows("m")
+        for row in report_sample.score_rows("m")
     ]
-    scores = [row | {"label": one["given"]} for row, one in zip(score_rows("m"), spelled, strict=True)]
-    write(tmp_path / "two", "m", {"scores": scores, "labels": spelled, "ccr": ccr_rows("m", "colours")})
+    tables = {"labels": spelled, "ccr": report_sample.ccr_rows("m", "colours"), "scores": []}
+    for row, one in zip(report_sample.score_rows("m"), spelled, strict=True):
+        tables["scores"].append(row | {"label": one["given"]})
+    write(tmp_path / "two", "m", tables)
     measured = run(tmp_path / "two", tmp_path / "out")
     assert line(measured, "all", "2")[2:] == ["0", "0.000", "1", "0.500"]
     assert line(measured, "L5.H5")[1] == "colours (normalized: Colors)"
-
-
-def test_the_studys_questions_are_answered_by_tests(measured):
-    against_none = line(measured, "accuracy (points): high off less none off", "–", "world/subjects")
-    assert against_none[3:7] == ["-40.0", "-41.0 to -39.0", "–", "0.001"]
-    assert against_none[7] == "0.002"  # Holm, of two tests
-    assert against_none[9:] == ["-5.00", "yes, lower"]
-    against_random = line(measured, "MaxSkew: high off less random off", "number", "world/faces, race")
-    assert against_random[3] == "-0.308"
-    assert against_random[5:8] == ["1 of 61", "0.016", "0.016"]
-    assert against_random[-1] == "yes, lower"
-
-
-def test_a_report_that_cannot_be_written_is_a_sentence(tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    (tmp_path / "empty").mkdir()
-    assert report(["--results", str(tmp_path / "empty"), "--out", str(tmp_path / "file")]) == 2
-    assert "cannot be written" in capsys.readouterr().err
 
 
 def test_a_strangers_text_is_one_line_of_one_cell_without_markup():
@@ -128,9 +105,8 @@ def test_a_strangers_text_is_one_line_of_one_cell_without_markup():
     evil = "x\n\n# Not measured\n<img src=//a.b/c.png> ![y](//a.b) < 3"
     safe = r"x # Not measured &lt;img src=//a.b/c.png> ![y]\(//a.b) < 3"
     assert document.table(pd.DataFrame({"name": [evil]})).splitlines()[2] == f"| {safe} |"
-    blocks = document.fill(
-        "report", source=evil, models=[evil], notices=[evil], printed="", tests=[], answers=[]
-    )
+    nothing = {"printed": "", "tests": [], "answers": []}
+    blocks = document.fill("report", source=evil, models=[evil], notices=[evil], **nothing)
     assert "\n".join(blocks).count(safe) == 3
     assert not any(line.startswith("# Not") for block in blocks for line in block.splitlines())
 
@@ -157,11 +133,11 @@ def test_people_beside_the_panel(tmp_path):
     (tmp_path / "empty").mkdir()
     text = run(tmp_path / "empty", tmp_path / "out", "--agreement", str(tmp_path / "agreement.parquet"))
     table4 = section(text, "### Table 4. Agreement of people with language models")
-    row = line(table4, "ViT-B-32/openai", "ann", "panel")
-    assert row[3:] == ["40", "0.70 [0.60, 0.80]", "0.821", "0.70 [0.60, 0.80]"]
+    shown = line(table4, "ViT-B-32/openai", "ann", "panel")[3:]
+    assert shown == ["40", "0.70 [0.60, 0.80]", "0.821", "0.70 [0.60, 0.80]"]
 
 
-def test_what_is_no_agreement_is_a_sentence(tmp_path):
+def test_what_is_no_agreement_and_where_nothing_can_be_written_is_a_sentence(tmp_path, capsys):
     path = tmp_path / "agreement.parquet"
     for write_it, said in (
         (lambda: None, "There is no file"),
@@ -171,6 +147,9 @@ def test_what_is_no_agreement_is_a_sentence(tmp_path):
         write_it()
         with pytest.raises(InputError, match=said):
             published.read_agreement(path)
+    (tmp_path / "empty").mkdir()
+    assert report(["--results", str(tmp_path / "empty"), "--out", str(path)]) == 2
+    assert "cannot be written" in capsys.readouterr().err
 
 
 def around(drawn, none, high, n=100):
@@ -182,19 +161,17 @@ def around(drawn, none, high, n=100):
 
 
 def model_of(changed, high, *, colors=100):
-    """Random sets lower every measure by 0.1, give or take 0.01; the high heads change one of them by `high`
-    and lower the others by 0.1.
-    """
+    """Random sets and the high heads lower every measure by about 0.1; these change one by `high`."""
     top1, skew, gap = (
         (0.5, 0.6, 0.6 + (high if name == changed else -0.1))
         for name in ("top1", "MaxSkew", report_questions.GAP)
     )
-    pruning = pruning_rows("organism", "world/subjects", around(*top1))
-    pruning += pruning_rows("organism", "world/colors", around(*top1, colors))
+    pruning = report_sample.pruning_rows("organism", "world/subjects", around(*top1))
+    pruning += report_sample.pruning_rows("organism", "world/colors", around(*top1, colors))
     bias = [
         row | {"metric": f"{name} mean", "attribute": attribute}
         for name, values in (("MaxSkew", skew), (report_questions.GAP, gap))
-        for row in bias_rows("organism", "world/faces", around(*values))
+        for row in report_sample.bias_rows("organism", "world/faces", around(*values))
         if row["metric"] == "MaxSkew mean"
         for attribute in ("gender", "skin tone")
     ]
@@ -225,8 +202,7 @@ def test_whether_high_heads_carry_more_than_random_sets_like_them(measure, quest
         assert ("80% power from" in text) == (expected == "not shown")
         assert text.count("of 101 among sets alike in") == 3
         if name != report_questions.NARROWS_MORE:
-            words = f"**{report_questions.QUESTIONS[name]}** {text.split(';')[0]}"
-            assert words in readme
+            assert f"**{report_questions.QUESTIONS[name]}** {text.split(';')[0]}" in readme
     assert [one.alike for one in asked[question]] == list(ALIKE)
     (strictest,) = report_questions.strictest(asked[question])
     assert strictest.adjusted == max(one.adjusted for one in asked[question])
@@ -235,7 +211,6 @@ def test_whether_high_heads_carry_more_than_random_sets_like_them(measure, quest
 
 
 def test_a_set_with_only_some_of_the_random_sets_is_left_out():
-    model = model_of("top1", -0.2, colors=3)
-    tests = [one for one in report_questions.tests_of(model) if one.alike]
+    tests = [one for one in report_questions.tests_of(model_of("top1", -0.2, colors=3)) if one.alike]
     assert "world/colors" not in {one.where for one in tests}
     assert {one.effect.of for one in tests if isinstance(one.effect, Ranked)} == {101}

@@ -1,5 +1,6 @@
-"""How a run's work is cut, what of it stays done, and what is not whole is not trusted; one run at a time."""
+"""How a run's work is cut, what of it stays done, and what is not whole is not trusted; who is asked what."""
 
+import json
 import multiprocessing
 import os
 import signal
@@ -8,11 +9,17 @@ import numpy as np
 import pytest
 import torch
 
+from ccs.batch.compute import parse
 from ccs.batch.compute.embed import Backoff
 from ccs.batch.compute.inputs import load, shards_of
+from ccs.batch.compute.judge import Judging, score_heads
 from ccs.batch.compute.stages import STAGES, Processes, Store, locked
 from ccs.errors import InputError
+from ccs.heads import Head
 from ccs.sets import ImageSet
+from ccs.texts.pools import load_pool
+from ccs.texts.textspan import Span
+from tests.support.llm_server import OpenAIServer, verdicts
 
 fork = multiprocessing.get_context("fork")
 
@@ -80,8 +87,7 @@ def test_the_second_run_says_so_and_stops(tmp_path):
 @pytest.mark.parametrize("items", [0, 1, 127, 128, 129, 5000, 1_000_000_000])
 def test_shards_cover_everything_once(items):
     shards = shards_of(items)
-    assert sum(map(len, shards)) == items
-    assert shards[-1].stop == items
+    assert (sum(map(len, shards)), shards[-1].stop) == (items, items)
     assert len(shards) < 20_000
 
 
@@ -108,14 +114,53 @@ def test_short_memory_lowers_the_batch_and_loses_nothing():
     assert backoff.largest == 2
     assert len(backoff.run(work, pixels)) == 10
 
-    def never(piece):
-        raise torch.OutOfMemoryError("CUDA out of memory")
+    for error in (torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("shapes do not fit")):
 
-    with pytest.raises(torch.OutOfMemoryError):
-        Backoff(4).run(never, pixels)
+        def fails(piece, error=error):
+            raise error
 
-    def broken(piece):
-        raise RuntimeError("shapes do not fit")
+        with pytest.raises(type(error), match=str(error)):
+            Backoff(4).run(fails, pixels)
 
-    with pytest.raises(RuntimeError, match="shapes"):
-        Backoff(4).run(broken, pixels)
+
+POOL = load_pool("world")
+HEADS = [Head(7, h) for h in range(4)]
+SPANS = {
+    head: tuple(Span(POOL.texts[17 * n + 5 * i], 0.1, 17 * n + 5 * i) for i in range(4))
+    for n, head in enumerate(HEADS)
+}
+
+
+def judging(out, *more):
+    settings = parse(["--k", "2,3,4", "--out", str(out), *more])
+    return Judging(settings, Store(out / "stages", Processes()), POOL)
+
+
+def name_or_judge(user, schema):
+    """All labels are a spelling of Diversity; of the texts judged, those of an odd place are accepted."""
+    if "concept" in schema["required"]:
+        return json.dumps({"reason": "so", "concept": "Varied"})
+    return verdicts({name: int(name[-1]) % 2 == 1 for name in schema["required"]})
+
+
+def test_the_main_texts_are_asked_alone_about_the_label_as_given(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789abcdef")
+    with OpenAIServer(name_or_judge) as server:
+        asked = judging(tmp_path, "--judges", server.spec, "--labeler", server.spec)
+        labels = asked.labels(SPANS)
+        rows = asked.judgments(SPANS, labels)
+        sizes = sorted(len(json.loads(seen.user)["texts"]) for seen in server.asked)
+        judged = {json.loads(seen.user).get("concept") for seen in server.asked}
+        below = judging(tmp_path / "two", "--judges", server.spec, "--labeler", server.spec, "--k", "2")
+        fewer = {head: spans[:2] for head, spans in SPANS.items()}
+        alone = below.judgments(fewer, below.labels(fewer))
+    assert judged == {None, "Varied"}
+    assert (set(labels.values()), set(asked.normal.values())) == ({"Varied"}, {"Diversity"})
+    assert sizes == [2] * 12  # labels, the texts of the main K, and the further ones
+    assert alone == [row for row in rows if row["rank"] < 2]
+    assert [len({row["rank"] for row in rows if row["head"] == head.head}) for head in HEADS] == [4] * 4
+    scores, table = score_heads(SPANS, labels, rows, dict.fromkeys(HEADS, 1.0), (2, 3, 4))
+    ccs = {k: {score.ccs for score in found.values()} for k, found in scores.items()}
+    assert ccs == {2: {1}, 3: {2}, 4: {2}}
+    assert [row["k"] for row in table] == [2] * 4 + [3] * 4 + [4] * 4
+    assert table[-1]["share"] == pytest.approx(0.4)

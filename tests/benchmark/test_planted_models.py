@@ -56,11 +56,9 @@ def test_heads_off_are_the_base_without_them(tmp_path):
     model = planted_models.load(str(file))
     assert (model.name, planted_models.truth(str(file))) == ("mine", TRUTH)
     pixels = torch.randn(3, 3, 72, 72, generator=torch.Generator().manual_seed(0))
-    (planted, without), (base, base_without) = (
-        one.embed_images(pixels, [HeadSet(), HEADS]) for one in (model, control)
-    )
-    assert abs(planted - base).max() > 1e-2
-    assert (without == base_without).all()
+    found, base = (one.embed_images(pixels, [HeadSet(), HEADS]) for one in (model, control))
+    assert abs(found[0] - base[0]).max() > 1e-2
+    assert (found[1] == base[1]).all()
     changed.clip.visual.transformer.resblocks[5].attn.in_proj_bias.data.fill_(float("nan"))
     save_planted(changed.clip, TRUTH, file)
     with pytest.raises(InputError, match="not all finite"):
@@ -70,26 +68,23 @@ def test_heads_off_are_the_base_without_them(tmp_path):
 LAST = "visual.transformer.resblocks.5.attn.out_proj.weight"
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
+def test_what_does_not_fit_is_refused(tmp_path):
+    for change, words in (
         (lambda held, known: held.update({LAST: held[LAST].float()}), "shape or type"),
         (lambda held, known: held.pop(LAST), "nothing else"),
         (lambda held, known: known.update(heads="L5.H1 L5.H9", carries={}), "does not have all"),
         (lambda held, known: known.update(heads="all"), "name of a head"),
         (lambda held, known: known.pop("seed"), "seed"),
-    ],
-)
-def test_what_does_not_fit_is_refused(tmp_path, change, words):
-    file = tmp_path / "bad.safetensors"
-    save_planted(clip(1), TRUTH, file)
-    with safe_open(file, "pt") as opened:
-        about = dict(opened.metadata())
-    held, known = load_file(file), json.loads(about["truth"])
-    change(held, known)
-    save_file(held, file, about | {"truth": json.dumps(known)})
-    with pytest.raises(InputError, match=words):
-        planted_models.apply(clip(0), file)
+    ):
+        file = tmp_path / "bad.safetensors"
+        save_planted(clip(1), TRUTH, file)
+        with safe_open(file, "pt") as opened:
+            about = dict(opened.metadata())
+        held, known = load_file(file), json.loads(about["truth"])
+        change(held, known)
+        save_file(held, file, about | {"truth": json.dumps(known)})
+        with pytest.raises(InputError, match=words):
+            planted_models.apply(clip(0), file)
 
 
 def test_other_files_are_refused(tmp_path):

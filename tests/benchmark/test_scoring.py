@@ -52,35 +52,28 @@ def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives():
     row = cells.set_index("method").loc["direct"]
     model, sets = benchmark.load(NAME), Sets.drawn()
     people = sets.people
-    task = make_task(model, people, sets.things, "gender")
-    seen, unseen = halves(task, 0)
+    seen, unseen = halves(make_task(model, people, sets.things, "gender"), 0)
     names = group_names("gender", ["man", "woman"])
-    evidence = protocol.Evidence(
-        model=model, task=replace(seen, people=model.trunk(seen.people)), names=names, read=lambda: None
-    )
+    task = replace(seen, people=model.trunk(seen.people))
+    evidence = protocol.Evidence(model=model, task=task, names=names, read=lambda: None)
     order = ranking(METHODS["direct effect"](evidence), 0)
     assert row["heads"] == " ".join(map(str, order))
-    planted = HeadSet.parse(CARRIERS)
-    assert row["average_precision"] == average_precision(order, planted)
+    assert row["average_precision"] == average_precision(order, HeadSet.parse(CARRIERS))
     off = HeadSet(order[:2])
     before, after = (model.embed_images(unseen.people, one) for one in (HeadSet(), off))
     assert row["max_skew_taken"] == pytest.approx(unseen.max_skew(before) - unseen.max_skew(after), abs=1e-6)
-    rights = [
-        (model.embed_images(unseen.things, one) @ unseen.class_weights.T).argmax(1) == unseen.labels
-        for one in (HeadSet(), off)
-    ]
+    things = [model.embed_images(unseen.things, one) for one in (HeadSet(), off)]
+    rights = [(one @ unseen.class_weights.T).argmax(1) == unseen.labels for one in things]
     assert row["accuracy_lost"] == pytest.approx(rights[0].mean() - rights[1].mean())
     assert row["passes"] == pytest.approx(1, abs=0.1)
 
 
-def test_a_function_of_ones_own_stands_beside_the_known_methods(capsys):
+def test_a_function_of_ones_own_stands_beside_the_known_methods_and_one_that_fails_gets_a_sentence(capsys):
     table = benchmark.score(carriers_first, models=NAME, splits=1)
     assert f"{NAME}, gender, split 0" in capsys.readouterr().out
     assert table.index[0] == PLANTED
     assert table.loc["carriers_first", "average_precision"] > 0.5
 
-
-def test_a_method_that_fails_gets_a_sentence_and_the_others_go_on():
     def fails(evidence):
         return {}["nothing"]
 
@@ -103,8 +96,7 @@ def test_a_stopped_run_goes_on_with_what_is_missing(tmp_path):
     both, _ = scoring.run(some | {"CAV": METHODS["concept activation vectors"]}, [NAME], 2, **about)
     assert [line.split(": ")[1] for line in told] == ["random", "CAV", "random, CAV"]
     assert len(both) == len(scoring.kept(file)) == 6
-    gone = scoring.kept(file).assign(weights="0" * 16, seed=5)
-    scoring.keep(gone, file)
+    scoring.keep(scoring.kept(file).assign(weights="0" * 16, seed=5), file)
     assert set(scoring.kept(file)["weights"]) == {"0" * 16}  # the model has other weights now
 
 
@@ -130,8 +122,7 @@ def test_figures_are_means_over_models_each_counted_once():
 
 
 def test_an_answer_switches_off_what_lowers_the_lean_and_stands_beside_random_sets():
-    subject = Subject(benchmark.load(NAME), Sets.drawn())
-    found = answer(subject, "gender", "truth", carriers_first)
+    found = answer(Subject(benchmark.load(NAME), Sets.drawn()), "gender", "truth", carriers_first)
     assert set(found.heads) <= set(HeadSet.parse(CARRIERS))
     none, off, *drawn = found.held_out
     assert off.max_skew.value < none.max_skew.value
@@ -177,9 +168,8 @@ def test_cramers_v_of_a_table_done_by_hand():
 
 
 def test_models_come_from_names_files_and_folders(tmp_path):
-    assert len(planted_models.located()) == sum(
-        bool(benchmark.truth(n).attributes) for n in benchmark.names()
-    )
+    carrying = [name for name in benchmark.names() if benchmark.truth(name).attributes]
+    assert len(planted_models.located()) == len(carrying)
     file = planted_models.file_of(NAME)
     (tmp_path / file.name).write_bytes(file.read_bytes())
     assert planted_models.located(tmp_path) == (str(tmp_path / file.name),)

@@ -21,9 +21,8 @@ THREE = ("text_1", "text_2", "text_3")
 YES = verdicts(dict.fromkeys(THREE, True))
 
 
-@pytest.mark.parametrize(
-    ("reply", "cause"),
-    [
+def test_a_reply_off_the_schema_is_refused_with_where():
+    for reply, cause in (
         ("", "an empty reply"),
         ("Here it is:\n```json\n" + YES + "\n```", "not JSON"),
         ("[" * 100_000, "not JSON"),
@@ -38,11 +37,9 @@ YES = verdicts(dict.fromkeys(THREE, True))
         (YES.replace("true", '"yes"'), r"verdict: 'yes' is not of type 'boolean'"),
         (YES.replace("true", "1"), r"verdict: 1 is not of type 'boolean'"),
         (YES.replace('"It is True."', "7"), r"reason: 7 is not of type 'string'"),
-    ],
-)
-def test_a_reply_off_the_schema_is_refused_with_where(reply, cause):
-    with pytest.raises(OffSchemaError, match=cause):
-        parse_reply(reply, judge_schema(3))
+    ):
+        with pytest.raises(OffSchemaError, match=cause):
+            parse_reply(reply, judge_schema(3))
 
 
 @pytest.mark.parametrize("fence", ["```", "```json", "```JSON"])
@@ -78,8 +75,7 @@ def test_no_text_leaves_its_quotes(texts, label):
 
 
 def key_of(spec, question, **changes):
-    settings = JudgeSettings(**changes)
-    (caller,) = Panel(spec, settings).callers.values()
+    (caller,) = Panel(spec, JudgeSettings(**changes)).callers.values()
     return caller.provider.cache_key(judge_request(question))
 
 
@@ -125,20 +121,17 @@ def test_specs_are_read():
 )  # fmt: skip
 def test_the_studys_judges_are_asked_while_they_answer(today, named, instead):
     panel = study_panel(date.fromisoformat(today))
-    assert [one.model for one in panel] == named.split()
-    assert [one.instead_of for one in panel] == instead
+    assert ([one.model for one in panel], [one.instead_of for one in panel]) == (named.split(), instead)
     prices = Prices.load()
     assert all(prices.of(one.name) for one in panel)
     described = Panel("study").describe()["judges"]
     assert [one.get("instead_of", "") for one in described] == [one.instead_of for one in study_panel()]
     names = [one.name for one in study_panel()]
-    assert parse_panel("study") == study_panel()
-    assert Labeler("study").name == names[0]
+    assert (parse_panel("study"), Labeler("study").name) == (study_panel(), names[0])
 
 
-@pytest.mark.parametrize(
-    ("spec", "words"),
-    [
+def test_a_spec_amiss_is_explained_and_no_password_repeated():
+    for spec, words in (
         ("", "is empty"),
         ("gpt-4o", "'gpt-4o' is not a judge"),
         ("compatible:qwen", "is incomplete"),
@@ -150,12 +143,10 @@ def test_the_studys_judges_are_asked_while_they_answer(today, named, instead):
         ("openai:gpt-4o?temperature=hot", "no option"),
         ("anthropic:claude-sonnet-5-5?temperature=0", "no temperature"),
         ("tags", "tags is not available here"),
-    ],
-)
-def test_a_spec_amiss_is_explained_and_no_password_repeated(spec, words):
-    with pytest.raises(InputError, match=words) as error:
-        Panel(spec)
-    assert "hunter2" not in str(error.value)
+    ):
+        with pytest.raises(InputError, match=words) as error:
+            Panel(spec)
+        assert "hunter2" not in str(error.value)
 
 
 def test_prices_of_the_default_panel_are_known_and_a_budget_needs_one():
@@ -182,5 +173,4 @@ def test_without_a_budget_twice_the_estimate_may_be_spent():
     spending.expect([known] * 999)
     assert spending.limit == pytest.approx(2000 * known.dollars)
     spending.expect([unknown])
-    assert spending.limit == float("inf")
-    assert Spending(None).limit == float("inf")
+    assert (spending.limit, Spending(None).limit) == (float("inf"), float("inf"))

@@ -22,9 +22,7 @@ QUESTIONS = [Question(f"L0.H{n}", f"Concept {n}", (f"text {n} a", f"text {n} b")
 
 
 def test_stand_ins_and_models_sit_in_one_panel(settings):
-    rows = [
-        (f"text {n} {letter}", f"Concept {n}" if letter == "a" else "Other") for n in "01" for letter in "ab"
-    ]
+    rows = [(f"text {n} a", f"Concept {n}") for n in "01"] + [(f"text {n} b", "Other") for n in "01"]
     tags = make_pool("small", rows)
     with OpenAIServer() as server:
         panel = Panel(f"tags,{server.spec}", settings, tags=tags)
@@ -57,9 +55,7 @@ def test_a_budget_stops_before_it_is_exceeded(limits):
         assert panel.spending.spent == pytest.approx(0.2 * asked)
         assert causes.count("") == asked
         (refused,) = {*causes} - {""}
-        assert refused.startswith(
-            "budget: asking could exceed 2.50 dollars; the same command asks for the rest"
-        )
+        assert "asking could exceed 2.50 dollars; the same command asks for the rest" in refused
         Panel(server.spec, replace(limits, budget=None)).judge(questions)
         assert len(server.asked) == 20  # what was paid for was kept
 
@@ -92,8 +88,7 @@ def test_a_key_that_is_not_accepted_ends_the_run_and_what_had_arrived_is_kept(se
 
 
 def ask(spec, cache):
-    settings = JudgeSettings(cache=Path(cache), concurrency=1, delay=0.01, retries=0)
-    Panel(spec, settings).judge(QUESTIONS)
+    Panel(spec, JudgeSettings(cache=Path(cache), concurrency=1, delay=0.01, retries=0)).judge(QUESTIONS)
 
 
 def test_killed_half_way_and_restarted_nothing_is_lost_or_asked_twice(settings, tmp_path):
@@ -116,8 +111,6 @@ def test_killed_half_way_and_restarted_nothing_is_lost_or_asked_twice(settings, 
         answered = [seen.user for seen in server.asked[:3] + server.asked[4:]]
         assert len(answered) == len(set(answered)) == 6  # three before, three after; the fourth got no answer
 
-
-# The labeler: its examples, the answers it accepts, its cache, and causes of missing labels.
 
 TEXTS = {Head(0, 1): ("a red door", "a blue sky", "green"), Head(0, 2): ("a lion", "a horse", "a beach")}
 
@@ -145,10 +138,8 @@ def test_labels_are_given_by_five_examples_normalized_and_cached(settings):
 
 
 def test_the_studys_misprint_is_quoted_unless_repaired(settings):
-    shown = [
-        Labeler("openai", replace(settings, repaired_examples=repaired)).request(Head(0, 1), ("x",)).system
-        for repaired in (False, True)
-    ]
+    asked = [replace(settings, repaired_examples=repaired) for repaired in (False, True)]
+    shown = [Labeler("openai", one).request(Head(0, 1), ("x",)).system for one in asked]
     assert ["Intrica wood carvingte" in system for system in shown] == [True, False]
     assert shown[0].replace("Intrica wood carvingte", "Intricate wood carving") == shown[1]
 

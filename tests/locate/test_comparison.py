@@ -65,8 +65,7 @@ def test_heads_that_were_trained_come_first_and_alone(tiny_model, tmp_path):
 @pytest.mark.parametrize("built", [{"embed_dim": 20, "width": 64}, {}])
 def test_models_of_which_none_was_made_from_the_other(tiny_model, tmp_path, built):
     wide = ccs.load(str(write_tiny_model(tmp_path / "wide", seed=7, **built)))
-    x = torch.randn(8, 3, 32, 32)
-    pairs = compare(tiny_model, wide, x, TEXTS)
+    pairs = compare(tiny_model, wide, torch.randn(8, 3, 32, 32), TEXTS)
     assert len(pairs) == len(tiny_model.heads)
     assert {pair.changed for pair in pairs} == {None}
     assert [pair.alike for pair in pairs] == sorted(pair.alike for pair in pairs)

@@ -31,11 +31,6 @@ def evidence(tiny_folder, pictures):
     return sample(tiny_folder, pictures)
 
 
-def read(evidence, **change):
-    """The evidence with another reading."""
-    return replace(evidence, read=lambda: replace(evidence.reading, **change))
-
-
 def test_a_probe_of_groups_needs_two_people_of_each(evidence):
     alone = np.array(["a"] + ["b"] * (len(evidence.task.groups) - 1))
     with pytest.raises(InputError, match="two people each"):
@@ -46,13 +41,12 @@ def test_a_probe_of_groups_needs_two_people_of_each(evidence):
 SEEN = [name for name in locate.GRID if not name.startswith("resample") or name.endswith("signed lean")]
 
 
-@pytest.mark.parametrize("name", [*FROM_IMAGES, *SEEN])
+@pytest.mark.parametrize("name", [*FROM_IMAGES, *SEEN, "TEXTSPAN, texts of the groups"])
 def test_the_head_that_writes_the_groups_comes_first_and_not_with_groups_that_no_head_writes(evidence, name):
     """The second fails a method that would name this head whatever it is asked, for it writes most of all."""
     find = {**locate.METHODS, **locate.GRID}[name]
     scores = find(evidence)
-    assert HeadSet(scores) == evidence.model.heads
-    assert ranking(scores)[0] == WRITER
+    assert (HeadSet(scores), ranking(scores)[0]) == (evidence.model.heads, WRITER)
     if name in FROM_IMAGES:
         drawn = np.random.default_rng(4).permutation(np.asarray(evidence.task.groups))
         nobody = replace(evidence.task, groups=drawn)
@@ -73,8 +67,7 @@ def test_locate_then_correct_tells_heads_of_biased_answers_from_those_of_others(
     seen = replace(evidence, task=task)
     vars(seen)["seen"] = direct.sum(axis=1), direct
     scores = locate.METHODS["Locate-Then-Correct"](seen)
-    assert scores[WRITER] == 1
-    assert scores[other] == -1
+    assert (scores[WRITER], scores[other]) == (1, -1)
     assert {score for head, score in scores.items() if head not in (WRITER, other)} == {0}
 
 
@@ -82,7 +75,7 @@ def test_heads_by_ccs(evidence):
     some = list(evidence.model.heads)[:4]
     spans = {head: [Span("text 1", share, 0)] for head, share in zip(some, (0.1, 0.2, 0.9, 0.3), strict=True)}
     scores = {head: HeadScore(ccs, "Colors") for head, ccs in zip(some, (5, 5, None, 0), strict=True)}
-    told = read(evidence, spans=spans, scores=scores)
+    told = replace(evidence, read=lambda: replace(evidence.reading, spans=spans, scores=scores))
     assert ranking(locate.METHODS["CCS high first"](told)) == (some[1], some[0], some[3], some[2])
     assert ranking(locate.METHODS["CCS low first"](told)) == (some[3], some[0], some[1], some[2])
 
@@ -96,14 +89,8 @@ def test_heads_labeled_people_come_first_then_those_with_texts_of_people(evidenc
         for head, (women, colors) in zip(some, shares, strict=True)
     }
     scores = {head: HeadScore(5, label) for head, label in zip(some, labels, strict=True)}
-    found = locate.METHODS["label People"](read(evidence, spans=spans, scores=scores))
-    assert ranking(found) == (some[1], some[2], some[3], some[0])
-
-
-def test_texts_of_the_groups_explain_the_head_that_writes_the_groups(evidence):
-    found = locate.METHODS["TEXTSPAN, texts of the groups"](evidence)
-    assert ranking(found)[0] == WRITER
-    assert 0.2 < found[WRITER] <= 1
+    told = replace(evidence, read=lambda: replace(evidence.reading, spans=spans, scores=scores))
+    assert ranking(locate.METHODS["label People"](told)) == (some[1], some[2], some[3], some[0])
 
 
 def test_integrated_gradients_are_the_mean_slope_toward_the_others_output(evidence):
@@ -159,8 +146,7 @@ def test_weights_of_value_and_output_are_those_of_the_module(evidence):
 
 
 def test_a_direction_is_explained_by_the_texts_it_is_made_of():
-    texts = np.eye(6)
-    found = contributions.coherent(np.array([0.8, 0, 0.6, 0, 0, 0.0]), texts)
+    found = contributions.coherent(np.array([0.8, 0, 0.6, 0, 0, 0.0]), np.eye(6))
     assert found == pytest.approx([0.8, 0, 0.6, 0, 0, 0])
 
 

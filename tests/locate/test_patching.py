@@ -100,8 +100,7 @@ def gim_by_hand(clip, tokens, toward, outputs):
             if one_q.requires_grad:
                 for tensor, share in ((one_q, 0.25), (one_k, 0.25), (one_v, 0.5)):
                     tensor.register_hook(lambda g, share=share: g * share)
-            weights = SoftmaxAtTwo.apply(one_q @ one_k.transpose(1, 2) / one_q.shape[-1] ** 0.5)
-            out = weights @ one_v
+            out = SoftmaxAtTwo.apply(one_q @ one_k.transpose(1, 2) / one_q.shape[-1] ** 0.5) @ one_v
             found[layer].append(out if out.requires_grad else out.requires_grad_())
             assert torch.allclose(
                 found[layer][h], outputs[layer][h], atol=1e-5

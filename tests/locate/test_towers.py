@@ -125,13 +125,11 @@ def test_the_text_head_that_writes_what_groups_differ_by_comes_first(tiny_folder
 
 
 def test_pictures_that_do_not_say_enough_are_refused(tiny_model):
+    judges = np.where(PICTURES.groups["gender"] == "man", "judge", PICTURES.pools)
     for pictures, why in (
         (PEOPLE, "must show at least three of the occupations"),
         (replace(PICTURES, groups={"age": PICTURES.groups["gender"]}), "does not say the gender"),
-        (
-            replace(PICTURES, pools=np.where(PICTURES.groups["gender"] == "man", "judge", PICTURES.pools)),
-            "no",
-        ),
+        (replace(PICTURES, pools=judges), "no"),
     ):
         with pytest.raises(InputError, match=why):
             which_tower(tiny_model, PEOPLE, pictures, "gender", embedded=made(tiny_model, 0, "images"))

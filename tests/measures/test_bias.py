@@ -51,12 +51,10 @@ def test_chance_is_what_random_rankings_score():
 def test_plans_are_compared_on_the_same_draws():
     images, texts, groups = example(n=600, o=12, tilt=1.5)
     noise = np.random.default_rng(3).standard_normal(images.shape).astype(np.float32)
-    fair = images - np.where((groups == "g0")[:, None], np.float32([1.5, 0, 0, 0, 0, 0]), 0).astype(
-        np.float32
-    )
-    base, same, nudged, mended = bias.measure_plans(
-        [images, images, images + 0.05 * noise, fair], Ranking(texts, groups, 90)
-    )
+    fair = images.copy()
+    fair[groups == "g0", 0] -= 1.5
+    plans = [images, images, images + 0.05 * noise, fair]
+    base, same, nudged, mended = bias.measure_plans(plans, Ranking(texts, groups, 90))
     assert bias_result.compare(same, base) == stats.Effect(0.0, 0.0, 0.0, 1.0)
     paired = bias_result.compare(nudged, base)
     alone = base.max_skew.mean
@@ -64,9 +62,8 @@ def test_plans_are_compared_on_the_same_draws():
     lowered = bias_result.compare(mended, base)
     assert lowered.high < 0
     assert lowered.p_value < 0.01
-    assert bias_result.compare(mended, base, prompt=2).value == pytest.approx(
-        mended.max_skew.values[2] - base.max_skew.values[2]
-    )
+    third = mended.max_skew.values[2] - base.max_skew.values[2]
+    assert bias_result.compare(mended, base, prompt=2).value == pytest.approx(third)
     assert 0 <= bias_result.compare(mended, base, "NDKL").p_value <= 1
     with pytest.raises(InputError, match="same images"):
         bias_result.compare(bias.measure(images, Ranking(texts, groups, 90), seed=1), base)
@@ -153,18 +150,6 @@ def test_the_table_holds_each_groups_share_of_the_top_k(tiny_model, pictures):
 ALL = skew.METRICS + skew.PREFERENCES
 
 
-def test_a_result_repeated_names_prompts_that_are_one_text_and_counts_them_once():
-    images, texts, groups = example()
-    once = bias.measure(images, Ranking(texts[:2], groups, 40), draws=40)
-    named = bias_result.repeated(once, [0, 1, 0])
-    alone = bias.measure(images, Ranking(texts[[0, 1, 0]], groups, 40), draws=40)
-    assert named.max_skew.values.tolist() == alone.max_skew.values.tolist()
-    assert named.top.tolist() == alone.top.tolist()
-    assert named.max_skew.mean == once.max_skew.mean
-    assert named.max_skew.mean.value != pytest.approx(alone.max_skew.mean.value)
-    assert bias_result.compare(named, named, prompt=2).value == 0
-
-
 def test_means_are_those_of_the_whole_measure():
     images, texts, groups = example(tilt=0.5)
     found = bias.measure(images, Ranking(texts, groups, 40), draws=40, seed=2, metrics=ALL, logit_scale=20.0)
@@ -175,7 +160,6 @@ def test_means_are_those_of_the_whole_measure():
     assert found.metrics["AUC"].chance_mean.low > 0.5
     auc = found.metrics["AUC (cross-fitted)"]
     assert auc.chance_mean.low < auc.chance_mean.value == 0.5 < auc.chance_mean.high
-    assert (found.max_skew.values <= found.ceilings + 1e-12).all()
 
 
 def test_prompts_that_are_one_text_count_once_and_stand_beside_a_person(tiny_model):
@@ -207,20 +191,16 @@ def test_prompts_that_are_one_text_count_once_and_stand_beside_a_person(tiny_mod
     assert named["high", None, "MaxSkew mean"]["ceiling"] == pytest.approx(np.log(2))
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"k": 0}, "k is 0"),
-        ({"groups": ["a"] * 240}, "2 to 255 groups"),
-        ({"texts": np.ones((2, 7))}, "do not go with texts of 7"),
-        ({"images": np.full((240, 6), np.nan)}, "240 rows are not"),
-    ],
-)
-def test_measure_refuses(change, says):
+def test_measure_refuses():
     images, texts, groups = example()
-    given = {"images": images, "texts": texts, "groups": groups, "k": 40} | change
-    with pytest.raises(InputError, match=says):
-        bias.measure(given["images"], Ranking(given["texts"], given["groups"], given["k"]))
+    for seen, asked, says in (
+        (images, (texts, groups, 0), "k is 0"),
+        (images, (texts, ["a"] * 240, 40), "2 to 255 groups"),
+        (images, (np.ones((2, 7)), groups, 40), "do not go with texts of 7"),
+        (np.full((240, 6), np.nan), (texts, groups, 40), "240 rows are not"),
+    ):
+        with pytest.raises(InputError, match=says):
+            bias.measure(seen, Ranking(*asked))
 
 
 def test_skew_is_the_logarithm_of_fairlearns_selection_rates():

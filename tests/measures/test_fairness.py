@@ -1,17 +1,11 @@
 """`ccs.bias` and its command, against the plain computation."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image
 
 import ccs
 from ccs import HeadSet, InputError
@@ -32,7 +26,6 @@ OFF = HeadSet.parse("L4.H1 L5.H2")
 
 @pytest.fixture(scope="module")
 def gallery(pictures):
-    """Sixty random pictures of two groups."""
     return BiasSet(
         name="people",
         images=pictures(60),
@@ -45,17 +38,15 @@ def gallery(pictures):
     )
 
 
-def save(place: Path, pictures: list[Image.Image], names: Sequence[str]) -> None:
+def save(place, pictures, names):
     """Pictures in the folders of these names, in turn."""
     for index, picture in enumerate(pictures):
         (folder := place / names[index % len(names)]).mkdir(parents=True, exist_ok=True)
         picture.save(folder / f"{index}.png")
 
 
-def figure(table: ccs.BiasTable, occupation: str, metric: str, column: str = "value") -> float:
-    rows = table.rows
-    found = rows[(rows["occupation"] == occupation) & (rows["metric"] == metric)]
-    return float(found[column].iloc[0])
+def figure(table, occupation, metric, column="value"):
+    return table.rows.set_index(["occupation", "metric"]).loc[(occupation, metric), column]
 
 
 def test_every_figure_is_the_plain_one(tiny_model, gallery):
@@ -75,17 +66,15 @@ def test_every_figure_is_the_plain_one(tiny_model, gallery):
             assert figure(table, name, "MaxSkew", column) == pytest.approx(plain[name, column], abs=1e-6)
             whole = plain_ndkl(ranked, dict(table.groups), 12)
             assert figure(table, name, "NDKL", column) == pytest.approx(whole, abs=1e-6)
-            if column == "value":
-                rows = table.rows[(table.rows["occupation"] == name) & (table.rows["metric"] == "MaxSkew")]
-                assert skews[rows["group"].iloc[0]] == pytest.approx(max(skews.values()))  # groups may tie
+            if column == "value":  # groups may tie
+                assert skews[figure(table, name, "MaxSkew", "group")] == pytest.approx(max(skews.values()))
     mean = np.mean([plain["judge", "value"], plain["nurse", "value"]])
     assert figure(table, MEAN, "MaxSkew") == pytest.approx(mean, abs=1e-6)
     alone = ccs.bias(tiny_model, gallery, **asked, off=text_off)
     assert figure(alone, MEAN, "MaxSkew", "before") == figure(table, MEAN, "MaxSkew", "before")
     assert figure(alone, "judge", "AUC") != figure(alone, "judge", "AUC", "before")
     assert figure(table, MEAN, "MaxSkew", "ceiling") == pytest.approx(np.log(60 / 20))
-    assert table.about["k"] == 12
-    assert table.about["off"] == str(OFF | text_off)
+    assert (table.about["k"], table.about["off"]) == (12, str(OFF | text_off))
 
 
 def test_page_library_and_tables_give_one_figure(tiny_model, gallery):
@@ -94,12 +83,10 @@ def test_page_library_and_tables_give_one_figure(tiny_model, gallery):
     table = ccs.bias(tiny_model, gallery, names, off=OFF, top=12)
     assert table.alike == (("judge", "JUDGE"),)
     galleries = SimpleNamespace(has=lambda _: True, get=lambda _: gallery, names=lambda _: [gallery.name])
-    app: Any = SimpleNamespace(galleries=galleries)
+    app = SimpleNamespace(galleries=galleries)
     query = BiasQuery.of(app, State(model="tiny", attribute="gender", occupations=names, k=12))
     texts = embed_occupations(tiny_model, replace(gallery, occupations=names))
-    embedded = dict(
-        zip((HeadSet(), OFF), tiny_model.embed_images(gallery.images, [HeadSet(), OFF]), strict=True)
-    )
+    embedded = {off: tiny_model.embed_images(gallery.images, off) for off in (HeadSet(), OFF)}
     before, after = query.measure(*embedded.values(), texts, tiny_model.logit_scale)
     plans = [Plan("none", None, HeadSet(), ""), Plan("chosen", None, OFF, "")]
     people = asked(replace(gallery, groups={"gender": gallery.groups["gender"]}), names, top=12)
@@ -113,9 +100,8 @@ def test_page_library_and_tables_give_one_figure(tiny_model, gallery):
             told = figure(table, name, metric, "before"), figure(table, name, metric)
             assert shown == pytest.approx(told)
             assert of_plans == pytest.approx(told)
-    of_plans = [row["value"] for row in rows if row["metric"] == "AUC (cross-fitted) mean"]  # not on the page
-    told = [figure(table, MEAN, "AUC (cross-fitted)", column) for column in ("before", "value")]
-    assert of_plans == pytest.approx(told)
+    assert after.figure("MaxSkew", 2) == after.figure("MaxSkew", 0)  # JUDGE, whom the mean counts once
+    assert after.top[2].tolist() == after.top[0].tolist()
     shown = before.figure("logit gap").value, after.figure("logit gap").value
     assert shown == pytest.approx(tuple(figure(table, MEAN, "logit gap", at) for at in ("before", "value")))
     for ask in (
@@ -128,7 +114,6 @@ def test_page_library_and_tables_give_one_figure(tiny_model, gallery):
 
 
 def test_a_table_of_bias_shows_itself(tiny_model, gallery):
-    """With its figures as they are in the rows."""
     found = ccs.bias(tiny_model, gallery, attribute="gender", off="L3.H1")
     means = found.rows[found.rows["occupation"] == MEAN].set_index("metric")["value"]
     assert found.table.loc[MEAN].to_dict() == means.to_dict()
@@ -140,20 +125,17 @@ def test_a_table_of_bias_shows_itself(tiny_model, gallery):
         found.plot("skew")
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
+def test_what_does_not_fit_is_told(tiny_model, gallery):
+    for change, why in (
         ({"attribute": "age"}, "has no attribute 'age'; it has gender, race"),
         ({"top": 31}, "K is 31, but a ranking of 60 images needs a K of 1 to 30"),
         ({"template": "a photo"}, "A template holds {} once"),
         ({"gallery": "world/faces", "max_images": 20}, "Drawn people and"),
         ({"gallery": "fairface-1.25", "max_images": 0}, "At least one image is needed"),
         ({"as_published": True}, "FairFace by race, .* have one"),
-    ],
-)
-def test_what_does_not_fit_is_told(tiny_model, gallery, change, why):
-    with pytest.raises(InputError, match=why):
-        ccs.bias(tiny_model, **{"gallery": gallery, **change})
+    ):
+        with pytest.raises(InputError, match=why):
+            ccs.bias(tiny_model, **{"gallery": gallery, **change})
 
 
 def test_the_command_on_a_folder(tiny_folder, tmp_path, pictures, capsys):
@@ -164,9 +146,7 @@ def test_the_command_on_a_folder(tiny_folder, tmp_path, pictures, capsys):
     line += ["--occupations", str(tmp_path / "jobs.txt"), "--off", "L5.H0"]
     files = ["--csv", str(tmp_path / "out.csv")]
     assert command.main([*line, *files]) == 2  # one of 25 is more than 1%
-    assert (
-        "1 of the 25 images of people cannot be read (for example old/broken.png" in capsys.readouterr().err
-    )
+    assert "1 of the 25 images of people cannot be read (for example old/broken" in capsys.readouterr().err
     line += ["--skip-unreadable"]
     assert command.main([*line, *files]) == 0
     said, told = capsys.readouterr()
@@ -203,10 +183,8 @@ def test_accuracy_is_the_plain_one(tiny_folder, tiny_model, tmp_path, pictures, 
     assert accuracy_command.main([*asked, "--template", "a {}", "--csv", str(tmp_path / "a.csv")]) == 0
     data = ccs.open_set(str(tmp_path / "pets"), template="a {}")
     texts = tiny_model.embed_texts(["a cat", "a dog", "a owl"])
-    plain = [
-        (tiny_model.embed_images(list(data.images), off) @ texts.T).argmax(1) == data.labels
-        for off in (HeadSet(), OFF)
-    ]
+    scores = [tiny_model.embed_images(list(data.images), off) @ texts.T for off in (HeadSet(), OFF)]
+    plain = [one.argmax(1) == data.labels for one in scores]
     rows = pd.read_csv(tmp_path / "a.csv").set_index("class")
     assert rows.loc["all", ["before", "value"]].tolist() == pytest.approx([one.mean() for one in plain])
     assert rows.loc["dog", "value"] == pytest.approx(plain[1][data.labels == 1].mean())

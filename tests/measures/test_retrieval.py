@@ -20,11 +20,9 @@ def plain_ranks(clips, captions, owner):
     """Both directions from the whole matrix with Python's sort."""
     unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (clips, captions)]
     scores = unit[1] @ unit[0].T
-    to_clip = [
-        sorted(range(len(clips)), key=lambda c: -row[c]).index(o) + 1
-        for row, o in zip(scores, owner, strict=True)
-    ]
-    to_text = []
+    to_clip, to_text = [], []
+    for row, own in zip(scores, owner, strict=True):
+        to_clip.append(sorted(range(len(clips)), key=lambda clip: -row[clip]).index(own) + 1)
     for clip in range(len(clips)):
         ranked = sorted(range(len(owner)), key=lambda m: -scores[m, clip])
         to_text.append(min(ranked.index(m) for m in np.flatnonzero(owner == clip)) + 1)
@@ -37,8 +35,7 @@ def test_ranks_equal_plain_ones_both_ways():
     expected = plain_ranks(*given)
     assert to_clip.ranks.tolist() == expected[0]
     assert to_text.ranks.tolist() == expected[1]
-    assert to_clip.n == len(given[2])
-    assert to_text.n == 70
+    assert (to_clip.n, to_text.n) == (len(given[2]), 70)
     for found in (to_clip, to_text):
         for depth in retrieval.DEPTHS:
             assert found.metrics[f"R@{depth}"].value == pytest.approx((found.ranks <= depth).mean())
@@ -63,8 +60,7 @@ def test_the_studys_variant_takes_first_captions_and_keeps_the_length():
     found, _ = retrieval.measure(clips, captions, owner, as_published=True, draws=40)
     unit = captions / np.linalg.norm(captions, axis=1, keepdims=True)
     scores = unit[first] @ clips.T
-    expected = [int((row > row[i]).sum()) + 1 for i, row in enumerate(scores)]
-    assert found.ranks.tolist() == expected
+    assert found.ranks.tolist() == [int((row > row[i]).sum()) + 1 for i, row in enumerate(scores)]
     renormalized, _ = retrieval.measure(clips, captions[first], np.arange(70), draws=40)
     assert found.ranks.tolist() != renormalized.ranks.tolist()
 
@@ -85,9 +81,8 @@ def test_intervals_equal_those_of_clips_drawn_by_hand():
 def test_a_paired_difference():
     clips, captions, owner = example()
     base, _ = retrieval.measure(clips, captions, owner)
-    worse, _ = retrieval.measure(
-        clips + np.random.default_rng(1).standard_normal(clips.shape), captions, owner
-    )
+    noise = np.random.default_rng(1).standard_normal(clips.shape)
+    worse, _ = retrieval.measure(clips + noise, captions, owner)
     effect = retrieval.compare(worse, base, "R@1")
     assert effect.value == pytest.approx(worse.metrics["R@1"].value - base.metrics["R@1"].value)
     assert effect.high < 0

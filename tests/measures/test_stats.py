@@ -10,8 +10,6 @@ from ccs import InputError
 from ccs.measures import stats
 from ccs.measures.stats import Effect
 
-probabilities = st.lists(st.floats(0, 1), min_size=1, max_size=12)
-
 
 def test_bootstrap_equals_scipys_percentile_bootstrap():
     values = np.random.default_rng(0).exponential(size=80)
@@ -20,10 +18,7 @@ def test_bootstrap_equals_scipys_percentile_bootstrap():
     assert found.value == pytest.approx(values.mean())
     assert found.low == pytest.approx(other.confidence_interval.low, abs=0.01)
     assert found.high == pytest.approx(other.confidence_interval.high, abs=0.01)
-
-
-def test_few_draws_give_a_normal_interval():
-    draws = np.random.default_rng(0).normal(0, 1, 64)
+    draws = np.random.default_rng(0).normal(0, 1, 64)  # so few give a normal interval
     found = stats.interval(1.0, draws)
     assert found.high - 1 == pytest.approx(1.959964 * draws.std(ddof=1))
     effect = stats.effect(1.0, draws)
@@ -70,9 +65,8 @@ def test_nothing_is_called_a_difference_in_nineteen_cases_of_twenty():
 def test_a_set_that_is_one_of_them_is_called_different_in_one_case_of_twenty(tests):
     """Of a family of three tests, and of several families."""
     rng = np.random.default_rng(5)
-    families = [
-        stats.against_random(drawn[0], drawn[1:], tests=tests) for drawn in rng.normal(size=(600, 100, 3))
-    ]
+    drawn = rng.normal(size=(600, 100, 3))
+    families = [stats.against_random(one[0], one[1:], tests=tests) for one in drawn]
     called = np.mean([min(one.adjusted for one in found) <= 0.05 for found in families])
     alone = np.mean([found[0].p_value <= 0.05 for found in families])
     assert called == pytest.approx(0.05 / tests, abs=0.02)
@@ -118,7 +112,7 @@ def test_effects_of_one_sample_are_together_as_unsure_as_each():
         stats.of_one_sample([])
 
 
-@given(probabilities)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_holm_equals_its_definition(p_values):
     found, m = stats.holm(p_values), len(p_values)
     order = np.argsort(p_values, kind="stable")

@@ -28,7 +28,6 @@ from tests.support.checkpoint import write_clip, write_siglip
 
 
 def maps(d):
-    """A map of images and one of texts."""
     return np.eye(d) + 0.1 * np.random.default_rng(0).standard_normal((2, d, d))
 
 
@@ -85,8 +84,7 @@ def test_recommended_is_the_lowest_within_the_budget_that_is_sure():
     nothing = replace(offer("nothing", 1.0, 1.0), max_skew_change=Effect(0, 0, 0, 1))
     found = [nothing, offer("dear", 0.1, 0.9), offer("good", 0.4, 0.99), offer("worse", 0.5, 0.99)]
     found.append(offer("unsure", 0.2, 1.0, high=0.1))
-    assert judging.best(found, 0.02).name == "good"
-    assert judging.best(found, 0.2).name == "dear"
+    assert (judging.best(found, 0.02).name, judging.best(found, 0.2).name) == ("good", "dear")
     assert judging.best(found[:1], 0.02) is None
     assert judging.front(found) == {"dear", "unsure"}
 
@@ -128,9 +126,7 @@ def faces(tmp_path_factory):
 
 
 def test_the_walk_of_the_docs_ends_with_a_fairer_model(faces, monkeypatch, capsys):
-    """The commands of docs/mitigation.md in their order, with their folders: faces, things, clip. The second
-    is the third without its last words.
-    """
+    """In the order and with the folders of docs/mitigation.md; the second is the third, not saved."""
     monkeypatch.chdir(faces)
     text = (Path(ccs.__file__).parents[1] / "docs" / "mitigation.md").read_text("utf-8")
     walk = re.search(r"<!-- walk -->\n```sh\n(.*?)```", text, re.DOTALL)[1].replace("\\\n", " ")

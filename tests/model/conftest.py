@@ -7,6 +7,4 @@ from tests.batch.conftest import small_run, texts  # noqa: F401 - fixtures
 
 @pytest.fixture(params=["GELU", "QuickGELU"])
 def model(request):
-    name = {"GELU": "tiny_model", "QuickGELU": "tiny_quick_model"}[request.param]
-    value = request.getfixturevalue(name)
-    return value
+    return request.getfixturevalue({"GELU": "tiny_model", "QuickGELU": "tiny_quick_model"}[request.param])

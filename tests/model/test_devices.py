@@ -36,8 +36,7 @@ def cuda(request, monkeypatch):
 
 def test_every_method_gives_what_it_gives_on_the_cpu(cuda, tiny_model, tiny_folder, pictures):
     there, x, images = ccs.load(str(tiny_folder), device=cuda), pixels(tiny_model, 5), pictures(6)
-    assert there.tower.device.type == "cuda"
-    assert there.weights_hash == tiny_model.weights_hash
+    assert (there.tower.device.type, there.weights_hash) == ("cuda", tiny_model.weights_hash)
 
     def found(model):
         start, moments = model.trunk(x, batch_size=2), ccs.collect_moments(model, [x, images])
@@ -101,8 +100,7 @@ def test_one_setting_chooses_the_device(monkeypatch):
     with pretended.gpu(monkeypatch):
         assert str(usable_device("auto")) == start().device == "cuda:0"
         monkeypatch.setenv("SPACES_ZERO_GPU", "true")  # a GPU that is there for a moment only
-        assert str(usable_device("auto")) == "cpu"
-        assert str(usable_device("cuda")) == "cuda:0"
+        assert (str(usable_device("auto")), str(usable_device("cuda"))) == ("cpu", "cuda:0")
         monkeypatch.setenv("CCS_DEVICE", "cpu")
         assert str(usable_device("auto")) == start().device == "cpu"
         monkeypatch.setenv("CCS_DEVICE", "abacus")

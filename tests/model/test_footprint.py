@@ -109,8 +109,7 @@ def test_no_more_is_taken_than_is_said(tmp_path):
     weights = tmp_path / "model.safetensors"
     save_file({name: each.to(torch.float8_e4m3fn) for name, each in load_file(weights).items()}, weights)
     said, taken = map(int, subprocess.check_output([sys.executable, "-c", LOADING, str(tmp_path)]).split())
-    values = sum(each.numel() for each in model.state_dict().values())
-    assert 4 * values < taken < said + 2**25
+    assert 4 * sum(each.numel() for each in model.state_dict().values()) < taken < said + 2**25
 
 
 def test_the_owners_token_is_for_the_owners_models(hub, tiny_folder, monkeypatch):

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from tests.support.results_sample import write
 
 MODELS = ("organism", "organism-control", "ViT-B-32/openai")
 JUDGES = ("a judge", "b judge", "tags")
+read = partial(pd.read_csv, dtype=str, keep_default_na=False)
 EVERY = ("--models", *MODELS)
 
 
@@ -35,7 +37,6 @@ def judgment_rows(model, seed, heads=12, k=5):
 
 @pytest.fixture(scope="module")
 def collection(tmp_path_factory):
-    """Three models' judgments as batch.compute writes them."""
     folder = tmp_path_factory.mktemp("results")
     for seed, model in enumerate(MODELS):
         write(folder, model, {"judgments": judgment_rows(model, seed)})
@@ -52,10 +53,6 @@ def few_draws(monkeypatch):
 def pairs_in(folder):
     models = results.load(folder).models.values()
     return [pair for found in models for pair in annotate.pairs_of(found.table("judgments"))]
-
-
-def read(path):
-    return pd.read_csv(path, dtype=str, keep_default_na=False)
 
 
 def fill(path, pairs, answer, spoil=lambda rows: None):
@@ -128,8 +125,7 @@ def test_people_who_agree_with_the_panel_by_a_sheet_that_is_blind(collection, tm
     whole = rows[(rows.model == "all") & (rows.people == "ann") & (rows.judges == "panel")]
     found = whole.set_index("metric").value
     assert list(found[[*agreement.METRICS]]) == pytest.approx([1] * 4)  # all of the same verdicts
-    assert set(whole.n) == {100}
-    assert set(rows.judges) == {"panel", *JUDGES}
+    assert (set(whole.n), set(rows.judges)) == ({100}, {"panel", *JUDGES})
     published = rows[rows.published.notna()]
     assert set(published.model) == {"ViT-B-32/openai"}
     assert dict(zip(published.metric, published.published, strict=True)) == {
@@ -161,20 +157,17 @@ def test_several_people(collection):
     assert not math.isnan(whole.loc[("", "panel", "krippendorff_alpha"), "value"])
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
+def test_unknown_answers_are_named_by_row(collection, tmp_path, capsys):
+    sheet, out, where = tmp_path / "ann.csv", tmp_path / "found.parquet", ["--results", str(collection)]
+    for spoil, message in (
         (lambda rows: rows[1].update(answer="maybe"), "row 3: 'maybe' is no answer"),
         (lambda rows: rows[1].update(id="gone"), "row 3: the id 'gone' is of no pair"),
         (lambda rows: rows[1].update(text="other"), "row 3: the text or the concept was changed"),
         (lambda rows: rows.append(rows[0]), "row 8: the id"),
         (lambda rows: [row.update(answer="") for row in rows], "holds no answer yet"),
-    ],
-)
-def test_unknown_answers_are_named_by_row(collection, tmp_path, capsys, spoil, message):
-    sheet, out = tmp_path / "ann.csv", tmp_path / "agreement.parquet"
-    assert annotate.main(["export", "--results", str(collection), "--out", str(sheet), "--n", "6"]) == 0
-    fill(sheet, pairs_in(collection), lambda _: "y", spoil)
-    assert annotate.main(["import", str(sheet), "--results", str(collection), "--out", str(out)]) == 2
-    assert message in capsys.readouterr().err
+    ):
+        assert annotate.main(["export", *where, "--out", str(sheet), "--n", "6", "--force"]) == 0
+        fill(sheet, pairs_in(collection), lambda _: "y", spoil)
+        assert annotate.main(["import", str(sheet), *where, "--out", str(out)]) == 2
+        assert message in capsys.readouterr().err
     assert not out.exists()

@@ -1,6 +1,7 @@
 """Tables and manifests are read as written or refused; queries choose the rows that they promise."""
 
 import json
+from itertools import product
 from pathlib import Path
 
 import pandas as pd
@@ -29,19 +30,16 @@ def test_every_table_comes_back_as_written(tmp_path, name):
         assert {key: None if pd.isna(value) else value for key, value in got.items()} == row
 
 
-@pytest.mark.parametrize(
-    ("name", "values", "said"),
-    [
+def test_wrong_rows_are_refused(tmp_path):
+    for name, values, said in (
         ("spans", {"text": None}, "empty cells in column text"),
         ("spans", {"rank": 1}, "two rows for"),
         ("spans", {"layer": "six"}, "cannot be written"),
         ("scores", {"level": "medium"}, "has 'medium' in column level"),
-    ],
-)
-def test_wrong_rows_are_refused(tmp_path, name, values, said):
-    first, *others = sample_rows("organism")[name]
-    with pytest.raises(InputError, match=said):
-        results.write_table(tmp_path, name, [{**first, **values}, *others])
+    ):
+        first, *others = sample_rows("organism")[name]
+        with pytest.raises(InputError, match=said):
+            results.write_table(tmp_path, name, [{**first, **values}, *others])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -55,13 +53,10 @@ def test_manifest_must_be_complete(tmp_path):
         results.read_manifest(tmp_path)
 
 
-def test_what_is_loaded_by_default_and_what_is_not_there(tmp_path):
+def test_what_is_loaded_by_default_what_is_not_there_and_names_of_folders(tmp_path):
     assert results.load(precomputed=tmp_path).source.startswith("the results shipped")
     with pytest.raises(InputError, match="no folder"):
         results.load(tmp_path / "nowhere")
-
-
-def test_folder_names(tmp_path):
     assert results.read(write_model(tmp_path, "ViT-B-32/openai")).model == "ViT-B-32/openai"
     assert results.folder_name("ViT-B-32/openai") == "ViT-B-32--openai"
     with pytest.raises(InputError, match="holds no letter"):
@@ -77,10 +72,7 @@ def made(**tables):
 
 
 def named(frame):
-    return [
-        f"{plan} {seed}" if pd.notna(seed) else plan
-        for plan, seed in zip(frame["plan"], frame["seed"], strict=True)
-    ]
+    return [plan if pd.isna(seed) else f"{plan} {seed}" for plan, seed in frame[["plan", "seed"]].to_numpy()]
 
 
 def test_plans_by_their_names():
@@ -93,14 +85,10 @@ def test_plans_by_their_names():
 
 
 def test_max_skew_is_the_correct_one_of_an_occupations_own_pool_unless_asked():
-    found = made(
-        bias=[
-            {"metric": metric, "mode": mode, "target": "pool", "dataset": name, "attribute": "gender"}
-            for metric in ("MaxSkew", "MaxSkew mean", "MaxSkew sum", "NDKL mean", "top share: woman")
-            for mode in ("correct", "as-published")
-            for name in ("d", "d (one-pool)")
-        ]
-    )
+    metrics = ("MaxSkew", "MaxSkew mean", "MaxSkew sum", "NDKL mean", "top share: woman")
+    every = product(metrics, ("correct", "as-published"), ("d", "d (one-pool)"))
+    rows = pd.DataFrame(every, columns=["metric", "mode", "dataset"])
+    found = made(bias=rows.assign(target="pool", attribute="gender"))
     named = queries.max_skew(found)[["dataset", "metric", "mode"]]
     assert named.to_numpy().tolist() == [["d", "MaxSkew mean", "correct"]]
     assert len(queries.max_skew(found, mode=None)) == 2

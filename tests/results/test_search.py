@@ -1,6 +1,4 @@
-"""The search on a toy model whose heads are known: which carry skew, which carry the classes, which do
-nothing; and searches kept beside results.
-"""
+"""The search on a toy model of which it is known what each head carries; searches kept beside results."""
 
 import json
 from dataclasses import replace
@@ -23,9 +21,7 @@ HEADS = HeadSet.parse("L4.H0 L4.H1 L4.H2 L5.H0 L5.H1 L5.H2")
 
 
 class ToyModel:
-    """An image is what each head writes for it, [heads, d]; an embedding is the sum of the heads that are
-    on.
-    """
+    """An image is what each head writes for it, [heads, d]; an embedding, the sum of those that are on."""
 
     heads = HEADS
 
@@ -58,15 +54,8 @@ def toy(seed=0, people=400, things=200):
     weights = np.zeros((6, d))
     weights[np.arange(6), 4 + np.arange(6)] = 1
     weights[:, 0] = 0.5
-    return Task(
-        people=images[:people],
-        groups=groups,
-        prompts=prompts,
-        k=60,
-        things=images[people:],
-        labels=labels,
-        class_weights=weights,
-    )
+    known = {"groups": groups, "prompts": prompts, "labels": labels, "class_weights": weights}
+    return Task(people=images[:people], things=images[people:], k=60, **known)
 
 
 def test_the_heads_that_carry_the_skew_are_found_and_the_classes_kept():
@@ -110,32 +99,26 @@ def test_halves_of_people_with_pools_are_those_of_their_prompts():
 
 def test_the_command_searches_prints_and_writes(tiny_folder, tmp_path, capsys):
     command = ["--model", str(tiny_folder), "--people", "world/faces", "--things", "world/subjects"]
-    command += ["--max-images", "40", "--max-heads", "1", "--max-loss", "1"]
-    assert (
-        search_command.main([*command, "--attribute", "skin tone", "--keep", "--results", str(tmp_path)]) == 0
-    )
+    command += ["--max-images", "40", "--max-heads", "1", "--max-loss", "1", "--attribute", "skin tone"]
+    assert search_command.main([*command, "--keep", "--results", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "Chance: MaxSkew" in said
     assert "Answer:" in said
     (out,) = tmp_path.iterdir()
     (written,) = json.loads(out.read_text("utf-8"))["searches"]
-    assert written["attribute"] == "skin tone"
-    assert written["unseen"][0]["plan"] == "none"
+    assert (written["attribute"], written["unseen"][0]["plan"]) == ("skin tone", "none")
     assert written["unseen"][0]["max_skew"]["value"] > 0
     assert len(written["weights_hash"]) == 64
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
+def test_search_refuses():
+    for change, says in (
         ({"k": 1}, "cut-off of 2"),
         ({"prompts": np.ones((1, 16))}, "2 or more prompts"),
         ({"things": np.ones((3, 6, 16))}, "3 with 200"),
-    ],
-)
-def test_search_refuses(change, says):
-    with pytest.raises(InputError, match=says):
-        search.search(ToyModel(), replace(toy(), **change))
+    ):
+        with pytest.raises(InputError, match=says):
+            search.search(ToyModel(), replace(toy(), **change))
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -160,8 +143,6 @@ def test_the_figures_of_a_search_are_those_of_the_measurement(own):
         assert accuracy == pytest.approx(right.value)
 
 
-# Searches kept beside results: read back as written, replaced by the same question, useless where stale.
-
 LIMITS = Limits(max_loss=0.03, least=0.04)
 
 
@@ -169,19 +150,9 @@ LIMITS = Limits(max_loss=0.03, least=0.04)
 def made():
     beside = [Plan("random", 3, ToyModel.heads - {*list(ToyModel.heads)[:4]}, "")]
     found = search.search(ToyModel(), toy(), LIMITS, beside=beside)
-    return Search(
-        model="ViT/toy",
-        weights_hash="ab" * 32,
-        people="faces",
-        attribute="gender",
-        things="subjects",
-        prompts=("a cook", "a judge"),
-        templates=("{}",),
-        k=60,
-        seed=0,
-        limits=LIMITS,
-        **vars(found),
-    )
+    asked = {"model": "ViT/toy", "weights_hash": "ab" * 32, "people": "faces", "attribute": "gender"}
+    asked |= {"things": "subjects", "prompts": ("a cook", "a judge"), "templates": ("{}",)}
+    return Search(**asked, k=60, seed=0, limits=LIMITS, **vars(found))
 
 
 def test_searches_are_read_as_written_one_of_each_question_and_none_of_other_weights(made, tmp_path):

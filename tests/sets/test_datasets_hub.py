@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ccs import paper
+from ccs import paper, replication
 from ccs.errors import InputError
 from ccs.sets import SOURCES, clips, source, templates
 from ccs.sets.open import open_set
@@ -60,9 +60,8 @@ def test_fairface_as_its_authors_give_it(tmp_path):
     (root / "val").mkdir(parents=True)
     for number in (1, 2):
         (root / "val" / f"{number}.jpg").write_bytes(png(number))
-    rows = ["file,age,gender,race,service_test"]
-    rows += [f"fairface/val/{number}.jpg,3-9,Male,East Asian,False" for number in (2, 3, 1)]
-    (root / "fairface_label_val.csv").write_text("\n".join(rows))
+    rows = [f"fairface/val/{number}.jpg,3-9,Male,East Asian,False\n" for number in (2, 3, 1)]
+    (root / "fairface_label_val.csv").write_text("file,age,gender,race,service_test\n" + "".join(rows))
     found = open_set("fairface-0.25")
     assert [number_of(image) for image in found.images] == [2, 1]
     assert found.skipped == ("fairface/val/3.jpg: no such file",)
@@ -76,8 +75,7 @@ def test_socialcounterfactuals_keeps_what_varies_race_and_gender_and_has_a_pool_
     assert list(zip(found.groups["race"], found.groups["gender"], strict=True))[:12] == SOCIAL
     # Rows whose attributes stand the other way around.
     assert (found.groups["race"][12], found.groups["gender"][12]) == ("White", "Male")
-    assert found.k == {"race": 12, "gender": 4}
-    assert found.pools.tolist() == ["judge"] * 12 + ["chef"] * 2
+    assert (found.k, found.pools.tolist()) == ({"race": 12, "gender": 4}, ["judge"] * 12 + ["chef"] * 2)
     assert [found.units.tolist().index(unit) for unit in found.units] == [0] * 6 + [6] * 6 + [12] * 2
     # Two images cannot be cut at 12.
     assert found.occupations == ("judge",)
@@ -94,8 +92,7 @@ def brightness(frames):
 def test_frames_stand_at_the_middle_of_equal_intervals(tmp_path, count):
     found = clips.frames(clip(tmp_path / "a.mp4"), count)
     # Slow and obvious: frame i is shown from i/10 to (i+1)/10 seconds.
-    expected = [int((part + 0.5) * 2.0 / count * 10) for part in range(count)]
-    assert brightness(found) == expected
+    assert brightness(found) == [int((part + 0.5) * 2.0 / count * 10) for part in range(count)]
 
 
 @pytest.mark.parametrize(
@@ -140,14 +137,6 @@ def test_the_registry_is_whole():
         if record.kind == "classification":
             assert templates(record.templates)
     # Every set the study reports is registered, under the name that the comparison looks for.
-    from ccs import replication
-
-    asked = {
-        name
-        for key in replication.TABLES
-        for claim in replication.claims(key)
-        if claim.dataset
-        for name in replication.dataset_names(claim)
-    }
-    asked = {name.removesuffix(" (as-published)") for name in asked}
-    assert asked - {"fairface"} <= set(SOURCES)
+    claims = [claim for key in replication.TABLES for claim in replication.claims(key) if claim.dataset]
+    asked = {name for claim in claims for name in replication.dataset_names(claim)}
+    assert {name.removesuffix(" (as-published)") for name in asked} - {"fairface"} <= set(SOURCES)

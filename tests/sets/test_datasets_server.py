@@ -85,15 +85,8 @@ def serve_set(hub, name, tmp_path, files=None):
     if files is None:
         files = files_of(repository(tmp_path / name, source, *schemas()[name]))
     served = hub.repositories["datasets", source.hub] = Repository(private=False)
-    sha = served.commit(dict(files), "data")
-    served.tags[source.revision] = sha
+    served.tags[source.revision] = served.commit(dict(files), "data")
     return served
-
-
-def png_of(pixels):
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "PNG")
-    return out.getvalue()
 
 
 PIXELS = [np.uint8(np.arange(8) < row)[None].repeat(8, 0) for row in range(4)]
@@ -114,7 +107,7 @@ def serve_masks(hub, folder):
 
     own = sets.DatasetRecord(name="somebody/masked", kind="masks", split="test")
     features = {"image": datasets.Image(), "mask": datasets.Image()}
-    cells = [{"bytes": png_of(255 * each), "path": None} for each in PIXELS]
+    cells = [Image.fromarray(255 * each) for each in PIXELS]
     held = files_of(repository(folder / "masked", own, features, {"mask": cells}))
     hub.put("datasets", own.name, held)
     (folder / "data").mkdir()
@@ -193,8 +186,7 @@ def test_masks_come_with_their_images_from_the_hub_and_from_the_published_file(h
     answers, _ = asked
     (from_hub,), (from_file,) = answers["somebody/masked:test", None], answers["imagenet-segmentation", None]
     assert from_hub["source"] == f"somebody/masked test {sha_of(hub, 'somebody/masked')}"
-    assert from_hub["shown"] == [0, 1, 2, 3]
-    assert from_hub["masks"] == (255 * np.stack(PIXELS)[:, 0]).tolist()
+    assert (from_hub["shown"], from_hub["masks"]) == ([0, 1, 2, 3], (255 * np.stack(PIXELS)[:, 0]).tolist())
     assert from_file["source"].endswith("data/imagenet-segmentation.mat")
     assert [from_file[part] for part in ("shown", "masks")] == [from_hub[part] for part in ("shown", "masks")]
     (half,) = answers["imagenet-segmentation", 2]

@@ -16,18 +16,13 @@ from ccs.sets.strangers import balanced_rows, listed_rows
 from tests.support import fairface_sample
 from tests.support.datasets_sample import number_of, png
 from tests.support.fairface_sample import PATH, RECORD
-from tests.support.hub_server import Fault, Repository
+from tests.support.hub_server import Fault
 from tests.support.shared import SHARED
 
 # fsspec leaves its event loop to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:.*:ResourceWarning")
 CSV = "data/fairface_label_val.csv"
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(tmp_path / "home"))
-    return tmp_path
+PHOTOGRAPHS = "user/photos"
 
 
 def parquet(cells, column="image", rows=4):
@@ -44,76 +39,49 @@ def cells(first, count):
     return [{"bytes": png(first + i), "path": f"{i}.png"} for i in range(count)]
 
 
-@pytest.fixture
-def put(hub):
-    def make(files, name="user/photos", **about):
-        made = hub.repositories["datasets", name] = Repository(False, **about)
-        made.commit(files, "made")
-        return made
-
-    return make
-
-
-def test_rows_are_spread_over_files_and_row_groups(put):
+def test_rows_are_spread_over_files_and_row_groups(hub):
     files = {f"data/train-{i:05d}-of-00002.parquet": parquet(cells(24 * i, 24)) for i in range(2)}
-    put({**files, "data/test-00000-of-00001.parquet": parquet(cells(40, 8)), "README.md": b"---\n---\n"})
+    files |= {"data/test-00000-of-00001.parquet": parquet(cells(40, 8)), "README.md": b"---\n---\n"}
+    hub.put("datasets", PHOTOGRAPHS, files)
     found = open_images("hf://datasets/user/photos:train", 16)
-    assert [number_of(image) for image in found.images] == [
-        *range(0, 4),
-        *range(12, 16),
-        *range(24, 28),
-        *range(36, 40),
-    ]
+    spread = [first + i for first in (0, 12, 24, 36) for i in range(4)]
+    assert [number_of(image) for image in found.images] == spread
     assert found.source.startswith("hf://datasets/user/photos:train at ")
     assert found.fingerprint == open_images("hf://datasets/user/photos", 16).fingerprint  # train comes first
-    assert [number_of(image) for image in open_images("hf://datasets/user/photos:test", 100).images] == [
-        *range(40, 48)
-    ]
-
-
-def test_no_token_is_sent(put):
-    put({"train.parquet": parquet(cells(0, 4))}).private = True  # its owner's token is in the environment
+    test = open_images("hf://datasets/user/photos:test", 100).images
+    assert [number_of(image) for image in test] == [*range(40, 48)]
+    hub.repositories["datasets", PHOTOGRAPHS].private = True  # its owner's token is not sent
     with pytest.raises(InputError, match="was not found on the Hub"):
         open_images("hf://datasets/user/photos", 4)
 
 
 @pytest.mark.parametrize(
-    ("files", "words"),
+    ("file", "data", "words"),
     [
-        ({"train.parquet": b"PAR1 not really PAR1"}, "could not be read"),
-        ({"train.parquet": parquet([{"bytes": None, "path": "/etc/passwd"}] * 3)}, "None of the 3 images"),
-        (
-            {"train.parquet": parquet([{"bytes": None, "path": "http://127.0.0.1:9/x"}] * 3)},
-            "None of the 3 images",
-        ),
-        ({"train.parquet": parquet([1, 2, 3], "other")}, "no column of images; the columns are label, other"),
-        (
-            {"README.md": b"---\nconfigs:\n- config_name: a\n  data_files: /etc/*\n---\n"},
-            "holds no parquet files",
-        ),
+        ("train.parquet", b"PAR1 not really PAR1", "could not be read"),
+        ("train.parquet", parquet([{"bytes": None, "path": "/etc/passwd"}] * 3), "None of the 3 images"),
+        ("train.parquet", parquet([1, 2, 3], "other"), "no column of images; the columns are label, other"),
+        ("README.md", b"---\nconfigs:\n- config_name: a\n  data_files: /etc/*\n---\n", "no parquet files"),
     ],
 )
-def test_a_hostile_set_gets_a_sentence(put, files, words):
-    put(files)
+def test_a_hostile_set_gets_a_sentence(hub, file, data, words):
+    hub.put("datasets", PHOTOGRAPHS, {file: data})
     with pytest.raises(InputError, match=words) as caught:
         open_images("hf://datasets/user/photos", 10)
     assert "passwd" not in str(caught.value)
 
 
-def test_a_cell_that_is_stored_once_and_repeated_is_read_once_a_row(put):
+def test_a_cell_that_is_stored_once_is_read_once_a_row_and_no_more_than_a_limit_unpacked(hub, monkeypatch):
     """A megabyte of zeros in 20,000 rows: some hundred bytes that state a megabyte."""
     indices, cell = pa.array([0] * 20_000, pa.int32()), pa.array([bytes(2**20)])
     out = io.BytesIO()
     table = pa.table({"image": pa.DictionaryArray.from_arrays(indices, cell)})
     pq.write_table(table, out, store_schema=False, compression="zstd")
     assert len(out.getvalue()) < 10_000
-    put({"train.parquet": out.getvalue()})
+    hub.put("datasets", PHOTOGRAPHS, {"train.parquet": out.getvalue()})
     with pytest.raises(InputError, match="None of the 20 images"):
         open_images("hf://datasets/user/photos", 20)
-
-
-def test_images_that_unpack_to_too_much_are_refused(put, monkeypatch):
-    put({"train.parquet": parquet(cells(0, 4))})
+    hub.put("datasets", PHOTOGRAPHS, {"train.parquet": parquet(cells(0, 4))})
     monkeypatch.setattr(strangers, "MAX_BYTES", 100)
     with pytest.raises(InputError, match="holds more than 0 MB once unpacked"):
         open_images("hf://datasets/user/photos", 4)
@@ -134,10 +102,9 @@ def test_the_rule_is_the_first_of_each_group():
 
 
 def put_faces(hub, labels):
-    hub.put("datasets", "HuggingFaceM4/FairFace", {
-        PATH: fairface_sample.parquet(labels, lambda i: png(i % 50)),
-        PATH.replace("1.25", "0.25"): b"another padding",
-    })  # fmt: skip
+    faces = fairface_sample.parquet(labels, lambda i: png(i % 50))
+    files = {PATH: faces, PATH.replace("1.25", "0.25"): b"another padding"}
+    hub.put("datasets", "HuggingFaceM4/FairFace", files)
 
 
 def opened():
@@ -158,8 +125,7 @@ def test_the_listed_faces_are_fetched_once_and_kept(hub):
         column = name.removesuffix(" (seven)")
         assert found.groups[name].tolist() == [labels[row][column] for row in listed]
     assert set(found.groups["race"]) == {"Asian", "Black", "Indian", "Latino", "Middle Eastern", "White"}
-    assert set(found.k.values()) == {60}
-    assert counts(found) == {42, 43}
+    assert (set(found.k.values()), counts(found)) == ({60}, {42, 43})
     assert "CC BY 4.0" in found.source
     assert "HuggingFaceM4/FairFace 1.25 validation" in found.source
     assert "another order" not in found.source
@@ -182,7 +148,7 @@ def test_only_what_is_needed_is_fetched(hub):
     assert 20_000 * 990 < hub.sent < 0.35 * len(file)
 
 
-def test_a_hub_without_it_is_said(hub, home):
+def test_a_hub_without_it_is_said(hub, tmp_path):
     with pytest.raises(InputError, match="was not found on the Hub"):
         opened()
     put_faces(hub, fairface_sample.labels_in_turn(400))
@@ -191,7 +157,7 @@ def test_a_hub_without_it_is_said(hub, home):
     hub.faults.append(Fault("FairFace", status=500, times=100))
     with pytest.raises(InputError, match="fairface-600"):
         opened()
-    assert not list(home.rglob("*.parquet"))
+    assert not list(tmp_path.rglob("*.parquet"))
 
 
 def test_photographs_are_the_first_of_a_set(hub):

@@ -1,5 +1,7 @@
 """The tree of concepts, the labeler and judge `tags`; CCS, levels and CCR against plain references."""
 
+from itertools import permutations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,38 +11,24 @@ from ccs.texts import labels, score
 from ccs.texts import pools as descriptions
 
 TREE = labels.tree()
-POOL = descriptions.make_pool(
-    "small",
-    [
-        ("red", "Colors"),
-        ("blue", "Colors"),
-        ("stripes", "Patterns"),
-        ("Paris", "Cities"),
-        ("a nurse", "Professions"),
-        ("a woman", "Women"),
-        ("an owl", "Birds"),
-        ("a fox", "Wild animals"),
-        ("an animal", "Animals"),
-        ("no tag", None),
-        ("a widget", "Widgets"),
-    ],
-)
+TAGGED = {
+    "Colors": ["red", "blue"], "Patterns": ["stripes"], "Cities": ["Paris"], "Professions": ["a nurse"],
+    "Women": ["a woman"], "Birds": ["an owl"], "Wild animals": ["a fox"], "Animals": ["an animal"],
+    None: ["no tag"], "Widgets": ["a widget"],
+}  # fmt: skip
+POOL = descriptions.make_pool("small", [(text, tag) for tag, texts in TAGGED.items() for text in texts])
+
+tags = st.lists(st.sampled_from([None, *TREE.concepts, "Widgets"]), min_size=1, max_size=7)
 
 
-tags = st.lists(
-    st.one_of(st.none(), st.sampled_from(TREE.concepts), st.just("Widgets")), min_size=1, max_size=7
-)
-
-
-def paths(tagged):
-    return [() if tag is None else TREE.path(tag) for tag in tagged]
+def cover(tagged, shares):
+    return labels.cover([() if tag is None else TREE.path(tag) for tag in tagged], shares)
 
 
 @given(tags, st.randoms(use_true_random=False))
 def test_cover_against_every_concept_tried(tagged, random):
     shares = [random.choice([0.0, 0.1, 0.25]) for _ in tagged]
-    found = labels.cover(paths(tagged), shares)
-    best = None
+    found, best = cover(tagged, shares), None
     for concept in (*TREE.concepts, "Widgets"):
         ranks = [i for i, tag in enumerate(tagged) if tag is not None and TREE.is_under(tag, concept)]
         if not ranks:
@@ -62,13 +50,9 @@ def test_normalize():
 
 
 def test_chance_against_every_pair():
-    """With k = 2 all pairs can be counted."""
-    texts = range(len(POOL))
-    pairs = [(i, j) for i in texts for j in texts if i != j]
-    counts = [0, 0, 0]
-    for i, j in pairs:
-        tagged = [POOL.concepts[i], POOL.concepts[j]]
-        best = labels.cover(paths(tagged), [0.0, 0.0])
+    pairs, counts = list(permutations(POOL.concepts, 2)), [0, 0, 0]
+    for tagged in pairs:
+        best = cover(tagged, [0.0, 0.0])
         counts[sum(t is not None and best is not None and TREE.is_under(t, best) for t in tagged)] += 1
     chance = labels.chance_by_tags(POOL, 2, draws=4000)
     assert sum(chance) == pytest.approx(1)
@@ -78,20 +62,10 @@ def test_chance_against_every_pair():
         labels.chance_by_tags(POOL, 12)
 
 
-@pytest.mark.parametrize(
-    ("name", "concept"),
-    [
-        ("color", "Colors"),
-        ("  COLOURS. ", "Colors"),
-        ("body-parts", "Body parts"),
-        ("wildlife", "Animals"),
-        ("'Dishes'", "Dishes"),
-        ("spaceships", None),
-        ("", None),
-    ],
-)
-def test_names_of_concepts(name, concept):
-    assert TREE.find(name) == concept
+def test_names_of_concepts():
+    names = {"color": "Colors", "  COLOURS. ": "Colors", "body-parts": "Body parts", "wildlife": "Animals"}
+    names |= {"'Dishes'": "Dishes", "spaceships": None, "": None}
+    assert {name: TREE.find(name) for name in names} == names
 
 
 # [judges][texts], 1 to 5 judges, 1 to 7 texts.
@@ -116,21 +90,15 @@ def test_ccs_against_a_plain_count(panel, rule):
     assert score.ccs(panel, rule) == count
 
 
-def test_levels_of_the_study():
-    assert [score.level(n, 5) for n in range(6)] == ["low", "low", "", "moderate", "", "high"]
-    assert score.level(None, 5) == "unknown"
-    with pytest.raises(InputError, match="6 with k = 5"):
-        score.level(6, 5)
-
-
 @pytest.mark.parametrize(
-    ("k", "low", "moderate"), [(1, 0, None), (3, 0, 2), (7, 1, 4), (9, 1, 5), (11, 2, 6), (13, 2, 7)]
+    ("k", "low", "moderate"), [(1, 0, ()), (3, 0, (2,)), (5, 1, (3,)), (7, 1, (4,)), (13, 2, (7,))]
 )
-def test_levels_of_other_k(k, low, moderate):
-    named = {n: score.level(n, k) for n in range(k + 1)}
-    assert named.pop(k) == "high"
-    assert [n for n, name in named.items() if name == "low"] == list(range(low + 1))
-    assert [n for n, name in named.items() if name == "moderate"] == ([] if moderate is None else [moderate])
+def test_levels_of_the_study(k, low, moderate):
+    expected = dict.fromkeys(range(k), "") | dict.fromkeys(range(low + 1), "low")
+    expected |= dict.fromkeys(moderate, "moderate") | {k: "high", None: "unknown"}
+    assert {n: score.level(n, k) for n in expected} == expected
+    with pytest.raises(InputError, match=f"{k + 1} with k = {k}"):
+        score.level(k + 1, k)
 
 
 @given(st.lists(st.sampled_from("abcd"), max_size=12))
@@ -140,5 +108,4 @@ def test_ccr_against_a_plain_count(given_labels):
     if not given_labels:
         assert ratio is None
         return
-    shared = [c for c in "abcd" if given_labels.count(c) > 1]
-    assert ratio == len(shared) / len(given_labels)
+    assert ratio == len([c for c in "abcd" if given_labels.count(c) > 1]) / len(given_labels)

@@ -27,53 +27,44 @@ def test_a_pool_is_large_without_duplicates_and_tagged_from_the_tree(pool, texts
 
 def test_photographs_cover_the_labels_of_the_study():
     """Each of the 56 labels of tables 12 to 14 means a concept of the tree."""
-    tree = labels.tree()
-    tags = Counter(PHOTOGRAPHS.concepts)
+    tree, tags = labels.tree(), Counter(PHOTOGRAPHS.concepts)
     levels = [level for model in paper.models() for level in paper.head_labels(model.name).values()]
     every = {label for level in levels for label in level.values()}
     assert len(every) == 56
     for label in every:
         concept = tree.find(label)
-        assert concept is not None
-        under = sum(n for tag, n in tags.items() if tag is not None and tree.is_under(tag, concept))
+        under = sum(n for tag, n in tags.items() if tree.is_under(tag, concept))
         assert under >= 24, (label, concept, under)
+
+
+LINES = "\ufeffa  red wall \n\nA RED WALL\nan owl, at night\r\n"
+CELLS = 'concept,text\nColors,a red wall\n,"an owl, at night"\nBirds,A red wall\n'
 
 
 @pytest.mark.parametrize(
     ("name", "content", "concepts"),
-    [
-        ("mine.txt", "\ufeffa  red wall \n\nA RED WALL\nan owl, at night\r\n", (None, None)),
-        (
-            "mine.csv",
-            'concept,text\nColors,a red wall\n,"an owl, at night"\nBirds,A red wall\n',
-            ("Colors", None),
-        ),
-    ],
+    [("mine.txt", LINES, (None, None)), ("mine.csv", CELLS, ("Colors", None))],
 )
 def test_files_of_texts_and_with_tags(tmp_path, name, content, concepts):
     (tmp_path / name).write_text(content, "utf-8")
     pool = pools.load_pool(tmp_path / name)
     assert (pool.name, pool.dropped) == ("mine", 1)
     assert pool.texts == ("a red wall", "an owl, at night")
-    assert pool.concepts == concepts
-    assert pool.concept_of("a red wall") == concepts[0]
+    assert (pool.concepts, pool.concept_of("a red wall")) == (concepts, concepts[0])
     assert pool.concept_of("not in it") is None
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
+def test_bad_files(tmp_path):
+    for name, content, message in (
         ("absent.txt", None, "no pool of texts.*world, photographs"),
         ("empty.txt", b"\n \n", "holds no text"),
         ("latin.txt", "un caf\xe9".encode("latin-1"), "not a text file in UTF-8"),
         ("table.csv", b"label,words\na,b\n", "no column `text`.*label, words"),
-    ],
-)
-def test_bad_files(tmp_path, name, content, message):
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=message):
-        pools.load_pool(tmp_path / name)
+    ):
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(InputError, match=message):
+            pools.load_pool(tmp_path / name)
 
 
 CONTENT = b"a badge\nA bag\na  bag\n"

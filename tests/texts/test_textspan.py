@@ -10,6 +10,8 @@ from ccs import Head, HeadSet, InputError, Moments
 from ccs.batch import heads as heads_command
 from ccs.sets import ImageSet
 
+NAMES = [f"text {i}" for i in range(300)]
+
 
 def plain(matrix, embeddings, k, rank, relative=1e-6):
     """Index and share of each pick, from the matrix [n, D]: removing each direction from both."""
@@ -33,29 +35,23 @@ def unit(rng, n, dim):
     return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
 
 
-def made(rng, n=200):
-    """Moments of two made-up heads, and their full matrices [2, n, 64]."""
-    head_dim, dim = 30, 64
+def made(seed, n=200):
+    """Random numbers, moments of two made-up heads, and their full matrices [2, n, 64]."""
+    rng, head_dim, dim = np.random.default_rng(seed), 30, 64
     z = rng.standard_normal((2, n, head_dim + 3)) * np.linspace(1, 0.05, head_dim + 3)
     z += rng.standard_normal((2, 1, head_dim + 3))
     basis = rng.standard_normal((2, head_dim + 3, dim)).astype(np.float32)
-    moments = Moments(
-        "made", HeadSet.parse("L0.H0 L0.H1"), head_dim, n, z.sum(1), z.transpose(0, 2, 1) @ z, basis
-    )
-    return moments, z @ basis.astype(np.float64)
-
-
-def names(n):
-    return [f"text {i}" for i in range(n)]
+    sums = z.sum(1), z.transpose(0, 2, 1) @ z
+    moments = Moments("made", HeadSet.parse("L0.H0 L0.H1"), head_dim, n, *sums, basis)
+    return rng, moments, z @ basis.astype(np.float64)
 
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("rank", [None, 12])
 def test_random_moments_give_the_picks_of_the_full_matrix(seed, rank):
-    rng = np.random.default_rng(seed)
-    moments, matrices = made(rng)
+    rng, moments, matrices = made(seed)
     embeddings = unit(rng, 300, 64)
-    spans = ccs.textspan(moments, names(300), embeddings, k=12 if rank else 20, rank=rank)
+    spans = ccs.textspan(moments, NAMES, embeddings, k=12 if rank else 20, rank=rank)
     for head, matrix in zip(moments.heads, matrices, strict=True):
         expected = plain(matrix, embeddings.astype(np.float64), len(spans[head]), rank or 30)
         assert [span.index for span in spans[head]] == [index for index, _ in expected]
@@ -64,18 +60,15 @@ def test_random_moments_give_the_picks_of_the_full_matrix(seed, rank):
 
 
 def test_ties_are_broken_by_the_order_of_the_pool():
-    rng = np.random.default_rng(3)
-    moments, _ = made(rng)
+    rng, moments, _ = made(3)
     one = unit(rng, 5, 64)
-    twins = np.concatenate([one, one + 1e-12, one])
-    spans = ccs.textspan(moments, names(15), twins, k=5)
+    spans = ccs.textspan(moments, NAMES[:15], np.concatenate([one, one + 1e-12, one]), k=5)
     for chosen in spans.values():
         assert sorted(span.index for span in chosen) == [0, 1, 2, 3, 4]
 
 
 def test_repeated_texts_are_dropped_with_a_notice(caplog):
-    rng = np.random.default_rng(3)
-    moments, _ = made(rng)
+    rng, moments, _ = made(3)
     embeddings = unit(rng, 6, 64)
     pool = ["A dog", "a cat", " a DOG ", "A bird", "a cat", "Straße"]
     with caplog.at_level(logging.WARNING):
@@ -89,9 +82,8 @@ def test_repeated_texts_are_dropped_with_a_notice(caplog):
 
 
 def test_more_texts_than_the_head_varies_in_add_nothing():
-    rng = np.random.default_rng(8)
-    moments, _ = made(rng, n=4)  # four images span four directions, and so do four texts
-    spans = ccs.textspan(moments, names(10), unit(rng, 10, 64), k=10)
+    rng, moments, _ = made(8, n=4)  # four images span four directions, and so do four texts
+    spans = ccs.textspan(moments, NAMES[:10], unit(rng, 10, 64), k=10)
     for chosen in spans.values():
         assert [span.share > 0 for span in chosen] == [True] * 4 + [False] * 6
         assert sum(span.share for span in chosen) == pytest.approx(1)
@@ -106,15 +98,15 @@ def test_a_head_that_never_varies_explains_nothing():
     basis = rng.standard_normal((1, 11, 20)).astype(np.float32)
     heads = HeadSet.parse("L0.H0")
     moments = Moments("still", heads, 8, 6, z.sum(1), z.transpose(0, 2, 1) @ z, basis)
-    spans = ccs.textspan(moments, names(7), unit(rng, 7, 20))
+    spans = ccs.textspan(moments, NAMES[:7], unit(rng, 7, 20))
     assert [(span.index, span.share) for span in spans[Head(0, 0)]] == [(i, 0.0) for i in range(5)]
     empty = Moments("still", heads, 8, 6, z.sum(1) * 0, z.transpose(0, 2, 1) @ z * 0, basis)
-    assert ccs.textspan(empty, names(7), unit(rng, 7, 20)) == spans
+    assert ccs.textspan(empty, NAMES[:7], unit(rng, 7, 20)) == spans
 
 
 def test_bad_input_is_named():
-    rng = np.random.default_rng(1)
-    (moments, _), embeddings = made(rng, n=3), unit(rng, 6, 64)
+    rng, moments, _ = made(1, n=3)
+    embeddings = unit(rng, 6, 64)
     poisoned = embeddings.copy()
     poisoned[2, 3] = np.nan
     for given, n, vectors, options, message in (
@@ -124,10 +116,10 @@ def test_bad_input_is_named():
         (moments, 5, embeddings, {}, r"must be \[5, 64\], not \[6, 64\]"),
         (moments, 6, embeddings[:, :9], {}, r"must be \[6, 64\], not \[6, 9\]"),
         (moments, 6, poisoned, {}, "not all finite"),
-        (made(rng, n=1)[0], 6, embeddings, {}, "At least 2 images are needed"),
+        (made(1, n=1)[1], 6, embeddings, {}, "At least 2 images are needed"),
     ):
         with pytest.raises(InputError, match=message):
-            ccs.textspan(given, names(n), vectors, **options)
+            ccs.textspan(given, NAMES[:n], vectors, **options)
 
 
 def test_heads_are_found_by_a_text(tiny_model, pictures, tmp_path, capsys):

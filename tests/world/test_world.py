@@ -1,8 +1,5 @@
-"""The drawn world: the same seed gives the same pixels, and pictures and captions show the factors."""
+"""The drawn world: every glyph is there, and the sets are balanced."""
 
-import hashlib
-import subprocess
-import sys
 from collections import Counter
 from itertools import product
 
@@ -11,18 +8,8 @@ import pytest
 
 from ccs.errors import InputError
 from ccs.sets import drawn_sets
-from ccs.world import captions, draw, scene
 from ccs.world import vocabulary as world
 from ccs.world.scene import glyph
-
-
-def digest(seeds: range) -> str:
-    h = hashlib.sha256()
-    for seed in seeds:
-        s = scene(seed)
-        h.update(np.asarray(draw(s)).tobytes())
-        h.update(" ".join(captions(s, 2)).encode())
-    return h.hexdigest()
 
 
 def test_every_glyph_exists():
@@ -36,12 +23,6 @@ def test_every_glyph_exists():
     assert all(max(glyph(name, 8).size) == 8 for name in names)
     with pytest.raises(InputError, match="no emoji named 'gizmo'"):
         glyph("gizmo", 8)
-
-
-def test_same_seed_same_pixels_in_another_process():
-    code = "from tests.world.test_world import digest; print(digest(range(40)))"
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == digest(range(40))
 
 
 def test_evaluation_sets():
