@@ -277,6 +277,16 @@ def take_apart(
     as `ccs.load` takes them.
 
     Raises InputError for a model that cannot be loaded or has no such tower, and for one that does not fit.
+
+        >>> from ccs import load
+        >>> from transformers import CLIPVisionConfig, CLIPVisionModel
+        >>> sizes = {"hidden_size": 192, "intermediate_size": 384, "image_size": 72, "patch_size": 12}
+        >>> sizes |= {"num_hidden_layers": 8, "num_attention_heads": 6, "hidden_act": "gelu"}
+        >>> inside = CLIPVisionModel(CLIPVisionConfig(**sizes))
+        >>> import warnings
+        >>> with warnings.catch_warnings(action="ignore"):    # it is not the organism's own tower
+        ...     take_apart(inside, "organism").heads == load("organism").heads
+        True
     """
     held = _unwrapped(_loaded(model) if isinstance(model, str) else model)
     layers_of(held, IMAGE)  # says what is wrong with a model without a tower
