@@ -81,12 +81,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
                 find(name)
         results = args.results or os.environ.get("CCS_RESULTS") or None
-        with upload_folder():
+        with upload_folder(), suppress(SystemExit):
             serve(results, args.host, args.port, chosen)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    return 0
+    # At once: a visitor's thread may be at work in PyTorch, and Python would end in abort() as it took itself
+    # down around that. What reads uploads ends with this process.
+    sys.stdout.flush()
+    os._exit(0)
 
 
 def require_device(name: str | None) -> None:

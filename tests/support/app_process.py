@@ -21,5 +21,6 @@ def started(env, command=(sys.executable, "-u", "app.py"), folder=ROOT):
                     yield match[1], said
                 finally:
                     app.terminate()
+                assert app.wait(60) == 0  # whatever it is at
                 return
     raise AssertionError(f"app.py ended: {said}")
