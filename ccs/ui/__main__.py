@@ -86,6 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:  # before the page is served
+        return 130
     # At once: a visitor's thread may be at work in PyTorch, and Python would end in abort() as it took itself
     # down around that. What reads uploads ends with this process.
     sys.stdout.flush()

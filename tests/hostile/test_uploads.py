@@ -24,7 +24,7 @@ from ccs import InputError, gate
 from ccs.sets.decoding import LONG, SHORT
 from ccs.sets.open import open_upload
 from ccs.ui.service import uploads
-from tests.sets.test_gallery import as_parquet, table, zipped
+from tests.sets.test_gallery import as_parquet, zipped
 
 
 def saved(image, kind, **options):
@@ -244,8 +244,7 @@ def labels(text):
 
 def features(text):
     """A parquet file that says this of its columns."""
-    rows = table(CELLS, gender=[0, 1])
-    return as_parquet(rows.replace_schema_metadata({"huggingface": text}))
+    return as_parquet(CELLS, {"huggingface": text}, gender=[0, 1])
 
 
 GALLERIES = {
@@ -263,12 +262,12 @@ GALLERIES = {
     "labels with a null byte": labels("file,gender\na/1.png\0,a\nb/2.png,b\n"),
     "a column too many in a row": labels("file,gender\na/1.png,a,b,c\nb/2.png,b\n"),
     "a formula for a group": labels("file,=1+1\na/1.png,=cmd()\nb/2.png,b\n"),
-    "half a parquet file": as_parquet(table(CELLS, gender=["a", "b"]))[:-20],
-    "no rows": as_parquet(table(pa.array([], pa.binary()), gender=pa.array([], pa.string()))),
+    "half a parquet file": as_parquet(CELLS, gender=["a", "b"])[:-20],
+    "no rows": as_parquet(pa.array([], pa.binary()), gender=pa.array([], pa.string())),
     "features that are deep": features(b"[" * 100_000),
     "features that are a list": features(b'{"info": {"features": {"gender": {"names": [[], {}]}}}}'),
     "groups beyond their names": features(b'{"info": {"features": {"gender": {"names": ["a"]}}}}'),
-    "groups that are lists": as_parquet(table(CELLS, gender=[["a"], ["b"]])),
+    "groups that are lists": as_parquet(CELLS, gender=[["a"], ["b"]]),
 }
 
 
