@@ -125,24 +125,21 @@ def test_versions_agree():
     assert [line.partition(" has ")[0] for line in check_version.disagreements("v9.9.9")][:1] == ["The tag"]
 
 
-@pytest.mark.parametrize(
-    ("file", "left_out"),
-    [
+def test_one_version_of_all_that_is_imported_is_written_down():
+    """A lock has what the package and its extras ask for, with hashes where `./run` installs it."""
+    for file, left_out in (
         ("requirements.txt", {"mat", "onnx", "docs", "test"}),
         ("locks/all.txt", {"mat", "onnx", "docs", "test"}),
         ("locks/test.txt", set()),
-    ],
-)
-def test_one_version_of_all_that_is_imported_is_written_down(file, left_out):
-    """A lock has what the package and its extras ask for, with hashes where `./run` installs it."""
-    entries = (ROOT / file).read_text("utf-8").replace(" \\\n", " ").splitlines()
-    assert all("--hash=sha256:" in entry for entry in entries) == file.startswith("locks/")
-    pinned = [Requirement(entry.partition(" --hash")[0]) for entry in entries]
-    for one in _asked(PROJECT["optional-dependencies"].keys() - left_out):
-        name = canonicalize_name(one.name)
-        versions = [next(iter(pin.specifier)) for pin in pinned if canonicalize_name(pin.name) == name]
-        assert versions, one
-        assert all(each.operator == "==" and one.specifier.contains(each.version) for each in versions)
+    ):
+        entries = (ROOT / file).read_text("utf-8").replace(" \\\n", " ").splitlines()
+        assert all("--hash=sha256:" in entry for entry in entries) == file.startswith("locks/")
+        pinned = [Requirement(entry.partition(" --hash")[0]) for entry in entries]
+        for one in _asked(PROJECT["optional-dependencies"].keys() - left_out):
+            name = canonicalize_name(one.name)
+            versions = [next(iter(pin.specifier)) for pin in pinned if canonicalize_name(pin.name) == name]
+            assert versions, one
+            assert all(each.operator == "==" and one.specifier.contains(each.version) for each in versions)
 
 
 def test_what_is_imported_is_asked_for():

@@ -132,22 +132,19 @@ def test_an_answer_switches_off_what_lowers_the_lean_and_stands_beside_random_se
     assert found.after.cramers_v != found.before.cramers_v
 
 
-@pytest.mark.parametrize(
-    ("leans", "named"),
-    [
+def test_an_answer_ends_where_neither_the_next_head_nor_the_next_two_take_the_lean_away():
+    for leans, named in (
         ((1.0, 0.5, 0.2, 0.19, 0.18, 0.18), 2),
         ((1.0, 0.96, 0.1, 0.09, 0.09, 0.09), 2),  # the first takes little until the second is off too
         ((1.0, 0.5, 0.49, 0.47, 0.2, 0.2), 1),  # what comes later is not looked for
         ((1.0, 0.97, 0.95, 0.5, 0.5, 0.5), 0),
         ((1.0, 1.1, 1.2, 1.2, 1.2, 1.2), 0),
         ((0.0,) * 6, 0),
-    ],
-)
-def test_an_answer_ends_where_neither_the_next_head_nor_the_next_two_take_the_lean_away(leans, named):
-    order = [Head(4, number) for number in range(5)]
-    evidence = SimpleNamespace(lean_without=lambda off: leans[len(off)])
-    assert protocol.enough(evidence, order) == tuple(order[:named])
-    assert protocol.names_any(evidence, order) == (named > 0)
+    ):
+        order = [Head(4, number) for number in range(5)]
+        evidence = SimpleNamespace(lean_without=lambda off, leans=leans: leans[len(off)])
+        assert protocol.enough(evidence, order) == tuple(order[:named])
+        assert protocol.names_any(evidence, order) == (named > 0)
 
 
 def test_rankings_are_scored_against_planted_heads():

@@ -26,23 +26,20 @@ def clone(tmp_path):
     return make
 
 
-@pytest.mark.parametrize(
-    ("name", "classes", "labels", "templates"),
-    [
+def test_classification(clone):
+    for name, classes, labels, count in (
         ("cifar10", ("cat", "airplane", "truck"), [3, 0, 9], 18),
         ("cifar100", ("crab", "lawn mower", "aquarium fish"), [2, 3, 1], 18),
         ("food101", ("baby back ribs", "apple pie", "baby back ribs"), [1, 0, 1], 1),
         ("oxford-pets-first-word", ("Abyssinian", "american", "american"), [0, 1, 1], 18),
         ("imagenet-a", ("junco", "stingray", "goldfinch"), [2, 0, 1], 80),
-    ],
-)
-def test_classification(clone, name, classes, labels, templates):
-    found = clone(name)
-    assert found.labels.tolist() == labels
-    assert tuple(found.classes[label] for label in found.labels) == classes
-    assert [number_of(image) for image in found.images] == [0, 1, 2]
-    assert len(found.templates) == templates
-    assert all(template.count("{}") == 1 for template in found.templates)
+    ):
+        found = clone(name)
+        assert found.labels.tolist() == labels
+        assert tuple(found.classes[label] for label in found.labels) == classes
+        assert [number_of(image) for image in found.images] == [0, 1, 2]
+        assert len(found.templates) == count
+        assert all(template.count("{}") == 1 for template in found.templates)
 
 
 @pytest.mark.parametrize("name", ["fairface-1.25", "fairface-0.25"])
@@ -95,27 +92,24 @@ def test_frames_stand_at_the_middle_of_equal_intervals(tmp_path, count):
     assert brightness(found) == [int((part + 0.5) * 2.0 / count * 10) for part in range(count)]
 
 
-@pytest.mark.parametrize(
-    ("name", "frames", "rows"),
-    [
+def test_videos(tmp_path):
+    for name, frames, rows in (
         ("msrvtt", 12, [{"video_id": "video7", "video": "video7.mp4", "caption": "one"}]),
         ("msvd", 12, [{"video_id": "video7", "video": "video7.avi", "caption": ["one", "two"]}]),
         ("didemo", 32, [{"video": "test/video7.mp4", "caption": "one"}]),
-    ],
-)
-def test_videos(tmp_path, name, frames, rows):
-    root = tmp_path / name
-    clip(root / "videos" / f"video7{Path(rows[0]['video']).suffix}")
-    (root / "videos" / "broken.mp4").write_bytes(b"nothing of the kind")
-    wrong = [{"video": "broken.mp4", "caption": "x"}, {"video": "lost.mp4", "caption": "x"}]
-    (root / source(name).annotations).write_text(json.dumps(wrong + rows))
-    (root / "raw.json").write_text("{}")  # other files of the repository do not matter
-    found = open_set(name)
-    assert len(found.clips) == len(found.captions) == 1
-    assert len(found.clips[0]) == frames
-    assert found.captions[0] == (("one", "two") if name == "msvd" else ("one",))
-    assert [entry.split(":")[0] for entry in found.skipped] == ["broken.mp4", "lost.mp4"]
-    assert found.skipped[1] == "lost.mp4: no such file"
+    ):
+        root = tmp_path / name
+        clip(root / "videos" / f"video7{Path(rows[0]['video']).suffix}")
+        (root / "videos" / "broken.mp4").write_bytes(b"nothing of the kind")
+        wrong = [{"video": "broken.mp4", "caption": "x"}, {"video": "lost.mp4", "caption": "x"}]
+        (root / source(name).annotations).write_text(json.dumps(wrong + rows))
+        (root / "raw.json").write_text("{}")  # other files of the repository do not matter
+        found = open_set(name)
+        assert len(found.clips) == len(found.captions) == 1
+        assert len(found.clips[0]) == frames
+        assert found.captions[0] == (("one", "two") if name == "msvd" else ("one",))
+        assert [entry.split(":")[0] for entry in found.skipped] == ["broken.mp4", "lost.mp4"]
+        assert found.skipped[1] == "lost.mp4: no such file"
 
 
 def test_a_clip_that_breaks_off_repeats_its_last_frame(tmp_path):

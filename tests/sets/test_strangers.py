@@ -55,20 +55,17 @@ def test_rows_are_spread_over_files_and_row_groups(hub):
         open_images("hf://datasets/user/photos", 4)
 
 
-@pytest.mark.parametrize(
-    ("file", "data", "words"),
-    [
+def test_a_hostile_set_gets_a_sentence(hub):
+    for file, data, words in (
         ("train.parquet", b"PAR1 not really PAR1", "could not be read"),
         ("train.parquet", parquet([{"bytes": None, "path": "/etc/passwd"}] * 3), "None of the 3 images"),
         ("train.parquet", parquet([1, 2, 3], "other"), "no column of images; the columns are label, other"),
         ("README.md", b"---\nconfigs:\n- config_name: a\n  data_files: /etc/*\n---\n", "no parquet files"),
-    ],
-)
-def test_a_hostile_set_gets_a_sentence(hub, file, data, words):
-    hub.put("datasets", PHOTOGRAPHS, {file: data})
-    with pytest.raises(InputError, match=words) as caught:
-        open_images("hf://datasets/user/photos", 10)
-    assert "passwd" not in str(caught.value)
+    ):
+        hub.put("datasets", PHOTOGRAPHS, {file: data})
+        with pytest.raises(InputError, match=words) as caught:
+            open_images("hf://datasets/user/photos", 10)
+        assert "passwd" not in str(caught.value)
 
 
 def test_a_cell_that_is_stored_once_is_read_once_a_row_and_no_more_than_a_limit_unpacked(hub, monkeypatch):
@@ -142,10 +139,10 @@ def test_rows_in_another_order_are_picked_by_the_rule_and_told(hub):
 
 def test_only_what_is_needed_is_fetched(hub):
     labels = fairface_sample.labels_as_listed()
-    file = fairface_sample.parquet(labels * 5, lambda i: png(i % 50) + random.randbytes(20_000))
+    file = fairface_sample.parquet(labels * 3, lambda i: png(i % 50) + random.randbytes(20_000))
     hub.put("datasets", "HuggingFaceM4/FairFace", {PATH: file})
     opened()
-    assert 20_000 * 990 < hub.sent < 0.35 * len(file)
+    assert 20_000 * 990 < hub.sent < 0.6 * len(file)
 
 
 def test_a_hub_without_it_is_said(hub, tmp_path):

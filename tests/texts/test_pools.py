@@ -10,19 +10,16 @@ from ccs import paper
 from ccs.errors import InputError
 from ccs.texts import labels, pools
 
-WORLD = pools.load_pool("world")
 PHOTOGRAPHS = pools.load_pool("photographs")
 
 
-@pytest.mark.parametrize(
-    ("pool", "texts", "tags"), [(WORLD, 380, 14), (PHOTOGRAPHS, 3500, 40)], ids=["world", "photographs"]
-)
-def test_a_pool_is_large_without_duplicates_and_tagged_from_the_tree(pool, texts, tags):
-    assert len(pool) >= texts
-    assert len(set(pool.concepts)) >= tags
-    assert set(pool.concepts) <= set(labels.tree().concepts)
-    assert pool.dropped == 0
-    assert len({text.casefold() for text in pool.texts}) == len(pool)
+def test_a_pool_is_large_without_duplicates_and_tagged_from_the_tree():
+    for pool, texts, tags in (pools.load_pool("world"), 380, 14), (PHOTOGRAPHS, 3500, 40):
+        assert len(pool) >= texts
+        assert len(set(pool.concepts)) >= tags
+        assert set(pool.concepts) <= set(labels.tree().concepts)
+        assert pool.dropped == 0
+        assert len({text.casefold() for text in pool.texts}) == len(pool)
 
 
 def test_photographs_cover_the_labels_of_the_study():
@@ -41,17 +38,14 @@ LINES = "\ufeffa  red wall \n\nA RED WALL\nan owl, at night\r\n"
 CELLS = 'concept,text\nColors,a red wall\n,"an owl, at night"\nBirds,A red wall\n'
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "concepts"),
-    [("mine.txt", LINES, (None, None)), ("mine.csv", CELLS, ("Colors", None))],
-)
-def test_files_of_texts_and_with_tags(tmp_path, name, content, concepts):
-    (tmp_path / name).write_text(content, "utf-8")
-    pool = pools.load_pool(tmp_path / name)
-    assert (pool.name, pool.dropped) == ("mine", 1)
-    assert pool.texts == ("a red wall", "an owl, at night")
-    assert (pool.concepts, pool.concept_of("a red wall")) == (concepts, concepts[0])
-    assert pool.concept_of("not in it") is None
+def test_files_of_texts_and_with_tags(tmp_path):
+    for name, content, tag in ("mine.txt", LINES, None), ("mine.csv", CELLS, "Colors"):
+        (tmp_path / name).write_text(content, "utf-8")
+        pool = pools.load_pool(tmp_path / name)
+        assert (pool.name, pool.dropped) == ("mine", 1)
+        assert pool.texts == ("a red wall", "an owl, at night")
+        assert (pool.concepts, pool.concept_of("a red wall")) == ((tag, None), tag)
+        assert pool.concept_of("not in it") is None
 
 
 def test_bad_files(tmp_path):
