@@ -209,10 +209,9 @@ def test_no_code_of_a_folder_runs(checkpoint, tiny_folder, tmp_path):
     assert not (other / "ran").exists()
 
 
-NAMES = ["local-dir:/etc", "hf-hub:../../etc", "a\0b/openai", "x" * 100_000, "/dev/zero"]
-
-
-@pytest.mark.parametrize("name", [*NAMES, "ViT-B-32/\u202eopenai"])
+@pytest.mark.parametrize(
+    "name", ["local-dir:/etc", "hf-hub:../../etc", "a\0b/openai", "x" * 100_000, "ViT-B-32/\u202eopenai"]
+)
 def test_a_name_that_is_none_ends_in_a_sentence(name):
     with pytest.raises(InputError) as caught:
         ccs.load(name)

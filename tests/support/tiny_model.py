@@ -9,12 +9,7 @@ def tiny_config(quick_gelu=False, embed_dim=24, **vision):
     """Six layers of four heads of dimension 8, 17 tokens; `vision` overrides entries of vision_cfg."""
     vision_cfg = {"image_size": 32, "patch_size": 8, "width": 32, "layers": 6, "head_width": 8, **vision}
     text_cfg = {"context_length": 16, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2}
-    return {
-        "embed_dim": embed_dim,
-        "quick_gelu": quick_gelu,
-        "vision_cfg": vision_cfg,
-        "text_cfg": text_cfg,
-    }
+    return {"embed_dim": embed_dim, "quick_gelu": quick_gelu, "vision_cfg": vision_cfg, "text_cfg": text_cfg}
 
 
 def shake(module, seed):

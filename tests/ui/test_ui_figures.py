@@ -133,15 +133,6 @@ def test_the_nearest_by_a_head_are_those_by_its_contribution_alone(model):
         assert found.agreement[h] == pytest.approx(np.corrcoef(slow, found.whole)[0, 1], abs=1e-4)
 
 
-def test_galleries_agree_with_the_forward_pass(app, model):
-    off = HeadSet.parse("L5.H2 L7.H1")
-    images = [app.galleries.find(SMALL).images[i] for i in range(40)]
-    np.testing.assert_allclose(app.galleries.embeddings(model, SMALL), model.embed_images(images), atol=1e-5)
-    exact = app.galleries.embeddings(model, SMALL, off)
-    np.testing.assert_allclose(exact, model.embed_images(images, off), atol=1e-5)
-    assert app.galleries.ready(model, SMALL, off)
-
-
 def test_bias_in_a_gallery_with_pools_ranks_each_occupations_own_images(app, model):
     pools = np.array(["judge", "poet"] * 20)
     gallery = replace(small_gallery(), name="pools", pools=pools, units=np.arange(40) // 4)

@@ -72,12 +72,15 @@ def test_with_tables_heads_of_another_level_than_printed_are_outlined(tmp_path, 
     assert "published" not in shown
 
 
-def test_what_is_listed_is_what_open_clip_has():
+def test_what_is_listed_is_what_open_clip_has_and_a_space_fetches_the_first_before_it_starts():
     import open_clip
 
-    for name in live():
-        assert open_clip.get_pretrained_cfg(*name.split("/"))["hf_hub"]
-        assert len(known_tower(find(name)).heads) >= 48
+    homes = {name: open_clip.get_pretrained_cfg(*name.split("/"))["hf_hub"] for name in live()}
+    assert all(homes.values())
+    assert all(len(known_tower(find(name)).heads) >= 48 for name in homes)
+    assert homes[entry.PHOTOGRAPHIC].rstrip("/") == entry.WEIGHTS[0]
+    front = (Path(__file__).parents[2] / "README.md").read_text("utf-8").split("---")[1]
+    assert yaml.safe_load(front)["preload_from_hub"] == [" ".join(entry.WEIGHTS)]
 
 
 def test_a_visitor_names_a_model_and_loads_it(own, hub, tiny_folder):
@@ -139,15 +142,6 @@ def test_the_opening_model_is_decided_by_the_hub(hub, monkeypatch):
 def test_why_there_is_no_page(asked, why, capsys):
     assert entry.main(asked) == 2
     assert why in capsys.readouterr().err
-
-
-def test_a_space_has_the_first_models_weights_before_it_starts():
-    import open_clip
-
-    front = (Path(__file__).parents[2] / "README.md").read_text("utf-8").split("---")[1]
-    assert yaml.safe_load(front)["preload_from_hub"] == [" ".join(entry.WEIGHTS)]
-    architecture, tag = entry.PHOTOGRAPHIC.split("/")
-    assert open_clip.get_pretrained_cfg(architecture, tag)["hf_hub"].rstrip("/") == entry.WEIGHTS[0]
 
 
 def test_the_next_start_shows_what_this_one_computed(app, tmp_path, monkeypatch):
