@@ -87,7 +87,7 @@ def test_page_library_and_tables_give_one_figure(tiny_model, gallery):
     query = BiasQuery.of(app, State(model="tiny", attribute="gender", occupations=names, k=12))
     texts = embed_occupations(tiny_model, replace(gallery, occupations=names))
     embedded = {off: tiny_model.embed_images(gallery.images, off) for off in (HeadSet(), OFF)}
-    before, after = query.measure(*embedded.values(), texts, tiny_model.logit_scale)
+    before, after = query.measure([*embedded.values()], [texts, texts], tiny_model.logit_scale)
     plans = [Plan("none", None, HeadSet(), ""), Plan("chosen", None, OFF, "")]
     people = asked(replace(gallery, groups={"gender": gallery.groups["gender"]}), names, top=12)
     _, rows = figures(texts, people, plans, embedded.__getitem__, 0)
