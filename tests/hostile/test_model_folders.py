@@ -108,6 +108,8 @@ OPEN_CLIPS = {
     "10^9 layers": (vision(layers=BILLION), "layers is 1000000000; 128 is the most"),
     "few tokens": (text(vocab_size=100), "less than the tokenizer's 49408"),
     "many patches": (vision(image_size=1024, patch_size=1), "patches of 1 cut 1024 into more than 64"),
+    "no json": (holds(CONFIG, b"{"), "JSONDecodeError"),
+    "many tokens": (text(vocab_size=BILLION), "vocab_size is 1000000000"),
     "large sizes": (vision(layers=128, width=8192, head_width=64), f"weights are described, {WEIGHTS} holds"),
     "NaN": (vision(mlp_ratio=float("nan")), "mlp_ratio is nan"),
     "norm keywords": (vision(norm_kwargs={"device": "meta"}), "norm_kwargs has an unknown entry 'device'"),
@@ -209,9 +211,10 @@ def test_no_code_of_a_folder_runs(checkpoint, tiny_folder, tmp_path):
     assert not (other / "ran").exists()
 
 
-@pytest.mark.parametrize(
-    "name", ["local-dir:/etc", "hf-hub:../../etc", "a\0b/openai", "x" * 100_000, "ViT-B-32/\u202eopenai"]
-)
+NAMES = ["local-dir:/etc", "hf-hub:../../etc", "a\0b/openai", "x" * 100_000, "/dev/zero"]
+
+
+@pytest.mark.parametrize("name", [*NAMES, "ViT-B-32/\u202eopenai"])
 def test_a_name_that_is_none_ends_in_a_sentence(name):
     with pytest.raises(InputError) as caught:
         ccs.load(name)

@@ -75,6 +75,7 @@ SPOILT = {
     "a table that is not there": (lacks("spans.parquet"), "is not there"),
     "no parquet": (table_is("spans", lambda path, _: path.write_bytes(b"PAR1" * 9)), "cannot be read"),
     "another table": (schema_is(ccs_table="labels", ccs_schema="0"), "not a table of results under the name"),
+    "no schema of ours": (schema_is(), "not a table of results"),
     "an older table": (schema_is(ccs_table="spans", ccs_schema="0"), "version 0 and this"),
     "a column too many": (spans_are(lambda t: t.append_column("x", t["text"])), "schema does not know: x"),
     "a column too few": (spans_are(lambda t: t.drop_columns("concept")), "lacks the columns concept"),

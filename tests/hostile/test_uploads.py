@@ -263,6 +263,7 @@ GALLERIES = {
     "a column too many in a row": labels("file,gender\na/1.png,a,b,c\nb/2.png,b\n"),
     "a formula for a group": labels("file,=1+1\na/1.png,=cmd()\nb/2.png,b\n"),
     "half a parquet file": as_parquet(CELLS, gender=["a", "b"])[:-20],
+    "no parquet file": b"PAR1" * 100,
     "no rows": as_parquet(pa.array([], pa.binary()), gender=pa.array([], pa.string())),
     "features that are deep": features(b"[" * 100_000),
     "features that are a list": features(b'{"info": {"features": {"gender": {"names": [[], {}]}}}}'),

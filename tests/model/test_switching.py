@@ -10,7 +10,7 @@ import open_clip
 import pytest
 import torch
 from torch import nn
-from transformers import BertConfig, BertModel, CLIPTextConfig, CLIPTextModel
+from transformers import BertConfig, BertModel, CLIPTextConfig, CLIPTextModel, CLIPVisionModelWithProjection
 
 import ccs
 from ccs import HeadSet, results
@@ -63,6 +63,16 @@ def test_both_towers_of_transformers_models(write, tmp_path):
         np.testing.assert_allclose(features(ours.clip.encode_image(images)), seen, atol=TOLERANCE)
         np.testing.assert_allclose(ours.embed_texts(TEXTS), read, atol=TOLERANCE)
     assert bits(module) == before
+
+
+def test_a_vision_tower_of_transformers_with_its_projection(tmp_path):
+    module = write_clip(tmp_path)
+    module.vision_model.config.projection_dim = module.config.projection_dim
+    tower = CLIPVisionModelWithProjection(module.vision_model.config).eval()
+    tower.load_state_dict(module.state_dict(), strict=False)
+    with ccs.heads_off(tower, OFF):
+        seen = features(tower(PIXELS).image_embeds)
+    np.testing.assert_allclose(seen, ccs.load(str(tmp_path)).embed_images(PIXELS, OFF), atol=TOLERANCE)
 
 
 def test_what_has_no_such_heads_is_refused():

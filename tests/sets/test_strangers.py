@@ -56,9 +56,10 @@ def test_rows_are_spread_over_files_and_row_groups(hub):
 
 
 def test_a_hostile_set_gets_a_sentence(hub):
+    elsewhere = [{"bytes": None, "path": path} for path in ("/etc/passwd", "http://127.0.0.1:9/x", "x.png")]
     for file, data, words in (
         ("train.parquet", b"PAR1 not really PAR1", "could not be read"),
-        ("train.parquet", parquet([{"bytes": None, "path": "/etc/passwd"}] * 3), "None of the 3 images"),
+        ("train.parquet", parquet(elsewhere), "None of the 3 images"),
         ("train.parquet", parquet([1, 2, 3], "other"), "no column of images; the columns are label, other"),
         ("README.md", b"---\nconfigs:\n- config_name: a\n  data_files: /etc/*\n---\n", "no parquet files"),
     ):
