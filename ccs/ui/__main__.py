@@ -41,7 +41,9 @@ os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", str(10**12))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Load the results and serve the page; returns 2 for a user's mistake."""
+    """Load the results and serve the page until interrupted; the process then ends here. Returns only before
+    the page is served: 2 for a user's mistake, 130 if interrupted.
+    """
     parser = argparse.ArgumentParser(
         description="Look at a head of a CLIP model, switch it off, and see what happens."
     )
@@ -88,8 +90,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:  # before the page is served
         return 130
-    # At once: a visitor's thread may be at work in PyTorch, and Python would end in abort() as it took itself
-    # down around that. What reads uploads ends with this process.
+    # A visitor's thread may be at work in PyTorch, and Python's own shutdown would then end in abort(). The
+    # processes that read uploads end with this one.
     sys.stdout.flush()
     os._exit(0)
 
@@ -151,7 +153,7 @@ def serve(results: str | None, host: str, port: int | None, given: Sequence[str]
     """Serve the page until interrupted. given: models to offer, the first of which it opens on."""
     if os.environ.get("SPACES_ZERO_GPU"):  # at the launch it looks for what asks for a GPU
         from ccs.ui.service import taking_apart as taking_apart
-    # What imports make stays: to look through it for garbage again and again takes a tenth of the start.
+    # What imports make stays. Looking through it for garbage, again and again, takes a tenth of the start.
     gc.disable()
     beside = ThreadPoolExecutor(2)
     deciding = beside.submit(opening_model, *given[:1])

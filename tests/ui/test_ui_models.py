@@ -144,6 +144,14 @@ def test_why_there_is_no_page(asked, why, capsys):
     assert why in capsys.readouterr().err
 
 
+def test_an_interrupted_start_ends_without_a_traceback(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(entry, "serve", interrupted)
+    assert entry.main(["--model", "organism"]) == 130
+
+
 def test_the_next_start_shows_what_this_one_computed(app, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(tmp_path))
     kept, again = (Openings(app.collection, (), "organism") for _ in range(2))
