@@ -21,8 +21,8 @@ from ccs.model.loading.config import cropping
 from ccs.model.loading.footprint import require_room
 from ccs.model.loading.sources import Source, find, usable_device
 from ccs.model.loading.sources import embedded as embedded
-from ccs.model.side import TOKENIZED, Plans, Side, Texts, embed_read, lengths_read
 from ccs.model.side import Contributions as Contributions
+from ccs.model.side import Plans, Side, Texts
 from ccs.model.tower import BATCH_TOKENS, ChosenLayers, ImageTower, Trunk
 
 Images = Sequence[Image.Image] | Tensor | Trunk
@@ -200,26 +200,30 @@ class Model(Side):
         """
         return self.embed(images, off, batch_size)
 
-    def embed_texts(self, texts: Sequence[str], batch_size: int = 256, off: Plans = None) -> np.ndarray:
+    def embed_texts(
+        self, texts: Sequence[str], batch_size: int | None = None, off: Plans = None
+    ) -> np.ndarray:
         """Unit vectors [texts, dim] float32. A text longer than the model's context is cut.
 
         off: heads of the text tower that are off, or a list of such sets: [plans, texts, dim]. Raises
         InputError for a single text in place of a list.
         """
-        if off is not None and off != HeadSet():
-            return self.texts.embed(texts, off)
-        out = np.empty((self.count(texts), self.dim), np.float32)
-        with torch.no_grad():
-            for start in range(0, len(texts), TOKENIZED):
-                tokens = self.tokenize(texts[start : start + TOKENIZED])
-                lengths = lengths_read(self.clip, tokens)
-                order = torch.argsort(lengths, stable=True)
-                # Sorted by length, since a batch is as long as its longest text.
-                for first in range(0, len(order), batch_size):
-                    rows = order[first : first + batch_size]
-                    part = tokens[rows].to(self.tower.device)
-                    units = embed_read(self.clip, part, int(lengths[rows].max()))
-                    out[start + rows.numpy()] = units.float().cpu().numpy()
+        n = self.count(texts)
+        try:
+            side = self.texts
+        except InputError:
+            if off:
+                raise
+            return self._encode(texts, n, batch_size or 256)
+        return side.embed(texts, off, batch_size)
+
+    @torch.no_grad()
+    def _encode(self, texts: Sequence[str], n: int, size: int) -> np.ndarray:
+        """Embeddings [n, dim] by a text tower that cannot be taken apart."""
+        out = np.empty((n, self.dim), np.float32)
+        for start in range(0, n, size):
+            tokens = self.tokenize(texts[start : start + size]).to(self.tower.device)
+            out[start : start + size] = self.clip.encode_text(tokens, normalize=True).float().cpu().numpy()
         return out
 
     def trunk(self, images: Images, batch_size: int | None = None) -> Trunk:

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.nn import functional as F
 
 from ccs.errors import InputError
 from ccs.heads import FIRST, MEAN, PROTOTYPE, TEXT, Head, HeadSet, Intervention, changes
@@ -187,35 +186,3 @@ class Texts(Side):
                 size = batch_size or max(1, BATCH_TOKENS // (place + 1))
                 for some in torch.split(rows, size):
                     yield start + some.numpy(), tokens[some]
-
-
-def lengths_read(clip: Any, tokens: Tensor) -> Tensor:
-    """The number [n] of tokens to read of each text, from tokens [n, context].
-
-    In CLIP's own text tower a token attends only to those before it, and a text is read out at its last one,
-    which has the largest number; later tokens change nothing. Other towers read all tokens.
-    """
-    if not _causal(clip):
-        return torch.full((len(tokens),), tokens.shape[1])
-    return tokens.argmax(dim=-1).cpu() + 1
-
-
-def embed_read(clip: Any, tokens: Tensor, length: int) -> Tensor:
-    """Unit embeddings [n, dim] from the first `length` tokens of each row of tokens [n, context]."""
-    if not _causal(clip):
-        rows: Tensor = clip.encode_text(tokens, normalize=True)
-        return rows
-    tokens, kind = tokens[:, :length], clip.transformer.get_cast_dtype()
-    x = clip.token_embedding(tokens).to(kind) + clip.positional_embedding[:length].to(kind)
-    x = clip.ln_final(clip.transformer(x, attn_mask=clip.attn_mask[:length, :length]))
-    x = x[torch.arange(len(x), device=x.device), tokens.argmax(dim=-1)]
-    project = clip.text_projection
-    if project is not None:
-        x = project(x) if isinstance(project, torch.nn.Linear) else x @ project
-    return F.normalize(x, dim=-1)
-
-
-def _causal(clip: Any) -> bool:
-    from open_clip.model import CLIP
-
-    return isinstance(clip, CLIP) and clip.text_pool_type == "argmax" and clip.attn_mask is not None

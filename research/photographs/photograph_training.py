@@ -24,7 +24,6 @@ from tqdm import tqdm
 
 from ccs.errors import InputError
 from ccs.files import atomic_write
-from ccs.model.side import embed_read, lengths_read
 from ccs.model.towers import convolutional
 from research.muon import Muon
 from research.photographs.photograph_captions import COARSE, TEMPLATES, caption, classes, prompt
@@ -163,8 +162,12 @@ class Trainer:
         tokens = torch.stack([tokenized(text) for text in texts])
         if self.model.training:
             self.words_seen[tokens.flatten()] = True
-        length = int(lengths_read(self.model, tokens).max())
-        return embed_read(self.model, tokens.to(self.device), length)
+        last = tokens.argmax(dim=-1)  # a text is read at its end, so what pads the longest is left out
+        length = int(last.max()) + 1
+        clip, x = self.model, tokens[:, :length].to(self.device)
+        x = clip.token_embedding(x) + clip.positional_embedding[:length]
+        x = clip.ln_final(clip.transformer(x, attn_mask=clip.attn_mask[:length, :length]))
+        return F.normalize(x[torch.arange(len(x)), last] @ clip.text_projection, dim=-1)
 
     def train(self, checkpoint: Path, every: int = 50) -> None:
         """Train to the end, with a checkpoint and a log line every so many steps."""
