@@ -29,14 +29,12 @@ MOST_NUMBERS = 12
 
 
 def images(record: DatasetRecord, rows: Rows, most: int | None = None, names: Sequence[str] = ()) -> ImageSet:
-    """The images without their columns."""
-    return ImageSet(name=rows.name, **rows.readable(most).fields())
-
-
-def masked(record: DatasetRecord, rows: Rows, most: int | None = None, names: Sequence[str] = ()) -> MaskSet:
-    """Images with a column `mask`."""
-    cells, found = rows.column("mask"), rows.readable(most)
-    return MaskSet(name=rows.name, masks=Lazy(partial(_mask, cells), found.kept), **found.fields())
+    """The images without their columns, but for `mask`, with which they are a MaskSet."""
+    found = rows.readable(most)
+    if "mask" not in rows.columns:
+        return ImageSet(name=rows.name, **found.fields())
+    masks = Lazy(partial(_mask, rows.columns["mask"]), found.kept)
+    return MaskSet(name=rows.name, masks=masks, **found.fields())
 
 
 def _mask(cells: Sequence[Any], row: int) -> Image.Image:

@@ -17,7 +17,6 @@ from ccs.sets import (
     ClassificationSet,
     DatasetRecord,
     ImageSet,
-    MaskSet,
     RetrievalSet,
     clips,
     fetching,
@@ -109,7 +108,8 @@ def open_upload(data: bytes, name: str) -> BiasSet:
 def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> ImageSet:
     """Images without labels, for the moments, from any spec of `open_set`; folders may have any depth.
 
-    "world" are scenes drawn from `seed`. Raises InputError for a set of clips.
+    "world" are scenes drawn from `seed`. Where a column `mask` says what images show, as in
+    "imagenet-segmentation", they are a MaskSet. Raises InputError for a set of clips.
 
         >>> open_images("world", 3).images[0].size
         (72, 72)
@@ -121,16 +121,6 @@ def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> I
     found = None if clips_alone else _open(spec, "images", max_images)
     if not isinstance(found, ImageSet):
         raise InputError(f"{spec!r} is a set of clips; images are needed here.")
-    return found
-
-
-def open_masks(spec: str, max_images: int | None = None) -> MaskSet:
-    """Images with masks of what they show: "imagenet-segmentation", a parquet file or a set on the Hub with
-    the columns `image` and `mask`, or a file laid out like gtsegs_ijcv.mat. InputError for anything else.
-    """
-    found = _open(spec, "masks", max_images)
-    if not isinstance(found, MaskSet):
-        raise InputError(f"{spec} has no masks.")
     return found
 
 
@@ -223,9 +213,10 @@ def _group(path: str) -> str:
 
 
 READERS: Mapping[str, Callable[[DatasetRecord, Rows, int | None, Sequence[str]], ImageSet]] = {
-    "classification": labeled.classes, "bias": labeled.people, "images": labeled.images,
-    "masks": labeled.masked,
-}  # fmt: skip
+    "classification": labeled.classes,
+    "bias": labeled.people,
+    "images": labeled.images,
+}
 """What makes a set of rows, by its kind."""
 _LABEL = {"classification": _class, "bias": _group}
 """What labels an image by its path, by the kind of set; others have no labels."""

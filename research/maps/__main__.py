@@ -11,6 +11,7 @@ import pandas as pd
 
 from ccs.batch.command_line import command, option
 from ccs.batch.pages import in_brackets, table
+from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.measures.stats import Estimate
 from research.documents import bring_up_to_date
@@ -37,13 +38,17 @@ class Settings:
 
 def _run(args: Settings) -> None:
     from ccs.model.model import load
-    from ccs.sets.open import open_masks
+    from ccs.sets import MaskSet
+    from ccs.sets.open import open_images
     from research.maps import judged_maps, photographs
     from research.world.head_lessons import CONCEPTS
 
     model = load(args.model)
     if args.photographs:
-        print(photographs.summary(photographs.run(model, open_masks(args.photographs, args.images))))
+        data = open_images(args.photographs, args.images)
+        if not isinstance(data, MaskSet):
+            raise InputError(f"{args.photographs} has no masks of what its images show.")
+        print(photographs.summary(photographs.run(model, data)))
         return
     of = judged_maps.labels(model)
     found = {concept: judged_maps.run(model, of, args.cards, concept) for concept in CONCEPTS}

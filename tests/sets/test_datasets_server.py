@@ -25,13 +25,13 @@ import json, pickle, sys
 import datasets
 import numpy as np
 from ccs.errors import InputError
-from ccs.sets.open import open_masks, open_set
+from ccs.sets.open import open_images, open_set
 
 datasets.config.SLEEP_TIME_ON_THREADS_SHUTDOWN = 0.5  # of the 5 seconds that it waits after each stream
 found = []
 for name, limit in json.load(sys.stdin):
     try:
-        data = (open_masks if "mask" in name or "segment" in name else open_set)(name, max_images=limit)
+        data = (open_images if "mask" in name or "segment" in name else open_set)(name, max_images=limit)
         data = pickle.loads(pickle.dumps(data))  # as a run's other processes get it
     except InputError as error:
         found.append(str(error))
@@ -105,7 +105,7 @@ def serve_masks(hub, folder):
     import datasets
     import h5py
 
-    own = sets.DatasetRecord(name="somebody/masked", kind="masks", split="test")
+    own = sets.DatasetRecord(name="somebody/masked", kind="images", split="test")
     features = {"image": datasets.Image(), "mask": datasets.Image()}
     cells = [Image.fromarray(255 * each) for each in PIXELS]
     held = files_of(repository(folder / "masked", own, features, {"mask": cells}))
