@@ -151,7 +151,7 @@ def _column(screen: Screen) -> Markup:
         marks={head: second.mark(pair) for head, pair in pairs.items()},
         pairs=pairs,
         other=screen.app.records(state.second) if pairs else None,
-        seconds=second.choices(screen) if state.tab == "heads" else [],
+        seconds=[("", "no other model"), *(name for name in screen.app.models if name != state.model)],
         focus=state.head if state.head in heads else next(iter(heads), None),
         labeled=LABELED,
         step=_step,

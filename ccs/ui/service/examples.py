@@ -200,6 +200,11 @@ def tinted(image: Image.Image, values: np.ndarray, most: float) -> Overlay:
     return _overlay(gray * (1 - depth) + np.where(shares > 0, FOR, AGAINST) * depth, values, "{:+.6f}")
 
 
+def by_patch(*maps: np.ndarray) -> list[list[float]]:
+    """A table's rows: where each patch is, and its value in each of the maps [rows, columns]."""
+    return [[y, x, *(round(float(one[y, x]), 8) for one in maps)] for y, x in np.ndindex(maps[0].shape)]
+
+
 def _pixels(image: Image.Image) -> np.ndarray:
     return np.asarray(image.resize((SIDE, SIDE), Image.Resampling.BICUBIC), np.float32)
 

@@ -213,10 +213,7 @@ def why(screen: Screen, model: Model) -> Figure | None:
     rows, shown = [], []
     for i, (image, picture) in enumerate(zip(images.shown, images.seen(model), strict=True)):
         answer, other, most = classes[first[i]], classes[second[i]], float(np.abs(maps[:, i]).max())
-        rows += [
-            [image.name, answer, other, y, x, *(round(float(one[i, y, x]), 8) for one in maps)]
-            for y, x in np.ndindex(maps.shape[2:])
-        ]
+        rows += [[image.name, answer, other, *cells] for cells in examples.by_patch(*maps[:, i])]
         overlays = [examples.tinted(picture, one[i], most) for one in maps]
         shown.append((image.name, answer, other, list(zip(overlays, leads[:, i].tolist(), strict=True))))
     through = float(maps[0].sum() / leads[0].sum()) if leads[0].sum() else float("nan")

@@ -90,9 +90,7 @@ class Heads(View):
         head, state = screen.state.head, screen.state
         if head is None:
             return classify.lines(screen, state.off)
-        if head.tower == TEXT:
-            return classify.lines(screen, HeadSet([head]))
-        tables = run_lines(screen.app, state) + program("texts", head=head)
+        tables = "" if head.tower == TEXT else run_lines(screen.app, state) + program("texts", head=head)
         return tables + classify.lines(screen, HeadSet([head]))
 
 
@@ -135,10 +133,7 @@ def where(screen: Screen, model: Model, record: HeadRecord) -> Figure:
     most, rows, maps = float(np.abs(values[-1]).max()), [], []
     for i, (image, picture) in enumerate(zip(images.shown, images.seen(model), strict=True)):
         look, *written = (one[i] for one in values)
-        rows += [
-            [image.name, y, x, *(round(float(one[i, y, x]), 8) for one in values)]
-            for y, x in np.ndindex(look.shape)
-        ]
+        rows += [[image.name, *cells] for cells in examples.by_patch(look, *written)]
         overlays = examples.lit(picture, look), *(examples.tinted(picture, one, most) for one in written)
         ends = [percent(float(end), 1) for end in (look.min(), look.max())]
         maps.append((image.name, overlays, percent(float(look.sum()), 0), ends))

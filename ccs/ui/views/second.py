@@ -27,11 +27,6 @@ def _choose(screen: Screen, value: str) -> None:
     screen.change(second=value)
 
 
-def choices(screen: Screen) -> list[str | tuple[str, str]]:
-    """The models that can be chosen, and none."""
-    return [("", "no other model"), *(name for name in screen.app.models if name != screen.state.model)]
-
-
 def wanted(screen: Screen) -> bool:
     """True where the screen is to show a second model."""
     state = screen.state
