@@ -199,9 +199,13 @@ class _Worker:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _START, str(theirs.fileno()), *_pool.modules],
-                pass_fds=[theirs.fileno()], env=environment() | _OWN, process_group=0,
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
+                pass_fds=[theirs.fileno()],
+                env=environment() | _OWN,
+                process_group=0,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
         self._stream = self._line.makefile("rwb")
 
     def ask(self, question: Any, seconds: float) -> Any:

@@ -101,10 +101,18 @@ def page(offers: Sequence[Offer], half: Half, budget: float, things: str, *, fir
     chance = half.chance["max_skew_chance"]
     best = judging.best(offers, budget)
     return printed(
-        "mitigate", rows=rows, half=half, chance=chance, best=best, things=things, budget=100 * budget,
-        groups=len(half.names), first=first,
-        changed=best and change(best.max_skew_change), lost=best and change(best.accuracy_change, 100, 1),
-    )  # fmt: skip
+        "mitigate",
+        rows=rows,
+        half=half,
+        chance=chance,
+        best=best,
+        things=things,
+        budget=100 * budget,
+        groups=len(half.names),
+        first=first,
+        changed=best and change(best.max_skew_change),
+        lost=best and change(best.accuracy_change, 100, 1),
+    )
 
 
 def _save(args: Settings, model: Model, offers: Sequence[Offer], half: Half, people: str, things: str) -> str:

@@ -222,14 +222,28 @@ def _figures(
 
 
 PLANTED_HEADS = Track(
-    FIGURES, PLANTED, CELLS, _truths, itemgetter(0), _figures, planted_models.weights,
-    lambda place: planted_models.truth(place).base, planted_models.load,
-)  # fmt: skip
+    FIGURES,
+    PLANTED,
+    CELLS,
+    _truths,
+    itemgetter(0),
+    _figures,
+    planted_models.weights,
+    lambda place: planted_models.truth(place).base,
+    planted_models.load,
+)
 
 NATURAL = Track(
-    natural.FIGURES, natural.TRUTH, natural.CELLS, natural.truth, natural.best, natural.figures,
-    variants.weights, lambda place: str(variants.known(place)["base"]), variants.load,
-)  # fmt: skip
+    natural.FIGURES,
+    natural.TRUTH,
+    natural.CELLS,
+    natural.truth,
+    natural.best,
+    natural.figures,
+    variants.weights,
+    lambda place: str(variants.known(place)["base"]),
+    variants.load,
+)
 
 
 def by_model(cells: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFrame:

@@ -17,9 +17,13 @@ DEFAULT, STUDY = "default", "study"
 _STUDY = (
     ("GPT-4o", "openai:gpt-4o", date(2027, 1, 14), "openai:gpt-5.4"),
     ("Gemini 1.5 Pro", "google:gemini-1.5-pro", date(2025, 9, 24), "google:gemini-2.5-pro"),
-    ("Claude 3.5 Sonnet", "anthropic:claude-3-5-sonnet-20241022", date(2025, 10, 28),
-     "anthropic:claude-sonnet-4-5"),
-)  # fmt: skip
+    (
+        "Claude 3.5 Sonnet",
+        "anthropic:claude-3-5-sonnet-20241022",
+        date(2025, 10, 28),
+        "anthropic:claude-sonnet-4-5",
+    ),
+)
 """The study's judges, the day on which each is shut down, and the priced model nearest to it in age."""
 _SPEC = re.compile(r"(?P<provider>\w+)(:(?P<model>[^@?\s]+))?(@(?P<url>[^?\s]+))?(\?(?P<options>\S+))?")
 

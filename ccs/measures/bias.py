@@ -147,9 +147,12 @@ class Measuring:
         pools = np.concatenate([np.tile(part.pool, (len(part.prompts), 1)) for part in parts])
         highest = np.inf if fault else ceiling(pools, asked.k)
         limits: dict[MetricName, tuple[float, Any]] = {
-            "MaxSkew": (0.0, highest), "NDKL": (0.0, np.inf), "AUC": (0.5, 1.0), "logit gap": (0.0, np.inf),
+            "MaxSkew": (0.0, highest),
+            "NDKL": (0.0, np.inf),
+            "AUC": (0.5, 1.0),
+            "logit gap": (0.0, np.inf),
             "AUC (cross-fitted)": (0.0, 1.0),
-        }  # fmt: skip
+        }
         return BiasResult(
             metrics={
                 name: metric_of(
@@ -361,7 +364,16 @@ def _parts(
             for prompt, pool in enumerate(asked.pools)
         ]
     return [
-        Part(asked=asked, prompts=prompts, names=own, images=images, seed=drawn, metrics=tuple(metrics),
-             logit_scale=logit_scale, draws=draws, fault=fault)
+        Part(
+            asked=asked,
+            prompts=prompts,
+            names=own,
+            images=images,
+            seed=drawn,
+            metrics=tuple(metrics),
+            logit_scale=logit_scale,
+            draws=draws,
+            fault=fault,
+        )
         for prompts, own, images, drawn in every
-    ]  # fmt: skip
+    ]

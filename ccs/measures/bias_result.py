@@ -116,10 +116,13 @@ def repeated(result: BiasResult, rows: ArrayLike) -> BiasResult:
     """
     each = np.asarray(rows)
     metrics = {
-        name: replace(metric, draws=metric.draws[:, each],
-                      **{column: getattr(metric, column)[each] for column in ("values", "low", "high")})
+        name: replace(
+            metric,
+            draws=metric.draws[:, each],
+            **{column: getattr(metric, column)[each] for column in ("values", "low", "high")},
+        )
         for name, metric in result.metrics.items()
-    }  # fmt: skip
+    }
     tables = {"top": result.top[each], "ties": result.ties[each], "pools": result.pools[each]}
     return replace(result, metrics=metrics, **tables)
 

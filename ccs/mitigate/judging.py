@@ -161,9 +161,15 @@ def _right(units: Units, texts: NDArray[np.float32], right: Any) -> float:
 
 DRAWS = 500
 QUICK = (
-    "projection of group means", "LEACE", "groups' texts from texts", "groups' texts from images",
-    "closed form", "CLIP-clip", "SFID", "DeAR's residual",
-)  # fmt: skip
+    "projection of group means",
+    "LEACE",
+    "groups' texts from texts",
+    "groups' texts from images",
+    "closed form",
+    "CLIP-clip",
+    "SFID",
+    "DeAR's residual",
+)
 """Those that need the people's embeddings alone, so that a first answer comes soon."""
 SLOW = ("heads off", "learned gates", "heads at their mean")
 
@@ -244,9 +250,8 @@ def front(found: Sequence[Offer]) -> set[str]:
 def best(found: Sequence[Offer], budget: float) -> Offer | None:
     """Of those that surely lower MaxSkew and lose at most this share of accuracy, the one with the least."""
     allowed = [
-        one for one in found
-        if one.max_skew_change.high < 0 and one.accuracy_change.value >= -budget - 1e-9
-    ]  # fmt: skip
+        one for one in found if one.max_skew_change.high < 0 and one.accuracy_change.value >= -budget - 1e-9
+    ]
     return min(allowed, key=lambda one: one.max_skew.value, default=None)
 
 

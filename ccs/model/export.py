@@ -131,9 +131,16 @@ def card(model: Model, change: Change, difference: float, library: str) -> str:
     # open_clip alone does not know an architecture that is this package's own.
     ours = model.config["vision_cfg"].get("timm_model_name") == convolutional.NAME
     return filled(
-        "export_card.md", model, name=name, off=change.off, maps=maps, said=list(map(one_line, change.said)),
-        library=library, difference=difference, needs_package=ours,
-    )  # fmt: skip
+        "export_card.md",
+        model,
+        name=name,
+        off=change.off,
+        maps=maps,
+        said=list(map(one_line, change.said)),
+        library=library,
+        difference=difference,
+        needs_package=ours,
+    )
 
 
 def filled(template: str, model: Model, **fields: Any) -> str:

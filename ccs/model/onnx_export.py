@@ -132,8 +132,15 @@ def _export(module: nn.Module, x: Tensor, file: Path) -> None:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the exporter's own code
             torch.onnx.export(
-                module.eval(), (x,), file, input_names=["input"], output_names=["embeddings"],
-                dynamic_shapes=({0: torch.export.Dim("n")},), dynamo=True, external_data=False, verbose=False,
-            )  # fmt: skip
+                module.eval(),
+                (x,),
+                file,
+                input_names=["input"],
+                output_names=["embeddings"],
+                dynamic_shapes=({0: torch.export.Dim("n")},),
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+            )
     finally:
         logging.disable(before)

@@ -40,8 +40,10 @@ KINDS = ("none", "high", "moderate", "low", "equal", "random", "concept", "singl
 Alike = Literal["number", "layers", "variance"]
 """How random sets match the high heads: in number, number per layer, or that and nearly variance."""
 ALIKE: Mapping[Alike, str] = {
-    "number": "number", "layers": "number and layers", "variance": "number, layers and variance"
-}  # fmt: skip
+    "number": "number",
+    "layers": "number and layers",
+    "variance": "number, layers and variance",
+}
 """Each in words."""
 _FEW_SETS = 20_000
 """Up to this many possible sets are enumerated; if there are more, sets are drawn at random."""

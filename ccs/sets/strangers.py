@@ -181,9 +181,18 @@ def hub_rows(text: str, count: int | None, *, labels: bool) -> Rows:
             share = -(-wanted * number // len(chosen)) - len(images)
             room = MAX_BYTES - sum(map(len, images))
             new, told, named, _ = gate.run(
-                hub_file, repository, commit, path, endpoint(), share, labels,
-                what=address, seconds=60 + share / 20, memory=MAX_BYTES + 2**30, answer=room,
-            )  # fmt: skip
+                hub_file,
+                repository,
+                commit,
+                path,
+                endpoint(),
+                share,
+                labels,
+                what=address,
+                seconds=60 + share / 20,
+                memory=MAX_BYTES + 2**30,
+                answer=room,
+            )
             columns = {
                 name: columns.get(name, []) + told[name] for name in told if name in columns or not images
             }
@@ -270,9 +279,19 @@ def fetch_excerpt(record: DatasetRecord) -> Iterator[float]:
     while chosen is None:
         yield min(0.99, len(images) / needed)
         new, told, classes, _ = gate.run(
-            hub_file, record.hub, commit, paths[0], endpoint(), MAX_BYTES, record.kind != "images", [group],
-            what=record.name, seconds=60, memory=MAX_BYTES, answer=MAX_BYTES // 4,
-        )  # fmt: skip
+            hub_file,
+            record.hub,
+            commit,
+            paths[0],
+            endpoint(),
+            MAX_BYTES,
+            record.kind != "images",
+            [group],
+            what=record.name,
+            seconds=60,
+            memory=MAX_BYTES,
+            answer=MAX_BYTES // 4,
+        )
         images += new
         for column, cells in told.items():
             names = classes.get(column)

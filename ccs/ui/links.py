@@ -49,8 +49,10 @@ def open_link(app: App, query: Mapping[str, str]) -> Screen:
     if not state.example:
         state = replace(state, example=first_example(state.model))
     if state.gallery.startswith(OWN):
-        notices.append("This link was made with its maker’s own images of people, which stay with them: the "
-                       "figures here are of other faces, and differ.")  # fmt: skip
+        notices.append(
+            "This link was made with its maker’s own images of people, which stay with them: the "
+            "figures here are of other faces, and differ."
+        )
         state = replace(state, gallery="")
     try:
         asked = BiasQuery.of(app, state) if app.galleries.has(BiasQuery.name(app, state)) else None

@@ -93,10 +93,17 @@ def scene(seed: int) -> Scene:
     if not plain and u[7] < 0.1:
         gender = "person"
     return Scene(
-        seed, kind, occupation, occupation=occupation, gender=gender, props=not plain,
+        seed,
+        kind,
+        occupation,
+        occupation=occupation,
+        gender=gender,
+        props=not plain,
         skin_tone=choose(words.SKIN_TONES, u[3]),
-        hair=choose(words.HAIRS[:-1], u[5]) if plain else "", age="adult", **common,
-    )  # fmt: skip
+        hair=choose(words.HAIRS[:-1], u[5]) if plain else "",
+        age="adult",
+        **common,
+    )
 
 
 def captions(s: Scene, n: int = 1) -> tuple[str, ...]:

@@ -25,9 +25,31 @@ STUDY_K = (5, 7, 9, 11, 13)
 _FEW_RANDOM_SETS = 20  # elsewhere than on the drawn world
 _QUICK, _FULL = (600, 120, 10), (2000, 400, 200)
 """On the drawn world: images for the moments, images of each set, random sets."""
-_DESCRIBED = ("text_tower", "images", "texts", "suite", "sets", "people", "attribute", "top", "template",
-    "off", "classes", "occupations", "k", "further_k", "max_images", "eval_images", "judges",
-    "labeler", "repaired_examples", "random_sets", "as_published", "precision", "layers")  # fmt: skip
+_DESCRIBED = (
+    "text_tower",
+    "images",
+    "texts",
+    "suite",
+    "sets",
+    "people",
+    "attribute",
+    "top",
+    "template",
+    "off",
+    "classes",
+    "occupations",
+    "k",
+    "further_k",
+    "max_images",
+    "eval_images",
+    "judges",
+    "labeler",
+    "repaired_examples",
+    "random_sets",
+    "as_published",
+    "precision",
+    "layers",
+)
 
 
 def _studied(asked: Sequence[str]) -> tuple[str, ...]:
@@ -70,13 +92,18 @@ class Settings:
         "the whole study: its six models, or those named (ViT-B-32-OpenAI); the other options have the "
         "study's values (ImageNet, --texts reference, --suite paper, --labeler study, --judges study, "
         "--as-published) unless given",
-        metavar="MODEL", nargs="*", action="store", read=_studied,
-    )  # fmt: skip
+        metavar="MODEL",
+        nargs="*",
+        action="store",
+        read=_studied,
+    )
     models: tuple[str, ...] = option(
         ORGANISMS,
         "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME; repeatable (default: both organisms)",
-        "--model", metavar="M", read=lambda names: tuple(dict.fromkeys(names)),
-    )  # fmt: skip
+        "--model",
+        metavar="M",
+        read=lambda names: tuple(dict.fromkeys(names)),
+    )
     text_tower: str | None = option(None, TEXT_TOWER, metavar="CLIP")
     images: str = option("world", "images for the moments: world, a folder, a parquet file or a Hub id")
     texts: str | None = option(None, "world, photographs, reference (the study's) or a file, one per line")
@@ -86,13 +113,15 @@ class Settings:
     sets: tuple[str, ...] = option(
         (),
         "evaluate on this set only: a name, a folder of classes, a zip, a parquet file or a Hub id",
-        "--set", metavar="S",
-    )  # fmt: skip
+        "--set",
+        metavar="S",
+    )
     classes: Sequence[str] | None = option(None, 'of --set: a file, or "cat, dog"', read=read_names)
     people: tuple[str, ...] = option(
-        (), "rank these images of people: the same kinds of source, with columns of groups; repeatable",
+        (),
+        "rank these images of people: the same kinds of source, with columns of groups; repeatable",
         metavar="P",
-    )  # fmt: skip
+    )
     attribute: str | None = option(None, "column of groups of --people (default: all)")
     occupations: Sequence[str] | None = option(
         None, 'for --people: a file, or "judge, nurse" (default: the study\'s)', read=read_names
@@ -105,8 +134,10 @@ class Settings:
         None,
         "texts per head; further numbers add plans such as high@7 (default: "
         f"{STUDY_K[0]}; {','.join(map(str, STUDY_K))} with --suite paper or --full)",
-        "--k", metavar="K,...", read=_numbers,
-    )  # fmt: skip
+        "--k",
+        metavar="K,...",
+        read=_numbers,
+    )
     layers: tuple[int, ...] | Literal["all"] | None = option(
         None, "layers whose heads are scored: `all`, 8-11 or 0,5 (default: the last four)", read=_layers
     )
@@ -174,8 +205,12 @@ class Settings:
             raise InputError(f"--workers is {self.workers}, but must be at most 64.")
         if self.device_like and not self.dry_run:
             raise InputError("--device-like goes with --dry-run, which is not given.")
-        for flag, needs in (("classes", "sets"), ("occupations", "people"), ("attribute", "people"),
-                            ("top", "people")):  # fmt: skip
+        for flag, needs in (
+            ("classes", "sets"),
+            ("occupations", "people"),
+            ("attribute", "people"),
+            ("top", "people"),
+        ):
             if getattr(self, flag) is not None and not getattr(self, needs):
                 raise InputError(f"--{flag} goes with --{needs.replace('sets', 'set')}, which is not given.")
         if self.template is not None and not (self.sets or self.people):
@@ -224,9 +259,13 @@ def parse(argv: Sequence[str] | None) -> Settings:
     """The settings of a command line. Raises InputError for a value that is not allowed."""
     asked = given(Settings, argv)
     study = {
-        "images": "imagenet", "texts": REFERENCE, "suite": "paper", "labeler": "study", "judges": "study",
+        "images": "imagenet",
+        "texts": REFERENCE,
+        "suite": "paper",
+        "labeler": "study",
+        "judges": "study",
         "as_published": True,
-    }  # fmt: skip
+    }
     if "study" in asked:
         asked = {"models": asked["study"]} | study | asked
     return Settings(**asked)

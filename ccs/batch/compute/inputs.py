@@ -124,9 +124,7 @@ def described(data: EvaluationSet) -> dict[str, Any]:
         entry |= {"kind": "bias", "occupations": len(data.occupations), "k": dict(data.k)}
     if not isinstance(data, RetrievalSet):
         entry["templates"] = list(data.templates)
-    return entry | {
-        "fingerprint": data.fingerprint, "source": data.source, "skipped": list(data.skipped)
-    }  # fmt: skip
+    return entry | {"fingerprint": data.fingerprint, "source": data.source, "skipped": list(data.skipped)}
 
 
 def hosts(

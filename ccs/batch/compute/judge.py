@@ -60,10 +60,14 @@ def judges_of(
             "judges: give a CSV with a column `concept` as --texts, or models as --labeler and --judges."
         )
     limits = JudgeSettings(
-        cache=settings.out / STAGES / "judges.sqlite", budget=settings.budget, prices=settings.prices,
-        concurrency=settings.in_flight, timeout=settings.timeout, max_tokens=settings.max_tokens,
+        cache=settings.out / STAGES / "judges.sqlite",
+        budget=settings.budget,
+        prices=settings.prices,
+        concurrency=settings.in_flight,
+        timeout=settings.timeout,
+        max_tokens=settings.max_tokens,
         repaired_examples=settings.repaired_examples,
-    )  # fmt: skip
+    )
     spending = spending or Spending("estimated" if settings.budget is None else settings.budget)
     panel = Panel(settings.judges, limits, tags=pool, spending=spending)
     if settings.labeler == TAGS:

@@ -250,10 +250,18 @@ def _time(
     fetching = 1e9 * gigabytes / _FETCHED / 3600
     peak, moved = PEAKS.get(device, (_CORE, 0.0))
     return {
-        "device": device, "cores": cores, "gigaflops": peak / 1e9, "moved": moved / 1e9,
-        "whole": max(passes, decoding) + figures + fetching, "passes": passes, "decoding": decoding,
-        "figures": figures, "fetching": fetching, "decoded": _DECODED, "fetched": _FETCHED / 1e6,
-    }  # fmt: skip
+        "device": device,
+        "cores": cores,
+        "gigaflops": peak / 1e9,
+        "moved": moved / 1e9,
+        "whole": max(passes, decoding) + figures + fetching,
+        "passes": passes,
+        "decoding": decoding,
+        "figures": figures,
+        "fetching": fetching,
+        "decoded": _DECODED,
+        "fetched": _FETCHED / 1e6,
+    }
 
 
 def _device(settings: Settings) -> str | None:

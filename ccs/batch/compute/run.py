@@ -223,11 +223,16 @@ class Run:
         ours, *other = [PlanReader(embedded, offs, order, name, rows) for name in names]
         table, found = self.processes.together(
             lambda: set_figures.of_plans(
-                texts, data, mine, ours, self.settings.seed,
-                logit_scale=self.model.logit_scale, as_published=self.settings.as_published,
+                texts,
+                data,
+                mine,
+                ours,
+                self.settings.seed,
+                logit_scale=self.model.logit_scale,
+                as_published=self.settings.as_published,
                 published=other[0] if scaled else None,
             )
-        )  # fmt: skip
+        )
         made = set_figures.joined(self.processes.gather(found), plans)
         made += set_figures.over_sets(made, table)
         figures = {"table": table, "rows": made, "alike": alike}
@@ -304,10 +309,16 @@ def make_plans(
     for k in settings.all_ks:
         main = k == settings.k
         made[k] = pruning.plans(
-            scores[k], k, model.heads, settings.seed, sets if main else min(sets, FEW_SETS),
+            scores[k],
+            k,
+            model.heads,
+            settings.seed,
+            sets if main else min(sets, FEW_SETS),
             kinds=set(pruning.KINDS) - {"single"} if main else FURTHER_KINDS,
-            variance=variance if main else None, at_k=None if main else k, notice=notice,
-        )  # fmt: skip
+            variance=variance if main else None,
+            at_k=None if main else k,
+            notice=notice,
+        )
     further = [plan for k in settings.all_ks[1:] for plan in made[k][1:]]  # each begins with `none`
     main_plans = [plan for plan in made[settings.k] if plan.kind != "random"]
     chosen = Intervention.parse(settings.off)

@@ -36,9 +36,16 @@ def stem() -> nn.Sequential:
     """Pixels [n, 3, s, s] -> features [n, 128, s / 8, s / 8]."""
     relu = partial(nn.ReLU, inplace=True)
     return nn.Sequential(
-        convolution(3, 32, 2), relu(), convolution(32, 64, 2), relu(), Residual(64),
-        convolution(64, 128, 2), relu(), Residual(128), Residual(128),
-    )  # fmt: skip
+        convolution(3, 32, 2),
+        relu(),
+        convolution(32, 64, 2),
+        relu(),
+        Residual(64),
+        convolution(64, 128, 2),
+        relu(),
+        Residual(128),
+        Residual(128),
+    )
 
 
 @cache

@@ -134,11 +134,14 @@ class Kept:
         try:
             yield 0.0, "starting"
             # The folder by a name that tells nothing of this machine: it stands in the tables.
-            yield from compute_tables([
-                *("--model", request.place, "--images", request.images),
-                *("--max-images", str(request.count), "--texts", request.texts),
-                *("--suite", "none", "--out", out.name),
-            ], self.folder)  # fmt: skip
+            yield from compute_tables(
+                [
+                    *("--model", request.place, "--images", request.images),
+                    *("--max-images", str(request.count), "--texts", request.texts),
+                    *("--suite", "none", "--out", out.name),
+                ],
+                self.folder,
+            )
             done = next(path.parent for path in out.glob(f"[!.]*/{results.MANIFEST_FILE}"))
             target = self.folder / request.key
             shutil.rmtree(target, ignore_errors=True)
@@ -191,9 +194,13 @@ def compute_tables(arguments: Sequence[str], folder: Path) -> Progress:
     share, doing, end = 0.0, "starting", time.monotonic() + LONGEST
     with subprocess.Popen(
         [sys.executable, "-m", "ccs.batch.compute", "--progress", "json", *arguments],
-        cwd=folder, env=gate.environment() | device, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE, process_group=0,
-    ) as process:  # fmt: skip
+        cwd=folder,
+        env=gate.environment() | device,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        process_group=0,
+    ) as process:
         try:
             with suppress(OSError, AttributeError):
                 os.setpriority(os.PRIO_PROCESS, process.pid, NICE)

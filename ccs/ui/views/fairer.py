@@ -218,10 +218,17 @@ def _command(model: str, query: BiasQuery, budget: int, one: Offer, things: str)
         )
     gallery = "faces.zip" if query.gallery.name.startswith(OWN) else query.gallery.name
     named = {
-        "model": model, "gallery": gallery, "attribute": query.attribute,
-        "occupations": written(query.occupations, ", "), "top": query.k, "keep": things,
-        "max-images": len(query.gallery.images), "only": one.name, "budget": 100, "out": "fairer",
-    }  # fmt: skip
+        "model": model,
+        "gallery": gallery,
+        "attribute": query.attribute,
+        "occupations": written(query.occupations, ", "),
+        "top": query.k,
+        "keep": things,
+        "max-images": len(query.gallery.images),
+        "only": one.name,
+        "budget": 100,
+        "out": "fairer",
+    }
     return shlex.join(
         ["clip-ccs", "mitigate", *(part for k, v in named.items() for part in (f"--{k}", str(v)))]
     )
