@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -131,6 +132,11 @@ def ranking(scores: Scores, seed: int = 0) -> tuple[Head, ...]:
 def by_head(evidence: Evidence, values: Floats | Sequence[float]) -> dict[Head, float]:
     """Scores from values [heads] in the order of the model's heads."""
     return dict(zip(evidence.model.heads, map(float, values), strict=True))
+
+
+def group_means(units: NDArray[np.floating], groups: NDArray[Any]) -> Floats:
+    """The mean embedding of each group's people [groups, d], groups in order."""
+    return np.stack([units[groups == one].mean(axis=0, dtype=np.float64) for one in np.unique(groups)])
 
 
 def values_of(model: Model, people: Trunk) -> dict[int, Tensor]:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from ccs.errors import InputError
 from ccs.heads import MEAN, Change, Head, HeadSet, Intervention
+from ccs.locate.base import group_means
 from ccs.measures import stats
 from ccs.measures.stats import Estimate, Floats
 from ccs.model.model import Model
@@ -83,7 +84,8 @@ def which_tower(
         raise InputError(f"{pictures.name} does not say the {attribute} of the people whom it shows.")
     people = replace(people, occupations=shared)
     faces, scenes = embedded or (model.embed_images(people.images), model.embed_images(pictures.images))
-    apart = groups_apart(faces, people.groups[attribute])
+    means = group_means(faces, people.groups[attribute])
+    apart = means - means.mean(axis=0)
     ours = _leans(embed_occupations(model, people), apart)
     theirs = _leans(_shown(scenes, pictures, attribute, shared), apart)
     both, own = (ours * theirs).sum(1), (ours**2).sum(1)
@@ -96,12 +98,6 @@ def which_tower(
         carried=dict(sorted(carried.items(), key=lambda item: -item[1])),
         occupations=len(shared),
     )
-
-
-def groups_apart(people: NDArray[np.floating], groups: NDArray[np.str_]) -> Floats:
-    """Each group's mean embedding [groups, d] less the mean of all groups."""
-    means = np.stack([people[groups == one].mean(0, dtype=np.float64) for one in np.unique(groups)])
-    return np.asarray(means - means.mean(0))
 
 
 def _leans(queries: NDArray[np.floating], apart: Floats) -> Floats:

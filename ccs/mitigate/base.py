@@ -81,14 +81,6 @@ def span(directions: Floats) -> Floats:
     return np.asarray(basis[sizes > 1e-6 * max(float(sizes.max(initial=0)), 1e-12)])
 
 
-def group_means(evidence: Evidence) -> Floats:
-    """The mean embedding of each group's people [groups, d]."""
-    units = evidence.units.astype(np.float64)
-    return np.stack(
-        [units[evidence.codes == group].mean(axis=0) for group in range(evidence.codes.max() + 1)]
-    )
-
-
 def name_embeddings(evidence: Evidence) -> Floats:
     """Each group's texts, their mean made unit [groups, d], in the order of the groups' codes."""
     every = [evidence.model.embed_texts(list(evidence.names[group])).mean(axis=0) for group in evidence.names]

@@ -16,9 +16,9 @@ from torch.nn import functional as F
 from ccs import locate
 from ccs.benchmark.protocol import enough
 from ccs.heads import MEAN, PROTOTYPE, Change, Head, HeadSet, Intervention
-from ccs.locate.base import Evidence, Scores, ranking
+from ccs.locate.base import Evidence, Scores, group_means, ranking
 from ccs.measures.stats import Floats
-from ccs.mitigate.base import Affine, Fitted, Mitigation, Units, group_means, name_embeddings, span
+from ccs.mitigate.base import Affine, Fitted, Mitigation, Units, name_embeddings, span
 from ccs.pruning.plans import level_heads
 
 
@@ -86,7 +86,7 @@ def _first(evidence: Evidence) -> tuple[Head, ...]:
 
 def means(evidence: Evidence) -> Fitted:
     """Images lose what the groups' means differ in (with words: Bolukbasi et al. 2016, arXiv 1607.06520)."""
-    found = group_means(evidence)
+    found = group_means(evidence.units, evidence.codes)
     return Fitted(images=Affine.without(found - found.mean(axis=0)))
 
 

@@ -24,7 +24,7 @@ from ccs.benchmark import variants
 from ccs.benchmark.protocol import average_precision
 from ccs.heads import TEXT, Head, HeadSet
 from ccs.locate.ablation import SQUARES, mask
-from ccs.locate.towers import groups_apart
+from ccs.locate.base import group_means
 from ccs.model.model import Model
 from ccs.pruning.fairness import prompted
 from ccs.sets import drawn_sets
@@ -157,7 +157,8 @@ def _run(args: Settings) -> None:
 
     people, rows = drawn_sets.bias_set("faces"), []
     faces = variants.load(place(TELLING)).embed_images(people.images)
-    aparts = {name: torch.from_numpy(groups_apart(faces, groups)) for name, groups in people.groups.items()}
+    means = {name: group_means(faces, groups) for name, groups in people.groups.items()}
+    aparts = {name: torch.from_numpy(own - own.mean(axis=0)) for name, own in means.items()}
     for one in family(args.models)[args.after :]:
         truth = variants.known(place(one.name))["truth"]
         for attribute, what, lean, order in orders(variants.load(place(one.name)), aparts):

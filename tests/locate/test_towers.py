@@ -38,9 +38,9 @@ def test_images_that_lean_are_told_from_prompts_that_do(tiny_model, monkeypatch)
     assert found.images.low > 0.8
     assert not found.text_tower
     faces, pictures = made(tiny_model, 0, "prompts")
-    apart = towers.groups_apart(faces, PEOPLE.groups["gender"])
+    one, other = towers.group_means(faces, PEOPLE.groups["gender"])
     prompts = embed_occupations(tiny_model, PEOPLE)
-    leaning = prompts + np.outer(np.resize([1, -1], len(prompts)), 5 * apart[0])
+    leaning = prompts + np.outer(np.resize([1, -1], len(prompts)), 2.5 * (one - other))
     monkeypatch.setattr(towers, "embed_occupations", lambda *_: leaning)
     found = which_tower(tiny_model, PEOPLE, PICTURES, "gender", embedded=(faces, pictures))
     assert found.prompts.low > 0.8

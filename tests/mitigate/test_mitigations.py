@@ -11,8 +11,9 @@ from sklearn.linear_model import LogisticRegression
 from ccs import HeadSet, InputError, benchmark, mitigate
 from ccs.benchmark import variants
 from ccs.benchmark.protocol import Sets
+from ccs.locate.base import group_means
 from ccs.mitigate import methods, scoring
-from ccs.mitigate.base import Affine, Fitted, group_means, name_embeddings, span
+from ccs.mitigate.base import Affine, Fitted, name_embeddings, span
 from ccs.mitigate.methods import METHODS, NOTHING, UNLABELED
 from ccs.pruning.search import halves, make_task
 from ccs.texts.score import HeadScore
@@ -61,7 +62,8 @@ def test_heads_off_are_those_that_carry_it_and_gates_close_them_most(evidence):
 
 
 def test_projected_group_means_are_one_and_the_rest_stays(evidence):
-    fitted, means = METHODS["projection of group means"](evidence), group_means(evidence)
+    fitted = METHODS["projection of group means"](evidence)
+    means = group_means(evidence.units, evidence.codes)
     moved = means @ fitted.images.matrix.T
     np.testing.assert_allclose(moved[0], moved[1], atol=1e-12)
     across = np.cross(np.eye(3)[0], np.eye(3)[1])  # a vector that is orthogonal to what is taken away stays
