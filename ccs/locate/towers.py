@@ -49,10 +49,6 @@ class Towers:
         return Estimate(1 - self.images.value, 1 - self.images.high, 1 - self.images.low)
 
     @property
-    def text_tower(self) -> bool:
-        return self.images.value < 0.5
-
-    @property
     def shown(self) -> bool:
         """True where the interval leaves no doubt."""
         return not self.images.low <= 0.5 <= self.images.high

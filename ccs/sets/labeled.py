@@ -22,7 +22,6 @@ from ccs.sets.decoding import decode, identity
 from ccs.sets.rows import LABELS, Readable, Rows, encoded
 
 ATTRIBUTES = ("gender", "race", "age", "skin_tone", "skin tone", "ethnicity")
-MATLAB = ".mat"
 MOST_GROUPS = 50
 MOST_NUMBERS = 12
 """With more numbers than this in a column they are grouped by tens."""
@@ -105,8 +104,11 @@ def matlab_rows(path: Path, name: str) -> Rows:
     `value/img` refers to each image [3, width, height], `value/gt` to a list of masks [width, height] of 0
     and 1, of which the first counts, as in the TEXTSPAN authors' code. InputError for any other file.
     """
+    require("mat", "h5py")
+    import h5py
+
     try:
-        with _opened(path) as file:
+        with h5py.File(path) as file:
             count, _ = len(file["value/img"]), file["value/gt"]
     except (OSError, KeyError) as error:
         raise InputError(f"{str(path)!r} is not laid out like gtsegs_ijcv.mat ({error}).") from None
@@ -115,15 +117,10 @@ def matlab_rows(path: Path, name: str) -> Rows:
     return Rows(name, source, count, read, {"mask": masks}, identity=identity([path]))
 
 
-def _opened(path: Path) -> Any:
-    require("mat", "h5py")
+def _png(path: Path, part: str, row: int) -> bytes:
     import h5py
 
-    return h5py.File(path)
-
-
-def _png(path: Path, part: str, row: int) -> bytes:
-    with _opened(path) as file:
+    with h5py.File(path) as file:
         held = file[file[f"value/{part}"][row, 0]]
         pixels = np.asarray(file[held[0, 0]] if part == "gt" else held).T
     out = io.BytesIO()

@@ -165,7 +165,7 @@ def _drawn(name: str, most: int | None) -> AnySet:
 def local_copy(record: DatasetRecord) -> Path | None:
     """The known set's folder or file in CCS_DATA; None where it is on the Hub. InputError for neither."""
     root = Path(os.environ.get(DATA_ROOT) or "/nowhere").expanduser()
-    for ending in ("", ".parquet", labeled.MATLAB):
+    for ending in ("", ".parquet", ".mat"):
         if (path := root / f"{record.name}{ending}").exists():
             return path
     if record.hub is None:
@@ -241,7 +241,7 @@ def _rows(record: DatasetRecord, place: Path | None, most: int | None) -> Rows:
     if place is None:
         return _fetched(record, most)
     label, name, known = _LABEL.get(record.kind), record.name, SOURCES.get(record.name) is record
-    if place.suffix.lower() == labeled.MATLAB:
+    if place.suffix.lower() == ".mat":
         return labeled.matlab_rows(place, name)
     if place.is_file():
         zipped = place.suffix.lower() == ".zip"

@@ -99,7 +99,7 @@ def _row(
     from ccs.benchmark.protocol import average_precision
     from ccs.heads import HeadSet
 
-    blamed = "text" if found.text_tower else "image"
+    blamed = "text" if found.prompts.value > 0.5 else "image"
     row: dict[str, Any] = {"model": name, "attribute": attribute, "learned by": tower, "named": blamed}
     row["share in images"] = in_brackets(found.images, 2)
     row |= {"gap": "–", "carriers (put back)": "–", "average precision": "–"}
