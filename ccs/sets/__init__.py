@@ -42,7 +42,8 @@ class ImageSet:
     be read.
 
     `digests`: uint8 [images, 32], the SHA-256 of each image's file, by which images are known that two sets
-    share; None if there are no files.
+    share; None if there are no files. `masks`: where one says what its image shows, white there and black
+    elsewhere.
     """
 
     name: str
@@ -51,16 +52,10 @@ class ImageSet:
     source: str
     skipped: tuple[str, ...] = ()
     digests: np.ndarray | None = None
+    masks: Sequence[Image.Image] = ()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {len(self.images):,} images>"
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class MaskSet(ImageSet):
-    """Images of one thing each. `masks`: of the same sizes, white where the thing is and black elsewhere."""
-
-    masks: Sequence[Image.Image]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

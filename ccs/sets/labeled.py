@@ -17,7 +17,7 @@ from PIL import Image
 from ccs import paper
 from ccs.errors import InputError, require
 from ccs.files import as_text
-from ccs.sets import BiasSet, ClassificationSet, DatasetRecord, ImageSet, Lazy, MaskSet, templates
+from ccs.sets import BiasSet, ClassificationSet, DatasetRecord, ImageSet, Lazy, templates
 from ccs.sets.decoding import decode, identity
 from ccs.sets.rows import LABELS, Readable, Rows, encoded
 
@@ -28,12 +28,10 @@ MOST_NUMBERS = 12
 
 
 def images(record: DatasetRecord, rows: Rows, most: int | None = None, names: Sequence[str] = ()) -> ImageSet:
-    """The images without their columns, but for `mask`, with which they are a MaskSet."""
-    found = rows.readable(most)
-    if "mask" not in rows.columns:
-        return ImageSet(name=rows.name, **found.fields())
-    masks = Lazy(partial(_mask, rows.columns["mask"]), found.kept)
-    return MaskSet(name=rows.name, masks=masks, **found.fields())
+    """The images, with their masks where there is a column `mask`, and no other column."""
+    found, cells = rows.readable(most), rows.columns.get("mask")
+    masks = () if cells is None else Lazy(partial(_mask, cells), found.kept)
+    return ImageSet(name=rows.name, masks=masks, **found.fields())
 
 
 def _mask(cells: Sequence[Any], row: int) -> Image.Image:

@@ -108,8 +108,8 @@ def open_upload(data: bytes, name: str) -> BiasSet:
 def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> ImageSet:
     """Images without labels, for the moments, from any spec of `open_set`; folders may have any depth.
 
-    "world" are scenes drawn from `seed`. Where a column `mask` says what images show, as in
-    "imagenet-segmentation", they are a MaskSet. Raises InputError for a set of clips.
+    "world" are scenes drawn from `seed`. A column `mask`, as of "imagenet-segmentation", gives their masks.
+    Raises InputError for a set of clips.
 
         >>> open_images("world", 3).images[0].size
         (72, 72)

@@ -38,7 +38,6 @@ class Settings:
 
 def _run(args: Settings) -> None:
     from ccs.model.model import load
-    from ccs.sets import MaskSet
     from ccs.sets.open import open_images
     from research.maps import judged_maps, photographs
     from research.world.head_lessons import CONCEPTS
@@ -46,7 +45,7 @@ def _run(args: Settings) -> None:
     model = load(args.model)
     if args.photographs:
         data = open_images(args.photographs, args.images)
-        if not isinstance(data, MaskSet):
+        if not data.masks:
             raise InputError(f"{args.photographs} has no masks of what its images show.")
         print(photographs.summary(photographs.run(model, data)))
         return

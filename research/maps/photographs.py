@@ -26,7 +26,7 @@ from ccs.measures.accuracy import class_weights
 from ccs.measures.stats import interval
 from ccs.model.maps import attention, heatmap
 from ccs.model.model import Model
-from ccs.sets import MaskSet, templates
+from ccs.sets import ImageSet, templates
 from ccs.ui.service.examples import as_seen
 from research.maps.judged_maps import CONTRAST, DRAWS, LOOKS, Bools, Judged, enlarged
 
@@ -35,11 +35,11 @@ _BATCH = 8
 
 def run(
     model: Model,
-    data: MaskSet,
+    data: ImageSet,
     classes: Sequence[str] = open_clip.IMAGENET_CLASSNAMES,
     prompts: Sequence[str] = (),
 ) -> dict[str, Judged]:
-    """What the map reaches, and beside it the attention of the last layer's heads."""
+    """What the map reaches on images with masks, and beside it the attention of the last layer's heads."""
     weights = class_weights(model, classes, prompts or templates("imagenet"))
     every = HeadSet(model.tower.all_heads)
     last = every.of_layer(max(head.layer for head in every))

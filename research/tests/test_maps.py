@@ -13,7 +13,7 @@ import ccs
 from ccs.heads import HeadSet
 from ccs.measures.accuracy import class_weights
 from ccs.model.maps import heatmap
-from ccs.sets import MaskSet
+from ccs.sets import ImageSet
 from ccs.world import draw
 from research.maps import __main__ as command
 from research.maps import judged_maps, photographs
@@ -68,7 +68,7 @@ def test_photographs_are_judged_as_by_the_authors_of_textspan():
     model, shown = ccs.load("organism"), cards("Letters", 3)
     images, masks = [draw(s) for s in shown], [mask(s, "Letters") for s in shown]
     white = [Image.fromarray(np.uint8(255) * own) for own in masks]
-    data = MaskSet(name="cards", images=images, masks=white, fingerprint="", source="")
+    data = ImageSet(name="cards", images=images, masks=white, fingerprint="", source="")
     classes, prompt = ("the letter A", "the letter B", "a cat"), "a picture of {}"
     found = photographs.run(model, data, classes, [prompt])
     weights = class_weights(model, classes, [prompt])

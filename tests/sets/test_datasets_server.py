@@ -43,7 +43,7 @@ for name, limit in json.load(sys.stdin):
         about["labels"] = [data.classes[label] for label in data.labels]
     if hasattr(data, "captions"):
         about["captions"] = data.captions
-    if hasattr(data, "masks"):
+    if getattr(data, "masks", ()):
         about["masks"] = [np.asarray(mask)[0, :, 0].tolist() for mask in data.masks]
     found.append(about)
 json.dump(found, sys.stdout)
