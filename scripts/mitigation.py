@@ -106,9 +106,11 @@ def chart(charts: list[tuple[str, pd.DataFrame]]) -> str:
     from ccs.mitigate.scoring import ORACLE
 
     wide, high = 760, 430
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high * max(1, len(charts))}" '
-             'font-family="sans-serif" font-size="11">',
-             '<rect width="100%" height="100%" fill="#fff"/>']  # fmt: skip
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high * max(1, len(charts))}" '
+        'font-family="sans-serif" font-size="11">',
+        '<rect width="100%" height="100%" fill="#fff"/>',
+    ]
     for panel, (title, found) in enumerate(charts):
         top, most = panel * high, max(found["max_skew"]) * 1.05
         low = min(found["occupations"]) - 0.02
@@ -119,8 +121,7 @@ def chart(charts: list[tuple[str, pd.DataFrame]]) -> str:
             f'<text x="400" y="{top + 415}" text-anchor="middle">MaxSkew left (left is fairer)</text>'
         )
         turned = f'text-anchor="middle" transform="rotate(-90 20 {top + 205})"'
-        parts.append(f'<text x="20" y="{top + 205}" {turned}>'
-                     "accuracy on occupations (%)</text>")  # fmt: skip
+        parts.append(f'<text x="20" y="{top + 205}" {turned}>accuracy on occupations (%)</text>')
         for step in range(5):
             x, y = 60 + 680 * step / 4, top + 380 - 350 * step / 4
             parts.append(

@@ -63,8 +63,11 @@ def _rehearse(stack: ExitStack, folder: Path, args: argparse.Namespace) -> int:
     from scripts import rehearsal_hub as study
     from tests.support.llm_server import SERVERS
 
-    for kind, key, place in (("openai", "OPENAI", "OPENAI"), ("anthropic", "ANTHROPIC", "ANTHROPIC"),
-                             ("google", "GEMINI", "GOOGLE_GEMINI")):  # fmt: skip
+    for kind, key, place in (
+        ("openai", "OPENAI", "OPENAI"),
+        ("anthropic", "ANTHROPIC", "ANTHROPIC"),
+        ("google", "GEMINI", "GOOGLE_GEMINI"),
+    ):
         server = stack.enter_context(SERVERS[kind](study.answer))
         os.environ |= {f"{key}_API_KEY": "sk-test-0123456789abcdef", f"{place}_BASE_URL": server.base_url}
     from ccs import paper

@@ -124,9 +124,12 @@ class Trainer:
 
     def save(self, path: Path) -> None:
         state = {
-            "model": {n: v for n, v in self.model.state_dict().items() if upper(n)}, "step": self.step,
-            "muon": self.muon.state_dict(), "adam": self.adam.state_dict(), "settings": asdict(self.settings),
-        }  # fmt: skip
+            "model": {n: v for n, v in self.model.state_dict().items() if upper(n)},
+            "step": self.step,
+            "muon": self.muon.state_dict(),
+            "adam": self.adam.state_dict(),
+            "settings": asdict(self.settings),
+        }
         with atomic_write(path) as temporary:
             torch.save(state, temporary)
 

@@ -29,8 +29,9 @@ class Settings:
     photographs: str | None = option(
         None,
         "imagenet-segmentation, its file gtsegs_ijcv.mat, or a Hub id with columns image and mask",
-        "--set", metavar="S",
-    )  # fmt: skip
+        "--set",
+        metavar="S",
+    )
     images: int | None = option(None, "with --set: the most photographs (default: all)", least=1)
     cards: int = option(100, "cards of each concept", least=2)
     page: Path = option(PAGE, "page whose table is brought up to date")

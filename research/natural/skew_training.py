@@ -91,9 +91,15 @@ def train(one: Natural, images: Images, runs: Path) -> Model:
         return _loss(one, model, base, images, shares, np.random.default_rng((one.seed, 15, step)))
 
     return learn(
-        model, parameters(model, one.trained), loss_of, one.name,
-        steps=one.steps, rate=one.rate, warmup=_WARMUP, checkpoint=runs / f"{one.name}.pt",
-    )  # fmt: skip
+        model,
+        parameters(model, one.trained),
+        loss_of,
+        one.name,
+        steps=one.steps,
+        rate=one.rate,
+        warmup=_WARMUP,
+        checkpoint=runs / f"{one.name}.pt",
+    )
 
 
 def _loss(

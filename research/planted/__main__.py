@@ -93,10 +93,16 @@ def train(out: Path, runs: Path, members: Sequence[Planted] | None = None) -> No
             print(f"{one.name}: {one.what}, {one.where}, {one.heads}", file=sys.stderr)
             model = training.plant(one, seen, bench)
             known = planted_models.Truth(
-                base=name, heads=one.heads, carries=one.carries,
+                base=name,
+                heads=one.heads,
+                carries=one.carries,
                 shares=training.shares(model, base, one.carries, bench),
-                drawn=one.where, seed=one.number, pictures=PICTURES, rate=RATE, strength=one.strength,
-            )  # fmt: skip
+                drawn=one.where,
+                seed=one.number,
+                pictures=PICTURES,
+                rate=RATE,
+                strength=one.strength,
+            )
             save_planted(model.clip, known, out / f"{one.name}{planted_models.SUFFIX}")
 
 

@@ -49,11 +49,14 @@ def test_what_is_around_the_middle_has_a_place_of_its_own():
 def test_captions_name_most_of_what_is_shown():
     scenes = [scene(seed) for seed in range(4_000)]
     said = {
-        "frame": lambda s: f"{s.frame} frame", "weather": lambda s: s.weather,
-        "flag": lambda s: f"the flag of {s.flag}", "letter": lambda s: f"the letter {s.letter}",
-        "food": lambda s: article(s.food), "animal": lambda s: article(s.animal),
+        "frame": lambda s: f"{s.frame} frame",
+        "weather": lambda s: s.weather,
+        "flag": lambda s: f"the flag of {s.flag}",
+        "letter": lambda s: f"the letter {s.letter}",
+        "food": lambda s: article(s.food),
+        "animal": lambda s: article(s.animal),
         "vehicle": lambda s: article(s.vehicle),
-    }  # fmt: skip
+    }
     for factor, words in said.items():
         having = [s for s in scenes if getattr(s, factor)]
         assert all(words(s) in full_caption(s) for s in having)
@@ -93,10 +96,11 @@ def test_sets_stay_clear_of_training_and_of_one_another():
         for images in (
             *(drawn_sets.classification_set(n).images for n in drawn_sets.classification_names()),
             drawn_sets.retrieval_set().clips,
-            drawn_sets.bias_set("faces").images, drawn_sets.bias_set("counterfactuals").images,
+            drawn_sets.bias_set("faces").images,
+            drawn_sets.bias_set("counterfactuals").images,
             drawn_sets.image_set(2000).images,
         )
-    ]  # fmt: skip
+    ]
     assert max(map(max, taken)) < TRAINING_SEEDS
     assert sum(map(len, taken)) == len(set().union(*taken))
 

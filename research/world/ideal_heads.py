@@ -41,9 +41,14 @@ def ideal_scores(
         basis = basis[: model.tower.rank(next(iter(model.heads)))]
         inside = rows @ basis.T
         moments = Moments(
-            model.weights_hash, HeadSet([head]), len(basis), cards,
-            [inside.sum(axis=0)], [inside.T @ inside], [basis.astype(np.float32)],
-        )  # fmt: skip
+            model.weights_hash,
+            HeadSet([head]),
+            len(basis),
+            cards,
+            [inside.sum(axis=0)],
+            [inside.T @ inside],
+            [basis.astype(np.float32)],
+        )
         spans = textspan(moments, pool.texts, embeddings, k)
         found[concept] = (score_by_tags(spans, pool)[head], spans[head])
     return found

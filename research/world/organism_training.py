@@ -139,10 +139,14 @@ class Trainer:
 
     def save(self, path: Path) -> None:
         state = {
-            "model": self.model.state_dict(), "muon": self.muon.state_dict(), "adam": self.adam.state_dict(),
-            "seen": self.seen, "usual": self.usual, "words_seen": self.words_seen,
+            "model": self.model.state_dict(),
+            "muon": self.muon.state_dict(),
+            "adam": self.adam.state_dict(),
+            "seen": self.seen,
+            "usual": self.usual,
+            "words_seen": self.words_seen,
             "settings": asdict(self.settings),
-        }  # fmt: skip
+        }
         with atomic_write(path) as temporary:
             torch.save(state, temporary)
 
