@@ -3,19 +3,12 @@
 import re
 from pathlib import Path
 
-import pandas as pd
-import pytest
-
-from ccs import InputError, benchmark
+from ccs import benchmark
 from ccs.batch import localize
-from ccs.benchmark import protocol, scoring
+from ccs.benchmark import protocol
 from ccs.locate import DEFAULT
-from research.planted import leaderboard
-from scripts import check_submission
 from tests.benchmark.test_scoring import NAME, small  # noqa: F401 - a fixture for all tests here
 
-ONE = "organism-planted-32"
-"""A model in which one attribute was planted."""
 SMALL = ["--max-images", "40", "--attribute", "gender"]
 
 
@@ -50,37 +43,3 @@ def test_a_method_of_ones_own_is_scored_and_another_that_fails_stops_nothing(tmp
     assert set(benchmark.kept(Path("cells.parquet"))["method"]) == {"planted heads", "random", "theirs:last"}
     assert localize.main([*command, "--method", "random"]) == 0
     assert capsys.readouterr().out.startswith("1 model in which it is known which heads carry a skew;")
-
-
-def test_a_submission_is_read_as_a_strangers_and_a_sample_of_it_is_computed_again(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "submissions"
-    folder.mkdir()
-    file, table = folder / "last.py", folder / "last.parquet"
-    file.write_text("def find(evidence):\n    return {head: head.layer for head in evidence.model.heads}\n")
-    command = ["--models", ONE, "--splits", "1", "--cells", str(table), "--method", "submissions.last:find"]
-    assert localize.main(command) == 0
-    monkeypatch.setattr(check_submission, "SPLITS", 1)
-    assert "1 cells, 1 of them computed again" in check_submission.check(file, models=[ONE])
-    cells = benchmark.kept(table)
-    shipped = benchmark.kept()
-    shipped = shipped[(shipped["model"] == ONE) & (shipped["seed"] == 0)]
-    (own,) = leaderboard.submitted(folder, shipped)
-    page = leaderboard.page(scoring.joined([shipped, own]), {ONE: benchmark.truth(ONE)}, "user/planted")
-    assert '<tr class="submitted"><td>find</td>' in page
-    theirs = cells["method"] != "planted heads"
-    for change, says in (
-        ({"average_precision": 1.5}, "shares outside 0 to 1"),
-        ({"max_skew_taken": "<b>"}, "no numbers"),
-        ({"method": "learned mask"}, r"holds cells of \['learned mask'\]"),
-        ({"max_skew_taken": 0.9}, "max_skew_taken is .* where last.parquet has 0.900"),
-        ({"seed": 1}, "lacks 1 of 1 cases"),
-    ):
-        pd.concat([cells[~theirs], cells[theirs].assign(**change)]).astype(
-            {column: type(value) for column, value in change.items()}
-        ).to_parquet(table)
-        with pytest.raises(InputError, match=says):
-            check_submission.check(file, models=[ONE])
-    table.write_bytes(b"PAR1")
-    with pytest.raises(InputError, match="is no Parquet file"):
-        leaderboard.read_submission(table)

@@ -1,28 +1,19 @@
 """batch.publish and ccs.results against a local server that speaks the Hub's protocol."""
 
 import copy
-import hashlib
-import io
-import json
 import os
-import re
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
-import pandas as pd
 import pytest
 import yaml
 
-from ccs import HeadSet, InputError, results
+from ccs import HeadSet, results
 from ccs.batch import publish
 from ccs.batch.compute import __main__ as compute
-from ccs.benchmark import planted_models, scoring
 from ccs.model import export
 from ccs.results import searches
-from research.planted import benchmark_folder
-from research.planted import publish as planted
 from tests.support.hub_server import TOKEN, Fault
 from tests.support.results_sample import manifest_for, write_model
 
@@ -237,36 +228,3 @@ assert set(table.unique("model")) == {"organism", "ViT-B-32/openai"}
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def test_the_benchmark_goes_there_and_comes_back(hub, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(scoring.over_bases, "__defaults__", (40,))  # draws
-    names = planted_models.names()[:2]
-    line = [str(tmp_path / "made"), "--repo", "user/planted", "--public"]
-    assert planted.main(line) == 2
-    assert "has no truth.csv" in capsys.readouterr().err
-    benchmark_folder.write([planted_models.file_of(name) for name in names], tmp_path / "made")
-    assert planted.main([*line, "--dry-run"]) == 0
-    assert not hub.repositories
-    assert planted.main(line) == 0
-    assert "models=hf://user/planted" in capsys.readouterr().out
-    board = hub.files("user/planted", "spaces")
-    assert yaml.safe_load(board["README.md"].decode().split("---\n")[1])["sdk"] == "static"
-    assert re.search(r"<td>learned mask</td><td>[01]\.", page := board["index.html"].decode())
-    assert page.count("<table>") == 9  # all and two strengths, for both attributes, gender, skin tone
-    files = hub.files("user/planted", "models")
-    assert {"README.md", "LICENSE", "truth.csv", "cells.parquet", "croissant.json"} < set(files)
-    assert b'models="hf://user/planted"' in files["README.md"]
-    assert yaml.safe_load(files["README.md"].decode().split("---\n")[1])["license"] == "mit"
-    truth = pd.read_csv(io.BytesIO(files["truth.csv"]))
-    found = truth[truth["to_find"] & (truth["model"] == names[0]) & (truth["attribute"] == "gender")]
-    assert set(found["head"]) == set(map(str, planted_models.truth(names[0]).carriers("gender")))
-    described = {one["@id"]: one["sha256"] for one in json.loads(files["croissant.json"])["distribution"]}
-    stored = {path: hashlib.sha256(data).hexdigest() for path, data in files.items() if path in described}
-    assert stored == described
-    places = planted_models.located("hf://user/planted")
-    assert [Path(place).stem for place in places] == list(names)
-    assert planted_models.load(places[0]).weights_hash == planted_models.load(names[0]).weights_hash
-    with pytest.raises(InputError, match="could not be fetched: status 404"):
-        planted_models.located("hf://user/nothing")

@@ -164,15 +164,24 @@ def test_cramers_v_of_a_table_done_by_hand():
     assert cramers_v(np.eye(2)[[0] * 8], prompts, groups) == 0
 
 
-def test_models_come_from_names_files_and_folders(tmp_path):
+def test_models_come_from_names_files_folders_and_the_hub(hub, tmp_path, monkeypatch):
     carrying = [name for name in benchmark.names() if benchmark.truth(name).attributes]
     assert len(planted_models.located()) == len(carrying)
     file = planted_models.file_of(NAME)
     (tmp_path / file.name).write_bytes(file.read_bytes())
     assert planted_models.located(tmp_path) == (str(tmp_path / file.name),)
     assert planted_models.located([NAME, str(file)]) == (NAME, str(file))
-    with pytest.raises(InputError, match="no repository of models"):
-        planted_models.located("hf://nobody")
+    hub.put("models", "user/planted", tmp_path)
+    (place,) = planted_models.located("hf://user/planted")
+    assert planted_models.load(place).weights_hash == planted_models.load(NAME).weights_hash
+    monkeypatch.setattr(planted_models, "MAX_BYTES", 99)
+    for address, why in (
+        ("hf://nobody", "no repository of models"),
+        ("hf://user/nothing", "could not be fetched: status 404"),
+        ("hf://user/planted", "too much"),
+    ):
+        with pytest.raises(InputError, match=why):
+            planted_models.located(address)
 
 
 def test_bases_are_the_unit_of_a_mean_and_of_its_interval():

@@ -1,0 +1,91 @@
+"""The benchmark on the Hub with its leaderboard, and what others submit to it."""
+
+import hashlib
+import io
+import json
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from ccs import InputError, benchmark
+from ccs.batch import localize
+from ccs.benchmark import planted_models, scoring
+from research.planted import benchmark_folder, leaderboard
+from research.planted import publish as planted
+from scripts import check_submission
+from tests.benchmark.test_scoring import small  # noqa: F401 - a fixture for all tests here
+
+ONE = "organism-planted-32"
+"""A model in which one attribute was planted."""
+
+
+# huggingface_hub uploads in a way that httpx2 has begun to deprecate
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+def test_the_benchmark_goes_there_and_comes_back(hub, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(scoring.over_bases, "__defaults__", (40,))  # draws
+    names = planted_models.names()[:2]
+    line = [str(tmp_path / "made"), "--repo", "user/planted", "--public"]
+    assert planted.main(line) == 2
+    assert "has no truth.csv" in capsys.readouterr().err
+    benchmark_folder.write([planted_models.file_of(name) for name in names], tmp_path / "made")
+    assert planted.main([*line, "--dry-run"]) == 0
+    assert not hub.repositories
+    assert planted.main(line) == 0
+    assert "models=hf://user/planted" in capsys.readouterr().out
+    board = hub.files("user/planted", "spaces")
+    assert yaml.safe_load(board["README.md"].decode().split("---\n")[1])["sdk"] == "static"
+    assert re.search(r"<td>learned mask</td><td>[01]\.", page := board["index.html"].decode())
+    assert page.count("<table>") == 9  # all and two strengths, for both attributes, gender, skin tone
+    files = hub.files("user/planted", "models")
+    assert {"README.md", "LICENSE", "truth.csv", "cells.parquet", "croissant.json"} < set(files)
+    assert b'models="hf://user/planted"' in files["README.md"]
+    assert yaml.safe_load(files["README.md"].decode().split("---\n")[1])["license"] == "mit"
+    truth = pd.read_csv(io.BytesIO(files["truth.csv"]))
+    found = truth[truth["to_find"] & (truth["model"] == names[0]) & (truth["attribute"] == "gender")]
+    assert set(found["head"]) == set(map(str, planted_models.truth(names[0]).carriers("gender")))
+    described = {one["@id"]: one["sha256"] for one in json.loads(files["croissant.json"])["distribution"]}
+    stored = {path: hashlib.sha256(data).hexdigest() for path, data in files.items() if path in described}
+    assert stored == described
+    places = planted_models.located("hf://user/planted")
+    assert [Path(place).stem for place in places] == list(names)
+    assert planted_models.load(places[0]).weights_hash == planted_models.load(names[0]).weights_hash
+    with pytest.raises(InputError, match="could not be fetched: status 404"):
+        planted_models.located("hf://user/nothing")
+
+
+def test_a_submission_is_read_as_a_strangers_and_a_sample_of_it_is_computed_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "submissions"
+    folder.mkdir()
+    file, table = folder / "last.py", folder / "last.parquet"
+    file.write_text("def find(evidence):\n    return {head: head.layer for head in evidence.model.heads}\n")
+    command = ["--models", ONE, "--splits", "1", "--cells", str(table), "--method", "submissions.last:find"]
+    assert localize.main(command) == 0
+    monkeypatch.setattr(check_submission, "SPLITS", 1)
+    assert "1 cells, 1 of them computed again" in check_submission.check(file, models=[ONE])
+    cells = benchmark.kept(table)
+    shipped = benchmark.kept()
+    shipped = shipped[(shipped["model"] == ONE) & (shipped["seed"] == 0)]
+    (own,) = leaderboard.submitted(folder, shipped)
+    page = leaderboard.page(scoring.joined([shipped, own]), {ONE: benchmark.truth(ONE)}, "user/planted")
+    assert '<tr class="submitted"><td>find</td>' in page
+    theirs = cells["method"] != "planted heads"
+    for change, says in (
+        ({"average_precision": 1.5}, "shares outside 0 to 1"),
+        ({"max_skew_taken": "<b>"}, "no numbers"),
+        ({"method": "learned mask"}, r"holds cells of \['learned mask'\]"),
+        ({"max_skew_taken": 0.9}, "max_skew_taken is .* where last.parquet has 0.900"),
+        ({"seed": 1}, "lacks 1 of 1 cases"),
+    ):
+        pd.concat([cells[~theirs], cells[theirs].assign(**change)]).astype(
+            {column: type(value) for column, value in change.items()}
+        ).to_parquet(table)
+        with pytest.raises(InputError, match=says):
+            check_submission.check(file, models=[ONE])
+    table.write_bytes(b"PAR1")
+    with pytest.raises(InputError, match="is no Parquet file"):
+        leaderboard.read_submission(table)
