@@ -5,16 +5,11 @@ import pytest
 import torch
 from fairlearn.metrics import MetricFrame, selection_rate
 
-from ccs import HeadSet, InputError
-from ccs.batch.compute import set_figures as table
+from ccs import InputError
 from ccs.measures import adapters, bias, bias_result, ranking, skew, stats
 from ccs.measures.accuracy import class_weights
 from ccs.measures.ranking import Ranking
-from ccs.pruning.plans import Plan
-from ccs.results import schema
-from ccs.sets import BiasSet
 from tests.support.bias_sample import example
-from tests.support.compute_sample import figures
 
 
 @pytest.mark.parametrize("tilt", [0.0, 6.0])
@@ -122,31 +117,6 @@ def test_chance_shares_are_those_of_random_rankings():
     assert found.top_shares.sum(axis=1) == pytest.approx(np.ones(5))
 
 
-def test_the_table_holds_each_groups_share_of_the_top_k(tiny_model, pictures):
-    """Counted one image at a time."""
-    images, groups = pictures(20), np.array((["a"] * 3 + ["b"] * 2) * 4)
-    data = BiasSet(
-        name="toy", images=images, fingerprint="", source="", groups={"kind": groups}, k={"kind": 6},
-        occupations=("cook", "judge", "pilot"), templates=("a {}",),
-    )  # fmt: skip
-    offs = {"none": HeadSet(), "high": HeadSet.parse("L4.H1 L5.H2")}
-    plans = [Plan(name, None, off, "") for name, off in offs.items()]
-    embedded = dict(zip(offs, tiny_model.embed_images(images, list(offs.values())), strict=True))
-    texts = table.embed_texts(tiny_model, data)
-    prompts = dict(zip(data.occupations, texts, strict=True))
-    by_heads = {off: embedded[name] for name, off in offs.items()}
-    _, rows = figures(texts, data, plans, by_heads.__getitem__, 0, as_published=True)
-    shares = [row for row in rows if row["metric"].startswith(schema.TOP_SHARE)]
-    assert len(shares) == 2 * 2 * 3  # plans, groups, occupations
-    for row in shares:
-        scores = embedded[row["plan"]] @ prompts[row["occupation"]]
-        top = groups[np.argsort(-scores, kind="stable")[:6]]
-        group = row["metric"].removeprefix(schema.TOP_SHARE)
-        assert row["value"] == pytest.approx((top == group).mean())
-        assert row["chance_low"] <= row["chance"] == {"a": 0.6, "b": 0.4}[group] <= row["chance_high"]
-        assert row["difference"] == pytest.approx(row["value"] - row["baseline"])
-
-
 ALL = skew.METRICS + skew.PREFERENCES
 
 
@@ -160,35 +130,6 @@ def test_means_are_those_of_the_whole_measure():
     assert found.metrics["AUC"].chance_mean.low > 0.5
     auc = found.metrics["AUC (cross-fitted)"]
     assert auc.chance_mean.low < auc.chance_mean.value == 0.5 < auc.chance_mean.high
-
-
-def test_prompts_that_are_one_text_count_once_and_stand_beside_a_person(tiny_model):
-    """Random sets have only means, equal to those of a plan with the same heads."""
-    rng = np.random.default_rng(0)
-    groups = np.array(["a", "b"] * 30)
-    data = BiasSet(
-        name="toy", images=[None] * 60, fingerprint="", source="", groups={"kind": groups}, k={"kind": 12},
-        occupations=("cook", "judge", "pilot"), templates=("a {}",),
-    )  # fmt: skip
-    texts = rng.normal(size=(3, 8))
-    texts[2] = texts[0]
-    off = HeadSet.parse("L4.H1")
-    images = {HeadSet(): rng.normal(size=(60, 8)), off: rng.normal(size=(60, 8))}
-    plans = [Plan("none", None, HeadSet(), ""), Plan("high", None, off, ""), Plan("random", 0, off, "")]
-    _, rows = figures(texts, data, plans, images.__getitem__, 0, logit_scale=5.0)
-    assert {row["occupation"] for row in rows} == {"", "cook", "judge"}
-    named = {(row["plan"], row["seed"], row["metric"]): row for row in rows if not row["occupation"]}
-    for name in ("MaxSkew", *skew.PREFERENCES):
-        high, same = named["high", None, f"{name} mean"], named["random", 0, f"{name} mean"]
-        assert (same["value"], same["baseline"]) == pytest.approx((high["value"], high["baseline"]))
-        assert same["difference"] == pytest.approx(high["difference"])
-        assert same["low"] is same["p_value"] is None
-        alone = bias.measure(images[off], Ranking(texts[:2], groups, 12), metrics=ALL, logit_scale=5.0)
-        assert high["value"] == pytest.approx(alone.metrics[name].mean.value)
-    means = {f"{name} mean" for name in ("MaxSkew", *skew.PREFERENCES)}
-    assert {metric for plan, _, metric in named if plan == "random"} == means
-    # twelve of sixty at K = 12 can all be of one group, of whom there are thirty
-    assert named["high", None, "MaxSkew mean"]["ceiling"] == pytest.approx(np.log(2))
 
 
 def test_measure_refuses():

@@ -12,9 +12,10 @@ from ccs import HeadSet, InputError
 from ccs.batch import accuracy as accuracy_command
 from ccs.batch import bias as command
 from ccs.batch import search
-from ccs.measures import accuracy
+from ccs.measures import accuracy, skew
 from ccs.pruning.fairness import MEAN, asked, embed_occupations
 from ccs.pruning.plans import Plan
+from ccs.results import schema
 from ccs.sets import BiasSet
 from ccs.ui.state import State
 from ccs.ui.views.bias_query import BiasQuery
@@ -77,40 +78,69 @@ def test_every_figure_is_the_plain_one(tiny_model, gallery):
     assert (table.about["k"], table.about["off"]) == (12, str(OFF | text_off))
 
 
-def test_page_library_and_tables_give_one_figure(tiny_model, gallery):
-    """At the same K and prompts, of which two are one text to the model; all three refuse a K above half."""
-    names = ("judge", "nurse", "JUDGE")
-    table = ccs.bias(tiny_model, gallery, names, off=OFF, top=12)
+NAMES = ("judge", "nurse", "JUDGE")  # of which two are one text to the model
+
+
+@pytest.fixture(scope="module")
+def tabled(tiny_model, gallery):
+    """Rows of the tables at a K of 12, with OFF chosen and drawn at random; embeddings by plan; prompts."""
+    embedded = {off: tiny_model.embed_images(gallery.images, off) for off in (HeadSet(), OFF)}
+    texts = embed_occupations(tiny_model, replace(gallery, occupations=NAMES))
+    people = asked(replace(gallery, groups={"gender": gallery.groups["gender"]}), NAMES, top=12)
+    plans = [Plan("none", None, HeadSet(), ""), Plan("chosen", None, OFF, ""), Plan("random", 0, OFF, "")]
+    scale = {"logit_scale": tiny_model.logit_scale}
+    _, rows = figures(texts, people, plans, embedded.__getitem__, 0, **scale)
+    return rows, dict(zip(("none", "chosen"), embedded.values(), strict=True)), texts
+
+
+def test_page_library_and_tables_give_one_figure(tiny_model, gallery, tabled):
+    """At the same K and prompts; all three refuse a K above half."""
+    rows, embedded, texts = tabled
+    table = ccs.bias(tiny_model, gallery, NAMES, off=OFF, top=12)
     assert table.alike == (("judge", "JUDGE"),)
     galleries = SimpleNamespace(has=lambda _: True, get=lambda _: gallery, names=lambda _: [gallery.name])
     app = SimpleNamespace(galleries=galleries)
-    query = BiasQuery.of(app, State(model="tiny", attribute="gender", occupations=names, k=12))
-    texts = embed_occupations(tiny_model, replace(gallery, occupations=names))
-    embedded = {off: tiny_model.embed_images(gallery.images, off) for off in (HeadSet(), OFF)}
+    query = BiasQuery.of(app, State(model="tiny", attribute="gender", occupations=NAMES, k=12))
     before, after = query.measure([*embedded.values()], [texts, texts], tiny_model.logit_scale)
-    plans = [Plan("none", None, HeadSet(), ""), Plan("chosen", None, OFF, "")]
-    people = asked(replace(gallery, groups={"gender": gallery.groups["gender"]}), names, top=12)
-    _, rows = figures(texts, people, plans, embedded.__getitem__, 0)
-    for metric in ("MaxSkew", "NDKL", "AUC"):
+    for metric in ("MaxSkew", "NDKL", "AUC", "logit gap"):
         for name in (MEAN, "judge", "nurse"):
-            place = None if name == MEAN else names.index(name)
+            place = None if name == MEAN else NAMES.index(name)
             shown = (before.figure(metric, place).value, after.figure(metric, place).value)
             of = ("", f"{metric} mean") if name == MEAN else (name, metric)
-            of_plans = [row["value"] for row in rows if (row["occupation"], row["metric"]) == of]
+            whole = [row for row in rows if row["plan"] != "random"]
+            of_plans = [row["value"] for row in whole if (row["occupation"], row["metric"]) == of]
             told = figure(table, name, metric, "before"), figure(table, name, metric)
             assert shown == pytest.approx(told)
             assert of_plans == pytest.approx(told)
     assert after.figure("MaxSkew", 2) == after.figure("MaxSkew", 0)  # JUDGE, whom the mean counts once
     assert after.top[2].tolist() == after.top[0].tolist()
-    shown = before.figure("logit gap").value, after.figure("logit gap").value
-    assert shown == pytest.approx(tuple(figure(table, MEAN, "logit gap", at) for at in ("before", "value")))
     for ask in (
-        lambda: ccs.bias(tiny_model, gallery, names, top=31),
-        lambda: BiasQuery.of(app, State(model="tiny", occupations=names, k=31)),
-        lambda: asked(gallery, names, top=31),
+        lambda: ccs.bias(tiny_model, gallery, NAMES, top=31),
+        lambda: BiasQuery.of(app, State(model="tiny", occupations=NAMES, k=31)),
+        lambda: asked(gallery, NAMES, top=31),
     ):
         with pytest.raises(InputError, match="needs a K of 1 to 30, at most half"):
             ask()
+
+
+def test_the_tables_hold_each_groups_share_of_the_top_k_and_only_means_of_random_sets(gallery, tabled):
+    """Shares counted one image at a time."""
+    rows, embedded, texts = tabled
+    groups = gallery.groups["gender"]
+    shares = [row for row in rows if row["metric"].startswith(schema.TOP_SHARE)]
+    assert len(shares) == 2 * 2 * 2  # plans, groups, occupations that are not one text
+    for row in shares:
+        scores = embedded[row["plan"]] @ texts[NAMES.index(row["occupation"])]
+        top = groups[np.argsort(-scores, kind="stable")[:12]]
+        group = row["metric"].removeprefix(schema.TOP_SHARE)
+        assert row["value"] == pytest.approx((top == group).mean())
+        assert row["chance_low"] <= row["chance"] == (groups == group).mean() <= row["chance_high"]
+        assert row["difference"] == pytest.approx(row["value"] - row["baseline"])
+    drawn = [row for row in rows if row["plan"] == "random"]
+    assert {row["metric"] for row in drawn} == {f"{name} mean" for name in ("MaxSkew", *skew.PREFERENCES)}
+    assert {(row["low"], row["p_value"]) for row in drawn if row["seed"] == 0} == {(None, None)}
+    ceiling = next(row["ceiling"] for row in rows if row["metric"] == "MaxSkew mean")
+    assert ceiling == pytest.approx(np.log(60 / 20))  # all of the top 12 can be of a third of all
 
 
 def test_a_table_of_bias_shows_itself(tiny_model, gallery):
