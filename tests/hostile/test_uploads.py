@@ -24,13 +24,8 @@ from ccs import InputError, gate
 from ccs.sets.decoding import LONG, SHORT
 from ccs.sets.open import open_upload
 from ccs.ui.service import uploads
-from tests.sets.test_gallery import as_parquet, zipped
-
-
-def saved(image, kind, **options):
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
+from tests.sets.test_gallery import zipped
+from tests.support.datasets_sample import as_parquet, saved
 
 
 def noise(mode="RGB", size=(40, 30)):

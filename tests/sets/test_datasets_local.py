@@ -1,7 +1,6 @@
 """Images on the user's own disk: folders, class folders, parquet files, and faults in them."""
 
 import hashlib
-import io
 import os
 import pickle
 import time
@@ -15,22 +14,17 @@ from ccs import sets
 from ccs.errors import InputError
 from ccs.sets import decoding, rows
 from ccs.sets.open import open_images, open_set
+from tests.support.datasets_sample import saved
 
 
-def saved(image, format="JPEG", **how):
-    buffer = io.BytesIO()
-    image.save(buffer, format, **how)
-    return buffer.getvalue()
-
-
-def encoded(color, mode="RGB", **how):
-    return saved(Image.new(mode, (40, 24), color), **how)
+def encoded(color, mode="RGB", kind="JPEG", **how):
+    return saved(Image.new(mode, (40, 24), color), kind, **how)
 
 
 def noisy(seed, size=64):
     """A JPEG with enough data in it that cutting it off leaves a hole."""
     pixels = np.random.default_rng(seed).integers(0, 256, (size, size, 3), dtype=np.uint8)
-    return saved(Image.fromarray(pixels))
+    return saved(Image.fromarray(pixels), "JPEG")
 
 
 def write(path, data):
@@ -45,12 +39,12 @@ class TestDecoding:
         [
             (encoded(90, mode="L"), (90, 90, 90)),
             (encoded((0, 255, 255, 0), mode="CMYK"), (255, 0, 0)),
-            (encoded((10, 200, 30, 0), mode="RGBA", format="PNG"), (255, 255, 255)),
-            (encoded((10, 200, 30, 255), mode="RGBA", format="PNG"), (10, 200, 30)),
-            (encoded((100, 0), mode="LA", format="PNG"), (255, 255, 255)),
-            (encoded(1, mode="1", format="PNG"), (255, 255, 255)),
-            (encoded(0x8000, mode="I;16", format="PNG"), (128, 128, 128)),
-            (encoded(0, mode="P", format="PNG", transparency=0), (255, 255, 255)),
+            (encoded((10, 200, 30, 0), mode="RGBA", kind="PNG"), (255, 255, 255)),
+            (encoded((10, 200, 30, 255), mode="RGBA", kind="PNG"), (10, 200, 30)),
+            (encoded((100, 0), mode="LA", kind="PNG"), (255, 255, 255)),
+            (encoded(1, mode="1", kind="PNG"), (255, 255, 255)),
+            (encoded(0x8000, mode="I;16", kind="PNG"), (128, 128, 128)),
+            (encoded(0, mode="P", kind="PNG", transparency=0), (255, 255, 255)),
         ],
         ids=["gray", "cmyk", "transparent", "opaque", "gray-alpha", "bilevel", "16-bit", "palette"],
     )
@@ -93,7 +87,7 @@ class TestFolder:
 
     def test_part_of_a_folder_is_evenly_spaced(self, tmp_path):
         for number in range(10):
-            write(tmp_path / "many" / f"{number}.png", encoded((number * 20, 0, 0), format="PNG"))
+            write(tmp_path / "many" / f"{number}.png", encoded((number * 20, 0, 0), kind="PNG"))
         found = open_images(str(tmp_path / "many"), 4)
         assert [image.getpixel((0, 0))[0] // 20 for image in found.images] == [0, 2, 5, 7]
 
@@ -113,7 +107,7 @@ class TestFolder:
 
 
 def test_images_and_labels_of_parquet_stay_together_when_a_row_is_bad(tmp_path):
-    data = [encoded((number * 40, 0, 0), format="PNG") for number in range(5)]
+    data = [encoded((number * 40, 0, 0), kind="PNG") for number in range(5)]
     data[2] = data[2][:40]
     subsets = sets.SOURCES["cifar10-jpeg"].subsets
     classes = hf.ClassLabel(names=[*subsets["animals"], *subsets["objects"]])

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from PIL import Image
-from pyarrow import parquet
 
 from ccs.errors import InputError
 from ccs.sets.open import open_gallery, open_upload
+from tests.support.datasets_sample import CELL, as_parquet, saved
 
 
 def people(folder):
@@ -40,12 +40,6 @@ def test_a_labeled_folder_is_a_gallery_and_labels_that_say_nothing_are_refused(t
         (tmp_path / "labels.csv").write_text(labels)
         with pytest.raises(InputError, match=words):
             open_gallery(str(tmp_path))
-
-
-def saved(image, kind="PNG"):
-    out = io.BytesIO()
-    image.save(out, kind)
-    return out.getvalue()
 
 
 def zipped(files):
@@ -95,20 +89,13 @@ def test_a_zip_file_beyond_the_limits_is_refused():
 NOISE = saved(Image.effect_noise((300, 300), 90), "BMP")  # a hundred kilobytes
 
 
-def as_parquet(images, about=None, **columns):
-    out = io.BytesIO()
-    parquet.write_table(pa.table({"image": images, **columns}).replace_schema_metadata(about), out)
-    return out.getvalue()
-
-
 def test_a_parquet_file_is_a_gallery_and_follows_no_path(tmp_path):
     files = [(tmp_path / name).read_bytes() for name in people(tmp_path)]
     cells = [{"bytes": data, "path": None} for data in files]
     cells.append({"bytes": None, "path": str(tmp_path / "right" / "0.png")})
-    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
     columns = {"gender": [0, 1] * 6 + [0], "age": ["young"] * 13, "id": list(range(13))}
     about = {"huggingface": b'{"info": {"features": {"gender": {"names": ["woman", "man"]}}}}'}
-    found = open_upload(as_parquet(pa.array(cells, kind), about, **columns), "own:1")
+    found = open_upload(as_parquet(pa.array(cells, CELL), about, **columns), "own:1")
     assert {name: cells.tolist() for name, cells in found.groups.items()} == {"gender": ["woman", "man"] * 6}
     (left_out,) = found.skipped
     assert left_out.startswith("row 12: empty file")

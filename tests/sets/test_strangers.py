@@ -14,7 +14,7 @@ from ccs.sets import SOURCES, strangers
 from ccs.sets.open import open_gallery, open_images, open_set
 from ccs.sets.strangers import balanced_rows, listed_rows
 from tests.support import fairface_sample
-from tests.support.datasets_sample import number_of, png
+from tests.support.datasets_sample import CELL, as_parquet, cells, number_of, png
 from tests.support.fairface_sample import PATH, RECORD
 from tests.support.hub_server import Fault
 from tests.support.shared import SHARED
@@ -25,24 +25,11 @@ CSV = "data/fairface_label_val.csv"
 PHOTOGRAPHS = "user/photos"
 
 
-def parquet(cells, column="image", rows=4):
-    """A file with images in row groups of `rows`, beside a column that is not theirs."""
-    struct = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    kind = None if isinstance(cells[0], int) else struct
-    table = pa.table({"label": pa.array(range(len(cells))), column: pa.array(cells, kind)})
-    out = io.BytesIO()
-    pq.write_table(table, out, row_group_size=rows)
-    return out.getvalue()
-
-
-def cells(first, count):
-    return [{"bytes": png(first + i), "path": f"{i}.png"} for i in range(count)]
-
-
 def test_rows_are_spread_over_files_and_row_groups(hub):
-    files = {f"data/train-{i:05d}-of-00002.parquet": parquet(cells(24 * i, 24)) for i in range(2)}
-    files |= {"data/test-00000-of-00001.parquet": parquet(cells(40, 8)), "README.md": b"---\n---\n"}
-    hub.put("datasets", PHOTOGRAPHS, files)
+    parts = {f"data/train-{i:05d}-of-00002.parquet": cells(24, 24 * i) for i in range(2)}
+    parts["data/test-00000-of-00001.parquet"] = cells(8, 40)
+    files = {name: as_parquet(own, rows=4, label=range(len(own))) for name, own in parts.items()}
+    hub.put("datasets", PHOTOGRAPHS, {**files, "README.md": b"---\n---\n"})
     found = open_images("hf://datasets/user/photos:train", 16)
     spread = [first + i for first in (0, 12, 24, 36) for i in range(4)]
     assert [number_of(image) for image in found.images] == spread
@@ -59,8 +46,8 @@ def test_a_hostile_set_gets_a_sentence(hub):
     elsewhere = [{"bytes": None, "path": path} for path in ("/etc/passwd", "http://127.0.0.1:9/x", "x.png")]
     for file, data, words in (
         ("train.parquet", b"PAR1 not really PAR1", "could not be read"),
-        ("train.parquet", parquet(elsewhere), "None of the 3 images"),
-        ("train.parquet", parquet([1, 2, 3], "other"), "no column of images; the columns are label, other"),
+        ("train.parquet", as_parquet(pa.array(elsewhere, CELL)), "None of the 3 images"),
+        ("train.parquet", as_parquet([1, 2], label=[1, 2]), "no column of images; the columns are label, "),
         ("README.md", b"---\nconfigs:\n- config_name: a\n  data_files: /etc/*\n---\n", "no parquet files"),
     ):
         hub.put("datasets", PHOTOGRAPHS, {file: data})
@@ -79,7 +66,7 @@ def test_a_cell_that_is_stored_once_is_read_once_a_row_and_no_more_than_a_limit_
     hub.put("datasets", PHOTOGRAPHS, {"train.parquet": out.getvalue()})
     with pytest.raises(InputError, match="None of the 20 images"):
         open_images("hf://datasets/user/photos", 20)
-    hub.put("datasets", PHOTOGRAPHS, {"train.parquet": parquet(cells(0, 4))})
+    hub.put("datasets", PHOTOGRAPHS, {"train.parquet": as_parquet(cells(4))})
     monkeypatch.setattr(strangers, "MAX_BYTES", 100)
     with pytest.raises(InputError, match="holds more than 0 MB once unpacked"):
         open_images("hf://datasets/user/photos", 4)
@@ -159,7 +146,7 @@ def test_a_hub_without_it_is_said(hub, tmp_path):
 
 
 def test_photographs_are_the_first_of_a_set(hub):
-    file = parquet([{"bytes": png(i % 50), "path": None} for i in range(310)], rows=50)
+    file = as_parquet(cells(310, image=lambda i: png(i % 50)), rows=50)
     hub.put("datasets", "bitmind/open-image-v7-256", {"data/train-00000-of-00009.parquet": file})
     found = open_images("open-images-300")
     assert len(found.images) == SOURCES["open-images-300"].excerpt == 300

@@ -4,18 +4,37 @@ import io
 import tarfile
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from PIL import Image
 
-from tests.support.fairface_sample import NAMES
-
+RACES = ["East Asian", "Indian", "Black", "White", "Middle Eastern", "Latino_Hispanic", "Southeast Asian"]
+AGES = ["0-2", "3-9", "10-19", "20-29", "30-39", "40-49", "50-59", "60-69", "more than 70"]
+FAIRFACE = {"age": AGES, "gender": ["Male", "Female"], "race": RACES}
 SOCIAL = [(race, gender) for race in ("Asian", "Black", "White") for gender in ("Male", "Female")] * 2
 """Race and gender of the twelve images of one occupation in SocialCounterfactuals: two sets of six."""
+CELL = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+
+
+def saved(image, kind="PNG", **options):
+    image.save(data := io.BytesIO(), kind, **options)
+    return data.getvalue()
 
 
 def png(number):
-    buffer = io.BytesIO()
-    Image.new("RGB", (8, 8), (number * 5, 0, 0)).save(buffer, "PNG")
-    return buffer.getvalue()
+    return saved(Image.new("RGB", (8, 8), (number * 5, 0, 0)))
+
+
+def cells(count, first=0, image=png):
+    """Cells of a column of images, of numbers from `first` on."""
+    return [{"bytes": image(first + i), "path": f"{i}.png"} for i in range(count)]
+
+
+def as_parquet(images, about=None, rows=None, **columns):
+    """A file of images after other columns, in row groups of `rows`. about: what its schema says beside."""
+    table = pa.table({**columns, "image": images}).replace_schema_metadata(about)
+    pq.write_table(table, data := io.BytesIO(), row_group_size=rows)
+    return data.getvalue()
 
 
 def number_of(image):
@@ -113,7 +132,7 @@ def schemas():
     named = {"image": image, "wnid": text, "class_name": text}
     add("imagenet-r", named, wnid=birds, class_name=["goldfinch", "stingray", "goldfinch"])
     add("imagenet-val", {"image": image, "label": names("tench, goldfish")}, label=[0, 1, 1])
-    faces = {"image": image, **{name: hf.ClassLabel(names=all_) for name, all_ in NAMES.items()}}
+    faces = {"image": image, **{name: hf.ClassLabel(names=all_) for name, all_ in FAIRFACE.items()}}
     faces["service_test"] = hf.Value("bool")
     for name in ("fairface-1.25", "fairface-0.25"):
         seen = {"age": [0, 1, 2, 0], "gender": [0, 1, 1, 0], "race": [0, 6, 2, 5]}

@@ -10,6 +10,7 @@ import json
 import re
 import time
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -258,9 +259,13 @@ def _is_private(wanted):
     return bool(wanted.get("private") or wanted.get("visibility") == "private")
 
 
+@lru_cache(maxsize=8)  # large files are asked for in many small parts
+def _oid(data):
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
 def entry_of(path, data):
-    blob = hashlib.sha1(b"blob %d\0" % len(data) + data)
-    return {"type": "file", "path": path, "size": len(data), "oid": blob.hexdigest()}
+    return {"type": "file", "path": path, "size": len(data), "oid": _oid(data)}
 
 
 _OF, _AT = f"/api/{_KIND}/{_NAME}", "(?P<revision>[^/]+)"

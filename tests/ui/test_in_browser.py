@@ -19,6 +19,7 @@ from ccs.ui.service import galleries
 from ccs.ui.service.examples import example_names, load_example
 from ccs.ui.views import VIEWS, claims, classify
 from tests.support.browser_page import MARKS, done, go, off
+from tests.support.datasets_sample import saved
 from tests.support.ui_page import SMALL
 from tests.support.visitor import Visitor, rows
 
@@ -190,8 +191,7 @@ def test_three_ways_make_it_fairer(visit, monkeypatch):
 def test_a_gallery_of_ones_own_is_measured(visit, made, tmp_path):
     with ZipFile(tmp_path / "faces.zip", "w") as archive:
         for i, color in enumerate(["red", "blue"] * 6):
-            Image.new("RGB", (70, 50), color).save(data := io.BytesIO(), "PNG")
-            archive.writestr(f"{color}/{i}.png", data.getvalue())
+            archive.writestr(f"{color}/{i}.png", saved(Image.new("RGB", (70, 50), color)))
     page = visit("tab=bias&off=none&occupations=judge")
     done(page, lambda: page.set_input_files("[data-gallery]", str(tmp_path / "faces.zip")))
     assert "your own (12)" in page.inner_text("form.ask")

@@ -1,7 +1,5 @@
 """A model that has seen photographs: real faces and pictures from the Hub, or a word that it has none."""
 
-import io
-
 import numpy as np
 import pytest
 from huggingface_hub import constants
@@ -13,8 +11,8 @@ from ccs.ui.links import open_link
 from ccs.ui.service import galleries
 from ccs.ui.session import App
 from ccs.ui.views.bias_query import BiasQuery
-from tests.sets.test_strangers import parquet
 from tests.support import fairface_sample as fairface
+from tests.support.datasets_sample import as_parquet, cells, saved
 from tests.support.fairface_sample import PATH, RECORD
 from tests.support.hub_server import Hub
 from tests.support.ui_page import check
@@ -26,15 +24,14 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*:ResourceWarning")
 def noise(seed):
     """A picture of its own for each seed."""
     pixels = np.random.default_rng(seed).integers(0, 255, (12, 12, 3), np.uint8)
-    Image.fromarray(pixels).resize((40, 40)).save(data := io.BytesIO(), "PNG")
-    return data.getvalue()
+    return saved(Image.fromarray(pixels).resize((40, 40)))
 
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory, tiny_folder):
     """With FairFace's labels and photographs of noise on the Hub: a screen on Bias, and the answers."""
     home = tmp_path_factory.mktemp("home")
-    images = parquet([{"bytes": noise(i), "path": None} for i in range(300)], rows=100)
+    images = as_parquet(cells(300, image=noise), rows=100)
     with Hub() as hub, pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_ENDPOINT", hub.url)
         patch.setattr(constants, "HF_HOME", str(home))
