@@ -3,6 +3,7 @@
 import pytest
 
 from ccs.judges import JudgeSettings
+from tests.support.llm_server import SERVERS
 
 KEY = "sk-test-0123456789abcdef"
 VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "COMPATIBLE_API_KEY")
@@ -18,3 +19,10 @@ def keys(monkeypatch):
 @pytest.fixture
 def settings(tmp_path):
     return JudgeSettings(cache=tmp_path / "judges.sqlite", delay=0.01, timeout=10.0, retries=2)
+
+
+@pytest.fixture(params=sorted(SERVERS))
+def server(request):
+    """Of each provider in turn."""
+    with SERVERS[request.param]() as running:
+        yield running

@@ -11,15 +11,9 @@ from ccs.errors import InputError
 from ccs.judges.panel import Panel
 from ccs.judges.question import Judgment, Question
 from tests.judges.conftest import KEY, VARIABLES
-from tests.support.llm_server import SERVERS, Act, verdicts
+from tests.support.llm_server import Act, verdicts
 
 QUESTION = Question("L1.H2", "Colors", ("a red door", "a blue sky", "a horse"))
-
-
-@pytest.fixture(params=sorted(SERVERS))
-def server(request):
-    with SERVERS[request.param]() as running:
-        yield running
 
 
 def ask(server, settings, question=QUESTION):

@@ -62,13 +62,6 @@ class TestDecoding:
         assert upright.size == (24, 40)
         assert np.asarray(upright)[0].max() == 0  # the left edge is now the top
 
-    def test_what_is_wrong_is_said(self):
-        whole = noisy(0)
-        assert decoding.problem(whole) == ""
-        assert "truncated" in decoding.problem(whole[: len(whole) // 2])
-        assert "not an image" in decoding.problem(b"not an image")
-        assert decoding.problem(b"") == "empty file"
-
 
 class TestFolder:
     def test_nested_images_in_path_order_bad_ones_named(self, tmp_path):
@@ -80,7 +73,7 @@ class TestFolder:
         found = pickle.loads(pickle.dumps(open_images(str(tmp_path / "images"))))
         assert [image.size for image in found.images] == [(64, 64)] * 3
         (cut,) = found.skipped
-        assert cut.startswith("b/cut.jpg: ")
+        assert cut.startswith("b/cut.jpg: image file is truncated")
         good = [noisy(len(name)) for name in ("a.JPG", "b/1.jpeg", "b/2.png")]
         digests = b"".join(hashlib.sha256(data).digest() for data in good)
         assert found.fingerprint == hashlib.sha256(digests).hexdigest()

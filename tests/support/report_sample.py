@@ -32,16 +32,6 @@ def bias_rows(model, dataset, values, mode="correct"):
     return [{**row, **about, "metric": f"MaxSkew {of}"} for row in rows for of in ("mean", "sum")]
 
 
-def head_rows(model):
-    """Twelve heads, each of which lowers MaxSkew more than the one before."""
-    sample = sample_rows(model)["heads"][0]
-    return [
-        {**sample, "layer": 4 + index // 6, "head": index % 6, **interval(-0.01 * index, 0.01)}
-        | {"factor": "gender", "p_value": 0.01, "q_value": 0.03 if index == 11 else 0.5}
-        for index in range(12)
-    ]
-
-
 def score_rows(model):
     sample = sample_rows(model)["scores"][0] | {"k": 5, "majority": 5, "share": 0.5}
     return [
@@ -65,7 +55,7 @@ def write_results(folder):
     skew = {"none": 0.6, "high": 0.3}
     skew |= {name: 0.6 + value / 100 for name, value in random.items()}
     tables = {"pruning": organism, "bias": bias_rows("organism", "world/faces", skew)}
-    tables |= {"heads": head_rows("organism"), "scores": score_rows("organism"), "ccr": ccr_rows("organism")}
+    tables |= {"scores": score_rows("organism"), "ccr": ccr_rows("organism")}
     write(folder, "organism", tables)
     study = pruning_rows(MODEL, "cifar100", {"none": 0.6423, "published-high": 0.2, **random})
     study += pruning_rows(MODEL, "cifar10-jpeg", {"none": 0.7568})
