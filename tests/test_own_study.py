@@ -137,14 +137,9 @@ def test_the_page_opens_on_the_tables_and_a_real_run_is_tried_without_a_network(
 def test_the_study_runs_from_one_command_to_the_app_without_a_hole(tmp_path):
     # A process of its own: the Hub's client reads its address when it is imported.
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "CCS_"))}
-    done = subprocess.run(
-        [sys.executable, "scripts/rehearse.py", "--small", "--folder", str(tmp_path)],
-        cwd=DOCUMENT.parents[1],
-        env=kept | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    about = {"cwd": DOCUMENT.parents[1], "env": kept | {"OMP_NUM_THREADS": "1"}}
+    command = [sys.executable, "scripts/rehearse.py", "--small", "--folder", str(tmp_path)]
+    done = subprocess.run(command, **about, capture_output=True, text=True, check=False)
     said = f"{done.stdout[-6000:]}\n{done.stderr[-3000:]}"
     assert done.returncode == 0, said
     assert "\n0 holes." in done.stdout, said

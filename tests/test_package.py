@@ -158,9 +158,3 @@ def test_what_is_imported_is_asked_for():
 def _asked(extras):
     more = [one for name in extras for one in PROJECT["optional-dependencies"][name]]
     return [one for one in map(Requirement, PROJECT["dependencies"] + more) if one.name != PROJECT["name"]]
-
-
-@pytest.mark.weekly
-@pytest.mark.timeout(3600)
-def test_requirements_alone_run_the_space_and_every_command():
-    subprocess.run([ROOT / "scripts" / "check_space.sh"], check=True)

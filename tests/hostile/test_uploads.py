@@ -24,8 +24,7 @@ from ccs import InputError, gate
 from ccs.sets.decoding import LONG, SHORT
 from ccs.sets.open import open_upload
 from ccs.ui.service import uploads
-from tests.sets.test_gallery import zipped
-from tests.support.datasets_sample import as_parquet, saved
+from tests.support.datasets_sample import as_parquet, saved, zipped
 
 
 def noise(mode="RGB", size=(40, 30)):

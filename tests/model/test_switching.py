@@ -169,27 +169,18 @@ def test_training_inside_keeps_what_it_learned_and_the_heads_off(tiny_folder):
         saved, late = bits(module), module.encode_image(images)
         seen = late.detach().clone()
     late.sum().backward()
-    assert not columns.grad[:, 24:].any()
+    gradients = {name: one.grad for name, one in module.visual.named_parameters()}
     assert bits(module) == saved
     assert bits(module) != before
+    module.zero_grad()
     with torch.no_grad():
         columns[:, :8], columns[:, 24:] = 0, 0
-    assert torch.equal(module.encode_image(images), seen)
-
-
-def test_gradients_are_those_of_finite_differences(tiny_folder):
-    module = open_clip.create_model(f"local-dir:{tiny_folder}").eval().double()
-    images, weight = PIXELS.double(), module.visual.transformer.resblocks[1].attn.out_proj.weight
-    with ccs.heads_off(module, "L1.H0"):
-        module.encode_image(images).sum().backward()
-        for column in (3, 11):  # of the head that is off, and of another
-            values = []
-            for step in (1e-5, -1e-5):
-                with torch.no_grad():
-                    weight[0, column] += step
-                    values.append(float(module.encode_image(images).sum()))
-                    weight[0, column] -= step
-            assert (values[0] - values[1]) / 2e-5 == pytest.approx(float(weight.grad[0, column]), abs=1e-6)
+    zeroed = module.encode_image(images)
+    assert torch.equal(zeroed, seen)
+    zeroed.sum().backward()
+    columns.grad[:, :8], columns.grad[:, 24:] = 0, 0  # inside, what is off learns nothing
+    for name, one in module.visual.named_parameters():
+        torch.testing.assert_close(gradients[name], one.grad, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

@@ -60,15 +60,11 @@ def ask(hub, folder, given):
     """What `OPEN` found of these sets, with the server as the Hub and the caches in this folder."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "CCS_"))}
     quiet = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TQDM_DISABLE": "1"}
-    places = {"HF_ENDPOINT": hub.url, "HF_HOME": str(folder / "home"), "PYTHONPATH": os.getcwd()}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", OPEN],
-        env={**kept, **quiet, **places, "CCS_DATA": str(folder / "data")},
-        input=json.dumps(given),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    places = {"HF_ENDPOINT": hub.url, "HF_HOME": str(folder / "home"), "CCS_DATA": str(folder / "data")}
+    places["PYTHONPATH"] = os.getcwd()
+    about = {"env": {**kept, **quiet, **places}, "input": json.dumps(given)}
+    command = [sys.executable, "-W", "ignore", "-c", OPEN]
+    done = subprocess.run(command, **about, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 

@@ -1,8 +1,5 @@
 """A user's galleries: a folder with labels, a folder per group, uploads, and files that are refused."""
 
-import io
-from zipfile import ZIP_DEFLATED, ZipFile
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,7 +7,7 @@ from PIL import Image
 
 from ccs.errors import InputError
 from ccs.sets.open import open_gallery, open_upload
-from tests.support.datasets_sample import CELL, as_parquet, saved
+from tests.support.datasets_sample import CELL, as_parquet, saved, zipped
 
 
 def people(folder):
@@ -40,14 +37,6 @@ def test_a_labeled_folder_is_a_gallery_and_labels_that_say_nothing_are_refused(t
         (tmp_path / "labels.csv").write_text(labels)
         with pytest.raises(InputError, match=words):
             open_gallery(str(tmp_path))
-
-
-def zipped(files):
-    out = io.BytesIO()
-    with ZipFile(out, "w", ZIP_DEFLATED) as archive:
-        for name, data in files.items():
-            archive.writestr(name, data)
-    return out.getvalue()
 
 
 @pytest.mark.parametrize("root", ["", "faces/"])

@@ -2,6 +2,7 @@
 
 import io
 import tarfile
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +36,14 @@ def as_parquet(images, about=None, rows=None, **columns):
     table = pa.table({**columns, "image": images}).replace_schema_metadata(about)
     pq.write_table(table, data := io.BytesIO(), row_group_size=rows)
     return data.getvalue()
+
+
+def zipped(files):
+    out = io.BytesIO()
+    with ZipFile(out, "w", ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return out.getvalue()
 
 
 def number_of(image):

@@ -81,6 +81,12 @@ def beside(app, collection):
     return made
 
 
+def bare_app(model, folder):
+    """An app without tables that opens on the model of a folder."""
+    (folder / "none").mkdir()
+    return App(results.load(folder / "none"), folder, given=[str(model)], first=str(model))
+
+
 @pytest.fixture
 def screen(app):
     return links.open_link(app, {"tab": "classify", "model": "organism", "off": "L6.H1 L7.H2"})

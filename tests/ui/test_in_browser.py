@@ -5,7 +5,6 @@ import io
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from urllib.parse import parse_qs, urlsplit
-from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from ccs.ui.service import galleries
 from ccs.ui.service.examples import example_names, load_example
 from ccs.ui.views import VIEWS, claims, classify
 from tests.support.browser_page import MARKS, done, go, off
-from tests.support.datasets_sample import saved
+from tests.support.datasets_sample import saved, zipped
 from tests.support.ui_page import SMALL
 from tests.support.visitor import Visitor, rows
 
@@ -189,9 +188,9 @@ def test_three_ways_make_it_fairer(visit, monkeypatch):
 
 
 def test_a_gallery_of_ones_own_is_measured(visit, made, tmp_path):
-    with ZipFile(tmp_path / "faces.zip", "w") as archive:
-        for i, color in enumerate(["red", "blue"] * 6):
-            archive.writestr(f"{color}/{i}.png", saved(Image.new("RGB", (70, 50), color)))
+    colors = enumerate(["red", "blue"] * 6)
+    faces = {f"{color}/{i}.png": saved(Image.new("RGB", (70, 50), color)) for i, color in colors}
+    (tmp_path / "faces.zip").write_bytes(zipped(faces))
     page = visit("tab=bias&off=none&occupations=judge")
     done(page, lambda: page.set_input_files("[data-gallery]", str(tmp_path / "faces.zip")))
     assert "your own (12)" in page.inner_text("form.ask")

@@ -19,9 +19,9 @@ from ccs.ui.links import open_link
 from ccs.ui.service import taking_apart
 from ccs.ui.service.cache import Cache
 from ccs.ui.service.taking_apart import Kept, Request
-from ccs.ui.session import App
 from tests.support import ui_sample
 from tests.support.datasets_sample import as_parquet, cells
+from tests.support.ui_page import bare_app
 
 
 def asked(images="world", count=20):
@@ -101,8 +101,7 @@ def test_a_run_that_fails_or_is_left_ends_with_its_processes(tmp_path, python):
 def tiny_app(tiny_folder, tmp_path, hub):
     """The app without any tables, beside a Hub with a set of photographs."""
     hub.put("datasets", "user/photos", {"data/train-0000.parquet": as_parquet(cells(24))})
-    (tmp_path / "none").mkdir()
-    return App(results.load(tmp_path / "none"), tmp_path, given=[str(tiny_folder)], first=str(tiny_folder))
+    return bare_app(tiny_folder, tmp_path)
 
 
 def test_photographs_of_the_hub_fill_the_grid(tiny_app, hub, monkeypatch):

@@ -5,17 +5,15 @@ import pytest
 from huggingface_hub import constants
 from PIL import Image
 
-from ccs import results
 from ccs.ui.clicks import act, regions
 from ccs.ui.links import open_link
 from ccs.ui.service import galleries
-from ccs.ui.session import App
 from ccs.ui.views.bias_query import BiasQuery
 from tests.support import fairface_sample as fairface
 from tests.support.datasets_sample import as_parquet, cells, saved
 from tests.support.fairface_sample import PATH, RECORD
 from tests.support.hub_server import Hub
-from tests.support.ui_page import check
+from tests.support.ui_page import bare_app, check
 
 # fsspec leaves its event loop to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:.*:ResourceWarning")
@@ -40,13 +38,8 @@ def opened(tmp_path_factory, tiny_folder):
         faces = fairface.parquet(fairface.labels_as_listed(), noise)
         hub.put("datasets", "HuggingFaceM4/FairFace", {PATH: faces})
         hub.put("datasets", "bitmind/open-image-v7-256", {"data/train-00000-of-00001.parquet": images})
-        screen = open_link(app_in(home, tiny_folder), {"model": "tiny", "off": "L5.H1", "tab": "bias"})
+        screen = open_link(bare_app(tiny_folder, home), {"model": "tiny", "off": "L5.H1", "tab": "bias"})
         yield screen, [html for _, html in act(screen.app, screen.session, {"do": "poll"})]
-
-
-def app_in(folder, model):
-    (folder / "none").mkdir()
-    return App(results.load(folder / "none"), folder, given=[str(model)], first=str(model))
 
 
 def shown(app, **query):
@@ -84,7 +77,7 @@ def test_bias_opens_on_real_faces_the_first_while_the_others_are_looked_at(opene
 @pytest.mark.usefixtures("hub")
 def test_a_hub_that_does_not_answer_is_told_and_an_upload_is_offered(tiny_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HOME", str(tmp_path))
-    app = app_in(tmp_path, tiny_folder)
+    app = bare_app(tiny_folder, tmp_path)
     page = shown(app, tab="bias")
     assert "was not found on the Hub" in page["main"]
     assert "data-gallery" in page["main"]
