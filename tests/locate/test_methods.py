@@ -71,26 +71,23 @@ def test_locate_then_correct_tells_heads_of_biased_answers_from_those_of_others(
     assert {score for head, score in scores.items() if head not in (WRITER, other)} == {0}
 
 
-def test_heads_by_ccs(evidence):
+def test_heads_by_ccs_and_by_labels_of_people(evidence):
+    """Labeled heads come first, then those with texts of people."""
     some = list(evidence.model.heads)[:4]
-    spans = {head: [Span("text 1", share, 0)] for head, share in zip(some, (0.1, 0.2, 0.9, 0.3), strict=True)}
-    scores = {head: HeadScore(ccs, "Colors") for head, ccs in zip(some, (5, 5, None, 0), strict=True)}
-    told = replace(evidence, read=lambda: replace(evidence.reading, spans=spans, scores=scores))
-    assert ranking(locate.METHODS["CCS high first"](told)) == (some[1], some[0], some[3], some[2])
-    assert ranking(locate.METHODS["CCS low first"](told)) == (some[3], some[0], some[1], some[2])
 
+    def order(name, shares, ccs, labels=["Colors"] * 4):
+        """By the shares of a text of women and of one of colors, CCS and labels of four heads."""
+        found = [[Span(f"text {i}", share, i) for i, share in enumerate(own)] for own in shares]
+        scores = dict(zip(some, map(HeadScore, ccs, labels), strict=True))
+        reading = replace(evidence.reading, spans=dict(zip(some, found, strict=True)), scores=scores)
+        ranked = ranking(locate.METHODS[name](replace(evidence, read=lambda: reading)))
+        return [some.index(head) for head in ranked]
 
-def test_heads_labeled_people_come_first_then_those_with_texts_of_people(evidence):
-    some = list(evidence.model.heads)[:4]
-    labels = ("Colors", "Women", "Colors", None)
-    shares = ((0, 0.2), (0.1, 0.3), (0.4, 0.3), (0.1, 0.1))  # of a text of women, of a text of colors
-    spans = {
-        head: [Span("text 0", women, 0), Span("text 1", colors, 1)]
-        for head, (women, colors) in zip(some, shares, strict=True)
-    }
-    scores = {head: HeadScore(5, label) for head, label in zip(some, labels, strict=True)}
-    told = replace(evidence, read=lambda: replace(evidence.reading, spans=spans, scores=scores))
-    assert ranking(locate.METHODS["label People"](told)) == (some[1], some[2], some[3], some[0])
+    shares = ((0, 0.1), (0, 0.2), (0, 0.9), (0, 0.3))
+    assert order("CCS high first", shares, (5, 5, None, 0)) == [1, 0, 3, 2]
+    assert order("CCS low first", shares, (5, 5, None, 0)) == [3, 0, 1, 2]
+    shares = ((0, 0.2), (0.1, 0.3), (0.4, 0.3), (0.1, 0.1))
+    assert order("label People", shares, [5] * 4, ("Colors", "Women", "Colors", None)) == [1, 2, 3, 0]
 
 
 def test_integrated_gradients_are_the_mean_slope_toward_the_others_output(evidence):

@@ -22,38 +22,46 @@ def evidence(tiny_folder, pictures):
     return sample(tiny_folder, pictures, 16)
 
 
-def plain_pass(clip, tokens, swapped, theirs, share):
-    """Unit embeddings by open_clip's own modules, each head's output formed alone from its attention; at the
-    head `swapped`, moved by `share` of the way to `theirs`. Returns the heads' outputs too, by layer."""
+def attended(q, k, v):
+    """A head's output [N, tokens, d]."""
+    return torch.softmax(q @ k.transpose(1, 2) / q.shape[-1] ** 0.5, dim=-1) @ v
+
+
+def plain_pass(clip, tokens, change=lambda *_: None, attend=attended, norm=lambda x, module: module(x)):
+    """Unit embeddings with open_clip's weights, one head at a time, and the heads' outputs by layer, which
+    `change` may write to."""
     visual, x, outputs = clip.visual, tokens, {}
     for layer, block in list(enumerate(visual.transformer.resblocks))[2:]:
-        normed = block.ln_1(x)
-        attention = block.attn(normed, normed, normed, average_attn_weights=False)[1]
-        width = x.shape[-1]
-        values = normed @ block.attn.in_proj_weight[2 * width :].T + block.attn.in_proj_bias[2 * width :]
-        heads = attention.shape[1]
-        out = [attention[:, h] @ values.chunk(heads, dim=-1)[h] for h in range(heads)]
-        outputs[layer] = out
-        if swapped is not None and layer == swapped.layer:
-            h = swapped.head
-            out[h] = out[h] + share * (theirs[layer][h] - out[h])
-        x = x + torch.cat(out, dim=-1) @ block.attn.out_proj.weight.T + block.attn.out_proj.bias
-        x = x + block.mlp(block.ln_2(x))
-    embedded = visual.ln_post(x[:, 0]) @ visual.proj
+        attn, normed = block.attn, norm(x, block.ln_1)
+        parts = (normed @ attn.in_proj_weight.T + attn.in_proj_bias).chunk(3, dim=-1)
+        heads = zip(*(part.chunk(attn.num_heads, dim=-1) for part in parts), strict=True)
+        outputs[layer] = [attend(*head) for head in heads]
+        change(layer, outputs[layer])
+        x = x + torch.cat(outputs[layer], dim=-1) @ attn.out_proj.weight.T + attn.out_proj.bias
+        x = x + block.mlp(norm(x, block.ln_2))
+    embedded = norm(x[:, 0], visual.ln_post) @ visual.proj
     return torch.nn.functional.normalize(embedded, dim=-1), outputs
 
 
 @torch.no_grad()
-def slow(evidence, head, share):
-    clip, tokens = evidence.model.clip, evidence.people.tokens
-    theirs = plain_pass(clip, tokens[torch.from_numpy(counterparts(evidence))], None, None, 0)[1]
-    lost = 0.0
-    for row in range(len(tokens)):  # one person at a time
-        one = {layer: [out[row : row + 1] for out in outs] for layer, outs in theirs.items()}
-        before = plain_pass(clip, tokens[row : row + 1], None, None, 0)[0]
-        after = plain_pass(clip, tokens[row : row + 1], head, one, share)[0]
-        lost += float(((before - after).numpy() * evidence.toward[row]).sum())
-    return lost
+def of_both(evidence):
+    """Embeddings and heads' outputs of each person, and those of the one of another group beside them."""
+    others = evidence.people.tokens[torch.from_numpy(counterparts(evidence))]
+    return [plain_pass(evidence.model.clip, tokens) for tokens in (evidence.people.tokens, others)]
+
+
+@torch.no_grad()
+def slow(evidence, swapped, share):
+    """What is lost where one head's output is moved by `share` of the way to the other person's."""
+    (before, _), (_, theirs) = of_both(evidence)
+
+    def swap(layer, outputs):
+        if layer == swapped.layer:
+            own = outputs[swapped.head]
+            outputs[swapped.head] = own + share * (theirs[layer][swapped.head] - own)
+
+    after, _ = plain_pass(evidence.model.clip, evidence.people.tokens, swap)
+    return float(((before - after).numpy() * evidence.toward).sum())
 
 
 def test_patching_is_what_is_lost_when_each_head_is_swapped_by_hand(evidence):
@@ -88,41 +96,26 @@ def norm_by_hand(x, norm):
     return (x - x.mean(-1, keepdim=True)) / deviation.detach() * norm.weight + norm.bias
 
 
-def gim_by_hand(clip, tokens, toward, outputs):
-    """The gradients by each head's output, [layer][head], with open_clip's weights and one head at a time."""
-    visual, x, found = clip.visual, tokens, {}
-    for layer, block in list(enumerate(visual.transformer.resblocks))[2:]:
-        normed, heads, attn = norm_by_hand(x, block.ln_1), block.attn.num_heads, block.attn
-        q, k, v = (normed @ attn.in_proj_weight.T + attn.in_proj_bias).chunk(3, dim=-1)
-        found[layer] = []
-        for h in range(heads):
-            one_q, one_k, one_v = (whole.chunk(heads, dim=-1)[h] for whole in (q, k, v))
-            if one_q.requires_grad:
-                for tensor, share in ((one_q, 0.25), (one_k, 0.25), (one_v, 0.5)):
-                    tensor.register_hook(lambda g, share=share: g * share)
-            out = SoftmaxAtTwo.apply(one_q @ one_k.transpose(1, 2) / one_q.shape[-1] ** 0.5) @ one_v
-            found[layer].append(out if out.requires_grad else out.requires_grad_())
-            assert torch.allclose(
-                found[layer][h], outputs[layer][h], atol=1e-5
-            )  # the forward pass is the same
-        x = x + torch.cat(found[layer], dim=-1) @ attn.out_proj.weight.T + attn.out_proj.bias
-        x = x + block.mlp(norm_by_hand(x, block.ln_2))
-    embedded = torch.nn.functional.normalize(norm_by_hand(x[:, 0], visual.ln_post) @ visual.proj, dim=-1)
-    flat = [out for outs in found.values() for out in outs]
-    slopes = iter(torch.autograd.grad((embedded * torch.from_numpy(toward)).sum(), flat))
-    return {layer: [next(slopes) for _ in outs] for layer, outs in found.items()}
+def attended_by_gim(q, k, v):
+    if q.requires_grad:
+        for tensor, share in ((q, 0.25), (k, 0.25), (v, 0.5)):
+            tensor.register_hook(lambda g, share=share: g * share)
+    out = SoftmaxAtTwo.apply(q @ k.transpose(1, 2) / q.shape[-1] ** 0.5) @ v
+    return out if out.requires_grad else out.requires_grad_()
 
 
 def test_gim_is_the_gradient_by_the_papers_rules(evidence):
-    clip, tokens = evidence.model.clip.requires_grad_(False), evidence.people.tokens
-    with torch.no_grad():
-        ours = plain_pass(clip, tokens, None, None, 0)[1]
-        theirs = plain_pass(clip, tokens[torch.from_numpy(counterparts(evidence))], None, None, 0)[1]
-    slopes = gim_by_hand(clip, tokens, evidence.toward, ours)
+    (_, ours), (_, theirs) = of_both(evidence)
+    clip, rules = evidence.model.clip.requires_grad_(False), {"attend": attended_by_gim, "norm": norm_by_hand}
+    embedded, outputs = plain_pass(clip, evidence.people.tokens, **rules)
+    flat = [out for outs in outputs.values() for out in outs]
+    slopes = iter(torch.autograd.grad((embedded * torch.from_numpy(evidence.toward)).sum(), flat))
     found, plain = modified(evidence), gradient(evidence)
-    for layer, head in ((head.layer, head.head) for head in evidence.model.heads):
-        lost = ((ours[layer][head] - theirs[layer][head]) * slopes[layer][head]).sum()
-        assert found[Head(layer, head)] == pytest.approx(float(lost), rel=1e-3, abs=1e-7)
+    for layer, outs in outputs.items():
+        for head, out in enumerate(outs):
+            torch.testing.assert_close(out, ours[layer][head], atol=1e-5, rtol=0)  # forward it is the same
+            lost = ((ours[layer][head] - theirs[layer][head]) * next(slopes)).sum()
+            assert found[Head(layer, head)] == pytest.approx(float(lost), rel=1e-3, abs=1e-7)
     assert any(abs(found[head] - plain[head]) > 0.01 * abs(plain[head]) for head in HEADS)
 
 
