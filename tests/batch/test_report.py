@@ -115,16 +115,6 @@ def test_the_counts_in_the_documents_are_those_of_the_audit():
     assert docs.counts() in Path("docs/audit.md").read_text()
 
 
-def test_the_documents_of_a_clone_are_brought_up_to_date(tmp_path, monkeypatch):
-    marked = "<!-- audit: written by python -m scripts.report -->\nold\n<!-- end of audit -->\n"
-    (tmp_path / "audit.md").write_text(marked)
-    monkeypatch.setattr(docs, "DOCS", tmp_path)
-    monkeypatch.setattr(docs.results, "load", lambda instead: results.Collection({}, "nowhere"))
-    docs.main([])
-    assert "Results: nowhere." in (tmp_path / "report/report.md").read_text()
-    assert "At equal numbers" in (tmp_path / "audit.md").read_text()
-
-
 def test_people_beside_the_panel(tmp_path):
     base = {"model": "ViT-B-32/openai", "people": "ann", "judges": "panel", "n": 40, "left_out": 2}
     base |= {"value": 0.7, "low": 0.6, "high": 0.8}

@@ -1,9 +1,6 @@
 """How a run's work is cut, what of it stays done, and what is not whole is not trusted; who is asked what."""
 
 import json
-import multiprocessing
-import os
-import signal
 
 import numpy as np
 import pytest
@@ -19,9 +16,8 @@ from ccs.heads import Head
 from ccs.sets import ImageSet
 from ccs.texts.pools import load_pool
 from ccs.texts.textspan import Span
+from tests.support.compute_sample import fork
 from tests.support.llm_server import OpenAIServer, verdicts
-
-fork = multiprocessing.get_context("fork")
 
 
 def open_store(folder):
@@ -78,7 +74,7 @@ def test_the_second_run_says_so_and_stops(tmp_path):
     assert ready.wait(20)
     with pytest.raises(InputError, match="Another run is writing to"), locked(tmp_path):
         pass
-    os.kill(holder.pid or 0, signal.SIGKILL)
+    holder.kill()
     holder.join()
     with locked(tmp_path):  # a dead run holds nothing
         assert (tmp_path / STAGES / "lock").exists()

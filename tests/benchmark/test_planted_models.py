@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import open_clip
 import pytest
 import torch
 from safetensors import safe_open
@@ -14,7 +13,7 @@ from ccs import Head, HeadSet, InputError
 from ccs.benchmark import planted_models
 from ccs.benchmark.planted_models import Truth
 from research.model_files import save_planted
-from tests.support.tiny_model import shake, tiny_config
+from tests.support.tiny_model import shake, tiny_clip
 
 HEADS = HeadSet.parse("L3.H0 L5.H1 L5.H3")
 TRUTH = Truth(
@@ -23,16 +22,10 @@ TRUTH = Truth(
 )  # fmt: skip
 
 
-def clip(seed):
-    model = open_clip.CLIP(**tiny_config())
-    shake(model, seed)
-    return model
-
-
 def test_slices_are_all_that_changes(tmp_path):
     file = tmp_path / "one.safetensors"
-    save_planted(clip(1), TRUTH, file)
-    expected, planted, after = clip(0).state_dict(), clip(1).half().state_dict(), clip(0)
+    save_planted(tiny_clip(1), TRUTH, file)
+    expected, planted, after = tiny_clip(0).state_dict(), tiny_clip(1).half().state_dict(), tiny_clip(0)
     planted_models.apply(after, file)
     for layer, head in ((3, 0), (5, 1), (5, 3)):
         attention = f"visual.transformer.resblocks.{layer}.attn"
@@ -77,14 +70,14 @@ def test_what_does_not_fit_is_refused(tmp_path):
         (lambda held, known: known.pop("seed"), "seed"),
     ):
         file = tmp_path / "bad.safetensors"
-        save_planted(clip(1), TRUTH, file)
+        save_planted(tiny_clip(1), TRUTH, file)
         with safe_open(file, "pt") as opened:
             about = dict(opened.metadata())
         held, known = load_file(file), json.loads(about["truth"])
         change(held, known)
         save_file(held, file, about | {"truth": json.dumps(known)})
         with pytest.raises(InputError, match=words):
-            planted_models.apply(clip(0), file)
+            planted_models.apply(tiny_clip(0), file)
 
 
 def test_other_files_are_refused(tmp_path):
@@ -95,7 +88,7 @@ def test_other_files_are_refused(tmp_path):
     file.write_bytes(b"\x80\x04 a pickle")
     with pytest.raises(InputError, match=r"other\.safetensors cannot be read"):
         planted_models.load(str(file))
-    save_planted(clip(1), replace(TRUTH, base="ViT-B-32/openai"), file)
+    save_planted(tiny_clip(1), replace(TRUTH, base="ViT-B-32/openai"), file)
     with pytest.raises(InputError, match="does not come with this package"):
         planted_models.load(str(file))
     with pytest.raises(InputError, match="no model with something planted"):

@@ -86,7 +86,7 @@ def test_heads_by_ccs_and_by_labels_of_people(evidence):
     shares = ((0, 0.1), (0, 0.2), (0, 0.9), (0, 0.3))
     assert order("CCS high first", shares, (5, 5, None, 0)) == [1, 0, 3, 2]
     assert order("CCS low first", shares, (5, 5, None, 0)) == [3, 0, 1, 2]
-    shares = ((0, 0.2), (0.1, 0.3), (0.4, 0.3), (0.1, 0.1))
+    shares = ((0, 0.9), (0.1, 0.3), (0.4, 0.3), (0.1, 0.1))
     assert order("label People", shares, [5] * 4, ("Colors", "Women", "Colors", None)) == [1, 2, 3, 0]
 
 

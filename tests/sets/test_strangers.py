@@ -92,10 +92,6 @@ def put_faces(hub, labels):
     hub.put("datasets", "HuggingFaceM4/FairFace", files)
 
 
-def opened():
-    return open_gallery("fairface-600")
-
-
 def counts(found):
     pairs = zip(found.groups["race (seven)"], found.groups["gender"], strict=True)
     return set(Counter(pairs).values())
@@ -104,7 +100,7 @@ def counts(found):
 def test_the_listed_faces_are_fetched_once_and_kept(hub):
     labels = fairface_sample.labels_as_listed()
     put_faces(hub, labels)
-    found, listed = opened(), listed_rows(RECORD)
+    found, listed = open_gallery("fairface-600"), listed_rows(RECORD)
     assert [number_of(found.images[i]) for i in range(600)] == [row % 50 for row in listed]
     for name in ("gender", "race (seven)", "age"):
         column = name.removesuffix(" (seven)")
@@ -115,12 +111,12 @@ def test_the_listed_faces_are_fetched_once_and_kept(hub):
     assert "HuggingFaceM4/FairFace 1.25 validation" in found.source
     assert "another order" not in found.source
     hub.repositories.clear()
-    assert opened().fingerprint == found.fingerprint
+    assert open_gallery("fairface-600").fingerprint == found.fingerprint
 
 
 def test_rows_in_another_order_are_picked_by_the_rule_and_told(hub):
     put_faces(hub, fairface_sample.labels_in_turn())
-    found = opened()
+    found = open_gallery("fairface-600")
     assert "its rows in another order than the list’s" in found.source
     assert counts(found) == {42, 43}
 
@@ -129,19 +125,19 @@ def test_only_what_is_needed_is_fetched(hub):
     labels = fairface_sample.labels_as_listed()
     file = fairface_sample.parquet(labels * 3, lambda i: png(i % 50) + random.randbytes(20_000))
     hub.put("datasets", "HuggingFaceM4/FairFace", {PATH: file})
-    opened()
+    open_gallery("fairface-600")
     assert 20_000 * 990 < hub.sent < 0.6 * len(file)
 
 
 def test_a_hub_without_it_is_said(hub, tmp_path):
     with pytest.raises(InputError, match="was not found on the Hub"):
-        opened()
+        open_gallery("fairface-600")
     put_faces(hub, fairface_sample.labels_in_turn(400))
     with pytest.raises(InputError, match="no longer holds the 600 rows"):
-        opened()
+        open_gallery("fairface-600")
     hub.faults.append(Fault("FairFace", status=500, times=100))
     with pytest.raises(InputError, match="fairface-600"):
-        opened()
+        open_gallery("fairface-600")
     assert not list(tmp_path.rglob("*.parquet"))
 
 

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from werkzeug import Request, Response
 from werkzeug.exceptions import abort
 
-from tests.support.local_server import LocalServer, hung_up
+from tests.support.local_server import LocalServer, as_json, hung_up
 
 TOKEN = "hf_localtesttoken00000000000000000"
 _NAME = r"(?P<name>[^/]+/[^/]+)"
@@ -92,16 +92,14 @@ class Hub(LocalServer):
         if fault.status:
             _refuse(fault.status, "the server was told to refuse", headers=fault.headers)
         found = _Call(self, request).answer(path)
-        return found if isinstance(found, Response) else _json(found)
-
-
-def _json(value, status=200, headers=None):
-    return Response(json.dumps({} if value is None else value), status, headers, "application/json")
+        if isinstance(found, Response):
+            return found
+        return as_json({} if found is None else found)
 
 
 def _refuse(status, message, code="", headers=None, url=""):
     about = {"X-Error-Code": code, "X-Error-Message": message, **(headers or {})}
-    abort(_json({"error": message, "url": url}, status, about))
+    abort(as_json({"error": message, "url": url}, status, about))
 
 
 @dataclass

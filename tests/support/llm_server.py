@@ -15,7 +15,7 @@ from functools import cache
 
 from werkzeug import Response
 
-from tests.support.local_server import LocalServer, hung_up
+from tests.support.local_server import LocalServer, as_json, hung_up
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class LLMServer(LocalServer):
 
     def _answer(self, act, user, schema):
         if act.kind == "status":
-            return _json(self.error(act.status, act.message), act.status, act.headers)
+            return as_json(self.error(act.status, act.message), act.status, act.headers)
         if act.kind == "drip":
             return Response(self._dripping(), headers={"Content-Length": "1000000"})
         if act.kind == "garbage":
@@ -107,8 +107,8 @@ class LLMServer(LocalServer):
         if act.kind == "unfold":
             return Response(_packed(), headers={"Content-Encoding": "gzip"})
         if act.kind == "empty":
-            return _json({})
-        whole = _json(self.reply(act, user, schema))
+            return as_json({})
+        whole = as_json(self.reply(act, user, schema))
         if act.kind == "cut":
             half = whole.data[: whole.content_length // 2]
             return Response(iter([half]), headers=whole.headers)
@@ -130,10 +130,6 @@ class LLMServer(LocalServer):
 @cache
 def _packed():
     return gzip.compress(bytes(2**26))
-
-
-def _json(value, status=200, headers=None):
-    return Response(json.dumps(value), status, headers, content_type="application/json")
 
 
 class OpenAIServer(LLMServer):

@@ -1,5 +1,6 @@
 """A server on a free local port whose answers are a method's."""
 
+import json
 import logging
 import socket
 
@@ -35,6 +36,10 @@ class LocalServer(HTTPServerBase):
     def __exit__(self, *error):
         super().__exit__(*error)
         self.check()
+
+
+def as_json(value, status=200, headers=None):
+    return Response(json.dumps(value), status, headers, content_type="application/json")
 
 
 def hung_up(request):

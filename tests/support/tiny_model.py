@@ -27,17 +27,21 @@ def shake(module, seed):
         parameter.data.normal_(mean, deviation, generator=generator)
 
 
-def write_tiny_model(folder, *, seed=0, **config_of):
-    """A random model of a `tiny_config`; its mean and deviation are not the usual ones."""
+def tiny_clip(seed, **config_of):
     import open_clip
 
-    config = tiny_config(**config_of)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        clip = open_clip.CLIP(**config)
+        clip = open_clip.CLIP(**tiny_config(**config_of))
     shake(clip, seed)
+    return clip
+
+
+def write_tiny_model(folder, *, seed=0, **config_of):
+    """A random model of a `tiny_config`; its mean and deviation are not the usual ones."""
     preprocess = {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.25, 0.3], "interpolation": "bicubic"}
-    return save(folder, clip, {"model_cfg": config, "preprocess_cfg": preprocess})
+    about = {"model_cfg": tiny_config(**config_of), "preprocess_cfg": preprocess}
+    return save(folder, tiny_clip(seed, **config_of), about)
 
 
 def save(folder, clip, config):

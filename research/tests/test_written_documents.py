@@ -1,0 +1,14 @@
+"""The parts of a clone's documents that programs write."""
+
+from ccs import results
+from scripts import report as docs
+
+
+def test_the_documents_of_a_clone_are_brought_up_to_date(tmp_path, monkeypatch):
+    marked = "<!-- audit: written by python -m scripts.report -->\nold\n<!-- end of audit -->\n"
+    (tmp_path / "audit.md").write_text(marked)
+    monkeypatch.setattr(docs, "DOCS", tmp_path)
+    monkeypatch.setattr(docs.results, "load", lambda instead: results.Collection({}, "nowhere"))
+    docs.main([])
+    assert "Results: nowhere." in (tmp_path / "report/report.md").read_text()
+    assert "At equal numbers" in (tmp_path / "audit.md").read_text()
