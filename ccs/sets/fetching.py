@@ -81,7 +81,8 @@ def _explanation(error: Exception, hub: str) -> str:
     if isinstance(error, missing) and not said.startswith("Revision"):
         where = f"was not found on the Hub as {hub!r}"
         return f"{where}: it may have been renamed, removed or made private; look it up there"
-    if isinstance(error, offline) or (datasets.config.HF_HUB_OFFLINE and not Path(hub).is_dir()):
+    unreached = type(error).__name__ == "ConnectError"  # httpx's or httpx2's, by huggingface_hub's version
+    if unreached or isinstance(error, offline) or (datasets.config.HF_HUB_OFFLINE and not Path(hub).is_dir()):
         return f"cannot be fetched from the Hub ({hub}): there is no connection; try again"
     if isinstance(error, gone):
         return f"needs a file or revision that {hub!r} no longer has: look there for what replaces it"

@@ -154,12 +154,18 @@ def test_the_page_opens_on_a_story_in_three_steps(visit, made):
     assert shown()[:-1] != before[:-1]
     # What it cost, and what faces give that the search did not see, are those of the search's file.
     told = page.inner_text(".hero").replace("−", "-")
+    assert "over 10 occupations" in told
+    assert "Accuracy on world/subjects, 100% with all heads on" in told
     assert f"{claim.found.max_skew_change.value:+.2f}" in told
     assert f"{100 * claim.found.accuracy_change.value:+.1f} points" in told
     strip = page.inner_text("#region-strip")
     assert "MaxSkew by" in strip
     go(page, "bias")
     assert page.inner_text("#region-strip") == strip  # it stays in every view
+    unseen = f"{claim.found.max_skew_change.value:+.2f}".replace("-", "−")
+    assert unseen in page.inner_text(".warn")  # not only what the search made small
+    go(page, "paradox")
+    assert "A search found the 2 heads off now" in page.inner_text(".lead")
     done(page, lambda: page.click("#region-strip >> text=Undo"))
     assert "All heads are on" in page.inner_text("#region-strip")
 

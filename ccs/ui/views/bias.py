@@ -17,7 +17,7 @@ from ccs.measures.bias_result import BiasResult
 from ccs.measures.skew import ceiling
 from ccs.measures.stats import Estimate
 from ccs.ui.html import program, render
-from ccs.ui.service.galleries import DRAWN, PAIRS, PHOTOGRAPHED
+from ccs.ui.service.galleries import DRAWN, PAIRS, PHOTOGRAPHED, world
 from ccs.ui.session import App, Screen
 from ccs.ui.state import OWN
 from ccs.ui.views import claims, fairer
@@ -117,6 +117,10 @@ class Bias(View):
             name=name,
             state=state,
             matter=claims.that_matter(screen.records),
+            printed=screen.records.published,
+            claim=claims.held_out(screen.records, state.off, query.attribute)
+            if name == world(state.model).people
+            else None,
             numbered=list(enumerate(query.occupations)),
             listed=sorted(query.listed),
             galleries=listed,

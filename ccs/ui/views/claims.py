@@ -35,13 +35,15 @@ class Claim:
     """Heads without which people are ranked with less skew by an attribute.
 
     off: the heads that the skew was planted in, or that a search found; then `found` is the search's answer
-    on the half of the faces that it did not see, for `prompts` occupations.
+    on the half of the faces, of the occupations (`prompts` of them) and of the set `things` that it did not
+    see.
     """
 
     attribute: str
     off: HeadSet
     found: HeldOut | None = None
     prompts: int = 0
+    things: str = ""
 
     @property
     def shown(self) -> bool:
@@ -54,19 +56,28 @@ def of(records: ModelRecords) -> Claim | None:
     known = truth(records.model)
     if known and known.heads:
         return Claim([*known.carries][-1], known.heads)
-    good = [
-        Claim(search.attribute, search.heads, held, len(search.prompts))
-        for search in records.searches
-        for held in search.unseen
-        if search.people == world(records.model).people
-        and held.plan == "searched"
-        and held.max_skew_change.value < 0
-    ]
 
     def rank(claim: Claim) -> tuple[bool, float]:
         return not claim.shown, claim.found.max_skew_change.value if claim.found else 0.0
 
+    good = [claim for claim in _searched(records) if rank(claim)[1] < 0]
     return min(good, key=rank, default=None)
+
+
+def held_out(records: ModelRecords, off: HeadSet, attribute: str) -> Claim | None:
+    """What the search that found just these heads says of faces that it did not see; None without one."""
+    found = (claim for claim in _searched(records) if (claim.off, claim.attribute) == (off, attribute))
+    return next(found, None)
+
+
+def _searched(records: ModelRecords) -> list[Claim]:
+    """What searches among the model's usual faces found."""
+    return [
+        Claim(search.attribute, search.heads, held, len(search.prompts) // 2, search.things)
+        for search in records.searches
+        for held in search.unseen
+        if search.people == world(records.model).people and held.plan == "searched"
+    ]
 
 
 def that_matter(records: ModelRecords) -> HeadSet:

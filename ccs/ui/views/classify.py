@@ -173,6 +173,7 @@ class Classify(View):
             answer=of_model(screen, complete, lambda model: _answers(screen, model)),
             why=of_model(screen, complete, lambda model: why(screen, model)),
             matter=claims.that_matter(screen.records),
+            printed=screen.records.published,
         )
 
     def snippet(self, screen: Screen) -> str:

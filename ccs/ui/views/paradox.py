@@ -114,6 +114,7 @@ def _points(screen: Screen, value: str) -> None:
 def _plan(screen: Screen, model: str, heads: str) -> None:
     if model != screen.state.model:
         set_model(screen, model)
+        screen.session.tell(f"The page shows {model} now, whose mark that was.")
     screen.set_off(parse_heads(screen, heads))
 
 
@@ -122,7 +123,7 @@ class Paradox(View):
 
     name = "paradox"
     title = "Paradox"
-    purpose = "Every measured set of heads: what it costs in accuracy, what it does to bias."
+    purpose = "Sets of heads that were measured: what each costs in accuracy, what it does to bias."
 
     def models(self, state: State) -> tuple[str, ...]:
         return ()
@@ -143,6 +144,7 @@ class Paradox(View):
             others=[] if state.model in models else models,
             drawn=all(map(saw_drawings_only, models)),
             now=next((one for one in points if _is_off(one, state)), None),
+            claim=claims.held_out(screen.records, state.off, axes.attribute),
             figure=plot(points, axes, state),
         )
 

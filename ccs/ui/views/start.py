@@ -95,7 +95,7 @@ def _without(story: classify.Story) -> Figure:
 
 
 def _people(screen: Screen, model: Model, claim: Claim, complete: bool) -> Figure | Empty:
-    """The first faces for an occupation, and the group that is most in front, before and after."""
+    """The first faces for an occupation, and the groups that are most in front, before and after."""
     app, session = screen.app, screen.session
     name, off = world(model.name).people, session.state.off
     try:
@@ -115,7 +115,8 @@ def _people(screen: Screen, model: Model, claim: Claim, complete: bool) -> Figur
     pairs = list(zip(both, (HeadSet(), off), strict=True))
     before, after = (top(rows, one.texts(session, model, read)[0], k) for rows, read in pairs)
     pool = {group: float((labels == group).mean()) for group in sorted(set(labels))}
-    group = max(pool, key=lambda group: float((labels[before] == group).mean()) / pool[group])
+    shares = {group: [float((labels[order] == group).mean()) for order in (before, after)] for group in pool}
+    fronts = dict.fromkeys(max(pool, key=lambda one: shares[one][i] / pool[one]) for i in (0, 1))
     rows = [
         [rank, int(i), *(str(of[i]) for of in gallery.groups.values()), int(i not in before[:SHOWN])]
         for rank, i in enumerate(after[:SHOWN], 1)
@@ -131,9 +132,7 @@ def _people(screen: Screen, model: Model, claim: Claim, complete: bool) -> Figur
             "occupation": OCCUPATION,
             "query": every,
             "state": session.state,
-            "group": group,
-            "shares": [float((labels[order] == group).mean()) for order in (before, after)],
-            "fair": pool[group],
+            "fronts": [(group, *shares[group], pool[group]) for group in fronts],
             "urls": [app.face(name, int(i)) for i in after[:SHOWN]],
             "skews": [every.mean_skew(rows, every.texts(session, model, read)) for rows, read in pairs]
             if off
