@@ -156,8 +156,8 @@ def regions(screen: Screen, complete: bool = True) -> dict[str, str]:
     """The page as HTML, by region; with `complete` False, what can be shown at once."""
     state, view = screen.state, VIEWS[screen.state.tab]
     weights = screen.model.weights_hash if screen.has_model else screen.records.weights
-    made = {"model": state.model, "weights": weights[:16], **view.made_with(screen)}
-    before = MADE_WITH.set({**made, "heads off": str(state.off)})
+    made = {"model": state.model, "weights": weights[:16], "gallery": "", "template": ""}
+    before = MADE_WITH.set({**made, "heads off": state.off})
     try:
         return frame.regions(screen, view.render(screen, complete))
     finally:

@@ -1,7 +1,5 @@
 """The page in a browser, on one server: every view's main path, keys, images, looks, cancelling."""
 
-import csv
-import io
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from urllib.parse import parse_qs, urlsplit
@@ -253,24 +251,10 @@ def test_on_a_phone_the_grid_is_a_sheet_below_the_results(visit):
     assert page.locator(".panel.heads").bounding_box()["y"] < page.locator(".card-title").bounding_box()["y"]
 
 
-def test_every_figure_is_saved_as_csv_and_png(visit, made):
-    weights = made[0].model_cache.get("organism").weights_hash
-    page = visit(f"tab=start&{SCREEN}")
-    for tab in ("heads", "bias", "paradox", "about"):
-        go(page, tab)
-        figures = page.locator("#region-main .fig").all()
-        assert figures
-        for figure in figures:
-            name = figure.get_attribute("data-name")
-            assert figure.locator("[data-save=png]").count() == 1, name
-            first, *others = csv.DictReader(io.StringIO(figure.get_attribute("data-csv") or ""))
-            assert not [row for row in (first, *others) if None in (*row, *row.values())], name
-            assert (first["model"], first["heads off"]) == ("organism", "L6.H1 L7.H2"), name
-            assert first["gallery"] == (SMALL if tab == "bias" else ""), name
-            assert bool(first["template"]) == (tab == "bias"), name
-            assert first["weights"], name
-            assert weights.startswith(first["weights"]), name
-    figure = figures[0]
+def test_a_figure_is_saved_as_csv_and_png(visit):
+    page = visit(f"tab=about&{SCREEN}")
+    figure = page.locator("#region-main .fig").first
+    assert page.locator("#region-main .fig").count() == page.locator("#region-main [data-save=png]").count()
     figure.scroll_into_view_if_needed()
     files = []
     for kind in ("csv", "png"):

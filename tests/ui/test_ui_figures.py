@@ -23,6 +23,7 @@ from ccs.ui.views import bias as bias_view
 from ccs.ui.views.base import Figure
 from tests.support import ui_sample
 from tests.support.ui_page import SMALL, beside, check, printed, small_gallery
+from tests.support.visitor import rows as saved
 
 
 @pytest.mark.parametrize("tab", ["start", "heads", "classify", "bias", "paradox", "about"])
@@ -197,6 +198,50 @@ def test_csv_cells_do_not_run_in_a_spreadsheet():
     cells = [["=cmd()", ""], ["-1", None], [-1.5, ""], ["plain, quoted", "x"]]
     figure = Figure("x", "", "", ["a", "b"], cells)
     assert figure.csv() == "a,b\n'=cmd(),\n'-1,\n-1.5,\n\"plain, quoted\",x\n"
+
+
+def test_every_row_of_a_csv_says_what_it_was_made_with(app, model):
+    off, pictures = "L6.H1 L7.H2", "world/images"
+    of_classes = " | ".join(app.example("occupations:0").templates)
+    people, of_people = galleries.DRAWN.people, " | ".join(small_gallery().templates)
+    asked = {"head": "L7.H2", "off": off, "attribute": "skin tone", "occupations": "judge\nnurse", "row": "1"}
+    asked |= {"gallery": SMALL, "example": "occupations:0"}
+    told = {"attribute": "skin tone", "occupation": "nurse"}
+    of_story = classify.story(links.open_link(app, {}))
+    wanted = {  # the view and figure: heads off, gallery, template, and more
+        ("heads", "texts-L7.H2"): ("", "", ""),
+        ("heads", "where-L7.H2"): ("L6.H1", "", ""),
+        ("heads", "top-activating-L7.H2"): ("", pictures, ""),
+        ("heads", "nearest-L7.H2"): ("", pictures, ""),
+        ("heads", "alone-L7.H2"): ("L7.H2", "", of_classes),
+        ("classify", "classify"): (off, "", of_classes),
+        ("classify", "why"): (off, "", of_classes),
+        ("bias", "first-images"): (off, SMALL, of_people, told),
+        ("bias", "groups"): (off, SMALL, of_people, {**told, "k": "10"}),
+        ("bias", "by-occupation"): (off, SMALL, of_people, {"attribute": "skin tone"}),
+        ("start", "claim"): (off, people, of_people, {**told, "occupation": "judge"}),
+        ("start", f"picture-{of_story.head}"): (str(of_story.head), "", " | ".join(of_story.templates)),
+        ("about", "judges"): ("", "", ""),
+    }
+    for (tab, name), (heads_off, gallery, template, *more) in wanted.items():
+        screen = links.open_link(app, {**asked, "tab": tab})
+        list(VIEWS[tab].prepare(screen))
+        for row in saved(name, regions(screen)["main"]):
+            made = {"model": "organism", "weights": model.weights_hash[:16], "heads off": heads_off}
+            made |= {"gallery": gallery, "template": template, **dict(*more)}
+            assert None not in (*row, *row.values()), name
+            assert {key: row[key] for key in made} == made, name
+    run = paradox.Axes.of(app, "skin tone")
+    for row in saved("paradox", regions(links.open_link(app, {**asked, "tab": "paradox"}))["main"]):
+        table = app.collection.models[row["model"]].table("bias")
+        (same,) = {tuple(one) for one in table[table["plan"] == row["plan"]][["weights", "dataset"]].values}
+        assert (row["weights"], row["gallery"]) == same
+        assert (row["attribute"], row["accuracy set"], row["template"]) == (
+            "skin tone",
+            run.quality,
+            "a {} | one {}",
+        )
+        assert row["plan"].startswith("random") or row["heads off"] in set(table["heads"]) - {off}
 
 
 def test_the_programs_of_the_tables_print_what_is_shown(app):

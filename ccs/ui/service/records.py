@@ -165,6 +165,11 @@ class ModelRecords:
         return tuple(one for one in found if set(one.heads) <= set(self.heads))
 
     @property
+    def made(self) -> dict[str, str]:
+        """What a figure of these tables alone was made with: their weights, all heads on."""
+        return {"weights": self.weights[:16], "heads off": ""}
+
+    @property
     def weights(self) -> str:
         """The hash of the weights that the tables were computed from; without results, ""."""
         return str(self.manifest.get("model", {}).get("weights_hash", ""))

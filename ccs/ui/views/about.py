@@ -56,7 +56,8 @@ class About(View):
 def _manifest(app: App, records: ModelRecords) -> Figure:
     rows = [[entry, json.dumps(value)] for entry, value in records.manifest.items()]
     shown = {"source": app.collection.source, "manifest": records.manifest}
-    return Figure("manifest", f"The run behind {records.model}", "as named", ["entry", "value"], rows, shown)
+    title, columns = f"The run behind {records.model}", ["entry", "value"]
+    return Figure("manifest", title, "as named", columns, rows, shown, made=records.made)
 
 
 def judges(records: ModelRecords) -> Iterator[Figure]:
@@ -77,12 +78,14 @@ def judges(records: ModelRecords) -> Iterator[Figure]:
         kind += f", in place of {entry['instead_of']}" if "instead_of" in entry else ""
         rows.append([name, kind, len(said), yes, 1 - len(scored) / len(said), causes or "–"])
     columns = ["judge", "kind", "texts", "yes", "unscored", "causes"]
-    yield Figure("judges", "The judges of this run", "share of texts, %", columns, rows)
+    unit = "share of texts, %"
+    yield Figure("judges", "The judges of this run", unit, columns, rows, made=records.made)
     if pairs := agreement.judge_pairs(panel):
         rows = [[pair.left, pair.right, pair.n, pair.same, pair.cohen_kappa] for pair in pairs]
         alpha = agreement.krippendorff_alpha(list(panel.values()), draws=DRAWS)
         unit, columns = "share of texts; coefficient", ["left", "right", "texts", "same", "kappa"]
-        yield Figure("agreement", "How far they agree", unit, columns, rows, {"alpha": alpha})
+        shown = {"alpha": alpha}
+        yield Figure("agreement", "How far they agree", unit, columns, rows, shown, made=records.made)
 
 
 def verdicts(table: pd.DataFrame) -> Verdicts:

@@ -23,8 +23,10 @@ from ccs.ui.session import App, Screen
 from ccs.ui.state import State
 
 Made = TypeVar("Made")
-MADE_WITH: ContextVar[Mapping[str, str]] = ContextVar("MADE_WITH", default=MappingProxyType({}))
-"""Of the screen that is being rendered: what every row of a figure's CSV says besides."""
+MADE_WITH: ContextVar[Mapping[str, Any]] = ContextVar("MADE_WITH", default=MappingProxyType({}))
+"""Of the screen that is being rendered: what every row of a figure's CSV says besides, unless the figure says
+what else it was made with.
+"""
 _ADDRESS = r"hf://datasets/[\w.-]+/[\w.-]+(@[\w./-]+)?"
 
 
@@ -34,7 +36,8 @@ class Figure:
 
     name: also of the template below figures/ that says what the figure is and draws it. of: the head that it
     is of, part of its name on the page. rows: one value per column each, all that the figure tells. shown:
-    what the template needs besides.
+    what the template needs besides. made: what it was made with, where that is not the screen's `MADE_WITH`:
+    the heads that are off in it, its gallery, ...
     """
 
     name: str
@@ -44,13 +47,15 @@ class Figure:
     rows: Sequence[Sequence[Any]]
     shown: Mapping[str, Any] = field(default_factory=dict)
     of: str = ""
+    made: Mapping[str, Any] = field(default_factory=dict)
 
     def __html__(self) -> str:
         return render(f"figures/{self.name}.html", figure=self, **self.shown)
 
     def csv(self) -> str:
-        """The rows as CSV, each after what it was made with."""
-        made = {name: value for name, value in MADE_WITH.get().items() if name not in self.columns}
+        """The rows as CSV, each after what it was made with, unless a column says that."""
+        every = {**MADE_WITH.get(), **self.made}
+        made = {name: value for name, value in every.items() if name not in self.columns}
         rows = [[*made, *self.columns], *([*made.values(), *row] for row in self.rows)]
         out = io.StringIO()
         csv.writer(out, lineterminator="\n").writerows([map(inert, row) for row in rows])
@@ -102,10 +107,6 @@ class View(ABC):
     def prepare(self, screen: Screen) -> Iterator[tuple[float, str]]:
         """The long work before the screen is complete: yields (share done, what is being done)."""
         yield from ()
-
-    def made_with(self, screen: Screen) -> dict[str, str]:
-        """The gallery and the templates that the figures come from, where they come from any."""
-        return {"gallery": "", "template": ""}
 
     @abstractmethod
     def render(self, screen: Screen, complete: bool = True) -> Markup:

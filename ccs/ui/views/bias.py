@@ -87,11 +87,6 @@ class Bias(View):
             yield from fairer.run(screen)
         yield from galleries.looking(model, name, screen.state.off)
 
-    def made_with(self, screen: Screen) -> dict[str, str]:
-        galleries, name = screen.app.galleries, _name(screen)
-        templates = galleries.get(name).templates if galleries.has(name) else ()
-        return {"gallery": name, "template": " | ".join(templates)}
-
     def render(self, screen: Screen, complete: bool = True) -> Markup:
         app, session, state = screen.app, screen.session, screen.state
         galleries, name = app.galleries, _name(screen)
@@ -169,7 +164,8 @@ def first_images(app: App, found: Measurement) -> Figure:
         rows += [[title, rank, int(i), labels[i]] for rank, i in enumerate(order, 1)]
     title = f"First {n} images for “{query.occupations[query.row]}”"
     shown = {"strips": strips, "n": n, "pool": len(own), "query": query}
-    return Figure("first-images", title, "rank", ["ranking", "rank", "image", query.attribute], rows, shown)
+    columns = ["ranking", "rank", "image", "group"]
+    return Figure("first-images", title, "rank", columns, rows, shown, made=query.shown)
 
 
 def _groups(found: Measurement, off: HeadSet) -> Figure:
@@ -182,7 +178,8 @@ def _groups(found: Measurement, off: HeadSet) -> Figure:
     ]
     title = f"Who is in the top {query.k} for “{query.occupations[row]}”"
     columns = ["group", "before", "after", "pool"]
-    return Figure("groups", title, "share of the top, %", columns, rows, {"k": query.k, "off": bool(off)})
+    shown, made = {"k": query.k, "off": bool(off)}, {**query.shown, "k": query.k}
+    return Figure("groups", title, "share of the top, %", columns, rows, shown, made=made)
 
 
 def table(found: Measurement) -> Figure:
@@ -206,4 +203,5 @@ def table(found: Measurement) -> Figure:
             "both": [result.metrics[name] for name in SHOWN_METRICS for result in (first, second)],
             "ties": int(max(first.ties.max(), second.ties.max())),
         },
+        made=query.made,
     )

@@ -67,6 +67,17 @@ class BiasQuery:
         return self.gallery.k[self.attribute]
 
     @property
+    def made(self) -> dict[str, str]:
+        """What a figure was made with. The name of a visitor's gallery, which gives access, is left out."""
+        name = "own" if self.gallery.name.startswith(OWN) else self.gallery.name
+        return {"gallery": name, "template": " | ".join(self.gallery.templates), "attribute": self.attribute}
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """What a figure of the occupation shown was made with."""
+        return {**self.made, "occupation": self.occupations[self.row]}
+
+    @property
     def most_k(self) -> int:
         """Half of the images that an occupation ranks, the fewest."""
         return max(1, fewest_ranked(self.gallery) // 2)

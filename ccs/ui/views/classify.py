@@ -43,6 +43,11 @@ def asked(screen: Screen) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return state.classes or example.classes, (state.template,) if state.template else example.templates
 
 
+def made(screen: Screen) -> dict[str, str]:
+    """What every row of a figure's CSV says of what is asked."""
+    return {"template": " | ".join(asked(screen)[1])}
+
+
 def class_matrix(screen: Screen, off: HeadSet = NONE_OFF) -> np.ndarray:
     """Unit weights [classes, d] of the classes in force, with the text tower's heads off; kept for the next
     click.
@@ -87,7 +92,7 @@ def moves(screen: Screen, off: HeadSet | None = None) -> list[Move]:
 class Story:
     """The picture and the head without which its first answer loses most, with its probabilities by class.
 
-    right: the answer that would be right, "" where that is not known.
+    right: the answer that would be right, "" where that is not known. templates: what was asked with.
     """
 
     head: Head
@@ -96,6 +101,7 @@ class Story:
     before: np.ndarray
     after: np.ndarray
     right: str
+    templates: tuple[str, ...]
 
 
 def story(screen: Screen, here: bool = False) -> Story:
@@ -124,7 +130,8 @@ def story(screen: Screen, here: bool = False) -> Story:
                 lost = (shares[0, i, first] - shares[1:, i, first]) * counts
                 best = int(lost.argmax())
                 about = heads[best], image, one.classes, shares[0, i], shares[1 + best, i]
-                found.append((float(lost[best]), Story(*about, one.answers[i] if one.answers else "")))
+                right = one.answers[i] if one.answers else ""
+                found.append((float(lost[best]), Story(*about, right, one.templates)))
         return max(found, key=lambda one: one[0])[1]
 
     images = tuple(image.key for one in sets for image in one.images)
@@ -161,9 +168,6 @@ class Classify(View):
     title = "Classify"
     purpose = "What the model answers to images, with all heads and without some."
 
-    def made_with(self, screen: Screen) -> dict[str, str]:
-        return {"gallery": "", "template": " | ".join(asked(screen)[1])}
-
     def render(self, screen: Screen, complete: bool = True) -> Markup:
         state = screen.state
         return render(
@@ -193,7 +197,7 @@ def _answers(screen: Screen, model: Model) -> Figure:
     shown = {"answers": answers, "turned": turned, "similarity": float(found.similarity.mean())}
     shown |= {"n": len(classes), "templates": asked(screen)[1], "model": model}
     columns = ["image", "class", "before", "after"]
-    return Figure("classify", "Before and after", "probability, %", columns, rows, shown)
+    return Figure("classify", "Before and after", "probability, %", columns, rows, shown, made=made(screen))
 
 
 def why(screen: Screen, model: Model) -> Figure | None:
@@ -220,7 +224,8 @@ def why(screen: Screen, model: Model) -> Figure | None:
     through = float(maps[0].sum() / leads[0].sum()) if leads[0].sum() else float("nan")
     columns = ["image", "answer", "runner-up", "row", "column", "all on", *(["off"] if off else [])]
     about = {"shown": shown, "off": off, "parts": percent(through, 0)}
-    return Figure("why", "Why this answer", "part of the difference of two cosines", columns, rows, about)
+    unit = "part of the difference of two cosines"
+    return Figure("why", "Why this answer", unit, columns, rows, about, made=made(screen))
 
 
 def lines(screen: Screen, off: HeadSet) -> str:

@@ -243,7 +243,7 @@ def figure(app: App, found: Fairer) -> Figure:
         figures = [value for each in every for value in (each.value, each.low, each.high)]
         rows.append([one.name, one.fitted.heads, *figures, one.asked, one.other_skew])
     names = ("MaxSkew", "MaxSkew change", "accuracy", "accuracy change")
-    columns = ["way", "heads", *(f"{name}{end}" for name in names for end in ("", " low", " high"))]
+    columns = ["way", "heads off", *(f"{name}{end}" for name in names for end in ("", " low", " high"))]
     columns += ["asked for", "MaxSkew of others"]
     groups, name = found.query.gallery.groups[found.query.attribute], found.query.gallery.name
     faces = [[(app.face(name, i), groups[i]) for i in one.first] for one in found.answers]
@@ -257,4 +257,5 @@ def figure(app: App, found: Fairer) -> Figure:
         ],
         "known": len(set(groups)),
     }
-    return Figure("fairer", "Make it fairer", "natural log; points of accuracy", columns, rows, shown)
+    unit = "natural log; points of accuracy"
+    return Figure("fairer", "Make it fairer", unit, columns, rows, shown, made=found.query.made)

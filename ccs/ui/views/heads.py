@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from markupsafe import Markup
 
 from ccs.errors import InputError
-from ccs.heads import TEXT, Head, HeadSet, Intervention
+from ccs.heads import IMAGE, TEXT, Head, HeadSet, Intervention
 from ccs.model.model import Model
 from ccs.ui.actions import action, parse_heads
 from ccs.ui.html import percent, program, render
@@ -81,7 +81,7 @@ class Heads(View):
             known=claims.card(screen.session),
             free=claims.FREE,
             parts=[
-                None if head.tower == TEXT else _texts(record, state.text),
+                None if head.tower == TEXT else _texts(record, state.text, screen.records.made),
                 *([found] if isinstance(found, Empty) else found),
             ],
         )
@@ -94,8 +94,8 @@ class Heads(View):
         return tables + classify.lines(screen, HeadSet([head]))
 
 
-def _texts(record: HeadRecord, chosen: int) -> Figure | Empty:
-    """The head's texts. chosen: the number of the text that images are ranked by."""
+def _texts(record: HeadRecord, chosen: int, made: Mapping[str, str]) -> Figure | Empty:
+    """The head's texts. chosen: the number of the text that images are ranked by. made: of the tables."""
     if not record.texts:
         words = "There are no tables for this head, so what it writes about is not known."
         return Empty("No texts", f"{words} “Take it apart here”, below the grid, finds out.")
@@ -110,26 +110,29 @@ def _texts(record: HeadRecord, chosen: int) -> Figure | Empty:
         ["head", "rank", "text", "concept", "share", *parts],
     )
     shown = {"record": record, "judges": judges, "chosen": chosen}
-    return Figure("texts", title, "share of the head’s variance, %", columns, rows, shown, str(record.head))
+    unit, of = "share of the head’s variance, %", str(record.head)
+    return Figure("texts", title, unit, columns, rows, shown, of, made)
 
 
 def _alone(screen: Screen, head: Head) -> Figure:
     """The answers to the visitor's images without this head alone."""
     title, rows = f"{head} alone switched off, on these images", classify.moves(screen, HeadSet([head]))
     columns = ["image", "answer", "before", "after", "answer after", "similarity"]
-    return Figure("alone", title, "probability, %", columns, rows, of=str(head))
+    made = {**classify.made(screen), "heads off": head}
+    return Figure("alone", title, "probability, %", columns, rows, of=str(head), made=made)
 
 
 def where(screen: Screen, model: Model, record: HeadRecord) -> Figure:
     """Where the head looks in the visitor's images, and what it writes from there along one of its texts."""
     head, state, images = record.head, screen.state, screen.images
-    text, firsts, off = _chosen(record, state.text), claims.first_texts(screen.records), state.off
+    text, firsts = _chosen(record, state.text), claims.first_texts(screen.records)
+    off = Intervention.of(state.off.of_tower(IMAGE) - {head})
     values = [images.looks(model, head.layer, off)[:, head.head]]
     if text:
         along = _embedded(screen, model, text)
         if len(firsts) > 1:
             along = along - _embedded(screen, model, *firsts).mean(axis=0)
-        values.append(images.sent(model, HeadSet([head]), along, Intervention.of(off - {head}))[:, 0])
+        values.append(images.sent(model, HeadSet([head]), along, off)[:, 0])
     most, rows, maps = float(np.abs(values[-1]).max()), [], []
     for i, (image, picture) in enumerate(zip(images.shown, images.seen(model), strict=True)):
         look, *written = (one[i] for one in values)
@@ -142,7 +145,7 @@ def where(screen: Screen, model: Model, record: HeadRecord) -> Figure:
     unit = "; ".join(("share of attention", "part of the cosine")[:n])
     columns = ["image", "row", "column", *("attention", "written")[:n]]
     shown = {"along": text, "contrasted": len(firsts) > 1, "most": most, "shown": maps}
-    return Figure("where", title, unit, columns, rows, shown, str(head))
+    return Figure("where", title, unit, columns, rows, shown, str(head), {"heads off": off})
 
 
 def _chosen(record: HeadRecord, number: int) -> str:
@@ -182,6 +185,7 @@ def moving(screen: Screen, record: HeadRecord, text: int = 0) -> Figure | Empty:
         [[i, chosen, round(z, 4)] for part in ends for i, z in part],
         {"ends": _strips(app, name, zip(titles, ends, strict=True)), "chosen": chosen, "pictures": pictures},
         of=str(head),
+        made={"gallery": name, "heads off": ""},
     )
 
 
@@ -198,7 +202,7 @@ def _prompts(screen: Screen, model: Model, head: Head) -> Figure | Empty:
     rows = [[prompts[i], round(z, 4)] for i, z in (*ends[0], *ends[1][::-1])]
     title, unit = f"Prompts that {head} tells apart", "standard deviations"
     shown = {"lines": lines, "n": len(prompts)}
-    return Figure("prompts", title, unit, ["prompt", unit], rows, shown, str(head))
+    return Figure("prompts", title, unit, ["prompt", unit], rows, shown, str(head), {"heads off": ""})
 
 
 def _nearest(screen: Screen, model: Model, head: Head, pictures: Written) -> Figure:
@@ -225,7 +229,8 @@ def _nearest(screen: Screen, model: Model, head: Head, pictures: Written) -> Fig
         "pictures": app.galleries.find(name),
     }
     columns, title = ["by", "rank", "picture", "cosine"], f"Pictures nearest to {image.name}"
-    return Figure("nearest", title, "cosine", columns, rows, shown, str(head))
+    made = {"gallery": name, "heads off": ""}
+    return Figure("nearest", title, "cosine", columns, rows, shown, str(head), made)
 
 
 def _strips(app: App, name: str, rows: Iterable[tuple[str, Sequence[tuple[int, float]]]]) -> list[Strip]:

@@ -14,7 +14,7 @@ from ccs.benchmark import planted_models
 from ccs.errors import InputError
 from ccs.measures.stats import Effect, Estimate
 from ccs.pruning.plans import PlanName
-from ccs.results import queries
+from ccs.results import Results, queries
 from ccs.ui.actions import action, parse_heads, set_model
 from ccs.ui.html import program, render
 from ccs.ui.service.model_cache import saw_drawings_only
@@ -24,7 +24,7 @@ from ccs.ui.views import claims
 from ccs.ui.views.base import Empty, Figure, View, run_lines
 
 COLUMNS = (
-    *("model", "plan", "seed", "heads", "n heads"),
+    *("model", "weights", "template", "plan", "seed", "heads off", "n heads"),
     *(f"{axis} change{end}" for axis in ("accuracy", "MaxSkew") for end in ("", " low", " high")),
 )
 
@@ -34,6 +34,8 @@ class Measured:
     """One plan of one model on both axes: differences from nothing off (intervals NaN if none)."""
 
     model: str
+    weights: str
+    template: str
     plan: PlanName
     seed: int | None
     heads: str
@@ -80,14 +82,22 @@ class Axes:
         attribute = attribute if attribute in attributes else attributes[0]
         skew = skew[skew["attribute"] == attribute]
         gallery = str(skew["dataset"].iloc[0])
+        prompts = {results.model: _template(results, gallery) for results in models}
         up = {_key(row): row for row in skew[skew["dataset"] == gallery].to_dict("records")}
         found = []
         for row in accuracy[accuracy["dataset"] == quality].to_dict("records"):
             if row["n_heads"] and (key := _key(row)) in up:
                 both = queries.difference(row), queries.difference(up[key])
                 plan, seed = PlanName.parse(row["plan"]), key[2]
-                found.append(Measured(row["model"], plan, seed, row["heads"], int(row["n_heads"]), *both))
+                about = row["model"], row["weights"], prompts[row["model"]], plan, seed
+                found.append(Measured(*about, row["heads"], int(row["n_heads"]), *both))
         return cls(quality, gallery, attribute, attributes, tuple(found))
+
+
+def _template(found: Results, gallery: str) -> str:
+    """The templates of a run's gallery, as every CSV has them."""
+    sets = found.manifest.get("sets", ())
+    return next((" | ".join(one.get("templates", ())) for one in sets if one["name"] == gallery), "")
 
 
 def _plans(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
@@ -185,7 +195,7 @@ def plot(found: Sequence[Measured], axes: Axes, state: State) -> Figure:
         return _is_off(one, state), one.plan.kind != "single", one.plan.kind != "random"
 
     rows = [
-        [one.model, str(one.plan), one.seed, one.heads, one.n_heads]
+        [one.model, one.weights, one.template, str(one.plan), one.seed, one.heads, one.n_heads]
         + [value for of in (one.x, one.y) for value in (of.value, of.low, of.high)]
         for one in found
     ]
@@ -205,6 +215,7 @@ def plot(found: Sequence[Measured], axes: Axes, state: State) -> Figure:
             "named": [one for one in ours if one.plan.kind in NAMED],
             "models": models,
         },
+        made={"gallery": axes.gallery, "attribute": axes.attribute, "accuracy set": axes.quality},
     )
 
 

@@ -87,4 +87,5 @@ def figure(screen: Screen, head: Head) -> Figure | Empty | None:
     shown = {"pair": pair, "both": [(screen.state.model, one), (other, two)]}
     shown |= {"pictures": min(LOOKED_AT, PICTURES), "texts": len(claims.first_texts(screen.records))}
     title = f"{head} beside {pair.second} of {other}"
-    return Figure("beside", title, "share of 1", columns, [row], shown, str(head))
+    made = {"other model": other, "heads off": ""}
+    return Figure("beside", title, "share of 1", columns, [row], shown, str(head), made)

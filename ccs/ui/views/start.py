@@ -91,7 +91,8 @@ def _without(story: classify.Story) -> Figure:
     title = f"What it sees in “{story.image.name}”, with and without {story.head}"
     shown = {"story": story, "answers": [classes[int(one.argmax())] for one in (before, after)]}
     columns = ["class", "with it", "without it"]
-    return Figure("picture", title, "probability, %", columns, rows, shown, str(story.head))
+    made = {"template": " | ".join(story.templates), "heads off": story.head}
+    return Figure("picture", title, "probability, %", columns, rows, shown, str(story.head), made)
 
 
 def _people(screen: Screen, model: Model, claim: Claim, complete: bool) -> Figure | Empty:
@@ -139,4 +140,5 @@ def _people(screen: Screen, model: Model, claim: Claim, complete: bool) -> Figur
             else [],
             "switched": off == claim.off,
         },
+        made=one.shown,
     )
