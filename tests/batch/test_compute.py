@@ -126,7 +126,7 @@ def test_verdicts_a_budget_refuses_are_told(small_run, tiny_folder, texts, tmp_p
 def test_what_another_precision_does_to_skew_is_measured_on_a_sample(few_draws, tiny_folder, texts, tmp_path):
     args = ["--model", str(tiny_folder), "--texts", str(texts), "--out", str(tmp_path), "--k", "2"]
     args += ["--max-images", "20", "--random-sets", "1", "--precision", "bf16", "--set", "world/faces"]
-    args += ["--eval-images", "30"]
+    args += ["--eval-images", "30", "--layers", "4,5"]
     assert run(args) == 0
     found = results.read(tmp_path / "tiny")
     (faces,), off = inputs.open_sets(parse(args), print)[0], found.table("bias").query("plan == 'high'")

@@ -9,12 +9,11 @@ from ccs.benchmark import protocol
 from ccs.locate import DEFAULT
 from tests.benchmark.test_scoring import NAME, small  # noqa: F401 - a fixture for all tests here
 
-SMALL = ["--max-images", "40", "--attribute", "gender"]
-
 
 def test_ten_lines_say_which_heads_and_how_sure_then_which_tower(tiny_folder, capsys, monkeypatch):
     monkeypatch.setattr(protocol, "RANDOM_SETS", 4)
-    assert localize.main(["--model", str(tiny_folder), *SMALL, "--towers", "both"]) == 0
+    asked = ["--max-images", "40", "--attribute", "gender", "--towers", "both"]
+    assert localize.main(["--model", str(tiny_folder), *asked]) == 0
     heads, _, towers = capsys.readouterr().out.partition("Of the lean of 20 occupations' rankings by gender")
     lines = heads.strip().splitlines()
     assert len(lines) <= 10

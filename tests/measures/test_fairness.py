@@ -88,8 +88,7 @@ def tabled(tiny_model, gallery):
     texts = embed_occupations(tiny_model, replace(gallery, occupations=NAMES))
     people = asked(replace(gallery, groups={"gender": gallery.groups["gender"]}), NAMES, top=12)
     plans = [Plan("none", None, HeadSet(), ""), Plan("chosen", None, OFF, ""), Plan("random", 0, OFF, "")]
-    scale = {"logit_scale": tiny_model.logit_scale}
-    _, rows = figures(texts, people, plans, embedded.__getitem__, 0, **scale)
+    _, rows = figures(texts, people, plans, embedded.__getitem__, 0, logit_scale=tiny_model.logit_scale)
     return rows, dict(zip(("none", "chosen"), embedded.values(), strict=True)), texts
 
 

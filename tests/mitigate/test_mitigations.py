@@ -1,6 +1,7 @@
 """Each mitigation by the property that defines it, against slow references, and judged on the unseen half."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -12,10 +13,11 @@ from ccs import HeadSet, InputError, benchmark, mitigate
 from ccs.benchmark import variants
 from ccs.benchmark.protocol import Sets
 from ccs.locate.base import group_means
-from ccs.mitigate import methods, scoring
+from ccs.mitigate import judging, methods, scoring
 from ccs.mitigate.base import Affine, Fitted, name_embeddings, span
 from ccs.mitigate.methods import METHODS, NOTHING, UNLABELED
 from ccs.pruning.search import halves, make_task
+from ccs.sets import drawn_sets
 from ccs.texts.score import HeadScore
 from tests.benchmark.test_scoring import small  # noqa: F401 - a fixture
 from tests.support.locate_sample import WRITER, sample
@@ -138,6 +140,8 @@ def carriers_off(evidence):
 
 
 def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(judging, "PAIRS", 10)
+    monkeypatch.setattr(drawn_sets, "classification_set", partial(drawn_sets.classification_set, n=40))
     file, ran, run = tmp_path / "cells.parquet", [], scoring.run
     monkeypatch.setattr(
         scoring, "run", lambda *asked, **how: ran.append(run(*asked, file=file, **how)) or ran[0]

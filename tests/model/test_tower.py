@@ -102,10 +102,7 @@ def test_attention_is_that_of_torch(model, layer):
     np.testing.assert_allclose(model.tower.without(off).attention(below, layer), found, atol=1e-6)
 
 
-WHAT = ["L2.H1=0.4@cls L4.H0@cls", "L2.H1=mean L5.H0=mean", "L3.H2=prototype@cls"]
-
-
-@pytest.mark.parametrize("text", WHAT)
+@pytest.mark.parametrize("text", ["L2.H1=0.4@cls L4.H0@cls", "L2.H1=mean L5.H0=mean", "L3.H2=prototype@cls"])
 def test_means_and_single_tokens_are_those_of_blocks_run_by_hand(model, text):
     """Each block runs once per token, the head's columns scaled and its mean in the bias."""
     x, groups, what = pixels(model, 6), ["a", "b", "b", "b", "c", "c"], Intervention.parse(text)

@@ -197,18 +197,11 @@ def test_every_refusal_is_a_sentence(asked, name):
     assert name == "cifar100" or f"$CCS_DATA/{name}" in answer
 
 
-def videos(tmp_path, count):
-    rows = [{"video": f"v{i}.mp4", "caption": [f"clip {i}", "a clip"]} for i in range(count)]
-    made = {f"videos/v{i}.mp4": clip(tmp_path / f"v{i}.mp4", 1.0).read_bytes() for i in range(count + 1)}
-    return {"msvd_test.json": json.dumps(rows).encode(), **made}
-
-
 def test_two_processes_fetch_and_unpack_once(hub, tmp_path):
-    files = videos(tmp_path, 2)
-    told = files.pop("msvd_test.json")
-    whole = tar_of(files)
+    told = [{"video": f"v{i}.mp4", "caption": [f"clip {i}", "a clip"]} for i in range(2)]
+    whole = tar_of({f"videos/v{i}.mp4": clip(tmp_path / f"v{i}.mp4", 1.0).read_bytes() for i in range(3)})
     parts = {f"v.tar.part-{i}": whole[i * 4096 : (i + 1) * 4096] for i in range(-(-len(whole) // 4096))}
-    serve_set(hub, "msvd", tmp_path, {"msvd_test.json": told, **parts})
+    serve_set(hub, "msvd", tmp_path, {"msvd_test.json": json.dumps(told).encode(), **parts})
     with ThreadPoolExecutor(2) as pool:
         both = list(pool.map(lambda _: ask(hub, tmp_path, [["msvd", None]])[0], range(2)))
     assert both[0] == both[1]

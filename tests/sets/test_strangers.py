@@ -59,9 +59,8 @@ def test_a_hostile_set_gets_a_sentence(hub):
 def test_a_cell_that_is_stored_once_is_read_once_a_row_and_no_more_than_a_limit_unpacked(hub, monkeypatch):
     """A megabyte of zeros in 20,000 rows: some hundred bytes that state a megabyte."""
     indices, cell = pa.array([0] * 20_000, pa.int32()), pa.array([bytes(2**20)])
-    out = io.BytesIO()
     table = pa.table({"image": pa.DictionaryArray.from_arrays(indices, cell)})
-    pq.write_table(table, out, store_schema=False, compression="zstd")
+    pq.write_table(table, out := io.BytesIO(), store_schema=False, compression="zstd")
     assert len(out.getvalue()) < 10_000
     hub.put("datasets", PHOTOGRAPHS, {"train.parquet": out.getvalue()})
     with pytest.raises(InputError, match="None of the 20 images"):

@@ -39,8 +39,7 @@ def as_parquet(images, about=None, rows=None, **columns):
 
 
 def zipped(files):
-    out = io.BytesIO()
-    with ZipFile(out, "w", ZIP_DEFLATED) as archive:
+    with ZipFile(out := io.BytesIO(), "w", ZIP_DEFLATED) as archive:
         for name, data in files.items():
             archive.writestr(name, data)
     return out.getvalue()
@@ -51,8 +50,7 @@ def number_of(image):
 
 
 def tar_of(files):
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
+    with tarfile.open(fileobj=(buffer := io.BytesIO()), mode="w") as tar:
         for path, data in files.items():
             entry = tarfile.TarInfo(path)
             entry.size = len(data)
