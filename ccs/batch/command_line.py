@@ -140,9 +140,10 @@ def _checked(each: Field[Any], value: Any) -> Any:
 def read_names(given: str) -> tuple[str, ...]:
     """Names (occupations, classes) of a file, one per line, or separated by commas."""
     path = Path(given).expanduser()
-    if "," not in given and (path.is_file() or path.suffix):
+    if "," not in given and (path.is_file() or path.suffix[1:].isalnum()):
         try:
-            return tuple(line for line in path.read_text("utf-8").splitlines() if line.strip())
+            lines = path.read_text("utf-8-sig").splitlines()
+            return tuple(name for name in map(str.strip, lines) if name)
         except (OSError, UnicodeDecodeError) as error:
             why = "there is no such file" if isinstance(error, FileNotFoundError) else error
             raise InputError(f"{given} cannot be read as a file of names: {why}.") from None

@@ -195,7 +195,7 @@ def require_readable(data: ImageSet | RetrievalSet, skip_unreadable: bool) -> tu
     whole = len(data.clips if isinstance(data, RetrievalSet) else data.images) + len(skipped)
     if len(skipped) > MOST_SKIPPED * whole and not skip_unreadable:
         raise InputError(
-            f"{len(skipped)} of the {whole} images of {data.name} cannot be read (for example {skipped[0]}); "
+            f"{len(skipped)} of the {whole} images of {data.name} cannot be used (for example {skipped[0]}); "
             "mend or remove them, or leave them out with --skip-unreadable (in Python, skip_unreadable=True)."
         )
     return skipped

@@ -58,13 +58,13 @@ def classes(
     if record.first_word:
         firsts = [name.replace(" ", "_").split("_")[0] for name in called]
         called = sorted(set(firsts))
-        numbers = [called.index(firsts[number]) for number in numbers]
+        numbers = [-1 if number < 0 else called.index(firsts[number]) for number in numbers]
     elif record.names == "column":
         called = [name.replace("_", " ") for name in called]
     subsets = _subsets(record, called)
     if record.joined:
         called = [name.replace(" ", "_") for name in called]
-    found = rows.readable(most)
+    found = rows.readable(most, unlabeled={row: "no label" for row, one in enumerate(numbers) if one < 0})
     labels = found.of(numbers).astype(np.int64)
     return ClassificationSet(
         name=record.name,
@@ -141,17 +141,23 @@ def people(
         return _known_people(record, rows, most)
     if not rows.count:
         raise InputError(f"{rows.source} has neither a {LABELS} nor one folder of images per group.")
-    found = rows.readable(most)
     known = {"group" if name == "label" else name.replace("_", " "): name for name in rows.columns}
     usual = [name for name in known if known[name] in ATTRIBUTES]
     columns = ", ".join(name for name in known if name != "file") or "none"
     if unknown := [name for name in attributes if name not in known]:
         raise InputError(f"{rows.name} has no attribute {unknown[0]!r}; its columns are {columns}.")
-    groups = {}
-    for name in attributes or usual or known:
-        cells = _decades(found.of(rows.strings(known[name])))
-        if 2 <= len(set(cells)) <= MOST_GROUPS and (attributes or name != "file"):
-            groups[name] = cells
+    texts = {name: _decades(rows.strings(known[name])) for name in attributes or usual or known}
+    texts = {
+        name: cells
+        for name, cells in texts.items()
+        if len({*cells} - {""}) in range(2, MOST_GROUPS + 1) and (attributes or name != "file")
+    }
+    found = rows.readable(
+        most,
+        unlabeled={row: f"no {name}" for name in texts for row, cell in enumerate(texts[name]) if not cell},
+    )
+    groups = {name: found.of(cells) for name, cells in texts.items()}
+    groups = {name: cells for name, cells in groups.items() if len(set(cells)) > 1}
     lacking = [name for name in attributes if name not in groups]
     if lacking or not groups:
         named = f" {lacking[0]!r}" if lacking else ""
@@ -161,13 +167,16 @@ def people(
     return _people(rows.name, found, groups, dict.fromkeys(groups, max(1, len(found.images) // 10)))
 
 
-def _decades(cells: np.ndarray) -> np.ndarray:
-    """More than a dozen whole numbers by tens ("20-29"); other groups as they are."""
-    names = set(cells.tolist())
-    if len(names) <= MOST_NUMBERS or not all(re.fullmatch(r"\d{1,3}", name, re.ASCII) for name in names):
+def _decades(cells: Sequence[str]) -> Sequence[str]:
+    """More than a dozen whole numbers by tens ("20-29"), but for those that number the rows; other groups as
+    they are.
+    """
+    names, known = {*cells} - {""}, [cell for cell in cells if cell]
+    if len(names) <= MOST_NUMBERS or len(names) == len(known) > MOST_GROUPS:
         return cells
-    tens = [int(cell) // 10 * 10 for cell in cells]
-    return np.array([f"{ten}-{ten + 9}" for ten in tens])
+    if not all(re.fullmatch(r"\d{1,3}", name, re.ASCII) for name in names):
+        return cells
+    return [cell and f"{int(cell) // 10 * 10}-{int(cell) // 10 * 10 + 9}" for cell in cells]
 
 
 def _people(name: str, found: Readable, groups: Mapping[str, np.ndarray], k: Mapping[str, int]) -> BiasSet:

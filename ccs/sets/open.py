@@ -35,6 +35,8 @@ DATA_ROOT = "CCS_DATA"
 """The environment variable with a folder of local copies, each under its set's name."""
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?")
+SPLITS = ("test", "val", "validation")
+"""Parts of a set that are read in place of all of it, where a folder holds nothing but these and `train`."""
 _FRAMES = 12  # of a clip of one's own
 
 
@@ -179,6 +181,8 @@ def _described(spec: str, kind: str) -> tuple[DatasetRecord, Path | None]:
     path = Path(spec).expanduser()
     if spec.startswith(strangers.PREFIX):
         return DatasetRecord(name=spec, kind=kind, hub=spec), None
+    if path.suffix.lower() in (".csv", ".tsv", ".txt") and path.is_file():
+        raise InputError(f"{spec!r} is no set; give the folder with the images, and {LABELS} in it.")
     if path.is_file():
         return DatasetRecord(name=as_text(path.stem), kind=kind), path
     if path.is_dir():
@@ -230,7 +234,7 @@ def _class_names(record: DatasetRecord, local: Path | None) -> Sequence[str]:
         return fetching.text_file(record, record.names).splitlines()
     for path in (local / record.names, local.parent / record.names):
         if path.exists():
-            return path.read_text(encoding="utf-8").strip("\n").splitlines()
+            return path.read_text(encoding="utf-8-sig").strip("\n").splitlines()
     raise InputError(f"{record.name!r} needs the file {record.names} of {record.hub!r} beside its data.")
 
 
@@ -273,7 +277,8 @@ def _fetched(record: DatasetRecord, most: int | None) -> Rows:
 
 def _folders(path: Path, name: str, label: Callable[[str], str] | None) -> Rows:
     """The images in a folder or zip, with their labels: those of a table, or of the folders they lie in."""
-    splits = [path / one for one in ("test", "val", "validation") if label is _class]
-    place = next(filter(Path.is_dir, splits), path)
+    inside = {one.name for one in path.iterdir() if one.is_dir()} if path.is_dir() else set()
+    splits = [path / one for one in SPLITS if one in inside <= {"train", *SPLITS} and label is _class]
+    place = next(iter(splits), path)
     files = files_of(place)
-    return of_files(files, name, str(path), label, LABELS if label and LABELS in files else "", place)
+    return of_files(files, name, str(place), label, LABELS if label and LABELS in files else "", place)

@@ -6,10 +6,12 @@ import csv
 import hashlib
 import io
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from zipfile import ZipFile, ZipInfo
 
@@ -84,28 +86,46 @@ class Rows:
         return self.columns[column]
 
     def strings(self, column: str) -> list[str]:
-        """A column as text, with class numbers replaced by the classes' names."""
-        names = self.classes.get(column)
-        return [str(names[cell] if names else cell) for cell in self.column(column)[:]]
+        """A column as text without space around it, class numbers as the classes' names; "" for no label."""
+        names, cells = self.classes.get(column), self._cells(column)
+        return ["" if cell is None else str(names[cell] if names else cell).strip() for cell in cells]
 
     def labels(self, column: str) -> tuple[list[int], tuple[str, ...] | None]:
-        """The class numbers of all rows, and the names of the classes (None for bare numbers)."""
-        cells = list(self.column(column)[:])
-        if all(isinstance(cell, int) for cell in cells):
-            return cells, tuple(self.classes[column]) if column in self.classes else None
-        names, numbers = np.unique([str(cell) for cell in cells], return_inverse=True)
-        return numbers.tolist(), tuple(names.tolist())
+        """The class numbers of all rows, -1 for no label, and the classes' names (None for bare numbers)."""
+        cells = self._cells(column)
+        if all(
+            cell is None or (isinstance(cell, int | float) and float(cell).is_integer()) for cell in cells
+        ):
+            numbers = [-1 if cell is None else int(cell) for cell in cells]
+            return numbers, tuple(self.classes[column]) if column in self.classes else None
+        texts = self.strings(column)
+        names = sorted({text for text in texts if text})
+        number = {name: i for i, name in enumerate(names)}
+        return [number.get(text, -1) for text in texts], tuple(names)
 
-    def readable(self, most: int | None = None, among: Sequence[int] | None = None) -> Readable:
+    def _cells(self, column: str) -> list[Any]:
+        """A column, None for no label: an empty cell, NaN, or the -1 of `datasets`' class numbers."""
+        nothing = ("", -1) if column in self.classes else ("",)
+        return [None if cell != cell or cell in nothing else cell for cell in self.column(column)[:]]
+
+    def readable(
+        self,
+        most: int | None = None,
+        among: Sequence[int] | None = None,
+        unlabeled: Mapping[int, str] = MappingProxyType({}),
+    ) -> Readable:
         """Read every image once, of at most `most` evenly spaced rows (`among` these, by default all), but
-        for what an earlier run read of the same files. InputError if none can be read.
+        for what an earlier run read of the same files. unlabeled: rows that are skipped, and why. InputError
+        if none can be read.
         """
         known, digests = Digests(self.identity), list[str]()
         kept: list[int] = []
         skipped: list[str] = []
         rows = range(self.count) if among is None else among
         for row in (rows[place] for place in spread(len(rows), most)):
-            digest, why = known.of(row, partial(self._read, row))
+            digest, why = "", unlabeled.get(row, "")
+            if not why:
+                digest, why = known.of(row, partial(self._read, row))
             if why:
                 skipped.append(f"{self.called(row)}: {why}")
                 continue
@@ -210,6 +230,8 @@ def of_files(
     places = [] if place is None else [place] if place.is_file() else [place / path for path in images]
     known = identity(places, *called)
     read = partial(_file, found)
+    if table and len(cells) < len(images):
+        source = f"{source} ({len(cells)} of its {len(images)} images, those in {Path(table).name})"
     return Rows(name, as_text(source), len(cells), read, columns, {}, called.__getitem__, known)
 
 
@@ -230,9 +252,13 @@ def _csv(data: bytes, name: str) -> list[dict[str, str]]:
     except (csv.Error, UnicodeDecodeError) as error:
         raise InputError(f"{name} cannot be read as CSV in UTF-8: {error}.") from None
     if not rows or "file" not in rows[0]:
-        raise InputError(f"{name} needs rows with the columns file and what is known of each.")
+        found = f"it has {', '.join(rows[0])}" if rows else "it has no rows"
+        raise InputError(f"{name} needs a column `file`, columns of labels, and commas between; {found}.")
     if any(None in row or None in row.values() for row in rows):
         raise InputError(f"{name} has rows with more or fewer cells than its header.")
+    named = Counter(row["file"] for row in rows)
+    if twice := next((file for file, count in named.items() if count > 1), None):
+        raise InputError(f"{name} names {as_text(twice)} twice; an image has one row.")
     return rows
 
 

@@ -57,6 +57,14 @@ def told(tmp_path, monkeypatch, capsys):
     return tell
 
 
+def test_names_are_those_of_a_file_or_written_out(tmp_path):
+    (tmp_path / "names.txt").write_bytes("\ufeffjudge\r\n nurse \r\n\r\n".encode())
+    assert command_line.read_names(str(tmp_path / "names.txt")) == ("judge", "nurse")
+    assert command_line.read_names("St. Bernard") == ("St. Bernard",)
+    with pytest.raises(InputError, match="cannot be read as a file of names: there is no such"):
+        command_line.read_names("nurses.txt")
+
+
 def test_the_whole_study(told):
     study = ("--study", "--dry-run")
     said = told(*study)

@@ -175,7 +175,7 @@ def test_the_command_on_a_folder(tiny_folder, tmp_path, pictures, capsys):
     line += ["--occupations", str(tmp_path / "jobs.txt"), "--off", "L5.H0"]
     files = ["--csv", str(tmp_path / "out.csv")]
     assert command.main([*line, *files]) == 2  # one of 25 is more than 1%
-    assert "1 of the 25 images of people cannot be read (for example old/broken" in capsys.readouterr().err
+    assert "1 of the 25 images of people cannot be used (for example old/broken" in capsys.readouterr().err
     line += ["--skip-unreadable"]
     assert command.main([*line, *files]) == 0
     said, told = capsys.readouterr()

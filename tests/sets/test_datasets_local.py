@@ -13,7 +13,7 @@ from PIL import Image
 from ccs import sets
 from ccs.errors import InputError
 from ccs.sets import decoding, rows
-from ccs.sets.open import open_images, open_set
+from ccs.sets.open import open_gallery, open_images, open_set
 from tests.support.datasets_sample import saved
 
 
@@ -97,6 +97,9 @@ class TestFolder:
             open_set(str(tmp_path / "animals"), classes=["bird"])
         with pytest.raises(InputError, match="no class folders"):
             open_set(str(tmp_path / "animals/test/owl"))
+        assert named.source == str(tmp_path / "animals/test")
+        write(tmp_path / "animals" / "mammal/1.png", noisy(1))
+        assert open_set(str(tmp_path / "animals")).classes == ("mammal", "test", "train")
 
 
 def test_images_and_labels_of_parquet_stay_together_when_a_row_is_bad(tmp_path):
@@ -114,6 +117,26 @@ def test_images_and_labels_of_parquet_stay_together_when_a_row_is_bad(tmp_path):
     assert cut.startswith("row 2: ")
     assert tuple(found.classes[index] for index in found.subsets["objects"]) == tuple(subsets["objects"])
     assert len(open_images(str(path)).images) == 4
+
+
+def test_rows_without_a_label_are_left_out_and_named(tmp_path):
+    """None, NaN, an empty text, and the -1 that `datasets` writes for it."""
+    names = hf.ClassLabel(names=["cat", "dog"])
+    for kind, cells, classes in (
+        (names, [0, 1, -1, None, 1], ("cat", "dog")),
+        (hf.Value("float32"), [0.0, 1.0, None, float("nan"), 1.0], ("cat", "dog")),
+        (hf.Value("string"), [" cat", "dog ", "", None, "dog"], ("cat", "dog")),
+    ):
+        columns = {"image": [{"bytes": encoded((i, 0, 0), kind="PNG"), "path": None} for i in range(5)]}
+        features = hf.Features(image=hf.Image(decode=False), label=kind)
+        path = tmp_path / "pets.parquet"
+        hf.Dataset.from_dict(columns | {"label": cells}, features).to_parquet(path)
+        found = open_set(str(path), classes=classes)
+        assert (found.classes, found.labels.tolist()) == (classes, [0, 1, 1])
+        assert found.skipped == ("row 2: no label", "row 3: no label")
+        if kind != hf.Value("float32"):
+            people = open_gallery(str(path), attribute="group")
+            assert people.groups["group"].tolist() == ["cat", "dog", "dog"]
 
 
 def test_what_was_read_is_read_again_only_when_it_may_have_changed(tmp_path, monkeypatch):

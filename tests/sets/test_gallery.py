@@ -7,7 +7,7 @@ from PIL import Image
 
 from ccs.errors import InputError
 from ccs.sets.open import open_gallery, open_upload
-from tests.support.datasets_sample import CELL, as_parquet, saved, zipped
+from tests.support.datasets_sample import CELL, as_parquet, png, saved, zipped
 
 
 def people(folder):
@@ -25,18 +25,34 @@ def test_a_labeled_folder_is_a_gallery_and_labels_that_say_nothing_are_refused(t
     names = people(tmp_path)
     assert open_gallery(str(tmp_path)).groups["group"].tolist() == ["left"] * 6 + ["right"] * 6
     rows = [f"{name},{'a' if i < 6 else 'b'},{i}" for i, name in enumerate(names)]
+    rows[2], rows[11] = rows[2].replace(",a,", ", a ,"), rows[11].replace(",b,", ", ,")
     (tmp_path / "labels.csv").write_text("\n".join(["file,gender,id", *rows, "gone.png,a,99"]))
     found = open_gallery(str(tmp_path))
-    assert found.groups["gender"].tolist() == ["a"] * 6 + ["b"] * 6
-    assert len(found.skipped) == 1
+    assert found.groups["gender"].tolist() == ["a"] * 6 + ["b"] * 5
+    assert found.skipped == (f"{names[11]}: no gender", "gone.png: no such file")
     assert np.asarray(found.images[3])[0, 0, 0] == 60  # the CSV's order, not the folders'
     for labels, words in (
-        ("name,gender\nright/0.png,a", "needs rows with the columns file"),
+        ("name;gender\nright/0.png;a", "needs a column `file`.* and commas between; it has name;gender"),
+        ("file,gender\nright/0.png,a\nleft/1.png,b\nright/0.png,b", "names right/0.png twice"),
         ("file,gender\nright/0.png,a\nleft/1.png,a", "no attribute of 2 to 50 groups"),
     ):
         (tmp_path / "labels.csv").write_text(labels)
         with pytest.raises(InputError, match=words):
             open_gallery(str(tmp_path))
+    (tmp_path / "labels.csv").write_text("file,gender\nright/0.png,a\nleft/1.png,b")
+    assert open_gallery(str(tmp_path)).source == f"{tmp_path} (2 of its 12 images, those in labels.csv)"
+    with pytest.raises(InputError, match="give the folder with the images"):
+        open_gallery(str(tmp_path / "labels.csv"))
+
+
+def test_a_column_that_numbers_the_rows_is_no_age():
+    for ages, groups in ((range(20, 80), None), ([*range(20, 79), 20], ["20-29", "30-39"])):
+        rows = [f"{i}.png,{'ab'[i % 2]},{age}" for i, age in enumerate(ages)]
+        files = {f"{i}.png": png(i % 50) for i in range(60)}
+        found = open_upload(
+            zipped(files | {"labels.csv": "\n".join(["file,half,years", *rows]).encode()}), "x"
+        )
+        assert sorted({*found.groups.get("years", ())})[:2] == (groups or [])
 
 
 @pytest.mark.parametrize("root", ["", "faces/"])
