@@ -11,7 +11,6 @@ import ccs
 from ccs.batch.command_line import DEVICE, SKIP, command, option, read_names
 from ccs.batch.pages import printed
 from ccs.files import write_text
-from ccs.measures.accuracy import near_chance
 from ccs.measures.stats import signed
 from ccs.pruning.zeroshot import AccuracyTable
 
@@ -43,9 +42,8 @@ def measure(settings: Settings) -> None:
     for name in table.skipped:
         print(f"Left out: {name}", file=sys.stderr)
     print(page(table))
-    whole, classes = table.rows.iloc[0], len(table.rows) - 1
-    if not settings.off and (said := near_chance(whole["value"], whole["low"], classes)):
-        print(f"Warning: {said}", file=sys.stderr)
+    if table.doubt:
+        print(f"Warning: {table.doubt}", file=sys.stderr)
     if settings.csv:
         write_text(settings.csv, table.rows.assign(**table.about).to_csv(index=False))
 

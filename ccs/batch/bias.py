@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import ccs
-from ccs.batch.command_line import DEVICE, SKIP, command, option, read_names
+from ccs.batch.command_line import ATTRIBUTE, DEVICE, SKIP, command, option, read_names
 from ccs.batch.pages import in_brackets, printed
 from ccs.files import write_text
 from ccs.measures.stats import Estimate, signed
@@ -27,7 +27,7 @@ class Settings:
     occupations: Sequence[str] | None = option(
         None, 'a file with one per line, or "judge, nurse" (default: the gallery\'s)', read=read_names
     )
-    attribute: str | None = option(None, "the column of groups (default: gender, or the first)")
+    attribute: str | None = option(None, ATTRIBUTE)
     off: str = option(
         "",
         'heads to switch off, such as "L8.H11 L9.H2", of the text tower "T7.H3"; scaled or at their mean: '
@@ -59,11 +59,13 @@ def page(table: BiasTable) -> str:
     for row in table.rows.to_dict("records"):
         figures.setdefault(str(row["occupation"]), {})[str(row["metric"])] = row
     order = sorted(figures, key=lambda name: (name != MEAN, -figures[name]["MaxSkew"]["value"]))
+    ndkl = figures[MEAN]["NDKL"]
     return printed(
         "bias",
         about=table.about,
         groups=[f"{name} {count:,}" for name, count in table.groups.items()],
         ceiling=figures[MEAN]["MaxSkew"]["ceiling"],
+        ndkl_chance=in_brackets(Estimate(*(ndkl[end] for end in ("chance", "chance_low", "chance_high"))), 2),
         skipped=table.skipped,
         rows=[_line(name, figures[name]) for name in order],
         alike=table.alike,

@@ -70,6 +70,7 @@ TEXT_TOWER = (
     "for a language model that sees (LLaVA, PaliGemma): the CLIP that its image tower is from, such as "
     "hf-hub:openai/clip-vit-large-patch14-336"
 )
+ATTRIBUTE = "the column that groups people (default: gender, or else the first)"
 DEVICE = "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU"
 SKIP = "go on where more than 1%% of the images cannot be read"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from ccs.batch.command_line import DEVICE, command, option
+from ccs.batch.command_line import ATTRIBUTE, DEVICE, command, option
 from ccs.batch.pages import printed
 from ccs.batch.search import PEOPLE
 from ccs.benchmark import planted_models
@@ -37,7 +37,7 @@ class Settings:
     texts: str = option("world", "its pool of texts")
     max_images: int = option(300, "most of these images", least=2)
     gallery: str = option("world/faces", PEOPLE, metavar="P")
-    attribute: str | None = option(None, "attribute that groups people (default: the gallery's first)")
+    attribute: str | None = option(None, ATTRIBUTE)
     top: int = option(10, "heads to list", least=1)
     csv: Path | None = option(None, "write every pair of heads to this file")
     device: str = option("auto", DEVICE)
@@ -55,7 +55,7 @@ def _compare(args: Settings) -> None:
     some = [texts[i] for i in spread(len(texts), MOST_TEXTS)]
     table = pd.DataFrame(map(vars, compare(models[0], models[1], images, some)))
     people = asked(open_gallery(args.gallery, attribute=args.attribute or ()))
-    attribute = args.attribute or next(iter(people.groups))
+    attribute = args.attribute or people.main
     sets = replace(Sets.drawn(), images=args.images, texts=args.texts, moments=args.max_images)
     for side, model in zip(SIDES, models, strict=True):
         reading, heads = Subject(model, sets).reading, list(table[side])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ccs.batch.command_line import DEVICE, SKIP, command, option
+from ccs.batch.command_line import ATTRIBUTE, DEVICE, SKIP, command, option
 from ccs.batch.pages import change, in_brackets, printed
 from ccs.batch.search import PEOPLE, Asked
 from ccs.benchmark import natural, planted_models, scoring
@@ -32,9 +32,7 @@ class Settings(Asked):
 
     model: str = option("", "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
     people: str = option("world/faces", PEOPLE, "--gallery", "--people", metavar="P")
-    attribute: tuple[str, ...] = option(
-        (), "what groups people (default: the first, or those planted); repeatable"
-    )
+    attribute: tuple[str, ...] = option((), f"{ATTRIBUTE}; without --model those planted; repeatable")
     images: str = option("world", "images that TEXTSPAN reads, for methods that need it")
     texts: str = option("world", "its pool of texts")
     method: tuple[str, ...] = option(

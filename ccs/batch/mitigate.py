@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from ccs.batch.command_line import DEVICE, SKIP, command, option, read_names
+from ccs.batch.command_line import ATTRIBUTE, DEVICE, SKIP, command, option, read_names
 from ccs.batch.pages import change, in_brackets, printed
 from ccs.batch.search import CLASSES, PEOPLE, THINGS, Asked
 from ccs.benchmark import planted_models
@@ -17,7 +17,7 @@ from ccs.benchmark.protocol import Sets, Subject
 from ccs.errors import InputError
 from ccs.mitigate import judging
 from ccs.mitigate.judging import Half, Offer, as_change
-from ccs.mitigate.methods import NOTHING, UNLABELED
+from ccs.mitigate.methods import NOTHING, UNLABELED, UNSAVED
 from ccs.model.export import export
 from ccs.model.model import Model
 from ccs.model.tower import Trunk
@@ -34,12 +34,12 @@ class Settings(Asked):
     """
 
     people: str = option("world/faces", PEOPLE, "--gallery", "--people", metavar="P")
-    attribute: str | None = option(None, "attribute that groups people (default: the first)")
+    attribute: str | None = option(None, ATTRIBUTE)
     things: str = option("world/subjects", f"what must be told apart: {THINGS}", "--keep", metavar="SET")
     classes: Sequence[str] | None = option(None, CLASSES.replace("--things", "--keep"), read=read_names)
     budget: float = option(2.0, "points of accuracy on --keep that may be lost", least=0)
     quick: bool = option(False, "only what needs no search for heads")
-    only: str | None = option(None, "only this way, by its name in the table", metavar="NAME")
+    only: str | None = option(None, "only this way, by its name in the table; --out saves it", metavar="NAME")
     out: Path | None = option(None, "a new folder for the model with what is recommended")
     max_images: int = option(400, "most images of each set; drawn people are all used", least=4)
     skip_unreadable: bool = option(False, SKIP)
@@ -52,6 +52,8 @@ def _mitigate(args: Settings) -> None:
         raise InputError(f"{args.out} is already there; name a new folder for --out.")
     if args.only not in (None, *judging.QUICK, *judging.SLOW):
         raise InputError(f"--only {args.only!r} is none of {', '.join((*judging.QUICK, *judging.SLOW))}.")
+    if args.out and args.only in UNSAVED:
+        raise InputError(f"--out cannot save {args.only}: {UNSAVED[args.only]}.")
     people, things, (attribute, *_) = args.sets(args.max_images, args.skip_unreadable)
     model = planted_models.load(args.model, device=args.device)
     trunks = _looked_at(model, people.images, "people"), _looked_at(model, things.images, "other images")
@@ -116,25 +118,31 @@ def page(offers: Sequence[Offer], half: Half, budget: float, things: str, *, fir
 
 
 def _save(args: Settings, model: Model, offers: Sequence[Offer], half: Half, people: str, things: str) -> str:
-    """Write the model with the best that weights can hold, and say what was written."""
+    """Write the model with --only, or the best that weights can hold, and say what was written."""
     assert args.out is not None
-    best = judging.best(offers, args.budget / 100)
-    holds = judging.best([offer for offer in offers if not offer.reason], args.budget / 100)
+    budget, able = args.budget / 100, [offer for offer in offers if not offer.reason]
+    best, holds = judging.best(offers, budget), judging.best(able, budget)
+    if args.only:
+        best = offers[-1]
+        holds = None if best.reason else best
     why = "" if best is None or best is holds else f" The weights cannot hold {best.name}: {best.reason}"
     if holds is None:
         raise InputError(f"Nothing was written: none that weights can hold is recommended.{why}")
+    against = judging.objection(holds, budget)
+    among = f"It was chosen there among {len(offers) - 1}."
+    chosen = f"It is not recommended: {against}." if against else among
     said = [
         f"{holds.name}, fitted on {len(half.evidence.people):,} people of {people} by {half.attribute}.",
         f"MaxSkew by {half.attribute} on {len(half.task.people):,} other people and {len(half.task.prompts)} "
         f"other prompts: {in_brackets(offers[0].max_skew)} before, {in_brackets(holds.max_skew)} after; by "
-        f"chance {half.chance['max_skew_chance']:.3f}. It was chosen there among {len(offers) - 1}.",
+        f"chance {half.chance['max_skew_chance']:.3f}. {chosen}",
         f"Accuracy on {things}: {offers[0].accuracy.value:.1%} before, {holds.accuracy.value:.1%} after.",
         f"The text of a person's own group is the nearest for {offers[0].asked:.0%} before, "
         f"{holds.asked:.0%} after, by chance {1 / len(half.names):.0%}.",
     ]
     made = as_change(holds.fitted, said)
     export(model, made, args.out, args.model)
-    return f"Written to {args.out}: {model.name} with {holds.name}.{why}"
+    return f"Written to {args.out}: {model.name} with {holds.name}.{why}{f' {chosen}' if against else ''}"
 
 
 main = command(Settings, _mitigate)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import ccs
 from ccs import results
-from ccs.batch.command_line import DEVICE, FOLDER, SKIP, command, option, read_names
+from ccs.batch.command_line import ATTRIBUTE, DEVICE, FOLDER, SKIP, command, option, read_names
 from ccs.batch.pages import in_brackets, printed
 from ccs.errors import InputError
 from ccs.heads import HeadSet
@@ -59,7 +59,7 @@ class Asked:
                 print(f"Left out of {one.name}: {name}", file=sys.stderr)
         attributes = (self.attribute,) if isinstance(self.attribute, str) else self.attribute
         people = asked(people, self.occupations, self.template, self.top)
-        return people, things, attributes or tuple(people.groups)[:1]
+        return people, things, attributes or (people.main,)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Settings(Asked):
     set is chosen on one half of the prompts and images and reported on the other.
     """
 
-    attribute: str | None = option(None, "what groups people: gender, skin tone (default: the set's first)")
+    attribute: str | None = option(None, ATTRIBUTE)
     max_loss: float = option(0.02, "accuracy that may be lost, as a share of 1")
     max_heads: int = option(8, "most heads")
     max_images: int | None = option(None, "most images of each set; drawn people are all used")

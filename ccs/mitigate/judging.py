@@ -249,10 +249,16 @@ def front(found: Sequence[Offer]) -> set[str]:
 
 def best(found: Sequence[Offer], budget: float) -> Offer | None:
     """Of those that surely lower MaxSkew and lose at most this share of accuracy, the one with the least."""
-    allowed = [
-        one for one in found if one.max_skew_change.high < 0 and one.accuracy_change.value >= -budget - 1e-9
-    ]
+    allowed = [one for one in found if not objection(one, budget)]
     return min(allowed, key=lambda one: one.max_skew.value, default=None)
+
+
+def objection(one: Offer, budget: float) -> str:
+    """Why it is not recommended at this budget, a share of accuracy; "" where it may be."""
+    if not one.max_skew_change.high < 0:
+        return "its change of MaxSkew is not surely below 0"
+    lost = -one.accuracy_change.value
+    return f"it loses {100 * lost:.1f} points of accuracy" if lost > budget + 1e-9 else ""
 
 
 def kept_out(model: Model, fitted: Fitted) -> str:

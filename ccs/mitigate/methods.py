@@ -274,6 +274,14 @@ UNLABELED = frozenset(
     {NOTHING, "heads of high CCS off", "groups' texts from texts", "groups' texts from images", "closed form"}
 )
 """Those that need nobody's group."""
+_CONSTANT = "it adds a constant to embeddings of unit length, and the last projection comes before that"
+_BY_TOKEN = "a mean differs from token to token, and a bias does not"
+UNSAVED = {
+    **dict.fromkeys(("LEACE", "SFID", "DeAR's residual"), _CONSTANT),
+    "closed form": "how much it takes away differs from embedding to embedding",
+    **dict.fromkeys(("heads at their mean", "heads at prototypes"), _BY_TOKEN),
+}
+"""Those that no model's weights can hold, and why."""
 SHARED = frozenset(
     {"heads off", "as many at random off", "learned gates", "heads at their mean", "heads at prototypes"}
 )

@@ -144,7 +144,7 @@ def bias(
         gallery: from `ccs.open_gallery`, or what it takes: "fairface-1.25", a folder, a Parquet file, ...
         occupations: any texts, or a string with commas between them; by default those of the gallery, for
             your own images the study's 104.
-        attribute: the column of groups; by default "gender", or else the first.
+        attribute: the column of groups; by default gender, or else the first.
         off: heads to switch off, or an `Intervention` as text; means and prototypes are of this gallery's
             images and groups. Of the image tower or (T7.H3) of the text tower, which then embeds the prompts
             so; every figure also has the difference that it makes, paired over images.
@@ -166,7 +166,7 @@ def bias(
         raise InputError("Drawn people and an opened gallery are ranked whole; give no number of images.")
     if isinstance(gallery, str):
         gallery = open_gallery(gallery, attribute=attribute or (), max_images=max_images)
-    attribute = attribute or ("gender" if "gender" in gallery.groups else next(iter(gallery.groups)))
+    attribute = attribute or gallery.main
     if attribute not in gallery.groups:
         raise InputError(
             f"{gallery.name} has no attribute {attribute!r}; it has {', '.join(gallery.groups)}."

@@ -204,10 +204,14 @@ def halves(task: Task, seed: int) -> tuple[Task, Task]:
     """
     rng = np.random.default_rng([seed, 3])
     n_prompts, labels = len(task.prompts), np.asarray(task.labels)
-    if n_prompts < 2 or task.k < 2:
-        raise InputError(
-            f"A search needs 2 or more prompts and a cut-off of 2, not {n_prompts} and {task.k}."
-        )
+    for number, what in (
+        (n_prompts, "2 or more prompts that differ to the model"),
+        (task.k, "a K of 2 or more"),
+    ):
+        if number < 2:
+            raise InputError(
+                f"What is found on one half is judged on the other, which needs {what}, not {number}."
+            )
     if task.units is None:
         people = _split(task.groups, len(task.people), "people", rng)
     else:  # images that are resampled together stay together

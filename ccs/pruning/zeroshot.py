@@ -43,7 +43,7 @@ class AccuracyTable:
     images that cannot be read, and why. rows: of all images and of each class, with the columns `class`,
     `images`, `value` (the share of 1 that is assigned to its own class) and, with heads off, `before`; the
     row of all also has `low`, `high` (95% interval), `difference`, `difference_low`, `difference_high`,
-    `p_value`, paired over images.
+    `p_value`, paired over images. doubt: what to look at where the model with all heads on is near chance.
 
         >>> from ccs import accuracy
         >>> accuracy("organism", "world/subjects", max_images=8)
@@ -53,6 +53,7 @@ class AccuracyTable:
     about: Mapping[str, Any]
     rows: pd.DataFrame
     skipped: tuple[str, ...] = ()
+    doubt: str | None = None
 
     def __repr__(self) -> str:
         about, first = self.about, self.rows.iloc[0]
@@ -124,7 +125,8 @@ def accuracy(
         "skipped": len(skipped),
         "off": str(heads),
     }
-    return AccuracyTable(about=about, rows=pd.DataFrame(rows), skipped=skipped)
+    doubt = measures.near_chance(before.top1.value, before.top1.low, len(found.classes))
+    return AccuracyTable(about=about, rows=pd.DataFrame(rows), skipped=skipped, doubt=doubt)
 
 
 def find_heads(

@@ -102,6 +102,11 @@ class BiasSet(ImageSet):
     pools: np.ndarray | None = None
     units: np.ndarray | None = None
 
+    @property
+    def main(self) -> str:
+        """The attribute that is meant where none is named: gender, or else the first."""
+        return "gender" if "gender" in self.groups else next(iter(self.groups))
+
     def own_pools(self, occupations: Sequence[str]) -> np.ndarray | None:
         """The images that each occupation ranks, bool [occupations, images]; None for all. InputError."""
         if self.pools is None:

@@ -154,6 +154,7 @@ GIVEN = {
         ("search --model {tiny} --keep --results /nowhere/at", "/nowhere/at"),
         ("mitigate --out docs", "is already there; name a new folder for --out"),
         ("mitigate --only prayer", "--only 'prayer' is none of projection of group means, LEACE"),
+        ("mitigate --only LEACE --out {out}/x", "--out cannot save LEACE: it adds a constant"),
         ("mitigate --keep world/faces", "is not a set of images with classes"),
         ("compare organism", "see clip-ccs compare --help"),
         ("report --results {out}/none", "There is no folder"),

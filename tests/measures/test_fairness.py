@@ -183,6 +183,8 @@ def test_the_command_on_a_folder(tiny_folder, tmp_path, pictures, capsys):
     assert "Left out, since they cannot be read: 1 (old/broken.png" in said
     assert "Left out: old/broken.png" in told
     written = pd.read_csv(tmp_path / "out.csv")
+    levels = written.set_index(["occupation", "metric"]).loc[(MEAN, "NDKL")]
+    assert f"at every rank to K (random rankings: {levels['chance']:.2f} [" in said
     assert set(written["occupation"]) == {"judge", "nurse", MEAN}
     assert set(written["off"]) == {"L5.H0"}
     assert set(written["skipped"]) == {1}
@@ -193,17 +195,19 @@ def test_the_command_on_a_folder(tiny_folder, tmp_path, pictures, capsys):
 
 def test_any_column_can_be_named(tiny_folder, tiny_model, tmp_path, pictures):
     save(tmp_path, pictures(24), ["."])
-    rows = ["file,gender,age band"]
-    rows += [f"{i}.png,{'fm'[i % 2]},{'young' if i % 3 else 'old'}" for i in range(24)]
+    rows = ["file,race,gender,age band"]
+    rows += [f"{i}.png,{'abc'[i % 3]},{'fm'[i % 2]},{'young' if i % 3 else 'old'}" for i in range(24)]
     (tmp_path / "labels.csv").write_text("\n".join(rows))
     table = ccs.bias(tiny_model, str(tmp_path), "judge, nurse", attribute="age band")
     assert table.groups == {"old": 8, "young": 16}
-    with pytest.raises(InputError, match=r"no attribute 'hair'; its columns are gender, age band\.$"):
+    with pytest.raises(InputError, match=r"no attribute 'hair'; its columns are race, gender, age band\.$"):
         ccs.bias(tiny_model, str(tmp_path), "judge", attribute="hair")
     assert set(table.rows["occupation"]) == {"judge", "nurse", MEAN}
     asked = search.Asked(model=str(tiny_folder), people=str(tmp_path), attribute=("gender", "age band"))
     both, *_ = asked.sets(None, skip_unreadable=False)
     assert (list(both.groups), list(both.k)) == (["gender", "age band"], ["gender", "age band"])
+    *_, meant = replace(asked, attribute=None).sets(None, skip_unreadable=False)
+    assert (*meant, ccs.bias(tiny_model, str(tmp_path), "judge").about["attribute"]) == ("gender", "gender")
 
 
 def test_accuracy_is_the_plain_one(tiny_folder, tiny_model, tmp_path, pictures, capsys):
@@ -217,7 +221,9 @@ def test_accuracy_is_the_plain_one(tiny_folder, tiny_model, tmp_path, pictures, 
     rows = pd.read_csv(tmp_path / "a.csv").set_index("class")
     assert rows.loc["all", ["before", "value"]].tolist() == pytest.approx([one.mean() for one in plain])
     assert rows.loc["dog", "value"] == pytest.approx(plain[1][data.labels == 1].mean())
-    assert f"Accuracy {plain[1].mean():.1%} [" in capsys.readouterr().out
+    said, told = capsys.readouterr()
+    assert f"Accuracy {plain[1].mean():.1%} [" in said
+    assert f"Warning: With all heads on {plain[0].mean():.1%} are right" in told
     assert repr(data) == "<ClassificationSet pets: 24 images>"
     assert repr(ccs.Moments.empty(tiny_model)).startswith("<Moments of 0 images, 16 heads of the model ")
     assert {"accuracy", "bias", "heads_off", "load"} <= set(dir(ccs))

@@ -143,10 +143,14 @@ def test_the_walk_of_the_docs_ends_with_a_fairer_model(faces, monkeypatch, capsy
     assert after.loc["mean", "value"] < before.loc["mean", "value"] - 0.1
 
 
-def test_one_way_alone_is_saved(faces, monkeypatch, capsys):
+def test_one_way_alone_is_saved_recommended_or_not(faces, monkeypatch, capsys):
     monkeypatch.chdir(faces)
     way = "projection of group means"
-    asked = ["--model", "clip", "--gallery", "faces", "--keep", "things", "--budget", "100"]
+    asked = ["--model", "clip", "--gallery", "faces", "--keep", "things", "--occupations", "judge, nurse"]
     assert command.main([*asked, "--only", way, "--out", "one"]) == 0
-    assert f"clip with {way}" in capsys.readouterr().out
-    assert "LEACE" not in (faces / "one" / "README.md").read_text("utf-8")
+    against = "It is not recommended: its change of MaxSkew is not surely below 0."
+    said, card = capsys.readouterr().out, (faces / "one" / "README.md").read_text("utf-8")
+    assert "Answer: none." in said
+    assert f"clip with {way}. {against}" in said
+    assert against in card
+    assert "LEACE" not in card

@@ -15,7 +15,8 @@ from ccs.benchmark.protocol import Sets
 from ccs.locate.base import group_means
 from ccs.mitigate import judging, methods, scoring
 from ccs.mitigate.base import Affine, Fitted, name_embeddings, span
-from ccs.mitigate.methods import METHODS, NOTHING, UNLABELED
+from ccs.mitigate.judging import kept_out
+from ccs.mitigate.methods import METHODS, NOTHING, UNLABELED, UNSAVED
 from ccs.pruning.search import halves, make_task
 from ccs.sets import drawn_sets
 from ccs.texts.score import HeadScore
@@ -41,6 +42,7 @@ def leaning(evidence, fitted):
 @pytest.mark.parametrize("name", [name for name in METHODS if name != NOTHING])
 def test_it_lowers_the_lean_of_a_skew_in_one_head_and_says_where_it_acts(evidence, name):
     fitted = METHODS[name](evidence)
+    assert bool(kept_out(evidence.model, fitted)) == (name in UNSAVED)
     before = leaning(evidence, Fitted())
     if name in ("heads of high CCS off", "as many at random off", "CLIP-clip", "SFID"):
         assert leaning(evidence, fitted) != before  # they look for something else, or at single dimensions

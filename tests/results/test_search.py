@@ -113,8 +113,8 @@ def test_the_command_searches_prints_and_writes(tiny_folder, tmp_path, capsys):
 
 def test_search_refuses():
     for change, says in (
-        ({"k": 1}, "cut-off of 2"),
-        ({"prompts": np.ones((1, 16))}, "2 or more prompts"),
+        ({"k": 1}, "a K of 2 or more, not 1"),
+        ({"prompts": np.ones((1, 16))}, "2 or more prompts that differ to the model, not 1"),
         ({"things": np.ones((3, 6, 16))}, "3 with 200"),
     ):
         with pytest.raises(InputError, match=says):
