@@ -1,4 +1,4 @@
-"""The benchmark on the Hub with its leaderboard, and what others submit to it."""
+"""The benchmark on the Hub with its leaderboard, what others submit to it, and which method leads."""
 
 import hashlib
 import io
@@ -10,11 +10,12 @@ import pandas as pd
 import pytest
 import yaml
 
-from ccs import InputError, benchmark
+from ccs import InputError, benchmark, locate
 from ccs.batch import localize
 from ccs.benchmark import planted_models, scoring
 from research.planted import benchmark_folder, leaderboard
 from research.planted import publish as planted
+from scripts import benchmark as tables
 from scripts import check_submission
 from tests.benchmark.test_scoring import small  # noqa: F401 - a fixture for all tests here
 
@@ -71,8 +72,8 @@ def test_a_submission_is_read_as_a_strangers_and_a_sample_of_it_is_computed_agai
     shipped = benchmark.kept()
     shipped = shipped[(shipped["model"] == ONE) & (shipped["seed"] == 0)]
     (own,) = leaderboard.submitted(folder, shipped)
-    page = leaderboard.page(scoring.joined([shipped, own]), {ONE: benchmark.truth(ONE)}, "user/planted")
-    assert '<tr class="submitted"><td>find</td>' in page
+    board = leaderboard.page(scoring.joined([shipped, own]), {ONE: benchmark.truth(ONE)}, "user/planted")
+    assert '<tr class="submitted"><td>find</td>' in board
     theirs = cells["method"] != "planted heads"
     for change, says in (
         ({"average_precision": 1.5}, "shares outside 0 to 1"),
@@ -89,3 +90,11 @@ def test_a_submission_is_read_as_a_strangers_and_a_sample_of_it_is_computed_agai
     table.write_bytes(b"PAR1")
     with pytest.raises(InputError, match="is no Parquet file"):
         leaderboard.read_submission(table)
+
+
+def test_the_default_is_the_method_that_leads_where_it_was_chosen():
+    """Of both tracks' first figures, on the bases that are for development and in no table."""
+    leads = tables.development({track: tables.tabled(track, development=True) for track in tables.TITLES})
+    assert set(leads.index) == set(locate.METHODS)
+    assert leads.idxmax() == locate.DEFAULT
+    assert not set(tables.kept("planted")["base"]) & set(scoring.DEVELOPMENT)

@@ -1,7 +1,13 @@
 """The parts of a clone's documents that programs write."""
 
+from pathlib import Path
+
 from ccs import results
 from scripts import report as docs
+
+
+def test_the_counts_in_the_documents_are_those_of_the_audit():
+    assert docs.counts() in Path("docs/audit.md").read_text()
 
 
 def test_the_documents_of_a_clone_are_brought_up_to_date(tmp_path, monkeypatch):

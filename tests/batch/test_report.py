@@ -111,10 +111,6 @@ def test_a_strangers_text_is_one_line_of_one_cell_without_markup():
     assert not any(line.startswith("# Not") for block in blocks for line in block.splitlines())
 
 
-def test_the_counts_in_the_documents_are_those_of_the_audit():
-    assert docs.counts() in Path("docs/audit.md").read_text()
-
-
 def test_people_beside_the_panel(tmp_path):
     base = {"model": "ViT-B-32/openai", "people": "ann", "judges": "panel", "n": 40, "left_out": 2}
     base |= {"value": 0.7, "low": 0.6, "high": 0.8}

@@ -20,10 +20,6 @@ from tests.support.compute_sample import fork
 from tests.support.llm_server import OpenAIServer, verdicts
 
 
-def open_store(folder):
-    return Store(folder, Processes())
-
-
 def fill(stage):
     for index in stage.mine():
         stage.write_arrays(index, {"x": np.full(3, index, dtype=np.float32)})
@@ -31,7 +27,7 @@ def fill(stage):
 
 
 def test_what_is_not_what_its_name_says_or_has_another_input_is_made_again(tmp_path):
-    store = open_store(tmp_path)
+    store = Store(tmp_path, Processes())
     stage = store.stage("world/faces", {"a": 1}, shards=3, suffix="safetensors")
     fill(stage)
     stage.paths[1].write_bytes(stage.paths[1].read_bytes()[:-1] + b"!")
@@ -51,7 +47,7 @@ def test_what_is_not_what_its_name_says_or_has_another_input_is_made_again(tmp_p
 
 
 def test_a_record_that_cannot_be_read_is_an_absent_one(tmp_path):
-    store = open_store(tmp_path)
+    store = Store(tmp_path, Processes())
     for name in ("moments", "spans"):
         fill(store.stage(name, {}, suffix="safetensors"))
     record = tmp_path / "moments" / "stage.json"

@@ -103,16 +103,12 @@ def model_folder(folder, model):
     shutil.copytree(Path(model.open_clip_name.removeprefix("local-dir:")), folder, dirs_exist_ok=True)
 
 
-def weights_hash(folder):
-    return ccs.load(str(folder)).weights_hash
-
-
 # kind: (how it is written, the file that is flipped, how it is read, whether a flip can go unseen)
 KINDS = {
     "parquet": (lambda f, _: write_model(f, "m", only=("spans",)), "spans.parquet", read_results, False),
     "manifest": (lambda f, _: write_model(f, "m", only=("spans",)), "manifest.json", read_results, True),
-    "weights": (model_folder, "*.safetensors", weights_hash, True),
-    "configuration": (model_folder, "*config.json", weights_hash, True),
+    "weights": (model_folder, "*.safetensors", lambda f: ccs.load(str(f)).weights_hash, True),
+    "configuration": (model_folder, "*config.json", lambda f: ccs.load(str(f)).weights_hash, True),
     "judges' answers": (lambda f, _: write_cache(f, 20), "judges.sqlite", read_cache, True),
 }
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from ccs import Head, locate
-from ccs.benchmark import scoring
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.locate import contributions, patching
@@ -15,7 +14,6 @@ from ccs.locate.base import counterparts, ranking, values_of
 from ccs.model.tower import Trunk
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import Span
-from scripts import benchmark as page
 from tests.support.locate_sample import WRITER, sample
 
 FROM_IMAGES = (
@@ -154,11 +152,3 @@ def test_the_audit_puts_heads_that_both_parts_name_first(evidence):
     assert WRITER in both
     mean = np.mean(list(vectors.values()))
     assert both == {head for head in found if texts[head] > 0 and vectors[head] > mean}
-
-
-def test_the_default_is_the_method_that_leads_where_it_was_chosen():
-    """Of both tracks' first figures, on the bases that are for development and in no table."""
-    leads = page.development({track: page.tabled(track, development=True) for track in page.TITLES})
-    assert set(leads.index) == set(locate.METHODS)
-    assert leads.idxmax() == locate.DEFAULT
-    assert not set(page.kept("planted")["base"]) & set(scoring.DEVELOPMENT)

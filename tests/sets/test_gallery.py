@@ -91,9 +91,6 @@ def test_a_zip_file_beyond_the_limits_is_refused():
         open_upload(zipped({f"a/{i}.png": b"x" for i in range(2001)}), "own:1")
 
 
-NOISE = saved(Image.effect_noise((300, 300), 90), "BMP")  # a hundred kilobytes
-
-
 def test_a_parquet_file_is_a_gallery_and_follows_no_path(tmp_path):
     files = [(tmp_path / name).read_bytes() for name in people(tmp_path)]
     cells = [{"bytes": data, "path": None} for data in files]
@@ -111,9 +108,10 @@ def test_a_parquet_file_is_a_gallery_and_follows_no_path(tmp_path):
 
 
 def test_a_parquet_file_beyond_the_limits_is_refused():
+    noise = saved(Image.effect_noise((300, 300), 90), "BMP")  # a hundred kilobytes
     for cells, column, words in (
         ([b"x"] * 2001, "gender", "2001 images"),
-        ([NOISE] * 800, "gender", "more than 64 MB"),  # held once by the file, and in every row
+        ([noise] * 800, "gender", "more than 64 MB"),  # held once by the file, and in every row
         ([1, 2], "gender", "no column of images"),
         ([b"x"] * 2, "hair", "can be read"),
     ):
