@@ -71,9 +71,9 @@ def page() -> dict[str, float]:
     def drawn(images: examples.Images, head: Head) -> None:
         looks = images.looks(model, head.layer, HeadSet())[:, head.head]
         sent = images.sent(model, HeadSet([head]), along, HeadSet())[:, 0]
-        most = float(np.abs(sent).max())
+        peak, most = float(looks.max()), float(np.abs(sent).max())
         for picture, look, one in zip(images.seen(model), looks, sent, strict=True):
-            examples.lit(picture, look)
+            examples.lit(picture, look, peak)
             examples.tinted(picture, one, most)
 
     known, heads = new(), iter(model.heads.of_layer(model.n_layers - 1))

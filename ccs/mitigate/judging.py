@@ -207,7 +207,7 @@ def offers(
     """Nothing, then each of these mitigations."""
     fitted = {NOTHING: Fitted()}
     for name in names:
-        tell(f"{name} is fitted on {len(half.evidence.people):,} people")
+        tell(f"fitting “{name}” on {len(half.evidence.people):,} people")
         fitted[name] = written(METHODS[name](half.evidence))
     tell(f"judged on the other {len(half.task.people):,}")
     skews, rights = list[BiasResult](), list[accuracy.Accuracy]()

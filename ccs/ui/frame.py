@@ -19,8 +19,9 @@ from ccs.model.loading.footprint import require_room
 from ccs.model.loading.sources import is_public
 from ccs.sets.strangers import parse_address
 from ccs.texts.pools import POOLS
+from ccs.texts.score import level
 from ccs.ui.actions import ANOTHER, CUSTOM
-from ccs.ui.html import factor, render
+from ccs.ui.html import count, factor, render
 from ccs.ui.service.examples import example_names, example_pages, parse_example
 from ccs.ui.service.model_cache import PHOTO, live, photographic, saw_drawings_only
 from ccs.ui.service.records import NONE, PRINTED, HeadRecord
@@ -136,7 +137,7 @@ def _column(screen: Screen) -> Markup:
     current = next((name for name, off in records.presets.items() if off == state.off), CUSTOM)
     presets = [(name, _preset_words(name, off)) for name, off in records.presets.items()]
     if current == CUSTOM:
-        presets = [(CUSTOM, f"your own selection ({len(state.off)})"), *presets]
+        presets = [(CUSTOM, f"your own selection: {count(len(state.off), 'head')}"), *presets]
     example, page = parse_example(state.example)
     pairs = second.pairs(screen)
     return render(
@@ -156,6 +157,7 @@ def _column(screen: Screen) -> Markup:
         labeled=LABELED,
         step=_step,
         steps=_steps,
+        level=level,
         presets=presets,
         current=current,
         images=screen.images.shown,
@@ -176,7 +178,7 @@ def _preset_words(name: str, off: HeadSet) -> str:
     """A preset as it is listed."""
     if name == NONE:
         return "none: all heads on"
-    return f"{name} CCS ({len(off)})" if name in PRINTED else f"{name} ({len(off)})"
+    return f"{name}{' CCS' if name in PRINTED else ''}: {count(len(off), 'head')}"
 
 
 def _table(screen: Screen, pairs: Mapping[Head, Pair]) -> Figure:
@@ -210,10 +212,8 @@ def _cells(screen: Screen) -> list[tuple[int, list[HeadRecord | None]]]:
     """The rows of the grid: a layer and its heads, None for one that the model does not have."""
     records, heads, tower = screen.records, screen.heads, screen.state.tower
     columns = max((head.head for head in heads), default=-1) + 1
-    rows = [
-        (layer, [Head(layer, i, tower) for i in range(columns)]) for layer in sorted({h.layer for h in heads})
-    ]
-    return [(layer, [records.head(head) if head in heads else None for head in row]) for layer, row in rows]
+    rows = {h.layer: [Head(h.layer, i, tower) for i in range(columns)] for h in heads}
+    return [(layer, [records.head(h) if h in heads else None for h in row]) for layer, row in rows.items()]
 
 
 # -- taking the model apart ----------------------------------------------------------------------------------

@@ -27,6 +27,12 @@ SMALLEST = """Math.min(...[...document.querySelectorAll("main *")]
     .filter(one => one.checkVisibility())
     .filter(one => [...one.childNodes].some(text => text.nodeType === 3 && text.data.trim()))
     .map(one => parseFloat(getComputedStyle(one).fontSize)))"""
+# How far bars are from their share, in pixels, of a track that ends where the number begins.
+TRACKS = """Math.max(...[...document.querySelectorAll(".bar")].map(bar => {
+    const { left, width } = bar.firstChild.getBoundingClientRect(), number = bar.querySelector("b");
+    const track = number.getBoundingClientRect().left - left;
+    return Math.abs(width - parseFloat(bar.firstChild.style.width) / 100 * track);
+}))"""
 SCREEN = f"off=L6.H1+L7.H2&gallery={SMALL}"
 
 
@@ -158,7 +164,11 @@ def test_the_page_opens_on_a_story_in_three_steps(visit, made):
     assert f"{100 * claim.found.accuracy_change.value:+.1f} points" in told
     strip = page.inner_text("#region-strip")
     assert "MaxSkew by" in strip
-    go(page, "bias")
+    page.set_viewport_size({"width": 390, "height": 844})
+    done(page, lambda: page.click("text=Make it fairer"))
+    top = "document.querySelector('.panel.fairer').getBoundingClientRect().top"
+    page.wait_for_function(f"{top} >= 0 && {top} < 700", timeout=10_000)  # the form comes into view
+    page.set_viewport_size({"width": 1300, "height": 900})
     assert page.inner_text("#region-strip") == strip  # it stays in every view
     unseen = f"{claim.found.max_skew_change.value:+.2f}".replace("-", "−")
     assert unseen in page.inner_text(".warn")  # not only what the search made small
@@ -178,7 +188,9 @@ def test_three_ways_make_it_fairer(visit, monkeypatch):
     page.wait_for_function(f"{top} >= 0 && {top} < 400", timeout=10_000)  # the answer comes into view
     page.set_viewport_size({"width": 1300, "height": 900})
     assert page.locator(".way").count() == 3
-    assert "that nothing was fitted on" in page.inner_text("[data-name=fairer]")
+    told = page.inner_text("[data-name=fairer]")
+    assert "that nothing was fitted on" in told
+    assert "By chance 50% of people are found by their group’s text" in told
     heads = page.get_attribute(".way [data-do=off]", "data-off")
     done(page, lambda: page.click(".way [data-do=off]"))
     assert off(page) == heads
@@ -236,6 +248,7 @@ def test_on_a_phone_the_grid_is_a_sheet_below_the_results(visit):
     cell = page.locator('[data-head="L7.H1"]')
     assert not cell.is_visible()
     assert page.locator(".lead").bounding_box()["y"] < 844  # the answer is on the first screen
+    assert page.evaluate(TRACKS) < 1
     page.click(".handle")
     assert page.get_attribute(".handle", "aria-expanded") == "true"
     done(page, cell.click)

@@ -53,6 +53,9 @@ def test_a_head_is_turned_down_and_a_click_switches_it_on(app, screen):
     assert str(screen.state.off) == "L5.H0=1.5 L6.H1 L7.H2=0.3"
     html = regions(screen)
     assert "1 head off, 2 scaled" in html["strip"]
+    levels = "5 high, 3 moderate, 1 low, 0 low."
+    for words in ("selection: 3 heads<", "high CCS: 4 heads<", levels, "Enter and Space switch"):
+        assert words in html["left"]
     assert re.search(r'class="cell[^"]* scaled" data-head="L7.H2"', html["left"])
     again = links.open_link(app, dict(parse_qsl(screen.state.query())))
     assert again.state.off == screen.state.off

@@ -3,9 +3,11 @@
 import re
 from collections import Counter
 from dataclasses import replace
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import ccs
 from ccs import results
@@ -73,6 +75,9 @@ def test_paradox_joins_plans_with_themselves(app):
         same = bias_rows["heads"] == one.heads
         row = bias_rows[same & (bias_rows["plan"] == str(one.plan)) & (bias_rows["metric"] == "MaxSkew mean")]
         assert one.y.value in set(row[row["attribute"] == "gender"]["difference"])
+    page = regions(links.open_link(app, {"tab": "paradox"}))["main"]
+    names = re.findall(r'"named" x="([\d.]+)%".* text-anchor="(\w+)">', page)
+    assert {(float(x) > 50, anchor) for x, anchor in names} == {(False, "start"), (True, "end")}
     page = regions(links.open_link(app, {"tab": "paradox", "model": "photo"}))["main"]
     assert "No run has measured photo yet" in page
     assert "drawings alone" in page
@@ -180,6 +185,11 @@ def test_maps_on_the_page_are_those_of_the_library(app, model):
     np.testing.assert_allclose(values, np.stack([looks.ravel(), written.ravel()], 1), atol=1e-6)
     for one in looks:
         assert f"attention on the image, {one.min():.1%} to {one.max():.1%} a patch" in where.__html__()
+    # L6.H1 looks at one of the four pictures alone: the others are dark.
+    where = heads.where(links.open_link(app, {"off": "none"}), model, records.head(Head(6, 1)))
+    for (_, (lit, _), look), image in zip(where.shown["shown"], screen.images.seen(model), strict=True):
+        share = np.asarray(Image.open(urlopen(lit.url))).mean() / np.asarray(image).mean()
+        assert (share > 0.34) == (look.sum() > 0.01)
     screen = links.open_link(app, {"tab": "classify", "off": str(off)})
     why = classify.why(screen, model)
     classes, weights = classify.asked(screen)[0], classify.class_matrix(screen)

@@ -68,6 +68,12 @@ def test_the_card_of_a_text_head_shows_the_prompts_that_it_tells_apart(app, mode
     order = np.argsort(far * np.sign(far[np.abs(far).argmax()]))[::-1]
     assert [row["prompt"] for row in shown] == [prompts[i] for i in (*order[:6], *order[-6:])]
     assert "Where it looks" not in html
+    assert ">similarity<" not in html  # of the image, which no text head changes
+    asked = {"tab": "classify", "tower": "T", "off": "T3.H1", "classes": "a dog\nA Dog\na cat"}
+    page = regions(links.open_link(app, asked))
+    assert "similarity" not in page["main"]
+    assert "cannot tell 2 of these 3 texts apart" in page["main"]
+    assert 'aria-label="T3.H0, on"' in page["left"]
 
 
 def test_cells_show_how_far_a_second_model_differs(app, model, monkeypatch):
@@ -92,7 +98,8 @@ def test_cells_show_how_far_a_second_model_differs(app, model, monkeypatch):
         assert float(row["alike"]) == pytest.approx(pair.alike, abs=1e-4)
         changed = float(row["changed"]) if row["changed"] else None
         assert changed == (pair.changed if pair.changed is None else pytest.approx(pair.changed))
-        assert f'<i class="sr">{pair.first}, </i><b>{second.mark(pair)["shown"]}</b>' in page["left"]
+        assert f'aria-label="{pair.first}, {second.mark(pair)["words"]}, ' in page["left"]
+        assert f"<b>{second.mark(pair)['shown']}</b>" in page["left"]
     one = next(row for row in rows("beside-L7.H2", page["main"]) if row["head"] == "L7.H2")
     assert one["other"] == str(wanted[Head(7, 2)].second)
     assert one["other CCS"] == app.records("organism-control").head(wanted[Head(7, 2)].second).score

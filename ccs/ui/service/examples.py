@@ -28,7 +28,7 @@ from ccs.ui.state import parse_int
 T = TypeVar("T")
 
 SIDE = 192
-DARK = 0.33  # brightness of the patch that gets the least attention
+DARK = 0.33  # brightness of a patch that gets no attention
 FOR, AGAINST = (np.array(rgb, np.float32) for rgb in ((214, 40, 40), (38, 96, 220)))
 DEEPEST = 0.85  # how far the largest value hides the image
 SHOWN = 4
@@ -184,11 +184,9 @@ def as_seen(model: Model, pixels: Tensor) -> Image.Image:
     return Image.fromarray(levels.transpose(1, 2, 0))
 
 
-def lit(image: Image.Image, values: np.ndarray) -> Overlay:
-    """The image, each patch as bright as its value [rows, columns], from the least to the largest."""
-    spread = float(np.ptp(values))
-    levels = (values - values.min()) / spread if spread > 0 else np.ones_like(values)
-    bright = DARK + (1 - DARK) * _spread_out(levels)
+def lit(image: Image.Image, values: np.ndarray, most: float) -> Overlay:
+    """The image, each patch as bright as its value [rows, columns]: dark at 0, as it is from `most` on."""
+    bright = DARK + (1 - DARK) * _spread_out(np.minimum(values / most, 1))
     return _overlay(_pixels(image) * bright, values, "{:.2%}")
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from markupsafe import Markup
 
 from ccs.heads import TEXT, Head, HeadSet
+from ccs.measures import ranking
 from ccs.measures.accuracy import class_weights
 from ccs.model.model import Model
 from ccs.ui.actions import action
@@ -195,7 +196,8 @@ def _answers(screen: Screen, model: Model) -> Figure:
         answers.append((image, classes[before.argmax()], classes[after.argmax()], listed))
     turned = sum(first != now for _, first, now, _ in answers)
     shown = {"answers": answers, "turned": turned, "similarity": float(found.similarity.mean())}
-    shown |= {"n": len(classes), "templates": asked(screen)[1], "model": model}
+    same = ranking.alike(classes, class_matrix(screen))
+    shown |= {"n": len(classes), "templates": asked(screen)[1], "model": model, "same": same}
     columns = ["image", "class", "before", "after"]
     return Figure("classify", "Before and after", "probability, %", columns, rows, shown, made=made(screen))
 

@@ -11,7 +11,7 @@ from ccs.errors import InputError
 from ccs.heads import IMAGE, TEXT, Head, HeadSet, Intervention
 from ccs.model.model import Model
 from ccs.ui.actions import action, parse_heads
-from ccs.ui.html import percent, program, render
+from ccs.ui.html import program, render
 from ccs.ui.service import examples
 from ccs.ui.service.galleries import NEAREST, PICTURES, Written, extremes, nearest, world
 from ccs.ui.service.records import HeadRecord
@@ -133,18 +133,18 @@ def where(screen: Screen, model: Model, record: HeadRecord) -> Figure:
         if len(firsts) > 1:
             along = along - _embedded(screen, model, *firsts).mean(axis=0)
         values.append(images.sent(model, HeadSet([head]), along, off)[:, 0])
+    peak = max(float(values[0].max()), 1 / values[0][0].size)  # an equal share, where it looks elsewhere
     most, rows, maps = float(np.abs(values[-1]).max()), [], []
     for i, (image, picture) in enumerate(zip(images.shown, images.seen(model), strict=True)):
         look, *written = (one[i] for one in values)
         rows += [[image.name, *cells] for cells in examples.by_patch(look, *written)]
-        overlays = examples.lit(picture, look), *(examples.tinted(picture, one, most) for one in written)
-        ends = [percent(float(end), 1) for end in (look.min(), look.max())]
-        maps.append((image.name, overlays, percent(float(look.sum()), 0), ends))
+        drawn = examples.lit(picture, look, peak), *(examples.tinted(picture, one, most) for one in written)
+        maps.append((image.name, drawn, look))
     n = len(values)
     title = ", and ".join(("Where it looks", "what it writes there")[:n])
     unit = "; ".join(("share of attention", "part of the cosine")[:n])
     columns = ["image", "row", "column", *("attention", "written")[:n]]
-    shown = {"along": text, "contrasted": len(firsts) > 1, "most": most, "shown": maps}
+    shown = {"along": text, "contrasted": len(firsts) > 1, "most": most, "peak": peak, "shown": maps}
     return Figure("where", title, unit, columns, rows, shown, str(head), {"heads off": off})
 
 

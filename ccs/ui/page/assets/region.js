@@ -156,7 +156,7 @@ element.addEventListener("click", async (event) => {
   const node = event.target.closest("button, [data-plan]");
   if (!node || node.disabled || node.getAttribute("aria-disabled") === "true") return;
   const data = node.dataset, figure = node.closest("[data-name]");
-  if (data.do) { const { do: name, ...rest } = data; act({ ...rest, do: name }); }
+  if (data.do) { const { do: name, opens = "", ...rest } = data; ui.opened = opens; act({ ...rest, do: name }); }
   else if (data.save === "csv") save(`${model().replaceAll("/", "-")}-${figure.dataset.name}.csv`, new Blob([figure.dataset.csv], { type: "text/csv" }));
   else if (data.save === "png") save(`${model().replaceAll("/", "-")}-${figure.dataset.name}.png`, await screenshot(figure));
   else if (data.save === "zip") save(`${model().replaceAll("/", "-")}.zip`, new Blob([Uint8Array.from(atob(data.zip), (c) => c.charCodeAt(0))], { type: "application/zip" }));
