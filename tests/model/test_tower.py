@@ -86,18 +86,13 @@ def test_the_trunk_is_where_every_plan_can_start(model):
 
 
 @pytest.mark.parametrize("layer", [2, 5])
-def test_attention_is_that_of_torch(model, layer):
+def test_attention_with_heads_off_is_that_of_the_zeroed_copy(model, layer):
+    """Of heads below it alone. Attention itself has its reference in test_maps.py."""
     x, off = pixels(model, 2), HeadSet.parse("L1.H2")
-    visual = zeroed(model.clip.visual, off)
-    block = visual.transformer.resblocks[layer]
-    captured = []
-    block.ln_1.register_forward_hook(lambda *given: captured.append(given[2]))
-    with torch.no_grad():
-        visual(x)
-        (y,) = captured
-        _, weights = block.attn(y, y, y, need_weights=True, average_attn_weights=False)
+    expected = ImageTower(zeroed(model.clip.visual, off)).attention(x, layer)
     found = model.tower.without(HeadSet([*off, Head(layer, 0)])).attention(x, layer)
-    np.testing.assert_allclose(found, weights[:, :, 0], atol=TOLERANCE)
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+    assert (found - model.tower.attention(x, layer)).abs().max() > 1e-4
     below = model.tower.trunk(x, 1)
     np.testing.assert_allclose(model.tower.without(off).attention(below, layer), found, atol=1e-6)
 
