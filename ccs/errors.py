@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.util import find_spec
 
 EXTRAS = {
@@ -34,6 +35,21 @@ class InputError(ValueError):
 
 class MissingExtra(InputError, ImportError):
     """A package is not installed that only an extra brings."""
+
+
+def require_texts(texts: Iterable[str]) -> list[str]:
+    """The texts; InputError for what is none."""
+    found = list(texts)
+    for place, text in enumerate(found):
+        if not isinstance(text, str):
+            raise InputError(f"Text {place} is {text!r} ({type(text).__name__}), not a string.")
+    return found
+
+
+def require_seed(seed: int) -> None:
+    """Raise InputError for what numpy takes for no seed."""
+    if seed < 0:
+        raise InputError(f"A seed is 0 or more, not {seed}.")
 
 
 def require(extra: str, *modules: str) -> None:

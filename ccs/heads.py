@@ -226,11 +226,15 @@ class Intervention(HeadSet):
         return cls(found)
 
     @classmethod
-    def of(cls, heads: HeadSet | str | Iterable[Head] | None) -> HeadSet:
-        """What a caller gave for heads: their notation, a HeadSet or an Intervention, or nothing."""
+    def of(cls, heads: HeadSet | str | Head | Iterable[Head | str] | None) -> HeadSet:
+        """What a caller gave for heads: their notation, heads or names, a HeadSet or an Intervention, or
+        nothing.
+        """
         if isinstance(heads, HeadSet):
             return heads
-        return cls.parse(heads) if isinstance(heads, str) else HeadSet(heads or ())
+        if isinstance(heads, str) or not isinstance(heads, Iterable):
+            return cls.parse(str(heads or ""))
+        return cls.parse(" ".join(map(str, heads)))
 
     def __getitem__(self, head: Head) -> Change:
         return self._changes[head]

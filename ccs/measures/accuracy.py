@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ccs.errors import InputError
+from ccs.errors import InputError, require_texts
 from ccs.heads import HeadSet
 from ccs.measures import ranking, stats
 from ccs.measures.stats import Effect, Estimate
@@ -56,7 +56,7 @@ def class_weights(
     step = max(1, BATCH // len(templates))
     for start in range(0, len(classes), step):
         part = classes[start : start + step]
-        texts = [template.replace("{}", name) for name in part for template in templates]
+        texts = [template.replace("{}", name) for name in require_texts(part) for template in templates]
         found = model.embed_texts(texts, off=off) if off else model.embed_texts(texts)
         embedded = ranking.unit(found, "text embeddings")
         weights.append(embedded.reshape(len(part), len(templates), -1).mean(axis=1))

@@ -13,30 +13,32 @@ import torch
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet, Intervention, changes
-from ccs.model.model import Images, Model
+from ccs.model.model import Images, Model, load
 
 
 def attention(
-    model: Model,
+    model: Model | str,
     images: Images,
     heads: HeadSet | str | None = None,
     *,
-    off: HeadSet | None = None,
+    off: HeadSet | str | None = None,
     batch_size: int | None = None,
 ) -> np.ndarray:
     """Where heads look: attention to each patch, [images, heads, rows, columns] float32.
 
     It is that of the query which is read out, the CLS token's or the pool's; otherwise the mean over all
-    queries. Its sum is at most 1: the rest goes to tokens that are no patches. heads: names or a HeadSet, in
-    their order by layer and number; by default `model.heads`. off: heads that are off meanwhile. Raises
-    InputError for a head that the model does not have and for a tower whose tokens are no grid.
+    queries. Its sum is at most 1: the rest goes to tokens that are no patches. model: from `ccs.load`, or
+    what it takes. heads: names or a HeadSet, in their order by layer and number; by default `model.heads`.
+    off: heads that are off meanwhile. Raises InputError for a head that the model does not have and for a
+    tower whose tokens are no grid.
 
         >>> from ccs import load, open_images
         >>> model, images = load("organism"), list(open_images("world", 2).images)
         >>> attention(model, images, "L7.H1 L7.H2").shape
         (2, 2, 6, 6)
     """
-    chosen, tower = _chosen(model, heads), model.tower.without(off or HeadSet())
+    model = load(model) if isinstance(model, str) else model
+    chosen, tower = _chosen(model, heads), model.tower.without(Intervention.of(off))
     out = np.empty((len(images), len(chosen), model.tower.n_tokens), np.float32)
     for rows, part in model.batches(images, batch_size):
         found = []  # of each layer [n, heads, T]
@@ -48,14 +50,14 @@ def attention(
 
 
 def heatmap(
-    model: Model,
+    model: Model | str,
     images: Images,
     texts: Sequence[str] | np.ndarray,
     heads: HeadSet | str | None = None,
     *,
     against: Sequence[str] = (),
     apart: bool = False,
-    off: HeadSet | None = None,
+    off: HeadSet | str | None = None,
     batch_size: int | None = None,
 ) -> np.ndarray:
     """What each patch sends through heads along texts: [images, texts, rows, columns] float32.
@@ -73,9 +75,12 @@ def heatmap(
         >>> heatmap(model, images, ["a red cat"]).shape
         (2, 1, 6, 6)
     """
+    if not len(texts):
+        raise InputError("There is no text to make a map of.")
+    model = load(model) if isinstance(model, str) else model
     along = texts if isinstance(texts, np.ndarray) else model.embed_texts(texts)
     along = along - model.embed_texts(against).mean(0) if len(against) else along
-    chosen, off = _chosen(model, heads), off or HeadSet()
+    chosen, off = _chosen(model, heads), Intervention.of(off)
     tower, factor = model.tower.without(off), {head: change.factor for head, change in changes(off)}
     on = HeadSet(head for head in chosen if factor.get(head, 1))
     vectors = torch.from_numpy(np.ascontiguousarray(along, np.float32)).to(tower.device)

@@ -14,7 +14,7 @@ from PIL import Image
 from scipy.special import expit, softmax
 from torch import Tensor
 
-from ccs.errors import InputError
+from ccs.errors import InputError, require_texts
 from ccs.heads import HeadSet
 from ccs.model.loading.building import create
 from ccs.model.loading.config import cropping
@@ -189,12 +189,13 @@ class Model(Side):
 
     def tokenize(self, texts: Sequence[str]) -> Tensor:
         """Numbers of tokens [texts, context], cut or padded to the model's context."""
-        tokens: Tensor = self.tokenizer(list(texts))
+        tokens: Tensor = self.tokenizer(require_texts(texts))
         return tokens
 
     def embed_images(self, images: Images, off: Plans = None, batch_size: int | None = None) -> np.ndarray:
         """Unit vectors float32: [images, dim] for one HeadSet or none, [plans, images, dim] for a list.
 
+        off: heads as `HeadSet.parse` and `Intervention.parse` read them, or a HeadSet, or a list of these.
         Work that plans share is done once. Memory is bounded by the batch, whatever the number of images or
         plans. Where `images` is a trunk, only heads of its layer and above can be off.
         """
@@ -248,16 +249,19 @@ class Model(Side):
     ) -> Iterator[tuple[slice, Tensor | Trunk]]:
         """The images in bounded batches: the rows of each batch, and its pixels [n, 3, s, s] or trunk.
 
-        Raises InputError for pixels of another size, and a batch of less than one image.
+        Raises InputError for pixels of another size or of whole numbers, and a batch of less than one image.
         """
         tokens = BATCH_TOKENS if self.tower.device.type == "cpu" else 131_072
         fitting = max(1, tokens // self.tower.n_tokens)
         n, size = self.count(images), fitting if batch_size is None else batch_size
         if size < 1:
             raise InputError(f"A batch holds at least one image, not {size}.")
-        if isinstance(images, Tensor) and images.shape != (n, 3, *self.tower.image_size):
+        if isinstance(images, Tensor) and not (
+            images.shape == (n, 3, *self.tower.image_size) and images.is_floating_point()
+        ):
             wanted = ", ".join(map(str, (3, *self.tower.image_size)))
-            raise InputError(f"Pixels must be [n, {wanted}] for {self.name}, not {list(images.shape)}.")
+            found = f"{list(images.shape)} of {str(images.dtype).removeprefix('torch.')}"
+            raise InputError(f"Pixels must be [n, {wanted}] of floats for {self.name}, not {found}.")
         for start in range(0, n, size):
             rows = slice(start, min(start + size, n))
             if isinstance(images, Tensor | Trunk):

@@ -18,7 +18,7 @@ TOKENIZED = 8192
 """Texts tokenized at a time."""
 
 Rows = slice | np.ndarray
-Plans = HeadSet | Sequence[HeadSet] | None
+Plans = HeadSet | str | Sequence[HeadSet | str] | None
 
 
 class Contributions(NamedTuple):
@@ -62,7 +62,7 @@ class Side:
         return len(inputs)
 
     def contributions(
-        self, inputs: Any, heads: HeadSet | None = None, batch_size: int | None = None
+        self, inputs: Any, heads: HeadSet | str | None = None, batch_size: int | None = None
     ) -> Contributions:
         """Each head's contribution to the unit embedding, and the remainder; float32 also under autocast.
 
@@ -72,10 +72,15 @@ class Side:
         return self.embed_with_contributions(inputs, [], heads, batch_size)[1]
 
     def embed_with_contributions(
-        self, inputs: Any, off: Plans = None, heads: HeadSet | None = None, batch_size: int | None = None
+        self,
+        inputs: Any,
+        off: Plans = None,
+        heads: HeadSet | str | None = None,
+        batch_size: int | None = None,
     ) -> tuple[np.ndarray, Contributions]:
         """Embeddings [plans, n, dim] with heads off, and `contributions`: one pass, two under autocast."""
         plans, single = self._plans(off)
+        heads = None if heads is None else Intervention.of(heads)
         chosen, n, dim = self.tower.all_heads if heads is None else heads, self.count(inputs), self.tower.dim
         self.tower.require(chosen)
         embedded = np.empty((len(plans), n, dim), np.float32)
@@ -85,7 +90,7 @@ class Side:
             units, readout = self.tower.embed_and_read(part, plans, heads)
             effects, rest = self.tower.contributions(readout, heads)
             embedded[:, rows] = units.cpu().numpy()
-            direct[rows], remainder[rows] = effects.cpu().numpy(), rest.cpu().numpy()
+            direct[rows], remainder[rows] = effects.cpu().numpy(), _finite(rest)
         parts = Contributions(direct if heads is not None else self._by_layer(direct), remainder)
         return embedded[0] if single else embedded, parts
 
@@ -94,11 +99,11 @@ class Side:
         plans, single = self._plans(off)
         out = np.empty((len(plans), self.count(inputs), self.tower.dim), np.float32)
         for rows, part in self.batches(inputs, batch_size):
-            out[:, rows] = self.tower.embed(part, plans).cpu().numpy()
+            out[:, rows] = _finite(self.tower.embed(part, plans))
         return out[0] if single else out
 
     def at_means(
-        self, heads: HeadSet, inputs: Any, groups: Sequence[str] | np.ndarray | None = None
+        self, heads: HeadSet | str, inputs: Any, groups: Sequence[str] | np.ndarray | None = None
     ) -> Intervention:
         """The intervention with the means over these inputs that it needs, and with prototypes of `groups`.
 
@@ -106,6 +111,7 @@ class Side:
         model. Raises InputError for prototypes without groups, and for means over texts, which differ in
         length, at other tokens than the one that is read (`T7.H3=mean@cls`).
         """
+        heads = Intervention.of(heads)
         wanted = {head: change for head, change in changes(heads) if change.at}
         self.tower.require(heads)
         if self.tower.letter == TEXT and not all(one.first for one in wanted.values()):
@@ -148,15 +154,21 @@ class Side:
         return out
 
     def _plans(self, off: Plans) -> tuple[Sequence[HeadSet], bool]:
-        if off is None or isinstance(off, HeadSet):
-            plans, single = [off or HeadSet()], True
+        if off is None or isinstance(off, HeadSet | str):
+            plans, single = [Intervention.of(off)], True
         else:
-            plans, single = list(off), False
+            plans, single = [Intervention.of(plan) for plan in off], False
         for plan in plans:
-            if not isinstance(plan, HeadSet):
-                raise InputError(f"Heads to switch off must be a HeadSet, not {plan!r}; see HeadSet.parse.")
             self.tower.require(plan)
         return plans, single
+
+
+def _finite(values: Tensor) -> np.ndarray:
+    """What comes out of a tower [..., dim]; InputError where it is no number, since pixels were none."""
+    found = values.cpu().numpy()
+    if not np.isfinite(found.sum()):
+        raise InputError("Embeddings are not finite, since the pixels are not, or are too large.")
+    return found
 
 
 class Texts(Side):

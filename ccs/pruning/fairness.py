@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ccs import paper
-from ccs.errors import InputError, require
+from ccs.errors import InputError, require, require_seed, require_texts
 from ccs.heads import IMAGE, TEXT, HeadSet, Intervention
 from ccs.measures import bias as measures
 from ccs.measures import bias_result, skew
@@ -162,6 +162,7 @@ def bias(
         >>> list(found.of("MaxSkew").index)    # natural logarithms; 0 is the gallery's own shares
         ['mean', 'judge', 'nurse']
     """
+    require_seed(seed)
     if max_images is not None and (not isinstance(gallery, str) or gallery.startswith("world/")):
         raise InputError("Drawn people and an opened gallery are ranked whole; give no number of images.")
     if isinstance(gallery, str):
@@ -227,7 +228,7 @@ def asked(
             raise InputError(f"A template holds {{}} once, where the occupation goes, unlike {template!r}.")
         gallery = replace(gallery, templates=(template,))
     if occupations is not None:
-        occupations = occupations.split(",") if isinstance(occupations, str) else occupations
+        occupations = require_texts(occupations.split(",") if isinstance(occupations, str) else occupations)
         names = tuple(dict.fromkeys(filter(None, (name.strip() for name in occupations))))
         if not names:
             raise InputError("At least one occupation is needed.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ccs.errors import InputError
+from ccs.errors import InputError, require_seed
 from ccs.heads import IMAGE, TEXT, HeadSet, Intervention
 from ccs.measures import accuracy as measures
 from ccs.measures.stats import Effect
@@ -89,6 +89,7 @@ def accuracy(
         >>> bool(found.rows["value"][0] > 0.5)    # a share of 1; the first row is of all images
         True
     """
+    require_seed(seed)
     if isinstance(data, str):
         found = open_set(data, max_images=max_images, classes=classes, template=template)
     else:

@@ -157,6 +157,8 @@ def test_a_table_of_bias_shows_itself(tiny_model, gallery):
 def test_what_does_not_fit_is_told(tiny_model, gallery):
     for change, why in (
         ({"attribute": "age"}, "has no attribute 'age'; it has gender, race"),
+        ({"seed": -1}, "A seed is 0 or more, not -1"),
+        ({"occupations": ["judge", 3]}, "Text 1 is 3"),
         ({"top": 31}, "K is 31, but a ranking of 60 images needs a K of 1 to 30"),
         ({"template": "a photo"}, "A template holds {} once"),
         ({"gallery": "world/faces", "max_images": 20}, "Drawn people and"),
@@ -227,5 +229,8 @@ def test_accuracy_is_the_plain_one(tiny_folder, tiny_model, tmp_path, pictures, 
     assert repr(data) == "<ClassificationSet pets: 24 images>"
     assert repr(ccs.Moments.empty(tiny_model)).startswith("<Moments of 0 images, 16 heads of the model ")
     assert {"accuracy", "bias", "heads_off", "load"} <= set(dir(ccs))
+    for wrong in ({"seed": -1}, {"data": replace(data, classes=("cat", 3, "owl"))}):
+        with pytest.raises(InputError, match=r"A seed is 0 or more|Text 1 is 3"):
+            ccs.accuracy(tiny_model, **{"data": data, **wrong})
     assert accuracy_command.main([*asked, "--classes", "cat, dog"]) == 2
     assert "has 3 classes, but 2 names were given" in capsys.readouterr().err

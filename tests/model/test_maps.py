@@ -183,12 +183,15 @@ def test_tokens_send_a_heads_contribution_while_others_are_off(name, off):
     np.testing.assert_allclose(sent.sum(-1), tower.contributions(readout, head)[0][:, 0], atol=1e-6)
 
 
-def test_what_has_no_map_is_said(tiny_model):
+def test_what_has_no_map_is_said(tiny_model, tiny_folder):
     x = pixels(tiny_model, 1)
     for heads, message in {"L9.H0": "outside this model", "": "No head is named"}.items():
         with pytest.raises(InputError, match=message):
             ccs.attention(tiny_model, x, heads)
     with pytest.raises(InputError, match="below layer 2"):
         ccs.heatmap(tiny_model, tiny_model.trunk(x), TEXTS, "L1.H0")
-    with pytest.raises(InputError, match="must be given as a list"):
-        ccs.heatmap(tiny_model, x, "a dog")
+    for texts, why in (("a dog", "must be given as a list"), ([], "no text to make a map of")):
+        with pytest.raises(InputError, match=why):
+            ccs.heatmap(tiny_model, x, texts)
+    named = ccs.attention(str(tiny_folder), x, ["L5.H1"], off="L4.H0")
+    np.testing.assert_array_equal(named, ccs.attention(tiny_model, x, "L5.H1", off=HeadSet([Head(4, 0)])))

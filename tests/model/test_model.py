@@ -82,6 +82,27 @@ def test_heads_of_both_towers_have_names_and_stay_apart(tiny_model):
         tiny_model.embed_texts(texts, off=HeadSet.parse("L0.H1"))
 
 
+def test_what_is_no_text_no_pixel_and_no_name_is_told_and_names_are_heads(tiny_model):
+    x, nan, off = torch.zeros(2, 3, 32, 32), torch.nan, HeadSet.parse("L5.H1 L4.H0")
+    for given in ("L5.H1 L4.H0", off):
+        found = tiny_model.embed_images(x, given), tiny_model.embed_images(x, [given, [*off]])[1]
+        np.testing.assert_array_equal(found, [tiny_model.embed_images(x, off)] * 2)
+    np.testing.assert_array_equal(
+        tiny_model.contributions(x, str(off)).direct, tiny_model.contributions(x, off).direct
+    )
+    x[1, 2, 3, 4] = nan
+    for ask, why in (
+        (lambda: tiny_model.embed_images(x), "Embeddings are not finite"),
+        (lambda: tiny_model.contributions(x), "Embeddings are not finite"),
+        (lambda: tiny_model.embed_images(x.to(torch.uint8)), r"32\] of floats for .*, not .* of uint8"),
+        (lambda: tiny_model.embed_images(x, [3]), "'3' is not the name of a head"),
+        (lambda: tiny_model.embed_texts(["a dog", 3]), r"Text 1 is 3 \(int\), not a string"),
+        (lambda: ccs.load(None), "There is no model 'None'"),
+    ):
+        with pytest.raises(ccs.InputError, match=why):
+            ask()
+
+
 def test_words_that_were_never_read_need_no_place_in_the_file(tiny_folder, tmp_path):
     folder = Path(shutil.copytree(tiny_folder, tmp_path / "model"))
     weights = load_file(folder / "open_clip_model.safetensors")

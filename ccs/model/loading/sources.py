@@ -99,7 +99,7 @@ def find(name: str, token: bool | None = None) -> Source:
 
     token: False keeps this machine's token from the Hub, for what a stranger names.
     """
-    name = name.strip()
+    name = str(name).strip()
     if name in embedded():
         return _folder(_EMBEDDED / name, name)
     if name.startswith(HUB):
