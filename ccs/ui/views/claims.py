@@ -120,9 +120,9 @@ def card(session: Session) -> dict[str, Any] | None:
 
 
 def counts(known: KnownHeads) -> str:
-    """What its heads were taught, and how many of them: "one concept (6), nothing (18)"."""
+    """What its heads were taught, and how many of them: "one concept (6), left free (18)"."""
     kinds = Counter(known.lessons[head].kind if head in known.lessons else "" for head in known.shares)
-    said = {"one": "one concept", "several": "two or more", "none": NONE, "": "nothing"}
+    said = {"one": "one concept", "several": "two or more", "none": NONE, "": FREE}
     return ", ".join(f"{text} ({kinds[kind]})" for kind, text in said.items() if kinds[kind])
 
 
