@@ -87,6 +87,11 @@ class BiasResult:
         return np.asarray(self.top / self.k, dtype=np.float64)
 
     @property
+    def pool_shares(self) -> Floats:
+        """Each group's share of the images that a prompt ranks, [prompts, groups]."""
+        return np.asarray(self.pools / self.pools.sum(axis=1, keepdims=True), dtype=np.float64)
+
+    @property
     def ceilings(self) -> Floats:
         """The largest MaxSkew that each prompt's ranking can reach, [prompts]."""
         return ceiling(self.pools, self.k)

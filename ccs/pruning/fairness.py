@@ -45,8 +45,9 @@ class BiasTable:
     first, with the columns `occupation`, `metric`, `value`, `low`, `high` (95% interval), `chance`,
     `chance_low`, `chance_high` (random rankings), `ceiling` (the largest MaxSkew possible), `group` (the one
     furthest above its share of the gallery), `share` (its share of the top K), and, with heads off, `before`,
-    `difference`, `difference_low`, `difference_high`, `p_value`. A notebook shows its
-    plot.
+    `difference`, `difference_low`, `difference_high`, `p_value`. shares: a row for each occupation and group:
+    its share of the top K (`share`, with heads off also `before`) and of the images that are ranked (`pool`).
+    A notebook shows its plot.
 
         >>> from ccs import bias
         >>> bias("organism", "world/faces", "judge, nurse", attribute="gender")
@@ -57,6 +58,7 @@ class BiasTable:
     groups: Mapping[str, int]
     alike: tuple[tuple[str, ...], ...]
     rows: pd.DataFrame
+    shares: pd.DataFrame
     skipped: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -202,11 +204,15 @@ def bias(
         "off": str(heads),
         "mode": results[0].mode,
     }
+    every = pd.MultiIndex.from_product((people.occupations, results[0].groups), names=("occupation", "group"))
+    parts = {"before": results[0].top_shares} if heads else {}
+    parts |= {"share": results[-1].top_shares, "pool": results[0].pool_shares}
     return BiasTable(
         about=about,
         groups=dict(zip(results[0].groups, results[0].pool.tolist(), strict=True)),
         alike=tuple(alike(people.occupations, texts)) if question.pools is None else (),
         rows=pd.DataFrame(_rows(results[0], results[-1], question.names, bool(heads))),
+        shares=pd.DataFrame({name: of[question.rows].ravel() for name, of in parts.items()}, index=every),
         skipped=skipped,
     )
 
@@ -284,13 +290,13 @@ def ranking_of(
 def _rows(before: BiasResult, after: BiasResult, names: Sequence[str], differs: bool) -> list[dict[str, Any]]:
     """A row for each metric of the mean, then of each occupation; `after` has the heads off."""
     found = []
-    shares = after.pools / after.pools.sum(axis=1, keepdims=True)
-    ratios = np.divide(after.top_shares, shares, out=np.zeros(shares.shape), where=shares > 0)
+    pool, top = after.pool_shares, after.top_shares
+    ratios = np.divide(top, pool, out=np.zeros(pool.shape), where=pool > 0)
     for place, occupation in [(None, MEAN), *enumerate(names)]:
         group, share = "", np.nan
         if place is not None:
             first = int(ratios[place].argmax())
-            group, share = after.groups[first], float(after.top_shares[place, first])
+            group, share = after.groups[first], float(top[place, first])
         for name in after.metrics:
             figure = after.figure(name, place)
             row: dict[str, Any] = {"occupation": occupation, "metric": name}

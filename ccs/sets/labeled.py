@@ -130,12 +130,18 @@ def _png(path: Path, part: str, row: int) -> bytes:
 
 
 def people(
-    record: DatasetRecord, rows: Rows, most: int | None = None, attributes: Sequence[str] = ()
+    record: DatasetRecord,
+    rows: Rows,
+    most: int | None = None,
+    attributes: Sequence[str] = (),
+    *,
+    every: bool = False,
 ) -> BiasSet:
     """Images of people; K is a tenth of them, occupations and templates are the study's.
 
-    A known set has the groups and cut-offs of its record. Otherwise groups come from `attributes`, the
-    columns of usual names, or all columns of 2 to 50 groups; many numbers, such as ages, are grouped by tens.
+    A known set has the groups and cut-offs of its record. Otherwise groups come from `attributes`, or else
+    from columns of 2 to 50 groups: those of usual names, or where there are none, all; with `every` also the
+    others without empty cells. Many numbers, such as ages, are grouped by tens.
     """
     if record.groups:
         return _known_people(record, rows, most)
@@ -143,14 +149,19 @@ def people(
         raise InputError(f"{rows.source} has neither a {LABELS} nor one folder of images per group.")
     known = {"group" if name == "label" else name.replace("_", " "): name for name in rows.columns}
     usual = [name for name in known if known[name] in ATTRIBUTES]
+    others = [name for name in known if name not in usual] if every or not usual else []
     columns = ", ".join(name for name in known if name != "file") or "none"
     if unknown := [name for name in attributes if name not in known]:
         raise InputError(f"{rows.name} has no attribute {unknown[0]!r}; its columns are {columns}.")
-    texts = {name: _decades(rows.strings(known[name])) for name in attributes or usual or known}
+    texts = {name: _decades(rows.strings(known[name])) for name in attributes or usual + others}
     texts = {
         name: cells
         for name, cells in texts.items()
-        if len({*cells} - {""}) in range(2, MOST_GROUPS + 1) and (attributes or name != "file")
+        if len({*cells} - {""}) in range(2, MOST_GROUPS + 1)
+        and (attributes or name != "file")
+        and not (
+            usual and name in others and "" in cells
+        )  # its images would be left out of the usual ones too
     }
     found = rows.readable(
         most,

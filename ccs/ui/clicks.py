@@ -49,11 +49,8 @@ def _open(screen: Screen, query: str) -> None:
 
 @action("code")
 def _code(screen: Screen) -> None:
-    """The program that prints what the screen shows."""
-    try:
-        screen.session.code = VIEWS[screen.state.tab].snippet(screen)
-    except InputError as error:
-        screen.session.code = f"# {error}\n"
+    """The program that prints what the screen shows; InputError where there is none."""
+    screen.session.code = VIEWS[screen.state.tab].snippet(screen)
 
 
 def _query(address: object) -> dict[str, str]:

@@ -50,8 +50,8 @@ def open_link(app: App, query: Mapping[str, str]) -> Screen:
         state = replace(state, example=first_example(state.model))
     if state.gallery.startswith(OWN):
         notices.append(
-            "This link was made with its maker’s own images of people, which stay with them: the "
-            "figures here are of other faces, and differ."
+            "This address was made with a gallery of someone’s own, which no address holds and which is gone "
+            "when its page is left or loaded anew: the figures here are of other faces, and differ."
         )
         state = replace(state, gallery="")
     try:

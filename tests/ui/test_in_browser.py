@@ -212,6 +212,11 @@ def test_a_gallery_of_ones_own_is_measured(visit, made, tmp_path):
     assert "your own (12)" in page.inner_text("form.ask")
     assert "blue" in page.inner_text("[data-name=groups]")
     assert "gallery=own%3A&" in page.url  # a link holds no name and no picture of it
+    assert {row["gallery"] for row in rows("groups", page.content())} == {"own"}
+    page.click("text=Copy link")
+    page.wait_for_selector("text=without your own images")
+    again = visit(page.url.partition("?")[2], new=True)
+    assert "gone when its page is left or loaded anew" in again.inner_text(".notice.bad")
     assert not [path for path in made[0].uploads.rglob("*") if path.is_file()]
     (tmp_path / "bad.zip").write_text("no zip")
     done(page, lambda: page.set_input_files("[data-gallery]", str(tmp_path / "bad.zip")))

@@ -170,6 +170,26 @@ def test_the_program_of_bias_prints_what_is_shown(app):
         at = rows.index(metric) + 3  # below the names of the columns and of the lines
         for name, before, after, _ in map(str.split, rows[at : at + 3]):
             assert (float(before), float(after)) == pytest.approx(shown[name, metric], abs=6e-5)
+    for row in saved("groups", regions(screen)["main"]):
+        (line,) = [line.split() for line in rows if line.split()[0] == row["group"]]
+        shares = [float(row[name]) for name in ("before", "after", "pool")]
+        assert list(map(float, line[1:])) == pytest.approx(shares, abs=6e-5)
+
+
+def test_the_program_of_start_prints_its_ranking(app):
+    screen = links.open_link(app, {"tab": "start", "off": "L6.H1 L7.H2"})
+    page = " ".join(re.sub("<[^>]*>", "", regions(screen)["main"]).split())
+    code = VIEWS["start"].snippet(screen).replace("ccs.open_gallery('world/faces')", "people")
+    rows = [row.split() for row in printed(code, people=app.galleries.get("world/faces"))]
+    (before,), (after,) = (
+        re.findall(words, page) for words in (r"skin tone goes from (\S+)", r"to (\S+) on these")
+    )
+    assert [f"{float(value):.2f}" for value in rows[3][1:3]] == [before, after]
+    fronts = re.findall(r"(\d+)%[^%“]*(?:“judge”)? are labeled “(\S+)”, (\d+)%[^%]* has (\d+)%", page)
+    assert fronts
+    for after, group, *others in fronts:
+        (line,) = [row[1:] for row in rows if row[0] == group]
+        assert [f"{100 * float(share):.0f}" for share in line] == [others[0], after, others[1]]
 
 
 def test_maps_on_the_page_are_those_of_the_library(app, model):

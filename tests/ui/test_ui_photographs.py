@@ -82,6 +82,10 @@ def test_a_hub_that_does_not_answer_is_told_and_an_upload_is_offered(tiny_folder
     assert "was not found on the Hub" in page["main"]
     assert "data-gallery" in page["main"]
     assert "drawn" not in page["main"]
+    screen = open_link(app, {"model": "tiny", "off": "none", "tab": "bias"})
+    answers = [html for _, html in act(app, screen.session, {"do": "code"})]
+    assert "was not found on the Hub" in next(html["top"] for html in answers if "top" in html)
+    assert not any("data-code" in html["status"] for html in answers)  # there is no program
     assert "Faces of your own can be ranked" in shown(app, tab="start")["main"]
     page = shown(app, tab="heads")
     assert "was not found on the Hub" in page["main"]

@@ -16,13 +16,13 @@ from ccs.measures import bias_result, ranking
 from ccs.measures.bias_result import BiasResult
 from ccs.measures.skew import ceiling
 from ccs.measures.stats import Estimate
-from ccs.ui.html import program, render
+from ccs.ui.html import render
 from ccs.ui.service.galleries import DRAWN, PAIRS, PHOTOGRAPHED, world
 from ccs.ui.session import App, Screen
 from ccs.ui.state import OWN
 from ccs.ui.views import claims, fairer
 from ccs.ui.views.base import Empty, Figure, View, of_model
-from ccs.ui.views.bias_query import SHOWN_METRICS, BiasQuery, embedded, top
+from ccs.ui.views.bias_query import SHOWN_METRICS, BiasQuery, embedded, lines, top
 
 FACES = 12
 COLUMNS = (
@@ -124,10 +124,7 @@ class Bias(View):
         )
 
     def snippet(self, screen: Screen) -> str:
-        query, state = BiasQuery.of(screen.app, screen.state), screen.state
-        spec = "" if query.gallery.name.startswith(OWN) else query.gallery.name
-        rest = program("bias", query=query, spec=spec, names=SHOWN_METRICS, off=state.off)
-        return program("model", model=state.model, off=state.off) + rest
+        return lines(screen.state, BiasQuery.of(screen.app, screen.state), SHOWN_METRICS)
 
 
 def _name(screen: Screen) -> str:
@@ -171,9 +168,8 @@ def first_images(app: App, found: Measurement) -> Figure:
 def _groups(found: Measurement, off: HeadSet) -> Figure:
     """Each group's share of the top for one occupation, beside its share of the pool."""
     first, second, row, query = found.first, found.second, found.query.row, found.query
-    pool = first.pools[row] / first.pools[row].sum()
     rows: list[list[Any]] = [
-        [group, float(first.top[row, g] / first.k), float(second.top[row, g] / second.k), float(pool[g])]
+        [group, *(float(of[row, g]) for of in (first.top_shares, second.top_shares, first.pool_shares))]
         for g, group in enumerate(first.groups)
     ]
     title = f"Who is in the top {query.k} for “{query.occupations[row]}”"

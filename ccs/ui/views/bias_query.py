@@ -17,7 +17,7 @@ from ccs.pruning.fairness import asked, embed_occupations, fewest_ranked, rankin
 from ccs.sets import BiasSet, Lazy
 from ccs.sets.open import open_upload
 from ccs.ui.actions import action
-from ccs.ui.html import count
+from ccs.ui.html import count, program
 from ccs.ui.service.uploads import taken
 from ccs.ui.session import App, Screen, Session
 from ccs.ui.state import NONE_OFF, OWN, State, parse_int, texts
@@ -129,6 +129,15 @@ class BiasQuery:
         settings = {"metrics": SHOWN_METRICS, "draws": DRAWS, "logit_scale": logit_scale}
         both = bias.measure_plans(images, question, changed, **settings)
         return [bias_result.repeated(result, question.rows) for result in both]
+
+
+def lines(state: State, query: BiasQuery, names: Sequence[MetricName]) -> str:
+    """Lines of a program that loads the model, asks it the query and prints these measures, and each group's
+    share of the top for the occupation shown.
+    """
+    spec = "" if query.gallery.name.startswith(OWN) else query.gallery.name
+    rest = program("bias", query=query, spec=spec, names=names, off=state.off)
+    return program("model", model=state.model, off=state.off) + rest
 
 
 def top(embeddings: np.ndarray, occupation: np.ndarray, n: int) -> np.ndarray:

@@ -19,7 +19,7 @@ from ccs.ui.session import Screen
 from ccs.ui.state import State
 from ccs.ui.views import claims, classify, heads
 from ccs.ui.views.base import Empty, Figure, View, of_model
-from ccs.ui.views.bias_query import BiasQuery, embedded, top
+from ccs.ui.views.bias_query import BiasQuery, embedded, lines, top
 from ccs.ui.views.claims import Claim
 
 SHOWN = 12  # faces
@@ -74,7 +74,7 @@ class Start(View):
         )
 
     def snippet(self, screen: Screen) -> str:
-        return classify.lines(screen, screen.state.off)
+        return lines(screen.state, _of_all(_asked(screen, claim_of(screen))), ("MaxSkew",))
 
 
 def claim_of(screen: Screen) -> Claim:
@@ -95,24 +95,33 @@ def _without(story: classify.Story) -> Figure:
     return Figure("picture", title, "probability, %", columns, rows, shown, str(story.head), made)
 
 
+def _asked(screen: Screen, claim: Claim) -> BiasQuery:
+    """The question of the one occupation; InputError where the faces cannot be had."""
+    model, attribute = screen.state.model, claim.attribute
+    asked = State(gallery=world(model).people, attribute=attribute, occupations=(OCCUPATION,))
+    return BiasQuery.of(screen.app, asked)
+
+
+def _of_all(one: BiasQuery) -> BiasQuery:
+    """The same question of all the gallery's occupations; the one shown stays."""
+    gallery = replace(one.gallery, occupations=one.listed)
+    return replace(one, gallery=gallery, row=one.listed.index(OCCUPATION))
+
+
 def _people(screen: Screen, model: Model, claim: Claim, complete: bool) -> Figure | Empty:
     """The first faces for an occupation, and the groups that are most in front, before and after."""
     app, session = screen.app, screen.session
-    name, off = world(model.name).people, session.state.off
+    off = session.state.off
     try:
-        gallery = app.galleries.get(name)
+        one = _asked(screen, claim)
     except InputError as error:
         return Empty("No faces to rank", f"{error} Faces of your own can be ranked in the view Bias.")
-    attribute = claim.attribute if claim.attribute in gallery.groups else next(iter(gallery.groups))
-    one = BiasQuery.of(
-        app, State(model=model.name, gallery=name, attribute=attribute, occupations=(OCCUPATION,))
-    )
     found = embedded(app, model, one, off, complete)
     if found is None:
         return Empty("The faces are being looked at", "Who comes first follows in a moment.")
     one, *both = found
-    gallery = replace(one.gallery, occupations=one.listed)
-    every, k, labels = replace(one, gallery=gallery), one.k, gallery.groups[attribute]
+    every, gallery, k = _of_all(one), one.gallery, one.k
+    labels = gallery.groups[one.attribute]
     pairs = list(zip(both, (HeadSet(), off), strict=True))
     before, after = (top(rows, one.texts(session, model, read)[0], k) for rows, read in pairs)
     pool = {group: float((labels == group).mean()) for group in sorted(set(labels))}
@@ -134,7 +143,7 @@ def _people(screen: Screen, model: Model, claim: Claim, complete: bool) -> Figur
             "query": every,
             "state": session.state,
             "fronts": [(group, *shares[group], pool[group]) for group in fronts],
-            "urls": [app.face(name, int(i)) for i in after[:SHOWN]],
+            "urls": [app.face(gallery.name, int(i)) for i in after[:SHOWN]],
             "skews": [every.mean_skew(rows, every.texts(session, model, read)) for rows, read in pairs]
             if off
             else [],

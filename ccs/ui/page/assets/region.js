@@ -162,7 +162,7 @@ element.addEventListener("click", async (event) => {
   else if (data.save === "zip") save(`${model().replaceAll("/", "-")}.zip`, new Blob([Uint8Array.from(atob(data.zip), (c) => c.charCodeAt(0))], { type: "application/zip" }));
   else if (data.copy === "link") copy(location.href, node.dataset.words);
   else if (data.copy === "text") copy(data.text, data.words);
-  else if (data.copy === "code") copy(new Promise((resolve) => { ui.program = resolve; act({ do: "code" }); }), "The program is copied; it gives the same figures.");
+  else if (data.copy === "code") copy(new Promise((resolve) => { ui.program = resolve; act({ do: "code" }); }), "The program is copied; it prints the main figures of this view.");
   else if (data.sheet) {
     const open = document.body.dataset.sheet !== "open";
     ui.sheet(open);
