@@ -282,6 +282,14 @@ def changes(heads: HeadSet) -> Iterator[tuple[Head, Change]]:
         yield head, heads[head] if isinstance(heads, Intervention) else Change()
 
 
+def verb(heads: HeadSet | str) -> str:
+    """What is done to the heads: "off", "scaled" or "held" (at a mean), or several of these with "or"."""
+    done = {
+        "off" if one.off else "held" if one.at else "scaled" for _, one in changes(Intervention.of(heads))
+    }
+    return " or ".join(word for word in ("off", "scaled", "held") if word in done) or "off"
+
+
 def factors(heads: HeadSet, where: str) -> dict[Head, float]:
     """Head -> factor on all tokens. InputError, with `where` as its subject, for what is no such factor."""
     for head, change in changes(heads):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import ccs
-from ccs.batch.command_line import DEVICE, SKIP, command, option, read_names
+from ccs.batch.command_line import DEVICE, OFF, SKIP, command, option, read_names, to_file
 from ccs.batch.pages import printed
 from ccs.files import write_text
 from ccs.measures.stats import signed
@@ -27,11 +27,11 @@ class Settings:
     classes: Sequence[str] | None = option(
         None, 'names of its classes: a file, or "cat, dog"', read=read_names
     )
-    off: str = option("", 'heads to switch off, such as "L8.H11 L9.H2", or scaled: "L9.H2=0.3"')
+    off: str = option("", OFF)
     template: str | None = option(None, 'the prompt, such as "a photo of a {}" (default: the set\'s)')
     max_images: int | None = option(None, "measure on so many images", least=1)
     skip_unreadable: bool = option(False, SKIP)
-    csv: Path | None = option(None, "write every figure to this file")
+    csv: Path | None = option(None, "write every figure to this file", read=to_file)
     device: str = option("auto", DEVICE)
     seed: int = option(0, "of resampling", least=0)
 

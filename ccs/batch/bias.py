@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import ccs
-from ccs.batch.command_line import ATTRIBUTE, DEVICE, SKIP, command, option, read_names
+from ccs.batch.command_line import ATTRIBUTE, DEVICE, OFF, SKIP, command, option, read_names, to_file
 from ccs.batch.pages import in_brackets, printed
 from ccs.files import write_text
 from ccs.measures.stats import Estimate, signed
@@ -28,16 +28,12 @@ class Settings:
         None, 'a file with one per line, or "judge, nurse" (default: the gallery\'s)', read=read_names
     )
     attribute: str | None = option(None, ATTRIBUTE)
-    off: str = option(
-        "",
-        'heads to switch off, such as "L8.H11 L9.H2", of the text tower "T7.H3"; scaled or at their mean: '
-        '"L9.H2=0.3 L10.H0=mean"',
-    )
+    off: str = option("", OFF)
     top: int | None = option(None, "K, the length of the list (default: the gallery's, or a tenth)", least=1)
     template: str | None = option(None, 'the prompt, such as "a photo of a {}" (default: the gallery\'s)')
     max_images: int | None = option(None, "measure on so many images; drawn people are all used", least=1)
     as_published: bool = option(False, "with the faults of the study's code, where it has one")
-    csv: Path | None = option(None, "write every figure to this file")
+    csv: Path | None = option(None, "write every figure to this file", read=to_file)
     skip_unreadable: bool = option(False, SKIP)
     device: str = option("auto", DEVICE)
     seed: int = option(0, "of resampling", least=0)

@@ -8,6 +8,7 @@ import argparse
 import importlib
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import Field, field, fields
 from importlib.metadata import PackageNotFoundError, version
@@ -69,6 +70,10 @@ FOLDER = "folder of results (default: results/ if it holds any, else those that 
 TEXT_TOWER = (
     "for a language model that sees (LLaVA, PaliGemma): the CLIP that its image tower is from, such as "
     "hf-hub:openai/clip-vit-large-patch14-336"
+)
+OFF = (
+    'heads to switch off, such as "L8.H11 L9.H2", of the text tower "T7.H3"; scaled or at their mean: '
+    '"L9.H2=0.3 L10.H0=mean"'
 )
 ATTRIBUTE = "the column that groups people (default: gender, or else the first)"
 DEVICE = "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU"
@@ -149,6 +154,25 @@ def read_names(given: str) -> tuple[str, ...]:
             why = "there is no such file" if isinstance(error, FileNotFoundError) else error
             raise InputError(f"{given} cannot be read as a file of names: {why}.") from None
     return tuple(name for name in map(str.strip, given.split(",")) if name)
+
+
+def to_folder(given: str) -> Path:
+    """A folder that is written in the end. InputError, before the work, where it cannot be."""
+    path = Path(given)
+    try:
+        there = next(one for one in (path, *path.absolute().parents) if one.exists())
+        tempfile.TemporaryDirectory(dir=there).cleanup()
+    except OSError as error:
+        raise InputError(f"{path} cannot be written to: {error.strerror}.") from None
+    return path
+
+
+def to_file(given: str) -> Path:
+    """A file that is written in the end; as `to_folder`."""
+    path = to_folder(str(Path(given).parent)) / Path(given).name
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a file to write to.")
+    return path
 
 
 def _plain(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from ccs.batch.command_line import ATTRIBUTE, DEVICE, command, option
+from ccs.batch.command_line import ATTRIBUTE, DEVICE, command, option, to_file
 from ccs.batch.pages import printed
 from ccs.batch.search import PEOPLE
 from ccs.benchmark import planted_models
@@ -39,7 +39,7 @@ class Settings:
     gallery: str = option("world/faces", PEOPLE, metavar="P")
     attribute: str | None = option(None, ATTRIBUTE)
     top: int = option(10, "heads to list", least=1)
-    csv: Path | None = option(None, "write every pair of heads to this file")
+    csv: Path | None = option(None, "write every pair of heads to this file", read=to_file)
     device: str = option("auto", DEVICE)
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import ccs
-from ccs.batch.command_line import command, option
+from ccs.batch.command_line import command, option, to_folder
 from ccs.errors import InputError
-from ccs.heads import Intervention
+from ccs.heads import TEXT, Intervention, verb
 from ccs.model.export import export
 from ccs.model.onnx_export import export_onnx
 from ccs.results.hub_repository import Repository
@@ -23,9 +23,9 @@ class Settings:
     """
 
     model: str = option("organism", "embedded name, open_clip NAME/TAG or a folder")
-    off: str = option("", 'heads to switch off or scale, e.g. "L8.H1 L9.H2=0.3"')
+    off: str = option("", 'heads of the image tower to switch off or scale, such as "L8.H1 L9.H2=0.3"')
     remove: bool = option(False, "leave the heads' weights out, as ONNX: image.onnx and text.onnx")
-    out: Path | None = option(None, "a new folder")
+    out: Path | None = option(None, "a new folder", read=to_folder)
     repo: str | None = option(None, "a model repository on the Hub, USER/NAME")
     public: bool = option(False, "visible to everyone; otherwise a new repository is private")
 
@@ -35,8 +35,10 @@ def _export(arguments: Settings) -> None:
         raise InputError("Say where to export to: --out DIR, --repo USER/NAME, or both.")
     repository = Repository(arguments.repo, "model") if arguments.repo else None
     off = Intervention.parse(arguments.off)
+    if read := off.of_tower(TEXT):
+        raise InputError(f"Heads of the text tower cannot be saved off or scaled: leave {read} out of --off.")
     model = ccs.load(arguments.model)
-    title = f"{model.name} with {off or 'no head'} off"
+    title = f"{model.name} with {off or 'no head'} {verb(off)}"
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.out or Path(scratch) / "model"
         if arguments.remove:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ccs.batch.command_line import ATTRIBUTE, DEVICE, SKIP, command, option
+from ccs.batch.command_line import ATTRIBUTE, DEVICE, SKIP, command, option, to_file
 from ccs.batch.pages import change, in_brackets, printed
 from ccs.batch.search import PEOPLE, Asked
 from ccs.benchmark import natural, planted_models, scoring
@@ -58,7 +58,9 @@ class Settings(Asked):
     )
     splits: int = option(4, "splits into halves, each searched and measured anew, for --models", least=1)
     seed: int = option(0, "seed of the halves, for --model", least=0)
-    cells: Path | None = option(None, "file in which scores are kept; a stopped run goes on from it")
+    cells: Path | None = option(
+        None, "file in which scores are kept; a stopped run goes on from it", read=to_file
+    )
     device: str = option("auto", DEVICE)
 
 

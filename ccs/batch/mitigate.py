@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from ccs.batch.command_line import ATTRIBUTE, DEVICE, SKIP, command, option, read_names
+from ccs.batch.command_line import ATTRIBUTE, DEVICE, SKIP, command, option, read_names, to_folder
 from ccs.batch.pages import change, in_brackets, printed
 from ccs.batch.search import CLASSES, PEOPLE, THINGS, Asked
 from ccs.benchmark import planted_models
@@ -40,7 +40,7 @@ class Settings(Asked):
     budget: float = option(2.0, "points of accuracy on --keep that may be lost", least=0)
     quick: bool = option(False, "only what needs no search for heads")
     only: str | None = option(None, "only this way, by its name in the table; --out saves it", metavar="NAME")
-    out: Path | None = option(None, "a new folder for the model with what is recommended")
+    out: Path | None = option(None, "a new folder for the model with what is recommended", read=to_folder)
     max_images: int = option(400, "most images of each set; drawn people are all used", least=4)
     skip_unreadable: bool = option(False, SKIP)
     seed: int = option(0, "seed of the halves", least=0)

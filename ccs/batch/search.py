@@ -9,7 +9,7 @@ from pathlib import Path
 
 import ccs
 from ccs import results
-from ccs.batch.command_line import ATTRIBUTE, DEVICE, FOLDER, SKIP, command, option, read_names
+from ccs.batch.command_line import ATTRIBUTE, DEVICE, FOLDER, SKIP, command, option, read_names, to_folder
 from ccs.batch.pages import in_brackets, printed
 from ccs.errors import InputError
 from ccs.heads import HeadSet
@@ -83,7 +83,7 @@ def _search(args: Settings) -> None:
     tables = args.results or results.default_folder()
     print(f"Results: {tables}", file=sys.stderr)
     limits = Limits(max_loss=args.max_loss, max_heads=args.max_heads)
-    if args.keep and not tables.is_dir():
+    if args.keep and not to_folder(str(tables)).is_dir():
         raise InputError(f"The folder {tables} for --results is not there.")
     model = ccs.load(args.model, device=args.device)
     people, things, (attribute, *_) = args.sets(args.max_images, args.skip_unreadable)

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from ccs.errors import InputError
 from ccs.files import disk_errors, one_line
-from ccs.heads import HeadSet, factors
+from ccs.heads import HeadSet, factors, verb
 from ccs.model.loading.config import CONFIG_FILE, KINDS
 from ccs.model.loading.weights import renamed, siglip_renamed
 from ccs.model.model import Model
@@ -135,6 +135,7 @@ def card(model: Model, change: Change, difference: float, library: str) -> str:
         model,
         name=name,
         off=change.off,
+        verb=verb(change.off),
         maps=maps,
         said=list(map(one_line, change.said)),
         library=library,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ccs import paper
 from ccs.errors import InputError, require, require_seed, require_texts
-from ccs.heads import IMAGE, TEXT, HeadSet, Intervention
+from ccs.heads import IMAGE, TEXT, HeadSet, Intervention, verb
 from ccs.measures import bias as measures
 from ccs.measures import bias_result, skew
 from ccs.measures.accuracy import class_weights
@@ -106,7 +106,7 @@ class BiasTable:
             ax.plot(rows["before"], places, "o", color="0.45", mfc="none", label="all heads on")
         reach = [(value - rows["low"]).clip(lower=0), (rows["high"] - value).clip(lower=0)]
         few = off if len(off) <= 30 else f"{len(off.split())} heads"
-        words = f"{few} off" if off else "measured (95%)"
+        words = f"{few} {verb(off)}" if off else "measured (95%)"
         ax.errorbar(value, places, xerr=reach, fmt="o", color="C0", label=words)
         ax.set_yticks(places, [str(name) for name in rows.index])
         title = f"{self.about['model']}, {self.about['gallery']} by {self.about['attribute']}"

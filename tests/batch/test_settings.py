@@ -158,6 +158,11 @@ GIVEN = {
         ("mitigate --keep world/faces", "is not a set of images with classes"),
         ("compare organism", "see clip-ccs compare --help"),
         ("report --results {out}/none", "There is no folder"),
+        ("report --results {out}", "holds no results; compute some"),
+        ("accuracy --set world/none --csv /proc/none/a.csv", "/proc/none cannot be written to"),
+        ("bias --gallery world/none --csv docs", "docs is a folder; name a file to write to"),
+        ("export --model none --out NOTICE/x", "NOTICE/x cannot be written to: Not a directory"),
+        ("export --model none --off L1.H0,T2.H1 --out {out}/x", "cannot be saved off or scaled: leave T2.H1"),
         ("report --results hf://datasets/a/b", "could not be loaded"),
     ],
 )
