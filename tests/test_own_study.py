@@ -8,16 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image
 
 import ccs
 from ccs import results
 from ccs.batch import command_line
 from tests.support.app_process import started
 from tests.support.compute_sample import small_pool
+from tests.support.datasets_sample import write_images
 from tests.support.llm_server import CompatibleServer
 from tests.support.tiny_model import write_tiny_model
 from tests.support.visitor import Visitor, rows
@@ -26,20 +25,12 @@ DOCUMENT = Path(__file__).parents[1] / "docs" / "your-own-study.md"
 SECTIONS = re.split(r"^## ", DOCUMENT.read_text("utf-8"), flags=re.MULTILINE)[1:]
 
 
-def write_images(folder, names, seed):
-    rng = np.random.default_rng(seed)
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(folder / name)
-
-
 @pytest.fixture(scope="module")
-def study(tmp_path_factory):
+def study(tmp_path_factory, pictures):
     folder = tmp_path_factory.mktemp("study")
     write_tiny_model(folder / "my_clip")
-    write_images(folder / "pets", [f"{kind}/{i}.png" for kind in ("cat", "dog") for i in range(12)], 1)
-    write_images(folder / "faces", [f"{i}.png" for i in range(60)], 2)
-    people = {"file": [f"{i}.png" for i in range(60)], "gender": ["she", "he", "they"] * 20}
+    write_images(folder / "pets", pictures(84)[60:], ["cat", "dog"])
+    people = {"file": write_images(folder / "faces", pictures(60)), "gender": ["she", "he", "they"] * 20}
     people["age"] = [18 + i % 52 for i in range(60)]
     pd.DataFrame(people).to_csv(folder / "faces" / "labels.csv", index=False)
     small_pool(folder).rename(folder / "my_texts.csv")
@@ -68,7 +59,7 @@ def run(section, names, url=""):
                 assert command(line.replace("http://localhost:8000/v1", url)) == 0, line
 
 
-def test_the_first_six_jobs_run_one_after_the_other(study, monkeypatch, capsys):
+def test_the_first_six_jobs_run_one_after_the_other(study, pictures, monkeypatch, capsys):
     monkeypatch.chdir(study)
     with CompatibleServer() as server:
         names = {}
@@ -91,7 +82,7 @@ def test_the_first_six_jobs_run_one_after_the_other(study, monkeypatch, capsys):
 
     # Another set goes beside those that are there; the same set with other images replaces its figures.
     again = "clip-ccs compute --model my_clip --images pets --texts my_texts.csv --out results"
-    write_images(study / "birds", [f"{kind}/{i}.png" for kind in ("owl", "wren") for i in range(4)], 3)
+    write_images(study / "birds", pictures(92)[84:], ["owl", "wren"])
     # `--off` belongs to the plans: without it, what is there was made with others.
     assert command(f'{again} --set birds --off "L5.H1 L5.H2"') == 0
     assert "Kept in results/my_clip: the earlier figures of faces, pets." in capsys.readouterr().out
@@ -99,7 +90,7 @@ def test_the_first_six_jobs_run_one_after_the_other(study, monkeypatch, capsys):
     assert set(merged.table("pruning")["dataset"]) == {"pets", "birds"}
     pd.testing.assert_frame_equal(merged.table("bias"), found.table("bias"))
     assert {one["name"] for one in merged.manifest["sets"]} == {"pets", "birds", "faces"}
-    write_images(study / "pets", ["cat/0.png"], 4)
+    write_images(study / "pets", pictures(1), ["cat"])
     assert command(f"{again} --set birds") == 0
     replaced = "Replaced in results/my_clip: the earlier figures of pets, faces, birds (other images, off)."
     assert replaced in capsys.readouterr().out

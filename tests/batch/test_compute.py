@@ -25,6 +25,7 @@ from ccs.pruning.fairness import embed_occupations, ranking_of
 from ccs.results import queries
 from ccs.sets.open import open_set
 from tests.support.compute_sample import arguments, contents, run, same_tables
+from tests.support.datasets_sample import write_images
 
 
 def times(out):
@@ -148,13 +149,9 @@ def test_what_another_precision_does_to_skew_is_measured_on_a_sample(few_draws, 
 
 def test_images_that_sets_share_are_embedded_once(tiny_folder, texts, tmp_path):
     """`one` has half of the images of `two`, in another order with other labels; alone it keeps nothing."""
-    drawn = open_set("world/letters", max_images=40).images
-    for place, image in enumerate(drawn):
-        (folder := tmp_path / "two" / f"class {place % 4}").mkdir(parents=True, exist_ok=True)
-        image.save(folder / f"{place}.png")
-        if place % 2:
-            (folder := tmp_path / "one" / f"class {place % 3}").mkdir(parents=True, exist_ok=True)
-            image.save(folder / f"{100 - place}.png")
+    drawn = list(open_set("world/letters", max_images=40).images)
+    write_images(tmp_path / "two", drawn, [f"class {number}" for number in range(4)])
+    write_images(tmp_path / "one", drawn[::-2], [f"class {number}" for number in range(3)])
     base = ["--model", str(tiny_folder), "--texts", str(texts), "--max-images", "20", "--k", "2"]
     base += ["--random-sets", "2"]
     one, two = (["--set", str(tmp_path / name)] for name in ("one", "two"))

@@ -1,7 +1,5 @@
 """Which heads of two models correspond, and which changed: copies of which both are known."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,8 +13,8 @@ from ccs.batch import compare as command
 from ccs.benchmark import planted_models
 from ccs.benchmark.planted_models import by_head, slices
 from ccs.locate.comparison import compare
-from ccs.sets import drawn_sets
 from tests.support.tiny_model import write_tiny_model
+from tests.support.ui_page import small_gallery
 
 TEXTS = ["a dog", "two cats in the snow", "a red house", "the letter A"]
 
@@ -73,10 +71,8 @@ def test_models_of_which_none_was_made_from_the_other(tiny_model, tmp_path, buil
 
 def test_the_command_lists_the_heads_that_changed(tmp_path, monkeypatch, capsys):
     """A model with planted heads and its base, neither of which `ccs.load` knows."""
-    file, people = tmp_path / "heads.csv", drawn_sets.bias_set("faces")
-    groups = {"gender": people.groups["gender"][:60]}
-    few = replace(people, images=people.images[:60], groups=groups, k={"gender": 6})
-    monkeypatch.setattr(command, "open_gallery", lambda *_, **__: few)
+    file = tmp_path / "heads.csv"
+    monkeypatch.setattr(command, "open_gallery", lambda *_, **__: small_gallery(60))
     words = ["compare", "organism-first", "organism-planted-03", "--max-images", "8", "--top", "4"]
     assert command_line.main([*words, "--csv", str(file)]) == 0
     said, table = capsys.readouterr().out, pd.read_csv(file)

@@ -25,6 +25,7 @@ from ccs.mitigate.judging import Offer
 from ccs.model.export import Change, export
 from ccs.sets import drawn_sets
 from tests.support.checkpoint import write_clip, write_siglip
+from tests.support.datasets_sample import write_images
 
 
 def maps(d):
@@ -111,16 +112,10 @@ def faces(tmp_path_factory):
     """A folder of people of one's own, with their groups, and a folder of things by class beside it."""
     place = tmp_path_factory.mktemp("own")
     people, things = drawn_sets.bias_set("faces"), drawn_sets.classification_set("subjects", 40)
-    rows = []
-    (place / "faces").mkdir()
-    for number in range(0, 600, 5):
-        people.images[number].save(place / "faces" / f"{number}.png")
-        rows.append({"file": f"{number}.png", "gender": people.groups["gender"][number]})
-    pd.DataFrame(rows).to_csv(place / "faces" / "labels.csv", index=False)
-    for number, label in enumerate(things.labels):
-        own = place / "things" / things.classes[label]
-        own.mkdir(parents=True, exist_ok=True)
-        things.images[number].save(own / f"{number}.png")
+    names = write_images(place / "faces", people.images[::5])
+    rows = pd.DataFrame({"file": names, "gender": people.groups["gender"][::5]})
+    rows.to_csv(place / "faces" / "labels.csv", index=False)
+    write_images(place / "things", things.images, [things.classes[label] for label in things.labels])
     shutil.copytree(Path(ccs.__file__).parent / "embedded" / "organism-planted", place / "clip")
     return place
 

@@ -7,18 +7,13 @@ from PIL import Image
 
 from ccs.errors import InputError
 from ccs.sets.open import open_gallery, open_upload
-from tests.support.datasets_sample import CELL, as_parquet, png, saved, zipped
+from tests.support.datasets_sample import CELL, as_parquet, png, saved, write_images, zipped
 
 
 def people(folder):
     """Twelve pictures in two folders; their names."""
-    names = []
-    for i in range(12):
-        name = f"{'left' if i % 2 else 'right'}/{i}.png"
-        (folder / name).parent.mkdir(exist_ok=True)
-        Image.new("RGB", (20, 20), (20 * i, 0, 0)).save(folder / name)
-        names.append(name)
-    return names
+    shades = [Image.new("RGB", (20, 20), (20 * i, 0, 0)) for i in range(12)]
+    return write_images(folder, shades, ["right", "left"])
 
 
 def test_a_labeled_folder_is_a_gallery_and_labels_that_say_nothing_are_refused(tmp_path):

@@ -2,6 +2,7 @@
 
 import io
 import tarfile
+from pathlib import PurePath
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
@@ -43,6 +44,15 @@ def zipped(files):
         for name, data in files.items():
             archive.writestr(name, data)
     return out.getvalue()
+
+
+def write_images(place, images, folders=(".",)):
+    """Images in the folders of these names, in turn, each by its number; their names."""
+    names = [str(PurePath(folders[i % len(folders)], f"{i}.png")) for i in range(len(images))]
+    for name, image in zip(names, images, strict=True):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        image.save(place / name)
+    return names
 
 
 def number_of(image):
@@ -127,13 +137,10 @@ def schemas():
     pets = names("abyssinian, american_bulldog, american_pit_bull_terrier, pug")
     kinds = {"image": image, "label": pets, "image_id": text, "label_cat_dog": names("cat, dog")}
     add("oxford-pets", kinds, label=[0, 1, 2], image_id=["a_1", "b_1", "c_1"], label_cat_dog=[0, 1, 1])
-    add(
-        "oxford-pets-first-word",
-        {"path": text, "label": text, "dog": hf.Value("bool"), "image": image},
-        path=[f"images/{name}_1.jpg" for name in ("Abyssinian", "american_bulldog", "american_pit")],
-        label=["Abyssinian", "american bulldog", "american pit bull terrier"],
-        dog=[False, True, True],
-    )
+    named = {"path": text, "label": text, "dog": hf.Value("bool"), "image": image}
+    paths = [f"images/{name}_1.jpg" for name in ("Abyssinian", "american_bulldog", "american_pit")]
+    breeds = ["Abyssinian", "american bulldog", "american pit bull terrier"]
+    add("oxford-pets-first-word", named, path=paths, label=breeds, dog=[False, True, True])
     wnids, birds = names("n01498041, n01531178, n01534433"), ["n01531178", "n01498041", "n01531178"]
     add("imagenet-a", {"image": image, "label": wnids}, label=[2, 0, 1])
     named = {"image": image, "wnid": text, "class_name": text}

@@ -228,8 +228,7 @@ class _Call:
         return {"branches": [], "converts": [], "tags": named}
 
     def settings(self, kind, name):
-        repository = self._find(kind, name, write=True)
-        repository.private = _is_private(self.request.json)
+        self._find(kind, name, write=True).private = _is_private(self.request.json)
 
     def variables(self, kind, name):
         repository = self._find(kind, name, write=True)
@@ -258,12 +257,9 @@ def _is_private(wanted):
 
 
 @lru_cache(maxsize=8)  # large files are asked for in many small parts
-def _oid(data):
-    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
-
-
 def entry_of(path, data):
-    return {"type": "file", "path": path, "size": len(data), "oid": _oid(data)}
+    oid = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+    return {"type": "file", "path": path, "size": len(data), "oid": oid}
 
 
 _OF, _AT = f"/api/{_KIND}/{_NAME}", "(?P<revision>[^/]+)"

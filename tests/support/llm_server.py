@@ -85,10 +85,9 @@ class LLMServer(LocalServer):
         assert request.path.endswith(end), request.path
         headers = {name.lower(): value for name, value in request.headers.items()}
         system, user, schema = self.read(request.json)
+        seen = Seen(request.path, headers, request.json, time.monotonic(), system, user, schema)
         with self._lock:
-            self.asked.append(
-                Seen(request.path, headers, request.json, time.monotonic(), system, user, schema)
-            )
+            self.asked.append(seen)
             act = self.acts.popleft() if self.acts else Act("reply")
         if act.before is not None:
             act.before()
@@ -205,11 +204,8 @@ class GoogleServer(LLMServer):
         content = {} if text is None else {"content": {"role": "model", "parts": [{"text": text}]}}
         usage = {"promptTokenCount": 100, "candidatesTokenCount": 15, "thoughtsTokenCount": 5}
         end = {"refuse": "SAFETY", "truncate": "MAX_TOKENS"}.get(act, "STOP")
-        return {
-            "candidates": [{**content, "finishReason": end}],
-            "usageMetadata": usage,
-            "modelVersion": self.model,
-        }
+        found = {**content, "finishReason": end}
+        return {"candidates": [found], "usageMetadata": usage, "modelVersion": self.model}
 
     def error(self, status, message):
         return {"error": {"code": status, "message": message, "status": "S"}}

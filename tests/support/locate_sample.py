@@ -46,24 +46,14 @@ def sample(folder, pictures, n=32):
         return found
 
     model.embed_texts = embed_texts
-    task = Task(
-        people=model.trunk(images),
-        groups=groups,
-        prompts=prompts / np.linalg.norm(prompts, axis=1, keepdims=True),
-        k=n // 4,
-        things=model.trunk(images[:12]),
-        labels=np.arange(12) % 3,
-        class_weights=rng.standard_normal((3, len(along))),
-    )
+    prompts /= np.linalg.norm(prompts, axis=1, keepdims=True)
+    things = {"things": model.trunk(images[:12]), "labels": np.arange(12) % 3}
+    things["class_weights"] = rng.standard_normal((3, len(along)))
+    task = Task(people=model.trunk(images), groups=groups, prompts=prompts, k=n // 4, **things)
     pool = make_pool("own", [(f"text {i}", ("Women", "Colors")[i % 2]) for i in range(12)])
     moments = ccs.collect_moments(model, [images])
     embeddings = model.embed_texts(pool.texts)
     scores = {head: HeadScore(i % 6, "Colors") for i, head in enumerate(model.heads)}
-    reading = Reading(
-        moments=moments,
-        pool=pool,
-        pool_embeddings=embeddings,
-        spans=textspan(moments, pool.texts, embeddings, 3),
-        scores=scores,
-    )
+    spans = textspan(moments, pool.texts, embeddings, 3)
+    reading = Reading(moments=moments, pool=pool, pool_embeddings=embeddings, spans=spans, scores=scores)
     return Evidence(model=model, task=task, names=NAMES, read=lambda: reading)
