@@ -71,7 +71,7 @@ def test_files_of_older_versions(written, tmp_path, pictures):
     hold_against_transformers(model, folder, pictures)
 
 
-def test_weights_alone_are_read_with_clips_own_words_and_preprocessing(written, tmp_path):
+def test_weights_alone_are_read_with_clips_own_words_and_preprocessing(written, tmp_path, capsys):
     """As `CLIPModel.save_pretrained` leaves a folder. SigLIPs differ, so theirs must be there."""
     for kind, write in (("clip", write_clip), ("siglip", write_siglip)):
         write(tmp_path / kind)
@@ -79,6 +79,9 @@ def test_weights_alone_are_read_with_clips_own_words_and_preprocessing(written, 
             if path.suffix != ".safetensors" and path.name != "config.json":
                 path.unlink()
     ours, whole = ccs.load(str(tmp_path / "clip")), ccs.load(str(written[1]))
+    assert (
+        "clip has no preprocessor_config.json and no tokenizer.json: OpenAI's are" in capsys.readouterr().err
+    )
     texts = [text for text in TEXTS if "<|" not in text]  # open_clip reads the end's own name otherwise
     np.testing.assert_allclose(ours.embed_texts(texts), whole.embed_texts(texts), atol=TOLERANCE)
     assert ours.is_openai_scaled

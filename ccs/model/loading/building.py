@@ -92,10 +92,14 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
     if source.checkpoint:
         # SigLIP was trained on texts without capitals.
         clean = str.lower if is_siglip else str
+        lacks = [] if source.preprocess else ["preprocessor_config.json"]
         if not is_siglip and text["vocab_size"] == OPEN_CLIP_TOKENS and vocabulary(place) is None:
             tokenizer = _tokenizer(text)  # CLIP's own
+            lacks.append("tokenizer.json")
         else:
             tokenizer = HubTokenizer(place, text["context_length"], text["vocab_size"], clean)
+        if lacks:
+            print(f"{source.name} has no {' and no '.join(lacks)}: OpenAI's are used.", file=sys.stderr)
     else:
         tokenizer = _tokenizer(text, place)
     wanted = source.values
