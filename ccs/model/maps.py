@@ -75,8 +75,6 @@ def heatmap(
         >>> heatmap(model, images, ["a red cat"]).shape
         (2, 1, 6, 6)
     """
-    if not len(texts):
-        raise InputError("There is no text to make a map of.")
     model = load(model) if isinstance(model, str) else model
     along = texts if isinstance(texts, np.ndarray) else model.embed_texts(texts)
     along = along - model.embed_texts(against).mean(0) if len(against) else along
@@ -106,7 +104,7 @@ def _on_patches(model: Model, values: np.ndarray) -> np.ndarray:
     rows = round((patches * height / width) ** 0.5)
     if rows < 1 or patches % rows:
         raise InputError(f"{model.name} has no maps: its {patches} tokens are no grid of an image's patches.")
-    return values[..., model.tower.prefix :].reshape(*values.shape[:-1], rows, -1)
+    return values[..., model.tower.prefix :].reshape(*values.shape[:-1], rows, patches // rows)
 
 
 def _chosen(model: Model, heads: HeadSet | str | None) -> HeadSet:
