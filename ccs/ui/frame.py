@@ -193,7 +193,8 @@ def _table(screen: Screen, pairs: Mapping[Head, Pair]) -> Figure:
     columns = ["head", "concept", "CCS", "K", "level", "share", "variance", "factor"]
     columns += ["other head", "alike", "changed"] if pairs else []
     unit = "CCS, concept and level as published" if records.published else "CCS of K texts"
-    return Figure("heads", f"Heads of {records.model}", unit, columns, rows)
+    made = {"other model": screen.state.second} if pairs else {}
+    return Figure("heads", f"Heads of {records.model}", unit, columns, rows, made=made)
 
 
 def _steps(ccs: int, k: int) -> int:

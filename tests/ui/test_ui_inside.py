@@ -94,7 +94,7 @@ def test_cells_show_how_far_a_second_model_differs(app, model, monkeypatch):
     assert [Head.parse(row["head"]) for row in grid] == list(model.heads)
     for row in grid:
         pair = wanted[Head.parse(row["head"])]
-        assert row["other head"] == str(pair.second)
+        assert (row["other model"], row["other head"]) == ("organism-control", str(pair.second))
         assert float(row["alike"]) == pytest.approx(pair.alike, abs=1e-4)
         changed = float(row["changed"]) if row["changed"] else None
         assert changed == (pair.changed if pair.changed is None else pytest.approx(pair.changed))
