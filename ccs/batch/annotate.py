@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from ccs import paper, results
-from ccs.batch.command_line import FOLDER, command, option
+from ccs.batch.command_line import FOLDER, command, option, to_file
 from ccs.errors import InputError
 from ccs.files import atomic_write, inert, read_text, write_text
 from ccs.heads import Head
@@ -48,7 +48,9 @@ class Settings:
     models: tuple[str, ...] = option(
         (), "only these (default: those of table 4, or else all)", metavar="NAME", nargs="+", action="store"
     )
-    out: Path | None = option(None, "sheet or table (default: annotation.csv, agreement.parquet)")
+    out: Path | None = option(
+        None, "sheet or table (default: annotation.csv, agreement.parquet)", read=to_file
+    )
     force: bool = option(False, "overwrite an existing sheet")
     results: Path | None = option(None, FOLDER)
     seed: int = option(0, "seed of the sample or the bootstrap", least=0)
