@@ -106,8 +106,7 @@ def test_the_reviewers_scripts_print_what_stands_below_them(section, tmp_path, m
 def printed(cell):
     """What a cell of a notebook says, without pictures and bars."""
     shown = [one for one in cell.get("outputs", ()) if one.get("name") != "stderr"]
-    said = [one.get("text") or one.data["text/plain"] for one in shown]
-    return "".join(said)
+    return "".join(one.get("text") or one.data["text/plain"] for one in shown)
 
 
 @pytest.mark.weekly

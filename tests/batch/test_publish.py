@@ -46,8 +46,7 @@ def test_a_run_ends_with_its_tables_on_the_hub(hub, tiny_folder, texts, tmp_path
         assert capsys.readouterr().err.startswith("error: ")
     assert not (tmp_path / "out").exists()
     assert compute.main(asked) == 0
-    ours = (tmp_path / "out/tiny/spans.parquet").read_bytes()
-    assert hub.files("user/ccs")["tiny/spans.parquet"] == ours
+    assert hub.files("user/ccs")["tiny/spans.parquet"] == (tmp_path / "out/tiny/spans.parquet").read_bytes()
     assert ADDRESS in capsys.readouterr().out
 
 

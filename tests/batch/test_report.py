@@ -48,8 +48,7 @@ def test_published_beside_measured(measured):
     assert "*Heads found here: labels by " in table5
     cifar10 = line(table5, "ViT-B-32-OpenAI", "cifar10/original")
     assert (cifar10[3], cifar10[7], cifar10[9]) == ("75.68", "none, cifar10-jpeg", "89.83")
-    hole = line(table5, "ViT-B-32-OpenAI", "food101/low")
-    assert hole[2:7] == ["82.12", "–", "–", "–", "–"]
+    assert line(table5, "ViT-B-32-OpenAI", "food101/low")[2:7] == ["82.12", "–", "–", "–", "–"]
     # A model without results keeps its printed row.
     assert line(table5, "ViT-L-14-LAION")[1:4] == ["88.29", "86.48", "88.19"]
     # The faulty metric beside the correct one and chance.
@@ -78,9 +77,8 @@ def test_an_organism_has_its_own_section_where_tests_answer_the_studys_questions
 def test_concentrated_concepts_by_layer_and_spelling(measured, tmp_path):
     """Two high heads of one concept in layer 5, none in layer 4; then with two spellings of it."""
     own = section(measured, "### Concentrated concepts")
-    assert line(own, "layer")[1:] == [
-        "high heads", *("shared, as given", "CCR, as given", "shared, normalized", "CCR, normalized"),
-    ]  # fmt: skip
+    columns = ["high heads", "shared, as given", "CCR, as given", "shared, normalized", "CCR, normalized"]
+    assert line(own, "layer")[1:] == columns
     assert line(own, "L4")[1:] == ["0", "0", "–", "0", "–"]
     assert line(own, "all")[1:] == line(own, "L5")[1:] == ["2", "1", "0.500", "1", "0.500"]
     spelled = [

@@ -24,13 +24,9 @@ CARRIERS = "L4.H5 L6.H0"
 def small():
     """Few people and things, as the benchmark's own take seconds."""
     whole = Sets.drawn()
-    kept = np.arange(0, 600, 6)
-    people = replace(
-        whole.people,
-        images=[whole.people.images[int(i)] for i in kept],
-        groups={name: own[kept] for name, own in whole.people.groups.items()},
-        k=dict.fromkeys(whole.people.k, 10),
-    )
+    images = list(whole.people.images[::6])
+    groups = {name: own[::6] for name, own in whole.people.groups.items()}
+    people = replace(whole.people, images=images, groups=groups, k=dict.fromkeys(groups, 10))
     things = replace(whole.things, images=whole.things.images[:20], labels=whole.things.labels[:20])
     with pytest.MonkeyPatch.context() as patch:
         tracks = {"PLANTED_HEADS": scoring.PLANTED_HEADS, "NATURAL": scoring.NATURAL}
@@ -51,8 +47,7 @@ def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives():
     assert not failed
     row = cells.set_index("method").loc["direct"]
     model, sets = benchmark.load(NAME), Sets.drawn()
-    people = sets.people
-    seen, unseen = halves(make_task(model, people, sets.things, "gender"), 0)
+    seen, unseen = halves(make_task(model, sets.people, sets.things, "gender"), 0)
     names = group_names("gender", ["man", "woman"])
     task = replace(seen, people=model.trunk(seen.people))
     evidence = protocol.Evidence(model=model, task=task, names=names, read=lambda: None)

@@ -19,7 +19,7 @@ from ccs.model.loading.fetching import Place
 from ccs.model.loading.tokens import HubTokenizer
 from ccs.model.loading.weights import EMBEDDING, WORDS
 from tests.support.checkpoint import write_clip
-from tests.support.spoil import holds, lacks, says
+from tests.support.spoil import holds, lacks, part, says
 
 BILLION = 10**9
 CONFIG, WEIGHTS = "open_clip_config.json", "open_clip_model.safetensors"
@@ -35,11 +35,6 @@ class Mark:
 
     def __reduce__(self):
         return Path.touch, (self.file,)
-
-
-def part(file, path):
-    """Entries of one part of a JSON file, as `says` sets them."""
-    return lambda **values: says(file, **{f"{path}__{key}": value for key, value in values.items()})
 
 
 vision, text = part(CONFIG, "model_cfg__vision_cfg"), part(CONFIG, "model_cfg__text_cfg")
@@ -98,7 +93,6 @@ def own_class(folder):
 BIAS = "visual.transformer.resblocks.3.mlp.c_fc.bias"
 QUERY = "vision_model.encoder.layers.1.self_attn.q_proj.weight"
 UNKNOWN, UNREADABLE = "which no architecture of open_clip uses", "could not be loaded"
-PICKLE = pickle.dumps(Mark(Path("ran")))
 OPEN_CLIPS = {
     "a number of 5,000 digits": (holds(CONFIG, b'{"model_cfg": ' + b"9" * 5000), "Exceeds the limit"),
     "deep": (holds(CONFIG, b'{"model_cfg":' + b"[" * 100_000), "RecursionError"),
@@ -118,7 +112,7 @@ OPEN_CLIPS = {
     "deviation of zero": (preprocess(std=[0.0, 1.0, 1.0]), "division by zero"),
     "no weights": (lacks(WEIGHTS), "there is no open_clip_model.safetensors"),
     "only a pickle": (only_a_pickle(WEIGHTS, "open_clip_pytorch_model.bin"), "is a pickle, which can run"),
-    "a pickle with another name": (holds(WEIGHTS, PICKLE), UNREADABLE),
+    "a pickle with another name": (holds(WEIGHTS, pickle.dumps(Mark(Path("ran")))), UNREADABLE),
     "a header that lies": (header_lies, UNREADABLE),
     "a weight missing": (weights_are(lambda values: values.pop("visual.proj")), "Missing key"),
     "a word that no vocabulary has": (weights_are(words_beyond), UNREADABLE),

@@ -12,7 +12,7 @@ import ccs
 from ccs import InputError, results
 from ccs.files import sha256
 from ccs.results import searches
-from ccs.ui.service.model_cache import ModelCache, shown_name
+from ccs.ui.service.model_cache import ModelCache
 from ccs.ui.service.records import ModelRecords
 from ccs.ui.session import App
 from tests.support.results_sample import write_model
@@ -66,6 +66,7 @@ SPOILT = {
     "a deep manifest": (holds(MANIFEST, b"[" * 1_000_000), "not readable JSON"),
     "a manifest of nine megabytes": (holds(MANIFEST, b" " * 9 * 2**20), "larger than a manifest is"),
     "another schema": (manifest(schema_version=99), "schema version 99"),
+    "no seeds": (manifest(seeds=None), "'seeds': Field required"),
     "a path": (manifest(model__name="/etc"), "no name of a model"),
     "a name with a direction mark": (manifest(model__name="a\u202eb"), "no name of a model"),
     "a judge with a list for a name": (manifest(judges=[{"name": ["x"]}]), "'judges.0.name'"),
@@ -138,8 +139,3 @@ def test_a_table_selects_no_folder_and_no_repository(tiny_folder, monkeypatch, n
     with pytest.raises(InputError) as caught:
         ModelCache().get(name)
     assert str(tiny_folder.parent) not in str(caught.value)
-
-
-def test_a_folder_that_the_owner_offers_is_loaded_by_its_name(tiny_folder):
-    assert shown_name(str(tiny_folder)) == "tiny"
-    assert ModelCache({"tiny": str(tiny_folder)}).get("tiny").name == "tiny"

@@ -28,16 +28,10 @@ OFF = HeadSet.parse("L4.H1 L5.H2")
 
 @pytest.fixture(scope="module")
 def gallery(pictures):
-    return BiasSet(
-        name="people",
-        images=pictures(60),
-        fingerprint="f",
-        source="random",
-        groups={"gender": np.array(["woman", "man", "man"] * 20), "race": np.array(["b", "a", "c"] * 20)},
-        k={"gender": 10, "race": 10},
-        occupations=("judge", "nurse", "pilot"),
-        templates=("a photo of a {}", "a {}"),
-    )
+    groups = {"gender": np.array(["woman", "man", "man"] * 20), "race": np.array(["b", "a", "c"] * 20)}
+    about = {"name": "people", "fingerprint": "f", "source": "random", "k": dict.fromkeys(groups, 10)}
+    about |= {"occupations": ("judge", "nurse", "pilot"), "templates": ("a photo of a {}", "a {}")}
+    return BiasSet(images=pictures(60), groups=groups, **about)
 
 
 def figure(table, occupation, metric, column="value"):

@@ -157,11 +157,11 @@ def test_tokens_of_the_first_siglip_are_those_of_transformers(tmp_path):
     import sentencepiece
     from transformers import SiglipTokenizer
 
+    read = iter(text.lower() for text in shrunk.TEXTS)
+    asked = {"vocab_size": 40, "hard_vocab_limit": False, "minloglevel": 2}
+    asked |= {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
     with (tmp_path / "spiece.model").open("wb") as file:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(text.lower() for text in shrunk.TEXTS), model_writer=file, vocab_size=40,
-            hard_vocab_limit=False, pad_id=0, eos_id=1, unk_id=2, bos_id=-1, minloglevel=2,
-        )  # fmt: skip
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=read, model_writer=file, **asked)
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "SiglipTokenizer"}')
     (tmp_path / "config.json").write_text('{"model_type": "siglip"}')
     theirs = SiglipTokenizer(str(tmp_path / "spiece.model"))

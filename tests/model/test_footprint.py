@@ -14,9 +14,8 @@ from ccs.model.loading import footprint as module
 from ccs.model.loading.footprint import footprint, strangers_footprint
 from ccs.ui.service.model_cache import ModelCache
 from tests.support.checkpoint import write_clip
-from tests.support.spoil import says
+from tests.support.spoil import part
 
-LARGE = {"width": 512, "head_width": 1, "image_size": 1024, "patch_size": 16, "layers": 4}
 WEIGHTS = "open_clip_model.safetensors"
 LOADING = """
 import re, sys
@@ -79,8 +78,8 @@ def test_what_is_at_hand_needs_no_hub(tiny_folder, monkeypatch):
 def test_attention_is_counted_before_anything_is_fetched(tiny_folder, tmp_path, monkeypatch):
     """Few weights may ask for much memory: of each head, tokens by tokens."""
     folder = shutil.copytree(tiny_folder, tmp_path / "tiny")
-    large = {f"model_cfg__vision_cfg__{name}": value for name, value in LARGE.items()}
-    says("open_clip_config.json", **large)(folder)
+    vision = part("open_clip_config.json", "model_cfg__vision_cfg")
+    vision(width=512, head_width=1, image_size=1024, patch_size=16, layers=4)(folder)
     monkeypatch.setattr(module, "free_memory", lambda: 16 * 10**9)
     with pytest.raises(InputError, match=r"tiny needs about 68\.8 GB of memory, .* has 16\.0 GB free"):
         ccs.load(str(folder))

@@ -16,7 +16,6 @@ from tests.support.results_sample import write
 MODELS = ("organism", "organism-control", "ViT-B-32/openai")
 JUDGES = ("a judge", "b judge", "tags")
 read = partial(pd.read_csv, dtype=str, keep_default_na=False)
-EVERY = ("--models", *MODELS)
 
 
 def judgment_rows(model, seed, heads=12, k=5):
@@ -111,14 +110,15 @@ def test_export_never_overwrites_answers(collection, tmp_path, capsys):
 
 def test_people_who_agree_with_the_panel_by_a_sheet_that_is_blind(collection, tmp_path, capsys):
     sheet, out = tmp_path / "ann.csv", tmp_path / "agreement.parquet"
-    assert annotate.main(["export", "--results", str(collection), "--out", str(sheet), *EVERY]) == 0
+    where = ["--results", str(collection), "--out"]
+    assert annotate.main(["export", *where, str(sheet), "--models", *MODELS]) == 0
     rows = read(sheet)
     known = {pair.key: [pair.key, pair.text, pair.concept, ""] for pair in pairs_in(collection)}
     assert [*rows] == ["id", "text", "concept", "answer"]
     assert rows.to_numpy().tolist() == [known[key] for key in rows["id"]]
     assert len(rows) == 100
     fill(sheet, pairs_in(collection), panel_says)
-    arguments = ["import", str(sheet), "--results", str(collection), "--out", str(out)]
+    arguments = ["import", str(sheet), *where, str(out)]
     assert annotate.main(arguments) == 0
     rows = pd.read_parquet(out)
     assert sorted(rows.model.unique()) == sorted([*MODELS, "all"])
@@ -128,12 +128,11 @@ def test_people_who_agree_with_the_panel_by_a_sheet_that_is_blind(collection, tm
     assert (set(whole.n), set(rows.judges)) == ({100}, {"panel", *JUDGES})
     published = rows[rows.published.notna()]
     assert set(published.model) == {"ViT-B-32/openai"}
-    assert dict(zip(published.metric, published.published, strict=True)) == {
-        "cohen_kappa": 0.821, "spearman_rho": 0.737, "kendall_tau": 0.781,
-    }  # fmt: skip
-    printed = capsys.readouterr().out
-    assert "stand-ins, no language models: tags" in printed
-    assert "0.821" in printed
+    printed = {"cohen_kappa": 0.821, "spearman_rho": 0.737, "kendall_tau": 0.781}
+    assert dict(zip(published.metric, published.published, strict=True)) == printed
+    said = capsys.readouterr().out
+    assert "stand-ins, no language models: tags" in said
+    assert "0.821" in said
     first = out.read_bytes()
     assert annotate.main(arguments) == 0
     assert out.read_bytes() == first

@@ -116,10 +116,8 @@ def test_chance_is_that_of_every_possible_set(printed, found, both):
 def test_figures_of_the_heads_found_here_are_not_those_of_the_printed_heads(ideal):
     """Results of a rerun whose TEXTSPAN or scores are wrong: its printed heads agree all the same."""
     model = "ViT-B-32/openai"
-    (claim,) = (
-        one for one in replication.claims("table5")
-        if (one.model, one.dataset, one.plan) == (model, "cifar100", "high")
-    )  # fmt: skip
+    asked = (model, "cifar100", "high")
+    (claim,) = (one for one in replication.claims("table5") if (one.model, one.dataset, one.plan) == asked)
     table = ideal[model].table("pruning")
     row = table[(table["plan"] == "published-high") & (table["dataset"] == "cifar100-joined")].iloc[:1]
     wrong = pd.concat([table, row.assign(plan="high", value=0.5)])
@@ -133,14 +131,13 @@ def test_figures_of_the_heads_found_here_are_not_those_of_the_printed_heads(idea
 
 def test_every_sentence_comes_out_as_in_print(ideal, compared, monkeypatch):
     monkeypatch.setattr(audit, "compare", lambda claim, *_: compared[claim])  # it takes seconds
-    people = pd.DataFrame(
-        [
-            {"model": row, "people": "someone", "judges": judges, "metric": metric, "value": value}
-            for key, judges in (("table4", "panel"), ("v1-table2", "openai:gpt-4o"))
-            for row, metric, value in paper.table(key).cells()
-        ]
-    )
-    for printed, ours in zip(audit.audit(), audit.audit(audit.measured(ideal, people)), strict=True):
+    people = [
+        {"model": row, "people": "someone", "judges": judges, "metric": metric, "value": value}
+        for key, judges in (("table4", "panel"), ("v1-table2", "openai:gpt-4o"))
+        for row, metric, value in paper.table(key).cells()
+    ]
+    found = audit.measured(ideal, pd.DataFrame(people))
+    for printed, ours in zip(audit.audit(), audit.audit(found), strict=True):
         assert (ours.holds, ours.of) == (printed.holds, printed.of), (printed.statement, printed.source)
 
 

@@ -92,8 +92,7 @@ def put_faces(hub, labels):
 
 
 def counts(found):
-    pairs = zip(found.groups["race (seven)"], found.groups["gender"], strict=True)
-    return set(Counter(pairs).values())
+    return {*Counter(zip(found.groups["race (seven)"], found.groups["gender"], strict=True)).values()}
 
 
 def test_the_listed_faces_are_fetched_once_and_kept(hub):

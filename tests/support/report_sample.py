@@ -34,11 +34,8 @@ def bias_rows(model, dataset, values, mode="correct"):
 
 def score_rows(model):
     sample = sample_rows(model)["scores"][0] | {"k": 5, "majority": 5, "share": 0.5}
-    return [
-        {**sample, "layer": 4 + index // 6, "head": index % 6, "ccs": index // 2}
-        | {"level": "high" if index > 9 else ""}
-        for index in range(12)
-    ]
+    rows = [{**sample, "layer": 4 + n // 6, "head": n % 6, "ccs": n // 2} for n in range(12)]
+    return [row | {"level": "high" if row["ccs"] == 5 else ""} for row in rows]
 
 
 def ccr_rows(model, given="Colors"):

@@ -36,17 +36,14 @@ def sample_rows(model):
 
 def manifest_for(model, tables):
     """A complete manifest, as batch.compute writes one."""
+    drawn = {"fingerprint": "bb", "source": "drawn"}
     return {
         "schema_version": schema.VERSION,
         "created": "2026-11-21T00:00:00+00:00",
-        "model": {"name": model, "architecture": "ViT-tiny", "tag": ""}
-        | {"weights_hash": "0123456789abcdef" * 4},
+        "model": {"name": model, "architecture": "ViT", "tag": "", "weights_hash": "0123456789abcdef" * 4},
         "texts": {"name": "world", "fingerprint": "aa", "count": 600, "dropped": 0},
-        "images": {"name": "world/images", "fingerprint": "bb", "count": 2000, "source": "drawn"}
-        | {"skipped": []},
-        "sets": [
-            {"name": "world/faces", "kind": "bias", "fingerprint": "cc", "count": 100, "source": "drawn"}
-        ],
+        "images": {"name": "world/images", "count": 2000, "skipped": [], **drawn},
+        "sets": [{"name": "world/faces", "kind": "bias", "count": 100, **drawn}],
         "labeler": {"name": "tags", "stand_in": True},
         "judges": [{"name": "tags", "stand_in": True}],
         "chance_ccs": [0.0, 0.2, 0.6, 0.15, 0.04, 0.01],

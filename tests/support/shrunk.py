@@ -12,12 +12,7 @@ from open_clip.model import _build_text_tower, _build_vision_tower
 
 from tests.support.tiny_model import save, shake
 
-TEXTS = [
-    "a photo of a dog",
-    "A photo of two Cats.",
-    "the drawn world, in snow!",
-    "what heads of CLIP learn_ed",
-]
+TEXTS = ["a photo of a dog", "A photo of two Cats.", "the drawn world, in snow!", "what CLIP heads learn_ed"]
 WIDTH, HEADS, SIDE = 32, 4, 32
 
 
@@ -75,9 +70,8 @@ def write_tokenizer(folder):
 
     rules = Tokenizer(models.Unigram())
     rules.pre_tokenizer, rules.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
-    trainer = trainers.UnigramTrainer(
-        vocab_size=300, special_tokens=["<pad>", "</s>", "<unk>"], unk_token="<unk>"
-    )
+    special = ["<pad>", "</s>", "<unk>"]
+    trainer = trainers.UnigramTrainer(vocab_size=300, special_tokens=special, unk_token="<unk>")
     rules.train_from_iterator(TEXTS, trainer)
     rules.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
     folder.mkdir(parents=True, exist_ok=True)

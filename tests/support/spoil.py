@@ -22,6 +22,11 @@ def says(file, **values):
     return spoil
 
 
+def part(file, path):
+    """Entries of one part of a JSON file, as `says` sets them."""
+    return lambda **values: says(file, **{f"{path}__{key}": value for key, value in values.items()})
+
+
 def holds(file, content):
     return lambda folder: (folder / file).write_bytes(content)
 

@@ -44,8 +44,8 @@ def write(folder, model, weights, seed=0):
         add("labels", {**at, "given": label})
         add("scores", at, k=5, level="unknown" if head == UNKNOWN else LEVELS.get(fits, ""))
         add("scores", at, k=7, level="")  # a further K: it is named and decides nothing
-    high, low = (HeadSet(h for i, h in enumerate(HEADS) if LEVELS.get(i % 6) == name and h != UNKNOWN)
-                 for name in ("high", "low"))  # fmt: skip
+    levels = {head: LEVELS.get(i % 6) for i, head in enumerate(HEADS) if head != UNKNOWN}
+    high, low = (HeadSet(h for h, level in levels.items() if level == name) for name in ("high", "low"))
     plans = [("none", None, HeadSet()), ("high", None, high), ("low", None, low)]
     plans += [("high@7", None, HeadSet(HEADS[:2]))]
     plans += [("random", s, HeadSet(HEADS[i] for i in rng.choice(24, 4, replace=False))) for s in range(3)]
@@ -59,11 +59,9 @@ def write(folder, model, weights, seed=0):
         for attribute in ("gender", "skin tone"):
             for metric, scale in (("MaxSkew mean", 1.0), ("MaxSkew sum", 20.0)):
                 change = 0.0 if plan == "none" else float(rng.normal(0, 0.05))
-                skew = {
-                    **interval(scale * (0.5 + change), scale * 0.1),
-                    **interval(scale * 0.09, scale * 0.02, "chance"),
-                    **interval(scale * change, scale * 0.05, "difference"),
-                }
+                skew = interval(scale * (0.5 + change), scale * 0.1)
+                skew |= interval(scale * 0.09, scale * 0.02, "chance")
+                skew |= interval(scale * change, scale * 0.05, "difference")
                 where = {"attribute": attribute, "occupation": "", "metric": metric}
                 add("bias", {**at, **where}, **skew, baseline=scale * 0.5, p_value=0.2)
     target = folder / results.folder_name(model)

@@ -41,8 +41,10 @@ def test_cover_against_every_concept_tried(tagged, random):
     assert found != TREE.root
 
 
-def test_normalize():
-    assert labels.normalize("COLOUR") == "Colors"
+def test_names_of_concepts_have_one_spelling():
+    names = {"color": "Colors", "  COLOURS. ": "Colors", "body-parts": "Body parts", "wildlife": "Animals"}
+    names |= {"'Dishes'": "Dishes", "spaceships": None, "": None}
+    assert {name: TREE.find(name) for name in names} == names
     assert labels.normalize("varied") == labels.normalize("Variety") == "Diversity"
     assert labels.normalize("dog  breeds.") == labels.normalize("Dog breed") == "Dog breed"
     with pytest.raises(InputError, match="not a name of a concept"):
@@ -62,18 +64,9 @@ def test_chance_against_every_pair():
         labels.chance_by_tags(POOL, 12)
 
 
-def test_names_of_concepts():
-    names = {"color": "Colors", "  COLOURS. ": "Colors", "body-parts": "Body parts", "wildlife": "Animals"}
-    names |= {"'Dishes'": "Dishes", "spaceships": None, "": None}
-    assert {name: TREE.find(name) for name in names} == names
-
-
 # [judges][texts], 1 to 5 judges, 1 to 7 texts.
-panels = st.integers(1, 7).flatmap(
-    lambda k: st.lists(
-        st.lists(st.one_of(st.none(), st.booleans()), min_size=k, max_size=k), min_size=1, max_size=5
-    )
-)
+judges = st.integers(1, 7).map(lambda k: st.lists(st.none() | st.booleans(), min_size=k, max_size=k))
+panels = judges.flatmap(lambda judge: st.lists(judge, min_size=1, max_size=5))
 
 
 @given(panels, st.sampled_from(score.RULES))

@@ -49,12 +49,9 @@ def test_a_link_made_with_ones_own_gallery_says_that_it_was():
     assert read.gallery == OWN  # nothing of its name, which gives access
 
 
-def test_a_link_says_that_no_head_is_off():
+def test_a_link_says_that_no_head_is_off_or_scales_heads_and_does_nothing_else_to_them():
     assert State().query() == "off=none"
     assert from_query({"off": "none"}) == from_query({"off": ""}) == (State(), [])
-
-
-def test_a_link_scales_heads_and_does_nothing_else_to_them():
     read, problems = from_query({"off": "L7.H2=0.3 L6.H1 L5.H0=1"})
     assert (str(read.off), problems) == ("L6.H1 L7.H2=0.3", [])
     for text in ("L7.H2=mean", "L7.H2=0.3@cls"):
