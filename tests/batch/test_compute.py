@@ -147,24 +147,25 @@ def test_what_another_precision_does_to_skew_is_measured_on_a_sample(few_draws, 
     assert f"mean MaxSkew in bf16 is within {expected:.4f} of float32's" in said
 
 
-def test_images_that_sets_share_are_embedded_once(tiny_folder, texts, tmp_path):
+def test_images_that_sets_share_are_embedded_once(texts, tmp_path):
     """`one` has half of the images of `two`, in another order with other labels; alone it keeps nothing."""
-    drawn = list(open_set("world/letters", max_images=40).images)
-    write_images(tmp_path / "two", drawn, [f"class {number}" for number in range(4)])
-    write_images(tmp_path / "one", drawn[::-2], [f"class {number}" for number in range(3)])
-    base = ["--model", str(tiny_folder), "--texts", str(texts), "--max-images", "20", "--k", "2"]
+    drawn = open_set("world/letters", max_images=40)
+    letters = [drawn.classes[label] for label in drawn.labels]
+    write_images(tmp_path / "two", drawn.images, [f"class {number}" for number in range(4)])
+    write_images(tmp_path / "one", list(drawn.images)[::-2], letters[::-2])
+    base = ["--model", "organism", "--texts", str(texts), "--max-images", "20", "--k", "2"]
     base += ["--random-sets", "2"]
     one, two = (["--set", str(tmp_path / name)] for name in ("one", "two"))
     for name, asked in (("alone", [*one, "--keep", "0"]), ("both", one + two)):
         assert run([*base, *asked, "--out", str(tmp_path / name)]) == 0
-    (embedded,) = (tmp_path / "both/.stages/tiny").glob("embed*")
+    (embedded,) = (tmp_path / "both/.stages/organism").glob("embed*")
     assert embedded.name == "embed--two"
     assert list(embedded.glob("*.safetensors"))
-    both = results.read(tmp_path / "both/tiny").table("pruning")
-    alone = results.read(tmp_path / "alone/tiny").table("pruning")
+    both = results.read(tmp_path / "both/organism").table("pruning")
+    alone = results.read(tmp_path / "alone/organism").table("pruning")
     ours = both[both["dataset"] == "one"].reset_index(drop=True)
     pd.testing.assert_frame_equal(ours, alone, rtol=0, atol=1e-6)
-    assert not list((tmp_path / "alone/.stages/tiny").glob("embed*/*.safetensors"))  # nothing is kept
+    assert not list((tmp_path / "alone/.stages/organism").glob("embed*/*.safetensors"))  # nothing is kept
 
 
 def shares(capsys, args):
