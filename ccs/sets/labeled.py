@@ -154,14 +154,12 @@ def people(
     if unknown := [name for name in attributes if name not in known]:
         raise InputError(f"{rows.name} has no attribute {unknown[0]!r}; its columns are {columns}.")
     texts = {name: _decades(rows.strings(known[name])) for name in attributes or usual + others}
+    # An empty cell in another column would cost the usual ones an image.
+    holed = {name for name in others if usual and "" in texts.get(name, ())}
     texts = {
         name: cells
         for name, cells in texts.items()
-        if len({*cells} - {""}) in range(2, MOST_GROUPS + 1)
-        and (attributes or name != "file")
-        and not (
-            usual and name in others and "" in cells
-        )  # its images would be left out of the usual ones too
+        if len({*cells} - {""}) in range(2, MOST_GROUPS + 1) and (attributes or name not in {"file", *holed})
     }
     found = rows.readable(
         most,
