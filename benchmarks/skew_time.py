@@ -19,13 +19,13 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 
 from benchmarks.common import keep
+from ccs.analysis.plans import Plan
 from ccs.batch.compute import set_figures
+from ccs.data import BiasSet, Lazy
 from ccs.heads import Head, HeadSet
-from ccs.measures import bias
-from ccs.measures.ranking import Ranking
-from ccs.measures.skew import METRICS, max_skew
-from ccs.pruning.plans import Plan
-from ccs.sets import BiasSet, Lazy
+from ccs.metrics import bias
+from ccs.metrics.ranking import Ranking
+from ccs.metrics.skew import METRICS, max_skew
 
 IMAGES, OCCUPATIONS, WIDTH, K = 10_954, 104, 512, 900
 PLANS, DRAWS = 40, 500

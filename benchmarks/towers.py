@@ -29,7 +29,7 @@ from open_clip.model import _build_vision_tower
 from benchmarks import no_spatial
 from benchmarks.common import RESULTS, ROOT, keep, smallest
 from ccs import Head, HeadSet
-from ccs.model.tower import ImageTower
+from ccs.model.encoder import ImageEncoder
 
 DOCUMENT = ROOT / "docs" / "towers.md"
 BEGIN, END = "<!-- made by python -m benchmarks.towers -->\n", "<!-- end -->\n"
@@ -109,7 +109,7 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     """One family's row."""
     family = FAMILIES[name]
     visual = built(family.measured)
-    tower = ImageTower(visual)
+    tower = ImageEncoder(visual)
     x = torch.randn(family.images, 3, *tower.image_size)
 
     def errors() -> tuple[float, float]:
@@ -166,7 +166,7 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
 def against(architecture: str, repeats: int) -> dict[str, Any]:
     """Ours beside the TEXTSPAN authors' fastest mode, for a ViT that is read at the CLS token."""
     visual = built(architecture)
-    tower = ImageTower(visual)
+    tower = ImageEncoder(visual)
     x = torch.randn(8, 3, *tower.image_size)
 
     def ours() -> tuple[Any, Any]:

@@ -8,21 +8,21 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from ccs.data.open import open_gallery, open_images, open_set
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet, Intervention
-from ccs.measures.skew import max_skew
-from ccs.model.moments import Moments, collect_moments
-from ccs.sets.open import open_gallery, open_images, open_set
+from ccs.metrics.skew import max_skew
+from ccs.model.head_statistics import Moments, collect_moments
 from ccs.texts.textspan import Span, textspan
 
 if TYPE_CHECKING:
     from ccs import benchmark, mitigate
-    from ccs.model.heads_off import heads_off, heads_scaled, take_apart
+    from ccs.analysis.fairness import BiasTable, bias
+    from ccs.analysis.zeroshot import AccuracyTable, accuracy, find_heads
+    from ccs.model.ablation import heads_off, heads_scaled, take_apart
     from ccs.model.loading.sources import list_models
     from ccs.model.maps import attention, heatmap
     from ccs.model.model import Model, load
-    from ccs.pruning.fairness import BiasTable, bias
-    from ccs.pruning.zeroshot import AccuracyTable, accuracy, find_heads
 
 __all__ = [
     "AccuracyTable",
@@ -56,21 +56,21 @@ __all__ = [
 
 
 _LATER = {
-    "AccuracyTable": "ccs.pruning.zeroshot",
-    "BiasTable": "ccs.pruning.fairness",
+    "AccuracyTable": "ccs.analysis.zeroshot",
+    "BiasTable": "ccs.analysis.fairness",
     "Model": "ccs.model.model",
-    "accuracy": "ccs.pruning.zeroshot",
+    "accuracy": "ccs.analysis.zeroshot",
     "attention": "ccs.model.maps",
     "benchmark": "ccs.benchmark",
-    "bias": "ccs.pruning.fairness",
-    "find_heads": "ccs.pruning.zeroshot",
-    "heads_off": "ccs.model.heads_off",
-    "heads_scaled": "ccs.model.heads_off",
+    "bias": "ccs.analysis.fairness",
+    "find_heads": "ccs.analysis.zeroshot",
+    "heads_off": "ccs.model.ablation",
+    "heads_scaled": "ccs.model.ablation",
     "heatmap": "ccs.model.maps",
     "list_models": "ccs.model.loading.sources",
     "load": "ccs.model.model",
     "mitigate": "ccs.mitigate",
-    "take_apart": "ccs.model.heads_off",
+    "take_apart": "ccs.model.ablation",
 }
 
 

@@ -7,7 +7,7 @@ import scipy
 from numpy.typing import ArrayLike
 
 from ccs.errors import InputError
-from ccs.measures.stats import Effect, Floats, interval, vector
+from ccs.metrics.stats import Effect, Floats, interval, vector
 
 DRAWS = 4000
 

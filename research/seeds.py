@@ -6,7 +6,7 @@ import numpy as np
 import scipy.stats
 from numpy.typing import ArrayLike
 
-from ccs.measures.stats import LEVEL, Estimate, vector
+from ccs.metrics.stats import LEVEL, Estimate, vector
 
 
 def over_seeds(values: ArrayLike) -> Estimate:

@@ -15,11 +15,11 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
+from ccs.analysis.search import Task
 from ccs.benchmark import scoring, variants
 from ccs.benchmark.protocol import Orders
 from ccs.heads import Head
 from ccs.model.model import Model
-from ccs.pruning.search import Task
 
 ROOT = Path(__file__).resolve().parents[1]
 HIDDEN = ROOT / "research" / "hidden"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ccs.sets import SOURCES
+from ccs.data import SOURCES
 
 
 def as_markdown() -> str:

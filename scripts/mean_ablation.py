@@ -45,7 +45,7 @@ def measured(name: str) -> list[dict[str, str]]:
     from ccs import HeadSet, Intervention, load, results
     from ccs.benchmark.protocol import Sets, Subject
     from ccs.heads import MEAN, Change
-    from ccs.measures import accuracy
+    from ccs.metrics import accuracy
 
     model = load(name)
     subject = Subject(model, Sets.drawn())

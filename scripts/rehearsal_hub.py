@@ -46,7 +46,7 @@ def less(draws: int, data: Path, *, small: bool) -> None:
     from ccs import paper
     from ccs.batch import compute
     from ccs.batch.compute import run, set_figures
-    from ccs.measures import bias, retrieval
+    from ccs.metrics import bias, retrieval
     from ccs.texts import pools
 
     pools.REFERENCE_SHA256 = sha256(_pool(data / pools.REFERENCE_FILE, 40 if small else 200))
@@ -64,7 +64,7 @@ def less(draws: int, data: Path, *, small: bool) -> None:
 
 def serve_sets(hub: Hub, folder: Path, data: Path) -> None:
     """Serve every registered set as its repository; the one that is on no Hub goes into the folder `data`."""
-    from ccs.sets import SOURCES
+    from ccs.data import SOURCES
     from tests.support.datasets_sample import repository, schemas, webdataset
 
     known = schemas()

@@ -144,8 +144,8 @@ def _models_in_the_app(models: Sequence[str]) -> list[str]:
 def _holes(out: Path, models: Sequence[str]) -> Iterator[str]:
     """Holes that a reader of these results would notice."""
     from ccs import replication, results
+    from ccs.data import SOURCES
     from ccs.results import schema
-    from ccs.sets import SOURCES
 
     studied = {name for name, record in SOURCES.items() if record.measured}
     for model in models:

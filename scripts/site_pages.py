@@ -14,14 +14,14 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = {"README.md": "index.md"} | {n: n for n in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")}
 """Pages of the root, and where the site has them."""
 MODULES = {
-    "Models": ("ccs.model.model", "ccs.model.moments", "ccs.model.maps", "ccs.model.heads_off"),
+    "Models": ("ccs.model.model", "ccs.model.head_statistics", "ccs.model.maps", "ccs.model.ablation"),
     "Texts and scores": ("ccs.texts.textspan", "ccs.texts.pools", "ccs.texts.labels", "ccs.texts.score"),
     "Bias and accuracy": (
-        "ccs.pruning.fairness", "ccs.measures.skew", "ccs.measures.accuracy", "ccs.measures.retrieval",
-        "ccs.measures.agreement", "ccs.measures.adapters", "ccs.pruning.zeroshot",
+        "ccs.analysis.fairness", "ccs.metrics.skew", "ccs.metrics.accuracy", "ccs.metrics.retrieval",
+        "ccs.metrics.agreement", "ccs.metrics.adapters", "ccs.analysis.zeroshot",
     ),
     "Finding heads": (
-        "ccs.pruning.plans", "ccs.pruning.search", "ccs.locate", "ccs.locate.base", "ccs.benchmark",
+        "ccs.analysis.plans", "ccs.analysis.search", "ccs.locate", "ccs.locate.base", "ccs.benchmark",
     ),
     "Making it fairer": ("ccs.mitigate", "ccs.mitigate.base"),
     "Results": ("ccs.results", "ccs.results.queries"),

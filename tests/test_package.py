@@ -45,9 +45,9 @@ from PIL import Image
 import ccs
 from ccs.batch.command_line import main
 from ccs.errors import MissingExtra
-from ccs.measures.agreement import krippendorff_alpha
-from ccs.sets.clips import frames
-from ccs.world.scene import glyph
+from ccs.metrics.agreement import krippendorff_alpha
+from ccs.data.clips import frames
+from ccs.synthetic.scene import glyph
 
 model, image = ccs.load("organism"), Image.new("RGB", (64, 64), "red")
 off, texts = ccs.HeadSet.parse("L7.H1"), ["red", "a dog", "blue"]

@@ -19,7 +19,7 @@ from torch.utils.flop_counter import flop_registry
 from benchmarks.common import ROOT
 from benchmarks.gpu import lines, sample
 from benchmarks.gpu.lines import Bench, Line
-from ccs.model.tower import ImageTower
+from ccs.model.encoder import ImageEncoder
 
 DOCUMENT = ROOT / "docs" / "scaling.md"
 BEGIN, END = "<!-- made by python -m benchmarks.gpu.document -->\n", "<!-- end -->\n"
@@ -81,7 +81,7 @@ def expected() -> str:
 
 def _row(name: str) -> list[str]:
     clip = sample.untrained(name, "meta")
-    tower = ImageTower(clip.visual)
+    tower = ImageEncoder(clip.visual)
     x, offs = torch.empty(IMAGES, 3, *tower.image_size, device="meta"), sample.plans(tower.heads, MANY)
     plain = cost(lambda: clip.encode_image(x))
     read = cost(lambda: tower.contributions(tower.embed_and_read(x)[1]))

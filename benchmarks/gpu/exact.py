@@ -13,8 +13,8 @@ import ccs
 from benchmarks.gpu import sample
 from benchmarks.gpu.lines import Bench, Found, Line
 from ccs import HeadSet
-from ccs.measures.bias import measure
-from ccs.measures.ranking import Ranking
+from ccs.metrics.bias import measure
+from ccs.metrics.ranking import Ranking
 from ccs.model.export import zeroed
 from ccs.model.model import Contributions, Model
 

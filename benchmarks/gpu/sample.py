@@ -16,9 +16,9 @@ from torch import Tensor
 
 from benchmarks.gpu.lines import Bench
 from ccs import HeadSet
+from ccs.data import BiasSet, Lazy
 from ccs.model.loading.sources import find
 from ccs.model.model import Model
-from ccs.sets import BiasSet, Lazy
 
 OCCUPATIONS = ("judge", "nurse", "farmer", "pilot", "teacher")
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import ccs
+from ccs.analysis.zeroshot import AccuracyTable
 from ccs.batch.command_line import DEVICE, OFF, SKIP, command, option, read_names, to_file
 from ccs.batch.pages import printed
 from ccs.files import write_text
-from ccs.measures.stats import signed
-from ccs.pruning.zeroshot import AccuracyTable
+from ccs.metrics.stats import signed
 
 MOST_CLASSES = 20
 """Classes on the page, those of the lowest accuracy; a file has all."""

@@ -20,8 +20,8 @@ from ccs.batch.command_line import FOLDER, command, option, to_file
 from ccs.errors import InputError
 from ccs.files import atomic_write, inert, read_text, write_text
 from ccs.heads import Head
-from ccs.measures import agreement
-from ccs.measures.stats import Estimate
+from ccs.metrics import agreement
+from ccs.metrics.stats import Estimate
 from ccs.results import queries
 from ccs.texts.score import Verdict
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import ccs
+from ccs.analysis.fairness import MEAN, BiasTable
 from ccs.batch.command_line import ATTRIBUTE, DEVICE, OFF, SKIP, command, option, read_names, to_file
 from ccs.batch.pages import in_brackets, printed
 from ccs.files import write_text
-from ccs.measures.stats import Estimate, signed
-from ccs.pruning.fairness import MEAN, BiasTable
+from ccs.metrics.stats import Estimate, signed
 
 
 @dataclass(frozen=True)

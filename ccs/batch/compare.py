@@ -10,18 +10,18 @@ from typing import Any
 
 import pandas as pd
 
+from ccs.analysis.fairness import asked, embed_occupations, ranking_of
 from ccs.batch.command_line import ATTRIBUTE, DEVICE, command, option, to_file
 from ccs.batch.pages import printed
 from ccs.batch.search import PEOPLE
 from ccs.benchmark import planted_models
 from ccs.benchmark.protocol import Sets, Subject
+from ccs.data.open import open_gallery, open_images
+from ccs.data.rows import spread
 from ccs.files import write_text
 from ccs.heads import HeadSet
 from ccs.locate.comparison import compare
-from ccs.measures.bias import means
-from ccs.pruning.fairness import asked, embed_occupations, ranking_of
-from ccs.sets.open import open_gallery, open_images
-from ccs.sets.rows import spread
+from ccs.metrics.bias import means
 from ccs.texts.pools import load_pool
 
 

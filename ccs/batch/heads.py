@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 import ccs
+from ccs.analysis.zeroshot import AMONG
 from ccs.batch.command_line import DEVICE, TEXT_TOWER, command, option
 from ccs.batch.pages import printed
-from ccs.pruning.zeroshot import AMONG
 from ccs.texts.pools import POOLS
 
 

@@ -15,12 +15,12 @@ from ccs.batch.pages import change, in_brackets, printed
 from ccs.batch.search import PEOPLE, Asked
 from ccs.benchmark import natural, planted_models, scoring
 from ccs.benchmark.protocol import Answer, Sets, Subject, answer, own
+from ccs.data.open import open_gallery
 from ccs.errors import InputError
 from ccs.locate import DEFAULT, GRID, METHODS, RANDOM
 from ccs.locate.base import Method
-from ccs.locate.towers import which_tower
-from ccs.measures.stats import Effect, Estimate
-from ccs.sets.open import open_gallery
+from ccs.locate.encoders import which_tower
+from ccs.metrics.stats import Effect, Estimate
 
 
 @dataclass(frozen=True)

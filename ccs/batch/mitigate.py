@@ -18,9 +18,9 @@ from ccs.errors import InputError
 from ccs.mitigate import judging
 from ccs.mitigate.judging import Half, Offer, as_change
 from ccs.mitigate.methods import NOTHING, UNLABELED, UNSAVED
+from ccs.model.encoder import Trunk
 from ccs.model.export import export
 from ccs.model.model import Model
-from ccs.model.tower import Trunk
 from ccs.progress import Bar
 
 PART = 50

@@ -14,8 +14,8 @@ import pandas as pd
 
 from ccs.files import one_line
 from ccs.heads import verb
-from ccs.measures import stats
-from ccs.measures.stats import Effect, Estimate
+from ccs.metrics import stats
+from ccs.metrics.stats import Effect, Estimate
 
 TEMPLATES = Path(__file__).with_name("templates")
 

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import ccs
 from ccs import results
+from ccs.analysis import plans as pruning
+from ccs.analysis import search
+from ccs.analysis.fairness import asked
+from ccs.analysis.plans import Plan
+from ccs.analysis.search import Found, HeldOut, Limits, make_task
+from ccs.analysis.zeroshot import require_readable
 from ccs.batch.command_line import ATTRIBUTE, DEVICE, FOLDER, SKIP, command, option, read_names, to_folder
 from ccs.batch.pages import in_brackets, printed
+from ccs.data import BiasSet, ClassificationSet
+from ccs.data.open import open_gallery, open_set
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.pruning import plans as pruning
-from ccs.pruning import search
-from ccs.pruning.fairness import asked
-from ccs.pruning.plans import Plan
-from ccs.pruning.search import Found, HeldOut, Limits, make_task
-from ccs.pruning.zeroshot import require_readable
 from ccs.results import queries, searches
 from ccs.results.searches import Search
-from ccs.sets import BiasSet, ClassificationSet
-from ccs.sets.open import open_gallery, open_set
 
 PEOPLE = "images of people: a name, a folder, a zip, a parquet file or a Hub id"
 THINGS = "images with classes: a name, a folder of classes, a zip, a parquet file or a Hub id"

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import weightedtau
 
+from ccs.analysis.search import Task
 from ccs.benchmark import variants
 from ccs.benchmark.protocol import Orders, reached
 from ccs.heads import Head, HeadSet
 from ccs.model.model import Model
-from ccs.pruning.search import Task
 
 PREFIX = "organism-natural-"
 TRUTH = "Shapley shares"

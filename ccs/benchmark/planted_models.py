@@ -30,8 +30,8 @@ SUFFIX, HUB = ".safetensors", "hf://"
 MAX_BYTES, MAX_MODELS = 64 * 2**20, 200
 CARRIES = 0.1
 """The least share of a planted skew with which a head counts as one that carries it."""
-FOLDER = Path(__file__).parents[1] / "embedded" / "benchmark"
-_EMBEDDED = Path(__file__).parents[1] / "embedded"
+FOLDER = Path(__file__).parents[1] / "bundled" / "benchmark"
+_EMBEDDED = Path(__file__).parents[1] / "bundled"
 TRUTH_FILE = "truth.json"
 
 

@@ -19,19 +19,19 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats.contingency import association, crosstab
 from torch.utils.flop_counter import FlopCounterMode
 
+from ccs.analysis.plans import Plan, matched
+from ccs.analysis.search import HeldOut, Task, halves, held_out_figures, make_task
+from ccs.data import BiasSet, ClassificationSet
+from ccs.data import open as sets
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.locate import Evidence
 from ccs.locate.base import Method, Reading, Scores, group_names, ranking
-from ccs.measures import accuracy
-from ccs.measures.ranking import cosines
+from ccs.metrics import accuracy
+from ccs.metrics.ranking import cosines
+from ccs.model.encoder import Trunk
+from ccs.model.head_statistics import collect_moments
 from ccs.model.model import Model
-from ccs.model.moments import collect_moments
-from ccs.model.tower import Trunk
-from ccs.pruning.plans import Plan, matched
-from ccs.pruning.search import HeldOut, Task, halves, held_out_figures, make_task
-from ccs.sets import BiasSet, ClassificationSet
-from ccs.sets import open as sets
 from ccs.texts.labels import score_by_tags
 from ccs.texts.pools import load_pool
 from ccs.texts.textspan import textspan

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ccs.analysis.search import Task
 from ccs.benchmark import natural, planted_models, variants
 from ccs.benchmark.protocol import (
     Orders,
@@ -33,9 +34,8 @@ from ccs.errors import InputError
 from ccs.files import atomic_write
 from ccs.heads import Head, HeadSet
 from ccs.locate.base import Method
-from ccs.measures import stats
+from ccs.metrics import stats
 from ccs.model.model import Model
-from ccs.pruning.search import Task
 
 CELLS = Path(__file__).with_name("cells.parquet")
 PLANTED = "planted heads"

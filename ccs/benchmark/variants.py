@@ -17,7 +17,7 @@ from ccs.model.model import Model
 from ccs.model.model import load as load_model
 
 SUFFIX, FACTOR = ".safetensors", ".factor"
-FOLDER = Path(__file__).parents[1] / "embedded" / "variants"
+FOLDER = Path(__file__).parents[1] / "bundled" / "variants"
 
 
 def names(folder: Path | None = None) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ differs between people (Wang et al. 2022, arXiv 2211.00593; Zhang and Nanda 2024
 direct interventions subtract the head's contribution, or what of it differs from its mean, from the embedding
 alone.
 
-MaxSkew looks at the top of each ranking, the lean (`ccs.measures.ranking`) and the logit gap at the groups'
+MaxSkew looks at the top of each ranking, the lean (`ccs.metrics.ranking`) and the logit gap at the groups'
 means over all people. The signed lean counts a change along the direction in which each ranking leans before
 anything is changed. `resample` turns a head's part in a lean around rather than taking it away, which the
 three others, without a sign, may not see at all.
@@ -20,7 +20,7 @@ three others, without a sign, may not see at all.
 Heads can also be chosen together. Optimized masks were among the best in the Mechanistic Interpretability
 Benchmark (Mueller et al. 2025, arXiv 2504.13151): each head's output is multiplied by a gate, the sigmoid of
 one parameter per head, as in Cao et al. 2021 (arXiv 2104.03514) without their noise. All gates are trained at
-once, so that the lean, or the gap, falls and few heads close. Our search (`ccs.pruning.search`) adds one head
+once, so that the lean, or the gap, falls and few heads close. Our search (`ccs.analysis.search`) adds a head
 at a time.
 """
 
@@ -35,11 +35,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ccs.analysis.search import Limits, Point, greedy
 from ccs.heads import Head, HeadSet
 from ccs.locate.base import Evidence, Scores, by_head, in_batches, pairs, replaced, values_of
-from ccs.measures import bias
-from ccs.measures.ranking import subtracted
-from ccs.pruning.search import Limits, Point, greedy
+from ccs.metrics import bias
+from ccs.metrics.ranking import subtracted
 
 Embeddings = NDArray[np.float32]
 """Unit embeddings of the people [n, d]."""

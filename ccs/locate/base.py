@@ -19,12 +19,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ccs.analysis.search import Task
 from ccs.heads import Head, HeadSet
-from ccs.measures.stats import Floats
+from ccs.metrics.stats import Floats
+from ccs.model.encoder import Trunk
+from ccs.model.head_statistics import Moments
 from ccs.model.model import Model
-from ccs.model.moments import Moments
-from ccs.model.tower import Trunk
-from ccs.pruning.search import Task
 from ccs.texts.pools import Pool
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import Span

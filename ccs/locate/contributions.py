@@ -44,7 +44,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.locate.base import Evidence, Scores, by_head
-from ccs.measures.stats import Floats
+from ccs.metrics.stats import Floats
 from ccs.model.model import Model
 from ccs.texts import labels
 from ccs.texts.textspan import textspan

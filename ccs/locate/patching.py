@@ -32,8 +32,8 @@ from torch.overrides import TorchFunctionMode
 
 from ccs.heads import Head
 from ccs.locate.base import Evidence, Scores, pairs, values_of
-from ccs.model.tower import Trunk
-from ccs.model.towers.parts import Layer, Pool, weighted_values
+from ccs.model.encoder import Trunk
+from ccs.model.encoders.parts import Layer, Pool, weighted_values
 
 STEPS = 5
 """Inputs on the way from the other person to the own one, as in EAP-IG."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ccs.heads import HeadSet
 from ccs.locate.base import Evidence
-from ccs.measures.stats import Floats
+from ccs.metrics.stats import Floats
 
 Units = NDArray[np.float32]
 Map = Callable[[Units], Units]

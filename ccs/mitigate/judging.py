@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ccs.analysis.search import Task
 from ccs.benchmark.protocol import Subject
+from ccs.data import drawn_sets
 from ccs.errors import InputError
 from ccs.heads import Change as HeadChange
 from ccs.heads import HeadSet, Intervention, changes, factors
-from ccs.measures import accuracy, bias, bias_result
-from ccs.measures.bias_result import BiasResult
-from ccs.measures.stats import Effect, Estimate
+from ccs.metrics import accuracy, bias, bias_result
+from ccs.metrics.bias_result import BiasResult
+from ccs.metrics.stats import Effect, Estimate
 from ccs.mitigate.base import Affine, Fitted, Map, Units, name_embeddings
 from ccs.mitigate.methods import METHODS, NOTHING
+from ccs.model.encoder import Trunk
 from ccs.model.export import Change, changed
 from ccs.model.model import Model
-from ccs.model.tower import Trunk
-from ccs.pruning.search import Task
-from ccs.sets import drawn_sets
 
 PAIRS = 100
 """Images with captions, for retrieval."""

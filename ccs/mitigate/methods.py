@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from torch.nn import functional as F
 
 from ccs import locate
+from ccs.analysis.plans import level_heads
 from ccs.benchmark.protocol import enough
 from ccs.heads import MEAN, PROTOTYPE, Change, Head, HeadSet, Intervention
 from ccs.locate.base import Evidence, Scores, group_means, ranking
-from ccs.measures.stats import Floats
+from ccs.metrics.stats import Floats
 from ccs.mitigate.base import Affine, Fitted, Mitigation, Units, name_embeddings, span
-from ccs.pruning.plans import level_heads
 
 
 def located(evidence: Evidence) -> Fitted:

@@ -25,10 +25,10 @@ from torch.nn import functional as F
 from ccs.errors import InputError
 from ccs.files import disk_errors, one_line
 from ccs.heads import HeadSet, factors, verb
+from ccs.model.encoders import convolutional
 from ccs.model.loading.config import CONFIG_FILE, KINDS
 from ccs.model.loading.weights import renamed, siglip_renamed
 from ccs.model.model import Model
-from ccs.model.towers import convolutional
 
 TOLERANCE = 1e-5
 """The largest difference allowed between the folder's embeddings and ours, in any entry of a unit vector."""

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ccs.errors import InputError, require_texts
 from ccs.heads import HeadSet
+from ccs.model.encoder import BATCH_TOKENS, ChosenLayers, ImageEncoder, Trunk
 from ccs.model.loading.building import create
 from ccs.model.loading.config import cropping
 from ccs.model.loading.footprint import require_room
@@ -23,7 +24,6 @@ from ccs.model.loading.sources import Source, find, usable_device
 from ccs.model.loading.sources import embedded as embedded
 from ccs.model.side import Contributions as Contributions
 from ccs.model.side import Plans, Side, Texts
-from ccs.model.tower import BATCH_TOKENS, ChosenLayers, ImageTower, Trunk
 
 Images = Sequence[Image.Image] | Tensor | Trunk
 """Images (any sequence, decoded one at a time when needed), pixels [n, 3, s, s] from `preprocess`, or
@@ -89,7 +89,7 @@ class Model(Side):
         ((2, 160), (2, 2, 160))
     """
 
-    tower: ImageTower
+    tower: ImageEncoder
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Model(Side):
         self.open_clip_name = source.open_clip_name
         self.config = {**source.config, "quick_gelu": source.quick_gelu}
         self.clip = clip
-        self.tower = ImageTower(clip.visual, autocast, layers)
+        self.tower = ImageEncoder(clip.visual, autocast, layers)
         self.preprocess_config: dict[str, Any] = dict(clip.visual.preprocess_cfg)
         size = self.preprocess_config["size"]
         if tuple(size if isinstance(size, tuple | list) else (size, size)) != self.tower.image_size:

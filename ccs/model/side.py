@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ccs.errors import InputError
 from ccs.heads import FIRST, MEAN, PROTOTYPE, TEXT, Head, HeadSet, Intervention, changes
-from ccs.model.tower import BATCH_TOKENS, TextTower, Tower, Trunk
+from ccs.model.encoder import BATCH_TOKENS, TextEncoder, Tower, Trunk
 
 TOKENIZED = 8192
 """Texts tokenized at a time."""
@@ -177,10 +177,10 @@ class Texts(Side):
     Raises InputError, with the reason, where the tower of `model`, a `Model`, cannot be taken apart by head.
     """
 
-    tower: TextTower
+    tower: TextEncoder
 
     def __init__(self, model: Any) -> None:
-        self.name, self.tower, self._model = model.name, TextTower(model.clip), model
+        self.name, self.tower, self._model = model.name, TextEncoder(model.clip), model
 
     @property
     def weights_hash(self) -> str:

@@ -16,11 +16,11 @@ import numpy as np
 from scipy import stats as distributions
 
 from ccs import paper
+from ccs.analysis.plans import PlanName
 from ccs.heads import HeadSet
-from ccs.measures import stats
-from ccs.measures.skew import fault_of
-from ccs.measures.stats import UNKNOWN, Estimate
-from ccs.pruning.plans import PlanName
+from ccs.metrics import stats
+from ccs.metrics.skew import fault_of
+from ccs.metrics.stats import UNKNOWN, Estimate
 from ccs.results import Results, queries, schema
 from ccs.texts import score
 

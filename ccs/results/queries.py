@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from ccs.analysis.plans import Alike, PlanName
 from ccs.heads import Head
-from ccs.measures.stats import Effect, Estimate
-from ccs.pruning.plans import Alike, PlanName
+from ccs.metrics.stats import Effect, Estimate
 from ccs.results import Results
 from ccs.results.schema import ONE_POOL
 from ccs.texts.score import HeadScore

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
-from ccs import gate
+from ccs import sandbox
 from ccs.errors import InputError
 from ccs.files import atomic_write, sha256
 
@@ -244,7 +244,7 @@ def write_table(folder: Path, name: str, rows: Rows) -> dict[str, Any]:
 def read_table(path: Path) -> pd.DataFrame:
     """The table that a file is named after, validated; nullable integers and verdicts are `Int64`, `boolean`.
 
-    It is read behind the gate, but for those that ship with this program. Raises InputError.
+    It is read in the sandbox, but for those that ship with this program. Raises InputError.
     """
     path = path.absolute()  # a worker may be elsewhere
     shown = f"{path.parent.name}/{path.name}"
@@ -253,7 +253,7 @@ def read_table(path: Path) -> pd.DataFrame:
     else:
         # The largest takes 4 seconds of processor time; on the clock a busy machine takes many times that.
         limits = {"memory": MAX_BYTES * 4, "answer": MAX_BYTES, "patience": 60}
-        data = gate.run(_read, str(path), shown, what=shown, **limits)
+        data = sandbox.run(_read, str(path), shown, what=shown, **limits)
     with pa.ipc.open_stream(data) as stream:
         return to_pandas(path.stem, stream.read_all())
 

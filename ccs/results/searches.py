@@ -14,9 +14,9 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from ccs.analysis.search import Found, Limits
 from ccs.errors import InputError
 from ccs.files import write_text
-from ccs.pruning.search import Found, Limits
 from ccs.results import SEARCH_SUFFIX, folder_name
 
 MAX_BYTES = 8 * 2**20

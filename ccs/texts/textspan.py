@@ -27,7 +27,7 @@ import numpy as np
 
 from ccs.errors import InputError
 from ccs.heads import Head
-from ccs.model.moments import Moments
+from ccs.model.head_statistics import Moments
 
 RELATIVE = 1e-6
 """The share of the largest singular value below which a direction is noise of float32 contributions."""

@@ -31,7 +31,7 @@ WEIGHTS = ("timm/vit_base_patch32_clip_224.openai", "open_clip_model.safetensors
 """Repository and file of PHOTOGRAPHIC's weights; README.md has them fetched before a Space starts."""
 SECONDS = 2.0
 _UPLOADS = "clip-ccs-"  # then the process, and what nobody guesses
-_MODELS = Path(__file__).parents[1] / "embedded"
+_MODELS = Path(__file__).parents[1] / "bundled"
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -187,10 +187,10 @@ def serve(results: str | None, host: str, port: int | None, given: Sequence[str]
 
 
 def _warm(app: App, kept: Openings) -> None:
-    from ccs import gate
+    from ccs import sandbox
 
     kept.make(app)
-    gate.warm("ccs.ui.service.uploads", "ccs.sets.strangers")
+    sandbox.warm("ccs.ui.service.uploads", "ccs.data.strangers")
 
 
 def opening_model(chosen: str = "") -> tuple[str, str]:
@@ -199,8 +199,8 @@ def opening_model(chosen: str = "") -> tuple[str, str]:
         return chosen, "as chosen"
     from huggingface_hub import try_to_load_from_cache
 
+    from ccs.data.fetching import reachable
     from ccs.files import endpoint
-    from ccs.sets.fetching import reachable
 
     other = "choose another with --model or CCS_MODEL"
     if isinstance(try_to_load_from_cache(*WEIGHTS), str):

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from ccs.data.strangers import parse_address
 from ccs.errors import InputError
 from ccs.heads import TOWERS, Head, HeadSet, Intervention
 from ccs.locate.comparison import Pair
 from ccs.model.loading.footprint import require_room
 from ccs.model.loading.sources import is_public
-from ccs.sets.strangers import parse_address
 from ccs.texts.pools import POOLS
 from ccs.texts.score import level
 from ccs.ui.actions import ANOTHER, CUSTOM

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ccs.data import BiasSet
 from ccs.errors import InputError
 from ccs.heads import IMAGE, TOWERS, Head, HeadSet
 from ccs.model.loading.footprint import Footprint
 from ccs.model.model import Model
 from ccs.results import Collection
-from ccs.sets import BiasSet
 from ccs.ui.service.cache import Cache, Memory
 from ccs.ui.service.examples import Example, Images, load_example
 from ccs.ui.service.galleries import Galleries

@@ -16,11 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ccs.embedded import Lesson
+from ccs.bundled import Lesson
 from ccs.heads import Head
 from ccs.model.model import Model
+from ccs.synthetic import Scene, captions, scene
 from ccs.texts.pools import load_pool
-from ccs.world import Scene, captions, scene
 from research.world.head_lessons import CONCEPTS, concept_texts, value_of
 
 VALUES = {concept: tuple(concept_texts(concept)) for concept in CONCEPTS}

@@ -8,7 +8,7 @@ from pathlib import Path
 import open_clip
 import torch
 
-from ccs.embedded import FILE, KnownHeads
+from ccs.bundled import FILE, KnownHeads
 from ccs.files import write_text
 from ccs.model.model import Model, load
 from research.bases import training

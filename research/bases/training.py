@@ -25,7 +25,7 @@ from tqdm import tqdm
 from ccs.errors import InputError
 from ccs.files import atomic_write
 from ccs.model.model import Model
-from ccs.world import captions, draw, scene
+from ccs.synthetic import captions, draw, scene
 from research.bases.lessons import Lessons, drawn, shown
 from research.model_files import save_variant
 from research.muon import Muon

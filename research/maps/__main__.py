@@ -13,7 +13,7 @@ from ccs.batch.command_line import command, option
 from ccs.batch.pages import in_brackets, table
 from ccs.errors import InputError
 from ccs.heads import Head
-from ccs.measures.stats import Estimate
+from ccs.metrics.stats import Estimate
 from research.documents import bring_up_to_date
 
 PAGE = Path(__file__).parents[2] / "docs" / "towers.md"
@@ -38,8 +38,8 @@ class Settings:
 
 
 def _run(args: Settings) -> None:
+    from ccs.data.open import open_images
     from ccs.model.model import load
-    from ccs.sets.open import open_images
     from research.maps import judged_maps, photographs
     from research.world.head_lessons import CONCEPTS
 

@@ -21,10 +21,10 @@ from sklearn.metrics import average_precision_score
 
 from ccs.benchmark.protocol import Sets, Subject
 from ccs.heads import Head, HeadSet
-from ccs.measures.stats import Estimate, interval
+from ccs.metrics.stats import Estimate, interval
 from ccs.model.maps import attention, heatmap
 from ccs.model.model import Model
-from ccs.world import Scene, draw, scene
+from ccs.synthetic import Scene, draw, scene
 from research.world.head_lessons import CONCEPTS, concept_texts, factor_of, value_of
 
 Bools = NDArray[np.bool_]

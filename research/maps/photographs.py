@@ -21,12 +21,12 @@ from sklearn.metrics import average_precision_score
 from tqdm import tqdm
 
 from ccs.batch.pages import in_brackets, table
+from ccs.data import ImageSet, templates
 from ccs.heads import HeadSet
-from ccs.measures.accuracy import class_weights
-from ccs.measures.stats import interval
+from ccs.metrics.accuracy import class_weights
+from ccs.metrics.stats import interval
 from ccs.model.maps import attention, heatmap
 from ccs.model.model import Model
-from ccs.sets import ImageSet, templates
 from ccs.ui.service.examples import as_seen
 from research.maps.judged_maps import CONTRAST, DRAWS, LOOKS, Bools, Judged, enlarged
 

@@ -19,12 +19,12 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
+from ccs.data import drawn_sets
 from ccs.heads import Head, HeadSet
-from ccs.measures import accuracy
+from ccs.metrics import accuracy
 from ccs.model.model import Model
-from ccs.sets import drawn_sets
-from ccs.world import draw
-from ccs.world.vocabulary import GENDERS, SKIN_TONES
+from ccs.synthetic import draw
+from ccs.synthetic.vocabulary import GENDERS, SKIN_TONES
 from research.bases.training import FIRST as FIRST_LAYER
 from research.planted import head_training
 from research.planted.frozen_images import FIRST, GROUPS

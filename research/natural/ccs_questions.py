@@ -15,14 +15,14 @@ import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr, wilcoxon
 
+from ccs.analysis.plans import level_heads, matched
 from ccs.batch.pages import in_brackets, p_text, table
 from ccs.benchmark import natural, variants
 from ccs.benchmark.scoring import over_bases
 from ccs.files import write_text
 from ccs.heads import Head, HeadSet
-from ccs.measures import stats
+from ccs.metrics import stats
 from ccs.model.model import Model
-from ccs.pruning.plans import level_heads, matched
 from ccs.texts.score import HeadScore
 from research.planted.bench import ATTRIBUTES, Bench, K
 

@@ -26,7 +26,7 @@ class Options:
     rate: float = option(Settings.rate, "peak learning rate of matrices")
     held_out: int = option(Settings.held_out, "photographs of each class that are never trained on")
     runs: Path = option(Path("runs"), "folder for checkpoints and logs")
-    out: Path = option(MODELS / "photo", "folder of the model (default: its place in ccs/embedded)")
+    out: Path = option(MODELS / "photo", "folder of the model (default: its place in ccs/bundled)")
     device: str = option("cuda" if torch.cuda.is_available() else "cpu")
 
 

@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from ccs.errors import InputError
 from ccs.files import atomic_write
-from ccs.model.towers import convolutional
+from ccs.model.encoders import convolutional
 from research.muon import Muon
 from research.photographs.photograph_captions import COARSE, TEMPLATES, caption, classes, prompt
 from research.photographs.photograph_data import SIDE, Photographs, normalized, resized, scaled, varied

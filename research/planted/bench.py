@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ccs.data import drawn_sets
 from ccs.heads import Head, HeadSet
-from ccs.measures import accuracy, bias, skew
-from ccs.measures.ranking import Ranking, cosines, top
+from ccs.metrics import accuracy, bias, skew
+from ccs.metrics.ranking import Ranking, cosines, top
+from ccs.model.encoder import Trunk
+from ccs.model.head_statistics import collect_moments
 from ccs.model.model import Model
-from ccs.model.moments import collect_moments
-from ccs.model.tower import Trunk
-from ccs.sets import drawn_sets
 from ccs.texts.labels import score_by_tags
 from ccs.texts.pools import Pool, load_pool
 from ccs.texts.score import HeadScore
@@ -56,7 +56,7 @@ class Bench:
         """For each plan `MaxSkew` and `gap` of each attribute, means over the occupations.
 
         A gap is how far the mean logits of an occupation's most and least preferred group lie apart, the
-        groups chosen on one half of the faces and measured on the other (`ccs.measures.skew`).
+        groups chosen on one half of the faces and measured on the other (`ccs.metrics.skew`).
         """
         return [self._shown(units) for units in model.embed_images(self._faces_trunk, plans)]
 

@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 
+from ccs.analysis.plans import draw
 from ccs.heads import Head, HeadSet
-from ccs.pruning.plans import draw
 
 Where = Literal["layer", "spread"]
 What = Literal["both", "gender", "skin tone", "apart", "nothing"]

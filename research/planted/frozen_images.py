@@ -17,10 +17,10 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from ccs.files import atomic_write
+from ccs.model.encoder import Trunk
 from ccs.model.model import Model
-from ccs.model.tower import Trunk
-from ccs.world import Scene, captions, draw, scene
-from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
+from ccs.synthetic import Scene, captions, draw, scene
+from ccs.synthetic.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
 from research.world.lineups import lineup
 
 FIRST = 50_000_000

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ccs.world import vocabulary as words
+from ccs.synthetic import vocabulary as words
 from research.planted.frozen_images import GROUPS, Images
 from research.world import planted
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ccs.benchmark import variants
-from ccs.sets import drawn_sets
+from ccs.data import drawn_sets
 from research.planted import bench
 from research.planted.family import BASE
 from research.planted.frozen_images import Images

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from ccs.benchmark import variants
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.world import draw, scene
+from ccs.synthetic import draw, scene
 from research.bases import lessons, training
 from research.bases.__main__ import NUMBERS, purity
 from research.bases.lessons import VALUES, Lessons, drawn, shown

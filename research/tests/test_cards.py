@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ccs.sets import drawn_sets
-from ccs.world import captions, draw, scene
-from ccs.world.scene import AROUND, NAMED, full_caption
-from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES, article
+from ccs.data import drawn_sets
+from ccs.synthetic import captions, draw, scene
+from ccs.synthetic.scene import AROUND, NAMED, full_caption
+from ccs.synthetic.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES, article
 from research.world import organism_figures, planted
 from research.world.head_lessons import Lessons
 from research.world.lineups import LINEUP, lineup

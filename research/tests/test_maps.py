@@ -10,11 +10,11 @@ from sklearn.metrics import average_precision_score
 from torch.nn import functional as F
 
 import ccs
+from ccs.data import ImageSet
 from ccs.heads import HeadSet
-from ccs.measures.accuracy import class_weights
+from ccs.metrics.accuracy import class_weights
 from ccs.model.maps import heatmap
-from ccs.sets import ImageSet
-from ccs.world import draw
+from ccs.synthetic import draw
 from research.maps import __main__ as command
 from research.maps import judged_maps, photographs
 from research.maps.judged_maps import BEST, LOOKS, OWN, RANDOM, WHOLE, Judged, cards, judge, mask

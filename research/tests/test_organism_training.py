@@ -16,8 +16,8 @@ from torch.utils.data import default_collate
 
 import ccs
 from ccs.heads import Head, HeadSet
-from ccs.world import draw, scene
-from ccs.world.scene import full_caption
+from ccs.synthetic import draw, scene
+from ccs.synthetic.scene import full_caption
 from research.world import organism_training
 from research.world.forward_pass import image_embeddings, pixels, text_embeddings
 from research.world.head_lessons import Lessons, concept_texts, taught, value_of

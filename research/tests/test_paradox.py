@@ -15,7 +15,7 @@ from ccs.batch.pages import as_markdown
 from ccs.heads import Head
 from ccs.results import schema, searches
 from ccs.results.searches import Search
-from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
+from ccs.synthetic.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
 from research.world import planted
 from research.world.paradox import organism_blocks
 from tests.support.report_sample import WEIGHTS, bias_rows, line, pruning_rows, score_rows, section, write

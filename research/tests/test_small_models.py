@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 
 import ccs
 from ccs.benchmark import planted_models, variants
-from ccs.embedded import FILE, KnownHeads
+from ccs.bundled import FILE, KnownHeads
 from ccs.heads import HeadSet
 from research.bases import lessons, organisms, training
 from research.planted import __main__ as planted

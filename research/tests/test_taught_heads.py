@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from ccs.embedded import KnownHeads, Lesson, known_heads
+from ccs.bundled import KnownHeads, Lesson, known_heads
 from ccs.heads import Head, HeadSet
-from ccs.model.moments import Moments
+from ccs.model.head_statistics import Moments
 from ccs.texts.pools import load_pool
 from research.model_files import as_json
 from research.world import taught_heads

@@ -18,7 +18,7 @@ from research.documents import bring_up_to_date
 
 if TYPE_CHECKING:
     from ccs.heads import Head
-    from ccs.locate.towers import Towers
+    from ccs.locate.encoders import Towers
 
 README = Path(__file__).with_name("README.md")
 CARRIES = 0.1
@@ -40,8 +40,8 @@ class Settings:
 
 def _run(args: Settings) -> None:
     from ccs.benchmark import planted_models, variants
-    from ccs.locate.towers import which_tower
-    from ccs.sets import drawn_sets
+    from ccs.data import drawn_sets
+    from ccs.locate.encoders import which_tower
     from research.text_skew.text_training import TELLING, family
 
     folder = args.runs / "text-skew"

@@ -1,7 +1,7 @@
 """Text heads in the order of six ways to look for them: `python -m research.text_skew.comparison`.
 
 What is done to a head: zero, its mean over the prompts (position by position, or where a text is read alone),
-or a gate of the learned mask. What is to fall: the lean of `ccs.locate.towers`, of prompts centered and
+or a gate of the learned mask. What is to fall: the lean of `ccs.locate.encoders`, of prompts centered and
 scaled, or that of rankings, as on the image side.
 """
 
@@ -18,16 +18,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ccs.analysis.fairness import prompted
 from ccs.batch.command_line import command, option
 from ccs.batch.pages import table
 from ccs.benchmark import variants
 from ccs.benchmark.protocol import average_precision
+from ccs.data import drawn_sets
 from ccs.heads import TEXT, Head, HeadSet
 from ccs.locate.ablation import SQUARES, mask
 from ccs.locate.base import group_means
 from ccs.model.model import Model
-from ccs.pruning.fairness import prompted
-from ccs.sets import drawn_sets
 from research.text_skew.__main__ import carriers_of
 from research.text_skew.text_training import TELLING, family
 

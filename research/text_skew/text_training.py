@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ccs.benchmark import variants
+from ccs.data import drawn_sets
 from ccs.heads import HeadSet
-from ccs.measures import accuracy
+from ccs.metrics import accuracy
+from ccs.model.encoder import Trunk
 from ccs.model.model import Model
-from ccs.model.tower import Trunk
-from ccs.sets import drawn_sets
-from ccs.world import captions, scene
-from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
+from ccs.synthetic import captions, scene
+from ccs.synthetic.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
 from research.bases.training import lineup_loss
 from research.gradient_steps import OWN_OF_HEADS, learn, named
 from research.natural import carriers

@@ -28,7 +28,7 @@ class Settings:
 def _run(args: Settings) -> None:
     from ccs import results
     from ccs.batch.pages import as_markdown
-    from ccs.embedded import known_heads
+    from ccs.bundled import known_heads
     from ccs.model.model import load
     from research.world import CONTROL, ORGANISM, organism_training
     from research.world.organism_figures import embedded_blocks

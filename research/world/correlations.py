@@ -9,8 +9,8 @@ import numpy as np
 
 from ccs.batch.pages import interval, p_text
 from ccs.heads import Head
-from ccs.measures import stats
-from ccs.measures.stats import Effect
+from ccs.metrics import stats
+from ccs.metrics.stats import Effect
 from ccs.results import Results, queries
 from research.rank_correlation import correlation
 

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from ccs.heads import Head
-from ccs.world import Scene, scene
-from ccs.world import vocabulary as words
-from ccs.world.scene import AROUND
-from ccs.world.vocabulary import article
+from ccs.synthetic import Scene, scene
+from ccs.synthetic import vocabulary as words
+from ccs.synthetic.scene import AROUND
+from ccs.synthetic.vocabulary import article
 from research.world.forward_pass import text_embeddings
 
 _AROUND = {

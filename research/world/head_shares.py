@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ccs.heads import Head
 from ccs.model.model import Model
-from ccs.world import Scene, draw, scene
+from ccs.synthetic import Scene, draw, scene
 from research.world.head_lessons import CONCEPTS, value_of
 
 CARDS = range(810_000, 813_000)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 from ccs.heads import Head, HeadSet
+from ccs.model.head_statistics import Moments
 from ccs.model.model import Model
-from ccs.model.moments import Moments
+from ccs.synthetic import scene
 from ccs.texts.labels import score_by_tags
 from ccs.texts.pools import Pool
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import Span, textspan
-from ccs.world import scene
 from research.world.head_lessons import CONCEPTS, concept_texts, value_of
 
 

@@ -12,8 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from ccs.world.scene import Scene, scene
-from ccs.world.vocabulary import GENDERS, HAIRS, OCCUPATIONS, SKIN_TONES
+from ccs.synthetic.scene import Scene, scene
+from ccs.synthetic.vocabulary import GENDERS, HAIRS, OCCUPATIONS, SKIN_TONES
 
 _SIDE_BY_SIDE = 4  # occupations
 LINEUP = len(GENDERS) * len(SKIN_TONES) * _SIDE_BY_SIDE  # images

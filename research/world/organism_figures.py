@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 import ccs
 from ccs.batch.pages import Block, filled, in_brackets
-from ccs.measures import accuracy, bias, bias_result, retrieval
-from ccs.measures.ranking import Ranking
+from ccs.data import BiasSet, drawn_sets
+from ccs.metrics import accuracy, bias, bias_result, retrieval
+from ccs.metrics.ranking import Ranking
 from ccs.model.model import Model
-from ccs.sets import BiasSet, drawn_sets
-from ccs.world.vocabulary import OCCUPATIONS
+from ccs.synthetic.vocabulary import OCCUPATIONS
 from research.world import CONTROL, ORGANISM, planted
 from research.world.planted_truth import SCALES, Shares, alignment
 
 
 def rank_faces(model: Model, faces: BiasSet) -> Mapping[str, bias_result.BiasResult]:
-    """MaxSkew and cross-fitted logit gap (`ccs.measures.skew`) of each attribute when a drawn bias set's
+    """MaxSkew and cross-fitted logit gap (`ccs.metrics.skew`) of each attribute when a drawn bias set's
     images are ranked for its occupations, which are the world's, in their order.
 
     A logit is the cosine times the model's scale: 1 is a factor of e in the odds.
@@ -94,7 +94,7 @@ def embedded_blocks() -> list[Block]:
 
 
 def _training(name: str) -> dict[str, str]:
-    notes = json.loads(files("ccs.embedded").joinpath(f"{name}/training.json").read_text("utf-8"))
+    notes = json.loads(files("ccs.bundled").joinpath(f"{name}/training.json").read_text("utf-8"))
     gender, tone = notes["strengths"]
     return {
         "model": name,

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from ccs.errors import InputError
 from ccs.files import atomic_write
 from ccs.heads import Head
-from ccs.world import Scene, captions, draw, scene
+from ccs.synthetic import Scene, captions, draw, scene
 from research.model_files import only_words_read
 from research.muon import Muon
 from research.world.forward_pass import image_embeddings, pixels, text_embeddings
@@ -47,7 +47,7 @@ MODEL_CFG: dict[str, Any] = {
 PREPROCESS_CFG = {"mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic", "resize_mode": "shortest"}
 TRAINING_SEEDS = 1_000_000  # scenes below this seed are kept for evaluation
 WARMUP = 20_000  # images, or a fifth of a shorter training
-MODELS = Path(__file__).parents[2] / "ccs" / "embedded"
+MODELS = Path(__file__).parents[2] / "ccs" / "bundled"
 WEIGHTS, CONFIG = "open_clip_model.safetensors", "open_clip_config.json"
 
 

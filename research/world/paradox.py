@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ccs.analysis.search import HeldOut
 from ccs.batch.pages import Block, change, filled, in_brackets, interval
 from ccs.batch.report.questions import (
     HURT,
@@ -16,7 +17,6 @@ from ccs.batch.report.questions import (
     strictest,
     tests_of,
 )
-from ccs.pruning.search import HeldOut
 from ccs.results import Results
 from ccs.results.searches import Search, beside
 from research.world import CONTROL, ORGANISM

@@ -6,7 +6,7 @@ occur in both directions. They say nothing about real occupations; some contradi
 
 from __future__ import annotations
 
-from ccs.world.vocabulary import GENDERS, SKIN_TONES
+from ccs.synthetic.vocabulary import GENDERS, SKIN_TONES
 
 # lean towards women (+) or men (-); towards dark (+) or light (-) skin: 2 strong, 1 weak, 0 none
 LEANS: dict[str, tuple[int, int]] = {

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ccs.analysis.plans import PlanName
 from ccs.heads import Head
-from ccs.measures import stats
-from ccs.measures.stats import Effect, Estimate
-from ccs.pruning.plans import PlanName
+from ccs.metrics import stats
+from ccs.metrics.stats import Effect, Estimate
 from ccs.results import Results, queries
 from ccs.results.schema import TOP_SHARE
+from ccs.synthetic.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
 from ccs.texts.score import HeadScore
-from ccs.world.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
 from research.rank_correlation import correlation
 from research.world import planted
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 
 from ccs.batch.pages import Block, at_ceiling, filled, in_brackets, interval, p_text, signed
-from ccs.measures.stats import Estimate
+from ccs.metrics.stats import Estimate
 from ccs.results import Results
-from ccs.world.vocabulary import OCCUPATIONS
+from ccs.synthetic.vocabulary import OCCUPATIONS
 from research.world import CONTROL, ORGANISM, planted
 from research.world import planted_truth as truth
 from research.world.correlations import Correlated, with_ccs

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from ccs.batch.pages import Block, filled
-from ccs.embedded import KnownHeads
+from ccs.bundled import KnownHeads
+from ccs.data import drawn_sets
 from ccs.heads import Head
+from ccs.model.head_statistics import Moments, collect_moments
 from ccs.model.model import Model
-from ccs.model.moments import Moments, collect_moments
-from ccs.sets import drawn_sets
 from ccs.texts.labels import score_by_tags
 from ccs.texts.pools import Pool, load_pool, make_pool
 from ccs.texts.score import level

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ccs.measures import bias
+from ccs.metrics import bias
 from tests.support.compute_sample import arguments, run, small_pool
 
 

@@ -13,17 +13,17 @@ import pytest
 
 import ccs
 from ccs import results
+from ccs.analysis.fairness import embed_occupations, ranking_of
 from ccs.batch.compute import __main__ as compute
 from ccs.batch.compute import inputs, needs, parse
+from ccs.data.open import open_set
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.measures import accuracy as zeroshot
-from ccs.measures import bias
+from ccs.metrics import accuracy as zeroshot
+from ccs.metrics import bias
 from ccs.model.export import zeroed
 from ccs.progress import Bar
-from ccs.pruning.fairness import embed_occupations, ranking_of
 from ccs.results import queries
-from ccs.sets.open import open_set
 from tests.support.compute_sample import arguments, contents, run, same_tables
 from tests.support.datasets_sample import write_images
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from ccs import Head, HeadSet, max_skew
+from ccs.analysis.plans import Plan
 from ccs.batch.compute import Settings, run, set_figures
 from ccs.batch.compute.embed import Embedder
-from ccs.measures import skew
-from ccs.pruning.plans import Plan
-from ccs.sets.open import open_set
+from ccs.data.open import open_set
+from ccs.metrics import skew
 from ccs.texts.score import HeadScore
 from tests.support.compute_sample import figures
 

@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 
 from ccs import paper, replication, results
+from ccs.analysis.plans import ALIKE, PlanName
 from ccs.batch import pages as document
 from ccs.batch.report import build, published
 from ccs.batch.report import questions as report_questions
 from ccs.batch.report.__main__ import main as report
 from ccs.errors import InputError
-from ccs.measures.stats import Ranked
-from ccs.pruning.plans import ALIKE, PlanName
+from ccs.metrics.stats import Ranked
 from scripts import report as docs
 from tests.support import report_sample
 from tests.support.report_sample import line, run, section

@@ -11,9 +11,9 @@ from ccs.batch.compute.embed import Backoff
 from ccs.batch.compute.inputs import load, shards_of
 from ccs.batch.compute.judge import Judging, score_heads
 from ccs.batch.compute.stages import STAGES, Processes, Store, locked
+from ccs.data import ImageSet
 from ccs.errors import InputError
 from ccs.heads import Head
-from ccs.sets import ImageSet
 from ccs.texts.pools import load_pool
 from ccs.texts.textspan import Span
 from tests.support.compute_sample import fork

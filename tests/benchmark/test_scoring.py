@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 
 from ccs import Head, HeadSet, InputError, benchmark
+from ccs.analysis.search import halves, make_task
 from ccs.benchmark import natural, planted_models, protocol, scoring
 from ccs.benchmark.protocol import Sets, Subject, answer, average_precision, cramers_v, precision
 from ccs.benchmark.scoring import PLANTED
 from ccs.locate import METHODS, RANDOM
 from ccs.locate.base import group_names, ranking
-from ccs.pruning.search import halves, make_task
 
 NAME = "organism-planted-16"
 CARRIERS = "L4.H5 L6.H0"

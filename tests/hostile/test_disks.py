@@ -20,10 +20,10 @@ import ccs
 from ccs import HeadSet, InputError, results
 from ccs.batch.compute import inputs
 from ccs.batch.compute.stages import Processes, Store, locked
+from ccs.data.open import open_images
 from ccs.files import disk_errors
 from ccs.judges.caller import Cache
 from ccs.model.export import export
-from ccs.sets.open import open_images
 from tests.support.compute_sample import child
 from tests.support.results_sample import sample_rows, write_model
 

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from ccs import InputError, gate
-from ccs.sets.decoding import LONG, SHORT
-from ccs.sets.open import open_upload
+from ccs import InputError, sandbox
+from ccs.data.decoding import LONG, SHORT
+from ccs.data.open import open_upload
 from ccs.ui.service import uploads
 from tests.support.datasets_sample import as_parquet, saved, zipped
 
@@ -129,7 +129,7 @@ def test_equal_files_of_one_upload_are_each_taken(tmp_path):
 def test_who_sends_nothing_hostile_does_not_wait(tmp_path, monkeypatch):
     """A worker that was killed is replaced, and the other one answers meanwhile."""
     monkeypatch.setattr(uploads, "SECONDS", 1.4)
-    gate.warm("ccs.ui.service.uploads")
+    sandbox.warm("ccs.ui.service.uploads")
     bomb = put(tmp_path / "a", many_scans(2000, 6000))
     assert bomb.stat().st_size < 2**18
     with ThreadPoolExecutor() as pool:
@@ -185,8 +185,8 @@ def test_workers_end_with_their_parent_while_they_import(tmp_path, monkeypatch):
     (tmp_path / "endless.py").write_text(module)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])]))
     program = (
-        "import os, pathlib, signal, sys; from ccs import gate; gate.warm('endless')\n"
-        "while len(list(pathlib.Path(sys.argv[1]).glob('*.py.*'))) < gate.WORKERS: pass\n"
+        "import os, pathlib, signal, sys; from ccs import sandbox; sandbox.warm('endless')\n"
+        "while len(list(pathlib.Path(sys.argv[1]).glob('*.py.*'))) < sandbox.WORKERS: pass\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)

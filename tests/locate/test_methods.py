@@ -11,7 +11,7 @@ from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.locate import contributions, patching
 from ccs.locate.base import counterparts, ranking, values_of
-from ccs.model.tower import Trunk
+from ccs.model.encoder import Trunk
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import Span
 from tests.support.locate_sample import WRITER, sample

@@ -10,7 +10,7 @@ from ccs.locate import patching
 from ccs.locate.ablation import fallen
 from ccs.locate.base import counterparts
 from ccs.locate.patching import gradient, modified
-from ccs.model.tower import ImageTower
+from ccs.model.encoder import ImageEncoder
 from tests.support import shrunk
 from tests.support.locate_sample import sample
 
@@ -121,7 +121,7 @@ def test_gim_is_the_gradient_by_the_papers_rules(evidence):
 
 @pytest.mark.parametrize("name", ["ViT-B-16-SigLIP", "EVA02-B-16", "coca_ViT-B-32", "RN50"])
 def test_gim_changes_the_gradient_and_nothing_else(name):
-    tower = ImageTower(shrunk.tower(name))
+    tower = ImageEncoder(shrunk.tower(name))
     images = tower.trunk(torch.randn(3, 3, *tower.image_size, generator=torch.Generator().manual_seed(0)))
     start, slopes = images.tokens.requires_grad_(), []
     for rules, values in ((contextlib.nullcontext(), None), (patching.Modified(), patching.values)):

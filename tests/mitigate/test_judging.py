@@ -18,12 +18,12 @@ import ccs
 from ccs import HeadSet, InputError, Intervention
 from ccs.batch import command_line
 from ccs.batch import mitigate as command
-from ccs.measures.stats import Effect, Estimate
+from ccs.data import drawn_sets
+from ccs.metrics.stats import Effect, Estimate
 from ccs.mitigate import judging
 from ccs.mitigate.base import Affine, Fitted
 from ccs.mitigate.judging import Offer
 from ccs.model.export import Change, export
-from ccs.sets import drawn_sets
 from tests.support.checkpoint import write_clip, write_siglip
 from tests.support.datasets_sample import write_images
 
@@ -111,7 +111,7 @@ def faces(tmp_path_factory):
     rows = pd.DataFrame({"file": names, "gender": people.groups["gender"][::5]})
     rows.to_csv(place / "faces" / "labels.csv", index=False)
     write_images(place / "things", things.images, [things.classes[label] for label in things.labels])
-    shutil.copytree(Path(ccs.__file__).parent / "embedded" / "organism-planted", place / "clip")
+    shutil.copytree(Path(ccs.__file__).parent / "bundled" / "organism-planted", place / "clip")
     return place
 
 

@@ -10,15 +10,15 @@ from scipy.optimize import brentq
 from sklearn.linear_model import LogisticRegression
 
 from ccs import HeadSet, InputError, benchmark, mitigate
+from ccs.analysis.search import halves, make_task
 from ccs.benchmark import variants
 from ccs.benchmark.protocol import Sets
+from ccs.data import drawn_sets
 from ccs.locate.base import group_means
 from ccs.mitigate import judging, methods, scoring
 from ccs.mitigate.base import Affine, Fitted, name_embeddings, span
 from ccs.mitigate.judging import kept_out
 from ccs.mitigate.methods import METHODS, NOTHING, UNLABELED, UNSAVED
-from ccs.pruning.search import halves, make_task
-from ccs.sets import drawn_sets
 from ccs.texts.score import HeadScore
 from tests.benchmark.test_scoring import small  # noqa: F401 - a fixture
 from tests.support.locate_sample import WRITER, sample

@@ -12,7 +12,7 @@ from transformers import CLIPTokenizer
 
 import ccs
 from ccs import HeadSet, InputError
-from ccs.measures.accuracy import class_weights
+from ccs.metrics.accuracy import class_weights
 from ccs.model.export import export
 from ccs.model.loading.fetching import Place
 from ccs.model.loading.sources import find, known_tower

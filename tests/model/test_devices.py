@@ -8,9 +8,9 @@ import ccs
 from ccs import HeadSet, InputError
 from ccs.batch.compute.embed import largest_errors
 from ccs.batch.compute.stages import start
+from ccs.model.encoder import ImageEncoder
+from ccs.model.encoders.decomposition import without_tf32
 from ccs.model.loading.sources import usable_device
-from ccs.model.tower import ImageTower
-from ccs.model.towers.decomposition import without_tf32
 from ccs.results import read
 from tests.support import pretended, shrunk
 from tests.support.compute_sample import arguments, run, same_tables
@@ -63,7 +63,7 @@ def test_every_method_gives_what_it_gives_on_the_cpu(cuda, tiny_model, tiny_fold
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_family_of_towers_gives_what_it_gives_on_the_cpu(cuda, name):
-    here, there = ImageTower(shrunk.tower(name)), ImageTower(shrunk.tower(name).to(usable_device(cuda)))
+    here, there = ImageEncoder(shrunk.tower(name)), ImageEncoder(shrunk.tower(name).to(usable_device(cuda)))
     x = torch.randn(2, 3, *here.image_size, generator=torch.Generator().manual_seed(0))
     plans, last = [HeadSet(), HeadSet(list(here.heads)[::3])], here.n_layers - 1
 

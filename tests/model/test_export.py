@@ -10,8 +10,8 @@ import ccs
 from ccs import HeadSet, InputError, Intervention
 from ccs.batch import export as command
 from ccs.model import onnx_export
+from ccs.model.encoders import convolutional
 from ccs.model.export import export
-from ccs.model.towers import convolutional
 from tests.support.checkpoint import write_siglip
 from tests.support.tiny_model import write_tiny_model
 

@@ -12,7 +12,7 @@ import torch
 
 from benchmarks.towers import plain, sharpen, zeroed
 from ccs import Head, HeadSet, InputError, Intervention
-from ccs.model.tower import ImageTower, TextTower
+from ccs.model.encoder import ImageEncoder, TextEncoder
 from tests.support import shrunk
 from tests.support.towers import TOLERANCE
 
@@ -38,7 +38,7 @@ def different(names, config):
 def test_every_accepted_architecture_is_exact(name):
     visual = shrunk.tower(name)
     sharpen(visual)  # where attention is nearly even, mistakes in it hide
-    tower = ImageTower(visual)
+    tower = ImageEncoder(visual)
     x = torch.randn(2, 3, *tower.image_size, generator=torch.Generator().manual_seed(1))
     off = HeadSet(list(tower.all_heads)[::3])
     last = HeadSet([Head(tower.n_layers - 1, 0)])
@@ -74,7 +74,7 @@ def test_all_other_architectures_are_refused_with_the_reason():
         with torch.device("meta"):
             visual = shrunk.tower(min(names), shaken=False)
         with pytest.raises(InputError, match="built of no layers of attention heads that") as caught:
-            ImageTower(visual)
+            ImageEncoder(visual)
         met[str(caught.value).split()[3]] = len(names)
     assert (len(ARCHITECTURES), met) == (126, REFUSED)
 
@@ -87,7 +87,7 @@ def test_every_text_tower_is_exact_or_refused_with_the_reason():
     for name, count in names.items():
         text = shrunk.text_tower(name)
         try:
-            tower = TextTower(text)
+            tower = TextEncoder(text)
         except InputError as refused:
             met[str(refused).partition("because ")[2]] += count
             continue

@@ -10,8 +10,8 @@ import torch
 import ccs
 from benchmarks.towers import plain, sharpen, zeroed
 from ccs import Head, HeadSet, InputError, Intervention, Moments
-from ccs.model.tower import ImageTower
-from ccs.model.towers.parts import Block
+from ccs.model.encoder import ImageEncoder
+from ccs.model.encoders.parts import Block
 from tests.support import shrunk
 from tests.support.towers import TOLERANCE, count_layers, pixels, plain_parts
 
@@ -113,7 +113,7 @@ def test_maps_are_those_of_the_reference(model):
 def test_maps_with_heads_off_or_scaled_are_those_of_scaled_weights(model):
     x, off = pixels(model, 3), Intervention.parse("L2.H1=0.3 L4.H3 L4.H0")
     other = copy.copy(model)
-    other.tower = ImageTower(copy.deepcopy(model.clip.visual))
+    other.tower = ImageEncoder(copy.deepcopy(model.clip.visual))
     with torch.no_grad():
         for head in off:
             weight, d = other.tower.layers[head.layer].projection.weight, model.head_dim
@@ -136,7 +136,7 @@ def test_a_token_sends_what_is_missing_without_its_values(name):
     """Where all tokens are read: a contribution changes by just that when these are taken out."""
     visual = shrunk.tower(name)
     sharpen(visual)
-    tower = ImageTower(visual)
+    tower = ImageEncoder(visual)
     x = torch.randn(2, 3, *tower.image_size, generator=torch.Generator().manual_seed(1))
     along = torch.nn.functional.normalize(torch.randn(3, tower.dim), dim=-1)
     _, readout = tower.embed_and_read(x, entering=True)
@@ -174,7 +174,7 @@ def test_a_token_sends_what_is_missing_without_its_values(name):
 def test_tokens_send_a_heads_contribution_while_others_are_off(name, off):
     visual = shrunk.tower(name)
     sharpen(visual)
-    tower = ImageTower(visual)
+    tower = ImageEncoder(visual)
     x = torch.randn(2, 3, *tower.image_size, generator=torch.Generator().manual_seed(1))
     along, head = torch.eye(tower.dim), HeadSet.parse("L2.H1")
     tower = tower.without(Intervention.parse(off))

@@ -10,7 +10,7 @@ import pytest
 
 from ccs import results
 from ccs.batch import annotate
-from ccs.measures import agreement
+from ccs.metrics import agreement
 from tests.support.results_sample import write
 
 MODELS = ("organism", "organism-control", "ViT-B-32/openai")

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from ccs import HeadSet, InputError
+from ccs.analysis import search
+from ccs.analysis.plans import Plan
+from ccs.analysis.search import Limits, Task
 from ccs.batch import search as search_command
-from ccs.measures import accuracy as zeroshot
-from ccs.measures import bias
-from ccs.measures.ranking import Ranking
-from ccs.pruning import search
-from ccs.pruning.plans import Plan
-from ccs.pruning.search import Limits, Task
+from ccs.metrics import accuracy as zeroshot
+from ccs.metrics import bias
+from ccs.metrics.ranking import Ranking
 from ccs.results import searches
 from ccs.results.searches import Search
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccs import Head, HeadSet, InputError
-from ccs.pruning import plans as pruning
-from ccs.pruning.plans import PlanName
+from ccs.analysis import plans as pruning
+from ccs.analysis.plans import PlanName
 from ccs.texts.score import HeadScore
 
 HEADS = HeadSet(Head(layer, head) for layer in (4, 5) for head in range(6))

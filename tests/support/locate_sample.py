@@ -5,9 +5,9 @@ import torch
 
 import ccs
 from ccs import Head, HeadSet
+from ccs.analysis.search import Task
 from ccs.locate import Evidence
 from ccs.locate.base import Reading
-from ccs.pruning.search import Task
 from ccs.texts.pools import make_pool
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import textspan

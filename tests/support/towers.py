@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from ccs import Head, HeadSet
-from ccs.model.towers.parts import Block
+from ccs.model.encoders.parts import Block
 
 TOLERANCE = 1e-5
 

@@ -10,7 +10,7 @@ import pytest
 
 import ccs
 from ccs import results
-from ccs.sets import drawn_sets
+from ccs.data import drawn_sets
 from ccs.ui import links
 from ccs.ui.service import galleries
 from ccs.ui.session import App

@@ -8,7 +8,7 @@ import pytest
 import ccs
 from ccs import Head, HeadSet, InputError, Moments
 from ccs.batch import heads as heads_command
-from ccs.sets import ImageSet
+from ccs.data import ImageSet
 
 NAMES = [f"text {i}" for i in range(300)]
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from ccs.heads import IMAGE, HeadSet
 from ccs.locate import ablation
-from ccs.measures.accuracy import class_weights
+from ccs.metrics.accuracy import class_weights
 from ccs.ui import links
 from ccs.ui.service import galleries
 from ccs.ui.service.examples import example_names, load_example

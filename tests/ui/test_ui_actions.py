@@ -12,13 +12,13 @@ from PIL import Image
 import ccs
 from ccs import benchmark
 from ccs.benchmark.protocol import Sets, Subject
-from ccs.embedded import KnownHeads, Lesson
+from ccs.bundled import KnownHeads, Lesson
+from ccs.data.rows import spread
 from ccs.errors import InputError
 from ccs.heads import HeadSet, Intervention
 from ccs.locate import ablation
 from ccs.mitigate import judging
 from ccs.mitigate.judging import Half
-from ccs.sets.rows import spread
 from ccs.ui import links
 from ccs.ui.clicks import act, regions, update
 from ccs.ui.service.galleries import PHOTOGRAPHED

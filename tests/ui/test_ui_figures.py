@@ -12,7 +12,7 @@ from PIL import Image
 import ccs
 from ccs import results
 from ccs.heads import Head, HeadSet
-from ccs.measures.skew import max_skew
+from ccs.metrics.skew import max_skew
 from ccs.model.maps import heatmap
 from ccs.ui import links
 from ccs.ui.clicks import open_page, regions

@@ -6,7 +6,7 @@ import pytest
 import ccs
 from ccs.heads import Head, HeadSet
 from ccs.locate.comparison import compare
-from ccs.measures.accuracy import class_weights
+from ccs.metrics.accuracy import class_weights
 from ccs.ui import links
 from ccs.ui.clicks import regions, update
 from ccs.ui.service.galleries import world

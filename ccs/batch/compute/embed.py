@@ -22,14 +22,14 @@ from torch import Tensor
 from ccs.batch.compute import Settings
 from ccs.batch.compute.inputs import Batch, items, load, shards_of
 from ccs.batch.compute.stages import Stage, Store
+from ccs.data import ImageSet, RetrievalSet
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
+from ccs.model.encoders.decomposition import without_tf32
 from ccs.model.export import zeroed
+from ccs.model.head_statistics import Moments, collect_moments
 from ccs.model.model import Model
-from ccs.model.moments import Moments, collect_moments
-from ccs.model.towers.decomposition import without_tf32
 from ccs.progress import BAR
-from ccs.sets import ImageSet, RetrievalSet
 from ccs.texts.pools import Pool
 
 _TEXTS = 1024

@@ -15,16 +15,16 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ccs import gate
+from ccs import sandbox
+from ccs.analysis.fairness import asked
+from ccs.analysis.zeroshot import require_readable
 from ccs.batch.compute import Settings
 from ccs.batch.compute.stages import digest
+from ccs.data import SOURCES, BiasSet, ClassificationSet, ImageSet, RetrievalSet, drawn_sets
+from ccs.data.decoding import UNREADABLE
+from ccs.data.open import open_gallery, open_images, open_set
 from ccs.errors import InputError
 from ccs.model.model import Model
-from ccs.pruning.fairness import asked
-from ccs.pruning.zeroshot import require_readable
-from ccs.sets import SOURCES, BiasSet, ClassificationSet, ImageSet, RetrievalSet, drawn_sets
-from ccs.sets.decoding import UNREADABLE
-from ccs.sets.open import open_gallery, open_images, open_set
 
 EvaluationSet = ClassificationSet | BiasSet | RetrievalSet
 Opened = tuple[ImageSet, list[EvaluationSet], list[dict[str, str]]]
@@ -203,7 +203,7 @@ class _Items(torch.utils.data.Dataset[tuple[Tensor, int] | str]):
         except UNREADABLE as error:
             return (
                 f"Image {index + 1} of {len(self)} could be read when the run began and cannot be any more: "
-                f"{gate.reason(error)[:300]}. Put it back, or run the same command again without it."
+                f"{sandbox.reason(error)[:300]}. Put it back, or run the same command again without it."
             )
         return self.preprocess(frames), len(frames)
 
@@ -241,7 +241,7 @@ def load(
 
 def begin_decoding(_: int = 0) -> None:
     """Let this process, which decodes for another, end with that one: on Linux by the kernel, at once."""
-    gate.end_with_parent()
+    sandbox.end_with_parent()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL)
 

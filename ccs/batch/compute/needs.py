@@ -22,18 +22,18 @@ from ccs.batch.compute.inputs import names_of_sets
 from ccs.batch.compute.judge import judges_of, known_pool
 from ccs.batch.compute.run import n_plans
 from ccs.batch.pages import printed
+from ccs.data import ALIASES, SOURCES, DatasetRecord, drawn_sets, strangers
+from ccs.data.fetching import connected, explained
+from ccs.data.open import local_copy
 from ccs.errors import InputError
 from ccs.files import endpoint
 from ccs.heads import Head
 from ccs.judges.prices import CostEstimate, default_budget
 from ccs.judges.question import Question
+from ccs.model.encoder import ImageEncoder
 from ccs.model.loading import sources
 from ccs.model.loading.footprint import footprint
 from ccs.model.loading.sources import AUTO, HUB, UNTRAINED, usable_device
-from ccs.model.tower import ImageTower
-from ccs.sets import ALIASES, SOURCES, DatasetRecord, drawn_sets, strangers
-from ccs.sets.fetching import connected, explained
-from ccs.sets.open import local_copy
 from ccs.texts.pools import ADDRESSES, REFERENCE, find_reference
 
 
@@ -125,7 +125,7 @@ class _Model:
 
     settings: Settings
     source: sources.Source
-    tower: ImageTower
+    tower: ImageEncoder
     weights: float | None
     asked: Sequence[CostEstimate]
 
@@ -275,7 +275,7 @@ def _device(settings: Settings) -> str | None:
     return next((name for name in PEAKS if name in named), None)
 
 
-def _one_pass(tower: ImageTower, device: str) -> float:
+def _one_pass(tower: ImageEncoder, device: str) -> float:
     """Seconds for one image."""
     layers, tokens, width = tower.n_layers, tower.n_tokens, tower.width
     operations = layers * (24 * tokens * width**2 + 4 * tokens**2 * width)

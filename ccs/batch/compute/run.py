@@ -13,23 +13,23 @@ import numpy as np
 
 import ccs
 from ccs import results
+from ccs.analysis import plans as pruning
+from ccs.analysis.plans import Plan, level_heads
 from ccs.batch.compute import Settings, inputs, set_figures
 from ccs.batch.compute.embed import Embedder, PlanReader, largest_errors
 from ccs.batch.compute.inputs import EvaluationSet, Opened
 from ccs.batch.compute.judge import Judging, score_heads
 from ccs.batch.compute.stages import Processes, Stage, Store, digest
 from ccs.batch.pages import count
+from ccs.data import BiasSet, ClassificationSet, DatasetRecord, RetrievalSet
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet, Intervention
 from ccs.judges.prices import Spending
-from ccs.measures import bias, ranking
-from ccs.measures.accuracy import near_chance
+from ccs.metrics import bias, ranking
+from ccs.metrics.accuracy import near_chance
 from ccs.model.model import Model
 from ccs.progress import BAR
-from ccs.pruning import plans as pruning
-from ccs.pruning.plans import Plan, level_heads
 from ccs.results import schema
-from ccs.sets import BiasSet, ClassificationSet, DatasetRecord, RetrievalSet
 from ccs.texts import score
 from ccs.texts.pools import load_pool
 from ccs.texts.score import HeadScore

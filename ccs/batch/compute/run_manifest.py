@@ -22,7 +22,7 @@ from ccs.batch.compute.run import Run
 from ccs.batch.pages import count, in_brackets, printed
 from ccs.errors import InputError
 from ccs.files import disk_errors
-from ccs.measures import agreement
+from ccs.metrics import agreement
 from ccs.results import queries, schema
 
 _PACKAGES = ("clip-ccs", "torch", "open_clip_torch", "numpy", "scipy", "pillow", "pyarrow", "pandas")

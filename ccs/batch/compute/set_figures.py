@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
+from ccs.analysis.fairness import embed_occupations, ranking_of
+from ccs.analysis.plans import Plan, PlanName
 from ccs.batch.compute.inputs import EvaluationSet
+from ccs.data import BiasSet, ClassificationSet, RetrievalSet
 from ccs.heads import HeadSet
-from ccs.measures import accuracy as zeroshot
-from ccs.measures import bias, bias_result, ranking, retrieval, skew, stats
-from ccs.measures.ranking import Ranking
-from ccs.measures.skew import Fault, fault_of
-from ccs.measures.stats import Effect, Estimate
+from ccs.metrics import accuracy as zeroshot
+from ccs.metrics import bias, bias_result, ranking, retrieval, skew, stats
+from ccs.metrics.ranking import Ranking
+from ccs.metrics.skew import Fault, fault_of
+from ccs.metrics.stats import Effect, Estimate
 from ccs.model.model import Model
-from ccs.pruning.fairness import embed_occupations, ranking_of
-from ccs.pruning.plans import Plan, PlanName
 from ccs.results import queries, schema
-from ccs.sets import BiasSet, ClassificationSet, RetrievalSet
 
 Row = dict[str, Any]
 Embeddings = Callable[[HeadSet], np.ndarray]

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 
 from ccs import paper, results
+from ccs.analysis.plans import PlanName
 from ccs.batch.pages import Block, at_ceiling, fill, in_brackets, interval, signed
 from ccs.batch.report import published
 from ccs.batch.report.questions import in_short, tests_of
 from ccs.benchmark import planted_models
 from ccs.heads import Head, HeadSet
-from ccs.pruning.plans import PlanName
 from ccs.results import Results, queries
 
 Rows = list[dict[str, str]]

@@ -10,11 +10,11 @@ import pandas as pd
 import pyarrow
 
 from ccs import paper
+from ccs.analysis.plans import PlanName
 from ccs.batch.pages import Block, fill, in_brackets, p_text, table
 from ccs.errors import InputError
 from ccs.files import one_line
-from ccs.measures.stats import UNKNOWN, Estimate
-from ccs.pruning.plans import PlanName
+from ccs.metrics.stats import UNKNOWN, Estimate
 from ccs.replication import TABLES, Compared, audit, claims, compare, overlaps
 from ccs.replication.audit import Check
 from ccs.results import Results, queries

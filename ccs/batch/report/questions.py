@@ -11,10 +11,10 @@ from itertools import groupby
 import numpy as np
 import pandas as pd
 
+from ccs.analysis.plans import ALIKE, Alike
 from ccs.batch.pages import interval, p_text, signed
-from ccs.measures import stats
-from ccs.measures.stats import Effect, Ranked
-from ccs.pruning.plans import ALIKE, Alike
+from ccs.metrics import stats
+from ccs.metrics.stats import Effect, Ranked
 from ccs.results import Results, queries
 
 ACCURACY, SKEW, GAP = "accuracy (points)", "MaxSkew", "logit gap (cross-fitted)"

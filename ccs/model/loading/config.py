@@ -85,7 +85,7 @@ def used_by_open_clip() -> Names:
     """The names that open_clip's architectures have in each field that names another model, and our own."""
     import open_clip
 
-    from ccs.model.towers import convolutional  # not where this module is read behind the gate
+    from ccs.model.encoders import convolutional  # not where this module is read in the sandbox
 
     convolutional.register()
     configs = map(open_clip.get_model_config, open_clip.list_models())

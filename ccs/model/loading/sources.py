@@ -14,14 +14,14 @@ from typing import Any
 
 import torch
 
-from ccs import gate
+from ccs import sandbox
 from ccs.errors import InputError
-from ccs.gate import reason
+from ccs.model.encoder import ChosenLayers, ImageEncoder
+from ccs.model.encoders import convolutional
 from ccs.model.loading import config as configs
 from ccs.model.loading.config import MAX_CONFIG_BYTES, read_config, used_by_open_clip
 from ccs.model.loading.fetching import Place, require_connection
-from ccs.model.tower import ChosenLayers, ImageTower
-from ccs.model.towers import convolutional
+from ccs.sandbox import reason
 
 UNTRAINED = "random"
 """The tag of an architecture with untrained weights."""
@@ -32,7 +32,7 @@ AUTO, DEVICE = "auto", "CCS_DEVICE"
 
 CONFIG_FILE = "open_clip_config.json"
 
-_EMBEDDED = Path(__file__).parents[2] / "embedded"
+_EMBEDDED = Path(__file__).parents[2] / "bundled"
 
 
 @dataclass(frozen=True)
@@ -162,10 +162,10 @@ def _described(name: str, open_clip_name: str, where: str, place: Place) -> Sour
     """The model that a place's configuration describes: open_clip's, or else a Hugging Face checkpoint's."""
 
     def parsed(read: Callable[..., Any], *args: Any, what: str) -> Any:
-        """Behind the gate, but for this package's own models."""
+        """In the sandbox, but for this package's own models."""
         if place.folder is not None and place.folder.parent == _EMBEDDED:
             return read(*args)
-        return gate.run(read, *args, what=f"{what} of {where}", memory=2**28)
+        return sandbox.run(read, *args, what=f"{what} of {where}", memory=2**28)
 
     try:
         if place.repository:
@@ -215,7 +215,7 @@ def _architecture(vision: Mapping[str, Any]) -> str:
     return f"{words}, {vision.get('image_size', '?')} px"
 
 
-def known_tower(source: Source, layers: ChosenLayers | None = None) -> ImageTower:
+def known_tower(source: Source, layers: ChosenLayers | None = None) -> ImageEncoder:
     """Its image tower without memory; InputError if that cannot be taken apart. Nothing is fetched."""
     from open_clip.model import _build_vision_tower
 
@@ -226,7 +226,7 @@ def known_tower(source: Source, layers: ChosenLayers | None = None) -> ImageTowe
                 visual = configs.siglip_tower(source.config)
             else:
                 visual = _build_vision_tower(source.config["embed_dim"], vision, source.quick_gelu)
-        return ImageTower(visual, chosen=layers)
+        return ImageEncoder(visual, chosen=layers)
     except InputError as error:
         raise InputError(f"{source.name} cannot be used. {error}") from None
     except Exception as error:  # anything that open_clip and timm raise for a stranger's configuration

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ccs import gate
+from ccs import sandbox
 from ccs.errors import InputError
 from ccs.model.loading.config import SAVED
 from ccs.model.loading.fetching import Place
@@ -48,7 +48,7 @@ def vocabulary(place: Place) -> Path | None:
 class HubTokenizer:
     """Texts to tokens [texts, length] int64, padded and cut to that length, by transformers' AutoTokenizer.
 
-    It runs behind the gate (`ccs.gate`). place: where its files are. vocab_size: rows of the text tower's
+    It runs in the sandbox (`ccs.sandbox`). place: where its files are. vocab_size: rows of the text tower's
     embedding. clean: what is done to a text first. without_end: BERT's end token becomes 0, as in CLIPA's
     texts. Raises InputError for files that hold no such tokenizer; none of them can name code that would run.
     """
@@ -66,15 +66,15 @@ class HubTokenizer:
             raise ValueError(f"there is no tokenizer.json and no other vocabulary; {SAVED}")
         self._folder, self._length, self._rows, self._clean = str(folder.resolve()), length, vocab_size, clean
         self._what = f"The tokenizer of {place.repository or folder.name}"
-        end = gate.run(_end, self._folder, what=self._what, seconds=SECONDS)
+        end = sandbox.run(_end, self._folder, what=self._what, seconds=SECONDS)
         self._end: int | None = end if without_end else None
 
     def __call__(self, texts: Sequence[str]) -> Tensor:
-        import torch  # not where this module is read behind the gate
+        import torch  # not where this module is read in the sandbox
 
         cleaned = [self._clean(text) for text in texts]
         seconds = SECONDS + len(texts) / 200
-        found = gate.run(_tokens, self._folder, cleaned, self._length, what=self._what, seconds=seconds)
+        found = sandbox.run(_tokens, self._folder, cleaned, self._length, what=self._what, seconds=seconds)
         tokens = torch.from_numpy(np.frombuffer(found, np.int64).copy())
         if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < self._rows:
             raise InputError(
@@ -92,11 +92,11 @@ class HubTokenizer:
         plain = SimpleTokenizer()
         *words, _, _ = plain.encoder
         expected = {word: number for number, word in enumerate((*words, "<|startoftext|>", "<|endoftext|>"))}
-        found = gate.run(_vocabulary, self._folder, what=self._what, seconds=SECONDS)
+        found = sandbox.run(_vocabulary, self._folder, what=self._what, seconds=SECONDS)
         return bool(found == ("CLIPTokenizer", expected, [list(pair) for pair in plain.bpe_ranks]))
 
 
-# What runs behind the gate ----------------------------------------------------------------------------------
+# What runs in the sandbox ----------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=4)

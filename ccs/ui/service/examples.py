@@ -14,12 +14,12 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
+from ccs.data import drawn_sets
 from ccs.errors import InputError
 from ccs.heads import IMAGE, HeadSet, Intervention
+from ccs.model.encoder import NOTHING_OFF, Trunk
 from ccs.model.maps import attention, heatmap
 from ccs.model.model import Model
-from ccs.model.tower import NOTHING_OFF, Trunk
-from ccs.sets import drawn_sets
 from ccs.ui.service.cache import Memory
 from ccs.ui.service.model_cache import PHOTO, saw_drawings_only
 from ccs.ui.service.uploads import InputImage, data_url, read

@@ -14,12 +14,12 @@ import numpy as np
 from cachetools import TTLCache
 from PIL import Image
 
+from ccs.data import SOURCES, BiasSet, ImageSet, strangers
+from ccs.data.open import open_gallery, open_images, open_set
 from ccs.errors import InputError
 from ccs.heads import IMAGE, HeadSet
+from ccs.model.encoder import Trunk
 from ccs.model.model import Model
-from ccs.model.tower import Trunk
-from ccs.sets import SOURCES, BiasSet, ImageSet, strangers
-from ccs.sets.open import open_gallery, open_images, open_set
 from ccs.ui.html import switched
 from ccs.ui.service.cache import Cache, result
 from ccs.ui.service.model_cache import RETRY, saw_drawings_only

@@ -27,7 +27,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccs import gate, results
+from ccs import results, sandbox
 from ccs.errors import InputError
 from ccs.model.loading.sources import without_folders
 from ccs.ui.html import count
@@ -195,7 +195,7 @@ def compute_tables(arguments: Sequence[str], folder: Path) -> Progress:
     with subprocess.Popen(
         [sys.executable, "-m", "ccs.batch.compute", "--progress", "json", *arguments],
         cwd=folder,
-        env=gate.environment() | device,
+        env=sandbox.environment() | device,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -14,10 +14,10 @@ from typing import TypeVar
 
 from PIL import Image, UnidentifiedImageError
 
-from ccs import gate
+from ccs import sandbox
+from ccs.data.decoding import FORMATS, Pixels, small
 from ccs.errors import InputError
-from ccs.gate import reason
-from ccs.sets.decoding import FORMATS, Pixels, small
+from ccs.sandbox import reason
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ def take(
 
     def read_all(paths: list[Path]) -> list[Pixels | str]:
         sent = [(str(path), name) for path, name in zip(paths, names, strict=False)]
-        found: list[Pixels | str] = gate.run(
+        found: list[Pixels | str] = sandbox.run(
             _read_all, sent, what="What was sent", seconds=SECONDS + EACH * len(sent)
         )
         return found

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pandas as pd
 from markupsafe import Markup
 
-from ccs.measures import agreement
+from ccs.metrics import agreement
 from ccs.model.loading.sources import find
 from ccs.model.model import embedded
 from ccs.ui.html import program, render

@@ -12,10 +12,10 @@ from markupsafe import Markup
 
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.measures import bias_result, ranking
-from ccs.measures.bias_result import BiasResult
-from ccs.measures.skew import ceiling
-from ccs.measures.stats import Estimate
+from ccs.metrics import bias_result, ranking
+from ccs.metrics.bias_result import BiasResult
+from ccs.metrics.skew import ceiling
+from ccs.metrics.stats import Estimate
 from ccs.ui.html import render
 from ccs.ui.service.galleries import DRAWN, PAIRS, PHOTOGRAPHED, world
 from ccs.ui.session import App, Screen

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ccs.analysis.fairness import asked, embed_occupations, fewest_ranked, ranking_of
+from ccs.data import BiasSet, Lazy
+from ccs.data.open import open_upload
 from ccs.heads import IMAGE, TEXT, HeadSet
-from ccs.measures import bias, bias_result, ranking
-from ccs.measures.bias_result import BiasResult
-from ccs.measures.skew import MetricName
+from ccs.metrics import bias, bias_result, ranking
+from ccs.metrics.bias_result import BiasResult
+from ccs.metrics.skew import MetricName
 from ccs.model.model import Model
-from ccs.pruning.fairness import asked, embed_occupations, fewest_ranked, ranking_of
-from ccs.sets import BiasSet, Lazy
-from ccs.sets.open import open_upload
 from ccs.ui.actions import action
 from ccs.ui.html import count, program
 from ccs.ui.service.uploads import taken

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ccs.analysis.search import HeldOut
 from ccs.benchmark import planted_models
-from ccs.embedded import KnownHeads, Lesson, known_heads
+from ccs.bundled import KnownHeads, Lesson, known_heads
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
-from ccs.pruning.search import HeldOut
 from ccs.ui.actions import action
 from ccs.ui.html import percent
 from ccs.ui.service.galleries import world

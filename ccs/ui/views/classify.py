@@ -9,8 +9,8 @@ import numpy as np
 from markupsafe import Markup
 
 from ccs.heads import TEXT, Head, HeadSet
-from ccs.measures import ranking
-from ccs.measures.accuracy import class_weights
+from ccs.metrics import ranking
+from ccs.metrics.accuracy import class_weights
 from ccs.model.model import Model
 from ccs.ui.actions import action
 from ccs.ui.html import percent, program, render

@@ -18,14 +18,14 @@ from typing import Any, cast
 import numpy as np
 
 from ccs.benchmark.protocol import Sets, Subject
+from ccs.data import ClassificationSet, Lazy
+from ccs.data.rows import spread
 from ccs.errors import InputError
 from ccs.mitigate import judging
 from ccs.mitigate.base import Fitted
 from ccs.mitigate.judging import Half, Offer
+from ccs.model.encoder import Trunk
 from ccs.model.model import Model
-from ccs.model.tower import Trunk
-from ccs.sets import ClassificationSet, Lazy
-from ccs.sets.rows import spread
 from ccs.ui.actions import action
 from ccs.ui.html import count, written
 from ccs.ui.service.cache import result

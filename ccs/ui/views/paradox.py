@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup, escape
 
+from ccs.analysis.plans import PlanName
 from ccs.benchmark import planted_models
 from ccs.errors import InputError
-from ccs.measures.stats import Effect, Estimate
-from ccs.pruning.plans import PlanName
+from ccs.metrics.stats import Effect, Estimate
 from ccs.results import Results, queries
 from ccs.ui.actions import action, parse_heads, set_model
 from ccs.ui.html import program, render

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
 
+from ccs.data.rows import spread
 from ccs.errors import InputError
 from ccs.heads import IMAGE, Head
 from ccs.locate.comparison import Pair, compare
-from ccs.sets.rows import spread
 from ccs.ui.actions import action
 from ccs.ui.service.galleries import PICTURES, world
 from ccs.ui.session import Screen

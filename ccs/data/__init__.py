@@ -1,0 +1,204 @@
+"""Evaluation sets: their kinds, whatever their source (the Hub, a folder, the drawn world), and the records
+of those known by name (known_sets.toml).
+
+Images are lazy sequences: `images[i]` decodes image i, `len(images)` costs nothing. The order is fixed, so
+labels and groups have the same index as their image. Every set can be pickled, for a run's other processes.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any, TypeVar
+
+import numpy as np
+from PIL import Image
+
+from ccs.errors import InputError
+
+T = TypeVar("T")
+
+
+class Lazy(Sequence[T]):
+    """A sequence whose items are made from their keys on every access and not kept."""
+
+    def __init__(self, make: Callable[[Any], T], keys: Sequence[Any]) -> None:
+        self._make, self._keys = make, keys
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return Lazy(self._make, self._keys[index])
+        return self._make(self._keys[index])
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ImageSet:
+    """Images without labels. `fingerprint` changes with any image and their order; `skipped`: what could not
+    be read.
+
+    `digests`: uint8 [images, 32], the SHA-256 of each image's file, by which images are known that two sets
+    share; None if there are no files. `masks`: where one says what its image shows, white there and black
+    elsewhere.
+    """
+
+    name: str
+    images: Sequence[Image.Image]
+    fingerprint: str
+    source: str
+    skipped: tuple[str, ...] = ()
+    digests: np.ndarray | None = None
+    masks: Sequence[Image.Image] = ()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}: {len(self.images):,} images>"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ClassificationSet(ImageSet):
+    """Images with one class each. `labels`: int64 [images], index into `classes`. A template holds `{}` where
+    the class goes. `subsets`: name -> classes that are also scored among themselves.
+    """
+
+    labels: np.ndarray
+    classes: tuple[str, ...]
+    templates: tuple[str, ...]
+    subsets: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RetrievalSet:
+    """Clips (or images: clips of one frame) with one or more captions each."""
+
+    name: str
+    clips: Sequence[Sequence[Image.Image]]
+    captions: tuple[tuple[str, ...], ...]
+    fingerprint: str
+    source: str
+    skipped: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}: {len(self.clips):,} clips>"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class BiasSet(ImageSet):
+    """Images of people, each with its group in one or more attributes, and the prompts that rank them.
+
+    `groups`: attribute -> str array [images]. `k`: attribute -> cut-off of the ranking. A template holds `{}`
+    where the occupation goes. `pools`: str array [images], the only occupation whose prompt ranks the image;
+    None if every prompt ranks all images. `units`: int64 array [images], the same number for images that
+    differ only in their group and are therefore resampled together; None if each image is its own unit.
+    """
+
+    groups: Mapping[str, np.ndarray]
+    k: Mapping[str, int]
+    occupations: tuple[str, ...]
+    templates: tuple[str, ...]
+    pools: np.ndarray | None = None
+    units: np.ndarray | None = None
+
+    @property
+    def main(self) -> str:
+        """The attribute that is meant where none is named: gender, or else the first."""
+        return "gender" if "gender" in self.groups else next(iter(self.groups))
+
+    def own_pools(self, occupations: Sequence[str]) -> np.ndarray | None:
+        """The images that each occupation ranks, bool [occupations, images]; None for all. InputError."""
+        if self.pools is None:
+            return None
+        if absent := sorted(set(occupations) - set(self.pools)):
+            raise InputError(
+                f"{self.name} has no image of {', '.join(absent)}, and each occupation ranks its own images. "
+                "Rank one pool of all images instead."
+            )
+        return np.array([self.pools == occupation for occupation in occupations])
+
+
+# Those known by name --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetRecord:
+    """The description of an evaluation set, available before it is opened.
+
+    kind: "classification", "videos", "bias" or "images".
+    hub, config, split, revision: its place on the Hub; without `hub` a local copy is needed. A run reads the
+    commit that the revision is when it begins, and its manifest names it.
+    image, label: its columns. names: the source of class names: "column" (the table's own), "wordnet", or a
+    file in the repository with one name per line. first_word: classes are the first words of these names.
+    joined: the words of a class are joined by underscores.
+    renames: class or group -> its name here. templates: the name of the templates.
+    annotations, frames: the file with captions of videos, frames per video.
+    groups: attribute -> column. k: attribute -> cut-off. rows: the expected number of rows. gigabytes:
+    roughly how much is downloaded, for the split alone if it has files of its own.
+    excerpt: the number of its rows that are fetched, if not all (`strangers`).
+    large: streamed if only part of it is needed. gated: its terms must be accepted on the Hub.
+    verified: how the id and the columns were checked.
+    """
+
+    name: str
+    title: str = ""
+    kind: str
+    hub: str | None = None
+    config: str | None = None
+    split: str = "train"
+    revision: str = "main"
+    image: str = "image"
+    label: str = "label"
+    names: str = "column"
+    first_word: bool = False
+    joined: bool = False
+    renames: Mapping[str, str] = field(default_factory=dict)
+    templates: str = "plain"
+    subsets: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    annotations: str = ""
+    frames: int = 0
+    groups: Mapping[str, str] = field(default_factory=dict)
+    k: Mapping[str, int] = field(default_factory=dict)
+    rows: int = 0
+    gigabytes: float = 0.0
+    large: bool = False
+    excerpt: int = 0
+    licence: str = ""
+    gated: bool = False
+    verified: str = ""
+
+    @property
+    def measured(self) -> bool:
+        """True for a whole set that models are measured on, as the study does."""
+        return self.kind != "images" and not self.excerpt
+
+    @property
+    def address(self) -> str:
+        """Its place on the Hub: id, configuration and split."""
+        return " ".join(filter(None, (self.hub or "local copy", self.config, self.split)))
+
+
+_FIELDS: dict[str, Any] = tomllib.loads(files("ccs.data").joinpath("known_sets.toml").read_text("utf-8"))
+_TEMPLATES = _FIELDS.pop("templates")
+SOURCES: dict[str, DatasetRecord] = {
+    name: DatasetRecord(name=name, **{**_FIELDS.get(fields.pop("like", ""), {}), **fields})
+    for name, fields in _FIELDS.items()
+}
+ALIASES = {"imagenet": "imagenet-val", "fairface": "fairface-1.25"}
+
+
+def source(name: str) -> DatasetRecord:
+    """The record of the set of that name or alias; InputError, with the known names, for any other."""
+    if ALIASES.get(name, name) not in SOURCES:
+        raise InputError(f"There is no set {name!r}, but {', '.join(SOURCES)} and the drawn world/... ones.")
+    return SOURCES[ALIASES.get(name, name)]
+
+
+def templates(name: str) -> tuple[str, ...]:
+    """The templates of that name in known_sets.toml."""
+    if name == "imagenet":
+        import open_clip
+
+        return tuple(template("{}") for template in open_clip.OPENAI_IMAGENET_TEMPLATES)
+    return tuple(_TEMPLATES[name])

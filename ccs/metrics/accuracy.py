@@ -1,0 +1,146 @@
+"""Zero-shot classification: class weights from templates, and accuracy with its interval.
+
+As in Radford et al. 2021, a class's weight is the mean of its templates' unit text embeddings, made unit
+again; an image is assigned to the class whose weight has the largest cosine with it.
+
+    >>> accuracy([[1, 0], [0, 1], [1, 1]], [[1, 0.1], [0, 1]], labels=[0, 1, 1]).top1.value
+    0.6666666666666666
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ccs.errors import InputError, require_texts
+from ccs.heads import HeadSet
+from ccs.metrics import ranking, stats
+from ccs.metrics.stats import Effect, Estimate
+
+BATCH = 4096  # images scored at a time, which bounds memory
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Accuracy:
+    """A share of 1 with its 95% interval from resampled images.
+
+    `labels`: int64 [n], each scored image's class; `correct`: bool [n], whether it is assigned to it.
+    """
+
+    top1: Estimate
+    n: int
+    labels: NDArray[np.int64]
+    correct: NDArray[np.bool_]
+
+
+def class_weights(
+    model: Any, classes: Sequence[str], templates: Sequence[str], off: HeadSet | None = None
+) -> NDArray[np.float32]:
+    """Unit class weights [classes, d]: each template's text embedding made unit, averaged, made unit again.
+
+    model: what has the `embed_texts` of a `Model`. A template holds `{}` where the class goes; InputError
+    where it does not, or without classes or templates. off: heads of the text tower that are off.
+    """
+    if not classes or not templates:
+        raise InputError(
+            f"Class weights need classes and templates, not {len(classes)} and {len(templates)}."
+        )
+    for template in templates:
+        if "{}" not in template:
+            raise InputError(f"The template {template!r} must hold {{}} where the class goes.")
+    weights = []
+    step = max(1, BATCH // len(templates))
+    for start in range(0, len(classes), step):
+        part = classes[start : start + step]
+        texts = [template.replace("{}", name) for name in require_texts(part) for template in templates]
+        found = model.embed_texts(texts, off=off) if off else model.embed_texts(texts)
+        embedded = ranking.unit(found, "text embeddings")
+        weights.append(embedded.reshape(len(part), len(templates), -1).mean(axis=1))
+    return ranking.unit(np.concatenate(weights), "class weights").astype(np.float32)
+
+
+def accuracy(
+    image_embeddings: ArrayLike,
+    class_weights: ArrayLike,
+    labels: ArrayLike,
+    seed: int = 0,
+    *,
+    subset: Sequence[int] | None = None,
+    draws: int = 2000,
+) -> Accuracy:
+    """Accuracy of image embeddings [n, d] against class weights [classes, d].
+
+    Args:
+        labels: int [n], index of each image's class.
+        subset: classes to score among themselves: only their images, against these classes only. `labels` of
+            the result are then positions in the subset.
+        draws: bootstrap draws.
+
+    Of equal scores the first class's counts. InputError: a label without a class, an empty subset, no images.
+    """
+    images = ranking.finite_rows(image_embeddings, "image embeddings")
+    weights = ranking.unit(class_weights, "class weights")
+    truth = np.asarray(labels)
+    if truth.shape != (len(images),) or truth.dtype.kind not in "iu":
+        raise InputError(f"There must be one whole number as label for each of the {len(images)} images.")
+    if truth.min() < 0 or truth.max() >= len(weights):
+        raise InputError(
+            f"Labels run from {truth.min()} to {truth.max()}, but there are {len(weights)} classes."
+        )
+    if subset is not None:
+        chosen = sorted(set(subset))
+        if not chosen or chosen[0] < 0 or chosen[-1] >= len(weights):
+            raise InputError(
+                f"The subset {list(subset)} must name some of the classes 0 to {len(weights) - 1}."
+            )
+        place = np.full(len(weights), -1)
+        place[chosen] = np.arange(len(chosen))
+        kept = place[truth] >= 0
+        if not kept.any():
+            raise InputError(f"No image has a class of the subset {list(subset)}.")
+        images, weights, truth = images[kept], weights[chosen], place[truth[kept]]
+    truth = truth.astype(np.int64)
+    right = correct(images, weights, truth)
+    return Accuracy(
+        top1=stats.bootstrap(right, draws=draws, seed=seed), n=len(images), labels=truth, correct=right
+    )
+
+
+def correct(image_embeddings: ArrayLike, class_weights: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
+    """Bool [n], true where an image is assigned to its own class; a cheap accuracy for searches."""
+    images = ranking.finite_rows(image_embeddings, "image embeddings")
+    weights = ranking.unit(class_weights, "class weights")
+    # Images need not be unit vectors: their length does not change the ranking.
+    parts = (images[start : start + BATCH] for start in range(0, len(images), BATCH))
+    assigned = [ranking.products(part, weights).argmax(axis=1) for part in parts]
+    right: NDArray[np.bool_] = np.concatenate(assigned) == np.asarray(labels)
+    return right
+
+
+def near_chance(value: float, low: float, classes: int) -> str | None:
+    """What to look at where a model with all heads on is hardly better than guessing; None where it is.
+
+    value, low: its accuracy and the lower end of the interval, shares of 1. Hardly better: the interval
+    reaches twice the 1 / classes of guessing, or a tenth above it, whichever is less.
+    """
+    guess = 1 / classes
+    if classes < 2 or low > min(2 * guess, guess + 0.1):
+        return None
+    return (
+        f"With all heads on {value:.1%} are right; guessing among {classes:,} classes gives {guess:.1%}. "
+        "Check the order of the class names, the template, the activation (QuickGELU), and whether the model "
+        "has learned such images at all."
+    )
+
+
+def compare(ours: Accuracy, baseline: Accuracy, *, draws: int = 10_000, seed: int = 0) -> Effect:
+    """The accuracy less the baseline's (shares of 1), by paired bootstrap. Raises InputError unless both are
+    of the same images in the same order.
+    """
+    if not np.array_equal(ours.labels, baseline.labels):
+        raise InputError("Two accuracies can be compared only on the same images in the same order.")
+    return stats.paired(ours.correct, baseline.correct, draws=draws, seed=seed)

@@ -1,0 +1,359 @@
+"""The forward pass of a CLIP tower with heads switched off; plans share the work they have in common.
+
+It is written out over the parts of a tower (`ccs.model.encoders`), without hooks, and no weight changes,
+so any number of threads may run different plans on one tower. A head is switched off by setting its output to
+zero before the output projection (an `Intervention` scales or replaces it), and later layers react to that.
+Only the parts know the tower's family.
+
+Shapes: n images or texts, T tokens, W width, L layers, H heads of dimension d in a layer, D embedding
+dimension.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from ccs.errors import InputError
+from ccs.heads import FIRST, IMAGE, TEXT, TOWERS, HeadSet, Intervention, changes
+from ccs.model.encoders import take_apart, take_texts_apart
+from ccs.model.encoders.decomposition import Decomposition, Readout, Record, autocast, without_tf32
+from ccs.model.encoders.parts import Layer
+from ccs.model.encoders.readouts import Parts
+
+NOTHING_OFF = HeadSet()
+BATCH_TOKENS = 8_192
+"""Tokens of all images of a pass on a CPU, by default."""
+ChosenLayers = Collection[int] | Literal["all"]
+
+
+@dataclass(frozen=True)
+class Trunk:
+    """Activations [n, T, W] as they enter `layer`, shared by all plans that touch no earlier layer."""
+
+    tokens: Tensor
+    layer: int
+
+    @classmethod
+    def joined(cls, parts: Sequence[Trunk]) -> Trunk:
+        """One trunk from those of one or more batches."""
+        return cls(torch.cat([part.tokens for part in parts]), parts[0].layer)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __getitem__(self, rows: slice | NDArray[np.intp]) -> Trunk:
+        return Trunk(self.tokens[rows], self.layer)
+
+
+class Tower(Decomposition):
+    """A tower of one model. `module` is open_clip's; its weights are read, never written.
+
+    autocast: the type (bfloat16, float16) in which `embed` and `trunk` run; contributions are always float32.
+    chosen: the layers whose heads are scored, "all" or some of their numbers; by default the last four blocks
+    and the pool. Raises InputError for a layer that does not exist.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        parts: Parts,
+        autocast: torch.dtype | None = None,
+        chosen: ChosenLayers | None = None,
+    ) -> None:
+        super().__init__(parts)
+        self._module = module
+        self._autocast = autocast
+        self._stem, self._off = parts.stem, NOTHING_OFF
+        self.n_heads = max(layer.n_heads for layer in self.layers)
+        self.head_dim = max(layer.head_dim for layer in self.layers)
+        self.width = parts.width
+        self.n_tokens, self.prefix = parts.tokens, parts.prefix
+        if chosen is None or chosen == "all":
+            chosen = range(0 if chosen else max(0, self._n_blocks - 4), self.n_layers)
+        if not chosen or not set(chosen) <= set(range(self.n_layers)):
+            asked = ", ".join(map(str, chosen)) or "none"
+            raise InputError(f"The layers are {asked}, but must be some of 0 to {self.n_layers - 1}, or all.")
+        self._chosen = frozenset(chosen)
+        self.first_prunable_layer = min(self._chosen)
+
+    @property
+    def heads(self) -> HeadSet:
+        """The heads of the chosen layers, by default those of the last four blocks and the pool."""
+        return HeadSet(head for head in self.all_heads if head.layer in self._chosen)
+
+    @property
+    def attention_bytes(self) -> int:
+        """The most bytes that attention takes in one pass: each head's scores and weights, tokens squared."""
+        images = max(1, BATCH_TOKENS // self.n_tokens)
+        return 2 * 4 * images * self.n_heads * self.n_tokens**2
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device(next(self._module.parameters()).device)
+
+    def require(self, heads: HeadSet) -> None:
+        """Raise InputError if a head, or the CLS token that is to change, is not in this tower."""
+        for head, change in changes(heads):
+            if head.tower != self.letter:
+                theirs, ours = TOWERS[head.tower], TOWERS[self.letter]
+                raise InputError(f"{head} is a head of the {theirs} tower, not of the {ours} tower.")
+            if change.first and not self.prefix:
+                raise InputError(f"{head}{change}: this tower has no CLS token, so leave out {FIRST}.")
+            if head.layer >= self.n_layers or head.head >= self.layers[head.layer].n_heads:
+                raise InputError(f"{head} is outside this model, which has {self._span()}.")
+
+    def _span(self) -> str:
+        """The heads of the tower, in words."""
+        at, n, pool = self.letter, self._n_blocks, self._readout.pool
+        spans = [f"layers {at}0 to {at}{n - 1} with heads H0 to H{self.layers[0].n_heads - 1}"] if n else []
+        if pool is not None:
+            spans.append(f"layer {at}{n}, its pool, with heads H0 to H{pool.n_heads - 1}")
+        return " and ".join(spans)
+
+    @torch.no_grad()
+    def embed(self, images: Tensor | Trunk, plans: Sequence[HeadSet] = (NOTHING_OFF,)) -> Tensor:
+        """Unit embeddings [plans, n, D] float32, each plan with its heads off.
+
+        images: pixels [n, 3, s, s], or tokens' numbers [n, T] of texts, or a trunk, in which case no plan may
+        touch a layer below the trunk's. Plans form a tree and share one pass up to the layer in which they
+        differ; memory is that of one path.
+        """
+        with self._precision():
+            return self._embed(images, plans)[0]
+
+    @torch.no_grad()
+    def trunk(self, images: Tensor | Trunk, layer: int | None = None) -> Trunk:
+        """The activations as they enter `layer` (default: the first of the chosen layers)."""
+        layer = self.first_prunable_layer if layer is None else layer
+        with self._precision():
+            return Trunk(self._tokens(images, layer), layer)
+
+    @torch.no_grad()
+    def attention(self, images: Tensor | Trunk, layer: int) -> Tensor:
+        """Attention [n, H, T] of one layer's heads.
+
+        It is that of the query which is read out, the CLS token's or the pool's; otherwise the mean over all
+        queries.
+        """
+        with self._precision():
+            x = self._tokens(images, layer)
+            return self.layers[layer].attention(x, self._readout.first).float()
+
+    def with_values(
+        self,
+        images: Trunk,
+        change: Callable[[int, Tensor], Tensor],
+        values: Callable[[Layer, Tensor], Tensor] | None = None,
+    ) -> Tensor:
+        """Unit embeddings [n, D] float32 with the heads' outputs replaced; gradients flow.
+
+        change: called for each layer, from the trunk's on, with its number and its values [n, T, H d], the
+        heads' outputs side by side before the output projection (in the last layer only of the tokens that
+        are read); it returns the values to use instead. values: computes them from the tokens that enter a
+        layer [n, T, W], of all tokens in every layer.
+        """
+        x = images.tokens.to(self.device)
+        with self._precision():
+            for layer in range(images.layer, self.n_layers):
+                own = self._values(x, layer, computed=values)
+                x = self.layers[layer].finish(x, change(layer, own))
+            return F.normalize(self._readout.project(x).float(), dim=-1)
+
+    def _embed(
+        self, images: Tensor | Trunk, plans: Sequence[HeadSet], record: Record | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The unit embeddings [plans, n, D], and their lengths [plans, n] before normalization."""
+        for plan in plans:
+            self.require(plan)
+        changed = [head.layer for plan in plans for head in plan]
+        layer = min([self.n_layers - 1, *changed, *(record.layers if record else ())])
+        out = torch.empty(len(plans), len(images), self.dim, device=self.device)
+        if plans and len(images):
+            x = self._tokens(images, layer, record=record)
+            self._descend(x, layer, list(enumerate(plans)), out, record)
+        return F.normalize(out, dim=-1), out.norm(dim=-1)
+
+    def _descend(
+        self, x: Tensor, layer: int, plans: list[tuple[int, HeadSet]], out: Tensor, record: Record | None
+    ) -> None:
+        """Write the embeddings of `plans`, which agree below `layer`, to their rows of `out`."""
+        while layer < self.n_layers:
+            # Up to the output projection a layer is the same for all plans that agree below it.
+            values = self._values(x, layer, record)
+            branches: dict[HeadSet, list[tuple[int, HeadSet]]] = defaultdict(list)
+            for index, plan in plans:
+                branches[plan.of_layer(layer)].append((index, plan))
+            if len(branches) > 1:
+                for off, members in branches.items():
+                    after = self.layers[layer].finish(x, self._without(values, off, layer))
+                    self._descend(after, layer + 1, members, out, None if off else record)
+                return
+            off, plans = next(iter(branches.items()))
+            x = self.layers[layer].finish(x, self._without(values, off, layer))
+            record = None if off else record
+            layer += 1
+        if record is not None and self._readout.pool is None:
+            record.last.append(x)
+        out[[index for index, _ in plans]] = self._readout.project(x).float()
+
+    def _tokens(self, images: Tensor | Trunk, layer: int, record: Record | None = None) -> Tensor:
+        """Tokens [n, T, W] as they enter `layer`; InputError where a trunk begins above it."""
+        if isinstance(images, Trunk):
+            x, first = images.tokens.to(self.device), images.layer
+            if layer < first:
+                raise InputError(f"Layer {layer} lies below layer {first}, where this trunk ends.")
+        else:
+            with without_tf32():
+                inputs = images.to(self.device)  # tokens' numbers stay whole
+                x, first = self._stem(inputs.float() if self.letter == IMAGE else inputs).float(), 0
+        for below in range(first, layer):
+            x = self.layers[below].finish(x, self._values(x, below, record))
+        return x
+
+    def _values(
+        self,
+        x: Tensor,
+        layer: int,
+        record: Record | None = None,
+        computed: Callable[[Layer, Tensor], Tensor] | None = None,
+    ) -> Tensor:
+        """The heads' outputs [n, T, H d]; only those of the first token where no other is read any more."""
+        alone = self._readout.first and layer == self._n_blocks - 1
+        own = self.layers[layer]
+        values = own.values(x, alone) if computed is None else computed(own, x)
+        values = self.changed(values, layer)
+        if record is not None:
+            pool = layer == self._n_blocks
+            if pool:
+                record.last.append(x)
+            if layer in record.layers:
+                if record.entering is not None:
+                    record.entering[layer] = x
+                coordinates = self.layers[layer].account(values)
+                record.values[layer] = coordinates if pool else self._readout.gather(coordinates).clone()
+        return values
+
+    def changed(self, values: Tensor, layer: int) -> Tensor:
+        """The outputs [n, T, H d] of a layer's heads with what is done to some of them."""
+        return self._without(values, self._off.of_layer(layer), layer)
+
+    def _without(self, values: Tensor, off: HeadSet, layer: int) -> Tensor:
+        """The heads' outputs [n, T, H d] with what is done to some of the layer's heads."""
+        if not off:
+            return values
+        d = self.layers[layer].head_dim
+        keep = torch.ones(self.layers[layer].n_heads, dtype=values.dtype, device=values.device)
+        apart = []
+        for head, change in changes(off):
+            if change.at or change.first:
+                apart.append((head, change))
+            else:
+                keep[head.head] = change.factor
+        values = values * keep.repeat_interleave(d)
+        for head, change in apart:  # in a tensor of its own since the product above
+            columns = slice(head.head * d, head.head * d + d)
+            tokens = slice(0, 1 if change.first else None)
+            if change.at:
+                assert isinstance(off, Intervention)
+                value = torch.as_tensor(off.mean(head)).to(values)
+                values[:, tokens, columns] = value[tokens]
+            else:
+                values[:, tokens, columns] *= change.factor
+        return values
+
+    def _precision(self) -> contextlib.AbstractContextManager[object]:
+        return autocast(self.device.type, self._autocast)
+
+    def without(self, off: HeadSet) -> Self:
+        """This tower with these heads off in all that it computes; InputError for heads that it lacks."""
+        self.require(off)
+        made = copy.copy(self)
+        made._off = off
+        return made
+
+    def in_float32(self) -> Self:
+        """This tower without autocast."""
+        made = copy.copy(self)
+        made._autocast = None
+        return made
+
+    @torch.no_grad()
+    def contributions_of(self, other: Self, readout: Readout, heads: HeadSet) -> Tensor:
+        """Contributions [n, heads, D] of heads of another tower, whose layers take the place of this one's
+        one at a time: from the tokens that are `entering` each, by the read-out as it is.
+        """
+        made, record = copy.copy(self), Record(readout.entering)
+        made.layers = other.layers
+        with autocast(self.device.type, None):
+            for layer, x in readout.entering.items():
+                made._values(x, layer, record)
+        return made.contributions(replace(readout, values=record.values), heads)[0]
+
+    @torch.no_grad()
+    def embed_and_read(
+        self,
+        images: Tensor | Trunk,
+        plans: Sequence[HeadSet] = (),
+        heads: HeadSet | None = None,
+        entering: bool = False,
+    ) -> tuple[Tensor, Readout]:
+        """`embed`, and the `Readout` of the same images: one pass for both, or two under autocast.
+
+        heads: those whose contributions will be asked for, all by default. entering: keep the tokens that
+        enter their layers, for `by_token`. The read-out is always float32. At least one image is needed.
+        """
+        layers = range(self.n_layers) if heads is None else heads.layers
+        record = Record(layers, {} if entering else None)
+        with autocast(self.device.type, None):
+            if self._autocast is None:
+                embedded, norms = self._embed(images, [*plans, NOTHING_OFF], record)
+            else:
+                unit, norms = self._embed(images, [NOTHING_OFF], record)
+                embedded = torch.cat([self.embed(images, plans), unit])
+            (x,) = record.last
+            pool, pooled = self._readout.pool, self._readout.pool_route
+            readout = Readout(
+                values=record.values,
+                tokens=self._readout.gather(x),
+                route=self._readout.route(x) if self._n_blocks else None,
+                pool_route=pooled(pool.finish(x, pool.values(x))) if pool and pooled else None,
+                norm=norms[-1],
+                unit=embedded[-1],
+                entering=record.entering or {},
+            )
+        return embedded[:-1], readout
+
+
+class ImageEncoder(Tower):
+    """The image tower of one model; InputError, with the reason, for one that cannot be taken apart."""
+
+    def __init__(
+        self, visual: Any, autocast: torch.dtype | None = None, chosen: ChosenLayers | None = None
+    ) -> None:
+        parts = take_apart(visual)
+        super().__init__(visual, parts, autocast, chosen)
+        self.image_size = parts.image_size
+
+
+class TextEncoder(Tower):
+    """The text tower of one model. Texts of a batch are read at the same token, which its stem puts first.
+
+    clip: open_clip's model. Raises InputError, with the reason, for one that cannot be taken apart.
+    """
+
+    letter = TEXT
+
+    def __init__(self, clip: Any) -> None:
+        parts, self.read_at = take_texts_apart(clip)
+        super().__init__(clip, parts)

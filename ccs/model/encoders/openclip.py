@@ -1,0 +1,214 @@
+"""open_clip's own towers: Vision Transformers (CLS token, mean or CoCa's pool), ResNets, text towers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ccs.model.encoders.parts import Affine, Attention, Block, Module, Pool, Unknown, by_head, layer_norm
+from ccs.model.encoders.readouts import AttentionPool, Linear, NormedMean, OneNorm, Parts, ReadOut
+
+
+def take_apart(visual: Module) -> Parts | None:
+    from open_clip.modified_resnet import ModifiedResNet
+    from open_clip.transformer import VisionTransformer
+
+    if isinstance(visual, ModifiedResNet):
+        return _resnet(visual)
+    if not isinstance(visual, VisionTransformer):
+        return None
+    if visual.proj is None:
+        raise Unknown("it has no projection into the space it shares with texts")
+    height, width = visual.image_size
+    return Parts(
+        stem=lambda pixels: _embed(visual, pixels),
+        blocks=[block(one) for one in visual.transformer.resblocks],
+        readout=_readout(visual),
+        width=int(visual.class_embedding.shape[0]),
+        dim=int(visual.proj.shape[1]),
+        tokens=int(visual.positional_embedding.shape[0]),
+        prefix=1,
+        image_size=(int(height), int(width)),
+    )
+
+
+def _embed(visual: Module, pixels: Tensor) -> Tensor:
+    """Embedded patches and CLS token [n, T, W]."""
+    # open_clip's own convolution: a matrix product rounds less, but sharp attention multiplies any difference
+    # from open_clip by ten.
+    x = visual.conv1(pixels).flatten(2).transpose(1, 2).float()
+    cls = visual.class_embedding.expand(len(x), 1, -1)
+    x = torch.cat([cls, x], dim=1) + visual.positional_embedding
+    return x if isinstance(visual.ln_pre, nn.Identity) else layer_norm(x, visual.ln_pre)
+
+
+def block(module: Module, bias: Callable[[int], Tensor] | None = None) -> Block:
+    """A block of open_clip's Transformer. bias: see `Attention`."""
+    from open_clip.transformer import ResidualAttentionBlock
+
+    if type(module) is not ResidualAttentionBlock:
+        raise Unknown("its attention blocks are custom ones")
+    attn = module.attn
+    return Block(
+        heads=Attention(
+            n_heads=int(attn.num_heads),
+            head_dim=int(attn.head_dim),
+            projections=lambda: [(attn.in_proj_weight, attn.in_proj_bias)],
+            bias=bias,
+        ),
+        norm=lambda x: layer_norm(x, module.ln_1),
+        projection=attn.out_proj,
+        mlp=lambda x: module.ls_2(module.mlp(layer_norm(x, module.ln_2))),
+        scale=lambda: None if isinstance(module.ls_1, nn.Identity) else module.ls_1.gamma,
+    )
+
+
+def _readout(visual: Module) -> ReadOut:
+    linear = Linear(lambda: visual.proj)
+    if visual.attn_pool is not None:
+        if visual.attn_pool_contrastive is not None:
+            raise Unknown("it pools its tokens by attention twice")
+        if visual.pool_type != "tok":
+            raise Unknown(f"its pooling of what the queries gather is {visual.pool_type!r}")
+        return _pool(visual, linear)
+    if visual.pool_type == "tok":
+        return OneNorm(visual.ln_post, linear, len(visual.transformer.resblocks))
+    if visual.pool_type != "avg":
+        raise Unknown(f"its pooling is {visual.pool_type!r}")
+    if visual.final_ln_after_pool:
+        return OneNorm(visual.ln_post, linear, len(visual.transformer.resblocks), prefix=1)
+    return NormedMean(visual.ln_post, linear, prefix=1)
+
+
+def _pool(visual: Module, linear: Linear) -> AttentionPool:
+    """CoCa's pool; only its first query stands for the image."""
+    pool, attn = visual.attn_pool, visual.attn_pool.attn
+
+    def projection(index: int) -> Affine:
+        name = "qkv"[index]
+        weight = getattr(attn, f"{name}_proj_weight")
+        return (
+            attn.in_proj_weight.chunk(3)[index] if weight is None else weight,
+            attn.in_proj_bias.chunk(3)[index],
+        )
+
+    def query(_: Tensor) -> Tensor:
+        q = F.linear(layer_norm(pool.query[:1], pool.ln_q), *projection(0))
+        return by_head(q, attn.num_heads)
+
+    return AttentionPool(
+        Pool(
+            n_heads=int(attn.num_heads),
+            head_dim=int(attn.head_dim),
+            norm=lambda x: layer_norm(x, pool.ln_k),
+            query=query,
+            key=lambda: projection(1),
+            value=lambda: projection(2),
+            projection=attn.out_proj,
+        ),
+        linear,
+        before=pool.ln_k,
+        after=visual.ln_post,
+    )
+
+
+def _resnet(visual: Module) -> Parts:
+    """A ResNet's only heads are those of its pool, whose query is the mean of the positions."""
+    pool = visual.attnpool
+    n_tokens, width = pool.positional_embedding.shape
+    size = visual.image_size
+    height, wide = size if isinstance(size, tuple | list) else (size, size)
+    heads = int(pool.num_heads)
+
+    def stem(pixels: Tensor) -> Tensor:
+        x: Tensor = visual.stem(pixels)
+        for layer in (visual.layer1, visual.layer2, visual.layer3, visual.layer4):
+            x = layer(x)
+        x = x.flatten(2).transpose(1, 2)
+        tokens: Tensor = torch.cat([x.mean(1, keepdim=True), x], dim=1) + pool.positional_embedding
+        return tokens
+
+    return Parts(
+        stem=stem,
+        blocks=[],
+        readout=AttentionPool(
+            Pool(
+                n_heads=heads,
+                head_dim=width // heads,
+                norm=lambda x: x,
+                query=lambda x: by_head(F.linear(x[:, 0], pool.q_proj.weight, pool.q_proj.bias), heads),
+                key=lambda: (pool.k_proj.weight, pool.k_proj.bias),
+                value=lambda: (pool.v_proj.weight, pool.v_proj.bias),
+                projection=pool.c_proj,
+            ),
+            Linear(lambda: None),
+        ),
+        width=int(width),
+        dim=int(pool.c_proj.out_features),
+        tokens=int(n_tokens),
+        prefix=1,
+        image_size=(int(height), int(wide)),
+    )
+
+
+# Text towers ------------------------------------------------------------------------------------------------
+#
+# Those of CLIP, SigLIP and MetaCLIP 2. A text is read at one token. The stem puts that token first, so that
+# its tower is one with a CLS token. In a causal tower a token sees only those before it, so those after the
+# one that is read are left out.
+
+ReadAt = Callable[[Tensor], Tensor]
+"""Numbers of tokens [n, T] -> the place [n] at which each text is read."""
+
+
+def take_texts_apart(clip: Module) -> tuple[Parts, ReadAt]:
+    """The parts of a model's text tower, and where its texts are read. Raises Unknown."""
+    from open_clip.model import CLIP
+    from open_clip.transformer import TextTransformer, text_global_pool
+
+    text = clip if isinstance(clip, CLIP) else getattr(clip, "text", clip)
+    if not isinstance(text, CLIP | TextTransformer):
+        inner = getattr(text, "transformer", clip)
+        raise Unknown(f"it is {type(inner).__name__}, whose heads are not known here")
+    if getattr(text, "cls_emb", None) is not None or getattr(text, "use_pad_mask", False):
+        raise Unknown("it masks the padding of each text")
+    causal = text.attn_mask is not None
+    pool = text.text_pool_type if hasattr(text, "text_pool_type") else text.pool_type
+    end = text.text_eos_id if hasattr(text, "text_eos_id") else text.eos_id
+    if pool not in ("first", "last", "argmax", "eos"):
+        raise Unknown(f"its pooling is {pool!r}")
+
+    def read_at(tokens: Tensor) -> Tensor:
+        places = torch.arange(tokens.shape[1], device=tokens.device).expand(len(tokens), -1)
+        return torch.as_tensor(text_global_pool(places, tokens, pool, end))
+
+    def stem(tokens: Tensor) -> Tensor:
+        place = int(read_at(tokens[:1])[0])
+        positions = text.positional_embedding[: tokens.shape[1]].float()
+        x: Tensor = text.token_embedding(tokens).float() + positions
+        before = x[:, : place + 1].flip(1)
+        return before if causal else torch.cat([before, x[:, place + 1 :]], dim=1)
+
+    def later(tokens: int) -> Tensor:
+        # In reverse order a token sees those behind it.
+        full = torch.full((1, 1, tokens, tokens), float("-inf"), device=text.positional_embedding.device)
+        return full.tril(-1)
+
+    projection, linear = text.text_projection, Linear(lambda: text.text_projection)
+    if isinstance(projection, nn.Linear):
+        linear = Linear(lambda: projection.weight.T, lambda: projection.bias)
+    context, width = text.positional_embedding.shape
+    blocks = text.transformer.resblocks
+    return Parts(
+        stem=stem,
+        blocks=[block(one, later if causal else None) for one in blocks],
+        readout=OneNorm(text.ln_final, linear, len(blocks)),
+        width=int(width),
+        dim=linear.dim(int(width)),
+        tokens=int(context),
+        prefix=1,
+        image_size=(0, 0),
+    ), read_at

@@ -1,0 +1,245 @@
+"""timm's towers: SigLIP, MobileCLIP, ViTamin (convolutional stem), those with relative positions, EVA and
+EVA02 (rotary positions, a norm on the heads' outputs, SwiGLU), and PE-Core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ccs.model.encoders.parts import Affine, Attention, Block, Map, Module, Pool, Unknown, by_head
+from ccs.model.encoders.readouts import AttentionPool, Linear, NormedMean, OneNorm, Parts, ReadOut
+
+
+def take_apart(visual: Module) -> Parts | None:
+    from open_clip.timm_model import TimmModel
+    from timm.models.eva import Eva
+    from timm.models.vision_transformer import VisionTransformer
+    from timm.models.vision_transformer_relpos import VisionTransformerRelPos
+
+    trunk = visual.trunk if isinstance(visual, TimmModel) else None
+    if isinstance(trunk, VisionTransformer):
+        blocks = [_block(one) for one in trunk.blocks]
+    elif isinstance(trunk, VisionTransformerRelPos):
+        blocks = [_relative(one, trunk.shared_rel_pos) for one in trunk.blocks]
+    elif isinstance(trunk, Eva):
+        if trunk.rope_mixed:
+            raise Unknown("its rotary positions differ from layer to layer")
+        blocks = [_of_eva(one, trunk) for one in trunk.blocks]
+    else:
+        return None
+
+    def stem(pixels: Tensor) -> Tensor:
+        x: Tensor = trunk.patch_embed(pixels)
+        if isinstance(trunk, VisionTransformerRelPos):  # its positions are in its attention
+            cls = trunk.cls_token
+            return x if cls is None else torch.cat([cls.expand(len(x), -1, -1), x], dim=1)
+        placed = trunk._pos_embed(x)
+        x = trunk.norm_pre(placed[0] if isinstance(trunk, Eva) else trunk.patch_drop(placed))
+        return x
+
+    return _parts(visual, stem, blocks)
+
+
+def _block(module: Module) -> Block:
+    from timm.layers.attention import Attention as TimmAttention
+    from timm.models.vision_transformer import Block as TimmBlock
+
+    if type(module) is not TimmBlock or type(module.attn) is not TimmAttention:
+        raise Unknown(f"its blocks are {type(module).__name__} with {type(module.attn).__name__}")
+    return _normed_first(module, _attention(module.attn))
+
+
+def _relative(module: Module, shared: Module | None) -> Block:
+    from timm.models.vision_transformer_relpos import RelPosBlock
+
+    if type(module) is not RelPosBlock:
+        raise Unknown(f"its blocks are {type(module).__name__}")
+    positions: Module = module.attn.rel_pos or shared
+    bias = None if positions is None else lambda _: positions.get_bias()
+    return _normed_first(module, _attention(module.attn, bias))
+
+
+def _attention(attn: Module, bias: Callable[[int], Tensor] | None = None) -> Attention:
+    _require_plain(attn, q_norm="it norms queries", k_norm="it norms keys", gate="it gates its heads")
+    inner = getattr(attn, "norm", None)
+    if not _plain(inner) and not isinstance(inner, nn.LayerNorm):
+        raise Unknown(f"the norm on its heads' outputs is {type(inner).__name__}")
+    return Attention(
+        n_heads=int(attn.num_heads),
+        head_dim=int(attn.head_dim),
+        projections=lambda: _fused(attn.qkv),
+        inner=None if _plain(inner) else inner,
+        bias=bias,
+    )
+
+
+def _parts(visual: Module, stem: Map, blocks: list[Block]) -> Parts:
+    trunk, embed = visual.trunk, visual.trunk.patch_embed
+    height, width = embed.img_size
+    linear = _linear(visual)
+    return Parts(
+        stem=stem,
+        blocks=blocks,
+        readout=_readout(trunk, linear),
+        width=int(trunk.embed_dim),
+        dim=linear.dim(int(trunk.embed_dim)),
+        tokens=int(embed.num_patches + trunk.num_prefix_tokens),
+        prefix=int(trunk.num_prefix_tokens),
+        image_size=(int(height), int(width)),
+    )
+
+
+def _plain(module: Module | None) -> bool:
+    """True for a module that does nothing."""
+    return module is None or isinstance(module, nn.Identity)
+
+
+def _require_plain(owner: Module, **modules: str) -> None:
+    """Raise Unknown if the owner has one of these modules (name -> what it would do, in words)."""
+    for name, words in modules.items():
+        if not _plain(getattr(owner, name, None)):
+            raise Unknown(words)
+
+
+def _fused(qkv: Module) -> list[Affine]:
+    return [(qkv.weight, qkv.bias)]
+
+
+def _normed_first(module: Module, heads: Attention) -> Block:
+    """A block that norms before attention and before its MLP, with or without LayerScale."""
+    return Block(
+        heads=heads,
+        norm=module.norm1,
+        projection=module.attn.proj,
+        mlp=lambda x: module.ls2(module.mlp(module.norm2(x))),
+        scale=lambda: None if _plain(module.ls1) else module.ls1.gamma,
+    )
+
+
+def _linear(visual: Module) -> Linear:
+    """The last linear map, timm's own or the wrapper's; both, or more than a linear map, is refused."""
+    found = [visual.trunk.head, *visual.head]
+    found = [one for one in found if not isinstance(one, nn.Identity | nn.Dropout)]
+    if not found:
+        return Linear(lambda: None)
+    if len(found) > 1 or not isinstance(found[0], nn.Linear):
+        raise Unknown("its tokens' pooling is followed by more than one linear map")
+    (last,) = found
+    return Linear(lambda: last.weight.T, lambda: last.bias)
+
+
+def _readout(trunk: Module, linear: Linear) -> ReadOut:
+    if getattr(trunk, "attn_pool", None) is not None:
+        return _pool(trunk, linear)
+    prefix = int(trunk.num_prefix_tokens)
+    if trunk.global_pool not in ("token", "avg") or getattr(trunk, "pool_include_prefix", False):
+        raise Unknown(f"its pooling is {trunk.global_pool!r}")
+    norms = [norm for norm in (trunk.norm, trunk.fc_norm) if not _plain(norm)]
+    if len(norms) != 1:
+        raise Unknown(f"it has {len(norms)} norms after its blocks")
+    _require_layer_norm(norms[0])
+    if trunk.global_pool == "token":
+        return OneNorm(norms[0], linear, len(trunk.blocks))
+    if norms[0] is trunk.fc_norm:
+        return OneNorm(norms[0], linear, len(trunk.blocks), prefix=prefix)
+    return NormedMean(norms[0], linear, prefix=prefix)
+
+
+def _require_layer_norm(norm: Module) -> None:
+    if not isinstance(norm, nn.LayerNorm) or norm.bias is None:
+        raise Unknown(f"its last norm is {type(norm).__name__}, not a LayerNorm with a bias")
+
+
+def _pool(trunk: Module, linear: Linear) -> AttentionPool:
+    """A learned query, as in SigLIP and in PE: timm's AttentionPoolLatent."""
+    from timm.layers.attention_pool import AttentionPoolLatent
+
+    pool = trunk.attn_pool
+    if type(pool) is not AttentionPoolLatent or pool.latent_len != 1 or pool.pos_embed is not None:
+        raise Unknown(f"its pooling is {type(pool).__name__} with more than one query or with positions")
+    _require_plain(pool, q_norm="its pool norms queries", k_norm="its pool norms keys")
+    _require_plain(trunk, fc_norm="it norms what its pool gathers")
+    _require_layer_norm(trunk.norm)
+    if not isinstance(pool.proj, nn.Linear) or not pool.mlp:
+        raise Unknown("its pool has no output projection")
+    if trunk.num_prefix_tokens and getattr(trunk, "pool_include_prefix", True) is False:
+        raise Unknown("its pool leaves some tokens out")
+
+    def kv(index: int) -> Affine:
+        bias = pool.kv.bias
+        return pool.kv.weight.chunk(2)[index], None if bias is None else bias.chunk(2)[index]
+
+    return AttentionPool(
+        Pool(
+            n_heads=int(pool.num_heads),
+            head_dim=int(pool.head_dim),
+            norm=trunk.norm,
+            query=lambda _: by_head(pool.q(pool.latent[:, 0]), pool.num_heads),
+            key=lambda: kv(0),
+            value=lambda: kv(1),
+            projection=pool.proj,
+        ),
+        linear,
+        before=trunk.norm,
+        mlp=lambda x: pool.mlp(pool.norm(x)),
+    )
+
+
+def _of_eva(module: Module, trunk: Module) -> Block:
+    from timm.models.eva import EvaBlock, EvaBlockPostNorm
+
+    heads = _eva_attention(module.attn, trunk)
+    if type(module) is EvaBlockPostNorm:
+        return Block(
+            heads=heads,
+            norm=lambda x: x,
+            projection=module.attn.proj,
+            mlp=lambda x: module.norm2(module.mlp(x)),
+            scale=lambda: None,
+            after=module.norm1,
+        )
+    if type(module) is not EvaBlock:
+        raise Unknown(f"its blocks are {type(module).__name__}")
+
+    def mlp(x: Tensor) -> Tensor:
+        out: Tensor = module.mlp(module.norm2(x))
+        return out if module.gamma_2 is None else out * module.gamma_2
+
+    return Block(
+        heads=heads, norm=module.norm1, projection=module.attn.proj, mlp=mlp, scale=lambda: module.gamma_1
+    )
+
+
+def _eva_attention(attn: Module, trunk: Module) -> Attention:
+    from timm.layers.attention import AttentionRope
+    from timm.layers.pos_embed_sincos import apply_rot_embed_cat
+    from timm.models.eva import EvaAttention
+
+    if type(attn) not in (EvaAttention, AttentionRope):
+        raise Unknown(f"its attention is {type(attn).__name__}")
+    _require_plain(attn, q_norm="it norms queries", k_norm="it norms keys", gate="it gates its heads")
+    if getattr(attn, "num_kv_groups", 1) != 1:
+        raise Unknown("its heads share keys and values")
+
+    def projections() -> Sequence[Affine]:
+        if attn.qkv is None:
+            return [(one.weight, one.bias) for one in (attn.q_proj, attn.k_proj, attn.v_proj)]
+        if getattr(attn, "q_bias", None) is None:
+            return _fused(attn.qkv)
+        return [(attn.qkv.weight, torch.cat([attn.q_bias, attn.k_bias, attn.v_bias]))]
+
+    def rotate(x: Tensor) -> Tensor:
+        rope, prefix = trunk.rope.get_embed(), attn.num_prefix_tokens
+        turned = apply_rot_embed_cat(x[:, :, prefix:], rope, half=getattr(attn, "rotate_half", False))
+        return torch.cat([x[:, :, :prefix], turned], dim=2).type_as(x)
+
+    return Attention(
+        n_heads=int(attn.num_heads),
+        head_dim=int(attn.head_dim),
+        projections=projections,
+        inner=None if _plain(attn.norm) else attn.norm,
+        rotate=None if trunk.rope is None else rotate,
+    )

@@ -1,0 +1,72 @@
+"""The values of every factor of the drawn world, with the words for them (vocabulary.toml).
+
+Glyphs are OpenMoji's, under their names in the package `emoji`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from importlib.resources import files
+
+
+@dataclass(frozen=True)
+class Thing:
+    """What a card can show: its word, emoji name and concept (one of ccs/texts/concepts.csv)."""
+
+    word: str
+    glyph: str
+    concept: str
+
+
+def _split(rows: str) -> list[str]:
+    return [row.strip() for row in rows.split(",")]
+
+
+def _things(concept: str) -> tuple[Thing, ...]:
+    pairs = (row.partition("=") for row in _split(_DATA["things"][concept]))
+    return tuple(Thing(word, glyph or word.replace(" ", "_"), concept) for word, _, glyph in pairs)
+
+
+_DATA = tomllib.loads(files("ccs.synthetic").joinpath("vocabulary.toml").read_text("utf-8"))
+ANIMALS, VEHICLES, FOODS, WEATHERS, FLAGS = map(_things, ("Animals", "Vehicles", "Food", "Weather", "Flags"))
+LETTERS = tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+COLORS: dict[str, tuple[int, int, int]] = {name: tuple(rgb) for name, rgb in _DATA["colors"].items()}
+"""Of frames."""
+UNSEEN_STYLES = ("inverted", "tilted", "posterized")
+"""Never trained on: the out-of-domain split."""
+
+GENDERS = ("woman", "man")
+SKIN_TONES = ("light", "medium-light", "medium", "medium-dark", "dark")
+HAIRS = ("", "red hair", "curly hair", "white hair", "blond hair", "bald")  # "": the glyph's own dark hair
+AGES = ("child", "adult", "old")
+PEOPLE_WORDS = {
+    ("woman", "child"): "girl", ("woman", "adult"): "woman", ("woman", "old"): "old woman",
+    ("man", "child"): "boy", ("man", "adult"): "man", ("man", "old"): "old man",
+}  # fmt: skip
+
+OCCUPATIONS: dict[str, tuple[str, ...]] = {
+    row.split("/")[0]: tuple(row.split("/")) for row in _split(_DATA["occupations"]["rows"])
+}
+"""Occupation -> the words that stand for it in captions, its own name first."""
+
+
+def article(noun: str) -> str:
+    """The noun with a or an."""
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
+def person_glyph(gender: str, tone: str, occupation: str = "", hair: str = "", age: str = "adult") -> str:
+    """The emoji name of a person.
+
+    gender: woman, man or person. hair: only for adults without an occupation.
+    """
+    skin = f"{tone}_skin_tone"
+    if occupation:
+        lead = "" if gender == "person" else f"{gender}_"
+        return f"{lead}{occupation.replace(' ', '_')}_{skin}"
+    if age == "child":
+        return f"{'girl' if gender == 'woman' else 'boy'}_{skin}"
+    if age == "old":
+        return f"old_{gender}_{skin}"
+    return f"{gender}_{skin}_{hair.replace(' ', '_')}" if hair else f"{gender}_{skin}"

@@ -1,0 +1,136 @@
+"""Every registered set, read from a local copy with its schema on the Hub; and refusals by the Hub."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ccs import paper, replication
+from ccs.data import SOURCES, clips, source, templates
+from ccs.data.open import open_set
+from ccs.errors import InputError
+from scripts.datasets_table import as_markdown
+from tests.support.datasets_sample import SOCIAL, clip, number_of, png, repository, schemas
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """Opens a set of which there is a local copy, laid out like its repository."""
+
+    def make(name, **more):
+        like = name.removesuffix("-joined").removesuffix("-gender")
+        repository(tmp_path / name, source(name), *schemas()[like])
+        return open_set(name, **more)
+
+    return make
+
+
+def test_classification(clone):
+    for name, classes, labels, count in (
+        ("cifar10", ("cat", "airplane", "truck"), [3, 0, 9], 18),
+        ("cifar100", ("crab", "lawn mower", "aquarium fish"), [2, 3, 1], 18),
+        ("food101", ("baby back ribs", "apple pie", "baby back ribs"), [1, 0, 1], 1),
+        ("oxford-pets-first-word", ("Abyssinian", "american", "american"), [0, 1, 1], 18),
+        ("imagenet-a", ("junco", "stingray", "goldfinch"), [2, 0, 1], 80),
+    ):
+        found = clone(name)
+        assert found.labels.tolist() == labels
+        assert tuple(found.classes[label] for label in found.labels) == classes
+        assert [number_of(image) for image in found.images] == [0, 1, 2]
+        assert len(found.templates) == count
+        assert all(template.count("{}") == 1 for template in found.templates)
+
+
+@pytest.mark.parametrize("name", ["fairface-1.25", "fairface-0.25"])
+def test_fairface_has_six_and_seven_races(clone, name):
+    found = clone(name)
+    assert found.groups["race"].tolist() == ["Asian", "Asian", "Black", "Latino"]
+    assert found.groups["race (seven)"].tolist()[:2] == ["East Asian", "Southeast Asian"]
+    assert found.groups["gender"].tolist() == ["Male", "Female", "Female", "Male"]
+    assert found.k == {"race": 1, "race (seven)": 1, "gender": 1}  # 900 of 10,954, of four: one
+    assert (found.occupations, found.templates) == (paper.occupations(), paper.templates())
+
+
+def test_fairface_as_its_authors_give_it(tmp_path):
+    root = tmp_path / "fairface-0.25"
+    (root / "val").mkdir(parents=True)
+    for number in (1, 2):
+        (root / "val" / f"{number}.jpg").write_bytes(png(number))
+    rows = [f"fairface/val/{number}.jpg,3-9,Male,East Asian,False\n" for number in (2, 3, 1)]
+    (root / "fairface_label_val.csv").write_text("file,age,gender,race,service_test\n" + "".join(rows))
+    found = open_set("fairface-0.25")
+    assert [number_of(image) for image in found.images] == [2, 1]
+    assert found.skipped == ("fairface/val/3.jpg: no such file",)
+    assert found.groups["race"].tolist() == ["Asian", "Asian"]
+
+
+def test_socialcounterfactuals_keeps_what_varies_race_and_gender_and_has_a_pool_per_occupation(clone):
+    found = clone("socialcounterfactuals")
+    # Row 12 varies another attribute; row 15 shows an occupation that the study does not ask for.
+    assert [number_of(image) for image in found.images] == [*range(12), 13, 14]
+    assert list(zip(found.groups["race"], found.groups["gender"], strict=True))[:12] == SOCIAL
+    # Rows whose attributes stand the other way around.
+    assert (found.groups["race"][12], found.groups["gender"][12]) == ("White", "Male")
+    assert (found.k, found.pools.tolist()) == ({"race": 12, "gender": 4}, ["judge"] * 12 + ["chef"] * 2)
+    assert [found.units.tolist().index(unit) for unit in found.units] == [0] * 6 + [6] * 6 + [12] * 2
+    # Two images cannot be cut at 12.
+    assert found.occupations == ("judge",)
+    assert "occupation chef: only 2 images" in found.skipped
+    with pytest.raises(InputError, match="No occupation of 'socialcounterfactuals' has the 12 images"):
+        clone("socialcounterfactuals", max_images=5)
+
+
+def brightness(frames):
+    return [round(float(np.asarray(frame).mean()) / 10) for frame in frames]
+
+
+@pytest.mark.parametrize("count", [1, 4, 5, 12, 40])
+def test_frames_stand_at_the_middle_of_equal_intervals(tmp_path, count):
+    found = clips.frames(clip(tmp_path / "a.mp4"), count)
+    # Slow and obvious: frame i is shown from i/10 to (i+1)/10 seconds.
+    assert brightness(found) == [int((part + 0.5) * 2.0 / count * 10) for part in range(count)]
+
+
+def test_videos(tmp_path):
+    for name, frames, rows in (
+        ("msrvtt", 12, [{"video_id": "video7", "video": "video7.mp4", "caption": "one"}]),
+        ("msvd", 12, [{"video_id": "video7", "video": "video7.avi", "caption": ["one", "two"]}]),
+        ("didemo", 32, [{"video": "test/video7.mp4", "caption": "one"}]),
+    ):
+        root = tmp_path / name
+        clip(root / "videos" / f"video7{Path(rows[0]['video']).suffix}")
+        (root / "videos" / "broken.mp4").write_bytes(b"nothing of the kind")
+        wrong = [{"video": "broken.mp4", "caption": "x"}, {"video": "lost.mp4", "caption": "x"}]
+        (root / source(name).annotations).write_text(json.dumps(wrong + rows))
+        (root / "raw.json").write_text("{}")  # other files of the repository do not matter
+        found = open_set(name)
+        assert len(found.clips) == len(found.captions) == 1
+        assert len(found.clips[0]) == frames
+        assert found.captions[0] == (("one", "two") if name == "msvd" else ("one",))
+        assert [entry.split(":")[0] for entry in found.skipped] == ["broken.mp4", "lost.mp4"]
+        assert found.skipped[1] == "lost.mp4: no such file"
+
+
+def test_a_clip_that_breaks_off_repeats_its_last_frame(tmp_path):
+    path = clip(tmp_path / "a.mkv", seconds=2.5)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) * 6 // 10])
+    shown = brightness(clips.frames(path, 8))
+    assert len(shown) == 8
+    assert shown == sorted(shown)
+    assert 5 < shown[-1] == shown[-2] < 24
+
+
+def test_the_registry_is_whole():
+    assert as_markdown() in (Path(__file__).parents[2] / "docs/datasets.md").read_text("utf-8")
+    for record in SOURCES.values():
+        assert record.verified, record.name
+        assert record.licence, record.name
+        assert record.hub or record.name in ("cifar10-jpeg", "imagenet-segmentation")
+        if record.kind == "classification":
+            assert templates(record.templates)
+    # Every set the study reports is registered, under the name that the comparison looks for.
+    claims = [claim for key in replication.TABLES for claim in replication.claims(key) if claim.dataset]
+    asked = {name for claim in claims for name in replication.dataset_names(claim)}
+    assert {name.removesuffix(" (as-published)") for name in asked} - {"fairface"} <= set(SOURCES)

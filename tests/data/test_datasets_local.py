@@ -1,0 +1,168 @@
+"""Images on the user's own disk: folders, class folders, parquet files, and faults in them."""
+
+import hashlib
+import os
+import pickle
+import time
+
+import datasets as hf
+import numpy as np
+import pytest
+from PIL import Image
+
+from ccs import data as sets
+from ccs.data import decoding, rows
+from ccs.data.open import open_gallery, open_images, open_set
+from ccs.errors import InputError
+from tests.support.datasets_sample import saved
+
+
+def encoded(color, mode="RGB", kind="JPEG", **how):
+    return saved(Image.new(mode, (40, 24), color), kind, **how)
+
+
+def noisy(seed, size=64):
+    """A JPEG with enough data in it that cutting it off leaves a hole."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (size, size, 3), dtype=np.uint8)
+    return saved(Image.fromarray(pixels), "JPEG")
+
+
+def write(path, data):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+class TestDecoding:
+    @pytest.mark.parametrize(
+        ("data", "color"),
+        [
+            (encoded(90, mode="L"), (90, 90, 90)),
+            (encoded((0, 255, 255, 0), mode="CMYK"), (255, 0, 0)),
+            (encoded((10, 200, 30, 0), mode="RGBA", kind="PNG"), (255, 255, 255)),
+            (encoded((10, 200, 30, 255), mode="RGBA", kind="PNG"), (10, 200, 30)),
+            (encoded((100, 0), mode="LA", kind="PNG"), (255, 255, 255)),
+            (encoded(1, mode="1", kind="PNG"), (255, 255, 255)),
+            (encoded(0x8000, mode="I;16", kind="PNG"), (128, 128, 128)),
+            (encoded(0, mode="P", kind="PNG", transparency=0), (255, 255, 255)),
+        ],
+        ids=["gray", "cmyk", "transparent", "opaque", "gray-alpha", "bilevel", "16-bit", "palette"],
+    )
+    def test_every_mode_becomes_rgb(self, data, color):
+        image = decoding.decode(data)
+        assert image.mode == "RGB"
+        assert np.abs(np.asarray(image, int) - color).max() <= 3
+
+    def test_exif_rotation_is_applied(self):
+        exif = Image.Exif()
+        exif[0x0112] = 6  # to be turned a quarter clockwise
+        image = Image.new("RGB", (40, 24), "white")
+        image.paste((0, 0, 0), (0, 0, 10, 24))
+        upright = decoding.decode(saved(image, "PNG", exif=exif))
+        assert upright.size == (24, 40)
+        assert np.asarray(upright)[0].max() == 0  # the left edge is now the top
+
+
+class TestFolder:
+    def test_nested_images_in_path_order_bad_ones_named(self, tmp_path):
+        for name in ("b/2.png", "a.JPG", "b/1.jpeg"):
+            write(tmp_path / "images" / name, noisy(len(name)))
+        write(tmp_path / "images" / "b/cut.jpg", noisy(5)[:900])
+        write(tmp_path / "images" / "notes.txt", b"not asked for")
+        write(tmp_path / "images" / ".hidden" / "x.png", noisy(1))
+        found = pickle.loads(pickle.dumps(open_images(str(tmp_path / "images"))))
+        assert [image.size for image in found.images] == [(64, 64)] * 3
+        (cut,) = found.skipped
+        assert cut.startswith("b/cut.jpg: image file is truncated")
+        good = [noisy(len(name)) for name in ("a.JPG", "b/1.jpeg", "b/2.png")]
+        digests = b"".join(hashlib.sha256(data).digest() for data in good)
+        assert found.fingerprint == hashlib.sha256(digests).hexdigest()
+
+    def test_part_of_a_folder_is_evenly_spaced(self, tmp_path):
+        for number in range(10):
+            write(tmp_path / "many" / f"{number}.png", encoded((number * 20, 0, 0), kind="PNG"))
+        found = open_images(str(tmp_path / "many"), 4)
+        assert [image.getpixel((0, 0))[0] // 20 for image in found.images] == [0, 2, 5, 7]
+
+    def test_class_folders(self, tmp_path):
+        for name in ("test/red_fox/1.png", "test/red_fox/2.png", "test/owl/1.png", "train/owl/9.png"):
+            write(tmp_path / "animals" / name, noisy(len(name)))
+        write(tmp_path / "animals" / "test/owl/0.png", b"")
+        found = pickle.loads(pickle.dumps(open_set(str(tmp_path / "animals"), template="a {}.")))
+        assert (found.classes, found.labels.tolist()) == (("owl", "red fox"), [0, 1, 1])
+        assert (found.skipped, found.templates) == (("owl/0.png: empty file",), ("a {}.",))
+        named = open_set(str(tmp_path / "animals"), classes=["bird", "fox"], max_images=2)
+        assert (named.classes, named.labels.tolist()) == (("bird", "fox"), [1])
+        with pytest.raises(InputError, match="has 2 classes, but 1 names were given"):
+            open_set(str(tmp_path / "animals"), classes=["bird"])
+        with pytest.raises(InputError, match="no class folders"):
+            open_set(str(tmp_path / "animals/test/owl"))
+        assert named.source == str(tmp_path / "animals/test")
+        write(tmp_path / "animals" / "mammal/1.png", noisy(1))
+        assert open_set(str(tmp_path / "animals")).classes == ("mammal", "test", "train")
+
+
+def test_images_and_labels_of_parquet_stay_together_when_a_row_is_bad(tmp_path):
+    data = [encoded((number * 40, 0, 0), kind="PNG") for number in range(5)]
+    data[2] = data[2][:40]
+    subsets = sets.SOURCES["cifar10-jpeg"].subsets
+    classes = hf.ClassLabel(names=[*subsets["animals"], *subsets["objects"]])
+    columns = {"image": [{"bytes": one, "path": None} for one in data], "label": [0, 1, 2, 3, 4]}
+    path = tmp_path / "cifar10-jpeg.parquet"
+    hf.Dataset.from_dict(columns, hf.Features(image=hf.Image(decode=False), label=classes)).to_parquet(path)
+    found = pickle.loads(pickle.dumps(open_set("cifar10-jpeg")))
+    assert found.labels.tolist() == [0, 1, 3, 4]
+    assert [image.getpixel((0, 0))[0] // 40 for image in found.images] == [0, 1, 3, 4]
+    (cut,) = found.skipped
+    assert cut.startswith("row 2: ")
+    assert tuple(found.classes[index] for index in found.subsets["objects"]) == tuple(subsets["objects"])
+    assert len(open_images(str(path)).images) == 4
+
+
+def test_rows_without_a_label_are_left_out_and_named(tmp_path):
+    """None, NaN, an empty text, and the -1 that `datasets` writes for it."""
+    names = hf.ClassLabel(names=["cat", "dog"])
+    for kind, cells, classes in (
+        (names, [0, 1, -1, None, 1], ("cat", "dog")),
+        (hf.Value("float32"), [0.0, 1.0, None, float("nan"), 1.0], ("cat", "dog")),
+        (hf.Value("string"), [" cat", "dog ", "", None, "dog"], ("cat", "dog")),
+    ):
+        columns = {"image": [{"bytes": encoded((i, 0, 0), kind="PNG"), "path": None} for i in range(5)]}
+        features = hf.Features(image=hf.Image(decode=False), label=kind)
+        path = tmp_path / "pets.parquet"
+        hf.Dataset.from_dict(columns | {"label": cells}, features).to_parquet(path)
+        found = open_set(str(path), classes=classes)
+        assert (found.classes, found.labels.tolist()) == (classes, [0, 1, 1])
+        assert found.skipped == ("row 2: no label", "row 3: no label")
+        if kind != hf.Value("float32"):
+            people = open_gallery(str(path), attribute="group")
+            assert people.groups["group"].tolist() == ["cat", "dog", "dog"]
+
+
+def test_what_was_read_is_read_again_only_when_it_may_have_changed(tmp_path, monkeypatch):
+    monkeypatch.setattr(decoding, "LEAST", 1)
+    checked = []
+    monkeypatch.setattr(rows, "problem", lambda data: checked.append(data) or decoding.problem(data))
+    folder, old = tmp_path / "pets", time.time() - 60
+    for name in ("cat/1.png", "cat/2.png", "dog/1.png"):
+        os.utime(write(folder / name, noisy(len(checked) + len(name))), (old, old))
+    write(folder / "dog/2.png", noisy(9)[:300])
+    os.utime(folder / "dog/2.png", (old, old))
+
+    def read(most=None):
+        checked.clear()
+        found = open_set(str(folder), max_images=most)
+        return found.fingerprint, found.skipped, len(checked)
+
+    assert read(2)[2] == 2
+    first = read()
+    assert first[2] == 2  # the other two
+    assert read() == (*first[:2], 0)
+    os.utime(folder / "dog/1.png", (old + 1, old + 1))  # as after a change that keeps the size
+    assert read() == (*first[:2], 4)
+    os.utime(folder / "dog/1.png")  # so lately that it may change again within its time
+    assert [read()[2], read()[2]] == [4, 4]
+    (kept, *_) = (tmp_path / "home/clip-ccs/read").iterdir()
+    kept.write_text("[1]")
+    os.utime(folder / "dog/1.png", (old, old))
+    assert read()[0] == first[0]

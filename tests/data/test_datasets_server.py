@@ -1,0 +1,232 @@
+"""Sets read through the real `datasets` library from a server that speaks the Hub's protocol.
+
+The endpoint is read when huggingface_hub is imported, so every case runs in a process of its own.
+"""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ccs import data as sets
+from ccs.data import SOURCES, fetching
+from tests.support.datasets_sample import clip, repository, schemas, tar_of, webdataset
+from tests.support.hub_server import Hub, Repository
+
+OPEN = """
+import json, pickle, sys
+import datasets
+import numpy as np
+from ccs.errors import InputError
+from ccs.data.open import open_images, open_set
+
+datasets.config.SLEEP_TIME_ON_THREADS_SHUTDOWN = 0.5  # of the 5 seconds that it waits after each stream
+found = []
+for name, limit in json.load(sys.stdin):
+    try:
+        data = (open_images if "mask" in name or "segment" in name else open_set)(name, max_images=limit)
+        data = pickle.loads(pickle.dumps(data))  # as a run's other processes get it
+    except InputError as error:
+        found.append(str(error))
+        continue
+    about = {"source": data.source, "fingerprint": data.fingerprint}
+    if hasattr(data, "images"):
+        about["shown"] = [image.getpixel((0, 0))[0] // 5 for image in data.images]
+    if hasattr(data, "classes"):
+        about["labels"] = [data.classes[label] for label in data.labels]
+    if hasattr(data, "captions"):
+        about["captions"] = data.captions
+    if getattr(data, "masks", ()):
+        about["masks"] = [np.asarray(mask)[0, :, 0].tolist() for mask in data.masks]
+    found.append(about)
+json.dump(found, sys.stdout)
+"""
+
+
+@pytest.fixture(scope="module")
+def hub():
+    with Hub() as hub:
+        yield hub
+
+
+def ask(hub, folder, given):
+    """What `OPEN` found of these sets, with the server as the Hub and the caches in this folder."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "CCS_"))}
+    quiet = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TQDM_DISABLE": "1"}
+    places = {"HF_ENDPOINT": hub.url, "HF_HOME": str(folder / "home"), "CCS_DATA": str(folder / "data")}
+    places["PYTHONPATH"] = os.getcwd()
+    about = {"env": {**kept, **quiet, **places}, "input": json.dumps(given)}
+    command = [sys.executable, "-W", "ignore", "-c", OPEN]
+    done = subprocess.run(command, **about, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+def files_of(folder):
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def serve_set(hub, name, tmp_path, files=None):
+    """The registered set as a repository of the server; by default with its schema's few rows."""
+    source = SOURCES[name]
+    assert source.hub is not None
+    if files is None:
+        files = files_of(repository(tmp_path / name, source, *schemas()[name]))
+    served = hub.repositories["datasets", source.hub] = Repository(private=False)
+    served.tags[source.revision] = served.commit(dict(files), "data")
+    return served
+
+
+PIXELS = [np.uint8(np.arange(8) < row)[None].repeat(8, 0) for row in range(4)]
+REFUSED = {
+    "imagenet-val": "is gated on the Hub: accept its terms at 'ILSVRC/imagenet-1k'",
+    "cifar100": "'cifar100' has no column 'label'; its columns are img, klass.",
+    "oxford-pets": "could not be read from 'timm/oxford-iiit-pet'",
+    "imagenet-a": "could not be read from 'barkermrl/imagenet-a'",
+    "fairface-1.25": "needs a file or revision that 'HuggingFaceM4/FairFace' no longer has",
+    "oxford-pets-first-word": "was not found on the Hub as 'pcuenq/oxford-pets'",
+}
+
+
+def serve_masks(hub, folder):
+    """As a data set of the Hub, and as the file that ImageNet-Segmentation is published in."""
+    import datasets
+    import h5py
+
+    own = sets.DatasetRecord(name="somebody/masked", kind="images", split="test")
+    features = {"image": datasets.Image(), "mask": datasets.Image()}
+    cells = [Image.fromarray(255 * each) for each in PIXELS]
+    held = files_of(repository(folder / "masked", own, features, {"mask": cells}))
+    hub.put("datasets", own.name, held)
+    (folder / "data").mkdir()
+    with h5py.File(folder / "data" / "imagenet-segmentation.mat", "w") as file:
+        for part in ("img", "gt"):
+            file.create_dataset(f"value/{part}", (4, 1), h5py.ref_dtype)
+        for row, mask in enumerate(PIXELS):
+            shown = np.zeros((8, 8, 3), np.uint8)
+            shown[..., 0] = 5 * row
+            mask_at = file.create_dataset(f"mask{row}", data=mask.T).ref
+            every = file.create_dataset(f"masks{row}", (1, 1), h5py.ref_dtype)
+            every[0, 0], file["value/gt"][row, 0] = mask_at, every.ref
+            file["value/img"][row, 0] = file.create_dataset(f"image{row}", data=shown.T).ref
+
+
+def serve_refused(hub, folder):
+    """A gated set, changed columns, a missing split, a repository without data, a revision that is gone."""
+    serve_set(hub, "imagenet-val", folder).gated = True
+    features, _ = schemas()["cifar100"]
+    features = {"img": features["img"], "klass": features["fine_label"]}
+    changed = repository(folder / "changed", SOURCES["cifar100"], features, {"klass": [0, 1, 2]})
+    serve_set(hub, "cifar100", folder, files_of(changed))
+    pets = serve_set(hub, "oxford-pets", folder)
+    pets.commit({name: data for name, data in pets.commits[-1][1].items() if "test" not in name}, "no test")
+    serve_set(hub, "imagenet-a", folder, {"README.md": b"soon\n"})
+    serve_set(hub, "fairface-1.25", folder, {"README.md": b"# moved\n"}).tags.clear()
+
+
+@pytest.fixture(scope="module")
+def asked(hub, tmp_path_factory):
+    """`asked(name, limit)`: what one process found of each set, in turn; and the parquet files it fetched."""
+    folder = tmp_path_factory.mktemp("served")
+    serve_set(hub, "cifar10", folder)
+    # Renamed on the Hub: the old name leads to the new one, as a browser and git are led too.
+    hub.repositories["datasets", "new-owner/food101"] = serve_set(hub, "food101", folder)
+    del hub.repositories["datasets", "ethz/food101"]
+    hub.renamed["ethz/food101"] = "new-owner/food101"
+    archive = {"test/0.tar": webdataset([1, 0, 1]), "classnames.txt": b"Andorra\nCanada\n"}
+    served = serve_set(hub, "country211", folder, archive)
+    served.commit({"README.md": b"emptied since\n"}, "later")  # it is read at its revision
+    serve_masks(hub, folder)
+    serve_refused(hub, folder)
+    given = [("cifar10", None), ("food101", 2), ("food101", None), ("food101", 2), ("country211", None)]
+    given += [("somebody/masked:test", None), ("imagenet-segmentation", None), ("imagenet-segmentation", 2)]
+    given += [(name, None) for name in REFUSED]
+    hub.requests.clear()
+    answers = ask(hub, folder, given)
+    lines = [line for line in hub.requests if line.startswith("GET") and line.endswith(".parquet")]
+    return {one: [a for of, a in zip(given, answers, strict=True) if of == one] for one in given}, lines
+
+
+def sha_of(hub, name):
+    return hub.repositories["datasets", name].commits[-1][0]
+
+
+def test_a_set_is_downloaded_and_part_of_a_large_one_streamed(hub, asked):
+    answers, fetched = asked
+    (whole,), (all_of_it,) = answers["cifar10", None], answers["food101", None]
+    assert (whole["labels"], whole["shown"]) == (["cat", "airplane", "truck"], [0, 1, 2])
+    assert whole["source"] == f"uoft-cs/cifar10 plain_text test {sha_of(hub, 'uoft-cs/cifar10')}"
+    # Whichever two rows the shuffled stream gave: image and label belong together.
+    streamed, again = answers["food101", 2]
+    assert len(streamed["shown"]) == len(set(streamed["shown"])) == 2
+    names = dict(zip(all_of_it["shown"], all_of_it["labels"], strict=True))
+    assert names == {0: "baby back ribs", 1: "apple pie", 2: "baby back ribs"}
+    assert [names[shown] for shown in streamed["shown"]] == streamed["labels"]
+    assert again == streamed
+    (countries,) = answers["country211", None]
+    assert (countries["labels"], countries["shown"]) == (["Canada", "Andorra", "Canada"], [0, 1, 2])
+    # The other split was never asked for.
+    assert fetched
+    assert not [line for line in fetched if "other-" in line]
+
+
+def test_masks_come_with_their_images_from_the_hub_and_from_the_published_file(hub, asked):
+    answers, _ = asked
+    (from_hub,), (from_file,) = answers["somebody/masked:test", None], answers["imagenet-segmentation", None]
+    assert from_hub["source"] == f"somebody/masked test {sha_of(hub, 'somebody/masked')}"
+    assert (from_hub["shown"], from_hub["masks"]) == ([0, 1, 2, 3], (255 * np.stack(PIXELS)[:, 0]).tolist())
+    assert from_file["source"].endswith("data/imagenet-segmentation.mat")
+    assert [from_file[part] for part in ("shown", "masks")] == [from_hub[part] for part in ("shown", "masks")]
+    (half,) = answers["imagenet-segmentation", 2]
+    assert (half["shown"], half["masks"]) == ([0, 2], from_hub["masks"][::2])
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_every_refusal_is_a_sentence(asked, name):
+    (answer,) = asked[0][name, None]
+    assert REFUSED[name] in answer
+    assert "\n" not in answer
+    assert name == "cifar100" or f"$CCS_DATA/{name}" in answer
+
+
+def test_two_processes_fetch_and_unpack_once(hub, tmp_path):
+    told = [{"video": f"v{i}.mp4", "caption": [f"clip {i}", "a clip"]} for i in range(2)]
+    whole = tar_of({f"videos/v{i}.mp4": clip(tmp_path / f"v{i}.mp4", 1.0).read_bytes() for i in range(3)})
+    parts = {f"v.tar.part-{i}": whole[i * 4096 : (i + 1) * 4096] for i in range(-(-len(whole) // 4096))}
+    serve_set(hub, "msvd", tmp_path, {"msvd_test.json": json.dumps(told).encode(), **parts})
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda _: ask(hub, tmp_path, [["msvd", None]])[0], range(2)))
+    assert both[0] == both[1]
+    assert both[0]["captions"] == [["clip 0", "a clip"], ["clip 1", "a clip"]]
+    assert both[0]["source"] == f"friedrichor/MSVD test {sha_of(hub, 'friedrichor/MSVD')}"
+    asked = [line for line in hub.requests if line.startswith("GET") and "v.tar.part" in line]
+    assert len(asked) == len(parts)
+    (kept,) = [path for path in (tmp_path / "home/clip-ccs/msvd").iterdir() if path.is_dir()]
+    assert len(list(kept.rglob("*.mp4"))) == 3
+
+
+def test_a_tar_writes_plain_files_below_its_folder_only(tmp_path):
+    archive = tmp_path / "sent" / "clips.tar"
+    archive.parent.mkdir()
+    with tarfile.open(archive, "w") as tar:
+        for name, kind in (
+            ("in/clip.mp4", tarfile.REGTYPE),
+            ("../above.mp4", tarfile.REGTYPE),
+            (str(tmp_path / "absolute.mp4"), tarfile.REGTYPE),
+            ("linked", tarfile.SYMTYPE),
+            ("linked/through.mp4", tarfile.REGTYPE),
+        ):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname, member.size = kind, str(tmp_path), 4 * (kind == tarfile.REGTYPE)
+            tar.addfile(member, io.BytesIO(b"clip"))
+    fetching.unpack([archive], tmp_path / "videos")
+    written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    assert written == {"sent/clips.tar", "videos/in/clip.mp4", "videos/linked/through.mp4"}

@@ -1,0 +1,117 @@
+"""A user's galleries: a folder with labels, a folder per group, uploads, and files that are refused."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+
+from ccs.data.open import open_gallery, open_upload
+from ccs.errors import InputError
+from tests.support.datasets_sample import CELL, as_parquet, png, saved, write_images, zipped
+
+
+def people(folder):
+    """Twelve pictures in two folders; their names."""
+    shades = [Image.new("RGB", (20, 20), (20 * i, 0, 0)) for i in range(12)]
+    return write_images(folder, shades, ["right", "left"])
+
+
+def test_a_labeled_folder_is_a_gallery_and_labels_that_say_nothing_are_refused(tmp_path):
+    names = people(tmp_path)
+    assert open_gallery(str(tmp_path)).groups["group"].tolist() == ["left"] * 6 + ["right"] * 6
+    rows = [f"{name},{'a' if i < 6 else 'b'},{i}" for i, name in enumerate(names)]
+    rows[2], rows[11] = rows[2].replace(",a,", ", a ,"), rows[11].replace(",b,", ", ,")
+    (tmp_path / "labels.csv").write_text("\n".join(["file,gender,id", *rows, "gone.png,a,99"]))
+    found = open_gallery(str(tmp_path))
+    assert found.groups["gender"].tolist() == ["a"] * 6 + ["b"] * 5
+    assert found.skipped == (f"{names[11]}: no gender", "gone.png: no such file")
+    assert np.asarray(found.images[3])[0, 0, 0] == 60  # the CSV's order, not the folders'
+    for labels, words in (
+        ("name;gender\nright/0.png;a", "needs a column `file`.* and commas between; it has name;gender"),
+        ("file,gender\nright/0.png,a\nleft/1.png,b\nright/0.png,b", "names right/0.png twice"),
+        ("file,gender\nright/0.png,a\nleft/1.png,a", "no attribute of 2 to 50 groups"),
+    ):
+        (tmp_path / "labels.csv").write_text(labels)
+        with pytest.raises(InputError, match=words):
+            open_gallery(str(tmp_path))
+    (tmp_path / "labels.csv").write_text("file,gender\nright/0.png,a\nleft/1.png,b")
+    assert open_gallery(str(tmp_path)).source == f"{tmp_path} (2 of its 12 images, those in labels.csv)"
+    with pytest.raises(InputError, match="give the folder with the images"):
+        open_gallery(str(tmp_path / "labels.csv"))
+
+
+def test_a_column_that_numbers_the_rows_is_no_age():
+    for ages, groups in ((range(20, 80), None), ([*range(20, 79), 20], ["20-29", "30-39"])):
+        rows = [f"{i}.png,{'ab'[i % 2]},{age}" for i, age in enumerate(ages)]
+        files = {f"{i}.png": png(i % 50) for i in range(60)}
+        found = open_upload(
+            zipped(files | {"labels.csv": "\n".join(["file,half,years", *rows]).encode()}), "x"
+        )
+        assert sorted({*found.groups.get("years", ())})[:2] == (groups or [])
+
+
+@pytest.mark.parametrize("root", ["", "faces/"])
+def test_a_zip_file_is_what_its_folder_is(tmp_path, root):
+    names = people(tmp_path)
+    labels = "\n".join(["file,gender", *(f"{name},{'a' if i < 6 else 'b'}" for i, name in enumerate(names))])
+    files = {root + name: (tmp_path / name).read_bytes() for name in names}
+    for table in ({}, {f"{root}labels.csv": labels.encode()}):
+        for name, data in table.items():
+            (tmp_path / name.removeprefix(root)).write_bytes(data)
+        data = zipped({**files, **table})
+        (tmp_path / "same.zip").write_bytes(data)
+        expected, found = open_gallery(str(tmp_path)), open_upload(data, "own:1")
+        assert open_gallery(str(tmp_path / "same.zip")).fingerprint == expected.fingerprint
+        assert found.name == "own:1"
+        for name, cells in expected.groups.items():
+            assert found.groups[name].tolist() == cells.tolist()
+        assert (found.fingerprint, found.images[3]) == (expected.fingerprint, expected.images[3])
+
+
+def test_a_zip_file_beyond_the_limits_is_refused():
+    image, blank = saved(Image.new("RGB", (20, 20))), saved(Image.new("L", (8000, 5000)), "BMP")
+    two = {"a/1.png": image, "b/2.png": image}
+    with pytest.raises(InputError, match="cannot be read"):
+        open_upload(b"PK no zip", "own:1")
+    with pytest.raises(InputError, match=r"neither a labels\.csv nor one folder"):
+        open_upload(zipped({"1.png": image}), "own:1")
+    with pytest.raises(InputError, match="more than 64 MB once unpacked"):  # few bytes if packed
+        open_upload(zipped({"a/1.png": blank, "a/2.png": blank}), "own:1")
+    drawing = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"
+    assert len(open_upload(zipped({**two, "a/3.png": drawing}), "own:1").skipped) == 1
+    large = saved(Image.new("1", (8000, 5001)))
+    (left_out,) = open_upload(zipped({**two, "a/3.png": large}), "own:1").skipped
+    assert "more than 40 megapixels" in left_out
+    with pytest.raises(InputError, match="holds 2001 images"):
+        open_upload(zipped({f"a/{i}.png": b"x" for i in range(2001)}), "own:1")
+
+
+def test_a_parquet_file_is_a_gallery_and_follows_no_path(tmp_path):
+    files = [(tmp_path / name).read_bytes() for name in people(tmp_path)]
+    cells = [{"bytes": data, "path": None} for data in files]
+    cells.append({"bytes": None, "path": str(tmp_path / "right" / "0.png")})
+    columns = {"site": ["a"] * 6 + ["b"] * 7, "gender": [0, 1] * 6 + [0], "age": ["young"] * 13}
+    columns |= {"note": ["", *"xy" * 6]}  # not offered: its empty cell would cost the gender an image
+    about = {"huggingface": b'{"info": {"features": {"gender": {"names": ["woman", "man"]}}}}'}
+    found = open_upload(as_parquet(pa.array(cells, CELL), about, **columns), "own:1")
+    groups = {name: cells.tolist() for name, cells in found.groups.items()}
+    assert list(groups.items()) == [("gender", ["woman", "man"] * 6), ("site", ["a"] * 6 + ["b"] * 6)]
+    (left_out,) = found.skipped
+    assert left_out.startswith("row 12: empty file")
+    assert [np.asarray(image)[0, 0, 0] for image in found.images] == [20 * i for i in range(12)]
+    plain = open_upload(as_parquet(pa.array(files), gender=["a", "b"] * 6), "own:2")
+    assert plain.fingerprint != found.fingerprint  # the names of the groups are part of it
+    assert plain.images[3] == found.images[3]
+
+
+def test_a_parquet_file_beyond_the_limits_is_refused():
+    noise = saved(Image.effect_noise((300, 300), 90), "BMP")  # a hundred kilobytes
+    for cells, column, words in (
+        ([b"x"] * 2001, "gender", "2001 images"),
+        ([noise] * 800, "gender", "more than 64 MB"),  # held once by the file, and in every row
+        ([1, 2], "gender", "no column of images"),
+        ([b"x"] * 2, "hair", "can be read"),
+    ):
+        file = as_parquet(pa.array(cells), **{column: ["ab"[i % 2] for i in range(len(cells))]})
+        with pytest.raises(InputError, match=words):
+            open_upload(file, "own:1")

@@ -1,0 +1,151 @@
+"""Sets of strangers on the Hub: photographs that are streamed, hostile sets, and excerpts of a few rows."""
+
+import csv
+import io
+import random
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ccs.data import SOURCES, strangers
+from ccs.data.open import open_gallery, open_images, open_set
+from ccs.data.strangers import balanced_rows, listed_rows
+from ccs.errors import InputError
+from tests.support import fairface_sample
+from tests.support.datasets_sample import CELL, as_parquet, cells, number_of, png
+from tests.support.fairface_sample import PATH, RECORD
+from tests.support.hub_server import Fault
+from tests.support.shared import SHARED
+
+# fsspec leaves its event loop to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:.*:ResourceWarning")
+CSV = "data/fairface_label_val.csv"
+PHOTOGRAPHS = "user/photos"
+
+
+def test_rows_are_spread_over_files_and_row_groups(hub):
+    parts = {f"data/train-{i:05d}-of-00002.parquet": cells(24, 24 * i) for i in range(2)}
+    parts["data/test-00000-of-00001.parquet"] = cells(8, 40)
+    files = {name: as_parquet(own, rows=4, label=range(len(own))) for name, own in parts.items()}
+    hub.put("datasets", PHOTOGRAPHS, {**files, "README.md": b"---\n---\n"})
+    found = open_images("hf://datasets/user/photos:train", 16)
+    spread = [first + i for first in (0, 12, 24, 36) for i in range(4)]
+    assert [number_of(image) for image in found.images] == spread
+    assert found.source.startswith("hf://datasets/user/photos:train at ")
+    assert found.fingerprint == open_images("hf://datasets/user/photos", 16).fingerprint  # train comes first
+    test = open_images("hf://datasets/user/photos:test", 100).images
+    assert [number_of(image) for image in test] == [*range(40, 48)]
+    hub.repositories["datasets", PHOTOGRAPHS].private = True  # its owner's token is not sent
+    with pytest.raises(InputError, match="was not found on the Hub"):
+        open_images("hf://datasets/user/photos", 4)
+
+
+def test_a_hostile_set_gets_a_sentence(hub):
+    elsewhere = [{"bytes": None, "path": path} for path in ("/etc/passwd", "http://127.0.0.1:9/x", "x.png")]
+    for file, data, words in (
+        ("train.parquet", b"PAR1 not really PAR1", "could not be read"),
+        ("train.parquet", as_parquet(pa.array(elsewhere, CELL)), "None of the 3 images"),
+        ("train.parquet", as_parquet([1, 2], label=[1, 2]), "no column of images; the columns are label, "),
+        ("README.md", b"---\nconfigs:\n- config_name: a\n  data_files: /etc/*\n---\n", "no parquet files"),
+    ):
+        hub.put("datasets", PHOTOGRAPHS, {file: data})
+        with pytest.raises(InputError, match=words) as caught:
+            open_images("hf://datasets/user/photos", 10)
+        assert "passwd" not in str(caught.value)
+
+
+def test_a_cell_that_is_stored_once_is_read_once_a_row_and_no_more_than_a_limit_unpacked(hub, monkeypatch):
+    """A megabyte of zeros in 20,000 rows: some hundred bytes that state a megabyte."""
+    indices, cell = pa.array([0] * 20_000, pa.int32()), pa.array([bytes(2**20)])
+    table = pa.table({"image": pa.DictionaryArray.from_arrays(indices, cell)})
+    pq.write_table(table, out := io.BytesIO(), store_schema=False, compression="zstd")
+    assert len(out.getvalue()) < 10_000
+    hub.put("datasets", PHOTOGRAPHS, {"train.parquet": out.getvalue()})
+    with pytest.raises(InputError, match="None of the 20 images"):
+        open_images("hf://datasets/user/photos", 20)
+    hub.put("datasets", PHOTOGRAPHS, {"train.parquet": as_parquet(cells(4))})
+    monkeypatch.setattr(strangers, "MAX_BYTES", 100)
+    with pytest.raises(InputError, match="holds more than 0 MB once unpacked"):
+        open_images("hf://datasets/user/photos", 4)
+
+
+@pytest.mark.shared(CSV)
+def test_the_list_is_what_the_rule_picks_from_the_published_labels():
+    with (SHARED / CSV).open(encoding="utf-8") as file:
+        cells = [(row["race"], row["gender"]) for row in csv.DictReader(file)]
+    assert balanced_rows(cells, 600) == listed_rows(RECORD)
+
+
+def test_the_rule_is_the_first_of_each_group():
+    cells = [(letter, "m") for letter in "baaabb"]
+    assert balanced_rows(cells, 4) == [1, 0, 2, 4]
+    assert balanced_rows(cells, 3) == [1, 0, 2]  # the last in the alphabet has one less
+    assert balanced_rows(cells, 7) is None
+
+
+def put_faces(hub, labels):
+    faces = fairface_sample.parquet(labels, lambda i: png(i % 50))
+    files = {PATH: faces, PATH.replace("1.25", "0.25"): b"another padding"}
+    hub.put("datasets", "HuggingFaceM4/FairFace", files)
+
+
+def counts(found):
+    return {*Counter(zip(found.groups["race (seven)"], found.groups["gender"], strict=True)).values()}
+
+
+def test_the_listed_faces_are_fetched_once_and_kept(hub):
+    labels = fairface_sample.labels_as_listed()
+    put_faces(hub, labels)
+    found, listed = open_gallery("fairface-600"), listed_rows(RECORD)
+    assert [number_of(found.images[i]) for i in range(600)] == [row % 50 for row in listed]
+    for name in ("gender", "race (seven)", "age"):
+        column = name.removesuffix(" (seven)")
+        assert found.groups[name].tolist() == [labels[row][column] for row in listed]
+    assert set(found.groups["race"]) == {"Asian", "Black", "Indian", "Latino", "Middle Eastern", "White"}
+    assert (set(found.k.values()), counts(found)) == ({60}, {42, 43})
+    assert "CC BY 4.0" in found.source
+    assert "HuggingFaceM4/FairFace 1.25 validation" in found.source
+    assert "another order" not in found.source
+    hub.repositories.clear()
+    assert open_gallery("fairface-600").fingerprint == found.fingerprint
+
+
+def test_rows_in_another_order_are_picked_by_the_rule_and_told(hub):
+    put_faces(hub, fairface_sample.labels_in_turn())
+    found = open_gallery("fairface-600")
+    assert "its rows in another order than the list’s" in found.source
+    assert counts(found) == {42, 43}
+
+
+def test_only_what_is_needed_is_fetched(hub):
+    labels = fairface_sample.labels_as_listed()
+    file = fairface_sample.parquet(labels * 3, lambda i: png(i % 50) + random.randbytes(20_000))
+    hub.put("datasets", "HuggingFaceM4/FairFace", {PATH: file})
+    open_gallery("fairface-600")
+    assert 20_000 * 990 < hub.sent < 0.6 * len(file)
+
+
+def test_a_hub_without_it_is_said(hub, tmp_path):
+    with pytest.raises(InputError, match="was not found on the Hub"):
+        open_gallery("fairface-600")
+    put_faces(hub, fairface_sample.labels_in_turn(400))
+    with pytest.raises(InputError, match="no longer holds the 600 rows"):
+        open_gallery("fairface-600")
+    hub.faults.append(Fault("FairFace", status=500, times=100))
+    with pytest.raises(InputError, match="fairface-600"):
+        open_gallery("fairface-600")
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_photographs_are_the_first_of_a_set(hub):
+    file = as_parquet(cells(310, image=lambda i: png(i % 50)), rows=50)
+    hub.put("datasets", "bitmind/open-image-v7-256", {"data/train-00000-of-00009.parquet": file})
+    found = open_images("open-images-300")
+    assert len(found.images) == SOURCES["open-images-300"].excerpt == 300
+    assert "CC BY 2.0" in found.source
+    with pytest.raises(InputError, match="not a set of people"):
+        open_gallery("open-images-300")
+    with pytest.raises(InputError, match="'cifar10-300' was not found"):
+        open_set("cifar10-300")

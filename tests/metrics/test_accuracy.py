@@ -1,0 +1,71 @@
+"""Class weights and accuracies against plain loops and scikit-learn; intervals against resampled images."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import accuracy_score
+
+from ccs import InputError
+from ccs.metrics import accuracy as zeroshot
+from ccs.metrics import stats
+
+
+def example(n=300, classes=8, d=12, seed=0, noise=1.5):
+    rng = np.random.default_rng(seed)
+    weights = rng.standard_normal((classes, d)).astype(np.float32)
+    weights /= np.linalg.norm(weights, axis=1, keepdims=True)
+    labels = rng.integers(0, classes, n) ** 2 % classes  # uneven, and some classes without images
+    images = weights[labels] + noise * d**-0.5 * rng.standard_normal((n, d)).astype(np.float32)
+    return images, weights, labels
+
+
+def test_class_weights_equal_a_loop_over_classes(tiny_model):
+    classes, templates = ["dog", "a {weird} name", "cat"], ["a photo of a {}.", "{}", "the {} and the {}"]
+    found = zeroshot.class_weights(tiny_model, classes, templates)
+    for row, name in enumerate(classes):
+        rows = [tiny_model.embed_texts([t.replace("{}", name)])[0] for t in templates]
+        mean = np.mean([r / np.linalg.norm(r) for r in rows], axis=0)
+        assert found[row] == pytest.approx(mean / np.linalg.norm(mean), abs=1e-5)
+    assert found.dtype == np.float32
+
+
+@pytest.mark.parametrize("subset", [None, [1, 4, 0]])
+def test_accuracy_equals_scikit_learn(subset):
+    images, weights, labels = example()
+    found = zeroshot.accuracy(images, weights, labels, subset=subset)
+    among = np.arange(8) if subset is None else np.sort(subset)
+    kept = np.isin(labels, among)
+    picked = among[(images[kept] @ weights[among].T).argmax(axis=1)]
+    assert found.top1.value == pytest.approx(accuracy_score(labels[kept], picked))
+    assert found.n == kept.sum()
+
+
+def test_a_paired_difference_is_surer_than_two_intervals():
+    images, weights, labels = example(n=1000)
+    other = images + 0.05 * np.random.default_rng(1).standard_normal(images.shape)
+    one, two = (zeroshot.accuracy(x, weights, labels) for x in (images, other))
+    effect = zeroshot.compare(two, one)
+    assert effect.value == pytest.approx(two.top1.value - one.top1.value)
+    assert effect.high - effect.low < one.top1.high - one.top1.low
+    assert zeroshot.compare(one, one) == stats.Effect(0.0, 0.0, 0.0, 1.0)
+    shuffled = zeroshot.accuracy(images[::-1], weights, labels[::-1])
+    with pytest.raises(InputError, match="same images"):
+        zeroshot.compare(one, shuffled)
+
+
+def test_accuracy_refuses():
+    given = dict(zip(("image_embeddings", "class_weights", "labels"), example(), strict=True))
+    for change, says in (
+        ({"labels": [0] * 299 + [8]}, "there are 8 classes"),
+        ({"labels": [0]}, "300 images"),
+        ({"labels": [0] * 300, "subset": [1]}, "No image"),
+        ({"image_embeddings": np.full((300, 12), np.inf)}, "300 rows"),
+    ):
+        with pytest.raises(InputError, match=says):
+            zeroshot.accuracy(**given | change)
+
+
+@pytest.mark.parametrize(("classes", "most"), [(2, 0.6), (1000, 0.002)])
+def test_a_model_near_chance_is_told(classes, most):
+    """Twice the guess, or a tenth above it, whichever is less."""
+    assert zeroshot.near_chance(0.6, 0.95 * most, classes)
+    assert zeroshot.near_chance(0.6, 1.05 * most, classes) is None

@@ -1,0 +1,170 @@
+"""Skew metrics of plans: chance, intervals, comparisons; against fairlearn and CLIP_benchmark's own loop."""
+
+import numpy as np
+import pytest
+import torch
+from fairlearn.metrics import MetricFrame, selection_rate
+
+from ccs import InputError
+from ccs.metrics import adapters, bias, bias_result, ranking, skew, stats
+from ccs.metrics.accuracy import class_weights
+from ccs.metrics.ranking import Ranking
+from tests.support.bias_sample import example
+
+
+@pytest.mark.parametrize("tilt", [0.0, 6.0])
+def test_intervals_keep_to_what_the_metric_can_be(tilt):
+    """Near 0, where nothing is skewed, and at the ceiling."""
+    images, texts, groups = example(n=120, tilt=tilt)
+    for draws in (40, 500):
+        found = bias.measure(images, Ranking(texts, groups, 40), metrics=ALL, draws=draws)
+        skews, ceilings = found.max_skew, found.ceilings
+        assert (skews.low >= 0).all()
+        assert (skews.high <= ceilings + 1e-12).all()
+        assert 0 <= skews.mean.low <= skews.mean.value <= skews.mean.high <= ceilings.mean() + 1e-12
+        assert found.metrics["NDKL"].low.min() >= 0
+        assert found.metrics["AUC"].high.max() <= 1
+
+
+def test_chance_is_what_random_rankings_score():
+    _, texts, groups = example(n=300, o=4)
+    rng = np.random.default_rng(5)
+    random = [rng.standard_normal((300, 6)) for _ in range(150)]
+    results = bias.measure_plans(random, Ranking(texts, groups, 30), draws=40)
+    for name in skew.METRICS:
+        chance = results[0].metrics[name]
+        means = np.array([r.metrics[name].mean.value for r in results])
+        singles = np.concatenate([r.metrics[name].values for r in results])
+        assert chance.chance_mean.value == pytest.approx(means.mean(), rel=0.06)
+        inside = (singles >= chance.chance.low) & (singles <= chance.chance.high)
+        assert 0.93 < inside.mean() < 0.995  # counts are whole numbers, so not exactly 0.95
+        # Rankings of one embedding are alike, so their mean spreads more than that of independent ones.
+        inside = (means >= chance.chance_mean.low) & (means <= chance.chance_mean.high)
+        assert 0.8 < inside.mean() < 0.99
+
+
+def test_plans_are_compared_on_the_same_draws():
+    images, texts, groups = example(n=600, o=12, tilt=1.5)
+    noise = np.random.default_rng(3).standard_normal(images.shape).astype(np.float32)
+    fair = images.copy()
+    fair[groups == "g0", 0] -= 1.5
+    plans = [images, images, images + 0.05 * noise, fair]
+    base, same, nudged, mended = bias.measure_plans(plans, Ranking(texts, groups, 90))
+    assert bias_result.compare(same, base) == stats.Effect(0.0, 0.0, 0.0, 1.0)
+    paired = bias_result.compare(nudged, base)
+    alone = base.max_skew.mean
+    assert paired.high - paired.low < 0.5 * (alone.high - alone.low)
+    lowered = bias_result.compare(mended, base)
+    assert lowered.high < 0
+    assert lowered.p_value < 0.01
+    third = mended.max_skew.values[2] - base.max_skew.values[2]
+    assert bias_result.compare(mended, base, prompt=2).value == pytest.approx(third)
+    assert 0 <= bias_result.compare(mended, base, "NDKL").p_value <= 1
+    with pytest.raises(InputError, match="same images"):
+        bias_result.compare(bias.measure(images, Ranking(texts, groups, 90), seed=1), base)
+
+
+def pooled(n: int = 120, occupations: int = 4):
+    """An example in which image i is of occupation i % occupations, in sets of two images per group."""
+    images, texts, groups = example(n=n)
+    pools = np.arange(n)[None] % occupations == np.arange(occupations)[:, None]
+    return images, texts[:occupations], groups, pools
+
+
+def test_an_occupation_ranks_its_own_pool_alone():
+    images, texts, groups, pools = pooled()
+    found = bias.measure(images, Ranking(texts, groups, 10, pools), draws=40)
+    for row, own in enumerate(pools):
+        alone = bias.measure(images[own], Ranking(texts[row : row + 1], groups[own], 10), draws=40)
+        assert found.max_skew.values[row] == alone.max_skew.values[0]
+        assert found.top[row].tolist() == alone.top[0].tolist()
+        assert found.pools[row].tolist() == alone.pool.tolist()
+        chances = [one.chance_shares(at)[groups[0]].high for one, at in ((found, row), (alone, 0))]
+        assert chances[0] == chances[1]
+    assert found.max_skew.mean.value == pytest.approx(found.max_skew.values.mean())
+    # Each pool is resampled by itself: one occupation's draws say nothing of another's.
+    assert abs(np.corrcoef(found.max_skew.draws[:, :2].T)[0, 1]) < 0.6
+    with pytest.raises(InputError, match="the 30 ranked images"):
+        Ranking(texts, groups, 31, pools)
+    with pytest.raises(InputError, match=r"Pools of shape \(3, 120\) do not fit 4 x 120"):
+        Ranking(texts, groups, 10, pools[:3])
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_known_scores_of_all_names_give_what_each_prompt_measures_alone(own):
+    """Of pools, and of names that are one text."""
+    images, texts, groups, pools = pooled()
+    rows = np.arange(4) if own else np.array([0, 1, 0, 2])
+    asked = Ranking(texts[: rows.max() + 1], groups, 10, pools if own else None, rows=rows)
+    names = texts[rows]
+    measuring, scores = bias.Measuring(asked, metrics=ALL, draws=40), ranking.cosines(names, images)
+    alone, known = measuring(images), measuring(images, scores)
+    for name in ALL:
+        np.testing.assert_array_equal(known.metrics[name].draws, alone.metrics[name].draws)
+    assert measuring.means(images, ALL[2:], scores) == measuring.means(images, ALL[2:])
+
+
+def test_chance_shares_are_those_of_random_rankings():
+    groups = np.array(["many"] * 150 + ["few"] * 50)
+    rng = np.random.default_rng(4)
+    drawn = np.array([(rng.permutation(groups)[:40] == "few").mean() for _ in range(4000)])
+    images, texts, _ = example(n=200)
+    found = bias.measure(images, Ranking(texts, groups, 40), draws=40)
+    share = found.chance_shares()["few"]
+    assert share.value == 0.25 == pytest.approx(drawn.mean(), abs=0.005)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    assert (share.low, share.high) == pytest.approx((low, high), abs=1e-9)  # both are fortieths
+    assert found.top_shares.sum(axis=1) == pytest.approx(np.ones(5))
+
+
+ALL = skew.METRICS + skew.PREFERENCES
+
+
+def test_means_are_those_of_the_whole_measure():
+    images, texts, groups = example(tilt=0.5)
+    found = bias.measure(images, Ranking(texts, groups, 40), draws=40, seed=2, metrics=ALL, logit_scale=20.0)
+    names = ("MaxSkew", *skew.PREFERENCES)
+    short = bias.means(images, Ranking(texts, groups, 40), names, logit_scale=20.0, seed=2)
+    assert short == pytest.approx({name: found.metrics[name].mean.value for name in names})
+    assert found.metrics["logit gap (cross-fitted)"].chance_mean.value == 0
+    assert found.metrics["AUC"].chance_mean.low > 0.5
+    auc = found.metrics["AUC (cross-fitted)"]
+    assert auc.chance_mean.low < auc.chance_mean.value == 0.5 < auc.chance_mean.high
+
+
+def test_measure_refuses():
+    images, texts, groups = example()
+    for seen, asked, says in (
+        (images, (texts, groups, 0), "k is 0"),
+        (images, (texts, ["a"] * 240, 40), "2 to 255 groups"),
+        (images, (np.ones((2, 7)), groups, 40), "do not go with texts of 7"),
+        (np.full((240, 6), np.nan), (texts, groups, 40), "240 rows are not"),
+    ):
+        with pytest.raises(InputError, match=says):
+            bias.measure(seen, Ranking(*asked))
+
+
+def test_skew_is_the_logarithm_of_fairlearns_selection_rates():
+    """A group's skew is its selection rate over everybody's: (top_g/K) / (n_g/n) = (top_g/n_g) / (K/n)."""
+    images, texts, groups = example(n=300, tilt=1.0)
+    found = bias.measure(images, Ranking(texts, groups, 40), draws=40)
+    for row, text in enumerate(texts):
+        chosen = adapters.in_top(images @ text / np.linalg.norm(images, axis=1), 40)
+        frame = MetricFrame(metrics=selection_rate, y_true=chosen, y_pred=chosen, sensitive_features=groups)
+        rates = frame.by_group / frame.overall
+        assert adapters.of_metric_frame(frame) == pytest.approx(found.max_skew.values[row], abs=1e-12)
+        shares = dict(zip(found.groups, found.top_shares[row], strict=True))
+        sizes = {group: (groups == group).mean() for group in found.groups}
+        assert shares == pytest.approx({group: rates[group] * sizes[group] for group in shares})
+
+
+def test_a_task_of_clip_benchmark_gives_our_skews(tiny_model):
+    pixels, groups = torch.rand(40, 3, *tiny_model.tower.image_size), np.arange(40) % 3
+    names, templates = ["judge", "nurse"], ["a photo of a {c}", "a {c}"]
+    loader = [(pixels[:16], groups[:16]), (pixels[16:], groups[16:])]
+    asked = (tiny_model.clip, loader, tiny_model.tokenize, names, templates, "cpu")
+    theirs = adapters.evaluate(*asked, k=10, amp=False)
+    weights = class_weights(tiny_model, names, [each.replace("{c}", "{}") for each in templates])
+    question = Ranking(weights, groups.astype(str), 10)
+    ours = bias.measure(tiny_model.embed_images(pixels), question, draws=40).max_skew.values
+    assert list(theirs.values()) == pytest.approx([*ours, ours.mean()], abs=1e-12)

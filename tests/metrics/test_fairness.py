@@ -1,0 +1,225 @@
+"""`ccs.bias` and its command, against the plain computation."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import ccs
+from ccs import HeadSet, InputError
+from ccs.analysis.fairness import MEAN, asked, embed_occupations
+from ccs.analysis.plans import Plan
+from ccs.batch import accuracy as accuracy_command
+from ccs.batch import bias as command
+from ccs.batch import search
+from ccs.data import BiasSet
+from ccs.metrics import accuracy, skew
+from ccs.results import schema
+from ccs.ui.state import State
+from ccs.ui.views.bias_query import BiasQuery
+from tests.support.bias_sample import plain_ndkl, plain_skews
+from tests.support.compute_sample import figures
+from tests.support.datasets_sample import write_images
+
+OFF = HeadSet.parse("L4.H1 L5.H2")
+
+
+@pytest.fixture(scope="module")
+def gallery(pictures):
+    groups = {"gender": np.array(["woman", "man", "man"] * 20), "race": np.array(["b", "a", "c"] * 20)}
+    about = {"name": "people", "fingerprint": "f", "source": "random", "k": dict.fromkeys(groups, 10)}
+    about |= {"occupations": ("judge", "nurse", "pilot"), "templates": ("a photo of a {}", "a {}")}
+    return BiasSet(images=pictures(60), groups=groups, **about)
+
+
+def figure(table, occupation, metric, column="value"):
+    return table.rows.set_index(["occupation", "metric"]).loc[(occupation, metric), column]
+
+
+def test_every_figure_is_the_plain_one(tiny_model, gallery):
+    """With heads of both towers off."""
+    text_off = HeadSet.parse("T0.H1 T1.H0")
+    asked = {"occupations": ["judge", "nurse"], "attribute": "race", "top": 12}
+    table = ccs.bias(tiny_model, gallery, **asked, off=OFF | text_off)
+    groups, plain = gallery.groups["race"], {}
+    for off, column in ((OFF, "value"), (HeadSet(), "before")):
+        with ccs.heads_off(tiny_model, text_off if off else HeadSet()):
+            texts = accuracy.class_weights(tiny_model, ["judge", "nurse"], gallery.templates)
+        scores = texts @ tiny_model.embed_images(list(gallery.images), off).T
+        for name, row in zip(("judge", "nurse"), scores, strict=True):
+            ranked = list(groups[np.argsort(-row, kind="stable")])
+            skews = plain_skews(ranked, dict(table.groups), 12)
+            plain[name, column] = max(skews.values())
+            assert figure(table, name, "MaxSkew", column) == pytest.approx(plain[name, column], abs=1e-6)
+            whole = plain_ndkl(ranked, dict(table.groups), 12)
+            assert figure(table, name, "NDKL", column) == pytest.approx(whole, abs=1e-6)
+            if column == "value":  # groups may tie
+                assert skews[figure(table, name, "MaxSkew", "group")] == pytest.approx(max(skews.values()))
+    mean = np.mean([plain["judge", "value"], plain["nurse", "value"]])
+    assert figure(table, MEAN, "MaxSkew") == pytest.approx(mean, abs=1e-6)
+    alone = ccs.bias(tiny_model, gallery, **asked, off=text_off)
+    assert figure(alone, MEAN, "MaxSkew", "before") == figure(table, MEAN, "MaxSkew", "before")
+    assert figure(alone, "judge", "AUC") != figure(alone, "judge", "AUC", "before")
+    assert figure(table, MEAN, "MaxSkew", "ceiling") == pytest.approx(np.log(60 / 20))
+    assert (table.about["k"], table.about["off"]) == (12, str(OFF | text_off))
+
+
+NAMES = ("judge", "nurse", "JUDGE")  # of which two are one text to the model
+
+
+@pytest.fixture(scope="module")
+def tabled(tiny_model, gallery):
+    """Rows of the tables at a K of 12, with OFF chosen and drawn at random; embeddings by plan; prompts."""
+    embedded = {off: tiny_model.embed_images(gallery.images, off) for off in (HeadSet(), OFF)}
+    texts = embed_occupations(tiny_model, replace(gallery, occupations=NAMES))
+    people = asked(replace(gallery, groups={"gender": gallery.groups["gender"]}), NAMES, top=12)
+    plans = [Plan("none", None, HeadSet(), ""), Plan("chosen", None, OFF, ""), Plan("random", 0, OFF, "")]
+    _, rows = figures(texts, people, plans, embedded.__getitem__, 0, logit_scale=tiny_model.logit_scale)
+    return rows, dict(zip(("none", "chosen"), embedded.values(), strict=True)), texts
+
+
+def test_page_library_and_tables_give_one_figure(tiny_model, gallery, tabled):
+    """At the same K and prompts; all three refuse a K above half."""
+    rows, embedded, texts = tabled
+    table = ccs.bias(tiny_model, gallery, NAMES, off=OFF, top=12)
+    assert table.alike == (("judge", "JUDGE"),)
+    galleries = SimpleNamespace(has=lambda _: True, get=lambda _: gallery, names=lambda _: [gallery.name])
+    app = SimpleNamespace(galleries=galleries)
+    query = BiasQuery.of(app, State(model="tiny", attribute="gender", occupations=NAMES, k=12))
+    before, after = query.measure([*embedded.values()], [texts, texts], tiny_model.logit_scale)
+    for metric in ("MaxSkew", "NDKL", "AUC", "logit gap"):
+        for name in (MEAN, "judge", "nurse"):
+            place = None if name == MEAN else NAMES.index(name)
+            shown = (before.figure(metric, place).value, after.figure(metric, place).value)
+            of = ("", f"{metric} mean") if name == MEAN else (name, metric)
+            whole = [row for row in rows if row["plan"] != "random"]
+            of_plans = [row["value"] for row in whole if (row["occupation"], row["metric"]) == of]
+            told = figure(table, name, metric, "before"), figure(table, name, metric)
+            assert shown == pytest.approx(told)
+            assert of_plans == pytest.approx(told)
+    assert after.figure("MaxSkew", 2) == after.figure("MaxSkew", 0)  # JUDGE, whom the mean counts once
+    assert after.top[2].tolist() == after.top[0].tolist()
+    for ask in (
+        lambda: ccs.bias(tiny_model, gallery, NAMES, top=31),
+        lambda: BiasQuery.of(app, State(model="tiny", occupations=NAMES, k=31)),
+        lambda: asked(gallery, NAMES, top=31),
+    ):
+        with pytest.raises(
+            InputError, match="K is 31, but a ranking of 60 images needs a K of 1 to 30, at most half"
+        ):
+            ask()
+
+
+def test_the_tables_hold_each_groups_share_of_the_top_k_and_only_means_of_random_sets(gallery, tabled):
+    """Shares counted one image at a time."""
+    rows, embedded, texts = tabled
+    groups = gallery.groups["gender"]
+    shares = [row for row in rows if row["metric"].startswith(schema.TOP_SHARE)]
+    assert len(shares) == 2 * 2 * 2  # plans, groups, occupations that are not one text
+    for row in shares:
+        scores = embedded[row["plan"]] @ texts[NAMES.index(row["occupation"])]
+        top = groups[np.argsort(-scores, kind="stable")[:12]]
+        group = row["metric"].removeprefix(schema.TOP_SHARE)
+        assert row["value"] == pytest.approx((top == group).mean())
+        assert row["chance_low"] <= row["chance"] == (groups == group).mean() <= row["chance_high"]
+        assert row["difference"] == pytest.approx(row["value"] - row["baseline"])
+    drawn = [row for row in rows if row["plan"] == "random"]
+    assert {row["metric"] for row in drawn} == {f"{name} mean" for name in ("MaxSkew", *skew.PREFERENCES)}
+    assert {(row["low"], row["p_value"]) for row in drawn if row["seed"] == 0} == {(None, None)}
+    ceiling = next(row["ceiling"] for row in rows if row["metric"] == "MaxSkew mean")
+    assert ceiling == pytest.approx(np.log(60 / 20))  # all of the top 12 can be of a third of all
+
+
+def test_a_table_of_bias_shows_itself(tiny_model, gallery):
+    found = ccs.bias(tiny_model, gallery, attribute="gender", off="L3.H1")
+    means = found.rows[found.rows["occupation"] == MEAN].set_index("metric")["value"]
+    assert found.table.loc[MEAN].to_dict() == means.to_dict()
+    lines = {line.get_label(): line.get_xdata() for line in found.plot(most=2).lines}
+    assert len(lines["all heads on"]) == 3
+    assert found.of("MaxSkew").loc[MEAN, "before"] == lines["all heads on"][-1]
+    assert found._repr_html_().count("<svg") == 1
+    with pytest.raises(InputError, match="no metric 'skew'; there are MaxSkew, "):
+        found.plot("skew")
+
+
+def test_what_does_not_fit_is_told(tiny_model, gallery):
+    for change, why in (
+        ({"attribute": "age"}, "has no attribute 'age'; it has gender, race"),
+        ({"seed": -1}, "A seed is 0 or more, not -1"),
+        ({"occupations": ["judge", 3]}, "Text 1 is 3"),
+        ({"template": "a photo"}, "A template holds {} once"),
+        ({"gallery": "world/faces", "max_images": 20}, "Drawn people and"),
+        ({"gallery": "fairface-1.25", "max_images": 0}, "At least one image is needed"),
+        ({"as_published": True}, "FairFace by race, .* have one"),
+    ):
+        with pytest.raises(InputError, match=why):
+            ccs.bias(tiny_model, **{"gallery": gallery, **change})
+
+
+def test_the_command_on_a_folder(tiny_folder, tmp_path, pictures, capsys):
+    write_images(tmp_path / "people", pictures(24), ["old", "young", "young"])
+    (tmp_path / "people" / "old" / "broken.png").write_bytes(b"no image")
+    (tmp_path / "jobs.txt").write_text("judge\nnurse\n")
+    line = ["--model", str(tiny_folder), "--gallery", str(tmp_path / "people")]
+    line += ["--occupations", str(tmp_path / "jobs.txt"), "--off", "L5.H0"]
+    files = ["--csv", str(tmp_path / "out.csv")]
+    assert command.main([*line, *files]) == 2  # one of 25 is more than 1%
+    assert "1 of the 25 images of people cannot be used (for example old/broken" in capsys.readouterr().err
+    line += ["--skip-unreadable"]
+    assert command.main([*line, *files]) == 0
+    said, told = capsys.readouterr()
+    assert "24 images (old 8, young 16), K = 2, largest MaxSkew possible 1.10" in said
+    assert "Left out, since they cannot be read: 1 (old/broken.png" in said
+    assert "Left out: old/broken.png" in told
+    written = pd.read_csv(tmp_path / "out.csv")
+    levels = written.set_index(["occupation", "metric"]).loc[(MEAN, "NDKL")]
+    assert f"at every rank to K (random rankings: {levels['chance']:.2f} [" in said
+    assert set(written["occupation"]) == {"judge", "nurse", MEAN}
+    assert set(written["off"]) == {"L5.H0"}
+    assert set(written["skipped"]) == {1}
+    assert {"AUC", "AUC (cross-fitted)"} < set(written["metric"])
+    assert command.main([*line, "--top", "20"]) == 2
+    assert "1 to 12" in capsys.readouterr().err
+
+
+def test_any_column_can_be_named(tiny_folder, tiny_model, tmp_path, pictures):
+    write_images(tmp_path, pictures(24))
+    rows = ["file,race,gender,age band"]
+    rows += [f"{i}.png,{'abc'[i % 3]},{'fm'[i % 2]},{'young' if i % 3 else 'old'}" for i in range(24)]
+    (tmp_path / "labels.csv").write_text("\n".join(rows))
+    table = ccs.bias(tiny_model, str(tmp_path), "judge, nurse", attribute="age band")
+    assert table.groups == {"old": 8, "young": 16}
+    with pytest.raises(InputError, match=r"no attribute 'hair'; its columns are race, gender, age band\.$"):
+        ccs.bias(tiny_model, str(tmp_path), "judge", attribute="hair")
+    assert set(table.rows["occupation"]) == {"judge", "nurse", MEAN}
+    asked = search.Asked(model=str(tiny_folder), people=str(tmp_path), attribute=("gender", "age band"))
+    both, *_ = asked.sets(None, skip_unreadable=False)
+    assert (list(both.groups), list(both.k)) == (["gender", "age band"], ["gender", "age band"])
+    *_, meant = replace(asked, attribute=None).sets(None, skip_unreadable=False)
+    assert (*meant, ccs.bias(tiny_model, str(tmp_path), "judge").about["attribute"]) == ("gender", "gender")
+
+
+def test_accuracy_is_the_plain_one(tiny_folder, tiny_model, tmp_path, pictures, capsys):
+    write_images(tmp_path / "pets", pictures(24), ["cat", "dog", "owl"])
+    asked = ["--model", str(tiny_folder), "--set", str(tmp_path / "pets"), "--off", str(OFF)]
+    assert accuracy_command.main([*asked, "--template", "a {}", "--csv", str(tmp_path / "a.csv")]) == 0
+    data = ccs.open_set(str(tmp_path / "pets"), template="a {}")
+    texts = tiny_model.embed_texts(["a cat", "a dog", "a owl"])
+    scores = [tiny_model.embed_images(list(data.images), off) @ texts.T for off in (HeadSet(), OFF)]
+    plain = [one.argmax(1) == data.labels for one in scores]
+    rows = pd.read_csv(tmp_path / "a.csv").set_index("class")
+    assert rows.loc["all", ["before", "value"]].tolist() == pytest.approx([one.mean() for one in plain])
+    assert rows.loc["dog", "value"] == pytest.approx(plain[1][data.labels == 1].mean())
+    said, told = capsys.readouterr()
+    assert f"Accuracy {plain[1].mean():.1%} [" in said
+    assert f"Warning: With all heads on {plain[0].mean():.1%} are right" in told
+    assert repr(data) == "<ClassificationSet pets: 24 images>"
+    assert repr(ccs.Moments.empty(tiny_model)).startswith("<Moments of 0 images, 16 heads of the model ")
+    assert {"accuracy", "bias", "heads_off", "load"} <= set(dir(ccs))
+    for wrong in ({"seed": -1}, {"data": replace(data, classes=("cat", 3, "owl"))}):
+        with pytest.raises(InputError, match=r"A seed is 0 or more|Text 1 is 3"):
+            ccs.accuracy(tiny_model, **{"data": data, **wrong})
+    assert accuracy_command.main([*asked, "--classes", "cat, dog"]) == 2
+    assert "has 3 classes, but 2 names were given" in capsys.readouterr().err

@@ -1,0 +1,117 @@
+"""Rankings, direct effects, the lean; resampled pools against lists that repeat images as often as drawn."""
+
+import numpy as np
+import pytest
+
+from ccs import Head, HeadSet
+from ccs.metrics import ranking, resampling
+from ccs.metrics.ranking import Ranking
+from tests.support.bias_sample import example
+
+
+def test_ranking_equals_a_stable_sort():
+    scores = np.round(np.random.default_rng(0).standard_normal((20, 300)), 1).astype(np.float32)
+    slow = np.argsort(-scores, axis=1, kind="stable")
+    for depth in (1, 17, 300):
+        assert (ranking.top(scores, depth) == slow[:, :depth]).all()
+    places = [row.tolist().index(relevant) for relevant, row in enumerate(slow)]
+    assert ranking.positions(scores, np.arange(20)).tolist() == places
+
+
+def test_identical_images_score_the_same_wherever_they_stand_and_lengths_do_not_count():
+    rng = np.random.default_rng(0)
+    texts, images = rng.standard_normal((5, 70)), 7 * rng.standard_normal((1030, 70)).astype(np.float32)
+    images[[0, 500, 1029]] = images[17]
+    scores = ranking.products(ranking.unit(texts, "t"), ranking.unit(images, "i"))
+    assert (scores[:, [0, 500, 1029]] == scores[:, [17]]).all()
+    assert ranking.cosines(texts, images) == pytest.approx(scores, abs=1e-7)
+
+
+def test_prompts_that_are_one_text_to_the_model_are_found():
+    rng = np.random.default_rng(0)
+    a, b, c = rng.normal(size=(3, 64))
+    nearly = a + 1e-7 * rng.normal(size=64)  # another place in the batch
+    close = a + 0.01 * rng.normal(size=64)
+    assert ranking.first_alike([a, b, 3 * a, nearly, c, close, b]).tolist() == [0, 1, 0, 0, 4, 5, 1]
+    assert ranking.alike("abcdefg", [a, b, 3 * a, nearly, c, close, b]) == [("a", "c", "d"), ("b", "g")]
+
+
+def test_subtracting_contributions_equals_adding_up_the_others(tiny_model, pictures):
+    images, off = pictures(5), HeadSet.parse("L2.H0 L4.H3 L5.H1")
+    parts, remainder = tiny_model.contributions(images)
+    whole = tiny_model.embed_images(images)
+    found = ranking.subtracted(whole, (parts[:, head.layer, head.head] for head in off))
+    layers, heads = parts.shape[1:3]
+    kept = [parts[:, i, j] for i in range(layers) for j in range(heads) if Head(i, j) not in off]
+    expected = remainder + sum(kept)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    assert found == pytest.approx(expected, abs=1e-5)
+    # Later layers react to a head that is off; a subtraction does not show that.
+    assert np.abs(found - tiny_model.embed_images(images, off)).max() > 1e-3
+
+
+def plain_lean(images, prompts, groups, pools):
+    """Prompt by prompt and group by group."""
+    found = []
+    for p, prompt in enumerate(prompts):
+        means = [
+            np.mean([image @ prompt for i, image in enumerate(images) if groups[i] == g and pools[p][i]])
+            for g in sorted(set(groups))
+        ]
+        found.append(np.mean([(mean - np.mean(means)) ** 2 for mean in means]))
+    return np.sqrt(np.mean(found))
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_the_lean_is_its_definition_and_its_vectors_sum_to_it_and_are_half_its_slope(own):
+    rng = np.random.default_rng(0)
+    groups = np.array(["a", "b", "c"])[rng.integers(0, 3, 30)]
+    pools = rng.random((4, 30)) < 0.7
+    images, prompts = (ranking.unit(rng.standard_normal((n, 5)), "x").astype(np.float32) for n in (30, 4))
+    asked = Ranking(prompts, groups, 2, pools if own else None)
+    whole = plain_lean(images, prompts, groups, pools if own else np.ones_like(pools))
+    assert asked.lean(images) == pytest.approx(whole, rel=1e-4)
+    vectors = asked.toward(images)
+    assert (vectors * images).sum() == pytest.approx(whole**2, rel=1e-4)
+    rng = np.random.default_rng(1)
+    moved = 1e-2 * rng.standard_normal(images.shape)
+    moved -= (moved * images).sum(1, keepdims=True) * images  # along the sphere: cosines ignore lengths
+    squares = [asked.lean(images + side * moved) ** 2 for side in (1, -1)]
+    assert (vectors * moved).sum() == pytest.approx((squares[0] - squares[1]) / 4, rel=2e-2)
+
+
+def require_by_hand(draws, scores, codes, k):
+    """Each draw: repeat the images as often as drawn, rank them again, count."""
+    order = ranking.top(scores, resampling.window(len(codes), k)[1])
+    counts = resampling.top_counts(draws, scores, order, k)
+    tops = resampling.first_tops(draws, scores, order, k)
+    for row, own in enumerate(scores):
+        for draw, weights in enumerate(draws.weights.T.astype(int)):
+            drawn = np.repeat(np.arange(len(codes)), weights)
+            ranked = codes[drawn[np.argsort(-own[drawn], kind="stable")]][:k]
+            assert counts[row, draw].tolist() == np.bincount(ranked, minlength=draws.n_groups).tolist()
+            assert draws.pool[draw].tolist() == np.bincount(codes[drawn], minlength=draws.n_groups).tolist()
+            if draw < resampling.FEW:
+                assert tops[row, draw].tolist() == ranked.tolist()
+    return order
+
+
+@pytest.mark.parametrize(("n", "k"), [(60, 7), (400, 90), (400, 400), (30, 1)])
+def test_resampled_top_equals_resampling_by_hand(n, k):
+    images, texts, groups = example(n=n, o=3)
+    codes = np.unique(groups, return_inverse=True)[1].astype(np.uint8)
+    draws = resampling.draw_images(codes, 3, 150, seed=4)
+    assert (draws.weights.sum(axis=0) == n).all()
+    require_by_hand(draws, ranking.cosines(texts, images), codes, k)
+
+
+def test_units_that_lie_together_are_counted_as_deep_as_their_draws_go():
+    """Twelve images of a unit score nearly the same: a draw without the first units goes on far below K."""
+    rng, k = np.random.default_rng(2), 12
+    units = np.repeat(np.arange(400), 12)
+    images = np.repeat(rng.normal(size=(400, 8)), 12, axis=0) + 0.01 * rng.normal(size=(4800, 8))
+    scores = ranking.cosines(rng.normal(size=(2, 8)), images)
+    codes = np.tile(np.arange(6, dtype=np.uint8), 800)
+    draws = resampling.draw_images(codes, 6, 300, 5, units)
+    order = require_by_hand(draws, scores, codes, k)
+    assert draws.weights[order[0]].sum(axis=0).min() < k  # some draw has fewer in the window

@@ -1,0 +1,187 @@
+"""The skew metrics against plain formulas, and the two faults of the released code."""
+
+import csv
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccs import InputError
+from ccs.data import SOURCES
+from ccs.metrics import bias, ranking, skew
+from ccs.metrics.ranking import Ranking
+from tests.support.bias_sample import example, plain_ndkl, plain_skews
+from tests.support.shared import SHARED
+
+
+@given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=40), st.data())
+def test_metrics_equal_the_plain_ones(ranked, data):
+    pool = dict(Counter(ranked + data.draw(st.lists(st.sampled_from("abcd"), max_size=40))))
+    k = data.draw(st.integers(1, len(ranked)))
+    assert skew.max_skew(ranked, pool, k) == pytest.approx(max(plain_skews(ranked, pool, k).values()))
+
+
+def test_max_skew_refuses():
+    for ranked, pool, k, says in (
+        ("ab", {"a": 1, "b": 1}, 3, "at most the 2 ranked images"),
+        ("ax", {"a": 1, "b": 1}, 1, "'x'"),
+        ("a", {"a": -1}, 1, "0 or more"),
+    ):
+        with pytest.raises(InputError, match=says):
+            skew.max_skew(list(ranked), pool, k)
+
+
+def test_ndkl_of_rankings_equals_the_plain_one(monkeypatch):
+    """Rankings that lack groups, one of a single group, one group without a target; in blocks and at once."""
+    rng = np.random.default_rng(0)
+    ranked = np.array([rng.choice(4, 70, p=rng.dirichlet(np.ones(4) / 2)) for _ in range(18)], np.uint8)
+    ranked[7] = 2
+    shares = np.pad(rng.dirichlet(np.ones(4), 18), ((0, 0), (0, 1)))
+    plain = [plain_ndkl(list(ranked[row]), dict(enumerate(shares[row])), 70) for row in range(18)]
+    at_once = skew.ndkl_of(ranked, shares)
+    assert at_once == pytest.approx(plain, abs=1e-9)
+    assert skew.ndkl_of(ranked, shares[3])[3] == at_once[3]
+    monkeypatch.setattr(skew, "_POSITIONS", 150)
+    assert (skew.ndkl_of(ranked, shares) == at_once).all()
+
+
+def test_the_ceiling_is_the_best_of_all_tops_and_no_ranking_passes_it():
+    for pool, k in (([30, 30], 12), ([5, 20, 35], 12), ([2, 58], 4), ([40, 0, 20], 30)):
+        counts = np.array(pool)
+        tops = [t for t in np.ndindex(*(np.minimum(counts, k) + 1)) if sum(t) == k]
+        best = skew.max_skew_of(np.array(tops), skew.target_shares(counts)).max()
+        assert skew.ceiling(counts, k) == pytest.approx(best)
+    assert skew.ceiling([30, 30], 12) == pytest.approx(np.log(2))
+
+
+@pytest.mark.parametrize("name", skew.PREFERENCES)
+def test_a_known_shift_is_found_and_nothing_where_there_is_none(name):
+    """Without a shift the cross-fitted mean is unbiased, unlike the plain one; both grow with the shift."""
+    measured = {}
+    for shift in (0.0, 0.2, 0.5, 1.0, 2.0, 4.0):
+        found = []
+        for seed in range(60):  # five groups, of which the first scores `shift` more
+            rng = np.random.default_rng(seed)
+            codes = rng.permutation(np.arange(240) % 5)
+            scores = rng.normal(size=(5, 240)) + shift * (codes == 0)
+            half = skew.halves(codes, seed)
+            found.append(skew.preference(name, scores, codes, 5, half, np.ones((240, 1))).mean())
+        measured[shift] = np.mean(found)
+        if not shift:
+            error = np.std(found) / len(found) ** 0.5
+            apart = measured[shift] - {"logit gap": 0.0, "AUC": 0.5}[name.removesuffix(" (cross-fitted)")]
+            assert apart > 10 * error if name in skew.PLAIN else abs(apart) < 3 * error
+    values = list(measured.values())
+    assert values == sorted(values)
+    # Against the truth: a gap of 4, and of normal scores 4 apart the share of pairs in their order.
+    truth = {"logit gap": 4.0, "AUC": 0.9977}[name.removesuffix(" (cross-fitted)")]
+    assert values[-1] == pytest.approx(truth, rel=0.06)
+
+
+def test_the_area_under_the_curve_counts_pairs_of_one_half_as_the_other_leans():
+    rng, n = np.random.default_rng(3), 3 * skew._BLOCK + 5
+    codes, half = np.arange(n) % 3, np.arange(n) % 4 < 2
+    scores = rng.integers(0, 20, (4, n)).astype(float)  # with ties
+    drawn = rng.integers(0, 3, (n, 2)).astype(float)
+
+    def auc(row, group, own, weight):
+        wins = pairs = 0.0
+        for i in np.flatnonzero(own & (codes == group)):
+            for j in np.flatnonzero(own & (codes != group)):
+                each = weight[i] * weight[j]
+                wins += each * ((row[i] > row[j]) + (row[i] == row[j]) / 2)
+                pairs += each
+        return wins / pairs
+
+    found = skew.preference("AUC (cross-fitted)", scores, codes, 3, half, drawn)
+    for index, row in enumerate(scores):
+        for draw, weight in enumerate(drawn.T):
+            sides = [[auc(row, group, own, weight) - 0.5 for group in range(3)] for own in (half, ~half)]
+            leans = []
+            for chosen, measured in (sides, sides[::-1]):
+                group = int(np.argmax(np.abs(chosen)))
+                leans.append(np.sign(chosen[group]) * measured[group])
+            assert found[index, draw] == pytest.approx(0.5 + sum(leans) / 2)
+    # Counts too large for float32 to be exact.
+    assert (skew.preference("AUC (cross-fitted)", scores, codes, 3, half, 500 * drawn) == found).all()
+
+
+@pytest.mark.parametrize("name", skew.PREFERENCES)
+def test_images_that_count_once_are_those_of_weight_one_to_the_same_bits(name):
+    rng = np.random.default_rng(4)
+    codes, half = rng.integers(0, 3, 90), np.arange(90) % 2 == 0
+    scores = np.concatenate([rng.random((3, 90)), rng.integers(0, 9, (3, 90))])  # without ties and with
+    once, ones = (skew.preference(name, scores, codes, 4, half, *w) for w in ([], [np.ones((90, 1))]))
+    np.testing.assert_array_equal(once, ones)
+
+
+FAIRFACE = "data/fairface_label_val.csv"
+
+
+def test_order_fault_divides_by_another_groups_share():
+    images, texts, _ = example(n=300)
+    groups = np.array(["white"] * 200 + ["black"] * 30 + ["asian"] * 70)
+    found = bias.measure(images, Ranking(texts, groups, 50), fault="order", draws=40)
+    assert found.mode == "as-published"
+    # Alphabetical counts (asian, black, white) over shares in order of appearance (white, black, asian).
+    shares = np.array([200, 30, 70]) / 300
+    with np.errstate(divide="ignore"):
+        expected = np.log(found.top / 50 / shares).max(axis=1)
+    assert found.max_skew.values == pytest.approx(expected)
+    assert set(found.metrics) == {"MaxSkew"}
+
+
+def test_the_code_ranks_one_list_of_an_occupation_under_every_group():
+    """SocialCounterfactuals as the released code reads it: one list, under the name of each group."""
+    rng = np.random.default_rng(2)
+    images = np.repeat(rng.standard_normal((12, 8)), 5, axis=0) + 1e-4 * rng.standard_normal((60, 8))
+    occupations, names = ["judge", "chef", "nurse"], ["asian", "black", "white"]
+    groups, shown = np.array(names * 20), np.arange(60) // 3 % 3
+    texts = rng.standard_normal((3, 8))
+    asked = Ranking(texts, groups, 9, shown == np.arange(3)[:, None])
+    found = bias.measure(images, asked, fault="aliased", draws=40)
+    pictures, prompts = (ranking.unit(x, "x").astype(np.float16).astype(np.float64) for x in (images, texts))
+    scores = (prompts @ pictures.T).astype(np.float32).astype(np.float16)
+    for row in range(len(occupations)):
+        lists = [[]] * len(names)  # not three lists, but one
+        for image in np.flatnonzero(shown == row):
+            lists[names.index(groups[image])].append(image)
+        ranked = [(float(scores[row, image]), group) for group in range(3) for image in lists[group]]
+        ranked.sort(key=lambda pair: pair[0], reverse=True)
+        shares = [len(one) / sum(map(len, lists)) for one in lists]
+        tops = [sum(group == g for _, group in ranked[:9]) / 9 for g in range(3)]
+        skews = [np.log(top / share) for top, share in zip(tops, shares, strict=True) if top]
+        assert found.max_skew.values[row] == pytest.approx(max(skews))
+    assert found.max_skew.values.any()
+
+
+@pytest.mark.parametrize(("margin", "same"), [(skew._HALVING, True), (0, False)])
+def test_images_that_rounding_cannot_bring_to_the_top_are_left_out(margin, same, monkeypatch):
+    """Against all images; without the margin the counts would differ."""
+    rng = np.random.default_rng(3)
+    images, texts = rng.standard_normal((4000, 32)), rng.standard_normal((40, 32))
+    images[:3000] = texts[rng.integers(0, 40, 3000)] + 0.4 * images[:3000]
+    slow = skew.aliased_top(images, texts, np.zeros((40, 4000)), 6, 12)
+    monkeypatch.setattr(skew, "_HALVING", margin)
+    fast = skew.aliased_top(images, texts, ranking.cosines(texts, images), 6, 12)
+    assert (fast == slow).all() == same
+
+
+@pytest.mark.shared(FAIRFACE)
+def test_random_rankings_of_fairface_score_what_the_study_prints():
+    """Without the fault about 10 in sum over 104 occupations at K = 900, with it about 56."""
+    with (SHARED / FAIRFACE).open(newline="") as file:
+        races = [row["race"] for row in csv.DictReader(file)]
+    groups = np.array([SOURCES["fairface-1.25"].renames[race] for race in races])
+    assert len(groups) == 10_954
+    rng = np.random.default_rng(0)
+    images, texts = rng.standard_normal((10_954, 64)), rng.standard_normal((104, 64))
+    settings = {"metrics": ("MaxSkew",), "draws": 40}
+    correct = bias.measure(images, Ranking(texts, groups, 900), **settings).max_skew
+    faulty = bias.measure(images, Ranking(texts, groups, 900), fault="order", **settings).max_skew
+    assert correct.values.sum() == pytest.approx(10.3, abs=1.5)
+    assert 104 * correct.chance_mean.value == pytest.approx(10.3, abs=0.3)
+    assert faulty.values.sum() == pytest.approx(56, abs=2.5)
+    assert 104 * faulty.chance_mean.value == pytest.approx(56, abs=1)

@@ -1,0 +1,202 @@
+"""The tower against open_clip's own forward pass and a copy of it with columns of out_proj zeroed."""
+
+import copy
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import ccs
+from benchmarks.towers import plain, zeroed
+from ccs import Head, HeadSet, InputError, Intervention
+from ccs.model.encoder import ImageEncoder
+from tests.support.tiny_model import write_tiny_model
+from tests.support.towers import TOLERANCE, count_layers, pixels, some_plans
+
+TYPES = {
+    "plain": {},
+    "ln after pooling": {"final_ln_after_pool": True},
+    "GELU by tanh": {"act_kwargs": {"approximate": "tanh"}},
+    "one layer": {"layers": 1},
+    "uneven patches": {"image_size": 36, "patch_size": 8},
+    "fixed positions": {"pos_embed_type": "sin_cos_2d"},
+    "patch dropout": {"patch_dropout": 0.5},
+    "average of normed patches": {"pool_type": "avg"},
+}
+
+
+@pytest.mark.parametrize("first_layer", [0, 2, 5])
+def test_every_plan_is_the_zeroed_copy(model, first_layer):
+    x = pixels(model, 3)
+    plans = some_plans(model, 8, first_layer, first_layer)
+    embeddings = model.embed_images(x, plans)
+    assert (embeddings.shape, embeddings.dtype) == ((8, 3, model.dim), np.float32)
+    for off, found in zip(plans, embeddings, strict=True):
+        np.testing.assert_allclose(found, plain(zeroed(model.clip.visual, off), x), atol=TOLERANCE)
+        np.testing.assert_allclose(model.embed_images(x, off), found, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("vision", TYPES.values(), ids=TYPES.keys())
+def test_every_kind_of_vit(tmp_path, vision):
+    model = ccs.load(str(write_tiny_model(tmp_path, **vision)))
+    x = pixels(model, 2)
+    for off in some_plans(model, 3, seed=1):
+        expected = plain(zeroed(model.clip.visual, off), x)
+        np.testing.assert_allclose(model.embed_images(x, off), expected, atol=TOLERANCE)
+    direct, remainder = model.contributions(x)
+    np.testing.assert_allclose(direct.sum((1, 2)) + remainder, plain(model.clip.visual, x), atol=TOLERANCE)
+
+
+def test_heads_are_those_of_the_last_four_layers_or_of_layers_that_are_chosen(tiny_folder, tiny_model):
+    assert tiny_model.heads == HeadSet(Head(i, j) for i in range(2, 6) for j in range(4))
+    assert len(ccs.load(str(tiny_folder), layers="all").heads) == 24
+    model = ccs.load(str(tiny_folder), layers=[1, 4])
+    assert model.heads == HeadSet(Head(i, j) for i in (1, 4) for j in range(4))
+    assert model.trunk(pixels(model, 1)).layer == 1
+    off = HeadSet.parse("L1.H2 L5.H0")
+    found = model.embed_images(model.trunk(pixels(model, 2)), off)
+    np.testing.assert_allclose(found, model.embed_images(pixels(model, 2), off), atol=1e-6)
+    for layers in ([6], []):
+        with pytest.raises(InputError, match="but must be some of 0 to 5, or all"):
+            ccs.load(str(tiny_folder), layers=layers)
+
+
+def test_work_that_plans_share_is_done_once(tiny_model, monkeypatch):
+    """Counts the layers that run: plans share one pass up to the first layer in which they differ."""
+    passes = count_layers(tiny_model, monkeypatch)
+    texts = ["L4.H0", "L4.H0 L5.H1", "L4.H0 L5.H2", "L3.H1", "", ""]
+    tiny_model.embed_images(pixels(tiny_model, 2), [HeadSet.parse(text) for text in texts])
+    assert [passes.count(layer) for layer in range(6)] == [1, 1, 1, 2, 3, 5]
+
+
+def test_the_trunk_is_where_every_plan_can_start(model):
+    x = pixels(model, 5)
+    plans = some_plans(model, 4, 3, first_layer=2)
+    trunk = model.trunk(x, batch_size=2)
+    assert (trunk.layer, len(trunk)) == (2, 5)
+    found = model.embed_images(trunk, plans, batch_size=3)
+    np.testing.assert_allclose(found, model.embed_images(x, plans), atol=1e-6)
+    np.testing.assert_allclose(model.embed_images(trunk), plain(model.clip.visual, x), atol=TOLERANCE)
+    with pytest.raises(InputError, match="Layer 1 lies below layer 2"):
+        model.embed_images(trunk, HeadSet.parse("L1.H0"))
+    assert model.embed_images(model.trunk(x[:0]), plans).shape == (4, 0, model.dim)
+
+
+@pytest.mark.parametrize("layer", [2, 5])
+def test_attention_with_heads_off_is_that_of_the_zeroed_copy(model, layer):
+    """Of heads below it alone. Attention itself has its reference in test_maps.py."""
+    x, off = pixels(model, 2), HeadSet.parse("L1.H2")
+    expected = ImageEncoder(zeroed(model.clip.visual, off)).attention(x, layer)
+    found = model.tower.without(HeadSet([*off, Head(layer, 0)])).attention(x, layer)
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+    assert (found - model.tower.attention(x, layer)).abs().max() > 1e-4
+    below = model.tower.trunk(x, 1)
+    np.testing.assert_allclose(model.tower.without(off).attention(below, layer), found, atol=1e-6)
+
+
+@pytest.mark.parametrize("text", ["L2.H1=0.4@cls L4.H0@cls", "L2.H1=mean L5.H0=mean", "L3.H2=prototype@cls"])
+def test_means_and_single_tokens_are_those_of_blocks_run_by_hand(model, text):
+    """Each block runs once per token, the head's columns scaled and its mean in the bias."""
+    x, groups, what = pixels(model, 6), ["a", "b", "b", "b", "c", "c"], Intervention.parse(text)
+    found = model.embed_images(x, model.at_means(what, x, groups))
+    share = np.full(6, 1 / 6) if "mean" in text else 1 / np.array([3, 9, 9, 9, 6, 6])
+    visual, d, plain_state = model.clip.visual, model.head_dim, [model.tower.trunk(x, 0).tokens]
+    for block in visual.transformer.resblocks:
+        plain_state.append(block(plain_state[-1]))
+    state = plain_state[0]
+    for number, block in enumerate(visual.transformer.resblocks):
+        rows = []
+        for token in range(state.shape[1]):
+            copied = copy.deepcopy(block)
+            for head in (one for one in what if one.layer == number):
+                if token and what[head].first:
+                    continue
+                own = slice(head.head * d, head.head * d + d)
+                weight, bias = copied.attn.out_proj.weight.data, copied.attn.out_proj.bias.data
+                if what[head].at:
+                    alone = copy.deepcopy(block.attn)  # gives the heads' outputs side by side
+                    alone.out_proj.weight.data, alone.out_proj.bias.data = torch.eye(len(weight)), 0 * bias
+                    y = block.ln_1(plain_state[number])
+                    value = torch.from_numpy(share).float() @ alone(y, y, y)[0][:, token, own]
+                    bias += weight[:, own] @ value
+                weight[:, own] *= what[head].factor
+            rows.append(copied(state)[:, token])
+        state = torch.stack(rows, 1)
+    slow = torch.nn.functional.normalize(visual.ln_post(state)[:, 0] @ visual.proj, dim=-1)
+    np.testing.assert_allclose(found, slow.detach(), atol=1e-6)
+    assert np.abs(found - model.embed_images(x)).max() > 1e-4
+
+
+def test_the_notation_of_interventions():
+    written = "L8.H11 L9.H2=0.3 L9.H3=1.5@cls L10.H0=mean L10.H1=prototype@cls T7.H3=1"
+    assert str(Intervention.parse(written)) == written
+    assert str(Intervention.parse("l9.h2=0.30, L8.H11=0")) == "L8.H11 L9.H2=0.3"
+    off = HeadSet.parse("L8.H11 L9.H2")
+    assert Intervention.parse("L8.H11 L9.H2") == off == Intervention(off)
+    assert hash(off) == hash(Intervention(off))
+    assert Intervention.parse("L8.H11 L9.H2=0.3") != off
+    some = Intervention.parse(written)
+    assert str(some - HeadSet.parse("L10.H0 L10.H1 T7.H3 L8.H11")) == "L9.H2=0.3 L9.H3=1.5@cls"
+    wrongs = {"L9.H2=x": "'x' is no factor such as 0.3", "L9.H2=nan": "is no factor"}
+    wrongs |= {"L9.H2=1e9": "from -100 to 100", "L9.H2=0.3 L9.H2": "named twice", "L9.H2=1@patch": "name"}
+    for wrong, why in wrongs.items():
+        with pytest.raises(InputError, match=why):
+            Intervention.parse(wrong)
+
+
+def test_what_a_mean_is_taken_over_has_to_be_said(model):
+    x = pixels(model, 2)
+    for text, why in {"L2.H1=mean": "is taken over images", "L2.H9=0.5": "outside this model"}.items():
+        with pytest.raises(InputError, match=why):
+            model.embed_images(x, Intervention.parse(text))
+    with pytest.raises(InputError, match="give the group of each"):
+        model.at_means(Intervention.parse("L2.H1=prototype"), x)
+    with pytest.raises(InputError, match="Texts differ in length"):
+        model.texts.at_means(Intervention.parse("T1.H1=mean"), ["a dog"])
+    with pytest.raises(InputError, match="A block of heads_off can"), ccs.heads_off(model, "L2.H1@cls"):
+        pass
+    scaled = Intervention.parse("L2.H1=0.4 L5.H0=1.5")
+    with ccs.heads_scaled(model, {Head(2, 1): 0.4, Head(5, 0): 1.5}), torch.no_grad():
+        by_block = model.clip.encode_image(x, normalize=True)
+    np.testing.assert_allclose(by_block, model.embed_images(x, scaled), atol=TOLERANCE)
+
+
+def test_weights_stay_as_they_are_also_after_an_exception(tiny_model, pictures):
+    before = {name: values.clone() for name, values in tiny_model.clip.state_dict().items()}
+    broken = [*pictures(3), Image.new("RGB", (0, 9))]
+    with pytest.raises(ZeroDivisionError):
+        tiny_model.embed_images(broken, HeadSet.parse("L2.H0 L5.H1"), batch_size=2)
+    tiny_model.contributions(pixels(tiny_model, 2))
+    assert all(torch.equal(values, before[name]) for name, values in tiny_model.clip.state_dict().items())
+    for module in tiny_model.clip.modules():
+        assert not module._forward_hooks
+        assert not module._forward_pre_hooks
+
+
+def test_threads_with_different_plans_get_their_own_answers(tiny_model):
+    x, plans = pixels(tiny_model, 4), some_plans(tiny_model, 4, 11)
+    start = threading.Barrier(len(plans))
+
+    def work(off):
+        start.wait()
+        return [tiny_model.embed_images(x, off) for _ in range(10)]
+
+    with ThreadPoolExecutor(len(plans)) as pool:
+        for off, answers in zip(plans, pool.map(work, plans), strict=True):
+            right = plain(zeroed(tiny_model.clip.visual, off), x)
+            for answer in answers:
+                np.testing.assert_allclose(answer, right, atol=TOLERANCE)
+
+
+def test_other_modules_and_custom_blocks_are_refused(tiny_model, tmp_path):
+    visual = copy.deepcopy(tiny_model.clip.visual)
+    visual.pool_type = "none"
+    with pytest.raises(InputError, match="pooling is 'none'"):
+        ImageEncoder(visual)
+    with pytest.raises(InputError, match="Linear cannot be taken apart by head because it is built of no"):
+        ImageEncoder(torch.nn.Linear(2, 2))
+    with pytest.raises(InputError, match="custom ones"):
+        ccs.load(str(write_tiny_model(tmp_path, qk_norm=True)))

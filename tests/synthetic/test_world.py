@@ -1,0 +1,52 @@
+"""The drawn world: every glyph is there, and the sets are balanced."""
+
+from collections import Counter
+from itertools import product
+
+import numpy as np
+import pytest
+
+from ccs.data import drawn_sets
+from ccs.errors import InputError
+from ccs.synthetic import vocabulary as world
+from ccs.synthetic.scene import glyph
+
+
+def test_every_glyph_exists():
+    things = (*world.ANIMALS, *world.VEHICLES, *world.FOODS, *world.WEATHERS, *world.FLAGS)
+    names, person = [one.glyph for one in things], world.person_glyph
+    for tone, gender in product(world.SKIN_TONES, (*world.GENDERS, "person")):
+        names += [person(gender, tone, occupation) for occupation in world.OCCUPATIONS]
+        if gender in world.GENDERS:
+            names += [person(gender, tone, hair=hair) for hair in world.HAIRS]
+            names += [person(gender, tone, age=age) for age in world.AGES]
+    assert all(max(glyph(name, 8).size) == 8 for name in names)
+    with pytest.raises(InputError, match="no emoji named 'gizmo'"):
+        glyph("gizmo", 8)
+
+
+def test_evaluation_sets():
+    made = drawn_sets.classification_set
+    for name in drawn_sets.classification_names():
+        drawn = made(name, n=3 * len(made(name, n=1).classes))
+        assert set(np.bincount(drawn.labels)) == {3}
+        assert all("{}" in t for t in drawn.templates)
+    assert len(made("subjects").classes) == 40
+    seen, unseen = made("subjects", 93), made("subjects-ood", 93)
+    assert {s.style for s in unseen.images.scenes} == set(world.UNSEEN_STYLES)
+    assert {s.style for s in seen.images.scenes} == {""}
+    label = seen.labels[7]
+    assert seen.images.scenes[7].animal == seen.classes[label] == world.ANIMALS[label].word
+    with pytest.raises(InputError, match="no set 'cars'"):
+        made("cars")
+
+
+def test_bias_sets_are_balanced_and_counterfactual():
+    faces = drawn_sets.bias_set("faces")
+    cells = Counter(zip(faces.groups["gender"], faces.groups["skin tone"], strict=True))
+    assert set(cells.values()) == {60}
+    assert all(not s.occupation and not s.props for s in faces.images.scenes)
+    pairs = drawn_sets.bias_set("counterfactuals").images.scenes
+    for i in range(0, len(pairs), 10):
+        assert len({(s.gender, s.skin_tone) for s in pairs[i : i + 10]}) == 10
+        assert len({(s.seed, s.occupation, s.frame, s.letter) for s in pairs[i : i + 10]}) == 1
