@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ccs.data.open import open_gallery, open_images, open_set
+from ccs.data.open import open_dataset, open_gallery, open_images
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet, Intervention
 from ccs.metrics.skew import max_skew
@@ -49,7 +49,7 @@ __all__ = [
     "mitigate",
     "open_gallery",
     "open_images",
-    "open_set",
+    "open_dataset",
     "take_apart",
     "textspan",
 ]

@@ -8,14 +8,14 @@ from ccs.data import SOURCES
 def as_markdown() -> str:
     """The table of docs/datasets.md."""
     lines = [
-        "| name | set | on the Hub | split | rows | licence | how it was verified |",
+        "| name | set | on the Hub | split | rows | license | how it was verified |",
         "|---|---|---|---|---|---|---|",
     ]
     for record in SOURCES.values():
         at = "" if record.revision == "main" else f"at {record.revision[:12]}"
         where = " ".join(filter(None, (record.hub or "local only", record.config, at)))
         cells = (record.name, record.title, where, record.split, f"{record.rows:,}")
-        lines.append("| " + " | ".join((*cells, record.licence, record.verified)) + " |")
+        lines.append("| " + " | ".join((*cells, record.license, record.verified)) + " |")
     return "\n".join(lines) + "\n"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ccs.data import ClassificationSet, ImageSet, RetrievalSet
-from ccs.data.open import open_images, open_set
+from ccs.data.open import open_dataset, open_images
 from ccs.errors import InputError, require_seed
 from ccs.heads import IMAGE, TEXT, HeadSet, Intervention
 from ccs.metrics import accuracy as measures
@@ -76,10 +76,10 @@ def accuracy(
 
     Args:
         model: from `ccs.load`, or what it takes.
-        data: from `ccs.open_set`, or what it takes: "cifar10", a folder of classes, a Parquet file, ...
-        classes: the names of the classes in prompts, in the order of their numbers (see `ccs.open_set`).
+        data: from `ccs.open_dataset`, or what it takes: "cifar10", a folder of classes, a Parquet file, ...
+        classes: the names of the classes in prompts, in the order of their numbers (see `ccs.open_dataset`).
         off: heads of either tower to switch off; the accuracy then also has the difference that it makes.
-        template, max_images: as in `ccs.open_set`. These and `classes` are not for a set that is opened.
+        template, max_images: as in `ccs.open_dataset`. These and `classes` are not for a set that is opened.
         skip_unreadable: also where more than 1% of the images cannot be read.
         seed: of the intervals. device: where a model is loaded that is given by name.
 
@@ -91,7 +91,7 @@ def accuracy(
     """
     require_seed(seed)
     if isinstance(data, str):
-        found = open_set(data, max_images=max_images, classes=classes, template=template)
+        found = open_dataset(data, max_images=max_images, classes=classes, template=template)
     else:
         found = data
         if (classes, template, max_images) != (None, None, None):

@@ -18,7 +18,7 @@ from ccs.analysis.zeroshot import require_readable
 from ccs.batch.command_line import ATTRIBUTE, DEVICE, FOLDER, SKIP, command, option, read_names, to_folder
 from ccs.batch.pages import in_brackets, printed
 from ccs.data import BiasSet, ClassificationSet
-from ccs.data.open import open_gallery, open_set
+from ccs.data.open import open_dataset, open_gallery
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.results import queries, searches
@@ -51,7 +51,7 @@ class Asked:
     ) -> tuple[BiasSet, ClassificationSet, tuple[str, ...]]:
         """The people, the things and the attributes that are meant. InputError for other sets."""
         people = open_gallery(self.people, attribute=self.attribute or (), max_images=max_images)
-        things = open_set(self.things, max_images=max_images, classes=self.classes)
+        things = open_dataset(self.things, max_images=max_images, classes=self.classes)
         if not isinstance(things, ClassificationSet):
             raise InputError(f"--things {self.things} is not a set of images with classes.")
         for one in (people, things):

@@ -55,7 +55,7 @@ class Sets:
     @classmethod
     def drawn(cls) -> Sets:
         """Those of the benchmark: 600 drawn faces, and 186 drawn subjects for the accuracy."""
-        things = sets.open_set("world/subjects", max_images=186)
+        things = sets.open_dataset("world/subjects", max_images=186)
         assert isinstance(things, ClassificationSet)
         return cls(people=sets.open_gallery("world/faces"), things=things)
 

@@ -164,7 +164,7 @@ class DatasetRecord:
     gigabytes: float = 0.0
     large: bool = False
     excerpt: int = 0
-    licence: str = ""
+    license: str = ""
     gated: bool = False
     verified: str = ""
 

@@ -17,12 +17,12 @@ from ccs.data import (
     ImageSet,
     RetrievalSet,
     clips,
-    fetching,
+    hub,
     labeled,
     source,
-    strangers,
+    untrusted,
 )
-from ccs.data import drawn_sets as world
+from ccs.data import synthetic as world
 from ccs.data.rows import LABELS, Rows, files_of, of_files, of_parquet
 from ccs.errors import InputError
 from ccs.files import as_text
@@ -40,12 +40,13 @@ SPLITS = ("test", "val", "validation")
 _FRAMES = 12  # of a clip of one's own
 
 
-def open_set(
+def open_dataset(
     spec: str,
     *,
     max_images: int | None = None,
     classes: Sequence[str] | None = None,
     template: str | None = None,
+    seed: int | None = None,
 ) -> AnySet:
     """An evaluation set, from any of these:
 
@@ -61,15 +62,15 @@ def open_set(
     max_images: the most images or clips, evenly spaced; drawn people are never reduced, because the cut-off
     of their ranking depends on their number. classes: the names of the classes in prompts, in the order of
     their numbers (folders and texts are numbered in alphabetical order). template: the prompt, `{}` is the
-    class. InputError for anything else.
+    class. seed: fresh synthetic images, for "world/...". InputError for anything else.
 
-        >>> found = open_set("world/subjects", max_images=10)
+        >>> found = open_dataset("world/subjects", max_images=10)
         >>> len(found.images), found.labels.dtype.kind    # images, and whole numbers: their classes
         (10, 'i')
     """
     if template is not None and template.count("{}") != 1:
         raise InputError(f"A template holds {{}} once, where the class goes, unlike {template!r}.")
-    found = _open(spec, "classification", max_images, classes or ())
+    found = _open(spec, "classification", max_images, classes or (), seed)
     if isinstance(found, ClassificationSet):
         if classes and len(classes) != len(found.classes):
             raise InputError(f"{spec} has {len(found.classes)} classes, but {len(classes)} names were given.")
@@ -81,20 +82,28 @@ def open_set(
     return found
 
 
-def open_gallery(spec: str, *, attribute: str | Sequence[str] = (), max_images: int | None = None) -> BiasSet:
-    """Images of people to be ranked, from any spec of `open_set`.
+def open_gallery(
+    spec: str,
+    *,
+    attribute: str | Sequence[str] = (),
+    max_images: int | None = None,
+    seed: int | None = None,
+) -> BiasSet:
+    """Images of people to be ranked, from any spec of `open_dataset`.
 
     A file of one's own has columns of groups, of any names; a folder or zip has a file labels.csv with a
     column `file` and columns of groups, or one folder of images per group. Occupations and templates are
     the study's; K is a tenth of the images. attribute: the columns of groups to use; by default all with a
-    usual name (gender, race, ...), or else all with 2 to 50 groups. Raises InputError for anything else.
+    usual name (gender, race, ...), or else all with 2 to 50 groups. seed: fresh synthetic people that no
+    bundled model was trained or measured on ("world/faces", "world/counterfactuals"). Raises InputError for
+    anything else.
 
         >>> people = open_gallery("world/faces")
         >>> len(people.images), sorted(people.groups)
         (600, ['gender', 'skin tone'])
     """
     wanted = [attribute] if isinstance(attribute, str) else attribute
-    found = _open(spec, "bias", max_images, wanted)
+    found = _open(spec, "bias", max_images, wanted, seed)
     if not isinstance(found, BiasSet):
         raise InputError(f"{spec} is not a set of people with labeled groups.")
     if unknown := [name for name in wanted if name not in found.groups]:
@@ -106,12 +115,12 @@ def open_upload(data: bytes, name: str) -> BiasSet:
     """A stranger's zip or parquet file, as for `open_gallery`, within narrow bounds, with all columns of 2 to
     50 groups that `labeled.people` takes, those of usual names first. Raises InputError.
     """
-    record, rows = DatasetRecord(name=name, kind="bias"), strangers.upload_rows(data, name)
+    record, rows = DatasetRecord(name=name, kind="bias"), untrusted.upload_rows(data, name)
     return labeled.people(record, rows, every=True)
 
 
 def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> ImageSet:
-    """Images without labels, for the moments, from any spec of `open_set`; folders may have any depth.
+    """Images without labels, for the moments, from any spec of `open_dataset`; folders may have any depth.
 
     "world" are scenes drawn from `seed`. A column `mask`, as of "imagenet-segmentation", gives their masks.
     Raises InputError for a set of clips.
@@ -129,18 +138,20 @@ def open_images(spec: str, max_images: int | None = None, *, seed: int = 0) -> I
     return found
 
 
-def _open(spec: str, kind: str, most: int | None, names: Sequence[str] = ()) -> AnySet:
+def _open(
+    spec: str, kind: str, most: int | None, names: Sequence[str] = (), seed: int | None = None
+) -> AnySet:
     """The set that a spec names. kind: of one's own set. names: of classes, or columns of groups."""
     _require_an_image(most)
     if spec.startswith("world/"):
-        return _drawn(spec.removeprefix("world/"), most)
+        return _drawn(spec.removeprefix("world/"), most, seed)
     if _is_known(spec):
         record = source(spec)
         place = local_copy(record)
     else:
         record, place = _described(spec, kind)
     if record.kind == "videos":
-        folders = [place] if place else fetching.video_folders(record)
+        folders = [place] if place else hub.video_folders(record)
         about = {"annotations": record.annotations}
         about["source"] = "" if place else f"{record.address} {folders[0].name}"
         return clips.retrieval_set(folders, name=record.name, count=record.frames, max_clips=most, **about)
@@ -157,14 +168,14 @@ def _require_an_image(most: int | None) -> None:
         raise InputError(f"At least one image is needed, not {most}.")
 
 
-def _drawn(name: str, most: int | None) -> AnySet:
+def _drawn(name: str, most: int | None, seed: int | None) -> AnySet:
     if name not in world.names():
         raise InputError(f"There is no drawn set 'world/{name}'; there are {', '.join(world.names())}.")
     if name == "clips":
-        return world.retrieval_set() if most is None else world.retrieval_set(most)
+        return world.retrieval_set(300 if most is None else most, seed)
     if name in ("faces", "counterfactuals"):
-        return world.bias_set(name)
-    return world.classification_set(name, n=most)
+        return world.bias_set(name, seed)
+    return world.classification_set(name, most, seed)
 
 
 def local_copy(record: DatasetRecord) -> Path | None:
@@ -182,7 +193,7 @@ def local_copy(record: DatasetRecord) -> Path | None:
 def _described(spec: str, kind: str) -> tuple[DatasetRecord, Path | None]:
     """A record of a set of one's own, and its file or folder; None for one on the Hub."""
     path = Path(spec).expanduser()
-    if spec.startswith(strangers.PREFIX):
+    if spec.startswith(untrusted.PREFIX):
         return DatasetRecord(name=spec, kind=kind, hub=spec), None
     if path.suffix.lower() in (".csv", ".tsv", ".txt") and path.is_file():
         raise InputError(f"{spec!r} is no set; give the folder with the images, and {LABELS} in it.")
@@ -193,8 +204,10 @@ def _described(spec: str, kind: str) -> tuple[DatasetRecord, Path | None]:
             kind = "videos"
         return DatasetRecord(name=as_text(path.resolve().name), kind=kind, frames=_FRAMES), path
     if _HUB_ID.fullmatch(spec) and not spec.startswith("."):
-        hub, _, split = spec.partition(":")
-        return DatasetRecord(name=hub, kind=kind, hub=hub, split=split or "train", large=True), None
+        repository, _, split = spec.partition(":")
+        return DatasetRecord(
+            name=repository, kind=kind, hub=repository, split=split or "train", large=True
+        ), None
     if "/" in spec or path.suffix:
         raise InputError(f"{spec!r} does not exist; give a folder of images, a zip or a parquet file.")
     raise InputError(
@@ -234,7 +247,7 @@ def _class_names(record: DatasetRecord, local: Path | None) -> Sequence[str]:
     if record.names in ("column", "wordnet"):
         return ()
     if local is None:
-        return fetching.text_file(record, record.names).splitlines()
+        return hub.text_file(record, record.names).splitlines()
     for path in (local / record.names, local.parent / record.names):
         if path.exists():
             return path.read_text(encoding="utf-8-sig").strip("\n").splitlines()
@@ -254,7 +267,7 @@ def _rows(record: DatasetRecord, place: Path | None, most: int | None) -> Rows:
         zipped = place.suffix.lower() == ".zip"
         return _folders(place, name, label) if zipped else of_parquet(place, name, record.image)
     if known and (place / "README.md").exists():
-        return fetching.rows_at(record, str(place))
+        return hub.rows_at(record, str(place))
     if any(place.rglob("*.parquet")) and (known or not files_of(place)):
         return of_parquet(place, name, record.image)
     if known and record.kind == "bias":
@@ -271,11 +284,11 @@ def _rows(record: DatasetRecord, place: Path | None, most: int | None) -> Rows:
 
 def _fetched(record: DatasetRecord, most: int | None) -> Rows:
     assert record.hub is not None
-    if record.hub.startswith(strangers.PREFIX):
-        return strangers.hub_rows(record.hub, most, labels=record.kind in _LABEL)
+    if record.hub.startswith(untrusted.PREFIX):
+        return untrusted.hub_rows(record.hub, most, labels=record.kind in _LABEL)
     if record.excerpt:
-        return strangers.excerpt_rows(record)
-    return fetching.rows_at(record, record.hub, most if record.large else None)
+        return untrusted.excerpt_rows(record)
+    return hub.rows_at(record, record.hub, most if record.large else None)
 
 
 def _folders(path: Path, name: str, label: Callable[[str], str] | None) -> Rows:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ccs.analysis.search import Task
 from ccs.benchmark.protocol import Subject
-from ccs.data import drawn_sets
+from ccs.data import synthetic
 from ccs.errors import InputError
 from ccs.heads import Change as HeadChange
 from ccs.heads import HeadSet, Intervention, changes, factors
@@ -44,7 +44,7 @@ class Asked:
 
 def drawn_extras(model: Model) -> dict[str, Asked]:
     """People at work with their props, and scenes with captions, as a model of the drawn world sees them."""
-    workers, clips = drawn_sets.classification_set("occupations"), drawn_sets.retrieval_set(PAIRS)
+    workers, clips = synthetic.classification_set("occupations"), synthetic.retrieval_set(PAIRS)
     names = accuracy.class_weights(model, workers.classes, workers.templates)
     captions = model.embed_texts([one[0] for one in clips.captions])
     frames = [clip[len(clip) // 2] for clip in clips.clips]

@@ -190,7 +190,7 @@ def _warm(app: App, kept: Openings) -> None:
     from ccs import sandbox
 
     kept.make(app)
-    sandbox.warm("ccs.ui.service.uploads", "ccs.data.strangers")
+    sandbox.warm("ccs.ui.service.uploads", "ccs.data.untrusted")
 
 
 def opening_model(chosen: str = "") -> tuple[str, str]:
@@ -199,7 +199,7 @@ def opening_model(chosen: str = "") -> tuple[str, str]:
         return chosen, "as chosen"
     from huggingface_hub import try_to_load_from_cache
 
-    from ccs.data.fetching import reachable
+    from ccs.data.hub import reachable
     from ccs.files import endpoint
 
     other = "choose another with --model or CCS_MODEL"

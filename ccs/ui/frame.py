@@ -12,7 +12,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from ccs.data.strangers import parse_address
+from ccs.data.untrusted import parse_address
 from ccs.errors import InputError
 from ccs.heads import TOWERS, Head, HeadSet, Intervention
 from ccs.locate.comparison import Pair

@@ -77,7 +77,7 @@ def _train(seeds: Sequence[int], runs: Path) -> None:
 def _measure(file: Path) -> dict[str, dict[str, Any]]:
     """What each model reaches, the first one's first; what is known of its present weights is kept."""
     from ccs.benchmark import variants
-    from ccs.data.drawn_sets import classification_names
+    from ccs.data.synthetic import classification_names
     from ccs.heads import HeadSet
     from research.bases import organisms
     from research.planted.bench import Bench
@@ -108,7 +108,7 @@ def _measure(file: Path) -> dict[str, dict[str, Any]]:
 
 def _accuracy(base: Model, name: str) -> Callable[[Model], float]:
     """How often a model that shares the base's lower layers and texts is right on a drawn set."""
-    from ccs.data.drawn_sets import classification_set
+    from ccs.data.synthetic import classification_set
     from ccs.metrics import accuracy
 
     things = classification_set(name, SHOWN)

@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from ccs.data import drawn_sets
+from ccs.data import synthetic
 from ccs.heads import Head, HeadSet
 from ccs.metrics import accuracy
 from ccs.model.model import Model
@@ -74,7 +74,7 @@ class Faces:
     """Line-ups as the layers see them that all models share, and the occupations' prompts."""
 
     def __init__(self, base: Model, lineups: Sequence[int] = LINEUPS) -> None:
-        asked = drawn_sets.bias_set("faces")
+        asked = synthetic.bias_set("faces")
         self.tokens = base.trunk(images(lineups)).tokens
         self.prompts = base.logit_scale * accuracy.class_weights(base, asked.occupations, asked.templates)
         self._half = np.repeat(np.arange(len(lineups)) % 2, len(GROUPS))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ccs.data import drawn_sets
+from ccs.data import synthetic
 from ccs.heads import Head, HeadSet
 from ccs.metrics import accuracy, bias, skew
 from ccs.metrics.ranking import Ranking, cosines, top
@@ -32,7 +32,7 @@ class Bench:
 
     def __init__(self, base: Model) -> None:
         self._base = base
-        self._faces, self._things = drawn_sets.bias_set("faces"), drawn_sets.classification_set("subjects")
+        self._faces, self._things = synthetic.bias_set("faces"), synthetic.classification_set("subjects")
         self._prompts = accuracy.class_weights(base, self._faces.occupations, self._faces.templates)
         self._faces_trunk = base.trunk(self._faces.images)
 
@@ -50,7 +50,7 @@ class Bench:
 
     @cached_property
     def _images(self) -> Trunk:
-        return self._base.trunk(drawn_sets.image_set(SCENES).images)
+        return self._base.trunk(synthetic.image_set(SCENES).images)
 
     def show(self, model: Model, plans: Sequence[HeadSet]) -> list[Row]:
         """For each plan `MaxSkew` and `gap` of each attribute, means over the occupations.

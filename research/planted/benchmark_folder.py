@@ -34,7 +34,7 @@ _COLUMNS = {
 
 
 def write(models: Sequence[Path], folder: Path) -> None:
-    """Write the folder: models, truth, scores of the methods on them, licence, card, metadata.
+    """Write the folder: models, truth, scores of the methods on them, license, card, metadata.
 
     models: files of models with planted heads. Raises InputError without models, or for a file that is none.
     """

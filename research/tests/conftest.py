@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ccs.benchmark import variants
-from ccs.data import drawn_sets
+from ccs.data import synthetic
 from research.planted import bench
 from research.planted.family import BASE
 from research.planted.frozen_images import Images
@@ -27,7 +27,7 @@ def images(base, tmp_path_factory):
 @pytest.fixture
 def few_people(monkeypatch):
     """`few_people(n)`: from now on each set has its first n people, and a bench 30 subjects and 40 scenes."""
-    made, things = drawn_sets.bias_set, drawn_sets.classification_set("subjects", 30)
+    made, things = synthetic.bias_set, synthetic.classification_set("subjects", 30)
 
     def make(count=40):
         def few(name):
@@ -39,8 +39,8 @@ def few_people(monkeypatch):
             pools = whole.pools[:count]
             return replace(few, pools=pools, units=whole.units[:count], occupations=(*dict.fromkeys(pools),))
 
-        monkeypatch.setattr(drawn_sets, "bias_set", few)
+        monkeypatch.setattr(synthetic, "bias_set", few)
 
-    monkeypatch.setattr(drawn_sets, "classification_set", lambda _: things)
+    monkeypatch.setattr(synthetic, "classification_set", lambda _: things)
     monkeypatch.setattr(bench, "SCENES", 40)
     return make

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ccs.data import drawn_sets
+from ccs.data import synthetic
 from ccs.synthetic import captions, draw, scene
 from ccs.synthetic.scene import AROUND, NAMED, full_caption
 from ccs.synthetic.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES, article
@@ -94,11 +94,11 @@ def test_sets_stay_clear_of_training_and_of_one_another():
     taken = [
         {s.seed for s in images.scenes}
         for images in (
-            *(drawn_sets.classification_set(n).images for n in drawn_sets.classification_names()),
-            drawn_sets.retrieval_set().clips,
-            drawn_sets.bias_set("faces").images,
-            drawn_sets.bias_set("counterfactuals").images,
-            drawn_sets.image_set(2000).images,
+            *(synthetic.classification_set(n).images for n in synthetic.classification_names()),
+            synthetic.retrieval_set().clips,
+            synthetic.bias_set("faces").images,
+            synthetic.bias_set("counterfactuals").images,
+            synthetic.image_set(2000).images,
         )
     ]
     assert max(map(max, taken)) < TRAINING_SEEDS

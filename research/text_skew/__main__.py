@@ -40,13 +40,13 @@ class Settings:
 
 def _run(args: Settings) -> None:
     from ccs.benchmark import planted_models, variants
-    from ccs.data import drawn_sets
+    from ccs.data import synthetic
     from ccs.locate.encoders import which_tower
     from research.text_skew.text_training import TELLING, family
 
     folder = args.runs / "text-skew"
     _train(args, folder)
-    sets, rows = (drawn_sets.bias_set("faces"), drawn_sets.bias_set("counterfactuals")), []
+    sets, rows = (synthetic.bias_set("faces"), synthetic.bias_set("counterfactuals")), []
     seen: dict[str, Any] = {}  # by image towers: both sets' embeddings
     wanted = [(one.name, "text", TELLING) for one in family(args.models)]
     wanted += [(name, "image", name) for name in planted_models.located("planted")[: args.planted]]

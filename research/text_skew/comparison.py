@@ -23,7 +23,7 @@ from ccs.batch.command_line import command, option
 from ccs.batch.pages import table
 from ccs.benchmark import variants
 from ccs.benchmark.protocol import average_precision
-from ccs.data import drawn_sets
+from ccs.data import synthetic
 from ccs.heads import TEXT, Head, HeadSet
 from ccs.locate.ablation import SQUARES, mask
 from ccs.locate.base import group_means
@@ -132,7 +132,7 @@ def masked(prompts: Prompts, lean: Lean, apart: Tensor) -> dict[Head, float]:
 
 def orders(model: Model, aparts: Mapping[str, Tensor]) -> Iterator[tuple[str, str, str, list[Head]]]:
     """Attribute, what is done, what is to fall, and the text heads in that order."""
-    people = drawn_sets.bias_set("faces")
+    people = synthetic.bias_set("faces")
     prompts = Prompts(model, prompted(people), people.templates)
     means = prompts.means()
     with torch.no_grad():
@@ -155,7 +155,7 @@ def _run(args: Settings) -> None:
     def place(name: str) -> str:
         return str(args.runs / "text-skew" / f"{name}{variants.SUFFIX}")
 
-    people, rows = drawn_sets.bias_set("faces"), []
+    people, rows = synthetic.bias_set("faces"), []
     faces = variants.load(place(TELLING)).embed_images(people.images)
     means = {name: group_means(faces, groups) for name, groups in people.groups.items()}
     aparts = {name: torch.from_numpy(own - own.mean(axis=0)) for name, own in means.items()}

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ccs.benchmark import variants
-from ccs.data import drawn_sets
+from ccs.data import synthetic
 from ccs.heads import HeadSet
 from ccs.metrics import accuracy
 from ccs.model.encoder import Trunk
@@ -169,8 +169,8 @@ class Judged:
     def __init__(self, base: Model) -> None:
         self.base, self.faces = base, carriers.Faces(base)
         self.units = base.embed_images(Trunk(self.faces.tokens, base.tower.first_prunable_layer))
-        self.asked = drawn_sets.bias_set("faces")
-        self.things = drawn_sets.classification_set("subjects")
+        self.asked = synthetic.bias_set("faces")
+        self.things = synthetic.classification_set("subjects")
         self.shown = base.embed_images(self.things.images)
 
     def accuracy(self, model: Model) -> float:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import ccs
 from ccs.batch.pages import Block, filled, in_brackets
-from ccs.data import BiasSet, drawn_sets
+from ccs.data import BiasSet, synthetic
 from ccs.metrics import accuracy, bias, bias_result, retrieval
 from ccs.metrics.ranking import Ranking
 from ccs.model.model import Model
@@ -85,11 +85,11 @@ def embedded_blocks() -> list[Block]:
         Path(__file__).with_name("templates"),
         "embedded",
         training=[_training(name) for name in models],
-        accuracy=[_accuracy(models, name) for name in drawn_sets.classification_names()],
+        accuracy=[_accuracy(models, name) for name in synthetic.classification_names()],
         retrieval=_retrieval(models),
         skew=_faces(models),
         directions=DIRECTIONS,
-        allowed=allowed(_prompts(models[ORGANISM], drawn_sets.bias_set("faces"))),
+        allowed=allowed(_prompts(models[ORGANISM], synthetic.bias_set("faces"))),
     )
 
 
@@ -107,7 +107,7 @@ def _training(name: str) -> dict[str, str]:
 
 
 def _accuracy(models: Mapping[str, Model], name: str) -> dict[str, str]:
-    data = drawn_sets.classification_set(name)
+    data = synthetic.classification_set(name)
     row = {"set": data.name, "images": str(len(data.images)), "chance": f"{100 / len(data.classes):.1f}"}
     for key, model in models.items():
         weights = accuracy.class_weights(model, data.classes, data.templates)
@@ -117,7 +117,7 @@ def _accuracy(models: Mapping[str, Model], name: str) -> dict[str, str]:
 
 
 def _retrieval(models: Mapping[str, Model]) -> list[dict[str, str]]:
-    clips = drawn_sets.retrieval_set()
+    clips = synthetic.retrieval_set()
     captions = [caption for own in clips.captions for caption in own]
     owner = np.repeat(np.arange(len(clips.clips)), [len(own) for own in clips.captions])
     rows: dict[str, dict[str, str]] = {}
@@ -130,7 +130,7 @@ def _retrieval(models: Mapping[str, Model]) -> list[dict[str, str]]:
 
 
 def _faces(models: Mapping[str, Model]) -> list[dict[str, str]]:
-    faces = drawn_sets.bias_set("faces")
+    faces = synthetic.bias_set("faces")
     ranked = {name: rank_faces(model, faces) for name, model in models.items()}
     rows = []
     for attribute in SCALES:

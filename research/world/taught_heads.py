@@ -14,7 +14,7 @@ import numpy as np
 
 from ccs.batch.pages import Block, filled
 from ccs.bundled import KnownHeads
-from ccs.data import drawn_sets
+from ccs.data import synthetic
 from ccs.heads import Head
 from ccs.model.head_statistics import Moments, collect_moments
 from ccs.model.model import Model
@@ -119,7 +119,7 @@ def taught_blocks(models: Mapping[str, tuple[Model, KnownHeads]]) -> Iterator[Bl
 
 def moments_of(model: Model) -> Moments:
     """Moments over cards as the world draws them."""
-    images = list(drawn_sets.image_set(IMAGES).images)
+    images = list(synthetic.image_set(IMAGES).images)
     return collect_moments(model, [images[i : i + _AT_ONCE] for i in range(0, IMAGES, _AT_ONCE)])
 
 

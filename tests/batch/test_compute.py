@@ -16,7 +16,7 @@ from ccs import results
 from ccs.analysis.fairness import embed_occupations, ranking_of
 from ccs.batch.compute import __main__ as compute
 from ccs.batch.compute import inputs, needs, parse
-from ccs.data.open import open_set
+from ccs.data.open import open_dataset
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.metrics import accuracy as zeroshot
@@ -58,7 +58,7 @@ def test_tables_are_valid_and_the_manifest_says_how(small_run):
 
 def accuracy_without(folder, model, off, name="world/letters"):
     """Accuracy on 40 images by open_clip's own pass of weights with the heads' columns at zero."""
-    data = open_set(name, max_images=40)
+    data = open_dataset(name, max_images=40)
     weights = zeroshot.class_weights(model, data.classes, data.templates)
     copied = ccs.load(str(folder)).clip
     copied.load_state_dict(zeroed(model, off))
@@ -130,7 +130,7 @@ def test_what_another_precision_does_to_skew_is_measured_on_a_sample(few_draws, 
     args += ["--eval-images", "30", "--layers", "4,5"]
     assert run(args) == 0
     found = results.read(tmp_path / "tiny")
-    (faces,), off = inputs.open_sets(parse(args), print)[0], found.table("bias").query("plan == 'high'")
+    (faces,), off = inputs.open_datasets(parse(args), print)[0], found.table("bias").query("plan == 'high'")
     expected = 0.0
     models = [ccs.load(str(tiny_folder), precision=one) for one in ("fp32", "bf16")]
     for heads in (HeadSet(), HeadSet.parse(off["heads"].iloc[0])):
@@ -149,7 +149,7 @@ def test_what_another_precision_does_to_skew_is_measured_on_a_sample(few_draws, 
 
 def test_images_that_sets_share_are_embedded_once(texts, tmp_path):
     """`one` has half of the images of `two`, in another order with other labels; alone it keeps nothing."""
-    drawn = open_set("world/letters", max_images=40)
+    drawn = open_dataset("world/letters", max_images=40)
     letters = [drawn.classes[label] for label in drawn.labels]
     write_images(tmp_path / "two", drawn.images, [f"class {number}" for number in range(4)])
     write_images(tmp_path / "one", list(drawn.images)[::-2], letters[::-2])

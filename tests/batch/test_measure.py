@@ -9,7 +9,7 @@ from ccs import Head, HeadSet, max_skew
 from ccs.analysis.plans import Plan
 from ccs.batch.compute import Settings, run, set_figures
 from ccs.batch.compute.embed import Embedder
-from ccs.data.open import open_set
+from ccs.data.open import open_dataset
 from ccs.metrics import skew
 from ccs.texts.score import HeadScore
 from tests.support.compute_sample import figures
@@ -34,7 +34,7 @@ def test_further_k_have_high_low_and_random_plans(tiny_model):
 
 @pytest.mark.parametrize("name", ["world/letters", "world/faces"])
 def test_plans_of_the_same_heads_have_the_figures_of_each_alone(tiny_model, few_draws, name):
-    data = open_set(name, max_images=30)
+    data = open_dataset(name, max_images=30)
     rng = np.random.default_rng(0)
     off, other = HeadSet([Head(5, 0)]), HeadSet([Head(5, 1)])
     embedded = {o: rng.normal(size=(len(data.images), tiny_model.dim)) for o in (HeadSet(), off, other)}
@@ -62,7 +62,7 @@ def test_plans_of_the_same_heads_have_the_figures_of_each_alone(tiny_model, few_
 
 
 def test_people_are_ranked_within_their_occupation_and_in_one_pool_beside_it(tiny_model):
-    data = open_set("world/counterfactuals")
+    data = open_dataset("world/counterfactuals")
     few = np.flatnonzero(np.isin(data.pools, data.occupations[:2]))
     part = {"pools": data.pools[few], "units": data.units[few], "occupations": data.occupations[:2]}
     data = replace(data, groups={"gender": data.groups["gender"][few]}, **part)
@@ -86,7 +86,7 @@ def test_people_are_ranked_within_their_occupation_and_in_one_pool_beside_it(tin
 
 
 def test_clips_are_also_scaled_as_the_study_scales_them(tiny_model):
-    clips = open_set("world/clips", max_images=10)
+    clips = open_dataset("world/clips", max_images=10)
     pixels, off = tiny_model.preprocess(clips.clips[0][:2]), HeadSet([Head(5, 0)])
     about = Settings(as_published=True).for_model("tiny")
     found = Embedder(tiny_model, None, about).embed(clips, [HeadSet(), off], pixels)

@@ -69,7 +69,7 @@ def test_the_whole_study(told):
     study = ("--study", "--dry-run")
     said = told(*study)
     assert all(re.search(rf"{re.escape(model.name)} .* GB of weights", said) for model in paper.models())
-    assert re.search(r"imagenet-val +50,000 items +6\.30 GB .* login .*licence: ImageNet's terms", said)
+    assert re.search(r"imagenet-val +50,000 items +6\.30 GB .* login .*license: ImageNet's terms", said)
     assert re.search(r"cifar10-jpeg .* a local copy is needed", said)
     # sets of one repository are downloaded once; the page says what the program says
     printed = Path("docs/reproduction.md").read_text()

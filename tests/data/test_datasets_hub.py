@@ -8,7 +8,7 @@ import pytest
 
 from ccs import paper, replication
 from ccs.data import SOURCES, clips, source, templates
-from ccs.data.open import open_set
+from ccs.data.open import open_dataset
 from ccs.errors import InputError
 from scripts.datasets_table import as_markdown
 from tests.support.datasets_sample import SOCIAL, clip, number_of, png, repository, schemas
@@ -21,7 +21,7 @@ def clone(tmp_path):
     def make(name, **more):
         like = name.removesuffix("-joined").removesuffix("-gender")
         repository(tmp_path / name, source(name), *schemas()[like])
-        return open_set(name, **more)
+        return open_dataset(name, **more)
 
     return make
 
@@ -59,7 +59,7 @@ def test_fairface_as_its_authors_give_it(tmp_path):
         (root / "val" / f"{number}.jpg").write_bytes(png(number))
     rows = [f"fairface/val/{number}.jpg,3-9,Male,East Asian,False\n" for number in (2, 3, 1)]
     (root / "fairface_label_val.csv").write_text("file,age,gender,race,service_test\n" + "".join(rows))
-    found = open_set("fairface-0.25")
+    found = open_dataset("fairface-0.25")
     assert [number_of(image) for image in found.images] == [2, 1]
     assert found.skipped == ("fairface/val/3.jpg: no such file",)
     assert found.groups["race"].tolist() == ["Asian", "Asian"]
@@ -104,7 +104,7 @@ def test_videos(tmp_path):
         wrong = [{"video": "broken.mp4", "caption": "x"}, {"video": "lost.mp4", "caption": "x"}]
         (root / source(name).annotations).write_text(json.dumps(wrong + rows))
         (root / "raw.json").write_text("{}")  # other files of the repository do not matter
-        found = open_set(name)
+        found = open_dataset(name)
         assert len(found.clips) == len(found.captions) == 1
         assert len(found.clips[0]) == frames
         assert found.captions[0] == (("one", "two") if name == "msvd" else ("one",))
@@ -126,7 +126,7 @@ def test_the_registry_is_whole():
     assert as_markdown() in (Path(__file__).parents[2] / "docs/datasets.md").read_text("utf-8")
     for record in SOURCES.values():
         assert record.verified, record.name
-        assert record.licence, record.name
+        assert record.license, record.name
         assert record.hub or record.name in ("cifar10-jpeg", "imagenet-segmentation")
         if record.kind == "classification":
             assert templates(record.templates)

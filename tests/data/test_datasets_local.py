@@ -12,7 +12,7 @@ from PIL import Image
 
 from ccs import data as sets
 from ccs.data import decoding, rows
-from ccs.data.open import open_gallery, open_images, open_set
+from ccs.data.open import open_dataset, open_gallery, open_images
 from ccs.errors import InputError
 from tests.support.datasets_sample import saved
 
@@ -88,18 +88,18 @@ class TestFolder:
         for name in ("test/red_fox/1.png", "test/red_fox/2.png", "test/owl/1.png", "train/owl/9.png"):
             write(tmp_path / "animals" / name, noisy(len(name)))
         write(tmp_path / "animals" / "test/owl/0.png", b"")
-        found = pickle.loads(pickle.dumps(open_set(str(tmp_path / "animals"), template="a {}.")))
+        found = pickle.loads(pickle.dumps(open_dataset(str(tmp_path / "animals"), template="a {}.")))
         assert (found.classes, found.labels.tolist()) == (("owl", "red fox"), [0, 1, 1])
         assert (found.skipped, found.templates) == (("owl/0.png: empty file",), ("a {}.",))
-        named = open_set(str(tmp_path / "animals"), classes=["bird", "fox"], max_images=2)
+        named = open_dataset(str(tmp_path / "animals"), classes=["bird", "fox"], max_images=2)
         assert (named.classes, named.labels.tolist()) == (("bird", "fox"), [1])
         with pytest.raises(InputError, match="has 2 classes, but 1 names were given"):
-            open_set(str(tmp_path / "animals"), classes=["bird"])
+            open_dataset(str(tmp_path / "animals"), classes=["bird"])
         with pytest.raises(InputError, match="no class folders"):
-            open_set(str(tmp_path / "animals/test/owl"))
+            open_dataset(str(tmp_path / "animals/test/owl"))
         assert named.source == str(tmp_path / "animals/test")
         write(tmp_path / "animals" / "mammal/1.png", noisy(1))
-        assert open_set(str(tmp_path / "animals")).classes == ("mammal", "test", "train")
+        assert open_dataset(str(tmp_path / "animals")).classes == ("mammal", "test", "train")
 
 
 def test_images_and_labels_of_parquet_stay_together_when_a_row_is_bad(tmp_path):
@@ -110,7 +110,7 @@ def test_images_and_labels_of_parquet_stay_together_when_a_row_is_bad(tmp_path):
     columns = {"image": [{"bytes": one, "path": None} for one in data], "label": [0, 1, 2, 3, 4]}
     path = tmp_path / "cifar10-jpeg.parquet"
     hf.Dataset.from_dict(columns, hf.Features(image=hf.Image(decode=False), label=classes)).to_parquet(path)
-    found = pickle.loads(pickle.dumps(open_set("cifar10-jpeg")))
+    found = pickle.loads(pickle.dumps(open_dataset("cifar10-jpeg")))
     assert found.labels.tolist() == [0, 1, 3, 4]
     assert [image.getpixel((0, 0))[0] // 40 for image in found.images] == [0, 1, 3, 4]
     (cut,) = found.skipped
@@ -131,7 +131,7 @@ def test_rows_without_a_label_are_left_out_and_named(tmp_path):
         features = hf.Features(image=hf.Image(decode=False), label=kind)
         path = tmp_path / "pets.parquet"
         hf.Dataset.from_dict(columns | {"label": cells}, features).to_parquet(path)
-        found = open_set(str(path), classes=classes)
+        found = open_dataset(str(path), classes=classes)
         assert (found.classes, found.labels.tolist()) == (classes, [0, 1, 1])
         assert found.skipped == ("row 2: no label", "row 3: no label")
         if kind != hf.Value("float32"):
@@ -151,7 +151,7 @@ def test_what_was_read_is_read_again_only_when_it_may_have_changed(tmp_path, mon
 
     def read(most=None):
         checked.clear()
-        found = open_set(str(folder), max_images=most)
+        found = open_dataset(str(folder), max_images=most)
         return found.fingerprint, found.skipped, len(checked)
 
     assert read(2)[2] == 2

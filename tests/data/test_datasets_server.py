@@ -16,7 +16,8 @@ import pytest
 from PIL import Image
 
 from ccs import data as sets
-from ccs.data import SOURCES, fetching
+from ccs.data import SOURCES
+from ccs.data.hub import unpack
 from tests.support.datasets_sample import clip, repository, schemas, tar_of, webdataset
 from tests.support.hub_server import Hub, Repository
 
@@ -25,13 +26,13 @@ import json, pickle, sys
 import datasets
 import numpy as np
 from ccs.errors import InputError
-from ccs.data.open import open_images, open_set
+from ccs.data.open import open_images, open_dataset
 
 datasets.config.SLEEP_TIME_ON_THREADS_SHUTDOWN = 0.5  # of the 5 seconds that it waits after each stream
 found = []
 for name, limit in json.load(sys.stdin):
     try:
-        data = (open_images if "mask" in name or "segment" in name else open_set)(name, max_images=limit)
+        data = (open_images if "mask" in name or "segment" in name else open_dataset)(name, max_images=limit)
         data = pickle.loads(pickle.dumps(data))  # as a run's other processes get it
     except InputError as error:
         found.append(str(error))
@@ -227,6 +228,6 @@ def test_a_tar_writes_plain_files_below_its_folder_only(tmp_path):
             member = tarfile.TarInfo(name)
             member.type, member.linkname, member.size = kind, str(tmp_path), 4 * (kind == tarfile.REGTYPE)
             tar.addfile(member, io.BytesIO(b"clip"))
-    fetching.unpack([archive], tmp_path / "videos")
+    unpack([archive], tmp_path / "videos")
     written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
     assert written == {"sent/clips.tar", "videos/in/clip.mp4", "videos/linked/through.mp4"}

@@ -1,4 +1,4 @@
-"""Sets of strangers on the Hub: photographs that are streamed, hostile sets, and excerpts of a few rows."""
+"""Untrusted sets on the Hub: photographs that are streamed, hostile sets, and excerpts of a few rows."""
 
 import csv
 import io
@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ccs.data import SOURCES, strangers
-from ccs.data.open import open_gallery, open_images, open_set
-from ccs.data.strangers import balanced_rows, listed_rows
+from ccs.data import SOURCES, untrusted
+from ccs.data.open import open_dataset, open_gallery, open_images
+from ccs.data.untrusted import balanced_rows, listed_rows
 from ccs.errors import InputError
 from tests.support import fairface_sample
 from tests.support.datasets_sample import CELL, as_parquet, cells, number_of, png
@@ -66,7 +66,7 @@ def test_a_cell_that_is_stored_once_is_read_once_a_row_and_no_more_than_a_limit_
     with pytest.raises(InputError, match="None of the 20 images"):
         open_images("hf://datasets/user/photos", 20)
     hub.put("datasets", PHOTOGRAPHS, {"train.parquet": as_parquet(cells(4))})
-    monkeypatch.setattr(strangers, "MAX_BYTES", 100)
+    monkeypatch.setattr(untrusted, "MAX_BYTES", 100)
     with pytest.raises(InputError, match="holds more than 0 MB once unpacked"):
         open_images("hf://datasets/user/photos", 4)
 
@@ -148,4 +148,4 @@ def test_photographs_are_the_first_of_a_set(hub):
     with pytest.raises(InputError, match="not a set of people"):
         open_gallery("open-images-300")
     with pytest.raises(InputError, match="'cifar10-300' was not found"):
-        open_set("cifar10-300")
+        open_dataset("cifar10-300")

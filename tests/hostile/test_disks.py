@@ -138,7 +138,7 @@ def test_names_that_are_no_text_can_be_stored(tmp_path):
     os.makedirs(inner)
     shutil.copy(os.fsencode(picture), inner + b"/\xfe.png")
     Path(os.fsdecode(inner + b"/\xfd.png")).write_text("no image")
-    for found in (ccs.open_images(str(tmp_path / "set")), ccs.open_set(str(tmp_path / "set"))):
+    for found in (ccs.open_images(str(tmp_path / "set")), ccs.open_dataset(str(tmp_path / "set"))):
         assert len(found.images) == 1
         assert found.skipped == (r"\udcff\udcfe/\udcfd.png: not an image of a known kind",)
         found.source.encode()

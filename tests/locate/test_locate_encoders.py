@@ -9,13 +9,13 @@ import torch
 import ccs
 from ccs import Head, HeadSet, InputError
 from ccs.analysis.fairness import embed_occupations, prompted
-from ccs.data import drawn_sets
+from ccs.data import synthetic
 from ccs.heads import TEXT
 from ccs.locate import encoders as towers
 from ccs.locate.encoders import which_tower
 from ccs.metrics.stats import Estimate
 
-PEOPLE, PICTURES = drawn_sets.bias_set("faces"), drawn_sets.bias_set("counterfactuals")
+PEOPLE, PICTURES = synthetic.bias_set("faces"), synthetic.bias_set("counterfactuals")
 
 
 def made(model, seed, skewed):

@@ -205,7 +205,7 @@ def test_accuracy_is_the_plain_one(tiny_folder, tiny_model, tmp_path, pictures, 
     write_images(tmp_path / "pets", pictures(24), ["cat", "dog", "owl"])
     asked = ["--model", str(tiny_folder), "--set", str(tmp_path / "pets"), "--off", str(OFF)]
     assert accuracy_command.main([*asked, "--template", "a {}", "--csv", str(tmp_path / "a.csv")]) == 0
-    data = ccs.open_set(str(tmp_path / "pets"), template="a {}")
+    data = ccs.open_dataset(str(tmp_path / "pets"), template="a {}")
     texts = tiny_model.embed_texts(["a cat", "a dog", "a owl"])
     scores = [tiny_model.embed_images(list(data.images), off) @ texts.T for off in (HeadSet(), OFF)]
     plain = [one.argmax(1) == data.labels for one in scores]

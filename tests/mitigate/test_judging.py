@@ -18,7 +18,7 @@ import ccs
 from ccs import HeadSet, InputError, Intervention
 from ccs.batch import command_line
 from ccs.batch import mitigate as command
-from ccs.data import drawn_sets
+from ccs.data import synthetic
 from ccs.metrics.stats import Effect, Estimate
 from ccs.mitigate import judging
 from ccs.mitigate.base import Affine, Fitted
@@ -106,7 +106,7 @@ def test_why_weights_cannot_hold_a_mean_or_a_constant(tiny_model):
 def faces(tmp_path_factory):
     """A folder of people of one's own, with their groups, and a folder of things by class beside it."""
     place = tmp_path_factory.mktemp("own")
-    people, things = drawn_sets.bias_set("faces"), drawn_sets.classification_set("subjects", 40)
+    people, things = synthetic.bias_set("faces"), synthetic.classification_set("subjects", 40)
     names = write_images(place / "faces", people.images[::5])
     rows = pd.DataFrame({"file": names, "gender": people.groups["gender"][::5]})
     rows.to_csv(place / "faces" / "labels.csv", index=False)

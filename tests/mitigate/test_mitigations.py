@@ -13,7 +13,7 @@ from ccs import HeadSet, InputError, benchmark, mitigate
 from ccs.analysis.search import halves, make_task
 from ccs.benchmark import variants
 from ccs.benchmark.protocol import Sets
-from ccs.data import drawn_sets
+from ccs.data import synthetic
 from ccs.locate.base import group_means
 from ccs.mitigate import judging, methods, scoring
 from ccs.mitigate.base import Affine, Fitted, name_embeddings, span
@@ -143,7 +143,7 @@ def carriers_off(evidence):
 
 def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(judging, "PAIRS", 10)
-    monkeypatch.setattr(drawn_sets, "classification_set", partial(drawn_sets.classification_set, n=40))
+    monkeypatch.setattr(synthetic, "classification_set", partial(synthetic.classification_set, n=40))
     file, ran, run = tmp_path / "cells.parquet", [], scoring.run
     monkeypatch.setattr(
         scoring, "run", lambda *asked, **how: ran.append(run(*asked, file=file, **how)) or ran[0]

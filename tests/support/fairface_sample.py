@@ -3,7 +3,7 @@
 import json
 
 from ccs.data import SOURCES
-from ccs.data.strangers import listed_rows
+from ccs.data.untrusted import listed_rows
 from tests.support.datasets_sample import AGES, FAIRFACE, as_parquet, cells
 
 PATH = "1.25/validation-00000-of-00001-09e3e67bb00ab4ec.parquet"

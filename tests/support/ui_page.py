@@ -10,7 +10,7 @@ import pytest
 
 import ccs
 from ccs import results
-from ccs.data import drawn_sets
+from ccs.data import synthetic
 from ccs.ui import links
 from ccs.ui.service import galleries
 from ccs.ui.session import App
@@ -20,7 +20,7 @@ from tests.support import ui_sample
 SMALL = "small/faces"
 
 
-_GALLERY, _SET = galleries.open_gallery, galleries.open_set
+_GALLERY, _SET = galleries.open_gallery, galleries.open_dataset
 _FEW = {
     galleries.DRAWN.people: lambda name: first_of(_GALLERY(name), 80),
     galleries.DRAWN.things: lambda name: every_fourth(_SET(name)),
@@ -32,7 +32,7 @@ def model():
     """The organism, on a page whose drawn faces, things and pictures are a few of them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(galleries, "open_gallery", lambda name: _FEW.get(name, _GALLERY)(name))
-        patch.setattr(galleries, "open_set", lambda name: _FEW.get(name, _SET)(name))
+        patch.setattr(galleries, "open_dataset", lambda name: _FEW.get(name, _SET)(name))
         patch.setattr(galleries, "PICTURES", 60)
         patch.setattr(fairer, "THINGS", 60)
         yield _organism()
@@ -42,7 +42,7 @@ _organism = cache(lambda: ccs.load("organism"))
 
 
 def small_gallery(n=40):
-    return replace(first_of(drawn_sets.bias_set("faces"), n), name=SMALL)
+    return replace(first_of(synthetic.bias_set("faces"), n), name=SMALL)
 
 
 def first_of(whole, n):

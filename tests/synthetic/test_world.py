@@ -6,7 +6,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from ccs.data import drawn_sets
+import ccs
+from ccs.data import synthetic
 from ccs.errors import InputError
 from ccs.synthetic import vocabulary as world
 from ccs.synthetic.scene import glyph
@@ -26,8 +27,8 @@ def test_every_glyph_exists():
 
 
 def test_evaluation_sets():
-    made = drawn_sets.classification_set
-    for name in drawn_sets.classification_names():
+    made = synthetic.classification_set
+    for name in synthetic.classification_names():
         drawn = made(name, n=3 * len(made(name, n=1).classes))
         assert set(np.bincount(drawn.labels)) == {3}
         assert all("{}" in t for t in drawn.templates)
@@ -42,11 +43,21 @@ def test_evaluation_sets():
 
 
 def test_bias_sets_are_balanced_and_counterfactual():
-    faces = drawn_sets.bias_set("faces")
+    faces = synthetic.bias_set("faces")
     cells = Counter(zip(faces.groups["gender"], faces.groups["skin tone"], strict=True))
     assert set(cells.values()) == {60}
     assert all(not s.occupation and not s.props for s in faces.images.scenes)
-    pairs = drawn_sets.bias_set("counterfactuals").images.scenes
+    pairs = synthetic.bias_set("counterfactuals").images.scenes
     for i in range(0, len(pairs), 10):
         assert len({(s.gender, s.skin_tone) for s in pairs[i : i + 10]}) == 10
         assert len({(s.seed, s.occupation, s.frame, s.letter) for s in pairs[i : i + 10]}) == 1
+
+
+def test_a_seed_gives_fresh_faces_of_the_same_groups():
+    standard, fresh, again = (ccs.open_gallery("world/faces", seed=seed) for seed in (None, 7, 7))
+    assert fresh.fingerprint == again.fingerprint != standard.fingerprint
+    assert fresh.name == "world/faces (seed 7)"
+    assert {name: cells.tolist() for name, cells in fresh.groups.items()} == {
+        name: cells.tolist() for name, cells in standard.groups.items()
+    }
+    assert min(s.seed for s in fresh.images.scenes) > 10**12

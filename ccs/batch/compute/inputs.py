@@ -20,9 +20,9 @@ from ccs.analysis.fairness import asked
 from ccs.analysis.zeroshot import require_readable
 from ccs.batch.compute import Settings
 from ccs.batch.compute.stages import digest
-from ccs.data import SOURCES, BiasSet, ClassificationSet, ImageSet, RetrievalSet, drawn_sets
+from ccs.data import SOURCES, BiasSet, ClassificationSet, ImageSet, RetrievalSet, synthetic
 from ccs.data.decoding import UNREADABLE
-from ccs.data.open import open_gallery, open_images, open_set
+from ccs.data.open import open_dataset, open_gallery, open_images
 from ccs.errors import InputError
 from ccs.model.model import Model
 
@@ -44,7 +44,7 @@ def open_all(settings: Settings, tell: Callable[[str], None]) -> Opened:
     """Everything that a run reads, fetched and hashed; `tell` is told of what is left out."""
     images = open_moment_images(settings)
     _tell_unreadable(images, settings, tell)
-    return images, *open_sets(settings, tell)
+    return images, *open_datasets(settings, tell)
 
 
 def _tell_unreadable(data: ImageSet | RetrievalSet, settings: Settings, tell: Callable[[str], None]) -> None:
@@ -66,12 +66,12 @@ def open_moment_images(settings: Settings) -> ImageSet:
 def names_of_sets(settings: Settings) -> tuple[str, ...]:
     """The evaluation sets asked for: those named, or else the suite's."""
     studied = tuple(record.name for record in SOURCES.values() if record.measured)
-    drawn = tuple(f"world/{name}" for name in drawn_sets.names())
+    drawn = tuple(f"world/{name}" for name in synthetic.names())
     suites = {"world": drawn, "paper": studied, "none": ()}
     return settings.sets or suites[settings.suite or "none"]
 
 
-def open_sets(
+def open_datasets(
     settings: Settings, tell: Callable[[str], None]
 ) -> tuple[list[EvaluationSet], list[dict[str, str]]]:
     """The evaluation sets asked for, and the name and reason of each that could not be had. InputError for
@@ -106,9 +106,9 @@ def open_sets(
 
 def _open(name: str, settings: Settings) -> ImageSet | RetrievalSet:
     if name == "world/clips" and settings.eval_images is not None:  # a clip is several images
-        return drawn_sets.retrieval_set(max(10, settings.eval_images // 4))
+        return synthetic.retrieval_set(max(10, settings.eval_images // 4))
     most, template = settings.eval_images, settings.template
-    return open_set(name, max_images=most, classes=settings.classes, template=template)
+    return open_dataset(name, max_images=most, classes=settings.classes, template=template)
 
 
 def items(data: ImageSet | RetrievalSet) -> Sequence[Any]:

@@ -1,7 +1,7 @@
 """What a run needs, asked before it starts: whether models and sets can be had (`usable`), and a page of
 downloads and their terms, requests to judges, dollars, hours and disk.
 
-For the page nothing is opened, fetched or computed: sizes and licences are those of the registered sets'
+For the page nothing is opened, fetched or computed: sizes and licenses are those of the registered sets'
 records, heads and weights are counted on open_clip's configuration, and questions on the pool of texts.
 """
 
@@ -22,8 +22,8 @@ from ccs.batch.compute.inputs import names_of_sets
 from ccs.batch.compute.judge import judges_of, known_pool
 from ccs.batch.compute.run import n_plans
 from ccs.batch.pages import printed
-from ccs.data import ALIASES, SOURCES, DatasetRecord, drawn_sets, strangers
-from ccs.data.fetching import connected, explained
+from ccs.data import ALIASES, SOURCES, DatasetRecord, synthetic, untrusted
+from ccs.data.hub import connected, explained
 from ccs.data.open import local_copy
 from ccs.errors import InputError
 from ccs.files import endpoint
@@ -85,7 +85,7 @@ def _weights_to_fetch(name: str) -> float:
 
 def _set_to_fetch(record: DatasetRecord) -> float:
     """Bytes of a set that are not here."""
-    if local_copy(record) is not None or (record.excerpt and strangers.excerpt_file(record).exists()):
+    if local_copy(record) is not None or (record.excerpt and untrusted.excerpt_file(record).exists()):
         return 0
     from huggingface_hub import HfApi, constants
 
@@ -213,7 +213,7 @@ def _embedded(model: _Model, record: DatasetRecord) -> float:
 
 def _place(name: str) -> str:
     """Where a set that has no record is."""
-    if name in {"world", *(f"world/{drawn}" for drawn in ("images", *drawn_sets.names()))}:
+    if name in {"world", *(f"world/{drawn}" for drawn in ("images", *synthetic.names()))}:
         return "drawn here"
     if Path(name).expanduser().exists():
         return "on disk"

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from ccs.data import drawn_sets
+from ccs.data import synthetic
 from ccs.errors import InputError
 from ccs.heads import IMAGE, HeadSet, Intervention
 from ccs.model.encoder import NOTHING_OFF, Trunk
@@ -59,7 +59,7 @@ def example_names(model: str = "") -> tuple[str, ...]:
     """
     if model and not saw_drawings_only(model):
         return (PHOTOGRAPHS,)
-    names = drawn_sets.classification_names()
+    names = synthetic.classification_names()
     drawn = sorted(names, key=lambda name: (name != "occupations", names.index(name)))
     return (*drawn, PHOTOGRAPHS)
 
@@ -97,7 +97,7 @@ def load_example(example: str, model: str = "") -> Example:
         )
         classes = _TAUGHT if model == PHOTO else (*_PICTURED.values(), *_OTHERS)
         return Example(photographs, classes, ("a photo of a {}",), classes[: len(photographs)])
-    whole = drawn_sets.classification_set(name)
+    whole = synthetic.classification_set(name)
     # Steps through the classes so that four neighbors are four different things.
     indices = [(page * SHOWN + i) * 7 % len(whole.images) for i in range(SHOWN)]
     answers = tuple(whole.classes[whole.labels[i]] for i in indices)

@@ -14,8 +14,8 @@ import numpy as np
 from cachetools import TTLCache
 from PIL import Image
 
-from ccs.data import SOURCES, BiasSet, ImageSet, strangers
-from ccs.data.open import open_gallery, open_images, open_set
+from ccs.data import SOURCES, BiasSet, ImageSet, untrusted
+from ccs.data.open import open_dataset, open_gallery, open_images
 from ccs.errors import InputError
 from ccs.heads import IMAGE, HeadSet
 from ccs.model.encoder import Trunk
@@ -62,7 +62,7 @@ def _open(name: str) -> ImageSet:
         return open_images(name, PICTURES, seed=SEED)
     if name in (DRAWN.people, PHOTOGRAPHED.people, PAIRS):
         return open_gallery(name)
-    found = open_set(name)
+    found = open_dataset(name)
     assert isinstance(found, ImageSet)
     return found
 
@@ -142,8 +142,8 @@ class Galleries:
             raise InputError(self._failed[name])
 
         def work() -> Generator[float, None, bool]:
-            if not strangers.excerpt_file(SOURCES[name]).exists():
-                yield from strangers.fetch_excerpt(SOURCES[name])
+            if not untrusted.excerpt_file(SOURCES[name]).exists():
+                yield from untrusted.fetch_excerpt(SOURCES[name])
             self._sets[name] = _open(name)
             return True
 

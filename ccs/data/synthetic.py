@@ -1,4 +1,4 @@
-"""Evaluation sets of the drawn world, from seeds that training never sees (below 1,000,000).
+"""Evaluation sets of the synthetic world, from seeds that training never sees (below 10^6 or from 10^12 on).
 
 Each set takes scenes from its own range of seeds, sets its factor to each value in turn, and leaves the other
 factors as the world draws them, so that classes differ systematically only in that factor.
@@ -17,13 +17,15 @@ import numpy as np
 from PIL import Image
 
 from ccs.data import BiasSet, ClassificationSet, ImageSet, Lazy, RetrievalSet
-from ccs.errors import InputError
+from ccs.errors import InputError, require_seed
 from ccs.synthetic import vocabulary as words
 from ccs.synthetic.scene import AROUND, Scene, draw, full_caption, scene
 
 VERSION = 2  # raised whenever the image of the same factors changes
 SOURCE = "drawn world (OpenMoji, CC BY-SA 4.0)"
 FRAMES = 8
+FRESH = 10**6
+"""Scenes in the range of a seed, and the ranges that are left out because training may use them."""
 _Show = Callable[[Scene, int], Scene]
 
 
@@ -46,9 +48,16 @@ def _fingerprint(scenes: Sequence[Scene], extra: str = "") -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _scenes(start: int) -> Iterator[Scene]:
-    """The balanced world's scenes from seed `start` on."""
-    return map(scene, count(start))
+def _scenes(start: int, seed: int | None) -> Iterator[Scene]:
+    """Yield the balanced world's scenes from number `start` on, or with a seed from its fresh range on."""
+    if seed is None:
+        return map(scene, count(start))
+    require_seed(seed)
+    return map(scene, count(start + FRESH * (FRESH + seed)))
+
+
+def _name(name: str, seed: int | None) -> str:
+    return f"world/{name}" if seed is None else f"world/{name} (seed {seed})"
 
 
 @lru_cache(maxsize=1)
@@ -101,15 +110,15 @@ def names() -> tuple[str, ...]:
     return (*_classifications(), "clips", "faces", "counterfactuals")
 
 
-def classification_set(name: str, n: int | None = None) -> ClassificationSet:
+def classification_set(name: str, n: int | None = None, seed: int | None = None) -> ClassificationSet:
     """`n` images (default: ten per class, at least 300), cycling through the classes. Raises InputError."""
     if name not in _classifications():
         raise InputError(f"The drawn world has no set {name!r}; it has: {', '.join(_classifications())}.")
     classes, templates, start, show = _classifications()[name]
     n = max(300, 10 * len(classes)) if n is None else n
-    scenes = [show(s, i % len(classes)) for i, s in enumerate(islice(_scenes(start), n))]
+    scenes = [show(s, i % len(classes)) for i, s in enumerate(islice(_scenes(start, seed), n))]
     return ClassificationSet(
-        name=f"world/{name}",
+        name=_name(name, seed),
         images=Drawn(scenes),
         fingerprint=_fingerprint(scenes),
         source=SOURCE,
@@ -119,17 +128,17 @@ def classification_set(name: str, n: int | None = None) -> ClassificationSet:
     )
 
 
-def retrieval_set(n: int = 300) -> RetrievalSet:
+def retrieval_set(n: int = 300, seed: int | None = None) -> RetrievalSet:
     """Clips of 8 frames, each with a caption that names everything that is shown; no two share one."""
     scenes: dict[str, Scene] = {}
-    for s in _scenes(600_000):
+    for s in _scenes(600_000, seed):
         if len(scenes) == n:
             break
         if s.kind:
             scenes.setdefault(full_caption(s), s)
     chosen = tuple(scenes.values())
     return RetrievalSet(
-        name="world/clips",
+        name=_name("clips", seed),
         clips=Drawn(chosen, _clip),
         captions=tuple((full,) for full in scenes),
         fingerprint=_fingerprint(chosen, "clips"),
@@ -137,17 +146,21 @@ def retrieval_set(n: int = 300) -> RetrievalSet:
     )
 
 
-def bias_set(name: str = "faces") -> BiasSet:
+def bias_set(name: str = "faces", seed: int | None = None) -> BiasSet:
     """People balanced over gender presentation and skin tone.
 
     "faces": 600 plain faces with no cue of an occupation and nothing around them, 60 per cell, K = 60. What
     lies around moves a face's embedding more than its group does, and would hide a skew.
     "counterfactuals": 20 occupations with their props, four scenes each, shown in all ten groups; an
     occupation's prompt ranks its own 40 images, with K = 10, the default of the study's code.
+
+    Args:
+        name: "faces" or "counterfactuals".
+        seed: A whole number from 0 on for fresh people; by default those of every published result.
     """
     faces, occupations = name == "faces", tuple(words.OCCUPATIONS)
     cells, hairs = list(product(words.GENDERS, words.SKIN_TONES)), words.HAIRS[:-1]
-    source = _scenes(700_000 if faces else 750_000)
+    source = _scenes(700_000 if faces else 750_000, seed)
     face: dict[str, Any] = {"kind": "face", "occupation": "", "props": False, **dict.fromkeys(AROUND, "")}
     scenes = []
     for cell in range(60 if faces else 4 * len(occupations)):
@@ -166,7 +179,7 @@ def bias_set(name: str = "faces") -> BiasSet:
         "skin tone": np.array([s.skin_tone for s in scenes]),
     }
     return BiasSet(
-        name=f"world/{name}",
+        name=_name(name, seed),
         images=Drawn(scenes),
         fingerprint=_fingerprint(scenes),
         source=SOURCE,

@@ -21,7 +21,7 @@ from zipfile import ZipFile
 from ccs import sandbox
 from ccs.data import DatasetRecord
 from ccs.data.decoding import FORMATS, problem
-from ccs.data.fetching import explained
+from ccs.data.hub import explained
 from ccs.data.rows import IMAGE_COLUMNS, LABELS, Rows, members, of_files, spread
 from ccs.errors import InputError
 from ccs.files import atomic_write, endpoint
@@ -307,7 +307,7 @@ def fetch_excerpt(record: DatasetRecord) -> Iterator[float]:
     if why := next((found for row in chosen if isinstance(found := images[row], str)), ""):
         raise InputError(f"{record.name} has a row that is no image: {why}.")
     as_listed = "" if chosen == listed or not listed else ", its rows in another order than the list’s"
-    source = f"{record.title}: {record.address} at {commit[:12]}{as_listed}, {record.licence}"
+    source = f"{record.title}: {record.address} at {commit[:12]}{as_listed}, {record.license}"
     table = pa.table(
         {
             record.image: pa.array([images[row] for row in chosen], pa.binary()),
