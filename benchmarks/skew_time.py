@@ -19,7 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 
 from benchmarks.common import keep
-from ccs.analysis.plans import Plan
+from ccs.analysis.ablation_sets import Plan
 from ccs.batch.compute import set_figures
 from ccs.data import BiasSet, Lazy
 from ccs.heads import Head, HeadSet

@@ -17,8 +17,10 @@ from ccs.texts.textspan import Span, textspan
 
 if TYPE_CHECKING:
     from ccs import benchmark, mitigate
-    from ccs.analysis.fairness import BiasTable, bias
-    from ccs.analysis.zeroshot import AccuracyTable, accuracy, find_heads
+    from ccs.analysis.accuracy import AccuracyTable, accuracy
+    from ccs.analysis.bias import BiasTable, bias
+    from ccs.analysis.classify import ClassTable, classify
+    from ccs.analysis.find_heads import HeadTable, find_heads
     from ccs.model.ablation import heads_off, heads_scaled, take_apart
     from ccs.model.loading.sources import list_models
     from ccs.model.maps import attention, heatmap
@@ -27,8 +29,10 @@ if TYPE_CHECKING:
 __all__ = [
     "AccuracyTable",
     "BiasTable",
+    "ClassTable",
     "Head",
     "HeadSet",
+    "HeadTable",
     "InputError",
     "Intervention",
     "Model",
@@ -38,6 +42,7 @@ __all__ = [
     "attention",
     "benchmark",
     "bias",
+    "classify",
     "collect_moments",
     "find_heads",
     "heads_off",
@@ -56,14 +61,17 @@ __all__ = [
 
 
 _LATER = {
-    "AccuracyTable": "ccs.analysis.zeroshot",
-    "BiasTable": "ccs.analysis.fairness",
+    "AccuracyTable": "ccs.analysis.accuracy",
+    "BiasTable": "ccs.analysis.bias",
+    "ClassTable": "ccs.analysis.classify",
+    "HeadTable": "ccs.analysis.find_heads",
     "Model": "ccs.model.model",
-    "accuracy": "ccs.analysis.zeroshot",
+    "accuracy": "ccs.analysis.accuracy",
     "attention": "ccs.model.maps",
     "benchmark": "ccs.benchmark",
-    "bias": "ccs.analysis.fairness",
-    "find_heads": "ccs.analysis.zeroshot",
+    "bias": "ccs.analysis.bias",
+    "classify": "ccs.analysis.classify",
+    "find_heads": "ccs.analysis.find_heads",
     "heads_off": "ccs.model.ablation",
     "heads_scaled": "ccs.model.ablation",
     "heatmap": "ccs.model.maps",

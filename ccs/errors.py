@@ -38,12 +38,20 @@ class MissingExtra(InputError, ImportError):
 
 
 def require_texts(texts: Iterable[str]) -> list[str]:
-    """The texts; InputError for what is none."""
-    found = list(texts)
-    for place, text in enumerate(found):
+    """Return a list of the texts from any iterable of them, such as a Series or a generator.
+
+    Raises:
+        InputError: For a single text, a table, or anything that isn't a text.
+    """
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable) or getattr(texts, "ndim", 1) != 1:
+        raise InputError(
+            f"Texts must be a list of strings, not {type(texts).__name__}; write [text] for one."
+        )
+    strings = list(texts)
+    for place, text in enumerate(strings):
         if not isinstance(text, str):
             raise InputError(f"Text {place} is {text!r} ({type(text).__name__}), not a string.")
-    return found
+    return strings
 
 
 def require_seed(seed: int) -> None:

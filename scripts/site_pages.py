@@ -17,11 +17,11 @@ MODULES = {
     "Models": ("ccs.model.model", "ccs.model.head_statistics", "ccs.model.maps", "ccs.model.ablation"),
     "Texts and scores": ("ccs.texts.textspan", "ccs.texts.pools", "ccs.texts.labels", "ccs.texts.score"),
     "Bias and accuracy": (
-        "ccs.analysis.fairness", "ccs.metrics.skew", "ccs.metrics.accuracy", "ccs.metrics.retrieval",
-        "ccs.metrics.agreement", "ccs.metrics.adapters", "ccs.analysis.zeroshot",
+        "ccs.analysis.bias", "ccs.metrics.skew", "ccs.metrics.accuracy", "ccs.metrics.retrieval",
+        "ccs.metrics.agreement", "ccs.metrics.adapters", "ccs.analysis.accuracy",
     ),
     "Finding heads": (
-        "ccs.analysis.plans", "ccs.analysis.search", "ccs.locate", "ccs.locate.base", "ccs.benchmark",
+        "ccs.analysis.ablation_sets", "ccs.analysis.search", "ccs.locate", "ccs.locate.base", "ccs.benchmark",
     ),
     "Making it fairer": ("ccs.mitigate", "ccs.mitigate.base"),
     "Results": ("ccs.results", "ccs.results.queries"),

@@ -83,8 +83,8 @@ def test_the_first_six_jobs_run_one_after_the_other(study, pictures, monkeypatch
     # Another set goes beside those that are there; the same set with other images replaces its figures.
     again = "clip-ccs compute --model my_clip --images pets --texts my_texts.csv --out results"
     write_images(study / "birds", pictures(92)[84:], ["owl", "wren"])
-    # `--off` belongs to the plans: without it, what is there was made with others.
-    assert command(f'{again} --set birds --off "L5.H1 L5.H2"') == 0
+    # `--ablate` belongs to the plans: without it, what is there was made with others.
+    assert command(f'{again} --set birds --ablate "L5.H1 L5.H2"') == 0
     assert "Kept in results/my_clip: the earlier figures of faces, pets." in capsys.readouterr().out
     merged = results.read(study / "results" / "my_clip")
     assert set(merged.table("pruning")["dataset"]) == {"pets", "birds"}

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ccs.analysis.fairness import embed_occupations, ranking_of
-from ccs.analysis.plans import Plan
+from ccs.analysis.ablation_sets import Plan
+from ccs.analysis.bias import embed_occupations, rank_gallery
 from ccs.data import BiasSet, ClassificationSet
 from ccs.errors import InputError
 from ccs.heads import HeadSet
@@ -188,7 +188,7 @@ def greedy(
 
 def make_task(model: Model, people: BiasSet, things: ClassificationSet, attribute: str) -> Task:
     """The task of making these people's rankings for their occupations fairer."""
-    question = ranking_of(people, attribute, embed_occupations(model, people))
+    question = rank_gallery(people, attribute, embed_occupations(model, people))
     weights = zeroshot.class_weights(model, things.classes, things.templates)
     own = {one.name: getattr(question, one.name) for one in fields(question)}
     return Task(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import ccs
-from ccs.analysis.fairness import MEAN, BiasTable
+from ccs.analysis.bias import MEAN, BiasTable
 from ccs.batch.command_line import ATTRIBUTE, DEVICE, OFF, SKIP, command, option, read_names, to_file
 from ccs.batch.pages import in_brackets, printed
 from ccs.files import write_text
@@ -28,7 +28,7 @@ class Settings:
         None, 'a file with one per line, or "judge, nurse" (default: the gallery\'s)', read=read_names
     )
     attribute: str | None = option(None, ATTRIBUTE)
-    off: str = option("", OFF)
+    ablate: str = option("", OFF)
     top: int | None = option(None, "K, the length of the list (default: the gallery's, or a tenth)", least=1)
     template: str | None = option(None, 'the prompt, such as "a photo of a {}" (default: the gallery\'s)')
     max_images: int | None = option(None, "measure on so many images; drawn people are all used", least=1)
@@ -40,8 +40,7 @@ class Settings:
 
 
 def measure(settings: Settings) -> None:
-    asked = {name: value for name, value in vars(settings).items() if name != "csv"}
-    table = ccs.bias(**asked)
+    table = ccs.bias(**{name: value for name, value in vars(settings).items() if name != "csv"})
     for name in table.skipped:
         print(f"Left out: {name}", file=sys.stderr)
     print(page(table))
@@ -54,7 +53,7 @@ def page(table: BiasTable) -> str:
     figures: dict[str, dict[str, Mapping[Any, Any]]] = {}
     for row in table.rows.to_dict("records"):
         figures.setdefault(str(row["occupation"]), {})[str(row["metric"])] = row
-    order = sorted(figures, key=lambda name: (name != MEAN, -figures[name]["MaxSkew"]["value"]))
+    order = sorted(figures, key=lambda name: (name != MEAN, -figures[name]["MaxSkew"]["after"]))
     ndkl = figures[MEAN]["NDKL"]
     return printed(
         "bias",
@@ -63,22 +62,22 @@ def page(table: BiasTable) -> str:
         ceiling=figures[MEAN]["MaxSkew"]["ceiling"],
         ndkl_chance=in_brackets(Estimate(*(ndkl[end] for end in ("chance", "chance_low", "chance_high"))), 2),
         skipped=table.skipped,
-        rows=[_line(name, figures[name]) for name in order],
+        rows=[_line(name, figures[name], bool(table.about["ablate"])) for name in order],
         alike=table.alike,
     )
 
 
-def _line(name: str, figures: Mapping[str, Mapping[Any, Any]]) -> dict[str, str]:
+def _line(name: str, figures: Mapping[str, Mapping[Any, Any]], ablated: bool) -> dict[str, str]:
     skew = figures["MaxSkew"]
-    shown = Estimate(skew["value"], skew["low"], skew["high"])
-    line = {"occupation": name, "MaxSkew": in_brackets(shown, 2)}
+    estimate = Estimate(skew["after"], skew["low"], skew["high"])
+    line = {"occupation": name, "MaxSkew": in_brackets(estimate, 2)}
     line["chance"] = f"{skew['chance']:.2f}"
-    if "before" in skew:
+    if ablated:
         line["before"] = f"{skew['before']:.2f}"
         ends = (skew["difference"], skew["difference_low"], skew["difference_high"])
         line["change"] = "{} [{}, {}]".format(*(signed(end, 2) for end in ends))
     line["most in the top"] = "" if name == MEAN else f"{skew['group']} {skew['share']:.0%}"
-    return line | {metric: f"{row['value']:.2f}" for metric, row in figures.items() if metric != "MaxSkew"}
+    return line | {metric: f"{row['after']:.2f}" for metric, row in figures.items() if metric != "MaxSkew"}
 
 
 main = command(Settings, measure)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from ccs.analysis.fairness import asked, embed_occupations, ranking_of
+from ccs.analysis.bias import embed_occupations, rank_gallery, set_question
 from ccs.batch.command_line import ATTRIBUTE, DEVICE, command, option, to_file
 from ccs.batch.pages import printed
 from ccs.batch.search import PEOPLE
@@ -54,7 +54,7 @@ def _compare(args: Settings) -> None:
     texts = load_pool(args.texts).texts
     some = [texts[i] for i in spread(len(texts), MOST_TEXTS)]
     table = pd.DataFrame(map(vars, compare(models[0], models[1], images, some)))
-    people = asked(open_gallery(args.gallery, attribute=args.attribute or ()))
+    people = set_question(open_gallery(args.gallery, attribute=args.attribute or ()))
     attribute = args.attribute or people.main
     sets = replace(Sets.drawn(), images=args.images, texts=args.texts, moments=args.max_images)
     for side, model in zip(SIDES, models, strict=True):
@@ -62,7 +62,7 @@ def _compare(args: Settings) -> None:
         table[f"{side}_label"] = [reading.scores[head].label or "no concept" for head in heads]
         table[f"{side}_ccs"] = [reading.scores[head].ccs for head in heads]
         table[f"{side}_texts"] = [" | ".join(span.text for span in reading.spans[head]) for head in heads]
-        question = ranking_of(people, attribute, embed_occupations(model, people))
+        question = rank_gallery(people, attribute, embed_occupations(model, people))
         plans = [HeadSet(), *(HeadSet([head]) for head in heads[: args.top])]
         embedded = model.embed_images(model.trunk(people.images), plans)
         table[f"{side}_max_skew"], *skews = (means(one, question)["MaxSkew"] for one in embedded)

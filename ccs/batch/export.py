@@ -1,4 +1,4 @@
-"""Save a model with heads off: `clip-ccs export --model M --off "L8.H1 L9.H2" --out DIR`."""
+"""Save a model with heads off: `clip-ccs export --model M --ablate "L8.H1 L9.H2" --out DIR`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Settings:
     """
 
     model: str = option("organism", "embedded name, open_clip NAME/TAG or a folder")
-    off: str = option("", 'heads of the image tower to switch off or scale, such as "L8.H1 L9.H2=0.3"')
+    ablate: str = option("", 'heads of the image tower to switch off or scale, such as "L8.H1 L9.H2=0.3"')
     remove: bool = option(False, "leave the heads' weights out, as ONNX: image.onnx and text.onnx")
     out: Path | None = option(None, "a new folder", read=to_folder)
     repo: str | None = option(None, "a model repository on the Hub, USER/NAME")
@@ -34,9 +34,9 @@ def _export(arguments: Settings) -> None:
     if not arguments.out and not arguments.repo:
         raise InputError("Say where to export to: --out DIR, --repo USER/NAME, or both.")
     repository = Repository(arguments.repo, "model") if arguments.repo else None
-    off = Intervention.parse(arguments.off)
+    off = Intervention.parse(arguments.ablate)
     if read := off.of_tower(TEXT):
-        raise InputError(f"Heads of the text tower cannot be saved off or scaled: leave {read} out of --off.")
+        raise InputError(f"Heads of the text encoder cannot be saved ablated: leave {read} out.")
     model = ccs.load(arguments.model)
     title = f"{model.name} with {off or 'no head'} {verb(off)}"
     with tempfile.TemporaryDirectory() as scratch:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-import pandas as pd
-
 import ccs
-from ccs.analysis.zeroshot import AMONG
+from ccs.analysis.find_heads import AMONG, HeadTable
 from ccs.batch.command_line import DEVICE, TEXT_TOWER, command, option
 from ccs.batch.pages import printed
 from ccs.texts.pools import POOLS
@@ -28,7 +26,7 @@ class Settings:
 
 
 def _find(args: Settings) -> None:
-    found = ccs.find_heads(
+    table = ccs.find_heads(
         ccs.take_apart(args.model, args.text_tower, device=args.device) if args.text_tower else args.model,
         args.text,
         args.images,
@@ -36,17 +34,17 @@ def _find(args: Settings) -> None:
         max_images=args.max_images,
         device=args.device,
     )
-    print(page(args.text, found))
+    print(page(table))
 
 
-def page(text: str, found: pd.DataFrame, most: int = 8) -> str:
+def page(table: HeadTable, most: int = 8) -> str:
     """The first heads for a person to read, and a warning where none of them is about the text."""
-    about = int(found["about"].sum())
-    shown = found.head(max(about, most)).drop(columns="about")
+    n, heads = int(table.rows["encodes"].sum()), len(table.rows)
+    strongest = table.rows.head(max(n, most)).drop(columns="encodes")
     for name in ("share", "best_share"):
-        shown[name] = (100 * shown[name]).map("{:.1f}%".format)
-    rows = shown.to_dict("records")
-    return printed("heads", text=text, about=about, heads=len(found), among=AMONG, rows=rows)
+        strongest[name] = (100 * strongest[name]).map("{:.1f}%".format)
+    rows = strongest.to_dict("records")
+    return printed("heads", text=table.about["text"], encoding=n, heads=heads, among=AMONG, rows=rows)
 
 
 main = command(Settings, _find)

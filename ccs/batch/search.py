@@ -9,12 +9,11 @@ from pathlib import Path
 
 import ccs
 from ccs import results
-from ccs.analysis import plans as pruning
-from ccs.analysis import search
-from ccs.analysis.fairness import asked
-from ccs.analysis.plans import Plan
+from ccs.analysis import ablation_sets, search
+from ccs.analysis.ablation_sets import Plan
+from ccs.analysis.bias import set_question
+from ccs.analysis.inputs import require_readable
 from ccs.analysis.search import Found, HeldOut, Limits, make_task
-from ccs.analysis.zeroshot import require_readable
 from ccs.batch.command_line import ATTRIBUTE, DEVICE, FOLDER, SKIP, command, option, read_names, to_folder
 from ccs.batch.pages import in_brackets, printed
 from ccs.data import BiasSet, ClassificationSet
@@ -58,7 +57,7 @@ class Asked:
             for name in require_readable(one, skip_unreadable):
                 print(f"Left out of {one.name}: {name}", file=sys.stderr)
         attributes = (self.attribute,) if isinstance(self.attribute, str) else self.attribute
-        people = asked(people, self.occupations, self.template, self.top)
+        people = set_question(people, self.occupations, self.template, self.top)
         return people, things, attributes or (people.main,)
 
 
@@ -117,7 +116,7 @@ def _beside(args: Settings, tables: Path, name: str, heads: HeadSet) -> list[Pla
     found = results.read(folder)
     scored, k = queries.head_scores(found), queries.main_k(found) or 5
     kinds = ("high", "low", "random")
-    return pruning.plans(scored, k, heads, args.seed, 5, kinds=kinds, notice=print)[1:]
+    return ablation_sets.plans(scored, k, heads, args.seed, 5, kinds=kinds, notice=print)[1:]
 
 
 def page(result: Found, max_loss: float) -> str:

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats.contingency import association, crosstab
 from torch.utils.flop_counter import FlopCounterMode
 
-from ccs.analysis.plans import Plan, matched
+from ccs.analysis.ablation_sets import Plan, matched
 from ccs.analysis.search import HeldOut, Task, halves, held_out_figures, make_task
 from ccs.data import BiasSet, ClassificationSet
 from ccs.data import open as sets

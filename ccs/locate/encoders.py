@@ -20,7 +20,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from ccs.analysis.fairness import embed_occupations, prompted
+from ccs.analysis.bias import embed_occupations, in_prompts
 from ccs.data import BiasSet
 from ccs.errors import InputError
 from ccs.heads import MEAN, Change, Head, HeadSet, Intervention
@@ -117,7 +117,7 @@ def _shown(
 
 def _carried(model: Model, people: BiasSet, apart: Floats) -> dict[Head, float]:
     """The share of the rankings' lean that goes with each text head at its mean where a text is read."""
-    names, templates = prompted(people), people.templates
+    names, templates = in_prompts(people), people.templates
     texts = [one.replace("{}", name) for name in names for one in templates]
     at_mean = dict.fromkeys(model.text_heads, Change(at=MEAN, first=True))
     means = model.texts.at_means(Intervention(at_mean), texts)

@@ -38,13 +38,14 @@ class Accuracy:
 
 
 def class_weights(
-    model: Any, classes: Sequence[str], templates: Sequence[str], off: HeadSet | None = None
+    model: Any, classes: Sequence[str], templates: Sequence[str], ablate: HeadSet | None = None
 ) -> NDArray[np.float32]:
     """Unit class weights [classes, d]: each template's text embedding made unit, averaged, made unit again.
 
     model: what has the `embed_texts` of a `Model`. A template holds `{}` where the class goes; InputError
-    where it does not, or without classes or templates. off: heads of the text tower that are off.
+    where it does not, or without classes or templates. ablate: heads of the text encoder.
     """
+    classes, templates = require_texts(classes), require_texts(templates)
     if not classes or not templates:
         raise InputError(
             f"Class weights need classes and templates, not {len(classes)} and {len(templates)}."
@@ -56,9 +57,9 @@ def class_weights(
     step = max(1, BATCH // len(templates))
     for start in range(0, len(classes), step):
         part = classes[start : start + step]
-        texts = [template.replace("{}", name) for name in require_texts(part) for template in templates]
-        found = model.embed_texts(texts, off=off) if off else model.embed_texts(texts)
-        embedded = ranking.unit(found, "text embeddings")
+        texts = [template.replace("{}", name) for name in part for template in templates]
+        rows = model.embed_texts(texts, ablate=ablate) if ablate else model.embed_texts(texts)
+        embedded = ranking.unit(rows, "text embeddings")
         weights.append(embedded.reshape(len(part), len(templates), -1).mean(axis=1))
     return ranking.unit(np.concatenate(weights), "class weights").astype(np.float32)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch.nn import functional as F
 
 from ccs import locate
-from ccs.analysis.plans import level_heads
+from ccs.analysis.ablation_sets import level_heads
 from ccs.benchmark.protocol import enough
 from ccs.heads import MEAN, PROTOTYPE, Change, Head, HeadSet, Intervention
 from ccs.locate.base import Evidence, Scores, group_means, ranking

@@ -21,7 +21,7 @@ def attention(
     images: Images,
     heads: HeadSet | str | None = None,
     *,
-    off: HeadSet | str | None = None,
+    ablate: HeadSet | str | None = None,
     batch_size: int | None = None,
 ) -> np.ndarray:
     """Where heads look: attention to each patch, [images, heads, rows, columns] float32.
@@ -29,7 +29,7 @@ def attention(
     It is that of the query which is read out, the CLS token's or the pool's; otherwise the mean over all
     queries. Its sum is at most 1: the rest goes to tokens that are no patches. model: from `ccs.load`, or
     what it takes. heads: names or a HeadSet, in their order by layer and number; by default `model.heads`.
-    off: heads that are off meanwhile. Raises InputError for a head that the model does not have and for a
+    ablate: heads to ablate meanwhile. Raises InputError for a head that the model does not have and for a
     tower whose tokens are no grid.
 
         >>> from ccs import load, open_images
@@ -38,7 +38,7 @@ def attention(
         (2, 2, 6, 6)
     """
     model = load(model) if isinstance(model, str) else model
-    chosen, tower = _chosen(model, heads), model.tower.without(Intervention.of(off))
+    chosen, tower = _chosen(model, heads), model.tower.without(Intervention.of(ablate))
     out = np.empty((len(images), len(chosen), model.tower.n_tokens), np.float32)
     for rows, part in model.batches(images, batch_size):
         found = []  # of each layer [n, heads, T]
@@ -57,7 +57,7 @@ def heatmap(
     *,
     against: Sequence[str] = (),
     apart: bool = False,
-    off: HeadSet | str | None = None,
+    ablate: HeadSet | str | None = None,
     batch_size: int | None = None,
 ) -> np.ndarray:
     """What each patch sends through heads along texts: [images, texts, rows, columns] float32.
@@ -66,7 +66,7 @@ def heatmap(
     image and text. texts: or any vectors [texts, dim]. heads: as in `attention`; their maps are summed, or,
     with `apart`, each is kept: [images, texts, heads, rows, columns]. against: contrasting texts, whose mean
     embedding is subtracted from every text's: `heatmap(model, images, ["a dog"], against=["a cat"])` is what
-    speaks for a dog rather than a cat. off: heads that are off meanwhile, and send nothing, or are scaled,
+    speaks for a dog rather than a cat. ablate: heads to ablate, which then send nothing, or are scaled,
     and send so much less or more. A head's share of biases comes from no place and is spread evenly. Always
     float32. Errors: as `attention`.
 
@@ -78,8 +78,8 @@ def heatmap(
     model = load(model) if isinstance(model, str) else model
     along = texts if isinstance(texts, np.ndarray) else model.embed_texts(texts)
     along = along - model.embed_texts(against).mean(0) if len(against) else along
-    chosen, off = _chosen(model, heads), Intervention.of(off)
-    tower, factor = model.tower.without(off), {head: change.factor for head, change in changes(off)}
+    chosen, ablation = _chosen(model, heads), Intervention.of(ablate)
+    tower, factor = model.tower.without(ablation), {head: change.factor for head, change in changes(ablation)}
     on = HeadSet(head for head in chosen if factor.get(head, 1))
     vectors = torch.from_numpy(np.ascontiguousarray(along, np.float32)).to(tower.device)
     row = {head: number for number, head in enumerate(chosen)}

@@ -192,31 +192,31 @@ class Model(Side):
         tokens: Tensor = self.tokenizer(require_texts(texts))
         return tokens
 
-    def embed_images(self, images: Images, off: Plans = None, batch_size: int | None = None) -> np.ndarray:
+    def embed_images(self, images: Images, ablate: Plans = None, batch_size: int | None = None) -> np.ndarray:
         """Unit vectors float32: [images, dim] for one HeadSet or none, [plans, images, dim] for a list.
 
-        off: heads as `HeadSet.parse` and `Intervention.parse` read them, or a HeadSet, or a list of these.
+        ablate: heads as `HeadSet.parse` and `Intervention.parse` read them, or a HeadSet, or a list of these.
         Work that plans share is done once. Memory is bounded by the batch, whatever the number of images or
         plans. Where `images` is a trunk, only heads of its layer and above can be off.
         """
-        return self.embed(images, off, batch_size)
+        return self.embed(images, ablate, batch_size)
 
     def embed_texts(
-        self, texts: Sequence[str], batch_size: int | None = None, off: Plans = None
+        self, texts: Sequence[str], batch_size: int | None = None, ablate: Plans = None
     ) -> np.ndarray:
         """Unit vectors [texts, dim] float32. A text longer than the model's context is cut.
 
-        off: heads of the text tower that are off, or a list of such sets: [plans, texts, dim]. Raises
+        ablate: heads of the text encoder, or a list of such sets: [plans, texts, dim]. Raises
         InputError for a single text in place of a list.
         """
         n = self.count(texts)
         try:
             side = self.texts
         except InputError:
-            if off:
+            if ablate:
                 raise
             return self._encode(texts, n, batch_size or 256)
-        return side.embed(texts, off, batch_size)
+        return side.embed(texts, ablate, batch_size)
 
     @torch.no_grad()
     def _encode(self, texts: Sequence[str], n: int, size: int) -> np.ndarray:

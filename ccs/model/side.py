@@ -74,12 +74,12 @@ class Side:
     def embed_with_contributions(
         self,
         inputs: Any,
-        off: Plans = None,
+        ablate: Plans = None,
         heads: HeadSet | str | None = None,
         batch_size: int | None = None,
     ) -> tuple[np.ndarray, Contributions]:
         """Embeddings [plans, n, dim] with heads off, and `contributions`: one pass, two under autocast."""
-        plans, single = self._plans(off)
+        plans, single = self._plans(ablate)
         heads = None if heads is None else Intervention.of(heads)
         chosen, n, dim = self.tower.all_heads if heads is None else heads, self.count(inputs), self.tower.dim
         self.tower.require(chosen)
@@ -94,9 +94,9 @@ class Side:
         parts = Contributions(direct if heads is not None else self._by_layer(direct), remainder)
         return embedded[0] if single else embedded, parts
 
-    def embed(self, inputs: Any, off: Plans = None, batch_size: int | None = None) -> np.ndarray:
+    def embed(self, inputs: Any, ablate: Plans = None, batch_size: int | None = None) -> np.ndarray:
         """Unit vectors float32: [n, dim] for one HeadSet or none, [plans, n, dim] for a list."""
-        plans, single = self._plans(off)
+        plans, single = self._plans(ablate)
         out = np.empty((len(plans), self.count(inputs), self.tower.dim), np.float32)
         for rows, part in self.batches(inputs, batch_size):
             out[:, rows] = _finite(self.tower.embed(part, plans))
@@ -153,11 +153,11 @@ class Side:
         out[:, [head.layer for head in heads], [head.head for head in heads]] = direct
         return out
 
-    def _plans(self, off: Plans) -> tuple[Sequence[HeadSet], bool]:
-        if off is None or isinstance(off, HeadSet | str):
-            plans, single = [Intervention.of(off)], True
+    def _plans(self, ablate: Plans) -> tuple[Sequence[HeadSet], bool]:
+        if ablate is None or isinstance(ablate, HeadSet | str):
+            plans, single = [Intervention.of(ablate)], True
         else:
-            plans, single = [Intervention.of(plan) for plan in off], False
+            plans, single = [Intervention.of(plan) for plan in ablate], False
         for plan in plans:
             self.tower.require(plan)
         return plans, single

@@ -16,7 +16,7 @@ import numpy as np
 from scipy import stats as distributions
 
 from ccs import paper
-from ccs.analysis.plans import PlanName
+from ccs.analysis.ablation_sets import PlanName
 from ccs.heads import HeadSet
 from ccs.metrics import stats
 from ccs.metrics.skew import fault_of

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from ccs.analysis.plans import Alike, PlanName
+from ccs.analysis.ablation_sets import Alike, PlanName
 from ccs.heads import Head
 from ccs.metrics.stats import Effect, Estimate
 from ccs.results import Results

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr, wilcoxon
 
-from ccs.analysis.plans import level_heads, matched
+from ccs.analysis.ablation_sets import level_heads, matched
 from ccs.batch.pages import in_brackets, p_text, table
 from ccs.benchmark import natural, variants
 from ccs.benchmark.scoring import over_bases

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from ccs.analysis.plans import draw
+from ccs.analysis.ablation_sets import draw
 from ccs.heads import Head, HeadSet
 
 Where = Literal["layer", "spread"]

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ccs.analysis.fairness import prompted
+from ccs.analysis.bias import in_prompts
 from ccs.batch.command_line import command, option
 from ccs.batch.pages import table
 from ccs.benchmark import variants
@@ -133,7 +133,7 @@ def masked(prompts: Prompts, lean: Lean, apart: Tensor) -> dict[Head, float]:
 def orders(model: Model, aparts: Mapping[str, Tensor]) -> Iterator[tuple[str, str, str, list[Head]]]:
     """Attribute, what is done, what is to fall, and the text heads in that order."""
     people = synthetic.bias_set("faces")
-    prompts = Prompts(model, prompted(people), people.templates)
+    prompts = Prompts(model, in_prompts(people), people.templates)
     means = prompts.means()
     with torch.no_grad():
         plain = prompts.embed(lambda _, values: values)

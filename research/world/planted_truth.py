@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ccs.analysis.plans import PlanName
+from ccs.analysis.ablation_sets import PlanName
 from ccs.heads import Head
 from ccs.metrics import stats
 from ccs.metrics.stats import Effect, Estimate

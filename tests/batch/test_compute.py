@@ -13,7 +13,7 @@ import pytest
 
 import ccs
 from ccs import results
-from ccs.analysis.fairness import embed_occupations, ranking_of
+from ccs.analysis.bias import embed_occupations, rank_gallery
 from ccs.batch.compute import __main__ as compute
 from ccs.batch.compute import inputs, needs, parse
 from ccs.data.open import open_dataset
@@ -137,7 +137,7 @@ def test_what_another_precision_does_to_skew_is_measured_on_a_sample(few_draws, 
         seen = [(one.embed_images(faces.images, heads), embed_occupations(one, faces)) for one in models]
         for attribute in faces.groups:
             ours, theirs = (
-                bias.means(images, ranking_of(faces, attribute, texts), ("MaxSkew",))["MaxSkew"]
+                bias.means(images, rank_gallery(faces, attribute, texts), ("MaxSkew",))["MaxSkew"]
                 for images, texts in seen
             )
             expected = max(expected, abs(ours - theirs))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ccs import Head, HeadSet, max_skew
-from ccs.analysis.plans import Plan
+from ccs.analysis.ablation_sets import Plan
 from ccs.batch.compute import Settings, run, set_figures
 from ccs.batch.compute.embed import Embedder
 from ccs.data.open import open_dataset

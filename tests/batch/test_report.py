@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from ccs import paper, replication, results
-from ccs.analysis.plans import ALIKE, PlanName
+from ccs.analysis.ablation_sets import ALIKE, PlanName
 from ccs.batch import pages as document
 from ccs.batch.report import build, published
 from ccs.batch.report import questions as report_questions

@@ -136,8 +136,8 @@ GIVEN = {
     [
         ("compute --model organsim", "organism"),
         ("compute --model {tiny} --k 400", "fewer than --k 400"),
-        ("compute --model {tiny} --off L99.H1", "L99"),
-        ("compute --model {tiny} --off X1", "X1"),
+        ("compute --model {tiny} --ablate L99.H1", "L99"),
+        ("compute --model {tiny} --ablate X1", "X1"),
         ("compute --model {tiny} --people world/faces --attribute shoe", "has no attribute 'shoe'"),
         ("compute --model {tiny} --top 5", "--top goes with --people"),
         ("compute --model {tiny} --set world/letters", "Two sets have the name 'world/letters'"),
@@ -159,10 +159,13 @@ GIVEN = {
         ("compare organism", "see clip-ccs compare --help"),
         ("report --results {out}/none", "There is no folder"),
         ("report --results {out}", "holds no results; compute some"),
-        ("accuracy --set world/none --csv /proc/none/a.csv", "/proc/none cannot be written to"),
+        ("accuracy --dataset world/none --csv /proc/none/a.csv", "/proc/none cannot be written to"),
         ("bias --gallery world/none --csv docs", "docs is a folder; name a file to write to"),
         ("export --model none --out NOTICE/x", "NOTICE/x cannot be written to: Not a directory"),
-        ("export --model none --off L1.H0,T2.H1 --out {out}/x", "cannot be saved off or scaled: leave T2.H1"),
+        (
+            "export --model none --ablate L1.H0,T2.H1 --out {out}/x",
+            "cannot be saved ablated: leave T2.H1",
+        ),
         ("report --results hf://datasets/a/b", "could not be loaded"),
     ],
 )

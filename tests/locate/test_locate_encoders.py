@@ -8,7 +8,7 @@ import torch
 
 import ccs
 from ccs import Head, HeadSet, InputError
-from ccs.analysis.fairness import embed_occupations, prompted
+from ccs.analysis.bias import embed_occupations, in_prompts
 from ccs.data import synthetic
 from ccs.heads import TEXT
 from ccs.locate import encoders as towers
@@ -79,7 +79,7 @@ def test_figures_are_those_of_plain_loops(tiny_model):
 def at_its_mean(model, head, apart):
     """The share of the lean that goes with a head at its mean where a text is read, one text at a time."""
     tower, outputs = model.texts.tower, []
-    texts = [template.replace("{}", name) for name in prompted(PEOPLE) for template in PEOPLE.templates]
+    texts = [template.replace("{}", name) for name in in_prompts(PEOPLE) for template in PEOPLE.templates]
     trunks = [tower.trunk(part) for text in texts for _, part in model.texts.batches([text])]
     own = slice(head.head * tower.head_dim, (head.head + 1) * tower.head_dim)
 
@@ -98,7 +98,7 @@ def at_its_mean(model, head, apart):
     with torch.no_grad():
         for change in (seen, replaced):
             units = np.stack([tower.with_values(trunk, change)[0].numpy() for trunk in trunks]).astype(float)
-            prompts = units.reshape(len(prompted(PEOPLE)), len(PEOPLE.templates), -1).mean(1)
+            prompts = units.reshape(len(in_prompts(PEOPLE)), len(PEOPLE.templates), -1).mean(1)
             prompts /= np.linalg.norm(prompts, axis=1, keepdims=True)
             leans.append(np.linalg.norm(prompts @ apart.T))
     return 1 - leans[1] / leans[0]
@@ -110,7 +110,7 @@ def test_the_text_head_that_writes_what_groups_differ_by_comes_first(tiny_folder
     with torch.no_grad():
         d = model.texts.tower.head_dim
         model.clip.transformer.resblocks[1].attn.out_proj.weight[:, :d] *= 5
-    prompts = [template.replace("{}", name) for name in prompted(PEOPLE) for template in PEOPLE.templates]
+    prompts = [template.replace("{}", name) for name in in_prompts(PEOPLE) for template in PEOPLE.templates]
     written = model.texts.contributions(prompts, HeadSet([head])).direct[:, 0]
     along = np.linalg.svd(written - written.mean(0), full_matrices=False)[2][0]
     middle = model.embed_texts(prompts).mean(0)

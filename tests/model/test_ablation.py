@@ -53,7 +53,7 @@ def test_both_towers_of_transformers_models(write, tmp_path):
     off = OFF | HeadSet.parse("L2.H2") if write is write_siglip else OFF
     text_off = HeadSet.parse("T0.H1 T1.H0 T1.H3")
     before, images, tokens = bits(module), PIXELS, ours.tokenize(TEXTS)
-    seen, read = ours.embed_images(images, off), ours.embed_texts(TEXTS, off=text_off)
+    seen, read = ours.embed_images(images, off), ours.embed_texts(TEXTS, ablate=text_off)
     assert np.abs(read - ours.embed_texts(TEXTS)).max() > 1e-3
     for image_tower, text_tower in (module.vision_model, module.text_model), (module, module):
         with ccs.heads_off(image_tower, off), ccs.heads_off(text_tower, text_off):

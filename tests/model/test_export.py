@@ -51,7 +51,7 @@ def test_what_cannot_be_exported_is_named(tiny_model, tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of huggingface_hub's own uploads
 def test_the_command_publishes_a_model(tiny_folder, tiny_model, tmp_path, hub):
-    assert command.main(["--model", str(tiny_folder), "--off", str(OFF), "--repo", "user/pruned"]) == 0
+    assert command.main(["--model", str(tiny_folder), "--ablate", str(OFF), "--repo", "user/pruned"]) == 0
     repository = hub.repositories["models", "user/pruned"]
     assert repository.private
     for name, data in repository.commits[-1][1].items():
@@ -76,7 +76,7 @@ def test_onnx_without_heads_is_the_model_with_them_off(tmp_path, capsys):
     model = ccs.load(str(folder), layers="all")
     layer = " ".join(f"L1.H{head}" for head in range(model.tower.n_heads))  # all of one
     off = f"L0.H1 L0.H2=0.3 {layer}"
-    assert command.main(["--model", str(folder), "--off", off, "--remove", "--out", str(less)]) == 0
+    assert command.main(["--model", str(folder), "--ablate", off, "--remove", "--out", str(less)]) == 0
     assert f"{layer} off or scaled: the embeddings" in capsys.readouterr().out
     x = torch.randn(3, 3, *model.tower.image_size, generator=torch.Generator().manual_seed(5))
     found = onnx_export.run(less / onnx_export.IMAGES, x)

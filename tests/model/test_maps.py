@@ -118,7 +118,7 @@ def test_maps_with_heads_off_or_scaled_are_those_of_scaled_weights(model):
         for head in off:
             weight, d = other.tower.layers[head.layer].projection.weight, model.head_dim
             weight[:, head.head * d : head.head * d + d] *= off[head].factor
-    found = ccs.heatmap(model, x, TEXTS, CHOSEN, apart=True, off=off)
+    found = ccs.heatmap(model, x, TEXTS, CHOSEN, apart=True, ablate=off)
     slow = ccs.heatmap(other, x, TEXTS, CHOSEN, apart=True)
     # A head's share of biases, the same on every patch, is scaled here and not there.
     apart = found - slow
@@ -193,5 +193,5 @@ def test_what_has_no_map_is_said(tiny_model, tiny_folder):
     with pytest.raises(InputError, match="must be given as a list"):
         ccs.heatmap(tiny_model, x, "a dog")
     assert ccs.heatmap(tiny_model, x, []).shape == (1, 0, 4, 4)
-    named = ccs.attention(str(tiny_folder), x, ["L5.H1"], off="L4.H0")
-    np.testing.assert_array_equal(named, ccs.attention(tiny_model, x, "L5.H1", off=HeadSet([Head(4, 0)])))
+    named = ccs.attention(str(tiny_folder), x, ["L5.H1"], ablate="L4.H0")
+    np.testing.assert_array_equal(named, ccs.attention(tiny_model, x, "L5.H1", ablate=HeadSet([Head(4, 0)])))

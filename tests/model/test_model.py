@@ -71,7 +71,7 @@ def test_texts_are_read_to_their_end_and_no_further(tiny_model, monkeypatch):
 
 def test_heads_of_both_towers_have_names_and_stay_apart(tiny_model):
     texts, off = ["a dog", "two dogs in the snow", "a cat"], HeadSet.parse("T0.H1 T1.H0")
-    plain, found = tiny_model.embed_texts(texts, off=[HeadSet(), off])
+    plain, found = tiny_model.embed_texts(texts, ablate=[HeadSet(), off])
     assert np.abs(found - plain).max() > 1e-3
     np.testing.assert_allclose(tiny_model.embed_texts(texts), plain, atol=1e-6)
     spans = ccs.textspan(ccs.collect_moments(tiny_model.texts, [texts]), texts, plain, k=1)
@@ -79,7 +79,7 @@ def test_heads_of_both_towers_have_names_and_stay_apart(tiny_model):
     with pytest.raises(ccs.InputError, match=r"T0\.H1 is a head of the text tower, not"):
         tiny_model.embed_images(torch.zeros(1, 3, 32, 32), off)
     with pytest.raises(ccs.InputError, match=r"L0\.H1 is a head of the image tower, not"):
-        tiny_model.embed_texts(texts, off=HeadSet.parse("L0.H1"))
+        tiny_model.embed_texts(texts, ablate=HeadSet.parse("L0.H1"))
 
 
 def test_what_is_no_text_no_pixel_and_no_name_is_told_and_names_are_heads(tiny_model):

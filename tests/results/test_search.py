@@ -8,7 +8,7 @@ import pytest
 
 from ccs import HeadSet, InputError
 from ccs.analysis import search
-from ccs.analysis.plans import Plan
+from ccs.analysis.ablation_sets import Plan
 from ccs.analysis.search import Limits, Task
 from ccs.batch import search as search_command
 from ccs.metrics import accuracy as zeroshot
@@ -25,12 +25,12 @@ class ToyModel:
 
     heads = HEADS
 
-    def embed_images(self, images, off=None):
-        plans = [HeadSet()] if off is None else off
+    def embed_images(self, images, ablate=None):
+        plans = [HeadSet()] if ablate is None else ablate
         kept = np.array([[head not in plan for head in HEADS] for plan in plans], dtype=float)
         whole = np.einsum("ph,nhd->pnd", kept, images) + 1e-3
         whole /= np.linalg.norm(whole, axis=2, keepdims=True)
-        return whole[0] if off is None else whole
+        return whole[0] if ablate is None else whole
 
 
 def toy(seed=0, people=400, things=200):

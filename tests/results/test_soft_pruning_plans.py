@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccs import Head, HeadSet, InputError
-from ccs.analysis import plans as pruning
-from ccs.analysis.plans import PlanName
+from ccs.analysis import ablation_sets
+from ccs.analysis.ablation_sets import PlanName
 from ccs.texts.score import HeadScore
 
 HEADS = HeadSet(Head(layer, head) for layer in (4, 5) for head in range(6))
@@ -33,7 +33,7 @@ def test_a_name_is_parsed_and_printed():
 def made(seed=0, n_random=5, scores=SCORES, heads=HEADS, **settings):
     """Plans by name (random ones by name and seed), and the notices."""
     notices = []
-    plans = pruning.plans(scores, 5, heads, seed, n_random, notice=notices.append, **settings)
+    plans = ablation_sets.plans(scores, 5, heads, seed, n_random, notice=notices.append, **settings)
     return {p.name if p.name != "random" else f"random {p.seed}": p for p in plans}, notices
 
 
@@ -60,9 +60,10 @@ def test_levels_and_concepts():
 
 def test_random_sets_are_numbered_and_named_by_what_they_have_in_common_with_high():
     variance = dict.fromkeys(HEADS, 1.0)
-    plans = pruning.plans(SCORES, 5, HEADS, 7, 4, kinds=["high", "random"], variance=variance)
+    plans = ablation_sets.plans(SCORES, 5, HEADS, 7, 4, kinds=["high", "random"], variance=variance)
     names = [(plan.name, plan.seed) for plan in plans[2:]]
-    assert names == [(str(PlanName.random(alike)), seed) for alike in pruning.ALIKE for seed in range(7, 11)]
+    kinds = [str(PlanName.random(alike)) for alike in ablation_sets.ALIKE]
+    assert names == [(kind, seed) for kind in kinds for seed in range(7, 11)]
     assert all(len(plan.off) == 5 for plan in plans[2:])
     assert made(seed=3)[0] == made(seed=3)[0] != made(seed=4)[0]
 
@@ -71,27 +72,27 @@ HIGH = HeadSet.parse("L4.H0 L4.H1 L5.H0")
 VARIANCE = {head: 1.0 + 10 * head.head + head.layer for head in HEADS}
 
 
-@pytest.mark.parametrize("alike", pruning.ALIKE)
+@pytest.mark.parametrize("alike", ablation_sets.ALIKE)
 def test_random_sets_are_different_and_like_the_high_heads(alike):
-    sets = pruning.matched(HIGH, HEADS, 20, 0, alike, VARIANCE)
+    sets = ablation_sets.matched(HIGH, HEADS, 20, 0, alike, VARIANCE)
     assert len(set(sets)) == 20
     assert HIGH not in sets
     assert all(off <= HEADS and len(off) == 3 for off in sets)
     layers = [head.layer for head in HIGH]
     assert all([head.layer for head in off] == layers for off in sets) == (alike != "number")
     if alike != "variance":  # more sets begin with the fewer
-        assert pruning.matched(HIGH, HEADS, 50, 0, alike)[:20] == sets
+        assert ablation_sets.matched(HIGH, HEADS, 50, 0, alike)[:20] == sets
 
 
 def test_the_nearest_in_variance_are_those_of_a_plain_search():
-    found = pruning.matched(HIGH, HEADS, 10, 0, "variance", VARIANCE)
+    found = ablation_sets.matched(HIGH, HEADS, 10, 0, "variance", VARIANCE)
     target = sum(VARIANCE[head] for head in HIGH)
 
     def ratio(off):
         own = sum(VARIANCE[head] for head in off)
         return max(own / target, target / own)
 
-    others = set(pruning.matched(HIGH, HEADS, 500, 0, "layers")) - set(found)
+    others = set(ablation_sets.matched(HIGH, HEADS, 500, 0, "layers")) - set(found)
     assert max(map(ratio, found)) <= min(map(ratio, others))
 
 
@@ -99,7 +100,7 @@ def test_the_nearest_in_variance_are_those_of_a_plain_search():
 def test_random_draws_are_even(n_layers):
     """Also where there are too many sets to list them, as among 60 heads."""
     heads = HeadSet(Head(layer, head) for layer in range(n_layers) for head in range(6))
-    sets = pruning.matched(HeadSet(list(heads)[:6]), heads, 500, 0)
+    sets = ablation_sets.matched(HeadSet(list(heads)[:6]), heads, 500, 0)
     counts = Counter(head for off in sets for head in off)
     expected = 500 * 6 / len(heads)
     assert len(counts) == len(heads)
@@ -120,18 +121,18 @@ def test_plans_refuse():
     with pytest.raises(InputError, match=r"L4\.H0 cannot be switched off"):
         made(heads=HeadSet.parse("L5.H0 L5.H1"))
     with pytest.raises(InputError, match="13 heads cannot be drawn from 12"):
-        pruning.draw(HEADS, 13, 0, "x")
+        ablation_sets.draw(HEADS, 13, 0, "x")
 
 
 def test_plans_of_the_study():
-    found = {plan.name: plan for plan in pruning.of_the_study("ViT-L-14/laion2b_s32b_b82k")}
+    found = {plan.name: plan for plan in ablation_sets.of_the_study("ViT-L-14/laion2b_s32b_b82k")}
     assert str(found["published-concept:Objects"].off) == "L23.H3"
     assert {"published-high", "published-random", "published-equal-low"} < set(found)
-    five = [plan for plan in pruning.of_the_study("ViT-L-14/laion2b_s32b_b82k") if plan.is_random]
+    five = [plan for plan in ablation_sets.of_the_study("ViT-L-14/laion2b_s32b_b82k") if plan.is_random]
     assert [(plan.name, plan.seed) for plan in five] == [("published-random", seed) for seed in range(5)]
     assert len({plan.off for plan in five}) == 5
     assert all(len(plan.off) == 21 and not plan.off & found["published-high"].off for plan in five)
-    assert pruning.of_the_study("organism") == []
+    assert ablation_sets.of_the_study("organism") == []
 
 
 heads = st.builds(Head, st.integers(0, 40), st.integers(0, 40), st.sampled_from("LT"))

@@ -1,6 +1,7 @@
 """TEXTSPAN from moments against a plain implementation that keeps the full matrix of contributions."""
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -127,7 +128,8 @@ def test_heads_are_found_by_a_text(tiny_model, pictures, tmp_path, capsys):
     words = [f"a {thing}" for thing in ("cat", "house", "lake", "car", "flag", "red wall", "tree")]
     (tmp_path / "pool.txt").write_text("\n".join(words))
     shown = ImageSet(name="few", images=pictures(40), fingerprint="f", source="random")
-    found = ccs.find_heads(tiny_model, "dogs", shown, pool=str(tmp_path / "pool.txt")).set_index("head")
+    found = ccs.find_heads(tiny_model, "dogs", shown, pool=str(tmp_path / "pool.txt"))
+    table = found.rows.set_index("head")
     units = tiny_model.embed_texts(["dogs", *words]).astype(np.float64)
     units -= units[1:].mean(0)
     direct = tiny_model.contributions(list(shown.images), tiny_model.heads).direct.astype(np.float64)
@@ -136,10 +138,10 @@ def test_heads_are_found_by_a_text(tiny_model, pictures, tmp_path, capsys):
         rows = np.linalg.svd(direct[:, place], full_matrices=False)[2][: tiny_model.head_dim]
         along = units @ rows.T @ rows
         scores = (varied @ along.T).var(0)
-        assert found.loc[str(head), "rank"] == 1 + (scores[1:] > scores[0]).sum()
+        assert table.loc[str(head), "rank"] == 1 + (scores[1:] > scores[0]).sum()
         share = scores[0] / (along[0] ** 2).sum() / varied.var(0).sum()
-        assert found.loc[str(head), "share"] == pytest.approx(share, rel=1e-3)
-        assert found.loc[str(head), "best"] == words[scores[1:].argmax()]
-    with pytest.raises(InputError, match="no text to look for"):
+        assert table.loc[str(head), "share"] == pytest.approx(share, rel=1e-3)
+        assert table.loc[str(head), "best"] == words[scores[1:].argmax()]
+    with pytest.raises(InputError, match="Give a text to look for"):
         ccs.find_heads(tiny_model, " ")
-    assert "WARNING: none is" in heads_command.page("dogs", found.assign(about=False).reset_index())
+    assert "WARNING: none is" in heads_command.page(replace(found, rows=found.rows.assign(encodes=False)))

@@ -195,9 +195,9 @@ def test_maps_on_the_page_are_those_of_the_library(app, model):
     records = app.records("organism")
     pixels = [image.pixels for image in screen.images.shown]
     where = heads.where(screen, model, records.head(head))
-    looks = ccs.attention(model, pixels, str(head), off=HeadSet.parse("L4.H1"))[:, 0]
+    looks = ccs.attention(model, pixels, str(head), ablate=HeadSet.parse("L4.H1"))[:, 0]
     text, firsts = records.head(head).texts[1].text, [one.texts[0].text for one in records.heads.values()]
-    written = ccs.heatmap(model, pixels, [text], str(head), against=firsts, off=HeadSet.parse("L4.H1"))[:, 0]
+    written = ccs.heatmap(model, pixels, [text], str(head), against=firsts, ablate="L4.H1")[:, 0]
     values = np.array([row[3:] for row in where.rows])
     np.testing.assert_allclose(values, np.stack([looks.ravel(), written.ravel()], 1), atol=1e-6)
     for one in looks:
@@ -214,7 +214,7 @@ def test_maps_on_the_page_are_those_of_the_library(app, model):
     for plan, column in ((HeadSet(), -2), (off, -1)):
         rows = iter(why.rows)
         for i, (first, second) in enumerate(best):
-            slow = heatmap(model, pixels, weights[[first]] - weights[[second]], off=plan)[i, 0]
+            slow = heatmap(model, pixels, weights[[first]] - weights[[second]], ablate=plan)[i, 0]
             for at, value in np.ndenumerate(slow):
                 _, answer, other, y, x, *found = next(rows)
                 assert (answer, other, y, x) == (classes[first], classes[second], *at)

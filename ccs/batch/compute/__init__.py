@@ -35,7 +35,7 @@ _DESCRIBED = (
     "attribute",
     "top",
     "template",
-    "off",
+    "ablate",
     "classes",
     "occupations",
     "k",
@@ -129,7 +129,7 @@ class Settings:
     top: int | None = option(None, "K of --people, the length of the list (default: a tenth)", least=1)
     template: str | None = option(None, 'prompt of --set and --people, such as "a photo of a {}"')
     skip_unreadable: bool = option(False, "go on where more than 1%% of a set's images cannot be read")
-    off: str = option("", 'also measure with these heads off, such as "L8.H11 L9.H2": the plan `chosen`')
+    ablate: str = option("", 'also measure with these heads off, such as "L8.H11 L9.H2": the plan `chosen`')
     ks: tuple[int, ...] | None = option(
         None,
         "texts per head; further numbers add plans such as high@7 (default: "
@@ -215,7 +215,7 @@ class Settings:
                 raise InputError(f"--{flag} goes with --{needs.replace('sets', 'set')}, which is not given.")
         if self.template is not None and not (self.sets or self.people):
             raise InputError("--template goes with --set or --people, of which neither is given.")
-        factors(Intervention.parse(self.off), "--off")
+        factors(Intervention.parse(self.ablate), "--ablate")
 
     @property
     def all_ks(self) -> tuple[int, ...]:

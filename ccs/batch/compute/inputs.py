@@ -16,8 +16,8 @@ from PIL import Image
 from torch import Tensor
 
 from ccs import sandbox
-from ccs.analysis.fairness import asked
-from ccs.analysis.zeroshot import require_readable
+from ccs.analysis.bias import set_question
+from ccs.analysis.inputs import require_readable
 from ccs.batch.compute import Settings
 from ccs.batch.compute.stages import digest
 from ccs.data import SOURCES, BiasSet, ClassificationSet, ImageSet, RetrievalSet, synthetic
@@ -83,7 +83,7 @@ def open_datasets(
         try:
             opened = _open(name, settings)
             if isinstance(opened, BiasSet):
-                opened = asked(opened)
+                opened = set_question(opened)
             _tell_unreadable(opened, settings, tell)
         except InputError as error:
             if settings.sets:
@@ -96,7 +96,7 @@ def open_datasets(
         sets.append(opened)
     for spec in settings.people:
         people = open_gallery(spec, attribute=settings.attribute or (), max_images=settings.eval_images)
-        sets.append(asked(people, settings.occupations, settings.template, settings.top))
+        sets.append(set_question(people, settings.occupations, settings.template, settings.top))
         _tell_unreadable(people, settings, tell)
     names = [data.name for data in sets]
     if twice := sorted({name for name in names if names.count(name) > 1}):

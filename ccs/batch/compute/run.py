@@ -13,8 +13,8 @@ import numpy as np
 
 import ccs
 from ccs import results
-from ccs.analysis import plans as pruning
-from ccs.analysis.plans import Plan, level_heads
+from ccs.analysis import ablation_sets
+from ccs.analysis.ablation_sets import Plan, level_heads
 from ccs.batch.compute import Settings, inputs, set_figures
 from ccs.batch.compute.embed import Embedder, PlanReader, largest_errors
 from ccs.batch.compute.inputs import EvaluationSet, Opened
@@ -71,9 +71,9 @@ class Run:
             named = partial(ccs.take_apart, settings.models[0], settings.text_tower)
         load = partial(named, device=processes.device, precision=settings.precision, layers=settings.layers)
         self.model = processes.together(load)
-        self.model.tower.require(Intervention.parse(settings.off))
-        if settings.off and not (inputs.names_of_sets(settings) or settings.people):
-            raise InputError("--off is measured on sets, and none is asked for: --set, --people or --suite.")
+        self.model.tower.require(Intervention.parse(settings.ablate))
+        if settings.ablate and not (inputs.names_of_sets(settings) or settings.people):
+            raise InputError("--ablate is measured on sets: name some with --set, --people or --suite.")
         self.pool = processes.once(lambda: load_pool(settings.texts or "photographs"))
         self.folder = settings.out / results.folder_name(self.model.name)
         processes.once(partial(_refuse_others, self.folder, self.model))
@@ -308,24 +308,24 @@ def make_plans(
     sets = settings.random_sets or FEW_SETS
     for k in settings.all_ks:
         main = k == settings.k
-        made[k] = pruning.plans(
+        made[k] = ablation_sets.plans(
             scores[k],
             k,
             model.heads,
             settings.seed,
             sets if main else min(sets, FEW_SETS),
-            kinds=set(pruning.KINDS) - {"single"} if main else FURTHER_KINDS,
+            kinds=set(ablation_sets.KINDS) - {"single"} if main else FURTHER_KINDS,
             variance=variance if main else None,
             at_k=None if main else k,
             notice=notice,
         )
     further = [plan for k in settings.all_ks[1:] for plan in made[k][1:]]  # each begins with `none`
     main_plans = [plan for plan in made[settings.k] if plan.kind != "random"]
-    chosen = Intervention.parse(settings.off)
-    own = [Plan("chosen", None, chosen, "named by --off")] if chosen else []
+    chosen = Intervention.parse(settings.ablate)
+    own = [Plan("chosen", None, chosen, "named by --ablate")] if chosen else []
     return Plans(
-        (*main_plans, *own, *pruning.of_the_study(model.name)),
+        (*main_plans, *own, *ablation_sets.of_the_study(model.name)),
         tuple(plan for plan in made[settings.k] if plan.kind == "random"),
         tuple(further),
-        tuple(pruning.singles(model.heads)),
+        tuple(ablation_sets.singles(model.heads)),
     )

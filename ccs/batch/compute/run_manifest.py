@@ -52,7 +52,7 @@ def write(run: Run) -> list[str]:
 
 
 _SAME = ("model", "texts", "images", "labeler", "judges", "chance_ccs", "seeds")
-_SAME_SETTINGS = ("k", "further_k", "random_sets", "as_published", "precision", "layers", "off")
+_SAME_SETTINGS = ("k", "further_k", "random_sets", "as_published", "precision", "layers", "ablate")
 _OF_SETS = ("pruning", "retrieval", "bias", "heads")
 """Tables whose rows are of one evaluation set each."""
 

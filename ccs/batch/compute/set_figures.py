@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ccs.analysis.fairness import embed_occupations, ranking_of
-from ccs.analysis.plans import Plan, PlanName
+from ccs.analysis.ablation_sets import Plan, PlanName
+from ccs.analysis.bias import embed_occupations, rank_gallery
 from ccs.batch.compute.inputs import EvaluationSet
 from ccs.data import BiasSet, ClassificationSet, RetrievalSet
 from ccs.heads import HeadSet
@@ -175,7 +175,7 @@ class _Figures:
             questions = [
                 _Question(
                     {"dataset": f"{data.name}{schema.ONE_POOL if one_pool else ''}", "attribute": attribute},
-                    ranking_of(data, attribute, self.texts, one_pool=one_pool),
+                    rank_gallery(data, attribute, self.texts, one_pool=one_pool),
                     fault,
                     _MAIN[:1] if one_pool else _MAIN,
                     scale,
@@ -273,7 +273,7 @@ def _figures(estimate: Estimate, baseline: float, difference: Effect | None) -> 
 
 def moved(texts: np.ndarray, data: BiasSet, pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
     """The largest difference of mean MaxSkew between two embeddings [n, D] of a set's images."""
-    asked = [ranking_of(data, attribute, texts) for attribute in data.groups]
+    asked = [rank_gallery(data, attribute, texts) for attribute in data.groups]
     return max(
         abs(bias.means(one, question)["MaxSkew"] - bias.means(other, question)["MaxSkew"])
         for one, other in pairs

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ccs import paper, results
-from ccs.analysis.plans import PlanName
+from ccs.analysis.ablation_sets import PlanName
 from ccs.batch.pages import Block, at_ceiling, fill, in_brackets, interval, signed
 from ccs.batch.report import published
 from ccs.batch.report.questions import in_short, tests_of

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow
 
 from ccs import paper
-from ccs.analysis.plans import PlanName
+from ccs.analysis.ablation_sets import PlanName
 from ccs.batch.pages import Block, fill, in_brackets, p_text, table
 from ccs.errors import InputError
 from ccs.files import one_line

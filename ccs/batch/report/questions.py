@@ -11,7 +11,7 @@ from itertools import groupby
 import numpy as np
 import pandas as pd
 
-from ccs.analysis.plans import ALIKE, Alike
+from ccs.analysis.ablation_sets import ALIKE, Alike
 from ccs.batch.pages import interval, p_text, signed
 from ccs.metrics import stats
 from ccs.metrics.stats import Effect, Ranked

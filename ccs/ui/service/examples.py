@@ -149,7 +149,7 @@ class Images:
     def sent(self, model: Model, heads: HeadSet, along: np.ndarray, off: HeadSet) -> np.ndarray:
         """What patches send through heads along vectors [E, d]: [images, E, rows, columns]."""
         start, off = self.trunk(model, min(heads.layers), off), off.of_tower(IMAGE)
-        sent = partial(heatmap, model, start, along, heads, off=off)
+        sent = partial(heatmap, model, start, along, heads, ablate=off)
         return self._kept(model, "sent", sent, heads, off, hash(along.tobytes()))
 
     def contributions(self, model: Model) -> tuple[np.ndarray, np.ndarray]:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ccs.analysis.fairness import asked, embed_occupations, fewest_ranked, ranking_of
+from ccs.analysis.bias import embed_occupations, fewest_ranked, measure_gallery, rank_gallery, set_question
 from ccs.data import BiasSet, Lazy
 from ccs.data.open import open_upload
 from ccs.heads import IMAGE, TEXT, HeadSet
-from ccs.metrics import bias, bias_result, ranking
+from ccs.metrics import bias, ranking
 from ccs.metrics.bias_result import BiasResult
 from ccs.metrics.skew import MetricName
 from ccs.model.model import Model
@@ -49,7 +49,7 @@ class BiasQuery:
         gallery = app.galleries.get(cls.name(app, state))
         attribute = state.attribute if state.attribute in gallery.groups else next(iter(gallery.groups))
         opening = tuple(o for o in OPENING if o in gallery.occupations) or gallery.occupations[:3]
-        people = asked(gallery, state.occupations or opening, top=state.k or None)
+        people = set_question(gallery, state.occupations or opening, top=state.k or None)
         return cls(people, attribute, gallery.occupations, min(state.row, len(people.occupations) - 1))
 
     @staticmethod
@@ -83,7 +83,7 @@ class BiasQuery:
         return max(1, fewest_ranked(self.gallery) // 2)
 
     @property
-    def asked(self) -> tuple[object, ...]:
+    def set_question(self) -> tuple[object, ...]:
         """All of it but the row: equal for queries with the same answer."""
         return self.gallery.name, self.attribute, self.occupations, self.k
 
@@ -116,7 +116,7 @@ class BiasQuery:
 
     def mean_skew(self, images: np.ndarray, texts: np.ndarray) -> float:
         """The mean MaxSkew over texts, from unit embeddings of the gallery's images and of the texts."""
-        return bias.means(images, ranking_of(self.gallery, self.attribute, texts))["MaxSkew"]
+        return bias.means(images, rank_gallery(self.gallery, self.attribute, texts))["MaxSkew"]
 
     def measure(
         self, images: Sequence[np.ndarray], texts: Sequence[np.ndarray], logit_scale: float
@@ -124,11 +124,8 @@ class BiasQuery:
         """The results with nothing off and with the heads off, on the same resampled images: from embeddings
         of images [n, d] and of texts [occupations, d] with either. logit_scale: from a cosine to a logit.
         """
-        question = ranking_of(self.gallery, self.attribute, texts[0])
-        changed = None if texts[1] is texts[0] else texts[1]  # by heads of the text tower
         settings = {"metrics": SHOWN_METRICS, "draws": DRAWS, "logit_scale": logit_scale}
-        both = bias.measure_plans(images, question, changed, **settings)
-        return [bias_result.repeated(result, question.rows) for result in both]
+        return list(measure_gallery(self.gallery, self.attribute, images, texts, **settings))
 
 
 def lines(state: State, query: BiasQuery, names: Sequence[MetricName]) -> str:

@@ -118,12 +118,12 @@ class _Watched:
         self.done += STEP if name == "tower" else 0
         return getattr(self._model, name)
 
-    def embed_images(self, images: Trunk, off: Any = None) -> np.ndarray:
+    def embed_images(self, images: Trunk, ablate: Any = None) -> np.ndarray:
         parts = []
         for start in range(0, len(images), PART):
             part = images[np.arange(start, min(start + PART, len(images)))]
-            parts.append(self.__getattr__("embed_images")(part, off))
-            self.done += len(part) * (len(off) if isinstance(off, list) else 1)
+            parts.append(self.__getattr__("embed_images")(part, ablate))
+            self.done += len(part) * (len(ablate) if isinstance(ablate, list) else 1)
         return np.concatenate(parts, axis=-2)
 
 
@@ -214,7 +214,7 @@ def _command(model: str, query: BiasQuery, budget: int, one: Offer, things: str)
     """What to type for a folder of the model with this."""
     if one.fitted.heads:
         return shlex.join(
-            ["clip-ccs", "export", "--model", model, "--off", str(one.fitted.heads), "--out", "fairer"]
+            ["clip-ccs", "export", "--model", model, "--ablate", str(one.fitted.heads), "--out", "fairer"]
         )
     gallery = "faces.zip" if query.gallery.name.startswith(OWN) else query.gallery.name
     named = {

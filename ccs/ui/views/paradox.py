@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup, escape
 
-from ccs.analysis.plans import PlanName
+from ccs.analysis.ablation_sets import PlanName
 from ccs.benchmark import planted_models
 from ccs.errors import InputError
 from ccs.metrics.stats import Effect, Estimate

@@ -1,5 +1,6 @@
 """`ccs.bias` and its command, against the plain computation."""
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -9,12 +10,12 @@ import pytest
 
 import ccs
 from ccs import HeadSet, InputError
-from ccs.analysis.fairness import MEAN, asked, embed_occupations
-from ccs.analysis.plans import Plan
+from ccs.analysis.ablation_sets import Plan
+from ccs.analysis.bias import MEAN, embed_occupations, set_question
 from ccs.batch import accuracy as accuracy_command
 from ccs.batch import bias as command
 from ccs.batch import search
-from ccs.data import BiasSet
+from ccs.data import BiasSet, ClassificationSet
 from ccs.metrics import accuracy, skew
 from ccs.results import schema
 from ccs.ui.state import State
@@ -34,7 +35,7 @@ def gallery(pictures):
     return BiasSet(images=pictures(60), groups=groups, **about)
 
 
-def figure(table, occupation, metric, column="value"):
+def figure(table, occupation, metric, column="after"):
     return table.rows.set_index(["occupation", "metric"]).loc[(occupation, metric), column]
 
 
@@ -42,9 +43,9 @@ def test_every_figure_is_the_plain_one(tiny_model, gallery):
     """With heads of both towers off."""
     text_off = HeadSet.parse("T0.H1 T1.H0")
     asked = {"occupations": ["judge", "nurse"], "attribute": "race", "top": 12}
-    table = ccs.bias(tiny_model, gallery, **asked, off=OFF | text_off)
+    table = ccs.bias(tiny_model, gallery, **asked, ablate=OFF | text_off)
     groups, plain = gallery.groups["race"], {}
-    for off, column in ((OFF, "value"), (HeadSet(), "before")):
+    for off, column in ((OFF, "after"), (HeadSet(), "before")):
         with ccs.heads_off(tiny_model, text_off if off else HeadSet()):
             texts = accuracy.class_weights(tiny_model, ["judge", "nurse"], gallery.templates)
         scores = texts @ tiny_model.embed_images(list(gallery.images), off).T
@@ -55,15 +56,15 @@ def test_every_figure_is_the_plain_one(tiny_model, gallery):
             assert figure(table, name, "MaxSkew", column) == pytest.approx(plain[name, column], abs=1e-6)
             whole = plain_ndkl(ranked, dict(table.groups), 12)
             assert figure(table, name, "NDKL", column) == pytest.approx(whole, abs=1e-6)
-            if column == "value":  # groups may tie
+            if column == "after":  # groups may tie
                 assert skews[figure(table, name, "MaxSkew", "group")] == pytest.approx(max(skews.values()))
-    mean = np.mean([plain["judge", "value"], plain["nurse", "value"]])
+    mean = np.mean([plain["judge", "after"], plain["nurse", "after"]])
     assert figure(table, MEAN, "MaxSkew") == pytest.approx(mean, abs=1e-6)
-    alone = ccs.bias(tiny_model, gallery, **asked, off=text_off)
+    alone = ccs.bias(tiny_model, gallery, **asked, ablate=text_off)
     assert figure(alone, MEAN, "MaxSkew", "before") == figure(table, MEAN, "MaxSkew", "before")
     assert figure(alone, "judge", "AUC") != figure(alone, "judge", "AUC", "before")
     assert figure(table, MEAN, "MaxSkew", "ceiling") == pytest.approx(np.log(60 / 20))
-    assert (table.about["k"], table.about["off"]) == (12, str(OFF | text_off))
+    assert (table.about["k"], table.about["ablate"]) == (12, str(OFF | text_off))
 
 
 NAMES = ("judge", "nurse", "JUDGE")  # of which two are one text to the model
@@ -74,7 +75,7 @@ def tabled(tiny_model, gallery):
     """Rows of the tables at a K of 12, with OFF chosen and drawn at random; embeddings by plan; prompts."""
     embedded = {off: tiny_model.embed_images(gallery.images, off) for off in (HeadSet(), OFF)}
     texts = embed_occupations(tiny_model, replace(gallery, occupations=NAMES))
-    people = asked(replace(gallery, groups={"gender": gallery.groups["gender"]}), NAMES, top=12)
+    people = set_question(replace(gallery, groups={"gender": gallery.groups["gender"]}), NAMES, top=12)
     plans = [Plan("none", None, HeadSet(), ""), Plan("chosen", None, OFF, ""), Plan("random", 0, OFF, "")]
     _, rows = figures(texts, people, plans, embedded.__getitem__, 0, logit_scale=tiny_model.logit_scale)
     return rows, dict(zip(("none", "chosen"), embedded.values(), strict=True)), texts
@@ -83,7 +84,7 @@ def tabled(tiny_model, gallery):
 def test_page_library_and_tables_give_one_figure(tiny_model, gallery, tabled):
     """At the same K and prompts; all three refuse a K above half."""
     rows, embedded, texts = tabled
-    table = ccs.bias(tiny_model, gallery, NAMES, off=OFF, top=12)
+    table = ccs.bias(tiny_model, gallery, NAMES, ablate=OFF, top=12)
     assert table.alike == (("judge", "JUDGE"),)
     galleries = SimpleNamespace(has=lambda _: True, get=lambda _: gallery, names=lambda _: [gallery.name])
     app = SimpleNamespace(galleries=galleries)
@@ -104,7 +105,7 @@ def test_page_library_and_tables_give_one_figure(tiny_model, gallery, tabled):
     for ask in (
         lambda: ccs.bias(tiny_model, gallery, NAMES, top=31),
         lambda: BiasQuery.of(app, State(model="tiny", occupations=NAMES, k=31)),
-        lambda: asked(gallery, NAMES, top=31),
+        lambda: set_question(gallery, NAMES, top=31),
     ):
         with pytest.raises(
             InputError, match="K is 31, but a ranking of 60 images needs a K of 1 to 30, at most half"
@@ -133,8 +134,8 @@ def test_the_tables_hold_each_groups_share_of_the_top_k_and_only_means_of_random
 
 
 def test_a_table_of_bias_shows_itself(tiny_model, gallery):
-    found = ccs.bias(tiny_model, gallery, attribute="gender", off="L3.H1")
-    means = found.rows[found.rows["occupation"] == MEAN].set_index("metric")["value"]
+    found = ccs.bias(tiny_model, gallery, attribute="gender", ablate="L3.H1")
+    means = found.rows[found.rows["occupation"] == MEAN].set_index("metric")["after"]
     assert found.table.loc[MEAN].to_dict() == means.to_dict()
     lines = {line.get_label(): line.get_xdata() for line in found.plot(most=2).lines}
     assert len(lines["all heads on"]) == 3
@@ -149,6 +150,10 @@ def test_what_does_not_fit_is_told(tiny_model, gallery):
         ({"attribute": "age"}, "has no attribute 'age'; it has gender, race"),
         ({"seed": -1}, "A seed is 0 or more, not -1"),
         ({"occupations": ["judge", 3]}, "Text 1 is 3"),
+        ({"occupations": pd.DataFrame({"a": ["judge"]})}, "Texts must be a list of strings, not DataFrame"),
+        ({"occupations": ["judge", " "]}, "The occupation at place 1 is empty"),
+        ({"occupations": []}, "At least one occupation"),
+        ({"top": 0}, "K is 0"),
         ({"template": "a photo"}, "A template holds {} once"),
         ({"gallery": "world/faces", "max_images": 20}, "Drawn people and"),
         ({"gallery": "fairface-1.25", "max_images": 0}, "At least one image is needed"),
@@ -163,7 +168,7 @@ def test_the_command_on_a_folder(tiny_folder, tmp_path, pictures, capsys):
     (tmp_path / "people" / "old" / "broken.png").write_bytes(b"no image")
     (tmp_path / "jobs.txt").write_text("judge\nnurse\n")
     line = ["--model", str(tiny_folder), "--gallery", str(tmp_path / "people")]
-    line += ["--occupations", str(tmp_path / "jobs.txt"), "--off", "L5.H0"]
+    line += ["--occupations", str(tmp_path / "jobs.txt"), "--ablate", "L5.H0"]
     files = ["--csv", str(tmp_path / "out.csv")]
     assert command.main([*line, *files]) == 2  # one of 25 is more than 1%
     assert "1 of the 25 images of people cannot be used (for example old/broken" in capsys.readouterr().err
@@ -177,7 +182,7 @@ def test_the_command_on_a_folder(tiny_folder, tmp_path, pictures, capsys):
     levels = written.set_index(["occupation", "metric"]).loc[(MEAN, "NDKL")]
     assert f"at every rank to K (random rankings: {levels['chance']:.2f} [" in said
     assert set(written["occupation"]) == {"judge", "nurse", MEAN}
-    assert set(written["off"]) == {"L5.H0"}
+    assert set(written["ablate"]) == {"L5.H0"}
     assert set(written["skipped"]) == {1}
     assert {"AUC", "AUC (cross-fitted)"} < set(written["metric"])
     assert command.main([*line, "--top", "20"]) == 2
@@ -203,23 +208,57 @@ def test_any_column_can_be_named(tiny_folder, tiny_model, tmp_path, pictures):
 
 def test_accuracy_is_the_plain_one(tiny_folder, tiny_model, tmp_path, pictures, capsys):
     write_images(tmp_path / "pets", pictures(24), ["cat", "dog", "owl"])
-    asked = ["--model", str(tiny_folder), "--set", str(tmp_path / "pets"), "--off", str(OFF)]
+    asked = ["--model", str(tiny_folder), "--dataset", str(tmp_path / "pets"), "--ablate", str(OFF)]
     assert accuracy_command.main([*asked, "--template", "a {}", "--csv", str(tmp_path / "a.csv")]) == 0
     data = ccs.open_dataset(str(tmp_path / "pets"), template="a {}")
     texts = tiny_model.embed_texts(["a cat", "a dog", "a owl"])
     scores = [tiny_model.embed_images(list(data.images), off) @ texts.T for off in (HeadSet(), OFF)]
     plain = [one.argmax(1) == data.labels for one in scores]
     rows = pd.read_csv(tmp_path / "a.csv").set_index("class")
-    assert rows.loc["all", ["before", "value"]].tolist() == pytest.approx([one.mean() for one in plain])
-    assert rows.loc["dog", "value"] == pytest.approx(plain[1][data.labels == 1].mean())
+    assert rows.loc["all", ["before", "after"]].tolist() == pytest.approx([one.mean() for one in plain])
+    assert rows.loc["dog", "after"] == pytest.approx(plain[1][data.labels == 1].mean())
     said, told = capsys.readouterr()
     assert f"Accuracy {plain[1].mean():.1%} [" in said
     assert f"Warning: With all heads on {plain[0].mean():.1%} are right" in told
     assert repr(data) == "<ClassificationSet pets: 24 images>"
     assert repr(ccs.Moments.empty(tiny_model)).startswith("<Moments of 0 images, 16 heads of the model ")
     assert {"accuracy", "bias", "heads_off", "load"} <= set(dir(ccs))
-    for wrong in ({"seed": -1}, {"data": replace(data, classes=("cat", 3, "owl"))}):
+    for wrong in ({"seed": -1}, {"dataset": replace(data, classes=("cat", 3, "owl"))}):
         with pytest.raises(InputError, match=r"A seed is 0 or more|Text 1 is 3"):
-            ccs.accuracy(tiny_model, **{"data": data, **wrong})
+            ccs.accuracy(tiny_model, **{"dataset": data, **wrong})
     assert accuracy_command.main([*asked, "--classes", "cat, dog"]) == 2
     assert "has 3 classes, but 2 names were given" in capsys.readouterr().err
+
+
+def test_names_of_any_kind_are_read_and_identical_ones_reported(tiny_model, gallery, pictures):
+    names = ["judge", "nurse"]
+    for kind in (", ".join(names), tuple(names), pd.Series(names), np.array(names), iter(names)):
+        assert set(ccs.bias(tiny_model, gallery, kind).rows["occupation"]) == {MEAN, *names}
+    once = ccs.bias(tiny_model, gallery, ["judge", "judge"])
+    assert once.rows["before"].equals(once.rows["after"])
+    assert set(once.rows["p_value"]) == {1.0}
+    assert json.loads(once.to_json())["rows"][0]["occupation"] == MEAN
+    labels = np.arange(12) % 3
+    about = {"name": "pets", "fingerprint": "f", "source": "random", "templates": ("{}",), "labels": labels}
+    for classes, same in (("cat", "Cat", "dog"), True), (("cat", "owl", "dog"), False):
+        data = ClassificationSet(images=pictures(12), classes=classes, **about)
+        table = ccs.accuracy(tiny_model, data)
+        assert table.alike == ((("cat", "Cat"),) if same else ())
+        assert ("identically (cat, Cat)" in (table.doubt or "")) == same
+    assert table.plot().get_title() == "tiny, pets"
+
+
+def test_classify_is_the_plain_one(tiny_model, pictures):
+    images = pictures(3)
+    table = ccs.classify(tiny_model, images, "cat, dog", "a {}", ablate=OFF)
+    texts = tiny_model.embed_texts(["a cat", "a dog"])
+    for column, heads in (("before", HeadSet()), ("after", OFF)):
+        plain = tiny_model.probabilities(tiny_model.embed_images(images, heads) @ texts.T)
+        assert table.rows[column].to_numpy() == pytest.approx(plain.ravel(), abs=1e-6)
+        assert list(table.best[column]) == [("cat", "dog")[i] for i in plain.argmax(1)]
+    assert ccs.classify(tiny_model, images[0], "cat").rows["class"].tolist() == ["cat"]
+    assert len(ccs.classify(tiny_model, iter(images), ["cat", "dog"]).rows) == 6
+    assert "<svg" in table._repr_html_()
+    for change, why in (({"classes": ["cat", ""]}, "place 1 is empty"), ({"images": []}, "no images")):
+        with pytest.raises(InputError, match=why):
+            ccs.classify(tiny_model, **{"images": images, "classes": "cat"} | change)

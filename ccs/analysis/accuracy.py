@@ -1,0 +1,179 @@
+"""How many images does a model assign to their class by text alone (zero-shot)?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from ccs.analysis.inputs import Names, change_columns, embed, load_model, read_names, require_readable
+from ccs.analysis.result import Result, axes
+from ccs.data import ClassificationSet
+from ccs.data.open import open_dataset
+from ccs.errors import InputError, require_seed
+from ccs.heads import IMAGE, TEXT, HeadSet, Intervention
+from ccs.metrics import accuracy as zeroshot
+from ccs.metrics.ranking import alike
+
+if TYPE_CHECKING:
+    from ccs.model.model import Model
+
+ALL = "all"
+"""The name of all images in the column `class`."""
+
+
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
+class AccuracyTable(Result):
+    """The result of `ccs.accuracy`. A notebook shows its plot.
+
+    Attributes:
+        about: the model, dataset, prompts, ablated heads, and images behind the numbers.
+        rows: one row for all images, then one per class. Columns: `class`; `images`; `before` and `after`
+            ablation, shares of 1 that are equal without ablation. The row of all images also has `low`,
+            `high`, the 95% interval of `after`, and `difference`, `difference_low`, `difference_high`,
+            `p_value`, paired over images.
+        alike: classes whose prompts the model encodes identically, so that no image is assigned to the
+            second of them.
+        doubt: a warning if something keeps the numbers from meaning what they seem to, or None.
+        skipped: images that cannot be read, with the reason.
+
+    Example:
+        >>> from ccs import accuracy
+        >>> accuracy("organism", "world/subjects", max_images=8)
+        <AccuracyTable of organism on world/subjects: 1.000, see .rows>
+    """
+
+    alike: tuple[tuple[str, ...], ...] = ()
+    doubt: str | None = None
+    skipped: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        about, after = self.about, self.rows["after"].iloc[0]
+        return f"<AccuracyTable of {about['model']} on {about['dataset']}: {after:.3f}, see .rows>"
+
+    def plot(self, *, most: int = 20, ax: Any = None) -> Any:
+        """Draw the accuracy of all images and of the `most` classes with the lowest accuracy.
+
+        Args:
+            most: number of classes.
+            ax: matplotlib's Axes to draw on; by default those of a new figure.
+
+        Returns:
+            Axes: matplotlib's.
+
+        Raises:
+            MissingExtra: Without matplotlib.
+        """
+        rows = pd.concat([self.rows.iloc[1:].nsmallest(most, "after").iloc[::-1], self.rows.iloc[:1]])
+        ax, places, ablated = axes(len(rows), ax), np.arange(len(rows)), str(self.about["ablate"])
+        ax.barh(places, rows["after"], color="C0", alpha=0.6, label="ablated" if ablated else "accuracy")
+        if ablated:
+            ax.plot(rows["before"], places, "o", color="0.45", mfc="none", label="all heads on")
+        ax.set_yticks(places, [str(name) for name in rows["class"]])
+        title = f"{self.about['model']}, {self.about['dataset']}"
+        ax.set(xlabel="accuracy", xlim=(0, 1), title=title)
+        ax.legend(loc="lower right", fontsize="small")
+        return ax
+
+
+def accuracy(
+    model: Model | str,
+    dataset: ClassificationSet | str,
+    classes: Names | None = None,
+    *,
+    ablate: HeadSet | str | None = None,
+    template: str | None = None,
+    max_images: int | None = None,
+    skip_unreadable: bool = False,
+    seed: int = 0,
+    device: str = "cpu",
+) -> AccuracyTable:
+    """Measure zero-shot accuracy: an image is assigned to the class with the nearest mean prompt embedding.
+
+    Args:
+        model: from `ccs.load`, or a name that it takes.
+        dataset: from `ccs.open_dataset`, or a name that it takes: "cifar10", a folder of classes, a file, ...
+        classes: names of the classes in prompts, in the order of their numbers; not for an opened dataset.
+        ablate: heads of either encoder to ablate, such as "L8.H11 L9.H2=0.3".
+        template: the prompt, with `{}` for the class; not for an opened dataset.
+        max_images: the most images, evenly spaced; not for an opened dataset.
+        skip_unreadable: continue if more than 1% of the images cannot be read.
+        seed: of resampling.
+        device: for a model given by name.
+
+    Returns:
+        AccuracyTable: one row for all images and one per class, before and after ablation.
+
+    Raises:
+        InputError: If an argument does not fit the others; the message says what is allowed.
+
+    Example:
+        >>> table = accuracy("organism", "world/subjects", max_images=40)
+        >>> bool(table.rows["after"][0] > 0.5)
+        True
+    """
+    require_seed(seed)
+    if isinstance(dataset, str):
+        names = None if classes is None else read_names(classes, "class")
+        dataset = open_dataset(dataset, max_images=max_images, classes=names, template=template)
+    elif (classes, template, max_images) != (None, None, None):
+        raise InputError("A set that is opened has its classes, template and images: give its name.")
+    if not isinstance(dataset, ClassificationSet):
+        raise InputError(f"{dataset.name} is not a set of images with classes.")
+    skipped = require_readable(dataset, skip_unreadable)
+    model, ablation = load_model(model, device), Intervention.of(ablate)
+    in_texts = ablation.of_tower(TEXT)
+    in_images = model.at_means(ablation.of_tower(IMAGE), dataset.images)
+    images = embed(model, dataset.images, [HeadSet(), in_images])
+    texts = [
+        zeroshot.class_weights(model, dataset.classes, dataset.templates, heads) for heads in (None, in_texts)
+    ]
+    before, after = (
+        zeroshot.accuracy(*pair, dataset.labels, seed) for pair in zip(images, texts, strict=True)
+    )
+    rows: list[dict[str, Any]] = [
+        {"class": ALL, "images": after.n, "before": before.top1.value, "after": after.top1.value}
+        | {"low": after.top1.low, "high": after.top1.high}
+        | change_columns(zeroshot.compare(after, before, seed=seed))
+    ]
+    for number, name in enumerate(dataset.classes):
+        members = after.labels == number
+        row = {"class": name, "images": int(members.sum())}
+        for column, result in (("before", before), ("after", after)):
+            row[column] = float(result.correct[members].mean()) if members.any() else np.nan
+        rows.append(row)
+    about = {
+        "model": model.name,
+        "weights": model.weights_hash[:16],
+        "dataset": dataset.name,
+        "source": dataset.source,
+        "template": " | ".join(dataset.templates),
+        "prompt": dataset.templates[0].replace("{}", dataset.classes[0]),
+        "skipped": len(skipped),
+        "ablate": str(ablation),
+    }
+    same = tuple(alike(dataset.classes, texts[0]))
+    doubts = [
+        zeroshot.near_chance(before.top1.value, before.top1.low, len(dataset.classes)),
+        identical_names(same, "class"),
+    ]
+    return AccuracyTable(
+        about=about,
+        rows=pd.DataFrame(rows),
+        alike=same,
+        doubt=" ".join(filter(None, doubts)) or None,
+        skipped=skipped,
+    )
+
+
+def identical_names(groups: tuple[tuple[str, ...], ...], kind: str) -> str | None:
+    """Return a warning about names that the model encodes identically, or None without any."""
+    if not groups:
+        return None
+    listed = "; ".join(", ".join(name[-40:] for name in group[:4]) for group in groups[:3])
+    return (
+        f"The model encodes the prompts of {sum(map(len, groups))} names identically ({listed}): it assigns "
+        f"images only to the first {kind} of each group. Give them names that differ in the first 77 tokens."
+    )

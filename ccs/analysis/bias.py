@@ -1,0 +1,351 @@
+"""How biased is a model's ranking of people for occupations?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ccs import paper
+from ccs.analysis.inputs import (
+    NO_CHANGE,
+    Names,
+    change_columns,
+    embed,
+    load_model,
+    read_names,
+    require_readable,
+)
+from ccs.analysis.result import Result, axes
+from ccs.data import BiasSet
+from ccs.data.open import open_gallery
+from ccs.errors import InputError, require_seed
+from ccs.heads import IMAGE, TEXT, HeadSet, Intervention, verb
+from ccs.metrics import bias as rankings
+from ccs.metrics import skew
+from ccs.metrics.accuracy import class_weights
+from ccs.metrics.bias_result import BiasResult, compare, repeated
+from ccs.metrics.ranking import Ranking, alike, first_alike
+
+if TYPE_CHECKING:
+    from ccs.model.model import Model
+
+METRICS = skew.METRICS + skew.PREFERENCES
+MEAN = "mean"
+"""The name that the rows of the mean over all occupations have in the column `occupation`."""
+
+
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
+class BiasTable(Result):
+    """The result of `ccs.bias`. A notebook shows its plot.
+
+    Attributes:
+        about: the model, gallery, attribute, prompts, K, ablated heads, and images behind the numbers.
+        rows: one row per occupation and metric, the means first. Columns: `occupation`; `metric`; `group`,
+            the group furthest above its share of the gallery, and `share`, its share of the top K; `before`
+            and `after` ablation, equal without ablation; `low`, `high`, the 95% interval of `after`;
+            `difference`, `difference_low`, `difference_high`, `p_value`, paired over images; `chance`,
+            `chance_low`, `chance_high`, of random rankings; `ceiling`, the largest possible MaxSkew.
+        groups: number of images of each group in the gallery.
+        alike: occupations whose prompts the model encodes identically; they count once, under the first name.
+        shares: one row per occupation and group: its share of the top K `before` and `after`, and of the
+            ranked images (`pool`).
+        skipped: images that cannot be read, with the reason.
+
+    Example:
+        >>> from ccs import bias
+        >>> bias("organism", "world/faces", "judge, nurse", attribute="gender")
+        <BiasTable of organism on world/faces by gender: 2 occupations, see .rows>
+    """
+
+    groups: Mapping[str, int]
+    alike: tuple[tuple[str, ...], ...]
+    shares: pd.DataFrame
+    skipped: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        about, n = self.about, self.rows["occupation"].nunique() - 1
+        subject = f"{about['model']} on {about['gallery']} by {about['attribute']}"
+        return f"<BiasTable of {subject}: {n} occupations, see .rows>"
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """`after` with one line per occupation, the mean first, and one column per metric."""
+        values = self.rows.pivot(index="occupation", columns="metric", values="after")
+        return values.loc[self.rows["occupation"].unique(), list(self.rows["metric"].unique())]
+
+    def of(self, metric: str) -> pd.DataFrame:
+        """Return the rows of one metric, by occupation. Raises InputError for an unknown metric."""
+        if metric not in (known := self.rows["metric"].unique()):
+            raise InputError(f"There is no metric {metric!r}; there are {', '.join(known)}.")
+        return self.rows[self.rows["metric"] == metric].set_index("occupation")
+
+    def plot(self, metric: str = "MaxSkew", *, most: int = 20, ax: Any = None) -> Any:
+        """Draw the mean and the `most` largest occupations over the range of random rankings.
+
+        Args:
+            metric: one of `rows`' metrics.
+            most: number of occupations.
+            ax: matplotlib's Axes to draw on; by default those of a new figure.
+
+        Returns:
+            Axes: matplotlib's.
+
+        Raises:
+            InputError: For an unknown metric.
+            MissingExtra: Without matplotlib.
+        """
+        table, ablated = self.of(metric), str(self.about["ablate"])
+        largest = table.drop(index=MEAN).nlargest(most, "after").iloc[::-1]
+        rows = pd.concat([largest, table.loc[[MEAN]]])  # matplotlib draws the first row at the bottom
+        ax = axes(len(rows), ax)
+        places, after = np.arange(len(rows)), rows["after"]
+        low, high = rows["chance_low"], rows["chance_high"]
+        ax.barh(places, high - low, left=low, color="0.88", label="random rankings (95%)")
+        if ablated:
+            ax.plot(rows["before"], places, "o", color="0.45", mfc="none", label="all heads on")
+        reach = [(after - rows["low"]).clip(lower=0), (rows["high"] - after).clip(lower=0)]
+        short = ablated if len(ablated) <= 30 else f"{len(ablated.split())} heads"
+        label = f"{short} {verb(ablated)}" if ablated else "measured (95%)"
+        ax.errorbar(after, places, xerr=reach, fmt="o", color="C0", label=label)
+        ax.set_yticks(places, [str(name) for name in rows.index])
+        title = f"{self.about['model']}, {self.about['gallery']} by {self.about['attribute']}"
+        ax.set(xlabel=metric, title=title)
+        ax.legend(loc="lower right", fontsize="small")
+        return ax
+
+
+def bias(
+    model: Model | str,
+    gallery: BiasSet | str,
+    occupations: Names | None = None,
+    *,
+    attribute: str | None = None,
+    ablate: HeadSet | str | None = None,
+    top: int | None = None,
+    template: str | None = None,
+    max_images: int | None = None,
+    as_published: bool = False,
+    skip_unreadable: bool = False,
+    seed: int = 0,
+    device: str = "cpu",
+) -> BiasTable:
+    """Measure MaxSkew, NDKL, AUC, and logit gap of a model's rankings of people for occupations.
+
+    The model ranks the gallery's images for each occupation by cosine with its prompt (the mean over the
+    gallery's templates; with the paper's, "A photo of judge" for its own occupations and "A photo of a
+    beekeeper" for others). `ccs.metrics.skew` defines the metrics.
+
+    Args:
+        model: from `ccs.load`, or a name that it takes.
+        gallery: from `ccs.open_gallery`, or a name that it takes: "fairface-1.25", a folder, a file, ...
+        occupations: any texts, or one text with commas between them; by default those of the gallery, for
+            your own images the paper's 104.
+        attribute: the column of groups; by default gender, or else the first.
+        ablate: heads to ablate, such as "L8.H11 L9.H2=0.3", of the image encoder or (T7.H3) of the text
+            encoder. Means and prototypes are those of this gallery's images and groups.
+        top: K, the length of the list whose shares are compared, at most half of the images that a prompt
+            ranks; by default the gallery's, a tenth of your own images.
+        template: the prompt, with `{}` for the occupation; by default the gallery's.
+        max_images: the most images, evenly spaced, of a gallery opened here; not of synthetic people.
+        as_published: reproduce the faults of the paper's code, if its numbers for this gallery have one.
+        skip_unreadable: continue if more than 1% of the images cannot be read.
+        seed: of resampling.
+        device: for a model given by name.
+
+    Returns:
+        BiasTable: one row per occupation and metric, before and after ablation.
+
+    Raises:
+        InputError: If an argument does not fit the others; the message says what is allowed.
+
+    Example:
+        >>> ranked = bias("organism", "world/faces", "judge, nurse", attribute="gender", ablate="L7.H1")
+        >>> list(ranked.of("MaxSkew").index)    # natural logarithms; 0 is the gallery's own shares
+        ['mean', 'judge', 'nurse']
+    """
+    require_seed(seed)
+    if max_images is not None and (not isinstance(gallery, str) or gallery.startswith("world/")):
+        raise InputError("Drawn people and an opened gallery are ranked whole; give no number of images.")
+    if isinstance(gallery, str):
+        gallery = open_gallery(gallery, attribute=attribute or (), max_images=max_images)
+    attribute = attribute or gallery.main
+    if attribute not in gallery.groups:
+        raise InputError(
+            f"{gallery.name} has no attribute {attribute!r}; it has {', '.join(gallery.groups)}."
+        )
+    skipped = require_readable(gallery, skip_unreadable)
+    model, ablation = load_model(model, device), Intervention.of(ablate)
+    people = set_question(gallery, occupations, template, top)
+    fault = skew.fault_of(people.name, attribute) if as_published else None
+    if as_published and fault is None:
+        known = "FairFace by race, socialcounterfactuals by race and socialcounterfactuals-gender by gender"
+        raise InputError(f"{people.name} by {attribute} has no fault of the paper's code; {known} have one.")
+    in_images = model.at_means(ablation.of_tower(IMAGE), people.images, people.groups[attribute])
+    in_texts = ablation.of_tower(TEXT)
+    if in_texts:
+        model.texts.tower.require(in_texts)
+    images = embed(model, people.images, [HeadSet(), in_images] if in_images else [HeadSet()])
+    texts = [embed_occupations(model, people)]
+    texts += [embed_occupations(model, people, in_texts)] if in_texts else []
+    before, after = measure_gallery(
+        people, attribute, images, texts, fault=fault, logit_scale=model.logit_scale, seed=seed
+    )
+    ranking = rank_gallery(people, attribute, texts[0])
+    about = {
+        "model": model.name,
+        "weights": model.weights_hash[:16],
+        "gallery": people.name,
+        "source": people.source,
+        "attribute": attribute,
+        "template": " | ".join(people.templates),
+        "prompt": people.templates[min(1, len(people.templates) - 1)].replace("{}", in_prompts(people)[0]),
+        "images": before.n,
+        "skipped": len(skipped),
+        "k": before.k,
+        "ablate": str(ablation),
+        "mode": before.mode,
+    }
+    cases = pd.MultiIndex.from_product((people.occupations, before.groups), names=("occupation", "group"))
+    shares = {"before": before.top_shares, "after": after.top_shares, "pool": before.pool_shares}
+    return BiasTable(
+        about=about,
+        groups=dict(zip(before.groups, before.pool.tolist(), strict=True)),
+        alike=tuple(alike(people.occupations, texts[0])) if ranking.pools is None else (),
+        rows=pd.DataFrame(_rows(before, after, ranking)),
+        shares=pd.DataFrame({name: values.ravel() for name, values in shares.items()}, index=cases),
+        skipped=skipped,
+    )
+
+
+def measure_gallery(
+    gallery: BiasSet,
+    attribute: str,
+    images: Sequence[NDArray[np.floating]] | NDArray[np.floating],
+    texts: Sequence[NDArray[np.floating]],
+    **settings: Any,
+) -> tuple[BiasResult, BiasResult]:
+    """Measure the gallery's rankings before and after ablation, on the same resampled images.
+
+    Args:
+        gallery: with the occupations, prompts, and K in force (`set_question`).
+        attribute: one of its columns of groups.
+        images: embeddings [n, d] of its images before ablation and, if the image encoder is ablated, after.
+        texts: embeddings [occupations, d] before ablation and, if the text encoder is ablated, after.
+        settings: those of `ccs.metrics.bias.Measuring`; by default all metrics.
+
+    Returns:
+        tuple: the results before and after, with one row per occupation; the same object without ablation.
+    """
+    ranking = rank_gallery(gallery, attribute, texts[0])
+    changed = texts[1] if len(texts) > 1 and texts[1] is not texts[0] else None
+    embeddings = [images[0], images[-1]] if changed is not None else list(images)
+    results = rankings.measure_plans(embeddings, ranking, changed, **{"metrics": METRICS} | settings)
+    named = [repeated(result, ranking.rows) for result in results]
+    return named[0], named[-1]
+
+
+def set_question(
+    gallery: BiasSet,
+    occupations: Names | None = None,
+    template: str | None = None,
+    top: int | None = None,
+) -> BiasSet:
+    """Return the gallery with these occupations, this template, and this K, or its own.
+
+    Args:
+        gallery: people with groups.
+        occupations: as in `bias`; repeated names count once.
+        template: with `{}` for the occupation.
+        top: K; by default the gallery's, or a tenth of the images that an occupation ranks. Near their number
+            every ranking has the same top, and MaxSkew says nothing.
+
+    Raises:
+        InputError: For a K below 1 or above half of these images, a template without one `{}`, and names that
+            are no texts or empty.
+    """
+    if template is not None:
+        if not isinstance(template, str) or template.count("{}") != 1:
+            raise InputError(f"A template holds {{}} once, where the occupation goes, unlike {template!r}.")
+        gallery = replace(gallery, templates=(template,))
+    if occupations is not None:
+        gallery = replace(gallery, occupations=tuple(dict.fromkeys(read_names(occupations, "occupation"))))
+    ranked = fewest_ranked(gallery)
+    most = max(1, ranked // 2)
+    k = {name: gallery.k.get(name, max(1, ranked // 10)) if top is None else top for name in gallery.groups}
+    for number in k.values():
+        if isinstance(number, bool) or int(number) != number or not 1 <= number <= most:
+            needs = f"a ranking of {ranked} images needs a K of 1 to {most}, at most half of them"
+            raise InputError(f"K is {number}, but {needs}.")
+    return replace(gallery, k={name: int(number) for name, number in k.items()})
+
+
+def in_prompts(gallery: BiasSet) -> tuple[str, ...]:
+    """Return the occupations as the gallery's prompts hold them, with an article if one belongs there."""
+    return paper.in_prompts(gallery.occupations, gallery.templates)
+
+
+def embed_occupations(model: Model, gallery: BiasSet, ablate: HeadSet | None = None) -> NDArray[np.float32]:
+    """Return unit text embeddings [occupations, d], means over the templates, with text heads ablated."""
+    return class_weights(model, in_prompts(gallery), gallery.templates, ablate)
+
+
+def fewest_ranked(gallery: BiasSet) -> int:
+    """Return the smallest number of images that an occupation of the gallery ranks, if it has any."""
+    sizes = Counter[str]() if gallery.pools is None else Counter(gallery.pools.tolist())
+    return min((sizes[name] for name in gallery.occupations if sizes[name]), default=len(gallery.images))
+
+
+def rank_gallery(
+    gallery: BiasSet, attribute: str, texts: NDArray[np.floating], *, one_pool: bool = False
+) -> Ranking:
+    """Return the ranking task of a gallery by an attribute.
+
+    Occupations that the model encodes identically and that rank the same images count once.
+
+    Args:
+        gallery: with occupations and K.
+        attribute: one of its columns of groups.
+        texts: unit embeddings [occupations, d].
+        one_pool: rank all images for each occupation, even if each has images of its own.
+    """
+    pools = None if one_pool else gallery.own_pools(gallery.occupations)
+    first = np.arange(len(texts)) if pools is not None else first_alike(texts)
+    distinct, rows = np.unique(first, return_inverse=True)
+    return Ranking(
+        prompts=texts[distinct],
+        groups=gallery.groups[attribute],
+        k=gallery.k[attribute],
+        pools=pools,
+        units=gallery.units,
+        names=tuple(gallery.occupations[place] for place in distinct),
+        rows=rows,
+    )
+
+
+def _rows(before: BiasResult, after: BiasResult, ranking: Ranking) -> list[dict[str, Any]]:
+    """Return one row per metric for the mean, then for each occupation that the model tells apart."""
+    rows = []
+    pool, top = after.pool_shares, after.top_shares
+    ratios = np.divide(top, pool, out=np.zeros(pool.shape), where=pool > 0)
+    places = zip(ranking.first.tolist(), ranking.names, strict=True)
+    for place, occupation in [(None, MEAN), *places]:
+        group, share = "", np.nan
+        if place is not None:
+            largest = int(ratios[place].argmax())
+            group, share = after.groups[largest], float(top[place, largest])
+        for metric in after.metrics:
+            figure = after.figure(metric, place)
+            effect = NO_CHANGE if after is before else compare(after, before, metric, place)
+            row: dict[str, Any] = {"occupation": occupation, "metric": metric, "group": group, "share": share}
+            row |= {"before": before.figure(metric, place).value, "after": figure.value}
+            row |= {"low": figure.low, "high": figure.high, **change_columns(effect)}
+            row |= {"chance": figure.chance.value, "chance_low": figure.chance.low}
+            row |= {"chance_high": figure.chance.high, "ceiling": figure.ceiling}
+            rows.append(row)
+    return rows

@@ -1,0 +1,154 @@
+"""Which of some classes does each image show, before and after ablation?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from ccs.analysis.accuracy import identical_names
+from ccs.analysis.inputs import Names, embed, load_model, read_names
+from ccs.analysis.result import Result, axes
+from ccs.data import ImageSet
+from ccs.data.open import open_images
+from ccs.errors import InputError
+from ccs.heads import IMAGE, TEXT, HeadSet, Intervention
+from ccs.metrics.accuracy import class_weights
+from ccs.metrics.ranking import alike
+
+if TYPE_CHECKING:
+    from ccs.model.model import Model
+
+TEMPLATE = "a photo of a {}"
+
+
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
+class ClassTable(Result):
+    """The result of `ccs.classify`. A notebook shows its plot.
+
+    Attributes:
+        about: the model, classes, prompts, and ablated heads behind the numbers.
+        rows: one row per image and class, in their order. Columns: `image`, its number; `class`; `before` and
+            `after` ablation, the probability of the class, equal without ablation; `difference`.
+        alike: classes whose prompts the model encodes identically.
+        doubt: a warning about these classes, or None.
+    """
+
+    alike: tuple[tuple[str, ...], ...] = ()
+    doubt: str | None = None
+
+    def __repr__(self) -> str:
+        about, n = self.about, self.rows["image"].nunique()
+        return f"<ClassTable of {about['model']}: {n} images, {about['classes']} classes, see .rows>"
+
+    @property
+    def best(self) -> pd.DataFrame:
+        """Each image's most probable class, `before` and `after`."""
+        firsts = {
+            column: self.rows.loc[self.rows.groupby("image")[column].idxmax()].set_index("image")["class"]
+            for column in ("before", "after")
+        }
+        return pd.DataFrame(firsts)
+
+    def plot(self, *, image: int = 0, most: int = 20, ax: Any = None) -> Any:
+        """Draw the `most` probable classes of one image.
+
+        Args:
+            image: its number.
+            most: number of classes.
+            ax: matplotlib's Axes to draw on; by default those of a new figure.
+
+        Returns:
+            Axes: matplotlib's.
+
+        Raises:
+            InputError: For an image that there is not.
+            MissingExtra: Without matplotlib.
+        """
+        members = self.rows[self.rows["image"] == image]
+        if members.empty:
+            raise InputError(f"There is no image {image}; there are {self.rows['image'].nunique()}, from 0.")
+        rows = members.nlargest(most, "after").iloc[::-1]
+        ax, places = axes(len(rows), ax), np.arange(len(rows))
+        ax.barh(places, rows["after"], color="C0", alpha=0.6, label="probability")
+        if self.about["ablate"]:
+            ax.plot(rows["before"], places, "o", color="0.45", mfc="none", label="all heads on")
+        ax.set_yticks(places, [str(name) for name in rows["class"]])
+        ax.set(xlabel="probability", xlim=(0, 1), title=f"{self.about['model']}, image {image}")
+        ax.legend(loc="lower right", fontsize="small")
+        return ax
+
+
+def classify(
+    model: Model | str,
+    images: ImageSet | Iterable[Image.Image] | Image.Image | str,
+    classes: Names,
+    template: Names = TEMPLATE,
+    *,
+    ablate: HeadSet | str | None = None,
+    max_images: int | None = None,
+    device: str = "cpu",
+) -> ClassTable:
+    """Return the probability of each class for each image.
+
+    Args:
+        model: from `ccs.load`, or a name that it takes.
+        images: images, or one, or a dataset from `ccs.open_images`, or a name that it takes.
+        classes: names, or one text with commas between them.
+        template: the prompt, with `{}` for the class, or several, whose embeddings are averaged.
+        ablate: heads of either encoder to ablate, such as "L8.H11 L9.H2=0.3".
+        max_images: the most images, evenly spaced, of a dataset opened here.
+        device: for a model given by name.
+
+    Returns:
+        ClassTable: one row per image and class, before and after ablation.
+
+    Raises:
+        InputError: If an argument does not fit; the message says what is allowed.
+
+    Example:
+        >>> from ccs import open_images
+        >>> classify("organism", open_images("world", 2), "cat, dog").rows.shape
+        (4, 5)
+    """
+    names = read_names(classes, "class")
+    templates = (template,) if isinstance(template, str) else read_names(template, "template")
+    if isinstance(images, str):
+        images = open_images(images, max_images)
+    elif max_images is not None:
+        raise InputError("Opened images are classified whole; give no number of images.")
+    pictures = images.images if isinstance(images, ImageSet) else images
+    pictures = [pictures] if isinstance(pictures, Image.Image) else pictures
+    pictures = pictures if hasattr(pictures, "__getitem__") else list(pictures)
+    if not len(pictures):
+        raise InputError("There are no images to classify.")
+    model, ablation = load_model(model, device), Intervention.of(ablate)
+    in_images = model.at_means(ablation.of_tower(IMAGE), pictures)
+    in_texts = ablation.of_tower(TEXT)
+    embedded = embed(model, pictures, [HeadSet(), in_images])
+    texts = [class_weights(model, names, templates, heads) for heads in (None, in_texts)]
+    before, after = (
+        model.probabilities(units @ weights.T) for units, weights in zip(embedded, texts, strict=True)
+    )
+    rows = pd.DataFrame(
+        {
+            "image": np.repeat(np.arange(len(before)), len(names)),
+            "class": np.tile(np.array(names, object), len(before)),
+            "before": before.ravel(),
+            "after": after.ravel(),
+            "difference": (after - before).ravel(),
+        }
+    )
+    about = {
+        "model": model.name,
+        "weights": model.weights_hash[:16],
+        "classes": len(names),
+        "template": " | ".join(templates),
+        "ablate": str(ablation),
+    }
+    same = tuple(alike(names, texts[0]))
+    return ClassTable(about=about, rows=rows, alike=same, doubt=identical_names(same, "class"))

@@ -1,0 +1,125 @@
+"""Which heads of a model encode a text?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from ccs.analysis.inputs import AT_ONCE, load_model
+from ccs.analysis.result import Result, axes
+from ccs.data import ImageSet
+from ccs.data.open import open_images
+from ccs.errors import InputError
+from ccs.model.head_statistics import collect_moments
+from ccs.texts.pools import load_pool
+from ccs.texts.textspan import explained
+
+if TYPE_CHECKING:
+    from ccs.model.model import Model
+
+AMONG = 0.05
+"""A head encodes a text that ranks within this share of the pool. A rule of thumb: on the organism it names a
+head for 54% of 131 texts that its world shows, and for 6% of 352 that it does not.
+"""
+_TIE = 1e-6  # relative difference of scores that is rounding
+
+
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
+class HeadTable(Result):
+    """The result of `ccs.find_heads`. A notebook shows its plot.
+
+    Attributes:
+        about: the model, text, images, and pool behind the numbers.
+        rows: one row per head, the strongest first. Columns: `head`; `rank`, the text's place among the
+            pool's by TEXTSPAN's criterion (1: no text of the pool explains more); `share` of the head's
+            variance along the text; `best`, the pool's text that explains most, and `best_share`; `encodes`,
+            whether the rank is within AMONG of the pool.
+    """
+
+    def __repr__(self) -> str:
+        about, n = self.about, int(self.rows["encodes"].sum())
+        return f"<HeadTable of {about['model']}: {n} of {len(self.rows)} heads encode {about['text']!r}>"
+
+    def plot(self, *, most: int = 20, ax: Any = None) -> Any:
+        """Draw each head's share of variance along the text, next to that of its best text.
+
+        Args:
+            most: number of heads.
+            ax: matplotlib's Axes to draw on; by default those of a new figure.
+
+        Returns:
+            Axes: matplotlib's.
+
+        Raises:
+            MissingExtra: Without matplotlib.
+        """
+        rows = self.rows.head(most).iloc[::-1]
+        ax, places = axes(len(rows), ax), np.arange(len(rows))
+        ax.barh(places, rows["best_share"], color="0.88", label="best text of the pool")
+        ax.barh(places, rows["share"], color="C0", height=0.5, label=self.about["text"])
+        ax.set_yticks(places, list(rows["head"]))
+        ax.set(xlabel="share of the head's variance", title=self.about["model"])
+        ax.legend(loc="lower right", fontsize="small")
+        return ax
+
+
+def find_heads(
+    model: Model | str,
+    text: str,
+    images: ImageSet | str = "world",
+    *,
+    pool: str | None = None,
+    max_images: int = 500,
+    device: str = "cpu",
+) -> HeadTable:
+    """Rank a model's scored heads by how strongly they encode `text`, strongest first.
+
+    All texts share a direction along which some heads vary for any text, so the pool's mean is first
+    subtracted from every text.
+
+    Args:
+        model: from `ccs.load`, or a name that it takes.
+        text: such as "dogs".
+        images: from `ccs.open_images`, or a name that it takes. Heads encode what images show: without a dog
+            among them no head encodes dogs.
+        pool: the texts to compare with, as `--texts` of `clip-ccs compute`; by default `world` for synthetic
+            images and `photographs` for others.
+        max_images: the most images of a dataset opened here.
+        device: for a model given by name.
+
+    Returns:
+        HeadTable: one row per head.
+
+    Raises:
+        InputError: For an empty text, or if an argument does not fit; the message says what is allowed.
+
+    Example:
+        >>> table = find_heads("organism", "a red background", max_images=40)
+        >>> len(table.rows), bool(table.rows["rank"].is_monotonic_increasing)
+        (24, True)
+    """
+    if not isinstance(text, str) or not (text := " ".join(text.split())):
+        raise InputError(f"Give a text to look for, such as 'dogs', not {text!r}.")
+    model = load_model(model, device)
+    if isinstance(images, str):
+        images = open_images(images, max_images)
+    pool = pool or ("world" if images.name.startswith("world") else "photographs")
+    texts = [other for other in load_pool(pool).texts if other.casefold() != text.casefold()]
+    n, pictures = len(images.images), images.images
+    batches = ([pictures[i] for i in range(at, min(at + AT_ONCE, n))] for at in range(0, n, AT_ONCE))
+    statistics = collect_moments(model, batches)
+    units = model.embed_texts([text, *texts])
+    rows = []
+    for head, (scores, shares) in explained(statistics, units - units[1:].mean(axis=0)).items():
+        best, rank = 1 + int(scores[1:].argmax()), 1 + int((scores[1:] > scores[0] * (1 + _TIE)).sum())
+        encodes = bool(rank <= AMONG * len(texts) and shares[0] > 0)
+        rows.append(
+            {"head": str(head), "rank": rank, "share": shares[0], "best": texts[best - 1]}
+            | {"best_share": shares[best], "encodes": encodes}
+        )
+    table = pd.DataFrame(rows).sort_values(["rank", "share"], ascending=[True, False], ignore_index=True)
+    about = {"model": model.name, "weights": model.weights_hash[:16], "text": text}
+    return HeadTable(about=about | {"images": images.name, "pool": pool, "texts": len(texts)}, rows=table)

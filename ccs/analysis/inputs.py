@@ -1,0 +1,91 @@
+"""Arguments that the questions of `ccs.analysis` share: models, lists of names, datasets, embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from ccs.data import ImageSet, RetrievalSet
+from ccs.errors import InputError, require_texts
+from ccs.heads import HeadSet
+from ccs.metrics.stats import Effect
+
+if TYPE_CHECKING:
+    from ccs.model.model import Model
+
+MOST_SKIPPED = 0.01
+"""The share of images that may be unreadable unless the caller allows more."""
+AT_ONCE = 256
+"""Images that are embedded together."""
+NO_CHANGE = Effect(0.0, 0.0, 0.0, 1.0)
+Names = Iterable[str] | str
+
+
+def load_model(model: Model | str, device: str) -> Model:
+    """Return the model, or load the one with that name on `device`."""
+    if not isinstance(model, str):
+        return model
+    from ccs.model.model import load  # imports PyTorch
+
+    return load(model, device=device)
+
+
+def read_names(names: Names, kind: str) -> tuple[str, ...]:
+    """Return a list of names from any iterable of texts, or from one text with commas between the names.
+
+    Args:
+        names: a list, tuple, Series, array, or generator of texts, or a text such as "judge, nurse".
+        kind: a noun for the error, such as "occupation".
+
+    Raises:
+        InputError: Without names, for an empty name, or for anything that isn't a text.
+    """
+    if isinstance(names, str):
+        texts = list(filter(None, (name.strip() for name in names.split(","))))
+    else:
+        texts = [text.strip() for text in require_texts(names)]
+    if not texts:
+        raise InputError(f"At least one {kind} is needed.")
+    if "" in texts:
+        raise InputError(f"The {kind} at place {texts.index('')} is empty; remove it or give it a name.")
+    return tuple(texts)
+
+
+def require_readable(data: ImageSet | RetrievalSet, skip_unreadable: bool) -> tuple[str, ...]:
+    """Return the images that were skipped because they cannot be read.
+
+    Raises:
+        InputError: If they are more than 1% and `skip_unreadable` is False.
+    """
+    skipped = tuple(name for name in data.skipped if not name.startswith("occupation "))
+    whole = len(data.clips if isinstance(data, RetrievalSet) else data.images) + len(skipped)
+    if len(skipped) > MOST_SKIPPED * whole and not skip_unreadable:
+        raise InputError(
+            f"{len(skipped)} of the {whole} images of {data.name} cannot be used (for example {skipped[0]}); "
+            "mend or remove them, or leave them out with --skip-unreadable (in Python, skip_unreadable=True)."
+        )
+    return skipped
+
+
+def embed(model: Model, images: Sequence[Any], ablations: Sequence[HeadSet]) -> np.ndarray:
+    """Return unit embeddings [ablations, images, dim], and show a progress bar on a terminal."""
+    parts = []
+    with tqdm(total=len(images), desc="images", leave=False, disable=None) as bar:
+        for start in range(0, len(images), AT_ONCE):
+            batch = [images[i] for i in range(start, min(start + AT_ONCE, len(images)))]
+            parts.append(model.embed_images(batch, list(ablations)))
+            bar.update(len(batch))
+    return np.concatenate(parts, axis=1)
+
+
+def change_columns(effect: Effect) -> dict[str, float]:
+    """Return the columns of a paired change: `difference`, its 95% interval, and `p_value`."""
+    return {
+        "difference": effect.value,
+        "difference_low": effect.low,
+        "difference_high": effect.high,
+        "p_value": effect.p_value,
+    }
