@@ -13,7 +13,7 @@ from typing import Any
 from PIL import Image
 
 from ccs.data import Lazy, RetrievalSet
-from ccs.data.decoding import Digests, identity
+from ccs.data.digests import Digests, identity
 from ccs.errors import InputError, require
 from ccs.files import as_text, sha256
 

@@ -16,7 +16,8 @@ from PIL import Image
 
 from ccs import paper
 from ccs.data import BiasSet, ClassificationSet, DatasetRecord, ImageSet, Lazy, templates
-from ccs.data.decoding import decode, identity
+from ccs.data.decoding import decode
+from ccs.data.digests import identity
 from ccs.data.rows import LABELS, Readable, Rows, encoded
 from ccs.errors import InputError, require
 from ccs.files import as_text

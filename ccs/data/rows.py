@@ -19,7 +19,8 @@ import numpy as np
 from PIL import Image
 
 from ccs.data import Lazy
-from ccs.data.decoding import Digests, decode, identity, problem, strangers_image
+from ccs.data.decoding import decode, problem, untrusted_image
+from ccs.data.digests import Digests, identity
 from ccs.errors import InputError, require
 from ccs.files import as_text, sha256
 
@@ -139,7 +140,7 @@ class Rows:
                 if skipped
                 else f"There are no images in {self.source!r}."
             )
-        images = Lazy(partial(_image, self.read, strangers_image if self.strange else decode), kept)
+        images = Lazy(partial(_image, self.read, untrusted_image if self.strange else decode), kept)
         found = np.frombuffer(bytes.fromhex("".join(digests)), np.uint8).reshape(-1, 32)
         return Readable(images, tuple(kept), found, self.source, tuple(skipped))
 

@@ -14,6 +14,7 @@ from PIL import Image
 from scipy.special import expit, softmax
 from torch import Tensor
 
+from ccs.data.decoding import UNREADABLE, to_rgb
 from ccs.errors import InputError, require_texts
 from ccs.heads import HeadSet
 from ccs.model.encoder import BATCH_TOKENS, ChosenLayers, ImageEncoder, Trunk
@@ -165,8 +166,8 @@ class Model(Side):
         return self.preprocess_config["mean"], self.preprocess_config["std"]
 
     def preprocess(self, images: Sequence[Image.Image]) -> Tensor:
-        """Pixels [n, 3, s, s] float32, with the model's size, mean and deviation. Raises InputError for what
-        is no PIL image.
+        """Pixels [n, 3, s, s] float32, with the model's size, mean and deviation. Images are decoded
+        as files are (`ccs.data.decoding.to_rgb`). Raises InputError for what is no readable PIL image.
         """
         height, width = self.tower.image_size
         pixels = torch.empty(len(images), 3, height, width)
@@ -174,7 +175,10 @@ class Model(Side):
             image = images[index]
             if not isinstance(image, Image.Image):
                 raise InputError(f"Image {index} is {type(image).__name__}, not a PIL.Image.")
-            pixels[index] = self._transform(image)
+            try:
+                pixels[index] = self._transform(to_rgb(image))
+            except UNREADABLE as error:
+                raise InputError(f"Image {index} cannot be used: {error}.") from None
         return pixels
 
     @cached_property

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from ccs import data as sets
-from ccs.data import decoding, rows
+from ccs.data import decoding, digests, rows
 from ccs.data.open import open_dataset, open_gallery, open_images
 from ccs.errors import InputError
 from tests.support.datasets_sample import saved
@@ -52,6 +52,31 @@ class TestDecoding:
         image = decoding.decode(data)
         assert image.mode == "RGB"
         assert np.abs(np.asarray(image, int) - color).max() <= 3
+
+    @pytest.mark.parametrize(
+        ("kind", "dtype", "white"),
+        [
+            *(
+                ("PNG", np.uint16, 65535),
+                ("TIFF", np.uint16, 65535),
+                ("PGM", ">u2", 65535),
+                ("PGM", ">u2", 1023),
+            ),
+            *(("TIFF", np.int32, 65535), ("TIFF", np.int32, 255), ("TIFF", np.float32, 1)),
+            *(("TIFF", np.float32, 255), ("TIFF", np.int32, 10**6), ("TIFF", np.float32, 1e4)),
+        ],
+    )
+    def test_deep_gray_is_scaled_or_refused(self, kind, dtype, white):
+        ramp = np.tile(np.linspace(0, white, 64), (64, 1)).astype(dtype)
+        header = f"P5\n64 64\n{white}\n".encode()
+        data = header + ramp.tobytes() if kind == "PGM" else saved(Image.fromarray(ramp), kind)
+        if white in (10**6, 1e4):
+            assert "have no known white" in decoding.problem(data)
+            with pytest.raises(ValueError, match="no known white"):
+                decoding.decode(data)
+        else:
+            assert decoding.problem(data) == ""
+            assert abs(decoding.decode(data).getpixel((32, 5))[0] - 129) < 5
 
     def test_exif_rotation_is_applied(self):
         exif = Image.Exif()
@@ -140,7 +165,8 @@ def test_rows_without_a_label_are_left_out_and_named(tmp_path):
 
 
 def test_what_was_read_is_read_again_only_when_it_may_have_changed(tmp_path, monkeypatch):
-    monkeypatch.setattr(decoding, "LEAST", 1)
+    monkeypatch.setattr(digests, "LEAST", 1)
+    monkeypatch.setattr(digests, "SETTLED", -1e9)
     checked = []
     monkeypatch.setattr(rows, "problem", lambda data: checked.append(data) or decoding.problem(data))
     folder, old = tmp_path / "pets", time.time() - 60
@@ -160,8 +186,14 @@ def test_what_was_read_is_read_again_only_when_it_may_have_changed(tmp_path, mon
     assert read() == (*first[:2], 0)
     os.utime(folder / "dog/1.png", (old + 1, old + 1))  # as after a change that keeps the size
     assert read() == (*first[:2], 4)
-    os.utime(folder / "dog/1.png")  # so lately that it may change again within its time
+    replaced = (folder / "dog/1.png").stat()
+    write(folder / "dog/1.png", noisy(1)[: replaced.st_size])  # same size, same time
+    os.utime(folder / "dog/1.png", ns=(replaced.st_atime_ns, replaced.st_mtime_ns))
+    assert read()[2] == 4
+    write(folder / "dog/1.png", noisy(len("dog/1.png")))
+    monkeypatch.setattr(digests, "SETTLED", 2.0)  # so lately that it may change again within its time
     assert [read()[2], read()[2]] == [4, 4]
+    monkeypatch.setattr(digests, "SETTLED", -1e9)
     (kept, *_) = (tmp_path / "home/clip-ccs/read").iterdir()
     kept.write_text("[1]")
     os.utime(folder / "dog/1.png", (old, old))
