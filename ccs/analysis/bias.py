@@ -27,15 +27,16 @@ from ccs.data.open import open_gallery
 from ccs.errors import InputError, require_seed
 from ccs.heads import IMAGE, TEXT, HeadSet, Intervention, verb
 from ccs.metrics import bias as rankings
-from ccs.metrics import skew
+from ccs.metrics import group_gaps, skew
 from ccs.metrics.accuracy import class_weights
 from ccs.metrics.bias_result import BiasResult, compare, repeated
 from ccs.metrics.ranking import Ranking, alike, first_alike
+from ccs.metrics.released_code import fault_of
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
 
-METRICS = skew.METRICS + skew.PREFERENCES
+METRICS = skew.METRICS + group_gaps.PREFERENCES
 MEAN = "mean"
 """The name that the rows of the mean over all occupations have in the column `occupation`."""
 
@@ -47,8 +48,9 @@ class BiasTable(Result):
     Attributes:
         about: the model, gallery, attribute, prompts, K, ablated heads, and images behind the numbers.
         rows: one row per occupation and metric, the means first. Columns: `occupation`; `metric`; `group`,
-            the group furthest above its share of the gallery, and `share`, its share of the top K; `before`
-            and `after` ablation, equal without ablation; `low`, `high`, the 95% interval of `after`;
+            which the metric prefers (the most overrepresented in the top K for MaxSkew, the one with the
+            highest mean or AUC for the others, none for NDKL), and `share`, its share of the top K; `before` and
+            `after` ablation, equal without ablation; `low`, `high`, the 95% interval of `after`;
             `difference`, `difference_low`, `difference_high`, `p_value`, paired over images; `chance`,
             `chance_low`, `chance_high`, of random rankings; `ceiling`, the largest possible MaxSkew.
         groups: number of images of each group in the gallery.
@@ -139,7 +141,7 @@ def bias(
 
     The model ranks the gallery's images for each occupation by cosine with its prompt (the mean over the
     gallery's templates; with the paper's, "A photo of judge" for its own occupations and "A photo of a
-    beekeeper" for others). `ccs.metrics.skew` defines the metrics.
+    beekeeper" for others). `ccs.metrics.skew` and `ccs.metrics.group_gaps` define the metrics.
 
     Args:
         model: from `ccs.load`, or a name that it takes.
@@ -182,7 +184,7 @@ def bias(
     skipped = require_readable(gallery, skip_unreadable)
     model, ablation = load_model(model, device), Intervention.of(ablate)
     people = set_question(gallery, occupations, template, top)
-    fault = skew.fault_of(people.name, attribute) if as_published else None
+    fault = fault_of(people.name, attribute) if as_published else None
     if as_published and fault is None:
         known = "FairFace by race, socialcounterfactuals by race and socialcounterfactuals-gender by gender"
         raise InputError(f"{people.name} by {attribute} has no fault of the paper's code; {known} have one.")
@@ -208,6 +210,7 @@ def bias(
         "images": before.n,
         "skipped": len(skipped),
         "k": before.k,
+        "ties": int(after.ties.sum()),
         "ablate": str(ablation),
         "mode": before.mode,
     }
@@ -331,15 +334,10 @@ def rank_gallery(
 def _rows(before: BiasResult, after: BiasResult, ranking: Ranking) -> list[dict[str, Any]]:
     """Return one row per metric for the mean, then for each occupation that the model tells apart."""
     rows = []
-    pool, top = after.pool_shares, after.top_shares
-    ratios = np.divide(top, pool, out=np.zeros(pool.shape), where=pool > 0)
     places = zip(ranking.first.tolist(), ranking.names, strict=True)
     for place, occupation in [(None, MEAN), *places]:
-        group, share = "", np.nan
-        if place is not None:
-            largest = int(ratios[place].argmax())
-            group, share = after.groups[largest], float(top[place, largest])
         for metric in after.metrics:
+            group, share = ("", np.nan) if place is None else after.preferred_group(metric, place)
             figure = after.figure(metric, place)
             effect = NO_CHANGE if after is before else compare(after, before, metric, place)
             row: dict[str, Any] = {"occupation": occupation, "metric": metric, "group": group, "share": share}

@@ -1,6 +1,6 @@
-"""MaxSkew where another library has done the work: fairlearn's MetricFrame, and tasks of CLIP_benchmark.
+"""MaxSkew in other libraries: fairlearn's MetricFrame, and tasks of CLIP_benchmark.
 
-Both give what `ccs.max_skew` gives, of the same rankings.
+Both equal `ccs.max_skew` of the same rankings.
 
     >>> in_top([0.1, 0.9, 0.5], 2).tolist()
     [0, 1, 1]
@@ -19,22 +19,35 @@ from ccs.metrics import ranking
 from ccs.metrics.skew import max_skew
 
 
-def in_top(scores: Sequence[float], k: int) -> np.ndarray:
-    """Int [images], 1 for the k largest of scores [images]; of equal ones the first. It is `y_pred` of a
-    MetricFrame. Raises InputError unless k is 1 to the number of images.
+def in_top(scores: Sequence[float], k: int, seed: int = 0) -> np.ndarray:
+    """Mark the k largest scores, as `y_pred` of a MetricFrame.
+
+    Args:
+        scores: numbers [images].
+        k: the cut-off.
+        seed: random seed for the order of equal scores.
+
+    Returns:
+        1 for an image in the top k, otherwise 0: int [images].
+
+    Raises:
+        InputError: unless k is 1 to the number of images.
     """
-    if not 1 <= k <= len(scores):
-        raise InputError(f"K is {k}, but {len(scores)} images are ranked.")
+    k = ranking.check_k(k, len(scores))
+    order = np.random.default_rng(seed).permutation(len(scores))
     chosen = np.zeros(len(scores), np.int64)
-    chosen[np.argsort(-np.asarray(scores, np.float64), kind="stable")[:k]] = 1
+    chosen[order[np.argsort(-np.asarray(scores, np.float64)[order], kind="stable")[:k]]] = 1
     return chosen
 
 
 def of_metric_frame(frame: Any) -> float:
     """MaxSkew of a fairlearn MetricFrame of `selection_rate`, whose predictions are from `in_top`.
 
-    A group's share of the top over its share of all is its selection rate over that of all; MaxSkew is the
-    largest logarithm of these. Raises InputError for a frame of several metrics.
+    A group's share of the top over its share of all images is its selection rate over that of all images;
+    MaxSkew is the largest logarithm of these.
+
+    Raises:
+        InputError: if the frame has several metrics.
     """
     rates = np.asarray(frame.by_group, np.float64)
     if rates.ndim != 1:
@@ -53,23 +66,32 @@ def evaluate(
     k: int,
     **_: Any,
 ) -> dict[str, float]:
-    """A task with the arguments of CLIP_benchmark's: MaxSkew@k of each of `classnames`, the occupations, and
-    their mean.
+    """Measure MaxSkew@k with the arguments of a CLIP_benchmark task.
 
-    dataloader: batches of pixels [n, 3, s, s] and their groups' numbers [n]. templates: with `{c}` where the
-    occupation goes, as CLIP_benchmark has them.
+    Args:
+        model: an open_clip model.
+        dataloader: batches of pixels [n, 3, s, s] and the numbers of their groups [n].
+        tokenizer: from texts to tokens.
+        classnames: the occupations.
+        templates: prompts with `{c}` in place of the occupation, as in CLIP_benchmark.
+        device: where the model is.
+        k: the cut-off.
+
+    Returns:
+        The MaxSkew of each occupation, and their mean.
     """
     import torch
 
-    def unit(found: Any) -> np.ndarray:
-        return ranking.unit(found.float().cpu().numpy(), "embeddings").astype(np.float32)
+    def unit(embeddings: Any) -> np.ndarray:
+        return ranking.unit(embeddings.float().cpu().numpy(), "embeddings").astype(np.float32)
 
     with torch.no_grad():
         texts = [[template.format(c=name) for template in templates] for name in classnames]
-        weights = [unit(model.encode_text(tokenizer(some).to(device))).mean(axis=0) for some in texts]
-        read = [(unit(model.encode_image(pixels.to(device))), np.asarray(of)) for pixels, of in dataloader]
-    images, groups = (np.concatenate(parts) for parts in zip(*read, strict=True))
-    order = ranking.top(ranking.cosines(np.stack(weights), images), k)
+        weights = [unit(model.encode_text(tokenizer(prompts).to(device))).mean(axis=0) for prompts in texts]
+        batches = [(unit(model.encode_image(pixels.to(device))), np.asarray(of)) for pixels, of in dataloader]
+    images, groups = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+    ties = [[0, occupation] for occupation in range(len(classnames))]
+    order = ranking.top(ranking.cosines(np.stack(weights), images), k, ties)
     pool = Counter(groups.tolist())
     skews = [max_skew(groups[top].tolist(), pool, k) for top in order]
     return {**dict(zip(classnames, skews, strict=True)), "mean": float(np.mean(skews))}

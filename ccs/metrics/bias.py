@@ -1,11 +1,12 @@
-"""MaxSkew and NDKL of a model's rankings of people for occupations, with their chance levels.
+"""Bias metrics of a model's rankings of people for occupations, with chance levels and intervals.
 
 For each prompt the images are ranked by cosine with the prompt's text embedding (`ranking.Ranking`); `skew`
-holds the formulas and their treatment of empty groups. Every figure comes with
-- a chance level (`chance`): mean and 2.5th and 97.5th percentile over random rankings;
-- a 95% interval: images and prompts resampled with replacement, with the same draws for every plan and
-  metric, so that differences between plans are paired (`bias_result.compare`).
-Equal scores are ranked in the images' order; `BiasResult.ties` counts where that decided who is in the top K.
+and `group_gaps` hold the formulas. Each result has
+- a chance level: mean and 2.5th and 97.5th percentile over random rankings;
+- a 95% interval: images and prompts are resampled with replacement, with the same draws for each ablation
+  set and metric, so that differences between ablation sets are paired (`bias_result.compare`).
+Equal scores are ranked in random order, drawn from the seed for each prompt, so that a model that cannot tell
+images apart is at chance. `BiasResult.ties` counts the ties that decided who is in the top K.
 """
 
 from __future__ import annotations
@@ -22,18 +23,17 @@ from numpy.typing import ArrayLike, NDArray
 from ccs.errors import InputError
 from ccs.metrics import ranking, resampling
 from ccs.metrics.bias_result import BiasResult, chance_levels, metric_of
+from ccs.metrics.group_gaps import halves, levels, preference
 from ccs.metrics.ranking import Ranking
+from ccs.metrics.released_code import Fault, aliased_top
 from ccs.metrics.skew import (
     METRICS,
-    Fault,
     Floats,
     MetricName,
-    aliased_top,
     ceiling,
-    halves,
     max_skew_of,
     ndkl_of,
-    preference,
+    skews_of,
     target_shares,
 )
 
@@ -41,53 +41,76 @@ Scores = NDArray[np.float32]
 DRAWS = 500
 SOME = 16  # rankings processed together: few enough for the processor's cache
 CHANCE_DRAWS = 1000
-_HALVES, _CHANCE, _OF_PROMPT = 3, 2, 4  # parts of seeds
+_CHANCE, _HALVES, _OF_PROMPT, _TIES = 2, 3, 4, 5  # parts of seeds
 _AUCS = 200  # random rankings, combined at random for the mean
 
 
-def measure(image_embeddings: ArrayLike, asked: Ranking, **settings: Any) -> BiasResult:
-    """The figures of one plan, image embeddings [n, d]; `settings` are those of `Measuring`."""
-    return measure_plans([image_embeddings], asked, **settings)[0]
+def measure(image_embeddings: ArrayLike, question: Ranking, **settings: Any) -> BiasResult:
+    """Measure one ablation set.
+
+    Args:
+        image_embeddings: an array [n, d].
+        question: what is ranked for which prompts.
+        **settings: those of `Measuring`.
+
+    Returns:
+        The result.
+    """
+    return measure_plans([image_embeddings], question, **settings)[0]
 
 
 def measure_plans(
-    plans: Iterable[ArrayLike], asked: Ranking, changed: NDArray[np.floating] | None = None, **settings: Any
+    plans: Iterable[ArrayLike],
+    question: Ranking,
+    changed: NDArray[np.floating] | None = None,
+    **settings: Any,
 ) -> list[BiasResult]:
-    """`measure` of several plans for one question: a list, an array [plans, n, d], or a generator, which
-    keeps only one plan in memory. Rows need not be of unit length.
+    """Measure several ablation sets for one question.
 
-    changed: embeddings [names, d] of all that was asked for, as the last plan has them; then only the first
-    plan and the last are measured.
+    Args:
+        plans: each ablation set's image embeddings [n, d], of any length: a list, an array [plans, n, d], or
+            a generator, which keeps only one of them in memory.
+        question: what is ranked for which prompts.
+        changed: text embeddings [names, d] of all names as the last ablation set has them; then only the
+            first set and the last are measured.
+        **settings: those of `Measuring`.
+
+    Returns:
+        A result per ablation set.
     """
     if changed is not None:
-        both = list(plans)
-        last = measure(both[-1], replace(asked, prompts=changed[asked.first]), **settings)
-        return [measure(both[0], asked, **settings), last]
+        embedded = list(plans)
+        last = measure(embedded[-1], replace(question, prompts=changed[question.first]), **settings)
+        return [measure(embedded[0], question, **settings), last]
     with ranking.threads() as map:
-        one = Measuring(asked, map=map, **settings)
-        return [one(images) for images in plans]
+        measuring = Measuring(question, map=map, **settings)
+        return [measuring(images) for images in plans]
 
 
 class Measuring:
-    """Skew metrics for one question, of image embeddings of one plan after another.
+    """Bias metrics for one question, of image embeddings of one ablation set after another.
 
-    What all plans share is drawn at the start: resampled pools, chance levels.
+    What all ablation sets share is drawn at the start: resampled pools, chance levels. If prompts have their
+    own pools, each pool is resampled by itself. The intervals are centered percentiles (`stats.interval`),
+    since resampling by itself raises a MaxSkew, within what the metric can be (a MaxSkew: 0 to its ceiling).
 
     Args:
-        fault: a fault of the released code to reproduce (`skew`), for MaxSkew only.
-        draws: resampled pools for the intervals. NDKL and AUC, which read every rank, use the first 32 of
-        them and a normal interval from their spread.
+        question: what is ranked for which prompts.
+        metrics: names of metrics.
+        fault: a fault of the released code to reproduce (`released_code`), for MaxSkew only.
+        draws: resampled pools for the intervals. NDKL and AUC, which read all ranks, use the first 32 of
+            them and a normal interval from their spread.
         logit_scale: the factor from a cosine to a logit, for the logit gap.
+        seed: random seed for resampling and for the order of equal scores.
         map: spreads work over threads (`ranking.threads`).
 
-    Where prompts have pools of their own, each pool is resampled by itself. The intervals are centered
-    percentiles (`stats.interval`), since resampling by itself raises a MaxSkew, within what the metric can be
-    (a MaxSkew: 0 to its ceiling). InputError: fewer than two groups, embeddings that do not fit.
+    Raises:
+        InputError: for fewer than two groups, or embeddings that don't fit.
     """
 
     def __init__(
         self,
-        asked: Ranking,
+        question: Ranking,
         *,
         metrics: Sequence[MetricName] = METRICS,
         fault: Fault | None = None,
@@ -96,41 +119,55 @@ class Measuring:
         seed: int = 0,
         map: ranking.Map = map,
     ) -> None:
-        if not 2 <= len(asked.group_names) <= 255:
-            n = len(asked.group_names)
+        if not 2 <= (n := len(question.group_names)) <= 255:
             raise InputError(f"A skew needs 2 to 255 groups, one per image, but the images have {n}.")
         wanted: tuple[MetricName, ...] = ("MaxSkew",) if fault else tuple(metrics)
-        self._asked, self._fault, self._seed, self._map = asked, fault, seed, map
-        self._parts = _parts(asked, wanted, logit_scale, seed, draws, fault)
+        self._question, self._fault, self._seed, self._map = question, fault, seed, map
+        self._parts = _parts(question, wanted, logit_scale, seed, draws, fault)
         for part in self._parts if fault != "aliased" else ():
             _ = part.drawn, part.half  # once, before several threads ask for them
         # Prompts too, so that the interval of the mean generalizes to other prompts like these.
-        n, rng = len(asked.prompts), np.random.default_rng([seed, 1])
+        n, rng = len(question.prompts), np.random.default_rng([seed, 1])
         self._weights = rng.multinomial(n, np.full(n, 1 / n), size=draws) / n
         self._levels = chance_levels([part.random() for part in self._parts])
 
     def means(
         self, image_embeddings: ArrayLike, metrics: Sequence[MetricName], scores: Scores | None = None
     ) -> dict[MetricName, float]:
-        """See the function `means`; `scores` as below."""
+        """Measure means over prompts, without intervals.
+
+        Args:
+            image_embeddings: an array [n, d].
+            metrics: "MaxSkew" and PREFERENCES.
+            scores: cosines [names, n] of all names with these embeddings, if they are known.
+
+        Returns:
+            A mean per metric.
+        """
         return _means(self._parts, image_embeddings, metrics, self._map, scores)
 
     def __call__(self, image_embeddings: ArrayLike, scores: Scores | None = None) -> BiasResult:
-        """The figures of one plan, image embeddings [n, d].
+        """Measure one ablation set.
 
-        scores: cosines [names, n] of all that was asked for with these embeddings, where they are known.
+        Args:
+            image_embeddings: an array [n, d].
+            scores: cosines [names, n] of all names with these embeddings, if they are known.
+
+        Returns:
+            The result.
         """
-        parts, fault, asked = self._parts, self._fault, self._asked
-        pictures, n = np.asarray(image_embeddings), len(asked.groups)
+        parts, fault, question = self._parts, self._fault, self._question
+        pictures, n = np.asarray(image_embeddings), len(question.groups)
         if len(pictures) != n:
             raise InputError(f"There are {len(pictures)} image embeddings for {n} groups.")
         ranked = [(part, _scores(part, pictures, self._map, scores)) for part in parts]
-        chunks = [(part, own[i : i + SOME]) for part, own in ranked for i in range(0, len(own), SOME)]
-        tops, tied, of = zip(*self._map(lambda chunk: chunk[0].values(chunk[1]), chunks), strict=True)
+        chunks = [(part, start, rows) for part, rows in ranked for start in range(0, len(rows), SOME)]
+        measured = self._map(lambda chunk: chunk[0].values(chunk[2][chunk[1] :][:SOME], chunk[1]), chunks)
+        tops, tied, preferred, metrics = zip(*measured, strict=True)
         top, ties = np.concatenate(tops), np.concatenate(tied)
         values: dict[MetricName, tuple[Floats, Floats]] = {}
         for name in parts[0].metrics if fault != "aliased" else ():
-            pieces: Iterable[tuple[Floats, Floats]] = (some[name] for some in of)
+            pieces: Iterable[tuple[Floats, Floats]] = (chunk[name] for chunk in metrics)
             if name.startswith("logit gap"):  # of all rankings at once, for which weights are read once
                 pieces = self._map(Part.redrawn, *zip(*ranked, strict=True), repeat(name))
             plain, drawn = map(np.concatenate, zip(*pieces, strict=True))
@@ -138,14 +175,15 @@ class Measuring:
         if fault == "aliased":
             # Its figures consist of ties, and a resampled pool is full of ties: only prompts are resampled.
             aliased = [
-                aliased_top(part.of(pictures), part.prompts, own, part.n_groups, asked.k)
-                for part, own in ranked
+                aliased_top(part.of(pictures), part.prompts, rows, part.n_groups, question.k)
+                for part, rows in ranked
             ]
             top = np.concatenate(aliased)
-            still = max_skew_of(top, parts[0].shares(parts[0].pool))
+            skews = skews_of(top, parts[0].shares(parts[0].pool))
+            still, preferred = skews.max(axis=1), ({"MaxSkew": skews.argmax(axis=1)},)
             values["MaxSkew"] = still, np.tile(still[:, None], len(self._weights))
         pools = np.concatenate([np.tile(part.pool, (len(part.prompts), 1)) for part in parts])
-        highest = np.inf if fault else ceiling(pools, asked.k)
+        highest = np.inf if fault else ceiling(pools, question.k)
         limits: dict[MetricName, tuple[float, Any]] = {
             "MaxSkew": (0.0, highest),
             "NDKL": (0.0, np.inf),
@@ -160,12 +198,13 @@ class Measuring:
                 )
                 for name, (plain, drawn) in values.items()
             },
-            groups=asked.group_names,
-            pool=np.bincount(asked.codes),
+            preferred={name: np.concatenate([chunk[name] for chunk in preferred]) for name in preferred[0]},
+            groups=question.group_names,
+            pool=np.bincount(question.codes),
             pools=pools,
             top=top,
             ties=ties,
-            k=asked.k,
+            k=question.k,
             n=n,
             fault=fault,
             seed=self._seed,
@@ -174,17 +213,27 @@ class Measuring:
 
 def means(
     image_embeddings: ArrayLike,
-    asked: Ranking,
+    question: Ranking,
     metrics: Sequence[MetricName] = ("MaxSkew",),
     *,
     logit_scale: float = 1.0,
     seed: int = 0,
 ) -> dict[MetricName, float]:
-    """Means over the prompts without intervals, for many sets of heads: "MaxSkew" and PREFERENCES.
+    """Measure means over prompts without intervals, for many sets of heads.
 
     They equal those of `measure` for the same question and seed.
+
+    Args:
+        image_embeddings: an array [n, d].
+        question: what is ranked for which prompts.
+        metrics: "MaxSkew" and PREFERENCES.
+        logit_scale: the factor from a cosine to a logit.
+        seed: random seed for the halves and for the order of equal scores.
+
+    Returns:
+        A mean per metric.
     """
-    return _means(_parts(asked, metrics, logit_scale, seed, DRAWS), image_embeddings, metrics)
+    return _means(_parts(question, metrics, logit_scale, seed, DRAWS), image_embeddings, metrics)
 
 
 def _means(
@@ -194,35 +243,40 @@ def _means(
     map: ranking.Map = map,
     scores: Scores | None = None,
 ) -> dict[MetricName, float]:
-    found: dict[MetricName, list[Floats]] = {name: [] for name in metrics}
+    values: dict[MetricName, list[Floats]] = {name: [] for name in metrics}
     for part in parts:
-        own = _scores(part, image_embeddings, map, scores)
+        rows = _scores(part, image_embeddings, map, scores)
         for name in metrics:
             if name == "MaxSkew":
-                top = part.counts(ranking.top(own, part.asked.k))
-                found[name].append(max_skew_of(top, target_shares(part.pool)))
+                top = part.counts(ranking.top(rows, part.question.k, part.tie_seeds(0, len(rows))))
+                values[name].append(max_skew_of(top, target_shares(part.pool)))
             else:
-                found[name].append(part.preference(name, own)[:, 0])
-    return {name: float(np.concatenate(values).mean()) for name, values in found.items()}
+                values[name].append(part.preference(name, rows)[:, 0])
+    return {name: float(np.concatenate(of_parts).mean()) for name, of_parts in values.items()}
 
 
 def _scores(part: Part, image_embeddings: ArrayLike, map: ranking.Map, scores: Scores | None) -> Scores:
-    """Scores [p, m] of a part's prompts and images, found among all that are known."""
+    """Scores [p, m] of a part's prompts and images, taken from all that are known."""
     if scores is None:
         return ranking.cosines(part.prompts, part.of(image_embeddings), map=map)
-    own = scores if len(part.names) == len(scores) else scores[part.names]
-    return own if len(part.images) == own.shape[1] else own[:, part.images]
+    rows = scores if len(part.names) == len(scores) else scores[part.names]
+    return rows if len(part.images) == rows.shape[1] else rows[:, part.images]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Part:
-    """Prompts [p, d] that rank the same images, intp [m], with all that is the same for all plans.
+    """Prompts that rank the same images, with all that is the same for all ablation sets.
 
-    `names`: intp [p], the prompts' places among all names asked for. `seed`: of everything that is drawn for
-    them. The rest is as in `Measuring`.
+    Attributes:
+        question: the question of which this is a part.
+        prompts: text embeddings [p, d].
+        names: the prompts' positions among all names, intp [p].
+        images: the images' positions among all images, intp [m].
+        seed: random seed of whatever is drawn for them.
+        metrics, logit_scale, draws, fault: as in `Measuring`.
     """
 
-    asked: Ranking
+    question: Ranking
     prompts: NDArray[np.floating]
     names: NDArray[np.intp]
     images: NDArray[np.intp]
@@ -235,16 +289,16 @@ class Part:
     @cached_property
     def codes(self) -> NDArray[np.uint8]:
         """The groups of these images [m], as numbers below `n_groups`."""
-        return self.asked.codes[self.images]
+        return self.question.codes[self.images]
 
     @cached_property
     def units(self) -> NDArray[Any] | None:
         """What is resampled together [m]."""
-        return None if self.asked.units is None else self.asked.units[self.images]
+        return None if self.question.units is None else self.question.units[self.images]
 
     @cached_property
     def n_groups(self) -> int:
-        return len(self.asked.group_names)
+        return len(self.question.group_names)
 
     @cached_property
     def pool(self) -> NDArray[np.int64]:
@@ -253,7 +307,7 @@ class Part:
 
     @cached_property
     def half(self) -> NDArray[np.bool_]:
-        """The half of the images [m] on which groups are chosen, see `skew`."""
+        """The half of the images [m] on which groups are chosen (`group_gaps`)."""
         return halves(self.codes, [*self.seed, _HALVES], self.units)
 
     @cached_property
@@ -263,11 +317,15 @@ class Part:
 
     def of(self, embeddings: ArrayLike) -> NDArray[Any]:
         """The rows [m, d] of these images among embeddings of all."""
-        every = np.asarray(embeddings)
-        return every if len(self.images) == len(every) else every[self.images]
+        rows = np.asarray(embeddings)
+        return rows if len(self.images) == len(rows) else rows[self.images]
+
+    def tie_seeds(self, start: int, stop: int) -> list[list[int]]:
+        """The seeds for the order of equal scores, of the prompts from `start` to `stop`."""
+        return [[*self.seed, _TIES, prompt] for prompt in range(start, stop)]
 
     def counts(self, ranked: NDArray[np.intp]) -> NDArray[np.int64]:
-        """The number of images of each group [p, groups] among ranked images [p, ranks]."""
+        """Count images of each group [p, groups] among ranked images [p, ranks]."""
         codes = self.codes[ranked]
         return np.stack([(codes == group).sum(axis=1) for group in range(self.n_groups)], axis=1)
 
@@ -275,8 +333,8 @@ class Part:
         self, name: MetricName, scores: NDArray[Any], weights: NDArray[Any] | None = None
     ) -> Floats:
         """One of PREFERENCES [p, draws] where image i counts weights[i] times [m, draws], or once."""
-        found = preference(name, scores, self.codes, self.n_groups, self.half, weights)
-        return found * (self.logit_scale if name.startswith("logit gap") else 1)
+        values = preference(name, scores, self.codes, self.n_groups, self.half, weights)
+        return values * (self.logit_scale if name.startswith("logit gap") else 1)
 
     def shares(self, pool: ArrayLike) -> Floats:
         """Target shares [..., groups] for the pool's counts, with the fault, if any."""
@@ -295,60 +353,77 @@ class Part:
         size, shares = (CHANCE_DRAWS, len(self.prompts)), self.shares(self.pool)
         if self.fault == "aliased":
             # Without ties an image's copies are adjacent, so that only the remainder of k is uneven.
-            top = np.bincount(np.arange(self.asked.k) % self.n_groups, minlength=self.n_groups)
+            top = np.bincount(np.arange(self.question.k) % self.n_groups, minlength=self.n_groups)
             return {"MaxSkew": np.full(size, max_skew_of(top, shares))}
         # NDKL needs whole rankings; a thousand, combined at random for the mean, are as good as one per draw.
         codes = self.codes.astype(np.intp)  # which NumPy shuffles faster
-        ranked = np.stack([rng.permutation(codes)[: self.asked.k] for _ in range(CHANCE_DRAWS)])
-        found: dict[MetricName, Floats] = {}
+        ranked = np.stack([rng.permutation(codes)[: self.question.k] for _ in range(CHANCE_DRAWS)])
+        values: dict[MetricName, Floats] = {}
         for name in self.metrics:
             if name.startswith("logit gap"):
-                found[name] = np.full(size, np.nan)
+                values[name] = np.full(size, np.nan)
             elif name.startswith("AUC"):
                 scores = rng.random((_AUCS, len(self.codes)))
-                found[name] = rng.choice(self.preference(name, scores)[:, 0], size=size)
+                values[name] = rng.choice(self.preference(name, scores)[:, 0], size=size)
             elif name == "NDKL":
-                found[name] = rng.choice(ndkl_of(ranked.astype(np.uint8), shares), size=size)
+                values[name] = rng.choice(ndkl_of(ranked.astype(np.uint8), shares), size=size)
             else:
-                top = rng.multivariate_hypergeometric(self.pool, self.asked.k, size=size)
-                found[name] = max_skew_of(top, shares)
-        return found
+                top = rng.multivariate_hypergeometric(self.pool, self.question.k, size=size)
+                values[name] = max_skew_of(top, shares)
+        return values
 
     def values(
-        self, scores: NDArray[np.float32]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], dict[MetricName, tuple[Floats, Floats]]]:
-        """From scores [p, m]: the top K [p, groups], ties [p], and values [p] with draws [p, draws] of all
-        metrics but the logit gaps.
+        self, scores: Scores, start: int
+    ) -> tuple[
+        NDArray[np.int64],
+        NDArray[np.int64],
+        dict[MetricName, NDArray[np.intp]],
+        dict[MetricName, tuple[Floats, Floats]],
+    ]:
+        """Measure some of the prompts.
+
+        Args:
+            scores: cosines [p, m].
+            start: position of the first among the prompts.
+
+        Returns:
+            The top K [p, groups], ties [p], each metric's preferred group [p], and values [p] with draws
+            [p, draws] of all metrics but the logit gaps.
         """
-        k = self.asked.k
-        order = ranking.top(scores, resampling.window(scores.shape[1], k)[1])
+        k, seeds = self.question.k, self.tie_seeds(start, start + len(scores))
+        order = ranking.top(scores, resampling.window(scores.shape[1], k)[1], seeds)
         inside = np.take_along_axis(scores, order[:, :k], axis=1)
         last = inside[:, -1:]
         ties = (scores == last).sum(axis=1) - (inside == last).sum(axis=1)
-        top, found = self.counts(order[:, :k]), dict[MetricName, tuple[Floats, Floats]]()
+        top, values = self.counts(order[:, :k]), dict[MetricName, tuple[Floats, Floats]]()
         if self.fault == "aliased":
-            return top, ties, found
+            return top, ties, {}, values
         shares, drawn_shares = self.shares(self.pool), self.shares(self.drawn.pool)
+        preferred: dict[MetricName, NDArray[np.intp]] = {"MaxSkew": skews_of(top, shares).argmax(axis=1)}
         if "MaxSkew" in self.metrics:
-            drawn = resampling.top_counts(self.drawn, scores, order, k)
-            found["MaxSkew"] = max_skew_of(top, shares), max_skew_of(drawn, drawn_shares)
+            drawn = resampling.top_counts(self.drawn, scores, order, k, seeds)
+            values["MaxSkew"] = max_skew_of(top, shares), max_skew_of(drawn, drawn_shares)
         if "NDKL" in self.metrics:
-            tops = resampling.first_tops(self.drawn, scores, order, k)
+            tops = resampling.first_tops(self.drawn, scores, order, k, seeds)
             rankings, few, _ = tops.shape
             redrawn = ndkl_of(tops.reshape(-1, k), np.tile(drawn_shares[:few], (rankings, 1)))
-            found["NDKL"] = ndkl_of(self.codes[order[:, :k]], shares), redrawn.reshape(rankings, few)
-        found |= {name: self.redrawn(scores, name) for name in self.metrics if name.startswith("AUC")}
-        return top, ties, found
+            values["NDKL"] = ndkl_of(self.codes[order[:, :k]], shares), redrawn.reshape(rankings, few)
+        for name in self.metrics:
+            if name.startswith(("AUC", "logit gap")):
+                preferred[name] = levels(name, scores, self.codes, self.n_groups)[:, :, 0].argmax(axis=1)
+            if name.startswith("AUC"):
+                values[name] = self.redrawn(scores, name)
+        return top, ties, preferred, values
 
     def redrawn(self, scores: Scores, name: MetricName) -> tuple[Floats, Floats]:
         """One of PREFERENCES [p], with draws [p, draws]."""
         drawn = self.drawn.weights[:, : resampling.FEW if name.startswith("AUC") else None]
-        both = self.preference(name, scores, np.hstack([np.ones_like(drawn[:, :1]), drawn]))
-        return both[:, 0], both[:, 1:]
+        values = self.preference(name, scores, np.hstack([np.ones_like(drawn[:, :1]), drawn]))
+        return values[:, 0], values[:, 1:]
 
 
 def _parts(
-    asked: Ranking,
+    question: Ranking,
     metrics: Sequence[MetricName],
     logit_scale: float,
     seed: int,
@@ -356,24 +431,24 @@ def _parts(
     fault: Fault | None = None,
 ) -> list[Part]:
     """All prompts together, or each with the images of its own pool."""
-    names = asked.first
-    every = [(asked.prompts, names, np.arange(len(asked.groups)), [seed])]
-    if asked.pools is not None:
-        every = [
-            (asked.prompts[[prompt]], names[[prompt]], np.flatnonzero(pool), [seed, _OF_PROMPT, prompt])
-            for prompt, pool in enumerate(asked.pools)
+    names = question.first
+    members = [(question.prompts, names, np.arange(len(question.groups)), [seed])]
+    if question.pools is not None:
+        members = [
+            (question.prompts[[prompt]], names[[prompt]], np.flatnonzero(pool), [seed, _OF_PROMPT, prompt])
+            for prompt, pool in enumerate(question.pools)
         ]
     return [
         Part(
-            asked=asked,
+            question=question,
             prompts=prompts,
-            names=own,
+            names=of_part,
             images=images,
-            seed=drawn,
+            seed=part_seed,
             metrics=tuple(metrics),
             logit_scale=logit_scale,
             draws=draws,
             fault=fault,
         )
-        for prompts, own, images, drawn in every
+        for prompts, of_part, images, part_seed in members
     ]

@@ -1,4 +1,4 @@
-"""What `bias` measures of one plan's rankings: figures with chance levels and intervals, and differences."""
+"""The results of `bias`: metrics with chance levels and intervals, and differences between ablation sets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError
 from ccs.metrics import stats
-from ccs.metrics.skew import INDIFFERENT, Fault, Floats, MetricName, ceiling
+from ccs.metrics.group_gaps import INDIFFERENT
+from ccs.metrics.released_code import Fault
+from ccs.metrics.skew import Floats, MetricName, ceiling
 from ccs.metrics.stats import Effect, Estimate
 
 
@@ -20,10 +22,15 @@ from ccs.metrics.stats import Effect, Estimate
 class Metric:
     """One metric over all prompts, in their order.
 
-    `values`, `low`, `high`: float64 [prompts], with the interval from resampling images only. `mean`: over
-    the prompts, resampling images and prompts. `chance`: of one random ranking; `chance_mean`: of the mean
-    over as many independent random rankings as there are prompts. `draws`: float64 [draws, prompts], the
-    resampled values; `mean_draws`: float64 [draws], their resampled mean.
+    Attributes:
+        values: float64 [prompts].
+        low: lower end of each value's interval [prompts], from resampling images only.
+        high: upper end [prompts].
+        mean: mean over the prompts, with an interval from resampling images and prompts.
+        chance: level of one random ranking.
+        chance_mean: level of the mean over as many independent random rankings as there are prompts.
+        draws: resampled values [draws, prompts].
+        mean_draws: their resampled means [draws].
     """
 
     values: Floats
@@ -38,31 +45,43 @@ class Metric:
 
 @dataclass(frozen=True)
 class Figure(Estimate):
-    """A metric's mean over the prompts, or its value for one of them, with its chance level.
+    """A metric's mean over the prompts, or its value for one of them.
 
-    `ceiling`: the largest value that a MaxSkew could have; NaN for others, and with a fault.
+    Attributes:
+        chance: level of random rankings.
+        ceiling: the largest possible MaxSkew; NaN for other metrics, and with a fault.
     """
 
     chance: Estimate
     ceiling: float
 
     def times(self, factor: float) -> Self:
-        """The figure scaled."""
+        """Scale the result."""
         chance, ceiling = self.chance.times(factor), self.ceiling * factor
         return replace(super().times(factor), chance=chance, ceiling=ceiling)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BiasResult:
-    """The figures of one plan's rankings, with every choice that they depend on.
+    """The bias metrics of one ablation set's rankings, with all choices that they depend on.
 
-    `metrics`: those asked for. `top`: int64 [prompts, groups], images of each group in the top K; `pool`:
-    int64 [groups], images of each group; `pools`: int64 [prompts, groups], the same among those that the
-    prompt ranks. `ties`: int64 [prompts], images outside the top K with the score of the last one inside.
-    `mode`: "correct" or "as-published" (then `fault` names the fault that is reproduced).
+    Attributes:
+        metrics: the requested metrics.
+        preferred: for each metric that has one, the position in `groups` of each prompt's preferred group
+            [prompts]: the most overrepresented in the top K, or the one with the highest mean logit or AUC.
+        groups: names of the groups.
+        pool: images of each group [groups].
+        pools: images of each group among those that the prompt ranks [prompts, groups].
+        top: images of each group in the top K [prompts, groups].
+        ties: images outside the top K with the score of the last one inside [prompts].
+        k: the cut-off.
+        n: number of images.
+        fault: the reproduced fault of the released code; then `mode` is "as-published".
+        seed: random seed.
     """
 
     metrics: Mapping[MetricName, Metric]
+    preferred: Mapping[MetricName, NDArray[np.intp]]
     groups: tuple[str, ...]
     pool: NDArray[np.int64]
     pools: NDArray[np.int64]
@@ -97,13 +116,34 @@ class BiasResult:
         return ceiling(self.pools, self.k)
 
     def figure(self, name: MetricName, prompt: int | None = None) -> Figure:
-        """The metric's mean, or its value for a prompt."""
-        metric = self.metrics[name]
-        most = self.ceilings if name == "MaxSkew" and self.fault is None else np.full(len(self.top), np.nan)
+        """Return a metric with its interval, chance level, and ceiling.
+
+        Args:
+            name: the metric.
+            prompt: position of a prompt; by default the mean over prompts.
+        """
+        metric, highest = self.metrics[name], np.full(len(self.top), np.nan)
+        if name == "MaxSkew" and self.fault is None:
+            highest = self.ceilings
         if prompt is None:
-            return Figure(**vars(metric.mean), chance=metric.chance_mean, ceiling=float(most.mean()))
+            return Figure(**vars(metric.mean), chance=metric.chance_mean, ceiling=float(highest.mean()))
         value, low, high = (float(column[prompt]) for column in (metric.values, metric.low, metric.high))
-        return Figure(value, low, high, metric.chance, float(most[prompt]))
+        return Figure(value, low, high, metric.chance, float(highest[prompt]))
+
+    def preferred_group(self, name: MetricName, prompt: int) -> tuple[str, float]:
+        """Return the group that a prompt prefers.
+
+        Args:
+            name: the metric that decides.
+            prompt: position of a prompt.
+
+        Returns:
+            The group and its share of the top K; "" and NaN for a metric that compares no single group.
+        """
+        if name not in self.preferred:
+            return "", float("nan")
+        group = int(self.preferred[name][prompt])
+        return self.groups[group], float(self.top_shares[prompt, group])
 
     def chance_shares(self, prompt: int = 0) -> dict[str, Estimate]:
         """Each group's share of the top K of a random ranking, with a hypergeometric 95% range."""
@@ -115,30 +155,46 @@ class BiasResult:
 
 
 def repeated(result: BiasResult, rows: ArrayLike) -> BiasResult:
-    """The result with these rows of its prompts, whose means stay: prompts that are one text, each named.
+    """Repeat prompts that are one text under each of their names; means stay as they are.
 
-    rows: int [names], the prompt of the result that each name stands for.
+    Args:
+        result: of distinct prompts.
+        rows: the position of the prompt that each name stands for, int [names].
+
+    Returns:
+        The result with a row per name.
     """
-    each = np.asarray(rows)
+    rows = np.asarray(rows)
     metrics = {
         name: replace(
             metric,
-            draws=metric.draws[:, each],
-            **{column: getattr(metric, column)[each] for column in ("values", "low", "high")},
+            draws=metric.draws[:, rows],
+            **{column: getattr(metric, column)[rows] for column in ("values", "low", "high")},
         )
         for name, metric in result.metrics.items()
     }
-    tables = {"top": result.top[each], "ties": result.ties[each], "pools": result.pools[each]}
-    return replace(result, metrics=metrics, **tables)
+    preferred = {name: groups[rows] for name, groups in result.preferred.items()}
+    tables = {"top": result.top[rows], "ties": result.ties[rows], "pools": result.pools[rows]}
+    return replace(result, metrics=metrics, preferred=preferred, **tables)
 
 
 def compare(
     result: BiasResult, baseline: BiasResult, metric: MetricName = "MaxSkew", prompt: int | None = None
 ) -> Effect:
-    """The metric's mean over the prompts (or one prompt's value) less the baseline's, paired.
+    """Compare two ablation sets by paired resampling.
 
-    Both results must come from the same images, prompts, seed and number of draws, so that draw i has the
-    same images in both; otherwise InputError. For the sum, multiply by the number of prompts.
+    Args:
+        result: of one ablation set.
+        baseline: of another, for the same images, prompts, seed, and number of draws, so that draw i has the
+            same images in both.
+        metric: the metric to compare.
+        prompt: position of a prompt; by default the mean over prompts.
+
+    Returns:
+        The result minus the baseline; for the sum over prompts, multiply by their number.
+
+    Raises:
+        InputError: if the two were measured differently.
     """
     ours, theirs = result.metrics[metric], baseline.metrics[metric]
     settings = [(side.seed, side.n, side.k, side.groups) for side in (result, baseline)]
@@ -160,20 +216,29 @@ def metric_of(
     chance: Estimate,
     chance_mean: Estimate,
 ) -> Metric:
-    """The figures of values [prompts] and their resampled values [draws, prompts].
+    """Summarize a metric from its values and resampled values.
 
-    prompts: [draws, prompts], each prompt's weight in the mean. limits: the lowest and the highest value that
-    the metric can have, which its intervals keep to.
+    Args:
+        values: [prompts].
+        draws: resampled values [draws, prompts].
+        prompts: each prompt's weight in each draw's mean [draws, prompts].
+        limits: the lowest and the highest value that the metric can have, which its intervals keep to.
+        chance: level of one random ranking.
+        chance_mean: level of the mean over prompts.
+
+    Returns:
+        The metric.
     """
     low, high = stats.intervals(values, draws, center=True)
     mean_draws = (draws * prompts[: len(draws)]).sum(axis=1)
     mean = stats.interval(float(values.mean()), mean_draws, center=True)
-    least, most = np.minimum(limits[0], values), np.maximum(limits[1], values)  # despite rounding
+    lowest, highest = np.minimum(limits[0], values), np.maximum(limits[1], values)  # despite rounding
+    bounded = {"low": max(mean.low, float(lowest.mean())), "high": min(mean.high, float(highest.mean()))}
     return Metric(
         values=values,
-        low=np.maximum(low, least),
-        high=np.minimum(high, most),
-        mean=replace(mean, low=max(mean.low, float(least.mean())), high=min(mean.high, float(most.mean()))),
+        low=np.maximum(low, lowest),
+        high=np.minimum(high, highest),
+        mean=replace(mean, **bounded),
         chance=chance,
         chance_mean=chance_mean,
         draws=draws,
@@ -184,17 +249,21 @@ def metric_of(
 def chance_levels(
     values: Sequence[Mapping[MetricName, Floats]],
 ) -> Mapping[MetricName, tuple[Estimate, Estimate]]:
-    """Metric -> levels of (one ranking, the mean over prompts).
+    """Summarize each metric of random rankings.
 
-    values: of random rankings [draws, prompts], for some of the prompts after others.
+    Args:
+        values: metrics of random rankings [draws, prompts], for some of the prompts after others.
+
+    Returns:
+        Each metric's level for one ranking, and for the mean over prompts.
     """
-    found: dict[MetricName, tuple[Estimate, Estimate]] = {}
+    levels: dict[MetricName, tuple[Estimate, Estimate]] = {}
     for name in values[0]:
         drawn = np.concatenate([part[name] for part in values], axis=1)
-        mean = drawn.mean(axis=1)
-        value = float(mean.mean())
-        single, several = stats.interval(value, drawn.ravel()), stats.interval(value, mean)
+        means = drawn.mean(axis=1)
+        value = float(means.mean())
+        single, mean = stats.interval(value, drawn.ravel()), stats.interval(value, means)
         if name in INDIFFERENT:
-            single, several = (replace(level, value=INDIFFERENT[name]) for level in (single, several))
-        found[name] = single, several
-    return found
+            single, mean = (replace(level, value=INDIFFERENT[name]) for level in (single, mean))
+        levels[name] = single, mean
+    return levels

@@ -1,9 +1,9 @@
-"""Rankings by cosine that are the same on every machine and for every batch size, and their lean.
+"""Rankings by cosine that are the same on every machine and for every batch size, and their group score gap.
 
-A `Ranking` is the question behind every figure of bias. The lean of a prompt's ranking is the variance
-between groups of the mean cosine of their images with the prompt, over the images that it ranks. A search and
-a gradient need such a figure beside MaxSkew: it changes smoothly with the model, and every image counts, not
-only those at the top.
+A `Ranking` is the question behind every bias metric. The group score gap (`Ranking.lean`) of a prompt is the
+standard deviation, between groups, of the mean cosine of their images with the prompt. A search and a
+gradient need it next to MaxSkew: it changes smoothly with the model, has no ceiling, and every image counts,
+not only those at the top.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BLAS = threading.RLock()
 
 @contextmanager
 def threads() -> Iterator[Map]:
-    """A `map` over threads, meanwhile without BLAS's own, which would busy-wait for one another.
+    """Yield a `map` over threads, without BLAS's own threads meanwhile: they would busy-wait for one another.
 
     The limit is the process's, so callers take turns.
     """
@@ -42,14 +42,20 @@ def threads() -> Iterator[Map]:
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """The question who comes first when images of people are ranked for prompts.
+    """The question which group comes first when images of people are ranked for prompts.
 
-    prompts: text embeddings [prompts, d], templates averaged. groups: [n] texts, one for each image. k: the
-    cut-off of each ranking. pools: bool [prompts, n], the images that each prompt ranks; all of them by
-    default. units: [n] numbers; images with the same number are resampled together, by default each alone.
-    names: what each prompt is called. rows: int, the prompt that each of the names asked for stands for,
-    where several are one text, by default its own. InputError: k below 1 or above the images of a pool, pools
-    or units that do not fit.
+    Args:
+        prompts: text embeddings [prompts, d], averaged over templates.
+        groups: a text for each image [n].
+        k: the cut-off of each ranking.
+        pools: bool [prompts, n], the images that each prompt ranks; by default all.
+        units: numbers [n]; images with the same number are resampled together, by default each alone.
+        names: the prompts' names.
+        rows: for each requested name the prompt that it stands for, since several names may be one text to
+            the model; by default each has its own.
+
+    Raises:
+        InputError: if k is below 1 or above the images of a pool, or pools or units don't fit.
     """
 
     prompts: NDArray[np.floating]
@@ -64,7 +70,7 @@ class Ranking:
         prompts, groups = finite_rows(self.prompts, "prompts' embeddings"), np.asarray(self.groups, np.str_)
         if groups.ndim != 1:
             raise InputError(f"Each image has one group, so there is a list of them, not {groups.shape}.")
-        pools, units = (None if one is None else np.asarray(one) for one in (self.pools, self.units))
+        pools, units = (None if array is None else np.asarray(array) for array in (self.pools, self.units))
         if pools is not None and pools.shape != (len(prompts), len(groups)):
             raise InputError(f"Pools of shape {pools.shape} do not fit {len(prompts)} x {len(groups)}.")
         if units is not None and units.shape != groups.shape:
@@ -78,12 +84,12 @@ class Ranking:
 
     @cached_property
     def first(self) -> NDArray[np.intp]:
-        """For each prompt the place of the first of the names that it stands for."""
+        """For each prompt the position of the first name that stands for it."""
         return np.unique(self.rows, return_index=True)[1]
 
     @cached_property
     def group_names(self) -> tuple[str, ...]:
-        """Every group, in alphabetical order."""
+        """All groups, in alphabetical order."""
         return tuple(np.unique(self.groups).tolist())
 
     @cached_property
@@ -92,23 +98,25 @@ class Ranking:
         return np.unique(self.groups, return_inverse=True)[1].astype(np.uint8)
 
     def lean(self, images: ArrayLike) -> float:
-        """The root of the prompts' mean lean for image embeddings [n, d], in units of cosines."""
+        """The group score gap for image embeddings [n, d], in units of cosines.
+
+        It is the root of the mean over prompts of the variance between groups of their mean cosine.
+        """
         return float(np.sqrt(np.square(self._away(images)).mean()))
 
     def toward(self, images: ArrayLike) -> NDArray[np.float32]:
-        """Vectors [n, d] whose products with these unit embeddings, summed, are the prompts' mean lean.
+        """Vectors [n, d] whose products with these unit embeddings sum to the squared group score gap.
 
         For other embeddings of the same images the sum is linear in them: differences between groups count as
-        positive in the direction in which these embeddings lean, and as negative in the other.
+        positive in the direction in which these embeddings differ, and as negative in the other.
         """
         away = self._away(images)
         return self._along(away / away.size)
 
     def apart(self, images: ArrayLike) -> NDArray[np.float32]:
-        """Vectors [n, d] whose products with these unit embeddings, summed, are the prompts' mean gap.
+        """Vectors [n, d] whose products with these unit embeddings sum to the mean gap between two groups.
 
-        A gap is the mean cosine of the group that a prompt likes most, less that of the group that it likes
-        least; for other embeddings these stay the two groups.
+        They are each prompt's highest and lowest group by mean cosine, and stay so for other embeddings.
         """
         away = self._away(images)
         rows, ends = np.arange(len(away)), np.zeros_like(away)
@@ -125,19 +133,27 @@ class Ranking:
     def group_shares(self) -> NDArray[np.float64]:
         """Each image's weight in a mean over its group, as a prompt ranks it: [prompts, groups, n]."""
         ranked = np.ones((len(self.prompts), len(self.groups))) if self.pools is None else self.pools
-        own = self.codes == np.arange(len(self.group_names))[:, None]
-        shares = own * np.asarray(ranked, np.float64)[:, None]
+        member = self.codes == np.arange(len(self.group_names))[:, None]
+        shares = member * np.asarray(ranked, np.float64)[:, None]
         return np.asarray(shares / np.maximum(shares.sum(axis=2, keepdims=True), 1))
 
     def _away(self, images: ArrayLike) -> NDArray[np.float64]:
-        """Each group's mean cosine less the mean over groups [prompts, groups]."""
+        """Each group's mean cosine minus the mean over groups [prompts, groups]."""
         scores = cosines(self.prompts, images).astype(np.float64)
         means = np.einsum("pgn,pn->pg", self.group_shares, scores)
         return np.asarray(means - means.mean(axis=1, keepdims=True))
 
 
 def check_k(k: int, n: int) -> int:
-    """k as an int; InputError unless 1 <= k <= n."""
+    """Return k as an int.
+
+    Args:
+        k: the cut-off.
+        n: number of ranked images.
+
+    Raises:
+        InputError: unless k is a whole number from 1 to n.
+    """
     try:
         k = operator.index(k)
     except TypeError:
@@ -150,7 +166,15 @@ def check_k(k: int, n: int) -> int:
 
 
 def finite_rows(embeddings: ArrayLike, name: str) -> NDArray[np.float64]:
-    """The embeddings [n, d] as float64; InputError for another shape, or rows that are zero or not finite."""
+    """Return embeddings as float64.
+
+    Args:
+        embeddings: an array [n, d].
+        name: their name in an error message.
+
+    Raises:
+        InputError: for another shape, or rows that are zero or not finite.
+    """
     array = np.asarray(embeddings, dtype=np.float64)
     if array.ndim != 2 or 0 in array.shape:
         raise InputError(
@@ -163,7 +187,15 @@ def finite_rows(embeddings: ArrayLike, name: str) -> NDArray[np.float64]:
 
 
 def unit(embeddings: ArrayLike, name: str) -> NDArray[np.float64]:
-    """The embeddings [n, d] as float64 of unit length; InputError as in `finite_rows`."""
+    """Return embeddings as float64 of unit length.
+
+    Args:
+        embeddings: an array [n, d].
+        name: their name in an error message.
+
+    Raises:
+        InputError: as in `finite_rows`.
+    """
     array = np.asarray(embeddings, dtype=np.float64)
     if array.ndim != 2 or 0 in array.shape:
         finite_rows(array, name)  # says what is wrong
@@ -174,9 +206,14 @@ def unit(embeddings: ArrayLike, name: str) -> NDArray[np.float64]:
 
 
 def subtracted(embeddings: ArrayLike, contributions: Iterable[ArrayLike]) -> NDArray[np.float32]:
-    """Unit embeddings [n, d] less contributions [n, d], made unit again, for measuring direct effects.
+    """Subtract heads' contributions from unit embeddings, to measure direct effects.
 
-    The contributions may be loaded lazily, one at a time.
+    Args:
+        embeddings: an array [n, d].
+        contributions: arrays [n, d], which may be loaded one at a time.
+
+    Returns:
+        Unit embeddings [n, d].
     """
     whole = finite_rows(embeddings, "embeddings")
     for part in contributions:
@@ -195,7 +232,15 @@ def first_alike(texts: ArrayLike) -> NDArray[np.intp]:
 
 
 def alike(names: Sequence[str], texts: ArrayLike) -> list[tuple[str, ...]]:
-    """Groups of names whose texts' embeddings [n, d] are the same, the largest first."""
+    """Group names whose texts are one text to the model.
+
+    Args:
+        names: a name for each text.
+        texts: the texts' embeddings [n, d].
+
+    Returns:
+        Groups of two or more names, the largest first.
+    """
     groups: dict[int, list[str]] = {}
     for name, first in zip(names, first_alike(texts).tolist(), strict=True):
         groups.setdefault(first, []).append(name)
@@ -203,11 +248,17 @@ def alike(names: Sequence[str], texts: ArrayLike) -> list[tuple[str, ...]]:
 
 
 def products(queries: NDArray[np.float64], items: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Dot products [queries, items], float32, of float64 [queries, d] and [items, d].
+    """Dot products summed in float64 and then rounded to float32.
 
-    They are summed in float64 and then rounded. A float32 sum depends on the vectors' place in the matrix and
-    on its size, so that identical images would differ in their last bit and the order of ties would be
-    random.
+    A float32 sum depends on the vectors' place in the matrix and on its size, so that identical images would
+    differ in their last bit and the order of ties would depend on the machine.
+
+    Args:
+        queries: float64 [queries, d].
+        items: float64 [items, d].
+
+    Returns:
+        Products [queries, items].
     """
     if queries.shape[1] != items.shape[1]:
         raise InputError(
@@ -217,10 +268,21 @@ def products(queries: NDArray[np.float64], items: NDArray[np.float64]) -> NDArra
 
 
 def cosines(texts: ArrayLike, images: ArrayLike, *, map: Map = map) -> NDArray[np.float32]:
-    """Cosines [texts, images], float32, summed as in `products`; rows need not be of unit length.
+    """Cosines of texts and images, summed as in `products`.
 
     The result is `products` of `unit` rows, but scores are divided instead of images, because there are far
-    fewer of them. `map` may spread the images over threads. InputError as in `finite_rows`.
+    fewer of them.
+
+    Args:
+        texts: embeddings [texts, d] of any length.
+        images: embeddings [images, d] of any length.
+        map: spreads the images over threads (`threads`).
+
+    Returns:
+        Cosines, float32 [texts, images].
+
+    Raises:
+        InputError: as in `finite_rows`.
     """
     left, right = unit(texts, "text embeddings"), np.asarray(images)
     if right.ndim != 2 or left.shape[1] != right.shape[1]:
@@ -229,28 +291,52 @@ def cosines(texts: ArrayLike, images: ArrayLike, *, map: Map = map) -> NDArray[n
         )
 
     def scores(start: int) -> NDArray[np.float32]:
-        some = np.asarray(right[start : start + _IMAGES], dtype=np.float64)
-        length = np.sqrt(np.einsum("nd,nd->n", some, some))
+        block = np.asarray(right[start : start + _IMAGES], dtype=np.float64)
+        length = np.sqrt(np.einsum("nd,nd->n", block, block))
         if not (np.isfinite(length) & (length > 0)).all():
             finite_rows(right, "image embeddings")  # says what is wrong
-        cosines: NDArray[np.float32] = ((left @ some.T) / length).astype(np.float32)
+        cosines: NDArray[np.float32] = ((left @ block.T) / length).astype(np.float32)
         return cosines
 
     return np.concatenate(list(map(scores, range(0, len(right), _IMAGES))), axis=1)
 
 
-def top(scores: NDArray[np.float32], depth: int) -> NDArray[np.intp]:
-    """Indices [queries, depth] of the best scores [queries, n], highest first, equal ones in index order."""
-    found, n = np.empty((len(scores), depth), dtype=np.intp), scores.shape[1]
-    for row, own in enumerate(scores):
-        near = np.flatnonzero(own >= np.partition(own, n - depth)[n - depth])  # ties at the end included
-        found[row] = near[np.argsort(-own[near], kind="stable")[:depth]]
-    return found
+def top(
+    scores: NDArray[np.float32], depth: int, tie_seeds: Sequence[Sequence[int]] | None = None
+) -> NDArray[np.intp]:
+    """Indices of the best scores of each query, highest first.
+
+    Args:
+        scores: float32 [queries, n].
+        depth: number of indices per query.
+        tie_seeds: a random seed per query, for the order of equal scores; by default they stand in index
+            order, which for people sorted by group would favor a group.
+
+    Returns:
+        Indices [queries, depth].
+    """
+    ranked, n = np.empty((len(scores), depth), dtype=np.intp), scores.shape[1]
+    for query, row in enumerate(scores):
+        near = np.flatnonzero(row >= np.partition(row, n - depth)[n - depth])  # ties at the end included
+        order = np.argsort(-row[near], kind="stable")
+        if tie_seeds is not None and (np.diff(row[near[order]]) == 0).any():
+            keys = np.random.default_rng(tie_seeds[query]).permutation(n)  # the same for every depth
+            order = np.lexsort((keys[near], -row[near]))
+        ranked[query] = near[order[:depth]]
+    return ranked
 
 
 def positions(scores: NDArray[np.float32], relevant: NDArray[np.intp]) -> NDArray[np.int64]:
-    """Position [queries], from 0, of item `relevant[q]` in query q's ranking; ties in index order."""
-    own = np.take_along_axis(scores, relevant[:, None], axis=1)
+    """Position of each query's relevant item in its ranking, ties in index order.
+
+    Args:
+        scores: float32 [queries, n].
+        relevant: index of an item for each query [queries].
+
+    Returns:
+        Positions [queries], from 0.
+    """
+    score = np.take_along_axis(scores, relevant[:, None], axis=1)
     earlier = np.arange(scores.shape[1]) < relevant[:, None]
-    before: NDArray[np.int64] = ((scores > own) | ((scores == own) & earlier)).sum(axis=1)
+    before: NDArray[np.int64] = ((scores > score) | ((scores == score) & earlier)).sum(axis=1)
     return before

@@ -1,8 +1,7 @@
 """The top K of rankings of resampled pools of images.
 
-An image drawn twice is in the resampled ranking twice; one not drawn is missing from it. The order of the
-images never changes, so a draw is one weight per image, and its top K ends where the weights along the
-ranking sum to K.
+A resampled ranking holds an image as often as it was drawn. The order of the images never changes, so a draw
+is one weight per image, and its top K ends where the weights along the ranking sum to K.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from ccs.metrics import ranking, stats
 
 FEW = 32  # draws for metrics that read every rank of a top K
 BLOCK = 16  # ranks summed together
+TieSeeds = Sequence[Sequence[int]]
 SIGMAS = 4.5  # half width of the window around K in which the end of a draw's top K is searched
 
 
@@ -27,8 +27,12 @@ SIGMAS = 4.5  # half width of the window around K in which the end of a draw's t
 class Draws:
     """Resampled pools of n images in g groups.
 
-    `weights` [n, draws]: how often each image was drawn, in the smallest integer type that holds a draw's
-    sum. `pool` [draws, g]: images per group.
+    Attributes:
+        codes: the images' groups [n].
+        n_groups: g.
+        weights: how often each image was drawn [n, draws], in the smallest integer type that holds a draw's
+            sum.
+        pool: images per group [draws, g].
     """
 
     codes: NDArray[np.uint8]
@@ -44,9 +48,18 @@ def draw_images(
     seed: int | Sequence[int],
     units: NDArray[np.integer] | None = None,
 ) -> Draws:
-    """Resample n images with replacement `draws` times; `codes` [n] are their groups.
+    """Resample images with replacement.
 
-    `units` [n]: images with the same number are drawn together; a draw has as many units as the pool.
+    Args:
+        codes: the images' groups [n].
+        n_groups: number of groups.
+        draws: number of resamples, at least 40.
+        seed: random seed.
+        units: numbers [n]; images with the same number are drawn together, and a draw has as many units as
+            the pool. By default each image is a unit.
+
+    Returns:
+        The resampled pools.
     """
     stats.check_draws(draws)
     rng = np.random.default_rng(seed)
@@ -63,20 +76,41 @@ def draw_images(
 
 
 def window(n: int, k: int) -> tuple[int, int]:
-    """(start, depth): nearly every draw's top k contains all ranks before start and none from depth on."""
+    """Find the ranks between which nearly every draw's top k ends.
+
+    Args:
+        n: number of images.
+        k: the cut-off.
+
+    Returns:
+        start, depth: nearly every draw's top k contains all ranks before start and none from depth on.
+    """
     margin = int(SIGMAS * np.sqrt(k)) + 4
     return max(0, k - margin), min(n, k + margin)
 
 
 def top_counts(
-    draws: Draws, scores: NDArray[np.float32], order: NDArray[np.intp], k: int
+    draws: Draws,
+    scores: NDArray[np.float32],
+    order: NDArray[np.intp],
+    k: int,
+    tie_seeds: TieSeeds | None = None,
 ) -> NDArray[np.float64]:
-    """Images of each group in each draw's top k: [rankings, draws, groups].
+    """Count images of each group in each draw's top k.
 
-    `scores` [rankings, n]; `order` [rankings, depth] ranks them to the depth from `window`. Ranks are taken
-    in blocks: one up to the window, then blocks of BLOCK. Whole blocks are counted from their sums; only the
-    block in which a draw's top k ends is read rank by rank. Counts are exact: a ranking is counted to a
-    greater depth if the top k of any draw ends outside the window.
+    Ranks are taken in blocks: one up to the window, then blocks of BLOCK. Whole blocks are counted from their
+    sums; only the block in which a draw's top k ends is read rank by rank. Counts are exact: a ranking is
+    counted to a greater depth if the top k of any draw ends outside the window.
+
+    Args:
+        draws: resampled pools.
+        scores: float32 [rankings, n].
+        order: the images ranked to the depth from `window` [rankings, depth].
+        k: the cut-off.
+        tie_seeds: those that `order` was made with (`ranking.top`).
+
+    Returns:
+        Counts [rankings, draws, groups].
     """
     (rankings, depth), drawn = order.shape, draws.weights.shape[1]
     start, _ = window(len(draws.codes), k)
@@ -100,7 +134,7 @@ def top_counts(
     counts += np.bincount(cells.ravel(), inside.ravel(), counts.size).reshape(counts.shape)
 
     for short in np.flatnonzero((room < 0).any(axis=1) | (totals[:, -1] < k).any(axis=1)):
-        counts[short] = _deep_counts(draws, scores[short], k, depth)
+        counts[short] = _deep_counts(draws, scores[[short]], k, depth, _of_row(tie_seeds, int(short)))
     return counts
 
 
@@ -118,9 +152,15 @@ def _block_sums(draws: Draws, order: NDArray[np.intp], block_of: NDArray[np.intp
     return np.asarray(summing @ draws.weights).reshape(*shape, -1)
 
 
-def _deep_counts(draws: Draws, scores: NDArray[np.float32], k: int, depth: int) -> NDArray[np.float64]:
-    """Counts [draws, groups] of one ranking, to where the top k of every draw ends, below `depth`."""
-    order = _deeper(draws.weights, scores, k, depth)
+def _of_row(tie_seeds: TieSeeds | None, row: int) -> TieSeeds | None:
+    return None if tie_seeds is None else tie_seeds[row : row + 1]
+
+
+def _deep_counts(
+    draws: Draws, scores: NDArray[np.float32], k: int, depth: int, tie_seeds: TieSeeds | None
+) -> NDArray[np.float64]:
+    """Counts [draws, groups] of one ranking, scores [1, n], to where the top k of each draw ends."""
+    order = _deeper(draws.weights, scores, k, depth, tie_seeds)
     upto = np.minimum(np.cumsum(draws.weights[order], axis=0, dtype=np.float64), k)
     member = np.equal.outer(np.arange(draws.n_groups), draws.codes[order])
     counts: NDArray[np.float64] = (member @ np.diff(upto, axis=0, prepend=0)).T
@@ -128,35 +168,52 @@ def _deep_counts(draws: Draws, scores: NDArray[np.float32], k: int, depth: int) 
 
 
 def _deeper(
-    weights: NDArray[np.unsignedinteger], scores: NDArray[np.float32], k: int, depth: int
+    weights: NDArray[np.unsignedinteger],
+    scores: NDArray[np.float32],
+    k: int,
+    depth: int,
+    tie_seeds: TieSeeds | None,
 ) -> NDArray[np.intp]:
-    """The best images of one ranking, as many as hold the top k of every draw, or all.
+    """The best images of one ranking, scores [1, n]: enough to hold the top k of each draw, or all.
 
     Images of one unit lie close together, and a draw without the first units goes on far below: a few
     hundred of 171,000 images mostly.
     """
-    depth = min(8 * depth, len(scores))
-    order: NDArray[np.intp] = ranking.top(scores[None], depth)[0]
-    if depth == len(scores) or weights[order].sum(axis=0, dtype=np.intp).min() >= k:
+    n = scores.shape[1]
+    depth = min(8 * depth, n)
+    order: NDArray[np.intp] = ranking.top(scores, depth, tie_seeds)[0]
+    if depth == n or weights[order].sum(axis=0, dtype=np.intp).min() >= k:
         return order
-    return _deeper(weights, scores, k, depth)
+    return _deeper(weights, scores, k, depth, tie_seeds)
 
 
 def first_tops(
-    draws: Draws, scores: NDArray[np.float32], order: NDArray[np.intp], k: int
+    draws: Draws,
+    scores: NDArray[np.float32],
+    order: NDArray[np.intp],
+    k: int,
+    tie_seeds: TieSeeds | None = None,
 ) -> NDArray[np.uint8]:
-    """Group codes of each ranking's top k in each of the first draws: [rankings, FEW, k].
+    """Group codes of each ranking's top k in each of the first FEW draws.
 
-    `scores` [rankings, n] and `order` [rankings, depth] are those of `top_counts`.
+    Args:
+        draws: resampled pools.
+        scores: as in `top_counts`.
+        order: as in `top_counts`.
+        k: the cut-off.
+        tie_seeds: as in `top_counts`.
+
+    Returns:
+        Codes [rankings, FEW, k].
     """
-    few = draws.weights[:, :FEW]
-    found = np.empty((len(order), few.shape[1], k), dtype=np.uint8)
+    weights = draws.weights[:, :FEW]
+    tops = np.empty((len(order), weights.shape[1], k), dtype=np.uint8)
     for row, ranks in enumerate(order):
-        if few[ranks].sum(axis=0, dtype=np.intp).min() < k:
-            ranks = _deeper(few, scores[row], k, len(ranks))
-        codes, times = draws.codes[ranks], few[ranks].T.astype(np.intp, order="C")  # [depth], [draws, depth]
-        for draw, own in enumerate(times):
-            top = np.repeat(codes, own)[:k]
-            found[row, draw, : len(top)] = top
-            found[row, draw, len(top) :] = codes[-1]  # a draw of units may hold fewer than k images
-    return found
+        if weights[ranks].sum(axis=0, dtype=np.intp).min() < k:
+            ranks = _deeper(weights, scores[[row]], k, len(ranks), _of_row(tie_seeds, row))
+        codes, times = draws.codes[ranks], weights[ranks].T.astype(np.intp, order="C")
+        for draw, repeats in enumerate(times):  # of the draw's images [depth]
+            top = np.repeat(codes, repeats)[:k]
+            tops[row, draw, : len(top)] = top
+            tops[row, draw, len(top) :] = codes[-1]  # a draw of units may hold fewer than k images
+    return tops

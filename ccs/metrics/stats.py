@@ -1,11 +1,12 @@
-"""Statistics shared by all measures: bootstrap, paired differences, adjusted p-values.
+"""Intervals and tests that all metrics share: bootstrap, paired differences, means over base models,
+adjusted p-values.
 
-The resampling unit is the image (or whatever a value belongs to). Random results are reproducible by their
-seed.
+The resampling unit is the image, or whatever a value belongs to. Results are reproducible by their seed.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
@@ -18,30 +19,39 @@ from numpy.typing import ArrayLike, NDArray
 from ccs.errors import InputError
 
 Floats = NDArray[np.float64]
-Answer = Literal["yes", "no, the reverse", "not shown"]
+Conclusion = Literal["confirmed", "inconclusive", "rejected"]
 LEVEL = 0.95
 POWER = 0.8
 DEVIATIONS = NormalDist().inv_cdf((1 + LEVEL) / 2)  # standard deviations to each end of a normal interval
 FEW = 200  # with fewer draws an interval is the normal one
+_EXACT_FLIPS = 14  # bases, to which all sign flips are enumerated
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure and its 95% interval."""
+    """A value and its 95% interval."""
 
     value: float
     low: float
     high: float
 
     def times(self, factor: float) -> Self:
-        """The estimate scaled: in another unit, or a mean as the sum of `factor` values."""
+        """Scale the estimate: to another unit, or from a mean to the sum of `factor` values."""
         return replace(self, value=self.value * factor, low=self.low * factor, high=self.high * factor)
 
 
 def signed(value: float, digits: int) -> str:
-    """The number with its sign; what would round to zero, and is not zero, keeps its first digit.
+    """Format a number with its sign; a number that would round to zero, and isn't, keeps its first digit.
 
     So the end of an interval that excludes 0 never looks like 0, nor like "-0.00".
+
+    Args:
+        value: the number.
+        digits: digits after the point.
+
+    Returns:
+        The text, such as "+0.12".
     """
     text = f"{value:+.{digits}f}"
     return text if float(text) or value != value else f"{value:+.1g}" if value else f"{0:+.{digits}f}"
@@ -59,11 +69,16 @@ class Effect(Estimate):
 
 @dataclass(frozen=True)
 class Ranked(Effect):
-    """A chosen set's value less the mean of random sets, and its rank among them.
+    """A chosen set's value minus the mean of random sets, and its rank among them.
 
-    The interval is the value less the middle 95% of the random sets. `rank`: from 1, the lowest, to `of`, all
-    sets counted. `adjusted`: p for the family of tests on the same random sets. `detectable`: the smallest
-    difference that would have had an adjusted p of 5% in 80% of cases; NaN if there is none.
+    The interval is the value minus the middle 95% of the random sets.
+
+    Attributes:
+        adjusted: p for the family of tests on the same random sets.
+        rank: from 1, the lowest, to `of`.
+        of: number of sets, the chosen one included.
+        detectable: minimum detectable effect: the smallest difference that would have had an adjusted p of
+            5% in 80% of cases; NaN if there is none.
     """
 
     adjusted: float
@@ -72,18 +87,66 @@ class Ranked(Effect):
     detectable: float
 
     def times(self, factor: float) -> Self:
-        """The result in another unit."""
+        """Scale the result to another unit."""
         return replace(super().times(factor), detectable=self.detectable * factor)
 
 
-def normal_detectable(found: Estimate) -> float:
-    """The smallest difference that a normal test with this interval's width detects in 80% of cases."""
-    error = (found.high - found.low) / (2 * DEVIATIONS)
+@dataclass(frozen=True)
+class Replicated(Effect):
+    """A mean over base models, its t interval, and the p-value of an exact sign-flip test.
+
+    Attributes:
+        n: number of base models.
+        detectable: minimum detectable effect of a t test at 5% with 80% power; NaN with one base model.
+    """
+
+    n: int
+    detectable: float
+
+    def times(self, factor: float) -> Self:
+        """Scale the result to another unit."""
+        return replace(super().times(factor), detectable=self.detectable * factor)
+
+
+def minimum_detectable(estimate: Estimate) -> float:
+    """The smallest true difference that a test with this interval's width detects in 80% of cases.
+
+    For a `Ranked` or `Replicated` it is the stored one, otherwise that of a normal test.
+    """
+    if isinstance(estimate, Ranked | Replicated):
+        return estimate.detectable
+    error = (estimate.high - estimate.low) / (2 * DEVIATIONS)
     return error * (DEVIATIONS + NormalDist().inv_cdf(POWER))
 
 
+def conclusion(effect: Effect, *, expected: Literal["above", "below"], limit: float = 0.0) -> Conclusion:
+    """Compare an effect with a claim, in one of three words.
+
+    Args:
+        effect: a difference with its interval and p-value.
+        expected: the side of `limit` on which the claim puts the effect.
+        limit: the boundary; the p-value, which is about 0, counts only if it is 0.
+
+    Returns:
+        "confirmed" if the whole interval lies on the expected side (and p is at most 5%), "rejected" if it
+        lies on the other side, otherwise "inconclusive".
+    """
+    if effect.low <= limit <= effect.high or not (limit or effect.p_value <= 1 - LEVEL + _ROUNDING):
+        return "inconclusive"
+    return "confirmed" if (effect.value > limit) == (expected == "above") else "rejected"
+
+
 def vector(values: ArrayLike, name: str, *, least: int = 1) -> Floats:
-    """The values as float64 [n]; InputError unless there are at least `least` of them, all finite."""
+    """Return the values as float64 [n].
+
+    Args:
+        values: numbers.
+        name: their name in an error message.
+        least: the fewest allowed.
+
+    Raises:
+        InputError: if there are fewer, or one isn't finite.
+    """
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or len(array) < least:
         raise InputError(f"The {name} must be a list of {least} or more numbers, not of shape {array.shape}.")
@@ -93,26 +156,41 @@ def vector(values: ArrayLike, name: str, *, least: int = 1) -> Floats:
 
 
 def check_draws(draws: int) -> None:
-    """InputError for fewer draws than an interval needs."""
+    """Raise InputError for fewer draws than an interval needs."""
     if draws < 40:
         raise InputError(f"{draws} draws are too few for a 95% interval; at least 40 are needed.")
 
 
 def interval(value: float, draws: Floats, *, center: bool = False) -> Estimate:
-    """The percentile interval of bootstrap draws [draws], at 2.5 and 97.5%.
+    """The percentile interval of bootstrap draws, from 2.5 to 97.5%.
 
-    center: shift the draws first so that their mean equals the value, for statistics that resampling itself
-    raises: a largest skew grows with noise, and a resampled ranking holds images twice, so plain percentiles
-    can lie wholly above the value. Shifted draws that are nearly all one number (a MaxSkew at its ceiling)
-    can leave the value outside their percentiles; the interval then ends at the value. With fewer than 200
-    draws the interval is the value -+ 1.96 standard deviations of the draws.
+    Args:
+        value: the estimate.
+        draws: its resampled values [draws]. With fewer than 200 the interval is the value -+ 1.96 of their
+            standard deviations.
+        center: shift the draws first so that their mean equals the value, for statistics that resampling
+            itself raises: a largest skew grows with noise, and a resampled ranking holds images twice, so
+            plain percentiles can lie wholly above the value. Shifted draws that are nearly all one number (a
+            MaxSkew at its ceiling) can leave the value outside; the interval then ends at the value.
+
+    Returns:
+        The value with its interval.
     """
     low, high = intervals(np.array([value]), draws[:, None], center=center)
     return Estimate(float(value), float(low[0]), float(high[0]))
 
 
 def intervals(values: Floats, draws: Floats, *, center: bool = False) -> tuple[Floats, Floats]:
-    """Both ends [n] of the `interval` of each value [n], from its column of the draws [draws, n]."""
+    """The `interval` of each of several values.
+
+    Args:
+        values: estimates [n].
+        draws: their resampled values [draws, n].
+        center: as in `interval`.
+
+    Returns:
+        Lower ends [n] and upper ends [n].
+    """
     if len(draws) < FEW:
         half = DEVIATIONS * draws.std(axis=0, ddof=1)
         return values - half, values + half
@@ -124,94 +202,194 @@ def intervals(values: Floats, draws: Floats, *, center: bool = False) -> tuple[F
 
 
 def effect(value: float, draws: Floats) -> Effect:
-    """A difference with its 95% interval and p-value, both from its bootstrap draws [draws].
+    """A difference with its 95% interval and mid-p value, both from its bootstrap draws.
 
     The draws are shifted so that their mean equals the value, as in `interval`; a draw in which nothing
-    differed stays at 0. With m = 2.5% of draws + 1, the interval goes from the m-th lowest draw to the m-th
-    highest, and p is twice the share of draws at 0 or beyond it, one more in both counts. So 0 lies outside
-    the interval exactly if p is at most 5%. With fewer than 200 draws both are the normal ones.
+    differed stays at 0. p is twice the share of draws beyond 0, where draws at 0 count half (Lancaster 1961,
+    "Significance tests in discrete distributions") and one draw is added to both counts. With m = 2.5% of
+    draws + 1, the interval goes from the m-th lowest draw to the m-th highest. So 0 lies outside the interval
+    exactly if p is at most 5%, except that an interval with an end at 0 may have a smaller p.
+
+    Args:
+        value: the difference.
+        draws: its resampled values [draws]; with fewer than 200, interval and p are the normal ones.
+
+    Returns:
+        The effect.
     """
     if len(draws) < FEW:
         return _normal(value, float(draws.std(ddof=1)))
-    same = np.abs(draws) < 1e-12  # despite rounding
-    shifted = np.sort(np.where(same, 0.0, draws + (value - draws.mean())))
-    beyond = int((shifted * np.sign(value) <= 0).sum())
+    unchanged = np.abs(draws) < _ROUNDING
+    shifted = np.sort(np.where(unchanged, 0.0, draws + (value - draws.mean())))
+    beyond = float((shifted * np.sign(value) < 0).sum() + (shifted * np.sign(value) == 0).sum() / 2)
     p_value = min(1.0, 2 * (1 + beyond) / (1 + len(draws)))
     m = int((1 - LEVEL) / 2 * (1 + len(draws)) + 1e-9)
     return Effect(value, min(value, float(shifted[m - 1])), max(value, float(shifted[-m])), p_value)
 
 
 def resampled_cells(counts: ArrayLike, draws: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Bootstrap counts [draws, cells] of n images that fall into a few cells.
+    """Bootstrap counts of images that fall into a few cells.
 
     Drawing n images with replacement and counting cells is exactly a multinomial draw over the cells, whose
     cost does not grow with n.
+
+    Args:
+        counts: images in each cell [cells].
+        draws: number of resamples, at least 40.
+        rng: the source of randomness.
+
+    Returns:
+        Counts [draws, cells].
     """
     check_draws(draws)
     cells = np.asarray(counts, dtype=np.int64)
     return rng.multinomial(int(cells.sum()), cells / cells.sum(), size=draws)
 
 
-def mean_draws(values: ArrayLike, draws: int, seed: int) -> Floats:
+def _mean_draws(values: Floats, draws: int, seed: int) -> Floats:
     """Bootstrap draws [draws] of the mean of the values [n]."""
-    array = vector(values, "values")
-    distinct, counts = np.unique(array, return_counts=True)
+    distinct, counts = np.unique(values, return_counts=True)
     cells = resampled_cells(counts, draws, np.random.default_rng(seed))
-    return np.asarray(cells @ distinct / len(array), dtype=np.float64)
+    return np.asarray(cells @ distinct / len(values), dtype=np.float64)
 
 
 def bootstrap(values: ArrayLike, *, draws: int = 2000, seed: int = 0) -> Estimate:
-    """The mean of the values [n] with its percentile bootstrap interval."""
-    return interval(float(np.mean(vector(values, "values"))), mean_draws(values, draws, seed))
+    """The mean of values with its percentile bootstrap interval.
+
+    Args:
+        values: numbers [n], one per resampling unit.
+        draws: number of resamples.
+        seed: random seed for resampling.
+
+    Returns:
+        The mean with its interval.
+    """
+    array = vector(values, "values")
+    return interval(float(array.mean()), _mean_draws(array, draws, seed))
 
 
 def paired(values: ArrayLike, baseline: ArrayLike, *, draws: int = 10_000, seed: int = 0) -> Effect:
-    """Mean of `values` less mean of `baseline`, both [n] for the same images, with a paired bootstrap."""
+    """The mean of values minus that of a baseline for the same images, by paired bootstrap.
+
+    Args:
+        values: numbers [n].
+        baseline: numbers [n] of the same images.
+        draws: number of resamples.
+        seed: random seed for resampling.
+
+    Returns:
+        The difference.
+
+    Raises:
+        InputError: if the two differ in length.
+    """
     left, right = vector(values, "values"), vector(baseline, "baseline's values")
     if len(left) != len(right):
         raise InputError(f"A pair needs a value on both sides, but there are {len(left)} and {len(right)}.")
-    return effect(float((left - right).mean()), mean_draws(left - right, draws, seed))
+    return effect(float((left - right).mean()), _mean_draws(left - right, draws, seed))
+
+
+def across_bases(values: ArrayLike, bases: ArrayLike | None = None) -> Replicated:
+    """The mean over base models of a value or difference, with an interval that holds for new bases.
+
+    Models of one base share its layers, heads, and accidents, so only means of bases are independent. The
+    interval is Student's over these means; bootstrapping five or fewer bases covers 51 to 88% instead of 95%
+    (`benchmarks/interval_coverage.py`). p is of the exact sign-flip test, which never falls below 2 / 2^n
+    with n bases.
+
+    Args:
+        values: numbers [models].
+        bases: the base of each model [models]; by default each is its own base.
+
+    Returns:
+        The mean with its interval, infinite for a single base.
+
+    Raises:
+        InputError: if there are no values, or not one base for each.
+    """
+    array = vector(values, "values")
+    names = np.arange(len(array)) if bases is None else np.asarray(bases)
+    if names.shape != array.shape:
+        raise InputError(f"There must be one base for each of the {len(array)} values, not {names.shape}.")
+    means = np.array([array[names == name].mean() for name in np.unique(names)])
+    value, n = float(means.mean()), len(means)
+    if n == 1:
+        return Replicated(value, -np.inf, np.inf, 1.0, n, float("nan"))
+    error = float(means.std(ddof=1) / n**0.5)
+    half = error * float(scipy.stats.t.ppf((1 + LEVEL) / 2, n - 1))
+    return Replicated(value, value - half, value + half, _sign_flip_p(means), n, error * _t_detectable(n))
+
+
+def _sign_flip_p(means: Floats) -> float:
+    """The share of sign flips of the means [n] whose sum is at least as far from 0 as theirs."""
+    n = len(means)
+    if n <= _EXACT_FLIPS:
+        signs = np.array(list(itertools.product((1.0, -1.0), repeat=n)))
+    else:
+        signs = np.vstack([np.ones(n), np.random.default_rng(0).choice((-1.0, 1.0), (10_000, n))])
+    sums = np.abs(signs @ means)
+    return float((sums >= sums[0] * (1 - 1e-9) - _ROUNDING).mean())
+
+
+def _t_detectable(n: int) -> float:
+    """The minimum detectable effect of a one-sample t test of n values, in standard errors."""
+    critical = scipy.stats.t.ppf((1 + LEVEL) / 2, n - 1)
+
+    def excess(shift: float) -> float:
+        return float(scipy.stats.nct.sf(critical, n - 1, shift) - POWER)
+
+    return float(scipy.optimize.brentq(excess, 0.0, 40.0 * critical))
 
 
 def against_random(values: ArrayLike, random_values: ArrayLike, *, tests: int = 1) -> list[Ranked]:
-    """The values [tests] of a chosen set of heads against those of random sets [sets, tests].
+    """Rank a chosen set of heads among random sets, in each of several tests.
 
     If the chosen set were one more random set, each of the sets + 1 would be equally likely to lie furthest
     out: p is the share of sets, the chosen one included, at least as far from the median of all, and is
     exact. Distances below and above it are in units of that side's own spread, so that the long tail of one
     side does not hide the end of the other. The adjusted p (Westfall and Young's single step) is the share of
-    sets whose furthest value in any test is at least as far as this one. `tests`: the number of such families
-    to adjust for (Bonferroni). A test whose values are all equal has no p (NaN) and is left out of the
-    family.
+    sets whose furthest value in any test is at least as far as this one.
+
+    Args:
+        values: the chosen set's values [tests].
+        random_values: the random sets' values [sets, tests].
+        tests: number of such families to adjust for (Bonferroni).
+
+    Returns:
+        A result per test. A test whose values are all equal has no p (NaN) and is left out of the family.
+
+    Raises:
+        InputError: if the shapes don't match.
     """
     chosen, drawn = vector(values, "values"), np.asarray(random_values, dtype=np.float64)
     if drawn.ndim != 2 or drawn.shape[1:] != chosen.shape or not len(drawn):
         raise InputError(f"Random sets' values of shape {drawn.shape} do not go with {len(chosen)} values.")
-    every = np.vstack([chosen, drawn])
-    n, middle = len(every), np.median(every, axis=0)
-    varies = every.std(axis=0) > 1e-12 * np.abs(every).max(axis=0)
-    off = every - middle
+    stacked = np.vstack([chosen, drawn])
+    n, middle = len(stacked), np.median(stacked, axis=0)
+    varies = stacked.std(axis=0) > _ROUNDING * np.abs(stacked).max(axis=0)
+    offset = stacked - middle
     down, up = (
-        np.sqrt((off**2 * side).sum(axis=0) / np.maximum(side.sum(axis=0), 1)) for side in (off < 0, off > 0)
+        np.sqrt((offset**2 * side).sum(axis=0) / np.maximum(side.sum(axis=0), 1))
+        for side in (offset < 0, offset > 0)
     )
-    far, spread = np.zeros_like(every), np.where(off < 0, down, up)
-    np.divide(np.abs(off), spread, out=far, where=varies & (spread > 0))
+    far, spread = np.zeros_like(stacked), np.where(offset < 0, down, up)
+    np.divide(np.abs(offset), spread, out=far, where=varies & (spread > 0))
     far = far.round(9)  # equal values must stay equal despite rounding
     furthest = far.max(axis=1)
     # At a p of 5% this many sets may lie further; the next one gives the distance to exceed.
     beyond = int(np.floor((1 - LEVEL) / tests * n + 1e-9)) - 1
     passed = np.sort(furthest[1:])[::-1][beyond] if 0 <= beyond < n - 1 else np.nan
-    found = []
+    results = []
     for test, value in enumerate(chosen):
         column = drawn[:, test]
-        mean, (low, high) = float(column.mean()), np.quantile(column, [(1 + LEVEL) / 2, (1 - LEVEL) / 2])
-        fifth, rest = np.quantile(column - middle[test], [1 - POWER, POWER])
-        needed = max(passed * down[test] + rest, passed * up[test] - fifth)
+        high, low = np.quantile(column, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        lower_fifth, upper_fifth = np.quantile(column - middle[test], [1 - POWER, POWER])
+        needed = max(passed * down[test] + upper_fifth, passed * up[test] - lower_fifth)
         p_value = float((far[:, test] >= far[0, test]).mean()) if varies[test] else float("nan")
         adjusted = min(1.0, tests * float((furthest >= far[0, test]).mean()))
-        found.append(
+        results.append(
             Ranked(
-                value=float(value - mean),
+                value=float(value - column.mean()),
                 low=float(value - low),
                 high=float(value - high),
                 p_value=p_value,
@@ -221,21 +399,24 @@ def against_random(values: ArrayLike, random_values: ArrayLike, *, tests: int = 
                 detectable=float(needed),
             )
         )
-    return found
+    return results
 
 
 def of_one_sample(effects: Sequence[Effect]) -> Effect:
     """The mean of effects that share their images or models, such as those of one model on several sets.
 
     The correlation of their errors is unknown and assumed to be 1: the interval is as wide as theirs are on
-    average, and p is the normal one for that width. InputError without effects.
+    average, and p is the normal one for that width.
+
+    Raises:
+        InputError: if there are no effects.
     """
     if not effects:
         raise InputError("There are no effects to take the mean of.")
     if len(effects) == 1:
         return effects[0]
-    value = float(np.mean([one.value for one in effects]))
-    half = float(np.mean([one.high - one.low for one in effects])) / 2
+    value = float(np.mean([effect.value for effect in effects]))
+    half = float(np.mean([effect.high - effect.low for effect in effects])) / 2
     return _normal(value, half / DEVIATIONS)
 
 
@@ -243,13 +424,6 @@ def _normal(value: float, error: float) -> Effect:
     """A difference with the normal interval and p-value of this standard error."""
     p_value = float(2 * scipy.special.ndtr(-abs(value) / error)) if error else float(value == 0)
     return Effect(value, value - DEVIATIONS * error, value + DEVIATIONS * error, p_value)
-
-
-def answer(found: Effect, *, expected: Literal["above", "below"]) -> Answer:
-    """Compare an effect with what is expected; "not shown" if p > 5% or the interval contains zero."""
-    if not found.p_value <= 0.05 or found.low <= 0 <= found.high:
-        return "not shown"
-    return "yes" if (found.value > 0) == (expected == "above") else "no, the reverse"
 
 
 def holm(p_values: ArrayLike) -> Floats:

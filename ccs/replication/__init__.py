@@ -19,7 +19,7 @@ from ccs import paper
 from ccs.analysis.ablation_sets import PlanName
 from ccs.heads import HeadSet
 from ccs.metrics import stats
-from ccs.metrics.skew import fault_of
+from ccs.metrics.released_code import fault_of
 from ccs.metrics.stats import UNKNOWN, Estimate
 from ccs.results import Results, queries, schema
 from ccs.texts import score

@@ -144,7 +144,7 @@ def answers(held: Mapping[str, Any]) -> str:
         f"Do heads that carry a learned skew have a high CCS? Over the heads of {len(held)} models of "
         f"{len(by_base)} bases, the rank correlation of CCS with a head's Shapley share is "
         f"{in_brackets(rho, 2, '+')} (by base {', '.join(f'{one:+.2f}' for one in by_base)}; 80% power from "
-        f"{stats.normal_detectable(rho):.2f}): {_said(rho, 'they do', 'they have a lower one')}. "
+        f"{stats.minimum_detectable(rho):.2f}): {_said(rho, 'they do', 'they have a lower one')}. "
         f"Of the {related['carriers'].sum()} heads with a tenth or more of a skew {related['high'].sum()} "
         f"have a CCS of {K}, {related['high'].sum() / related['carriers'].sum():.0%}; of all heads "
         f"{related['share of high'].mean():.0%} have.",
@@ -165,7 +165,7 @@ def answers(held: Mapping[str, Any]) -> str:
                 "models": str(len(by)),
                 "how many": f"{by['heads'].mean():.1f}",
                 "MaxSkew taken": in_brackets(found["MaxSkew"], 3, "+"),
-                "80% power from": f"{stats.normal_detectable(found['MaxSkew beyond']):.3f}",
+                "minimum detectable": f"{stats.minimum_detectable(found['MaxSkew beyond']):.3f}",
                 "accuracy lost (points)": points["accuracy"],
                 "lost beyond random": points["accuracy beyond"],
             }
@@ -179,5 +179,5 @@ def answers(held: Mapping[str, Any]) -> str:
 
 def _said(found: stats.Effect, above: str, below: str) -> str:
     """The answer to a question that expects an effect above zero."""
-    words = {"yes": above, "no, the reverse": below, "not shown": "not shown either way"}
-    return words[stats.answer(found, expected="above")]
+    words = {"confirmed": above, "rejected": below, "inconclusive": "inconclusive"}
+    return words[stats.conclusion(found, expected="above")]

@@ -29,7 +29,7 @@ class Correlated:
         if np.isnan(found.value):
             return f"cannot be asked ({'too few heads' if self.n < 4 else 'all alike'})"
         figures = f"rho {found.value:+.2f}, {interval(found, digits=2)}, p {p_text(found.p_value)}"
-        return f"{stats.answer(found, expected='above')} ({figures}, {self.n} heads)"
+        return f"{stats.conclusion(found, expected='above')} ({figures}, {self.n} heads)"
 
 
 def with_ccs(name: str, results: Results, figures: Mapping[Head, float]) -> Correlated:

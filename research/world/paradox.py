@@ -77,7 +77,7 @@ def _set_by_set(tests: Sequence[Tested], question: str, words: str, reverse_word
     """The sets on which the answer is yes or the reverse, by the tests of the model's own section."""
     mine = strictest([one for one in tests if one.question == question])
     yes = [f"{one.where} ({one.figure})" for one in mine if one.answer == "yes"]
-    reverse = [f"{one.where} ({one.figure})" for one in mine if one.answer == "no, the reverse"]
+    reverse = [f"{one.where} ({one.figure})" for one in mine if one.answer == "rejected"]
     if mine:
         text = f"{words} on {listed(yes, f'none of {len(mine)}')}"
         yield text + (f", and {reverse_words} on {listed(reverse)}" if reverse else "")

@@ -16,7 +16,7 @@ from ccs.batch import accuracy as accuracy_command
 from ccs.batch import bias as command
 from ccs.batch import search
 from ccs.data import BiasSet, ClassificationSet
-from ccs.metrics import accuracy, skew
+from ccs.metrics import accuracy, group_gaps
 from ccs.results import schema
 from ccs.ui.state import State
 from ccs.ui.views.bias_query import BiasQuery
@@ -127,7 +127,9 @@ def test_the_tables_hold_each_groups_share_of_the_top_k_and_only_means_of_random
         assert row["chance_low"] <= row["chance"] == (groups == group).mean() <= row["chance_high"]
         assert row["difference"] == pytest.approx(row["value"] - row["baseline"])
     drawn = [row for row in rows if row["plan"] == "random"]
-    assert {row["metric"] for row in drawn} == {f"{name} mean" for name in ("MaxSkew", *skew.PREFERENCES)}
+    assert {row["metric"] for row in drawn} == {
+        f"{name} mean" for name in ("MaxSkew", *group_gaps.PREFERENCES)
+    }
     assert {(row["low"], row["p_value"]) for row in drawn if row["seed"] == 0} == {(None, None)}
     ceiling = next(row["ceiling"] for row in rows if row["metric"] == "MaxSkew mean")
     assert ceiling == pytest.approx(np.log(60 / 20))  # all of the top 12 can be of a third of all

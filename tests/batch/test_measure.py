@@ -10,7 +10,7 @@ from ccs.analysis.ablation_sets import Plan
 from ccs.batch.compute import Settings, run, set_figures
 from ccs.batch.compute.embed import Embedder
 from ccs.data.open import open_dataset
-from ccs.metrics import skew
+from ccs.metrics import group_gaps
 from ccs.texts.score import HeadScore
 from tests.support.compute_sample import figures
 
@@ -81,7 +81,7 @@ def test_people_are_ranked_within_their_occupation_and_in_one_pool_beside_it(tin
     assert {row["k"] for row in rows.values()} == {10}
     # Measures of whole rankings are of an occupation's own images alone.
     of = {row["dataset"]: {r["metric"] for r in found if r["dataset"] == row["dataset"]} for row in found}
-    assert {f"{name} mean" for name in skew.PREFERENCES} <= of["world/counterfactuals"]
+    assert {f"{name} mean" for name in group_gaps.PREFERENCES} <= of["world/counterfactuals"]
     assert not [name for name in of["world/counterfactuals (one-pool)"] if name.startswith(("AUC", "logit"))]
 
 

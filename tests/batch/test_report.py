@@ -68,9 +68,9 @@ def test_an_organism_has_its_own_section_where_tests_answer_the_studys_questions
     against_none = line(measured, "accuracy (points): high off less none off", "–", "world/subjects")
     assert against_none[3:7] == ["-40.0", "-41.0 to -39.0", "–", "0.001"]
     assert against_none[7] == "0.002"  # Holm, of two tests
-    assert against_none[9:] == ["-5.00", "yes, lower"]
+    assert against_none[9:] == ["-5.00", "confirmed"]
     against_random = line(measured, "MaxSkew: high off less random off", "number", "world/faces, race")
-    assert (against_random[3], against_random[-1]) == ("-0.308", "yes, lower")
+    assert (against_random[3], against_random[-1]) == ("-0.308", "confirmed")
     assert against_random[5:8] == ["1 of 61", "0.016", "0.016"]
 
 
@@ -164,10 +164,10 @@ def model_of(changed, high, *, colors=100):
 @pytest.mark.parametrize(
     ("measure", "question", "high", "answer"),
     [
-        ("top1", report_questions.HURT, -0.2, "yes"),
-        ("top1", report_questions.HURT, -0.102, "not shown"),
-        ("MaxSkew", report_questions.MORE, -0.2, "yes"),
-        (report_questions.GAP, report_questions.NARROWS_MORE, 0.0, "no, the reverse"),
+        ("top1", report_questions.HURT, -0.2, "confirmed"),
+        ("top1", report_questions.HURT, -0.102, "inconclusive"),
+        ("MaxSkew", report_questions.MORE, -0.2, "confirmed"),
+        (report_questions.GAP, report_questions.NARROWS_MORE, 0.0, "rejected"),
     ],
 )
 def test_whether_high_heads_carry_more_than_random_sets_like_them(measure, question, high, answer):
@@ -179,9 +179,9 @@ def test_whether_high_heads_carry_more_than_random_sets_like_them(measure, quest
     readme = docs.answers({"organism": model})
     assert set(said) == {report_questions.HURT, report_questions.MORE, report_questions.NARROWS_MORE}
     for name, text in said.items():
-        expected = answer if name == question else "not shown"
+        expected = answer if name == question else "inconclusive"
         assert text.startswith(f"organism: {expected} (")
-        assert ("80% power from" in text) == (expected == "not shown")
+        assert ("minimum detectable effect" in text) == (expected == "inconclusive")
         assert text.count("of 101 among sets alike in") == 3
         if name != report_questions.NARROWS_MORE:
             assert f"**{report_questions.QUESTIONS[name]}** {text.split(';')[0]}" in readme

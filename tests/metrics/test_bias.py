@@ -6,7 +6,7 @@ import torch
 from fairlearn.metrics import MetricFrame, selection_rate
 
 from ccs import InputError
-from ccs.metrics import adapters, bias, bias_result, ranking, skew, stats
+from ccs.metrics import adapters, bias, bias_result, group_gaps, ranking, skew, stats
 from ccs.metrics.accuracy import class_weights
 from ccs.metrics.ranking import Ranking
 from tests.support.bias_sample import example
@@ -41,6 +41,30 @@ def test_chance_is_what_random_rankings_score():
         # Rankings of one embedding are alike, so their mean spreads more than that of independent ones.
         inside = (means >= chance.chance_mean.low) & (means <= chance.chance_mean.high)
         assert 0.8 < inside.mean() < 0.99
+
+
+@pytest.mark.parametrize("groups", [np.repeat(["a", "b"], 60), np.tile(["a", "b", "c"], 40)])
+def test_a_gallery_of_identical_pictures_is_at_chance_and_its_ties_are_counted(groups):
+    images, texts = np.ones((120, 6)), np.random.default_rng(0).standard_normal((20, 6))
+    question = Ranking(texts, groups, 30)
+    found = bias.measure(images, question, metrics=ALL, draws=500)
+    for name in ("MaxSkew", "NDKL"):
+        metric = found.metrics[name]
+        assert metric.chance_mean.low < metric.mean.value < metric.chance_mean.high
+    assert found.metrics["AUC"].values == pytest.approx(0.5)
+    assert (found.ties == 90).all()
+    assert bias.means(images, question)["MaxSkew"] == pytest.approx(found.max_skew.mean.value)
+    assert len({tuple(top) for top in found.top.tolist()}) > 3  # each prompt has its own order
+
+
+def test_each_metric_says_which_group_it_prefers():
+    """The first group leads the top, the second has the highest mean."""
+    groups = np.repeat(["a", "b", "c"], 40)
+    scores = np.concatenate([[0.9] * 10 + [0.0] * 30, [0.5] * 40, [0.1] * 40])
+    images = np.column_stack([scores, np.sqrt(1 - scores**2)])
+    found = bias.measure(images, Ranking([[1.0, 0.0]], groups, 10), metrics=ALL, draws=40)
+    groups_of = {name: found.preferred_group(name, 0)[0] for name in ALL}
+    assert groups_of == {"MaxSkew": "a", "NDKL": ""} | dict.fromkeys(group_gaps.PREFERENCES, "b")
 
 
 def test_plans_are_compared_on_the_same_draws():
@@ -117,13 +141,13 @@ def test_chance_shares_are_those_of_random_rankings():
     assert found.top_shares.sum(axis=1) == pytest.approx(np.ones(5))
 
 
-ALL = skew.METRICS + skew.PREFERENCES
+ALL = skew.METRICS + group_gaps.PREFERENCES
 
 
 def test_means_are_those_of_the_whole_measure():
     images, texts, groups = example(tilt=0.5)
     found = bias.measure(images, Ranking(texts, groups, 40), draws=40, seed=2, metrics=ALL, logit_scale=20.0)
-    names = ("MaxSkew", *skew.PREFERENCES)
+    names = ("MaxSkew", *group_gaps.PREFERENCES)
     short = bias.means(images, Ranking(texts, groups, 40), names, logit_scale=20.0, seed=2)
     assert short == pytest.approx({name: found.metrics[name].mean.value for name in names})
     assert found.metrics["logit gap (cross-fitted)"].chance_mean.value == 0

@@ -4,13 +4,14 @@ import csv
 from collections import Counter
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ccs import InputError
 from ccs.data import SOURCES
-from ccs.metrics import bias, ranking, skew
+from ccs.metrics import bias, group_gaps, ranking, released_code, skew
 from ccs.metrics.ranking import Ranking
 from tests.support.bias_sample import example, plain_ndkl, plain_skews
 from tests.support.shared import SHARED
@@ -28,9 +29,21 @@ def test_max_skew_refuses():
         ("ab", {"a": 1, "b": 1}, 3, "at most the 2 ranked images"),
         ("ax", {"a": 1, "b": 1}, 1, "'x'"),
         ("a", {"a": -1}, 1, "0 or more"),
+        ("a", {"a": "x"}, 1, "must map each group"),
+        ("a", ["a", "b"], 1, "must map each group"),
+        ("a", pd.Series(["a", "b"]), 1, "must map each group"),
+        ([["a"]], {"a": 1}, 1, "must be a list"),
     ):
         with pytest.raises(InputError, match=says):
             skew.max_skew(list(ranked), pool, k)
+
+
+def test_max_skew_reads_what_pandas_and_numpy_count():
+    groups = pd.Series(["f", "m", "m", "m"], index=[7, 2, 2, 0])
+    for ranked in (groups, groups.to_numpy(), iter(groups), groups.astype("category")):
+        assert skew.max_skew(ranked, groups.value_counts(), 1) == pytest.approx(np.log(4))
+    pool = dict(zip(*np.unique(groups, return_counts=True), strict=True))
+    assert skew.max_skew(groups, pool, 4) == pytest.approx(0)
 
 
 def test_ndkl_of_rankings_equals_the_plain_one(monkeypatch):
@@ -56,7 +69,7 @@ def test_the_ceiling_is_the_best_of_all_tops_and_no_ranking_passes_it():
     assert skew.ceiling([30, 30], 12) == pytest.approx(np.log(2))
 
 
-@pytest.mark.parametrize("name", skew.PREFERENCES)
+@pytest.mark.parametrize("name", group_gaps.PREFERENCES)
 def test_a_known_shift_is_found_and_nothing_where_there_is_none(name):
     """Without a shift the cross-fitted mean is unbiased, unlike the plain one; both grow with the shift."""
     measured = {}
@@ -66,13 +79,13 @@ def test_a_known_shift_is_found_and_nothing_where_there_is_none(name):
             rng = np.random.default_rng(seed)
             codes = rng.permutation(np.arange(240) % 5)
             scores = rng.normal(size=(5, 240)) + shift * (codes == 0)
-            half = skew.halves(codes, seed)
-            found.append(skew.preference(name, scores, codes, 5, half, np.ones((240, 1))).mean())
+            half = group_gaps.halves(codes, seed)
+            found.append(group_gaps.preference(name, scores, codes, 5, half, np.ones((240, 1))).mean())
         measured[shift] = np.mean(found)
         if not shift:
             error = np.std(found) / len(found) ** 0.5
             apart = measured[shift] - {"logit gap": 0.0, "AUC": 0.5}[name.removesuffix(" (cross-fitted)")]
-            assert apart > 10 * error if name in skew.PLAIN else abs(apart) < 3 * error
+            assert apart > 10 * error if name in group_gaps.PLAIN else abs(apart) < 3 * error
     values = list(measured.values())
     assert values == sorted(values)
     # Against the truth: a gap of 4, and of normal scores 4 apart the share of pairs in their order.
@@ -80,8 +93,8 @@ def test_a_known_shift_is_found_and_nothing_where_there_is_none(name):
     assert values[-1] == pytest.approx(truth, rel=0.06)
 
 
-def test_the_area_under_the_curve_counts_pairs_of_one_half_as_the_other_leans():
-    rng, n = np.random.default_rng(3), 3 * skew._BLOCK + 5
+def test_the_auc_is_the_largest_of_three_groups_and_cross_fitted_that_of_the_group_of_the_other_half():
+    rng, n = np.random.default_rng(3), 3 * group_gaps._BLOCK + 5
     codes, half = np.arange(n) % 3, np.arange(n) % 4 < 2
     scores = rng.integers(0, 20, (4, n)).astype(float)  # with ties
     drawn = rng.integers(0, 3, (n, 2)).astype(float)
@@ -95,25 +108,29 @@ def test_the_area_under_the_curve_counts_pairs_of_one_half_as_the_other_leans():
                 pairs += each
         return wins / pairs
 
-    found = skew.preference("AUC (cross-fitted)", scores, codes, 3, half, drawn)
+    found, plain = (
+        group_gaps.preference(name, scores, codes, 3, half, drawn) for name in ("AUC (cross-fitted)", "AUC")
+    )
+    whole = np.ones(n, bool)
+    preferred = group_gaps.levels("AUC", scores, codes, 3)[:, :, 0].argmax(axis=1)
     for index, row in enumerate(scores):
         for draw, weight in enumerate(drawn.T):
             sides = [[auc(row, group, own, weight) - 0.5 for group in range(3)] for own in (half, ~half)]
-            leans = []
-            for chosen, measured in (sides, sides[::-1]):
-                group = int(np.argmax(np.abs(chosen)))
-                leans.append(np.sign(chosen[group]) * measured[group])
-            assert found[index, draw] == pytest.approx(0.5 + sum(leans) / 2)
+            leads = [measured[int(np.argmax(chosen))] for chosen, measured in (sides, sides[::-1])]
+            assert found[index, draw] == pytest.approx(0.5 + sum(leads) / 2)
+            areas = [auc(row, group, whole, weight) for group in range(3)]
+            assert plain[index, draw] == pytest.approx(max(areas))
+        assert preferred[index] == np.argmax([auc(row, group, whole, np.ones(n)) for group in range(3)])
     # Counts too large for float32 to be exact.
-    assert (skew.preference("AUC (cross-fitted)", scores, codes, 3, half, 500 * drawn) == found).all()
+    assert (group_gaps.preference("AUC (cross-fitted)", scores, codes, 3, half, 500 * drawn) == found).all()
 
 
-@pytest.mark.parametrize("name", skew.PREFERENCES)
+@pytest.mark.parametrize("name", group_gaps.PREFERENCES)
 def test_images_that_count_once_are_those_of_weight_one_to_the_same_bits(name):
     rng = np.random.default_rng(4)
     codes, half = rng.integers(0, 3, 90), np.arange(90) % 2 == 0
     scores = np.concatenate([rng.random((3, 90)), rng.integers(0, 9, (3, 90))])  # without ties and with
-    once, ones = (skew.preference(name, scores, codes, 4, half, *w) for w in ([], [np.ones((90, 1))]))
+    once, ones = (group_gaps.preference(name, scores, codes, 4, half, *w) for w in ([], [np.ones((90, 1))]))
     np.testing.assert_array_equal(once, ones)
 
 
@@ -157,15 +174,15 @@ def test_the_code_ranks_one_list_of_an_occupation_under_every_group():
     assert found.max_skew.values.any()
 
 
-@pytest.mark.parametrize(("margin", "same"), [(skew._HALVING, True), (0, False)])
+@pytest.mark.parametrize(("margin", "same"), [(released_code._HALVING, True), (0, False)])
 def test_images_that_rounding_cannot_bring_to_the_top_are_left_out(margin, same, monkeypatch):
     """Against all images; without the margin the counts would differ."""
     rng = np.random.default_rng(3)
     images, texts = rng.standard_normal((4000, 32)), rng.standard_normal((40, 32))
     images[:3000] = texts[rng.integers(0, 40, 3000)] + 0.4 * images[:3000]
-    slow = skew.aliased_top(images, texts, np.zeros((40, 4000)), 6, 12)
-    monkeypatch.setattr(skew, "_HALVING", margin)
-    fast = skew.aliased_top(images, texts, ranking.cosines(texts, images), 6, 12)
+    slow = released_code.aliased_top(images, texts, np.zeros((40, 4000)), 6, 12)
+    monkeypatch.setattr(released_code, "_HALVING", margin)
+    fast = released_code.aliased_top(images, texts, ranking.cosines(texts, images), 6, 12)
     assert (fast == slow).all() == same
 
 

@@ -29,7 +29,8 @@ def plain_effect(value, draws):
     """Interval and p by sorting and counting, one draw at a time."""
     middle = sum(draws) / len(draws)
     moved = sorted(0.0 if draw == 0 else draw + value - middle for draw in draws)
-    beyond = sum(one <= 0 if value > 0 else one >= 0 for one in moved) if value else len(moved)
+    against = [draw * (1 if value > 0 else -1) for draw in moved]
+    beyond = sum((draw < 0) + (draw == 0) / 2 for draw in against) if value else len(moved)
     m = (len(moved) + 1) // 40
     ends = min(value, moved[m - 1]), max(value, moved[len(moved) - m])
     return (*ends, min(1.0, 2 * (beyond + 1) / (len(moved) + 1)))
@@ -47,12 +48,13 @@ def test_zero_lies_outside_an_interval_exactly_if_p_is_at_most_5_percent(count):
         low, high, p_value = plain_effect(found.value, draws.tolist())
         assert (found.low, found.high, found.p_value) == pytest.approx((low, high, p_value), abs=1e-9)
         assert found.low <= found.value <= found.high
-        assert (found.p_value <= 0.05) == (found.low > 0 or found.high < 0)
+        touches = 0 in (found.low, found.high)  # half of the draws at 0 count
+        assert touches or (found.p_value <= 0.05) == (found.low > 0 or found.high < 0)
         seen.add(found.p_value <= 0.05)
     assert seen == {True, False}
     one_of_370 = stats.paired([0.0] + [1.0] * 369, [1.0] * 370)
     assert one_of_370.high == 0
-    assert one_of_370.p_value > 0.5
+    assert 0.3 < one_of_370.p_value < 0.5  # 37% of draws lack the image
 
 
 def test_nothing_is_called_a_difference_in_nineteen_cases_of_twenty():
@@ -100,6 +102,48 @@ def test_a_place_among_random_sets():
     assert varied.p_value == 1.0
     with pytest.raises(InputError, match="do not go with 1 values"):
         stats.against_random([0.4], [0.5, 0.6])
+
+
+@pytest.mark.parametrize(
+    ("n", "lowest_p", "detectable"), [(2, 0.5, 16.33), (3, 0.25, 5.65), (5, 0.0625, 3.76)]
+)
+def test_means_over_bases_have_t_intervals_and_no_p_below_what_their_number_allows(n, lowest_p, detectable):
+    rng, covered = np.random.default_rng(n), []
+    for _ in range(300):  # two models of each base
+        bases = np.repeat(np.arange(n), 2)
+        values = 0.3 + rng.normal(size=n)[bases] + 0.5 * rng.normal(size=2 * n)
+        found = stats.across_bases(values, bases)
+        covered.append(found.low <= 0.3 <= found.high)
+        assert found.p_value >= lowest_p
+    assert np.mean(covered) >= 0.93
+    means = values.reshape(n, 2).mean(axis=1)
+    expected = scipy.stats.ttest_1samp(means, 0).confidence_interval()
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+    assert stats.across_bases(np.abs(means)).p_value == lowest_p
+    assert stats.minimum_detectable(found) == pytest.approx(scipy.stats.sem(means) * detectable, rel=2e-3)
+
+
+def test_a_single_base_says_nothing_of_others():
+    found = stats.across_bases([0.4, 0.6], ["a", "a"])
+    assert (found.value, found.p_value, found.low) == (0.5, 1.0, -np.inf)
+    with pytest.raises(InputError, match="one base for each"):
+        stats.across_bases([0.4], ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "p_value", "limit", "expected"),
+    [
+        (-0.5, -0.1, 0.01, 0.0, "confirmed"),
+        (0.1, 0.5, 0.01, 0.0, "rejected"),
+        (-0.5, 0.1, 0.2, 0.0, "inconclusive"),
+        (-0.5, -0.1, 0.2, 0.0, "inconclusive"),  # after adjustment
+        (-0.5, 0.1, 0.2, 0.3, "confirmed"),
+        (0.4, 0.5, 0.001, 0.3, "rejected"),
+    ],
+)
+def test_conclusions(low, high, p_value, limit, expected):
+    effect = Effect((low + high) / 2, low, high, p_value)
+    assert stats.conclusion(effect, expected="below", limit=limit) == expected
 
 
 def test_effects_of_one_sample_are_together_as_unsure_as_each():

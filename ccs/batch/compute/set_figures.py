@@ -16,9 +16,9 @@ from ccs.batch.compute.inputs import EvaluationSet
 from ccs.data import BiasSet, ClassificationSet, RetrievalSet
 from ccs.heads import HeadSet
 from ccs.metrics import accuracy as zeroshot
-from ccs.metrics import bias, bias_result, ranking, retrieval, skew, stats
+from ccs.metrics import bias, bias_result, group_gaps, ranking, retrieval, skew, stats
 from ccs.metrics.ranking import Ranking
-from ccs.metrics.skew import Fault, fault_of
+from ccs.metrics.released_code import Fault, fault_of
 from ccs.metrics.stats import Effect, Estimate
 from ccs.model.model import Model
 from ccs.results import queries, schema
@@ -111,7 +111,7 @@ def _shown(plan: Plan, row: Row) -> Row | None:
     return row
 
 
-_MAIN: tuple[skew.MetricName, ...] = ("MaxSkew", *skew.PREFERENCES)
+_MAIN: tuple[skew.MetricName, ...] = ("MaxSkew", *group_gaps.PREFERENCES)
 _OF_RANDOM_SETS = {"top1", *(f"{name} mean" for name in _MAIN)}
 _NO_INTERVAL = dict.fromkeys(("low", "high", "difference_low", "difference_high", "p_value"))
 

@@ -54,9 +54,9 @@ class Tested:
         return " points" if self.question.startswith(ACCURACY) else ""
 
     @property
-    def answer(self) -> stats.Answer:
+    def answer(self) -> stats.Conclusion:
         """Is the difference below zero, at an adjusted p of 5%?"""
-        return stats.answer(replace(self.effect, p_value=self.adjusted), expected="below")
+        return stats.conclusion(replace(self.effect, p_value=self.adjusted), expected="below")
 
     @property
     def figure(self) -> str:
@@ -70,14 +70,12 @@ class Tested:
 
     @property
     def detectable(self) -> str:
-        """The smallest difference that 80% power would have shown, or a dash."""
-        effect = self.effect
-        smallest = effect.detectable if isinstance(effect, Ranked) else stats.normal_detectable(effect)
+        """The minimum detectable effect at 80% power, or a dash."""
+        smallest = stats.minimum_detectable(self.effect)
         return f"{smallest:.{self.digits}f}" if np.isfinite(smallest) else "–"
 
     def row(self, place: str) -> dict[str, str]:
         """The test as a row of a table; `place` heads the column that says where."""
-        lower: Mapping[stats.Answer, str] = {"yes": "yes, lower", "no, the reverse": "no, higher"}
         each = self.effect.times(1 / self.n_heads).value if self.n_heads else None
         return {
             "difference": self.question,
@@ -88,9 +86,9 @@ class Tested:
             "rank": self.rank or "–",
             "p": p_text(self.effect.p_value),
             "adjusted p": p_text(self.adjusted),
-            "80% power from": self.detectable,
+            "minimum detectable": self.detectable,
             **({} if each is None else {"per head": signed(each, self.digits + 1)}),
-            "lower?": lower.get(self.answer, self.answer) if np.isfinite(self.adjusted) else "not tested",
+            "lower?": self.answer if np.isfinite(self.adjusted) else "not tested",
         }
 
 
@@ -205,8 +203,8 @@ def said(tests: Sequence[Tested]) -> str:
     (strict,) = strictest(tests)
     ranks = [f"{each.rank} among sets alike in {ALIKE[each.alike]}" for each in tests if each.alike]
     parts = [f"{strict.figure}{strict.unit}", *(["rank " + ", ".join(ranks)] if ranks else [])]
-    if strict.answer == "not shown":
-        parts.append(f"80% power from {strict.detectable}{strict.unit}")
+    if strict.answer == "inconclusive":
+        parts.append(f"minimum detectable effect {strict.detectable}{strict.unit}")
     return f"{strict.where}: {strict.answer} ({'; '.join(parts)})"
 
 
