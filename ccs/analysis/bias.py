@@ -49,8 +49,8 @@ class BiasTable(Result):
         about: the model, gallery, attribute, prompts, K, ablated heads, and images behind the numbers.
         rows: one row per occupation and metric, the means first. Columns: `occupation`; `metric`; `group`,
             which the metric prefers (the most overrepresented in the top K for MaxSkew, the one with the
-            highest mean or AUC for the others, none for NDKL), and `share`, its share of the top K; `before` and
-            `after` ablation, equal without ablation; `low`, `high`, the 95% interval of `after`;
+            highest mean or AUC for the others, none for NDKL), and `share`, its share of the top K; `before`
+            and `after` ablation, equal without ablation; `low`, `high`, the 95% interval of `after`;
             `difference`, `difference_low`, `difference_high`, `p_value`, paired over images; `chance`,
             `chance_low`, `chance_high`, of random rankings; `ceiling`, the largest possible MaxSkew.
         groups: number of images of each group in the gallery.
