@@ -29,10 +29,7 @@ PACKAGES = {
         name: name for name in ("torch", "torchvision", "timm", "ftfy", "numpy", "scipy", "pandas", "pyarrow")
     },
     **{name: name for name in ("tqdm", "safetensors", "huggingface_hub", "accelerate", "emoji", "pydantic")},
-    **{
-        name: name
-        for name in ("tenacity", "jsonschema", "cachetools", "jinja2", "markupsafe", "krippendorff")
-    },
+    **{name: name for name in ("tenacity", "cachetools", "jinja2", "markupsafe", "krippendorff")},
     **{"open_clip": "open_clip_torch", "PIL": "pillow", "sklearn": "scikit-learn"},
 }
 """What is imported, and the name by which it is installed. Gradio is not among it."""

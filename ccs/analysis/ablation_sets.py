@@ -45,6 +45,14 @@ ALIKE: Mapping[Alike, str] = {
     "variance": "number, layers and variance",
 }
 """Each in words."""
+MAX_UNSCORED = 0.25
+"""The largest share of heads with an unknown CCS at which heads are ablated by level.
+
+If answers are missing at random, a level lacks this share of its heads on average. Up to a quarter, most of
+each level is known, and random sets of its size are still a fair comparison. Answers are not missing at
+random, though: whole batches fail when a budget or quota ends, and refusals concern particular concepts.
+Beyond a quarter the effect of "the high heads" would be that of whichever heads happened to be judged.
+"""
 _FEW_SETS = 20_000
 """Up to this many possible sets are enumerated; if there are more, sets are drawn at random."""
 _GRAMMAR = re.compile(r"(?P<kind>[^:@~]+)(:(?P<argument>.+?))?(@(?P<k>[1-9]\d{0,5}))?")
@@ -164,6 +172,26 @@ def level_heads(scores: Mapping[Head, HeadScore], k: int) -> dict[str, HeadSet]:
         name: HeadSet(head for head, score in scores.items() if level(score.ccs, k) == name)
         for name in paper.LEVELS
     }
+
+
+def too_many_unscored(scores: Mapping[Head, HeadScore], k: int) -> str:
+    """Check that enough heads are scored to ablate them by level.
+
+    Args:
+        scores: CCS and label of each head.
+        k: Texts per head.
+
+    Returns:
+        A sentence if more than MAX_UNSCORED of the heads have an unknown CCS, else "".
+    """
+    unscored = sum(score.ccs is None for score in scores.values())
+    if unscored <= MAX_UNSCORED * len(scores):
+        return ""
+    return (
+        f"{unscored} of {len(scores)} heads have no CCS at K = {k}, more than {MAX_UNSCORED:.0%}: no heads "
+        "are ablated by level or concept, nor random sets like them. Run the same command again for the "
+        "missing verdicts, or use other judges."
+    )
 
 
 def _concepts(labels: Mapping[Head, str | None]) -> dict[str, tuple[HeadSet, str]]:

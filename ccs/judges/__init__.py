@@ -1,4 +1,4 @@
-"""Judges: language models by name, and the limits on requests to them."""
+"""Judges: LLMs by name, and the limits on requests to them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ccs.texts.labels import TAGS
 
 DEFAULT_MODELS = {"openai": "gpt-6.1-terra", "anthropic": "claude-sonnet-5-5", "google": "gemini-3.8-flash"}
 PROVIDERS = (*DEFAULT_MODELS, "compatible")
-DEFAULT, STUDY = "default", "study"
-_STUDY = (
+DEFAULT, PAPER = "default", "paper"
+_PAPER_JUDGES = (
     ("GPT-4o", "openai:gpt-4o", date(2027, 1, 14), "openai:gpt-5.4"),
     ("Gemini 1.5 Pro", "google:gemini-1.5-pro", date(2025, 9, 24), "google:gemini-2.5-pro"),
     (
@@ -24,20 +24,25 @@ _STUDY = (
         "anthropic:claude-sonnet-4-5",
     ),
 )
-"""The study's judges, the day on which each is shut down, and the priced model nearest to it in age."""
+"""The paper's judges, the day on which each is shut down, and the model nearest to it in age."""
 _SPEC = re.compile(r"(?P<provider>\w+)(:(?P<model>[^@?\s]+))?(@(?P<url>[^?\s]+))?(\?(?P<options>\S+))?")
 
 
 @dataclass(frozen=True)
 class JudgeSettings:
-    """Limits of a run, the same for every judge of a panel. Times are in seconds.
+    """Limits of a run, the same for all judges of a panel.
 
-    cache: SQLite file of answers. concurrency: requests in flight per judge. timeout: for one attempt as a
-    whole. retries: attempts after the first; the wait doubles from `delay` on, with jitter. max_tokens: of a
-    reply, hidden reasoning included; one that is cut off is asked for once more with twice as many. budget:
-    most US dollars to spend, or None; it needs a price for every judge. prices: a JSON file, added to
-    prices.json. repaired_examples: the labeler's worked examples without the misprints of the study's table
-    1.
+    Attributes:
+        cache: SQLite file of answers.
+        concurrency: Requests in flight per judge.
+        timeout: Seconds for one attempt.
+        retries: Attempts after the first; the wait doubles from `delay` on, with jitter.
+        delay: Seconds before the second attempt.
+        max_tokens: Longest reply, hidden reasoning included; one that is cut off is asked for once more with
+            twice as many.
+        budget: US dollars that may be spent, or None; it needs a price for every judge.
+        prices: A JSON file of prices, which count before the known ones.
+        repaired_examples: Show the labeler the paper's table 1 without its misprints.
     """
 
     cache: Path = Path("judges.sqlite")
@@ -63,9 +68,10 @@ class JudgeSettings:
 
 @dataclass(frozen=True)
 class JudgeSpec:
-    """One model: `PROVIDER[:MODEL][@BASE_URL][?effort=low&temperature=0]`. `effort` and `temperature` are
-    sent only if given, since models reject one or the other. `instead_of`: the study's judge that it stands
-    for.
+    """One model: `PROVIDER[:MODEL][@BASE_URL][?effort=low&temperature=0]`.
+
+    `effort` and `temperature` are sent only if given, since some models reject one or the other.
+    `instead_of` is the paper's judge whose place it takes.
     """
 
     provider: str
@@ -81,18 +87,18 @@ class JudgeSpec:
 
     @classmethod
     def parse(cls, text: str) -> JudgeSpec:
-        """One judge from its name on the command line. Raises InputError."""
-        match, shown = _SPEC.fullmatch(text.strip()), _without_credentials(text.strip())
+        """Read one judge's name from the command line. Raises InputError."""
+        match, safe_text = _SPEC.fullmatch(text.strip()), _without_credentials(text.strip())
         if match is None or match["provider"] not in PROVIDERS:
             raise InputError(
-                f"{shown!r} is not a judge; a judge is {TAGS} or "
+                f"{safe_text!r} is not a judge; a judge is {TAGS} or "
                 f"PROVIDER:MODEL, where PROVIDER is {', '.join(PROVIDERS[:-1])} or {PROVIDERS[-1]}."
             )
         provider, url = match["provider"], match["url"]
         model = match["model"] or DEFAULT_MODELS.get(provider)
         if model is None or (provider == "compatible" and url is None):
             raise InputError(
-                f"The judge {shown!r} is incomplete; a compatible server is named with its model and "
+                f"The judge {safe_text!r} is incomplete; a compatible server is named with its model and "
                 "address, as in compatible:llama3.1:8b@http://localhost:11434/v1."
             )
         effort, temperature = _options(match["options"])
@@ -102,16 +108,21 @@ class JudgeSpec:
 
 
 def parse_panel(text: str) -> list[JudgeSpec | str]:
-    """A panel from judges separated by commas, of which "default" and "study" (`study_panel`) are three each.
-    A stand-in stays a string. InputError for an empty panel and for a judge named twice.
+    """Read a panel: judges separated by commas, where "default" and "paper" (`paper_panel`) name three.
+
+    Returns:
+        The judges; the judge `tags` stays a string.
+
+    Raises:
+        InputError: The panel is empty, or names a judge twice.
     """
     judges: list[JudgeSpec | str] = []
     for part in filter(None, map(str.strip, text.split(","))):
-        if part == STUDY:
-            judges += study_panel()
+        if part == PAPER:
+            judges += paper_panel()
             continue
-        named = DEFAULT_MODELS if part == DEFAULT else (part,)
-        judges += [name if name == TAGS else JudgeSpec.parse(name) for name in named]
+        specs = DEFAULT_MODELS if part == DEFAULT else (part,)
+        judges += [spec if spec == TAGS else JudgeSpec.parse(spec) for spec in specs]
     names = [judge if isinstance(judge, str) else judge.name for judge in judges]
     if not names:
         raise InputError(f"The panel {text!r} is empty; name a judge, `default`, or {TAGS}.")
@@ -121,12 +132,12 @@ def parse_panel(text: str) -> list[JudgeSpec | str]:
     return judges
 
 
-def study_panel(today: date | None = None) -> list[JudgeSpec]:
-    """The study's three judges by name; in place of one that is shut down, its nearest successor."""
+def paper_panel(today: date | None = None) -> list[JudgeSpec]:
+    """Return the paper's three judges, each replaced by its nearest successor once it is shut down."""
     today = today or datetime.now(UTC).date()
     return [
-        JudgeSpec.parse(own) if today < shut_down else replace(JudgeSpec.parse(successor), instead_of=name)
-        for name, own, shut_down, successor in _STUDY
+        JudgeSpec.parse(spec) if today < shut_down else replace(JudgeSpec.parse(successor), instead_of=name)
+        for name, spec, shut_down, successor in _PAPER_JUDGES
     ]
 
 
@@ -139,14 +150,16 @@ def _options(text: str | None) -> tuple[str | None, float | None]:
         elif name == "temperature" and re.fullmatch(r"\d+(\.\d+)?", value):
             temperature = float(value)
         elif part:
-            raise InputError(f"{part!r} is no option of a judge; effort=WORD and temperature=NUMBER are.")
+            raise InputError(f"{part!r} is no option of a judge; use effort=WORD or temperature=NUMBER.")
     return effort, temperature
 
 
 def _address(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InputError(f"{_without_credentials(url)!r} is no server address; it begins with http or https.")
+        raise InputError(
+            f"{_without_credentials(url)!r} is no server address; it must begin with http or https."
+        )
     if parts.username or parts.password:
         raise InputError(
             f"The address {_without_credentials(url)!r} must hold no user or password; "

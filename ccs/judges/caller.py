@@ -1,4 +1,4 @@
-"""Sending questions to models, with the cache, limits, retries and the budget in one place."""
+"""Send questions to models: cache, limits, retries, and budget in one place."""
 
 from __future__ import annotations
 
@@ -16,9 +16,16 @@ from typing import TYPE_CHECKING, Any
 from ccs.errors import InputError, require
 from ccs.files import disk_errors
 from ccs.judges import JudgeSettings, JudgeSpec
-from ccs.judges.prices import CostEstimate, Prices, Spending, expected_usage, largest_usage
+from ccs.judges.prices import (
+    CostEstimate,
+    Prices,
+    Spending,
+    expected_usage,
+    largest_usage,
+    no_price,
+)
 from ccs.judges.provider import Provider, Request, TruncatedError, UnansweredError, Usage
-from ccs.judges.question import OffSchemaError, parse_object, parse_reply
+from ccs.judges.question import OffSchemaError, parse_object, parse_reply, read_by_schema
 from ccs.judges.vendors import AnthropicProvider, CompatibleProvider, GoogleProvider, OpenAIProvider
 
 if TYPE_CHECKING:
@@ -28,21 +35,22 @@ _PROVIDERS: dict[str, type[Provider]] = {
     kind.kind: kind for kind in (OpenAIProvider, AnthropicProvider, GoogleProvider, CompatibleProvider)
 }
 _LONGEST_WAIT = 300.0
-"""Seconds. Where a server asks to wait longer, the question is left unscored."""
+"""Seconds. If a server asks to wait longer, the question is left unscored."""
 
 
 class Cache:
-    """Parsed answers in a SQLite file, each stored the moment it arrives: a killed run loses none of them."""
+    """Answers and costs in a SQLite file, stored the moment they arrive: a killed run loses none."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         db.execute("CREATE TABLE IF NOT EXISTS replies (key PRIMARY KEY, judge, answer)")
         db.execute("CREATE TABLE IF NOT EXISTS cut_off (key PRIMARY KEY, tokens)")
+        db.execute("CREATE TABLE IF NOT EXISTS calls (key, input_tokens, output_tokens, dollars)")
 
     @classmethod
     @contextlib.contextmanager
-    def opened(cls, path: Path) -> Iterator[Cache]:
-        """The cache in a file, which is made if it is not there. Raises InputError if it cannot be used."""
+    def open(cls, path: Path) -> Iterator[Cache]:
+        """Open the cache in a file, which is made if it isn't there. Raises InputError if that fails."""
         try:
             with disk_errors(path.parent):
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,30 +58,66 @@ class Cache:
                 yield cls(db)
         except sqlite3.Error as error:
             raise InputError(
-                f"The judges' cache {str(path)!r} cannot be used ({error}); if it is damaged, move it "
+                f"The judges' cache {str(path)!r} cannot be used ({error}). If it is damaged, move it "
                 "away: its questions are then asked again."
             ) from None
 
-    def get(self, key: str) -> dict[str, Any] | None:
-        """The answer stored under a key; None if there is none or it is damaged."""
+    def get(self, key: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Look an answer up.
+
+        Args:
+            key: The question's key.
+            schema: The schema that the answer must follow.
+
+        Returns:
+            The answer, or None if there is none or it is damaged.
+        """
         row = self._db.execute("SELECT answer FROM replies WHERE key = ?", (key,)).fetchone()
         try:
-            return parse_object(str(row[0])) or None if row else None
+            return read_by_schema(parse_object(str(row[0])), schema) if row else None
         except OffSchemaError:
             return None
 
     def put(self, key: str, judge: str, answer: Mapping[str, Any]) -> None:
+        """Store an answer.
+
+        Args:
+            key: The question's key.
+            judge: The judge's name.
+            answer: The parsed answer.
+        """
         text = json.dumps(answer, ensure_ascii=False)
         self._db.execute("INSERT OR REPLACE INTO replies VALUES (?, ?, ?)", (key, judge, text))
 
     def cut_off(self, key: str) -> int:
-        """The most tokens at which a reply was cut off; 0 for none."""
+        """Return the largest number of tokens at which a reply was cut off; 0 for none."""
         row = self._db.execute("SELECT tokens FROM cut_off WHERE key = ?", (key,)).fetchone()
         return row[0] if row and isinstance(row[0], int) else 0
 
     def put_cut_off(self, key: str, tokens: int) -> None:
-        """Store that a reply was cut off at so many tokens."""
+        """Store the number of tokens at which a reply was cut off.
+
+        Args:
+            key: The question's key.
+            tokens: The limit that was too low.
+        """
         self._db.execute("INSERT OR REPLACE INTO cut_off VALUES (?, ?)", (key, tokens))
+
+    def put_call(self, key: str, usage: Usage | None, dollars: float | None) -> None:
+        """Store what a request cost, answered or not.
+
+        Args:
+            key: The question's key.
+            usage: Its tokens, or None if unknown.
+            dollars: Its cost, or None if the price is unknown.
+        """
+        tokens = (None, None) if usage is None else (usage.input_tokens, usage.output_tokens)
+        self._db.execute("INSERT INTO calls VALUES (?, ?, ?, ?)", (key, *tokens, dollars))
+
+    def calls(self, key: str) -> list[tuple[int | None, int | None, float | None]]:
+        """Return the input tokens, output tokens, and dollars of a question's requests."""
+        columns = "input_tokens, output_tokens, dollars"
+        return self._db.execute(f"SELECT {columns} FROM calls WHERE key = ?", (key,)).fetchall()
 
 
 Answer = Mapping[str, Any] | str
@@ -81,39 +125,79 @@ Answer = Mapping[str, Any] | str
 
 
 class Caller:
-    """One model during one run. Raises InputError if a budget is set and the model's price is unknown."""
+    """One model during one run."""
 
     def __init__(self, spec: JudgeSpec, settings: JudgeSettings, spending: Spending) -> None:
+        """Find the model's price.
+
+        Args:
+            spec: The model.
+            settings: The limits of the run.
+            spending: The budget, which other callers may share.
+
+        Raises:
+            InputError: The price is unknown, and a budget is set or the server is one that sells many models.
+        """
         self.name = spec.name
-        prices = Prices.load(settings.prices)
-        self.price = prices.of(spec.name)
-        if self.price is None and settings.budget is not None:
-            raise InputError(
-                f"No price is known for {spec.name}, so a budget cannot be held; give one in a price table "
-                f"of your own (--prices FILE; the known ones are {', '.join(sorted(prices.models))})."
-            )
+        self.price = Prices.load(settings.prices).of(spec)
+        if self.price is None and (settings.budget is not None or spec.provider == "compatible"):
+            raise no_price(spec)
         self.provider = _PROVIDERS[spec.provider](spec, settings)
         self.settings = settings
         self.spending = spending
 
     def describe(self) -> dict[str, Any]:
-        """The model's entry for a manifest, without key and URL."""
+        """Return the model's entry for a manifest, without key and URL."""
         identity = {name: value for name, value in self.provider.identity().items() if name != "base_url"}
-        instead = {"instead_of": one} if (one := self.provider.spec.instead_of) else {}
+        replaced = self.provider.spec.instead_of
+        instead = {"instead_of": replaced} if replaced else {}
         return {"name": self.name, "stand_in": False} | identity | instead
 
     def estimate(self, requests: Sequence[Request]) -> CostEstimate:
-        """The cost of asking all of it, whatever is cached; neither a key nor the network is needed."""
+        """Estimate the cost of all requests, whatever is cached; neither key nor network is needed."""
         distinct = {self.provider.cache_key(request): request for request in requests}.values()
         known = math.nan if self.price is None else 0.0
         dollars = known + sum(self._cost(expected_usage(request)) for request in distinct)
-        return CostEstimate(self.name, len(distinct), dollars, known + sum(map(self._most, distinct)))
+        return CostEstimate(self.name, len(distinct), dollars, known + sum(map(self._max_cost, distinct)))
+
+    def spent(self, requests: Sequence[Request]) -> dict[str, Any]:
+        """Sum up what these requests have cost, in this run and in earlier ones with the same cache.
+
+        Returns:
+            The judge's name, `calls` (requests sent, whether answered or not), `input_tokens` and
+            `output_tokens` (of those calls whose reply states them), `calls_without_usage` (the others, such
+            as after a timeout, which count as the most they can cost), `dollars` and `estimated_dollars`
+            (None if the price is unknown).
+        """
+        calls: list[tuple[int | None, int | None, float | None]] = []
+        if self.settings.cache.exists():
+            with Cache.open(self.settings.cache) as cache:
+                for key in {self.provider.cache_key(request) for request in requests}:
+                    calls += cache.calls(key)
+        estimated = self.estimate(requests).dollars
+        return {
+            "judge": self.name,
+            "calls": len(calls),
+            "input_tokens": sum(sent or 0 for sent, _, _ in calls),
+            "output_tokens": sum(received or 0 for _, received, _ in calls),
+            "calls_without_usage": sum(sent is None for sent, _, _ in calls),
+            "dollars": None if self.price is None else round(sum(cost or 0.0 for _, _, cost in calls), 6),
+            "estimated_dollars": None if math.isnan(estimated) else round(estimated, 6),
+        }
 
     def start(
         self, requests: Mapping[str, Request], cache: Cache, group: asyncio.TaskGroup
     ) -> dict[str, asyncio.Task[str]]:
-        """Start to ask all of it, by key. A task's result is the cause why the cache has no answer, or ""; it
-        raises InputError for a key or model that the server does not accept.
+        """Start to send requests.
+
+        Args:
+            requests: The requests by key.
+            cache: Gets the answers.
+            group: Gets the tasks.
+
+        Returns:
+            A task per key. Its result is the cause why the cache has no answer, or "". It raises InputError
+            if the server doesn't accept the key or the model.
         """
         slots = asyncio.Semaphore(self.settings.concurrency)
 
@@ -127,9 +211,9 @@ class Caller:
         return {key: group.create_task(in_turn(key, request)) for key, request in requests.items()}
 
     async def _ask(self, key: str, request: Request, cache: Cache) -> str:
-        """Send a request, again where that may help, and store its answer; the cause if there is none. A
-        reply that is cut off is asked for once more with twice the tokens, and with no fewer in any later
-        run.
+        """Send a request until it is answered, and store the answer. Returns the cause if there is none.
+
+        A reply that is cut off is asked for once more with twice the tokens, and never again with fewer.
         """
         import tenacity
 
@@ -143,7 +227,7 @@ class Caller:
             if tokens <= cache.cut_off(key):
                 continue
             try:
-                answer: Mapping[str, Any] = await retrying(self._attempt, request, tokens)
+                answer: Mapping[str, Any] = await retrying(self._attempt, key, request, tokens, cache)
             except TruncatedError:
                 cache.put_cut_off(key, tokens)
             except UnansweredError as error:
@@ -156,54 +240,53 @@ class Caller:
 
     @property
     def _limits(self) -> tuple[int, int]:
-        """Tokens of a reply: at first, and once it was cut off."""
+        """Tokens of a reply: at first, and after it was cut off."""
         return self.settings.max_tokens, 2 * self.settings.max_tokens
 
     def _wait(self, state: RetryCallState) -> float:
-        """Seconds until the next attempt: ever more, and no less than the server asks for."""
+        """Return the seconds until the next attempt: longer each time, and as long as the server asks."""
         from tenacity.wait import wait_exponential_jitter
 
         delay, error = self.settings.delay, state.outcome and state.outcome.exception()
         backoff = wait_exponential_jitter(delay, max=60 * delay, jitter=delay)(state)
         return max(backoff, error.wait) if isinstance(error, UnansweredError) else backoff
 
-    async def _attempt(self, request: Request, tokens: int) -> Mapping[str, Any]:
-        """The answer to a request that is sent once. Raises UnansweredError or InputError."""
-        most = self._cost(largest_usage(request, tokens))
-        if not await self.spending.reserve(most):
+    async def _attempt(self, key: str, request: Request, tokens: int, cache: Cache) -> Mapping[str, Any]:
+        """Send a request once and return its answer. Raises UnansweredError or InputError."""
+        max_cost = self._cost(largest_usage(request, tokens))
+        if not await self.spending.reserve(max_cost):
             raise UnansweredError(
                 f"budget: asking could exceed {self.spending.limit:.2f} dollars; the same command asks for "
                 "the rest, with a larger --budget"
             )
-        cost = most
+        usage: Usage | None = None
         try:
             async with asyncio.timeout(self.settings.timeout):
                 text, usage = await self.provider.send(request, tokens)
-            cost = self._cost(usage, most)
             return parse_reply(text, request.schema)
         except OffSchemaError as error:
             raise UnansweredError(f"off-schema: {error}") from None
-        except RecursionError:  # of an SDK, or ours: both parse what is sent
+        except RecursionError:  # of an SDK, or ours: both parse the reply
             raise UnansweredError("off-schema: nested too deep") from None
         except TimeoutError:
             raise UnansweredError(f"timeout: no answer in {self.settings.timeout:g} s", again=True) from None
         except UnansweredError as error:
-            cost = self._cost(error.usage, most)
+            usage = error.usage
             raise
         except InputError:
-            cost = 0.0
+            usage = Usage()
             raise
         finally:
-            self.spending.settle(most, cost)
+            cost = max_cost if usage is None else self._cost(usage)
+            self.spending.settle(max_cost, cost)
+            cache.put_call(key, usage, None if self.price is None else cost)
 
-    def _cost(self, usage: Usage | None, unknown: float = 0.0) -> float:
-        """Dollars for the tokens that a reply states; `unknown` where it states none."""
-        if self.price is None:
-            return 0.0
-        return unknown if usage is None else self.price.cost(usage)
+    def _cost(self, usage: Usage) -> float:
+        """Return the dollars for these tokens; 0 if the price is unknown."""
+        return 0.0 if self.price is None else self.price.cost(usage)
 
-    def _most(self, request: Request) -> float:
-        """Dollars where every attempt is paid for and has the longest reply, at first and once cut off."""
+    def _max_cost(self, request: Request) -> float:
+        """Return the dollars if every attempt is paid for and has the longest reply, twice."""
         attempts = self.settings.retries + 1
         return attempts * sum(self._cost(largest_usage(request, tokens)) for tokens in self._limits)
 
@@ -213,16 +296,29 @@ def _may_pass(error: BaseException) -> bool:
 
 
 def fingerprint(instructions: str, schema: Mapping[str, Any]) -> str:
-    """A short digest of a prompt, by which results record the prompt they were made with."""
+    """Return a short digest of a prompt, by which results record the prompt that made them.
+
+    Args:
+        instructions: The prompt's text.
+        schema: The answer's schema, or other parts of the prompt.
+    """
     return hashlib.sha256((instructions + json.dumps(schema)).encode()).hexdigest()[:12]
 
 
 def ask_all(callers: Sequence[Caller], requests: Sequence[Request], path: Path) -> list[list[Answer]]:
-    """The answers [caller][request] of models that are asked at the same time; path: of the cache. Equal
-    requests are sent once. InputError for a package or key that is missing or not accepted: nothing more is
-    sent then.
-    """
+    """Ask several models at the same time. Equal requests are sent once.
 
+    Args:
+        callers: The models.
+        requests: The requests, the same for all models.
+        path: The cache's file.
+
+    Returns:
+        The answers [caller][request].
+
+    Raises:
+        InputError: A package or key is missing or not accepted. Nothing more is sent then.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -232,27 +328,27 @@ def ask_all(callers: Sequence[Caller], requests: Sequence[Request], path: Path) 
 
 
 async def _ask_all(callers: Sequence[Caller], requests: Sequence[Request], path: Path) -> list[list[Answer]]:
-    keys = [[caller.provider.cache_key(request) for request in requests] for caller in callers]
-    with Cache.opened(path) as cache:
+    keyed = [[(caller.provider.cache_key(request), request) for request in requests] for caller in callers]
+    with Cache.open(path) as cache:
         missing = [
-            {key: one for key, one in zip(own, requests, strict=True) if cache.get(key) is None}
-            for own in keys
+            {key: request for key, request in pairs if cache.get(key, request.schema) is None}
+            for pairs in keyed
         ]
         async with contextlib.AsyncExitStack() as stack:
-            for caller, asked in zip(callers, missing, strict=True):
-                if asked:
+            for caller, uncached in zip(callers, missing, strict=True):
+                if uncached:
                     caller.provider.open()
-                    require("judges", "tenacity", "jsonschema")
+                    require("judges", "tenacity")
                     stack.push_async_callback(caller.provider.aclose)
             try:
                 async with asyncio.TaskGroup() as group:
                     causes = [
-                        caller.start(asked, cache, group)
-                        for caller, asked in zip(callers, missing, strict=True)
+                        caller.start(uncached, cache, group)
+                        for caller, uncached in zip(callers, missing, strict=True)
                     ]
             except ExceptionGroup as errors:
                 raise errors.exceptions[0] from None
         return [
-            [cache.get(key) or tasks[key].result() for key in own]
-            for own, tasks in zip(keys, causes, strict=True)
+            [cache.get(key, request.schema) or tasks[key].result() for key, request in pairs]
+            for pairs, tasks in zip(keyed, causes, strict=True)
         ]

@@ -1,17 +1,17 @@
 """A panel of judges, and a labeler: costs are estimated first, then all judges are asked at the same time.
 
-The judge `tags` needs neither a model nor a key; it stands in for language models and is never presented as
-one.
+The judge `tags` needs neither a model nor a key. It reads the pool's tags in place of an LLM and is never
+presented as one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ccs.errors import InputError
 from ccs.heads import Head
-from ccs.judges import STUDY, JudgeSettings, JudgeSpec, parse_panel, study_panel
+from ccs.judges import PAPER, JudgeSettings, JudgeSpec, paper_panel, parse_panel
 from ccs.judges.caller import Answer, Caller, ask_all, fingerprint
 from ccs.judges.prices import CostEstimate, Spending
 from ccs.judges.provider import Request
@@ -23,6 +23,7 @@ from ccs.judges.question import (
     judge_request,
     judge_schema,
     label_request,
+    text_names,
     unscored,
 )
 from ccs.paper import examples
@@ -32,11 +33,7 @@ from ccs.texts.pools import Pool
 
 
 class Panel:
-    """Judges that answer the same questions, from a line such as "openai,anthropic:claude-haiku-4-5".
-
-    spec: see `parse_panel`; the stand-in judges by the tags of the pool `tags`. spending: a budget, maybe
-    shared with a labeler. Keys and packages are needed only when something must be sent. Raises InputError.
-    """
+    """Judges that answer the same questions. Keys and packages are needed only if something must be sent."""
 
     def __init__(
         self,
@@ -46,6 +43,17 @@ class Panel:
         tags: Pool | None = None,
         spending: Spending | None = None,
     ) -> None:
+        """Name the judges.
+
+        Args:
+            spec: A line such as "openai,anthropic:claude-haiku-4-5"; see `parse_panel`.
+            settings: The limits of the run.
+            tags: The pool whose tags the judge `tags` reads.
+            spending: A budget, which a labeler may share.
+
+        Raises:
+            InputError: The line names no judge, or one that can't be used here.
+        """
         self.settings = settings or JudgeSettings()
         self.spending = spending or Spending(self.settings.budget)
         members = parse_panel(spec)
@@ -53,40 +61,54 @@ class Panel:
             raise InputError(f"The judge {TAGS} is not available here.")
         self._tags = tags
         self.callers = {
-            one.name: Caller(one, self.settings, self.spending)
-            for one in members
-            if isinstance(one, JudgeSpec)
+            member.name: Caller(member, self.settings, self.spending)
+            for member in members
+            if isinstance(member, JudgeSpec)
         }
-        self.names = tuple(one.name if isinstance(one, JudgeSpec) else one for one in members)
+        self.names = tuple(member.name if isinstance(member, JudgeSpec) else member for member in members)
 
     def judge(self, questions: Sequence[Question]) -> list[list[list[Judgment]]]:
-        """The judgments [question][judge][text], with judges in the panel's order; texts without an answer
-        are unscored, with the cause. InputError as in `ask_all`, after storing every answer received so far.
+        """Ask all judges.
+
+        Args:
+            questions: The questions; one without texts is not sent.
+
+        Returns:
+            The judgments [question][judge][text], with judges in the panel's order. Texts without an answer
+            are unscored, with the cause.
+
+        Raises:
+            InputError: As in `ask_all`, after storing every answer received so far.
         """
-        asked = [question for question in questions if question.texts]
-        requests = [judge_request(question) for question in asked]
+        sent = [question for question in questions if question.texts]
         callers = list(self.callers.values())
-        answered = iter(ask_all(callers, requests, self.settings.cache) if callers else [])
+        answers_by_judge = iter(
+            ask_all(callers, _requests(questions), self.settings.cache) if callers else []
+        )
         columns: list[list[list[Judgment]]] = []
         for name in self.names:
             if name in self.callers:
-                answers = dict(zip(asked, next(answered), strict=True))
-                columns.append([_judgments(name, each, answers.get(each)) for each in questions])
+                answers = dict(zip(sent, next(answers_by_judge), strict=True))
+                columns.append([_judgments(name, question, answers.get(question)) for question in questions])
             elif self._tags is not None:
-                columns.append([judge_by_tags(self._tags, each) for each in questions])
+                columns.append([judge_by_tags(self._tags, question) for question in questions])
         return [list(row) for row in zip(*columns, strict=True)]
 
     def estimate(self, questions: Sequence[Question]) -> tuple[CostEstimate, ...]:
-        """The cost of `judge` for each model; neither keys nor the network are needed."""
-        requests = [judge_request(question) for question in questions if question.texts]
-        return tuple(caller.estimate(requests) for caller in self.callers.values())
+        """Estimate the cost of `judge` for each model; neither keys nor network are needed."""
+        return tuple(caller.estimate(_requests(questions)) for caller in self.callers.values())
+
+    def spent(self, questions: Sequence[Question]) -> list[dict[str, Any]]:
+        """Return what each model's answers have cost, as in `Caller.spent`."""
+        return [caller.spent(_requests(questions)) for caller in self.callers.values()]
 
     def require_keys(self) -> None:
+        """Raise InputError if a model's package or key is missing."""
         for caller in self.callers.values():
             caller.provider.open()
 
     def describe(self) -> dict[str, Any]:
-        """The judges, the prompt's digest, and whether a stand-in is on the panel, for a manifest."""
+        """Return the judges, the prompt's digest, and whether `tags` is one of them, for a manifest."""
         judges = [
             self.callers[name].describe() if name in self.callers else {"name": name, "stand_in": True}
             for name in self.names
@@ -95,16 +117,26 @@ class Panel:
         return {"judges": judges, "prompt": prompt, "stand_in": any(judge["stand_in"] for judge in judges)}
 
 
+def _requests(questions: Iterable[Question]) -> list[Request]:
+    return [judge_request(question) for question in questions if question.texts]
+
+
 def _judgments(judge: str, question: Question, answer: Answer | None) -> list[Judgment]:
     if answer is None:
         return []
     if isinstance(answer, str):
         return unscored(judge, question, answer)
-    return [Judgment(judge, each["verdict"], each["reason"].strip(), "") for each in answer.values()]
+    verdicts = [answer[name] for name in text_names(len(question.texts))]
+    return [Judgment(judge, verdict["verdict"], verdict["reason"].strip(), "") for verdict in verdicts]
 
 
 def judge_by_tags(pool: Pool, question: Question) -> list[Judgment]:
-    """The judgments of `tags`: yes for a text tagged with the label or a concept under it."""
+    """Judge by tags: yes for a text tagged with the label or a concept under it.
+
+    Args:
+        pool: The texts' tags.
+        question: The question.
+    """
     tree = labels.tree()
     label = tree.find(question.label) or question.label
     if label not in tree.concepts and label not in pool.concepts:
@@ -124,7 +156,7 @@ def judge_by_tags(pool: Pool, question: Question) -> list[Judgment]:
 
 
 class Labeled(NamedTuple):
-    """A head's label in the one spelling of its concept, and as it was given, or why it has none."""
+    """A head's label in the one spelling of its concept and in the labeler's words, or why it has none."""
 
     label: str | None = None
     given: str | None = None
@@ -132,44 +164,71 @@ class Labeled(NamedTuple):
 
 
 class Labeler:
-    """One language model, "PROVIDER:MODEL" or "study", that labels heads. InputError as for a `Panel`."""
+    """One LLM that labels heads."""
 
     def __init__(
         self, spec: str, settings: JudgeSettings | None = None, *, spending: Spending | None = None
     ) -> None:
+        """Name the model.
+
+        Args:
+            spec: "PROVIDER:MODEL" or "paper".
+            settings: The limits of the run.
+            spending: A budget, which a panel may share.
+
+        Raises:
+            InputError: As for a `Panel`.
+        """
         settings = settings or JudgeSettings()
-        (named,) = study_panel()[:1] if spec == STUDY else [JudgeSpec.parse(spec)]
-        self._caller = Caller(named, settings, spending or Spending(settings.budget))
+        judge = paper_panel()[0] if spec == PAPER else JudgeSpec.parse(spec)
+        self._caller = Caller(judge, settings, spending or Spending(settings.budget))
         self.name = self._caller.name
 
     def label(self, texts: Mapping[Head, Sequence[str]]) -> dict[Head, Labeled]:
-        """Label heads by their texts, which are in rank order. A rerun asks again for a head without an
-        answer. InputError as in `ask_all`.
+        """Label heads. A rerun asks again for a head without an answer.
+
+        Args:
+            texts: Each head's texts in rank order.
+
+        Raises:
+            InputError: As in `ask_all`.
         """
-        asked = [head for head, chosen in texts.items() if chosen]
-        requests = [self.request(head, texts[head]) for head in asked]
-        (answers,) = ask_all([self._caller], requests, self._caller.settings.cache)
-        found = dict.fromkeys(texts, Labeled(cause="no texts"))
-        for head, answer in zip(asked, answers, strict=True):
+        (answers,) = ask_all([self._caller], self._requests(texts), self._caller.settings.cache)
+        labeled = dict.fromkeys(texts, Labeled(cause="no texts"))
+        for head, answer in zip(filter(texts.__getitem__, texts), answers, strict=True):
             if isinstance(answer, str):
-                found[head] = Labeled(cause=answer)
+                labeled[head] = Labeled(cause=answer)
             else:  # with a letter or a digit in it: `parse_reply`
-                found[head] = Labeled(normalize(answer["concept"]), " ".join(answer["concept"].split()))
-        return found
+                labeled[head] = Labeled(normalize(answer["concept"]), " ".join(answer["concept"].split()))
+        return labeled
 
     def request(self, head: Head, texts: Sequence[str]) -> Request:
+        """Return the request for a head's label.
+
+        Args:
+            head: The head.
+            texts: Its texts in rank order.
+        """
         return label_request(head, texts, repaired=self._caller.settings.repaired_examples)
 
+    def _requests(self, texts: Mapping[Head, Sequence[str]]) -> list[Request]:
+        return [self.request(head, head_texts) for head, head_texts in texts.items() if head_texts]
+
     def estimate(self, texts: Mapping[Head, Sequence[str]]) -> CostEstimate:
-        """The cost of `label`, whatever is cached; neither a key nor the network is needed."""
-        return self._caller.estimate([self.request(head, texts[head]) for head in texts if texts[head]])
+        """Estimate the cost of `label`, whatever is cached; neither key nor network is needed."""
+        return self._caller.estimate(self._requests(texts))
+
+    def spent(self, texts: Mapping[Head, Sequence[str]]) -> dict[str, Any]:
+        """Return what the labels have cost, as in `Caller.spent`."""
+        return self._caller.spent(self._requests(texts))
 
     def require_keys(self) -> None:
+        """Raise InputError if the model's package or key is missing."""
         self._caller.provider.open()
 
     def describe(self) -> dict[str, Any]:
-        """The model and the prompt's digest, for a manifest; without key and URL."""
+        """Return the model and the prompt's digest, for a manifest; without key and URL."""
         repaired = self._caller.settings.repaired_examples
-        shown = [[each.label, *each.shown(repaired)] for each in examples()]
-        prompt = fingerprint(LABEL_INSTRUCTIONS, {"examples": shown})
+        worked = [[example.label, *example.shown(repaired)] for example in examples()]
+        prompt = fingerprint(LABEL_INSTRUCTIONS, {"examples": worked})
         return self._caller.describe() | {"prompt": prompt}

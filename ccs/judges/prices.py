@@ -1,29 +1,39 @@
-"""The cost of requests: a dated table of prices, estimates before sending, and a budget."""
+"""The cost of requests: prices, estimates before anything is sent, and a budget.
+
+Prices come from the package genai-prices, whose table is part of the package and needs no network, and from a
+file of the user's (`--prices`), which counts first. Only servers at a loopback address are free by default.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
 import math
-import re
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, ValidationError
 
-from ccs.errors import InputError
+from ccs.errors import InputError, require
+from ccs.judges import JudgeSpec
 from ccs.judges.provider import Request, Usage
 
-_TABLE = Path(__file__).with_name("prices.json")
-_SNAPSHOT = re.compile(r"-(\d{4}-\d{2}-\d{2}|\d{8})$")
+HUGGING_FACE = "router.huggingface.co"
+"""The host of Hugging Face Inference Providers; a model's name there ends with ":PROVIDER"."""
 _Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-_OVERHEAD = 64  # tokens of a message's framing
-_ANSWER = 40  # tokens of a reason of 15 words with its verdict and the JSON around it
-DEFAULT_LEAST = 1.0
-"""Dollars that any run may spend: a request must fit with the longest reply, which few have."""
-_POLL = 0.02  # seconds between checks for room in the budget
+_OVERHEAD_TOKENS = 64
+"""Of a message's framing."""
+_ANSWER_TOKENS = 40
+"""Of a reason of 15 words with its verdict and the JSON around it."""
+MIN_BUDGET = 1.0
+"""Dollars that any run may spend: a request must fit with the longest reply, which is rare."""
+_POLL_SECONDS = 0.02
+"""Between checks for room in the budget."""
 
 
 class Price(BaseModel, frozen=True):
@@ -33,97 +43,201 @@ class Price(BaseModel, frozen=True):
     output: _Dollars
 
     def cost(self, usage: Usage) -> float:
+        """Return the dollars for these tokens."""
         return (usage.input_tokens * self.input + usage.output_tokens * self.output) / 1e6
 
 
-class Prices(BaseModel, frozen=True):
-    """Prices by judge name ("openai:gpt-4o") as of `date` (of the user's own file, if one is given)."""
+@dataclass(frozen=True)
+class ListedPrice:
+    """The price of a model in the table of genai-prices.
 
-    date: str
+    Attributes:
+        model: The model's id.
+        provider: The provider's id in that table, or None to find it by `address`.
+        address: The base URL of a compatible server.
+    """
+
+    model: str
+    provider: str | None
+    address: str | None = None
+
+    def cost(self, usage: Usage) -> float:
+        """Return the dollars for these tokens. Raises LookupError if the table lacks the model."""
+        import genai_prices
+
+        counts = genai_prices.Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+        with warnings.catch_warnings(action="ignore"):  # on kinds of prices that plain tokens don't have
+            if self.provider is None:
+                price = genai_prices.calc_price(counts, self.model, provider_api_url=self.address)
+            else:
+                price = genai_prices.calc_price(counts, self.model, provider_id=self.provider)
+        return float(price.total_price)
+
+
+class Prices(BaseModel, frozen=True):
+    """The user's own prices by judge name, such as "openai:gpt-4o" or "compatible:MODEL"."""
+
     models: dict[str, Price]
 
     @classmethod
-    def load(cls, override: Path | None = None) -> Prices:
-        """The prices in prices.json, overridden by those in a file of the same form. Raises InputError."""
-        known = Prices(date="", models={})
-        for path in filter(None, (_TABLE, override)):
-            try:
-                own = cls.model_validate_json(path.read_bytes())
-            except OSError as error:
-                raise InputError(f"The price table {str(path)!r} cannot be read: {error.strerror}.") from None
-            except ValidationError:
-                raise InputError(
-                    f"The price table {str(path)!r} is not of the form of ccs/judges/prices.json: "
-                    'a date, and "models" with "input" and "output" of each, in dollars per million tokens.'
-                ) from None
-            known = Prices(date=own.date, models=known.models | own.models)
-        return known
+    def load(cls, path: Path | None = None) -> Prices:
+        """Read a price table.
 
-    def of(self, name: str) -> Price | None:
-        """A judge's price, or None. A snapshot costs what its model does; a compatible server is free."""
-        free = Price(input=0.0, output=0.0) if name.startswith("compatible:") else None
-        return self.models.get(name) or self.models.get(_SNAPSHOT.sub("", name)) or free
+        Args:
+            path: A JSON file such as `{"models": {"openai:gpt-4o": {"input": 2.5, "output": 10}}}`, or None
+                for no prices besides the known ones.
+
+        Raises:
+            InputError: The file can't be read or has another form.
+        """
+        if path is None:
+            return cls(models={})
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except OSError as error:
+            raise InputError(f"The price table {str(path)!r} cannot be read: {error.strerror}.") from None
+        except ValidationError as error:
+            raise InputError(
+                f"The price table {str(path)!r} is not valid ({error.errors()[0]['msg']}). {_form('NAME')}"
+            ) from None
+
+    def of(self, spec: JudgeSpec) -> Price | ListedPrice | None:
+        """Find a judge's price.
+
+        Args:
+            spec: The judge.
+
+        Returns:
+            The user's price, or 0 for a compatible server at a loopback address, or the price in the table of
+            genai-prices, or None if it isn't there.
+        """
+        if spec.name in self.models:
+            return self.models[spec.name]
+        compatible = spec.provider == "compatible"
+        if compatible and is_loopback(spec.base_url or ""):
+            return Price(input=0.0, output=0.0)
+        require("judges", "genai_prices")
+        listed = ListedPrice(spec.model, None if compatible else spec.provider, spec.base_url)
+        model, _, host_provider = spec.model.rpartition(":")
+        if compatible and urlsplit(spec.base_url or "").hostname == HUGGING_FACE and model:
+            listed = ListedPrice(model, f"huggingface_{host_provider}")
+        try:
+            listed.cost(Usage())
+        except LookupError:
+            return None
+        return listed
+
+
+def no_price(spec: JudgeSpec) -> InputError:
+    """Return the error for a judge that must have a price and has none."""
+    hint = ""
+    if urlsplit(spec.base_url or "").hostname == HUGGING_FACE:
+        hint = (
+            "Name the provider after the model, as in compatible:openai/gpt-oss-120b:groq@https://"
+            f"{HUGGING_FACE}/v1, whose prices are mostly known. Or: "
+        )
+    return InputError(
+        f"No price is known for {spec.name}{f' at {spec.base_url}' if spec.base_url else ''}, so its cost "
+        f"can't be bounded. {hint}{_form(spec.name)} Use 0 for a server of your own; only loopback addresses "
+        "(localhost) are free without a price."
+    )
+
+
+def _form(name: str) -> str:
+    table = json.dumps({"models": {name: {"input": 1.5, "output": 6}}})
+    return f"Give prices in dollars per million tokens as --prices FILE, with a file such as {table}."
+
+
+def is_loopback(url: str) -> bool:
+    """Return True if the address of a server is of this machine."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def expected_usage(request: Request) -> Usage:
-    """The expected tokens, without reasoning: a fourth of the input's characters, and some per answer."""
+    """Estimate a request's tokens, without reasoning: a fourth of its characters, and some per answer."""
     answers = json.dumps(request.schema).count('"reason":')
-    return Usage(_OVERHEAD + _size(request) // 4, _ANSWER * answers)
+    return Usage(_OVERHEAD_TOKENS + _size(request) // 4, _ANSWER_TOKENS * answers)
 
 
 def largest_usage(request: Request, max_tokens: int) -> Usage:
-    """An upper bound on a request's tokens: no tokenizer produces more tokens than bytes."""
-    return Usage(_OVERHEAD + _size(request), max_tokens)
+    """Bound a request's tokens.
+
+    Args:
+        request: The request; no tokenizer makes more tokens than it has bytes.
+        max_tokens: The longest reply.
+    """
+    return Usage(_OVERHEAD_TOKENS + _size(request), max_tokens)
 
 
 def _size(request: Request) -> int:
     return len((request.system + request.user + json.dumps(request.schema)).encode())
 
 
-def default_budget(expected: float) -> float:
-    """Dollars that may be spent where the user names no budget: twice what is expected, or DEFAULT_LEAST."""
-    return max(DEFAULT_LEAST, 2 * expected)
+def default_budget(estimated: float) -> float:
+    """Return the dollars that may be spent without `--budget`: twice the estimate, or MIN_BUDGET."""
+    return max(MIN_BUDGET, 2 * estimated)
 
 
 class Spending:
-    """A running sum of US dollars against a limit: what was spent, and the most that is in flight.
+    """US dollars against a limit: those spent, and the largest sum that is in flight.
 
-    A request is sent only if the most it can cost still fits. A labeler, a panel and the models of a run may
-    share one. limit: dollars; None for no limit, "estimated" for what `expect` is told.
+    A request is sent only if the most it can cost still fits. A labeler, a panel, and the models of a run may
+    share one.
     """
 
     def __init__(self, limit: float | Literal["estimated"] | None) -> None:
-        self._by_estimate, self._expected = limit == "estimated", 0.0
-        self.limit = DEFAULT_LEAST if limit == "estimated" else math.inf if limit is None else limit
+        """Start at 0.
+
+        Args:
+            limit: Dollars, None for no limit, or "estimated" for the `default_budget` of what `expect` gets.
+        """
+        self._by_estimate, self._estimated = limit == "estimated", 0.0
+        self.limit = MIN_BUDGET if limit == "estimated" else math.inf if limit is None else limit
         self.spent = 0.0
         self._in_flight = 0
 
-    def expect(self, asked: Iterable[CostEstimate]) -> None:
-        """Raise an estimated limit by what is about to be asked; to none where a price is not known."""
+    def expect(self, estimates: Iterable[CostEstimate]) -> None:
+        """Raise an estimated limit before requests are sent; an unknown price removes the limit."""
         if self._by_estimate:
-            self._expected += sum(math.inf if math.isnan(one.dollars) else one.dollars for one in asked)
-            self.limit = default_budget(self._expected)
+            self._estimated += sum(
+                math.inf if math.isnan(part.dollars) else part.dollars for part in estimates
+            )
+            self.limit = default_budget(self._estimated)
 
-    async def reserve(self, most: float) -> bool:
-        """Add the most that a request may cost, once others leave room for it; False if it cannot fit."""
-        while self.spent + most > self.limit:
+    async def reserve(self, dollars: float) -> bool:
+        """Reserve what a request may cost, once others leave room for it. Returns False if it can't fit."""
+        while self.spent + dollars > self.limit:
             if not self._in_flight:
                 return False
-            await asyncio.sleep(_POLL)
-        self.spent += most
+            await asyncio.sleep(_POLL_SECONDS)
+        self.spent += dollars
         self._in_flight += 1
         return True
 
-    def settle(self, most: float, cost: float) -> None:
-        """Replace the most that a request could cost by what it did cost."""
-        self.spent += cost - most
+    def settle(self, reserved: float, cost: float) -> None:
+        """Replace what a request could cost by its cost.
+
+        Args:
+            reserved: The dollars reserved for it.
+            cost: The dollars it cost.
+        """
+        self.spent += cost - reserved
         self._in_flight -= 1
 
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """The cost of asking one judge. dollars: expected, without reasoning; at_most: with every attempt paid
-    for and the longest replies. Both are NaN if the price is unknown.
+    """The cost of one judge's requests, before they are sent.
+
+    Attributes:
+        judge: The judge's name.
+        requests: The number of requests.
+        dollars: The expected cost, without reasoning; NaN if the price is unknown.
+        at_most: The cost if every attempt is paid for and has the longest reply; NaN likewise.
     """
 
     judge: str
@@ -133,9 +247,16 @@ class CostEstimate:
 
     @classmethod
     def total(cls, name: str, parts: Sequence[CostEstimate]) -> CostEstimate:
-        """The cost of all parts, under a name; NaN with an unknown price among them."""
-        asked = sum(one.requests for one in parts)
-        return cls(name, asked, sum(one.dollars for one in parts), sum(one.at_most for one in parts))
+        """Add estimates up.
+
+        Args:
+            name: The name of the sum.
+            parts: The estimates.
+        """
+        requests = sum(part.requests for part in parts)
+        dollars, at_most = (sum(getattr(part, field) for part in parts) for field in ("dollars", "at_most"))
+        return cls(name, requests, dollars, at_most)
 
     def times(self, n: int) -> CostEstimate:
+        """Return the cost of n times as many requests."""
         return CostEstimate(self.judge, n * self.requests, n * self.dollars, n * self.at_most)

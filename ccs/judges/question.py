@@ -1,16 +1,17 @@
 """The questions to judges and to a labeler, and the parsing of their replies.
 
-One question is a head's label with its K texts; one answer is K verdicts, each with a short reason. If a
-judge could not answer, every text of the question is unscored, with the cause: unscored is never a no.
+One question is a head's label with its K texts. One answer is K verdicts, each with a short reason. If a
+judge has no answer, every text of the question is unscored, with the cause: unscored is never a no.
 
-A labeler names a head's concept after five worked examples. They are heads of the study's table 1, as
-printed, never the head that is being labeled; the study does not say which five it showed. Its answer is what
-judges are asked about; `ccs.texts.labels.normalize` brings it to one spelling, to group heads by.
+A labeler names a head's concept after five worked examples. They are heads of the paper's table 1, as
+printed, never the head that is being labeled; the paper does not say which five it used. Judges are asked
+about the labeler's words; `ccs.texts.labels.normalize` gives them one spelling, to group heads by.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -47,16 +48,23 @@ class Judgment:
 
     @property
     def why(self) -> str:
-        """The judge's reason, after the cause where there is no verdict."""
+        """The judge's reason, after the cause if there is no verdict."""
         return ": ".join(filter(None, (self.cause, self.reason)))
 
 
 def unscored(judge: str, question: Question, cause: str) -> list[Judgment]:
+    """Return the judgments of a question without an answer.
+
+    Args:
+        judge: The judge's name.
+        question: The question.
+        cause: Why there is no answer.
+    """
     return [Judgment(judge, None, "", cause) for _ in question.texts]
 
 
 class OffSchemaError(Exception):
-    """A reply that does not follow the schema; the message says where."""
+    """A reply that can't be read by its schema; the message names the place."""
 
 
 def _prompt(name: str) -> str:
@@ -68,60 +76,74 @@ _EXAMPLES = 5
 
 
 def text_names(count: int) -> list[str]:
-    """The names under which a question's texts are sent and answered: text_1 to text_K."""
+    """Return the names under which a question's texts are sent and answered: text_1 to text_K."""
     return [f"text_{number}" for number in range(1, count + 1)]
 
 
-def _named(texts: Sequence[str]) -> dict[str, str]:
+def _by_name(texts: Sequence[str]) -> dict[str, str]:
     return dict(zip(text_names(len(texts)), texts, strict=True))
 
 
 def judge_request(question: Question) -> Request:
-    """The request for a question, with label and texts as JSON so that no text can escape its quotes."""
-    asked = {"concept": question.label, "texts": _named(question.texts)}
-    user = json.dumps(asked, ensure_ascii=False, indent=1)
+    """Return the request for a question, with label and texts as JSON so that no text escapes its quotes."""
+    data = {"concept": question.label, "texts": _by_name(question.texts)}
+    user = json.dumps(data, ensure_ascii=False, indent=1)
     return Request(JUDGE_INSTRUCTIONS, user, judge_schema(len(question.texts)))
 
 
 def judge_schema(count: int) -> dict[str, Any]:
-    """The JSON schema of an answer to `count` texts: a property for each, for every provider can enforce the
-    names of an object, while several ignore the length of an array.
+    """Return the JSON schema of an answer to `count` texts.
+
+    Each text has a property: every provider can enforce the names of an object, while several ignore the
+    length of an array.
     """
     verdict = _closed_object({"reason": {"type": "string"}, "verdict": {"type": "boolean"}})
     return _closed_object(dict.fromkeys(text_names(count), verdict))
 
 
 def label_request(head: Head, texts: Sequence[str], *, repaired: bool = False) -> Request:
-    """The request for a head's label. repaired: without the misprints of the worked examples."""
-    lines = [LABEL_INSTRUCTIONS, "Worked examples:"]
+    """Return the request for a head's label.
+
+    Args:
+        head: The head.
+        texts: Its texts in rank order.
+        repaired: Show the worked examples without the paper's misprints.
+    """
+    blocks = [LABEL_INSTRUCTIONS, "Worked examples:"]
     for example in worked_examples(head, texts):
-        shown = _label_prompt(example.shown(repaired))
-        lines.append(f"{shown}\nconcept: {json.dumps(example.label)}")
-    text = {"type": "string"}
-    schema = _closed_object({"reason": text, "concept": text})
-    return Request("\n\n".join(lines), _label_prompt(texts), schema)
+        prompt = _label_prompt(example.shown(repaired))
+        blocks.append(f"{prompt}\nconcept: {json.dumps(example.label)}")
+    string = {"type": "string"}
+    schema = _closed_object({"reason": string, "concept": string})
+    return Request("\n\n".join(blocks), _label_prompt(texts), schema)
 
 
 def _label_prompt(texts: Sequence[str]) -> str:
-    return json.dumps({"texts": _named(texts)}, ensure_ascii=False)
+    return json.dumps({"texts": _by_name(texts)}, ensure_ascii=False)
 
 
 def worked_examples(head: Head, texts: Sequence[str]) -> list[Example]:
-    """Five of the study's nine printed heads, taking the levels in turn, without the head being labeled:
-    known by its name or, as names recur in other models, by more than half of its texts.
+    """Choose five of the paper's nine printed heads, taking the levels in turn.
+
+    The head that is being labeled is left out. It is known by its name or, since names recur in other models,
+    by more than half of its texts.
+
+    Args:
+        head: The head that is being labeled.
+        texts: Its texts.
     """
-    by_level = [[each for each in examples() if each.level == level] for level in LEVELS]
+    by_level = [[example for example in examples() if example.level == level] for level in LEVELS]
     in_turn = chain.from_iterable(zip(*by_level, strict=True))
-    others = [
-        each
-        for each in in_turn
-        if each.head != head and 2 * len(set(each.texts) & set(texts)) <= len(set(each.texts))
+    usable = [
+        example
+        for example in in_turn
+        if example.head != head and 2 * len({*example.texts} & {*texts}) <= len({*example.texts})
     ]
-    return others[:_EXAMPLES]
+    return usable[:_EXAMPLES]
 
 
 def _closed_object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of an object with exactly these properties."""
+    """Return the schema of an object with exactly these properties."""
     return {
         "type": "object",
         "properties": dict(properties),
@@ -131,30 +153,65 @@ def _closed_object(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_reply(reply: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The object in a reply, with properties in the order of `schema`, which it must follow. This is the one
-    place where a reply is read: keys in it are replaced. OffSchemaError, also for an empty string but a
-    reason.
-    """
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import best_match
+    """Read a model's reply, with keys in it replaced.
 
+    A JSON object has no order, so an answer is read by its names and comes back in the schema's order. Names
+    that the schema doesn't have are ignored.
+
+    Args:
+        reply: The text of the reply.
+        schema: The JSON schema of the answer.
+
+    Raises:
+        OffSchemaError: A name is missing, or a value has another type or is empty. A reason may be empty.
+    """
     answer = parse_object(redact(json.dumps(parse_object(reply), ensure_ascii=False)))
-    if error := best_match(Draft202012Validator(schema).iter_errors(answer)):
-        raise OffSchemaError(f"{error.json_path}: {error.message}")
-    if list(answer) != schema["required"]:
-        raise OffSchemaError("the answers are not in the order asked")
-    for name, value in answer.items():
-        if isinstance(value, str) and name != "reason" and not any(map(str.isalnum, value)):
-            raise OffSchemaError(f"{name} is empty")
-    return answer
+    return read_by_schema(answer, schema)
+
+
+_TYPES = {"object": dict, "string": str, "boolean": bool}
+
+
+def read_by_schema(value: Any, schema: Mapping[str, Any], place: str = "") -> Any:
+    """Read a JSON value by a schema of objects, strings, and booleans.
+
+    Args:
+        value: The value.
+        schema: Its schema.
+        place: The value's place, for errors.
+
+    Returns:
+        The value, objects reduced to the schema's properties and in their order.
+
+    Raises:
+        OffSchemaError: As in `parse_reply`.
+    """
+    if type(value) is not _TYPES[schema["type"]]:
+        raise OffSchemaError(f"{place or 'answer'}: {value!r:.80} is not of type {schema['type']!r}")
+    if isinstance(value, str) and not place.endswith("reason") and not any(map(str.isalnum, value)):
+        raise OffSchemaError(f"{place} is empty")
+    if not isinstance(value, dict):
+        return value
+    if missing := [name for name in schema["required"] if name not in value]:
+        raise OffSchemaError(f"{place or 'answer'}: {missing[0]!r} is a required property")
+    return {
+        name: read_by_schema(value[name], inner, f"{place}.{name}".strip("."))
+        for name, inner in schema["properties"].items()
+    }
+
+
+_FENCE = re.compile(r"```[^\S\n]*\w*\s(.*)```", re.DOTALL)
 
 
 def parse_object(reply: str) -> dict[str, Any]:
-    """The JSON object in a reply, maybe in a Markdown fence. OffSchemaError, also for a name given twice."""
-    text = reply.strip()
-    lines = text.splitlines()
-    if len(lines) > 2 and lines[0] in ("```", "```json", "```JSON") and lines[-1] == "```":
-        text = "\n".join(lines[1:-1])
+    """Read the JSON object in a reply, which may have a byte order mark and a Markdown fence around it.
+
+    Raises:
+        OffSchemaError: The reply isn't a JSON object, or has a name twice.
+    """
+    text = reply.strip("\ufeff \t\r\n")
+    if fenced := _FENCE.fullmatch(text):
+        text = fenced[1].strip("\ufeff \t\r\n")
     try:
         value = json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:  # numbers of 5,000 digits too

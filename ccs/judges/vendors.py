@@ -1,12 +1,22 @@
-"""OpenAI, Anthropic, Google, and any server with chat completions (vLLM, Ollama, llama.cpp)."""
+"""OpenAI, Anthropic, Google, and any server with chat completions (Hugging Face, vLLM, Ollama, llama.cpp)."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from ccs.errors import InputError
-from ccs.judges.provider import Provider, Request, UnansweredError, Usage, answered, bounded_client, lost
+from ccs.judges.provider import (
+    Provider,
+    Reply,
+    Request,
+    UnansweredError,
+    Usage,
+    bounded_client,
+    connection_lost,
+)
 
 
 class OpenAIProvider(Provider):
@@ -19,6 +29,7 @@ class OpenAIProvider(Provider):
     limit_name = "max_completion_tokens"
 
     async def call(self, request: Request, max_tokens: int) -> Any:
+        """See `Provider.call`."""
         body: dict[str, Any] = {
             "model": self.spec.model,
             "messages": [
@@ -37,27 +48,31 @@ class OpenAIProvider(Provider):
             body["temperature"] = self.spec.temperature
         return await self._client.chat.completions.create(**body)
 
-    def read(self, response: Any) -> tuple[str, Usage | None]:
-        completion = response.to_dict(warnings=False)
-        counts = completion.get("usage") or {}
-        usage = Usage.stated(counts.get("prompt_tokens"), counts.get("completion_tokens"))
-        choice = completion["choices"][0]
+    def usage(self, body: dict[str, Any]) -> Usage | None:
+        """See `Provider.usage`."""
+        return Usage.from_counts(body["usage"]["prompt_tokens"], body["usage"]["completion_tokens"])
+
+    def read(self, body: dict[str, Any]) -> Reply:
+        """See `Provider.read`."""
+        choice = body["choices"][0]
         message, finish = choice["message"], choice.get("finish_reason")
         refusal = message.get("refusal") or ("content filter" if finish == "content_filter" else "")
-        return answered(message.get("content"), usage, refusal, finish == "length")
+        return Reply(message.get("content"), refusal, finish == "length")
 
 
 class CompatibleProvider(OpenAIProvider):
-    """The user's own server, identified by its base URL."""
+    """Any server with chat completions, identified by its base URL."""
 
     kind = "compatible"
     keys = ("COMPATIBLE_API_KEY",)
     limit_name = "max_tokens"  # the name that local servers support
 
     def identity(self) -> dict[str, Any]:
+        """See `Provider.identity`."""
         return super().identity() | {"base_url": self.spec.base_url}
 
     def key(self) -> str:
+        """See `Provider.key`."""
         try:
             return super().key()
         except InputError:
@@ -73,6 +88,7 @@ class AnthropicProvider(Provider):
     keys = ("ANTHROPIC_API_KEY",)
 
     async def call(self, request: Request, max_tokens: int) -> Any:
+        """See `Provider.call`."""
         output: dict[str, Any] = {"format": {"type": "json_schema", "schema": dict(request.schema)}}
         if self.spec.effort is not None:
             output["effort"] = self.spec.effort
@@ -84,19 +100,20 @@ class AnthropicProvider(Provider):
             output_config=output,
         )
 
-    def read(self, response: Any) -> tuple[str, Usage | None]:
-        message = response.to_dict(warnings=False)
-        counts = message.get("usage") or {}
+    def usage(self, body: dict[str, Any]) -> Usage | None:
+        """See `Provider.usage`."""
+        counts = body["usage"]
         cached = ("cache_creation_input_tokens", "cache_read_input_tokens")
-        sent = counts.get("input_tokens")
-        if sent is not None:
-            sent += sum(counts.get(name) or 0 for name in cached)
-        usage = Usage.stated(sent, counts.get("output_tokens"))
-        texts = [str(block.get("text")) for block in message["content"] if block.get("type") == "text"]
-        stop = message.get("stop_reason")
+        sent = counts["input_tokens"] + sum(counts.get(name) or 0 for name in cached)
+        return Usage.from_counts(sent, counts["output_tokens"])
+
+    def read(self, body: dict[str, Any]) -> Reply:
+        """See `Provider.read`."""
+        texts = [str(block.get("text")) for block in body["content"] if block.get("type") == "text"]
+        stop = body.get("stop_reason")
         refusal = "the model declined" if stop == "refusal" else ""
         truncated = stop in ("max_tokens", "model_context_window_exceeded")
-        return answered("".join(texts) if texts else None, usage, refusal, truncated)
+        return Reply("".join(texts) if texts else None, refusal, truncated)
 
 
 class GoogleProvider(Provider):
@@ -107,7 +124,8 @@ class GoogleProvider(Provider):
     keys = ("GOOGLE_API_KEY", "GEMINI_API_KEY")
 
     def connect(self, key: str) -> Any:
-        # Our own HTTP client keeps the SDK from switching to aiohttp, where installed, with its own retries.
+        """See `Provider.connect`."""
+        # Our own HTTP client keeps the SDK from switching to aiohttp, if installed, with its own retries.
         # `enterprise=False` keeps an environment variable from moving the calls to another service.
         self._http = bounded_client(self.settings.timeout)
         types = self._sdk.types
@@ -120,26 +138,35 @@ class GoogleProvider(Provider):
         return self._sdk.Client(api_key=key, enterprise=False, http_options=options)
 
     async def aclose(self) -> None:
+        """Close the clients."""
         await self._client.aio.aclose()
         self._client.close()
         await self._http.aclose()
 
     async def call(self, request: Request, max_tokens: int) -> Any:
+        """See `Provider.call`."""
         types, effort = self._sdk.types, self.spec.effort
         thinking = effort and types.ThinkingConfig(thinking_level=types.ThinkingLevel(effort))
         config = types.GenerateContentConfig(
             system_instruction=request.system,
             response_mime_type="application/json",
-            response_json_schema=dict(request.schema),
+            response_json_schema=_with_ordering(request.schema),
             max_output_tokens=max_tokens,
             temperature=self.spec.temperature,
             thinking_config=thinking,
+            should_return_http_response=True,  # the SDK's own parser refuses odd token counts
         )
         return await self._client.aio.models.generate_content(
             model=self.spec.model, contents=request.user, config=config
         )
 
+    def body(self, response: Any) -> dict[str, Any]:
+        """See `Provider.body`."""
+        body: dict[str, Any] = json.loads(response.sdk_http_response.body)
+        return body
+
     def translate(self, error: Exception) -> Exception:
+        """See `Provider.translate`."""
         import httpx2
 
         if isinstance(error, self._sdk.errors.APIError):
@@ -152,22 +179,32 @@ class GoogleProvider(Provider):
         if isinstance(error, httpx2.TimeoutException):
             return UnansweredError("timeout: no answer in time", again=True)
         if isinstance(error, httpx2.HTTPError):
-            return lost(error)
+            return connection_lost(error)
         if isinstance(error, ValueError):
             return UnansweredError(f"broken reply: {error}", again=True)
         return error
 
-    def read(self, response: Any) -> tuple[str, Usage | None]:
-        usage = None
-        if (counts := response.usage_metadata) and counts.candidates_token_count is not None:
-            output = counts.candidates_token_count + (counts.thoughts_token_count or 0)
-            usage = Usage.stated(counts.prompt_token_count, output)
-        feedback = response.prompt_feedback
-        if feedback is not None and feedback.block_reason is not None:
-            return answered(None, usage, f"prompt blocked ({feedback.block_reason.name})", truncated=False)
-        candidate = response.candidates[0]
-        finish = "STOP" if candidate.finish_reason is None else candidate.finish_reason.name
+    def usage(self, body: dict[str, Any]) -> Usage | None:
+        """See `Provider.usage`."""
+        counts = body["usageMetadata"]
+        output = counts["candidatesTokenCount"] + (counts.get("thoughtsTokenCount") or 0)
+        return Usage.from_counts(counts["promptTokenCount"], output)
+
+    def read(self, body: dict[str, Any]) -> Reply:
+        """See `Provider.read`."""
+        if blocked := (body.get("promptFeedback") or {}).get("blockReason"):
+            return Reply(None, f"prompt blocked ({blocked})")
+        candidate = body["candidates"][0]
+        finish = candidate.get("finishReason") or "STOP"
         refusal = "" if finish in ("STOP", "MAX_TOKENS") else f"stopped with {finish}"
-        parts = (candidate.content.parts if candidate.content is not None else None) or ()
-        text = "".join(part.text for part in parts if part.text and not part.thought)
-        return answered(text or None, usage, refusal, finish == "MAX_TOKENS")
+        parts = (candidate.get("content") or {}).get("parts") or ()
+        text = "".join(part["text"] for part in parts if part.get("text") and not part.get("thought"))
+        return Reply(text or None, refusal, finish == "MAX_TOKENS")
+
+
+def _with_ordering(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema that states the order of properties, since Gemini may sort them by name."""
+    if "properties" not in schema:
+        return dict(schema)
+    properties = {name: _with_ordering(inner) for name, inner in schema["properties"].items()}
+    return {**schema, "properties": properties, "propertyOrdering": list(properties)}

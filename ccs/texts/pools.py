@@ -112,14 +112,24 @@ def load_pool(name_or_path: str | Path) -> Pool:
 
 
 def _read_csv(source: str, name: str) -> list[tuple[str, str | None]]:
-    reader = csv.DictReader(io.StringIO(source, newline=""))
-    if "text" not in (reader.fieldnames or ()):
-        found = ", ".join(reader.fieldnames or ()) or "none"
-        raise InputError(f"{name} has no column `text`; its columns are: {found}.")
+    rows = list[tuple[str, str | None]]()
+    reader = csv.reader(io.StringIO(source, newline=""), skipinitialspace=True, strict=True)
     try:
-        return [(row["text"] or "", row.get("concept")) for row in reader]
+        columns = [column.strip().casefold() for column in next(reader, [])]
+        if columns.count("text") != 1 or columns.count("concept") > 1:
+            problem = "no column `text`" if "text" not in columns else "two columns of one name"
+            raise InputError(f"{name} has {problem}; its columns are: {', '.join(columns) or 'none'}.")
+        for cells in filter(any, reader):
+            if len(cells) != len(columns):
+                raise InputError(
+                    f"{name}, line {reader.line_num}: {len(cells)} cells in a table of {len(columns)} "
+                    'columns. Put a text with a comma into quotes, as in "a cat, sleeping".'
+                )
+            row = dict(zip(columns, cells, strict=True))
+            rows.append((row["text"], row.get("concept")))
     except csv.Error as error:
         raise InputError(f"{name} is not a readable CSV (line {reader.line_num}: {error}).") from None
+    return rows
 
 
 # The study's pool ------------------------------------------------------------------------------------------

@@ -122,6 +122,13 @@ def test_verdicts_a_budget_refuses_are_told(small_run, tiny_folder, texts, tmp_p
         said = capsys.readouterr().out
         assert f"CCS: not scored, {why}" in said
         assert refused in said
+        assert "warning: 16 of 16 heads have no CCS at K = 2, more than 25%" in said
+        written = results.read_manifest(tmp_path / "tiny")
+        assert any("16 of 16 heads have no CCS" in absent["reason"] for absent in written["absent"])
+        spent, *_ = written["measured"]["spent"]
+        role = "labeler" if "--labeler" in more else "judge"
+        assert (spent["role"], spent["calls"], spent["dollars"]) == (role, 0, 0.0)
+        assert spent["estimated_dollars"] > 0
 
 
 def test_what_another_precision_does_to_skew_is_measured_on_a_sample(few_draws, tiny_folder, texts, tmp_path):

@@ -30,12 +30,12 @@ def test_the_study_is_one_word_and_what_is_given_beside_it_counts():
     study = parse(["--study"])
     assert study.models == tuple(model.name for model in paper.models())
     assert (study.images, study.texts, study.suite) == ("imagenet", "reference", "paper")
-    assert (study.labeler, study.judges, study.precision) == ("study", "study", "fp32")
+    assert (study.labeler, study.judges, study.precision) == ("paper", "paper", "fp32")
     assert study.as_published
     assert study.for_model("ViT-B-32/openai").all_ks == (5, 7, 9, 11, 13)
     found = parse(["--labeler", "tags", "--study", "ViT-L-14-LAION", "ViT-B-32/openai", "--texts", "world"])
     assert found.models == ("ViT-L-14/laion2b_s32b_b82k", "ViT-B-32/openai")
-    assert (found.labeler, found.texts, found.judges) == ("tags", "world", "study")
+    assert (found.labeler, found.texts, found.judges) == ("tags", "world", "paper")
     with pytest.raises(InputError, match="The study has no model 'RN50'; its models are ViT-B-32-OpenAI, "):
         parse(["--study", "RN50"])
 

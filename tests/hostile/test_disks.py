@@ -31,7 +31,7 @@ KEY = "0123456789abcdef" * 4
 
 
 def write_cache(folder, answers):
-    with Cache.opened(folder / "judges.sqlite") as cache:
+    with Cache.open(folder / "judges.sqlite") as cache:
         for number in range(answers):
             cache.put(KEY if not number else f"{number:064x}", "tags", {"verdicts": [True, False]})
 
@@ -95,7 +95,7 @@ def read_results(folder):
 
 
 def read_cache(folder):
-    with Cache.opened(folder / "judges.sqlite") as cache:
+    with Cache.open(folder / "judges.sqlite") as cache:
         return cache.get(KEY)
 
 

@@ -38,9 +38,9 @@ ACTS = {
 def test_a_hostile_reply_is_unscored_with_its_cause(server, tmp_path, kind):
     acts, cause = ACTS[kind]
     server.acts.extend(acts)
-    found = ask(server, tmp_path, timeout=0.25 if cause == "timeout" else 5.0)
-    assert [judgment.verdict for judgment in found] == [None] * 3
-    assert all(cause in judgment.cause for judgment in found)
+    judgments = ask(server, tmp_path, timeout=0.25 if cause == "timeout" else 5.0)
+    assert [judgment.verdict for judgment in judgments] == [None] * 3
+    assert all(cause in judgment.cause for judgment in judgments)
     assert len(server.asked) <= len(acts)
 
 
@@ -53,35 +53,44 @@ def test_a_redirect_takes_the_key_to_no_other_host(server, tmp_path, status):
         assert not other.asked
 
 
-LIES = {"negative": lambda count: -count, "huge": lambda count: 10**30, "text": lambda count: "many"}
+LIES = {
+    "negative": lambda count: -count,
+    "huge": lambda count: 10**30,
+    "text": lambda count: "many",
+    "none": lambda count: None,
+}
 
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
-def test_usage_that_lies_opens_no_budget(server, tmp_path, lie, monkeypatch):
-    """A budget counts the tokens of replies; what cannot be a count is paid as the most it could be."""
+def test_odd_usage_opens_no_budget_and_discards_no_answer(server, tmp_path, lie, monkeypatch):
+    """A budget counts the tokens of replies; an implausible count is paid as the most it could be."""
 
-    def lying(found):
-        if isinstance(found, list):
-            return [*map(lying, found)]
-        if not isinstance(found, dict):
-            return found
-        counts = {key for key, value in found.items() if "token" in key.lower() and isinstance(value, int)}
-        return {key: lie(value) if key in counts else lying(value) for key, value in found.items()}
+    def lying(body):
+        if isinstance(body, list):
+            return [*map(lying, body)]
+        if not isinstance(body, dict):
+            return body
+        counts = {key for key, value in body.items() if "token" in key.lower() and isinstance(value, int)}
+        return {key: lie(value) if key in counts else lying(value) for key, value in body.items()}
 
     honest = server.reply
-    monkeypatch.setattr(server, "reply", lambda *given: lying(honest(*given)))
+    monkeypatch.setattr(server, "reply", lambda *args: lying(honest(*args)))
     panel = Panel(server.spec, JudgeSettings(tmp_path / "judges.sqlite", delay=0.01, retries=0, budget=5.0))
     ((judgments,),) = panel.judge([QUESTION])
-    assert {judgment.verdict for judgment in judgments} == {None}
-    assert "broken reply" in judgments[0].cause
+    assert {judgment.verdict for judgment in judgments} == {True}
+    (spent,) = panel.spent([QUESTION])
+    assert (spent["calls"], spent["calls_without_usage"], spent["input_tokens"]) == (1, 1, 0)
     if server.kind != "compatible":  # free
-        assert 0 < panel.spending.spent < 5
+        assert 0 < panel.spending.spent == pytest.approx(spent["dollars"], abs=1e-6)
+        assert panel.spending.spent < 5
 
 
 def test_what_a_reply_says_is_kept_without_keys_and_as_valid_unicode(server, tmp_path):
-    said = {"reason": f"Your key is {KEY} \ud800.", "verdict": True}
-    server.acts.append(Act("reply", text=json.dumps({f"text_{n}": said for n in (1, 2, 3)})))
-    found = ask(server, tmp_path, timeout=5.0)
-    assert [(one.verdict, one.reason) for one in found] == [(True, "Your key is [key] ?.")] * 3
-    assert ask(server, tmp_path, timeout=5.0) == found  # as it was kept
+    verdict = {"reason": f"Your key is {KEY} \ud800.", "verdict": True}
+    server.acts.append(Act("reply", text=json.dumps({f"text_{n}": verdict for n in (1, 2, 3)})))
+    judgments = ask(server, tmp_path, timeout=5.0)
+    assert [(judgment.verdict, judgment.reason) for judgment in judgments] == [
+        (True, "Your key is [key] ?.")
+    ] * 3
+    assert ask(server, tmp_path, timeout=5.0) == judgments  # from the cache
     assert len(server.asked) == 1

@@ -39,9 +39,9 @@ def test_stand_ins_and_models_sit_in_one_panel(settings):
 @pytest.fixture
 def limits(settings, tmp_path):
     """A budget of 2.5 dollars; each request may cost 1 dollar of output, and costs 0.2."""
-    own = tmp_path / "prices.json"
-    own.write_text('{"date": "2030-01-01", "models": {"openai:gpt-4o": {"input": 0, "output": 10000}}}')
-    return replace(settings, budget=2.5, prices=own, max_tokens=100, concurrency=4)
+    table = tmp_path / "prices.json"
+    table.write_text('{"models": {"openai:gpt-4o": {"input": 0, "output": 10000}}}')
+    return replace(settings, budget=2.5, prices=table, max_tokens=100, concurrency=4)
 
 
 def test_a_budget_stops_before_it_is_exceeded(limits):
@@ -58,13 +58,23 @@ def test_a_budget_stops_before_it_is_exceeded(limits):
         assert "asking could exceed 2.50 dollars; the same command asks for the rest" in refused
         Panel(server.spec, replace(limits, budget=None)).judge(questions)
         assert len(server.asked) == 20  # what was paid for was kept
+    (spent,) = panel.spent(questions)
+    assert spent.pop("estimated_dollars") > 0
+    assert spent == {
+        "judge": server.name,
+        "calls": 20,
+        "input_tokens": 2000,
+        "output_tokens": 400,
+        "calls_without_usage": 0,
+        "dollars": pytest.approx(4.0),
+    }
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic", "google"])
 def test_a_connection_that_fails_costs_nothing_and_half_a_reply_the_most(limits, kind):
     with SERVERS[kind]() as server:
         prices = {server.name: {"input": 0, "output": 10000}}
-        limits.prices.write_text(json.dumps({"date": "2030-01-01", "models": prices}))
+        limits.prices.write_text(json.dumps({"models": prices}))
         server.acts.extend([Act("drop")] * 9)
         panel = Panel(server.spec, limits)
         causes = [judges[0][0].cause for judges in panel.judge(QUESTIONS[:3])]

@@ -49,6 +49,12 @@ def test_the_request_holds_label_texts_and_schema_and_the_key_in_one_header(serv
     texts = dict(zip(("text_1", "text_2", "text_3"), QUESTION.texts, strict=True))
     assert json.loads(seen.user) == {"concept": "Colors", "texts": texts}
     assert list(seen.schema["properties"]) == seen.schema["required"] == ["text_1", "text_2", "text_3"]
+    if server.kind == "google":  # which may sort properties by name
+        verdict = seen.schema["properties"]["text_1"]
+        assert [part["propertyOrdering"] for part in (seen.schema, verdict)] == [
+            [*texts],
+            ["reason", "verdict"],
+        ]
     assert "quoted data" in seen.system
     assert "L1.H2" not in json.dumps(seen.body)
     sent = [name for name, value in seen.headers.items() if value.removeprefix("Bearer ") == KEY]
@@ -121,12 +127,30 @@ def test_a_reply_cut_off_is_asked_for_once_more_with_twice_the_tokens(server, se
     assert limits() == [500, 1000, 1000]
 
 
-@pytest.mark.parametrize(("status", "words"), [(401, "does not accept the key"), (404, "is not a model")])
-def test_a_key_or_model_that_is_not_accepted_stops_the_run(server, settings, status, words):
-    server.acts.append(Act("status", status=status, message="no"))
+@pytest.mark.parametrize(
+    ("status", "message", "words"),
+    [
+        (401, "no", "does not accept the key"),
+        (403, "no", "refuses access with the key"),
+        (404, "no", "is not a model"),
+        (429, "insufficient_quota", "no credit or quota left"),
+        (429, "Your prepayment credits are depleted.", "no credit or quota left"),
+        (403, "You exceeded your current quota.", "no credit or quota left"),
+        (402, "no", "no credit or quota left"),
+        (400, "Your credit balance is too low to access the API.", "no credit or quota left"),
+    ],
+)
+def test_a_key_model_or_account_that_cannot_answer_stops_the_run(server, settings, status, message, words):
+    server.acts.append(Act("status", status=status, message=message))
     with pytest.raises(InputError, match=words):
         ask(server, settings)
     assert len(server.asked) == 1
+
+
+def test_a_rate_limit_that_is_called_a_quota_is_waited_for(server, settings):
+    message = "You exceeded your current quota, please check your plan and billing details."
+    server.acts.append(Act("status", status=429, message=message))
+    assert [j.verdict for j in ask(server, settings)] == [True] * 3
 
 
 def test_a_key_reaches_no_error_no_cause_no_log_and_no_table(server, settings, caplog):

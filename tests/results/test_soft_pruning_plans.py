@@ -37,6 +37,13 @@ def made(seed=0, n_random=5, scores=SCORES, heads=HEADS, **settings):
     return {p.name if p.name != "random" else f"random {p.seed}": p for p in plans}, notices
 
 
+def test_with_many_unscored_heads_none_are_ablated_by_level():
+    for unscored, sentence in ((3, ""), (4, "4 of 12 heads have no CCS at K = 5, more than 25%")):
+        scores = {Head(0, n): HeadScore(None if n < unscored else 5, "x") for n in range(12)}
+        assert ablation_sets.too_many_unscored(scores, 5).startswith(sentence)
+        assert bool(ablation_sets.too_many_unscored(scores, 5)) == bool(sentence)
+
+
 def test_levels_and_concepts():
     plans, notices = made()
     assert str(plans["high"].off) == "L4.H0 L4.H1 L4.H2 L5.H0 L5.H1"

@@ -35,7 +35,7 @@ def test_photographs_cover_the_labels_of_the_study():
 
 
 LINES = "\ufeffa  red wall \n\nA RED WALL\nan owl, at night\r\n"
-CELLS = 'concept,text\nColors,a red wall\n,"an owl, at night"\nBirds,A red wall\n'
+CELLS = 'concept, Text\nColors,a red wall\n, "an owl, at night"\n\nBirds,A red wall\n'
 
 
 def test_files_of_texts_and_with_tags(tmp_path):
@@ -54,6 +54,14 @@ def test_bad_files(tmp_path):
         ("empty.txt", b"\n \n", "holds no text"),
         ("latin.txt", "un caf\xe9".encode("latin-1"), "not a text file in UTF-8"),
         ("table.csv", b"label,words\na,b\n", "no column `text`.*label, words"),
+        ("twice.csv", b"text,Text\na,b\n", "two columns of one name.*text, text"),
+        (
+            "comma.csv",
+            b"text,concept\na dog,Animals\na cat, sleeping,Animals\n",
+            "line 3: 3 cells in a table of 2",
+        ),
+        ("short.csv", b"text,concept\na dog\n", "line 2: 1 cells in a table of 2"),
+        ("quote.csv", b'text\n"a dog" barks\n', "not a readable CSV"),
     ):
         if content is not None:
             (tmp_path / name).write_bytes(content)

@@ -90,7 +90,7 @@ class Settings:
     study: tuple[str, ...] | None = option(
         None,
         "the whole study: its six models, or those named (ViT-B-32-OpenAI); the other options have the "
-        "study's values (ImageNet, --texts reference, --suite paper, --labeler study, --judges study, "
+        "study's values (ImageNet, --texts reference, --suite paper, --labeler paper, --judges paper, "
         "--as-published) unless given",
         metavar="MODEL",
         nargs="*",
@@ -163,10 +163,10 @@ class Settings:
     )
     judges: str = option(
         "tags",
-        "`tags` (a stand-in), `study` (its three, or what stands for those that are no longer served), "
+        "`tags` (a stand-in), `paper` (its three, or the successors of those that are shut down), "
         "`default` (one of today's models of each provider), or PROVIDER:MODEL,...",
     )
-    labeler: str = option("tags", "`tags` (a stand-in), `study` (GPT-4o, likewise) or PROVIDER:MODEL")
+    labeler: str = option("tags", "`tags` (a stand-in), `paper` (GPT-4o, likewise) or PROVIDER:MODEL")
     repaired_examples: bool = option(False, "show the labeler the study's examples without their misprints")
     dry_run: bool = option(
         False,
@@ -190,7 +190,9 @@ class Settings:
     )
     in_flight: int = option(8, "concurrent requests to each language model", least=1)
     timeout: float = option(120.0, "seconds for one attempt of a request", least=1)
-    prices: Path | None = option(None, "prices of models, added to ccs/judges/prices.json", metavar="FILE")
+    prices: Path | None = option(
+        None, "JSON file of prices of LLMs; it counts before the known prices", metavar="FILE"
+    )
     as_published: bool = option(False, "also measure bias with the faults of the study's released code")
     device: str | None = option(None, "cpu, cuda or cuda:N (default: CCS_DEVICE, else cuda if there is one)")
     precision: str = option("fp32", "of the evaluation; moments are fp32", choices=("fp32", "bf16", "fp16"))
@@ -262,8 +264,8 @@ def parse(argv: Sequence[str] | None) -> Settings:
         "images": "imagenet",
         "texts": REFERENCE,
         "suite": "paper",
-        "labeler": "study",
-        "judges": "study",
+        "labeler": "paper",
+        "judges": "paper",
         "as_published": True,
     }
     if "study" in asked:

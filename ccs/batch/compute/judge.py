@@ -1,9 +1,10 @@
-"""The stages that name, judge and score: by tags, or by language models, asked by the first process alone."""
+"""The stages that label, judge, and score heads, by tags or by LLMs, which only the first process asks."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from ccs.batch.compute import Settings
@@ -78,6 +79,7 @@ def judges_of(
 class Judging:
     """Labels and judgments of one model's heads. labeler, judges: for the manifest. unlabeled: why the
     labeler gave no answer, for how many heads. normal: the others' labels in one spelling for one concept.
+    spent: what labels and judgments have cost, per model (see `Caller.spent`), for the manifest.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Judging:
         self.settings, self.store, self.pool = settings, store, pool
         self.panel, self.by_model = judges_of(settings, pool, spending)
         self.unlabeled = Counter[str]()
+        self.spent: list[Row] = []
         self.normal: dict[Head, str | None] = {}
         self.labeler: dict[str, Any] = {"name": TAGS, "stand_in": True}
         if self.by_model is not None:
@@ -113,15 +116,18 @@ class Judging:
         self.normal = {Head.parse(row["head"]): row["label"] for row in rows}
         return {Head.parse(row["head"]): row["given"] for row in rows}
 
-    def _label(self, spans: Spans) -> list[Row]:
+    def _label(self, spans: Spans) -> Row:
+        spent: list[Row] = []
         if self.by_model is None:
             scores = score_by_tags(spans, self.pool).items()
-            found = {head: Labeled(one.label, one.label) for head, one in scores}
+            labeled = {head: Labeled(scored.label, scored.label) for head, scored in scores}
         else:
             texts = {head: [span.text for span in chosen] for head, chosen in spans.items()}
             self.panel.spending.expect([self.by_model.estimate(texts)])
-            found = self.by_model.label(texts)
-        return [{"head": str(head), **one._asdict()} for head, one in found.items()]
+            labeled = self.by_model.label(texts)
+            spent = [{"role": "labeler"} | self.by_model.spent(texts)]
+        rows = [{"head": str(head), **label._asdict()} for head, label in labeled.items()]
+        return {"rows": rows, "spent": spent}
 
     def judgments(self, spans: Spans, labeled: Mapping[Head, str | None]) -> list[Row]:
         """A row per head, judge and text, each judged once for every K: those of the main K in a question of
@@ -141,31 +147,41 @@ class Judging:
         by_model = any(not judge["stand_in"] for judge in self.judges)
         return self._answers("judgments", inputs, lambda: self._judge(asked), by_model)
 
-    def _judge(self, asked: Sequence[tuple[Head, int, Question]]) -> list[Row]:
+    def _judge(self, asked: Sequence[tuple[Head, int, Question]]) -> Row:
         """asked: with each question the rank of its first text."""
         questions = [question for *_, question in asked]
         self.panel.spending.expect(self.panel.estimate(questions))
         answers = self.panel.judge(questions)
-        return [
+        rows = [
             {"layer": head.layer, "head": head.head, "rank": rank, "text": text, "label": question.label}
-            | {"judge": said.judge, "verdict": said.verdict, "reason": said.reason, "cause": said.cause}
+            | asdict(judgment)
             for (head, first, question), by_judge in zip(asked, answers, strict=True)
             for judgments in by_judge
-            for rank, (text, said) in enumerate(zip(question.texts, judgments, strict=True), first)
+            for rank, (text, judgment) in enumerate(zip(question.texts, judgments, strict=True), first)
         ]
+        return {"rows": rows, "spent": [{"role": "judge"} | spent for spent in self.panel.spent(questions)]}
 
     def _answers(
-        self, name: str, inputs: Mapping[str, Any], ask: Callable[[], list[Row]], by_model: bool
+        self, name: str, inputs: Mapping[str, Any], ask: Callable[[], Row], by_model: bool
     ) -> list[Row]:
-        """The rows of a stage. The first process alone asks; the others wait, and read what it wrote."""
+        """Return the rows of a stage, and keep what they cost. Only the first process asks.
+
+        Args:
+            name: The stage.
+            inputs: All that its rows depend on.
+            ask: Returns `rows` and what was `spent` on them.
+            by_model: True if rows with a `cause`, which have no answer, are asked again.
+        """
         stage = self.store.stage(name, inputs)
-        rows: list[Row] = stage.read_json() if stage.done else []
-        if not stage.done or (by_model and any(row["cause"] for row in rows)):
+        answers: Row = stage.read_json() if stage.done else {}
+        if not answers or (by_model and any(row["cause"] for row in answers["rows"])):
             with BAR.get()(desc=name, total=1) as bar:
                 self.store.processes.once(lambda: stage.write_json(ask()))
                 bar.update(1)
             stage.finish()
-            rows = stage.read_json()
+            answers = stage.read_json()
+        self.spent += answers["spent"]
+        rows: list[Row] = answers["rows"]
         return rows
 
     def chance(self, k: int) -> list[float]:

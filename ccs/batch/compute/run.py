@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -115,6 +115,9 @@ class Run:
         self.tables["ccr"] = score.ccr_rows(both, sorted({head.layer for head in labeled}))
         if not self.sets:
             return
+        self.warnings += filter(
+            None, (ablation_sets.too_many_unscored(scores[k], k) for k in self.settings.all_ks)
+        )
         plans = make_plans(model, self.settings, scores, variance, self.notices.append)
         asked = {data.name: plans.on(data, self.settings) for data in self.sets}
         offs = {name: list(dict.fromkeys(plan.off for plan in some)) for name, some in asked.items()}
@@ -308,13 +311,17 @@ def make_plans(
     sets = settings.random_sets or FEW_SETS
     for k in settings.all_ks:
         main = k == settings.k
+        kinds: Collection[str] = set(ablation_sets.KINDS) - {"single"} if main else FURTHER_KINDS
+        if sentence := ablation_sets.too_many_unscored(scores[k], k):
+            notice(sentence)
+            kinds = ("none",)
         made[k] = ablation_sets.plans(
             scores[k],
             k,
             model.heads,
             settings.seed,
             sets if main else min(sets, FEW_SETS),
-            kinds=set(ablation_sets.KINDS) - {"single"} if main else FURTHER_KINDS,
+            kinds=kinds,
             variance=variance if main else None,
             at_k=None if main else k,
             notice=notice,

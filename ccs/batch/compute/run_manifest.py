@@ -116,6 +116,7 @@ def manifest(run: Run) -> dict[str, Any]:
             "peak_memory_bytes": peak_memory(),
             "processes": run.processes.size,
             "device": run.processes.device,
+            "spent": run.judging.spent,
         },
         "absent": run.absent + [{"name": "plans", "reason": notice} for notice in run.notices],
         "tables": {},
