@@ -1,0 +1,334 @@
+"""How biased is a model? One run over prompts of the literature, groups, and intersections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ccs.analysis.accuracy import accuracy
+from ccs.analysis.bias import MEAN, embed_occupations, measure_gallery, set_question
+from ccs.analysis.crossing import SMALLEST, cross_groups
+from ccs.analysis.inputs import embed, load_model, require_readable
+from ccs.analysis.result import Result, axes
+from ccs.data import BiasSet, ClassificationSet
+from ccs.data.open import open_dataset, open_gallery
+from ccs.errors import InputError, require_seed
+from ccs.heads import HeadSet, Intervention
+from ccs.metrics.accuracy import class_weights
+from ccs.metrics.bias_result import BiasResult
+from ccs.metrics.ranking import alike
+from ccs.metrics.rates import POWER, group_rates, rate_gap
+from ccs.texts.prompts import PAPER, PromptSet, load_prompts
+
+if TYPE_CHECKING:
+    from ccs.model.model import Model
+
+METRICS = ("MaxSkew", "NDKL", "AUC", "logit gap")
+GALLERY = "gallery"
+"""The prompt set of a gallery's own occupations."""
+HARMS = "clip-harms"
+NOUNS = {"woman", "man", "girl", "boy", "female", "male"}
+"""Groups that are nouns in prompts; others get "person"."""
+STANDARD_ERRORS = 2 * 1.959964
+"""Width of a 95% interval in standard errors."""
+
+
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
+class Audit(Result):
+    """The result of `ccs.audit`.
+
+    Attributes:
+        about: model, weights, gallery, dataset, prompts, K, ablated heads, and versions of the inputs.
+        rows: one row per number. Columns: `section` (accuracy, ranking, harm, worst group); `attribute`;
+            `prompts`, the prompt set or harm category; `metric`; `group`; `n`, the number of images;
+            `before` and `after` ablation (equal without); `low` and `high`, the 95% interval of `after`;
+            `chance`; `detectable`, the minimum detectable effect at 80% power; `p_value`, of a gap between
+            groups; `items`, the number of distinct prompts.
+        top: one row per attribute, prompt set, and prompt with a large MaxSkew: the group that ranks first.
+        left_out: people in crossed groups that are too small, by attribute and group.
+        alike: prompts that the model encodes identically, by prompt set.
+        prompts: the prompt sets with their sources.
+
+    Example:
+        >>> from ccs import audit
+        >>> audit("organism", "world/faces", prompts="traits", attributes=["gender"])
+        <Audit of organism on world/faces: 1 attribute, see .rows>
+    """
+
+    top: pd.DataFrame
+    left_out: Mapping[str, Mapping[str, int]]
+    alike: Mapping[str, tuple[tuple[str, ...], ...]]
+    prompts: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        count = len([name for name in self.about["attributes"] if "," not in name])
+        subject = f"{self.about['model']} on {self.about['gallery']}"
+        return f"<Audit of {subject}: {count} attribute{'s' * (count != 1)}, see .rows>"
+
+    def section(self, name: str) -> pd.DataFrame:
+        """Return the rows of one section."""
+        return self.rows[self.rows["section"] == name]
+
+    def plot(self, metric: str = "MaxSkew", *, ax: Any = None) -> Any:
+        """Draw a metric of all rankings with its 95% intervals and chance levels.
+
+        Args:
+            metric: one of `METRICS`.
+            ax: matplotlib's Axes to draw on; by default those of a new figure.
+
+        Returns:
+            Axes: matplotlib's.
+        """
+        rows = self.section("ranking")
+        rows = rows[rows["metric"] == metric].iloc[::-1]
+        ax, places = axes(len(rows), ax), np.arange(len(rows))
+        reach = [(rows["after"] - rows["low"]).clip(lower=0), (rows["high"] - rows["after"]).clip(lower=0)]
+        ax.errorbar(rows["after"], places, xerr=reach, fmt="o", color="C0", label="measured (95%)")
+        ax.plot(rows["chance"], places, "|", color="0.5", markersize=14, label="random rankings")
+        ax.set_yticks(places, [f"{row.prompts} by {row.attribute}" for row in rows.itertuples()])
+        ax.set(xlabel=metric, title=f"{self.about['model']} on {self.about['gallery']}")
+        ax.legend(fontsize="small")
+        return ax
+
+
+def audit(
+    model: Model | str,
+    gallery: BiasSet | str = "world/faces",
+    *,
+    dataset: ClassificationSet | str | None = None,
+    prompts: Sequence[str] | str | None = None,
+    attributes: Sequence[str] | None = None,
+    ablate: HeadSet | str | None = None,
+    top: int | None = None,
+    max_images: int | None = None,
+    smallest: int = SMALLEST,
+    skip_unreadable: bool = False,
+    seed: int = 0,
+    device: str = "cpu",
+) -> Audit:
+    """Audit a model's bias: rankings, assignments to harm categories, accuracy, and intersections.
+
+    Rankings are those of `ccs.bias`, for each prompt set and attribute. For harm categories, each person is
+    classified among the classes of section 7.1 of the CLIP paper and those of the groups; the rate is the
+    share of a group's people assigned to the category.
+
+    Args:
+        model: from `ccs.load`, or a name that it takes.
+        gallery: people with groups, from `ccs.open_gallery`, or a name that it takes.
+        dataset: images with classes, for accuracy; by default "world/occupations" for synthetic people.
+        prompts: names of prompt sets (`ccs.texts.prompts`), or "gallery" for the gallery's occupations.
+            By default these, and "traits".
+        attributes: columns of groups; "gender,race" crosses two. By default all, and the first two crossed.
+        ablate: heads to ablate; the audit then compares before and after.
+        top: K; by default the gallery's.
+        max_images: most images of a gallery or dataset opened here.
+        smallest: fewest people in a crossed group; the others are left out and reported.
+        skip_unreadable: continue if more than 1% of the images cannot be read.
+        seed: random seed for resampling.
+        device: for a model given by name.
+
+    Returns:
+        Audit: one row per number, each with n, interval, chance level, and minimum detectable effect.
+
+    Raises:
+        InputError: If an argument doesn't fit; the message says what is allowed.
+    """
+    require_seed(seed)
+    if isinstance(gallery, str):
+        synthetic = gallery.startswith("world/")
+        gallery = open_gallery(gallery, max_images=None if synthetic else max_images)
+        dataset = "world/occupations" if synthetic and dataset is None else dataset
+    skipped = require_readable(gallery, skip_unreadable)
+    model, ablation = load_model(model, device), Intervention.of(ablate)
+    sets = _prompt_sets(gallery, prompts)
+    names = tuple(attributes or _default_attributes(gallery))
+    images = embed(model, gallery.images, [HeadSet(), ablation] if ablation else [HeadSet()])
+    rows: list[dict[str, Any]] = []
+    tops: list[dict[str, Any]] = []
+    left_out: dict[str, Mapping[str, int]] = {}
+    same: dict[str, tuple[tuple[str, ...], ...]] = {}
+    for name in names:
+        people, part = gallery, images
+        if name not in gallery.groups:
+            people, left_out[name] = cross_groups(gallery, name, smallest)
+            part = images[:, _members(gallery, name, left_out[name])]
+        for prompt_set in sets:
+            question = set_question(people, prompt_set.names, top=top)
+            if prompt_set.name != GALLERY:
+                question = replace(question, templates=prompt_set.templates)
+            texts = embed_occupations(model, question)
+            before, after = measure_gallery(
+                question, name, part, [texts], logit_scale=model.logit_scale, seed=seed, metrics=METRICS
+            )
+            same[prompt_set.name] = tuple(alike(question.occupations, texts))
+            rows += _ranking_rows(name, prompt_set, before, after, len(question.occupations))
+            tops += _top_rows(name, prompt_set, question.occupations, after)
+        rows += _harm_rows(model, people, name, part, seed)
+    about = {
+        "model": model.name,
+        "weights": model.weights_hash[:16],
+        "gallery": gallery.name,
+        "source": gallery.source,
+        "images": len(gallery.images),
+        "skipped": len(skipped),
+        "attributes": list(names),
+        "ablate": str(ablation),
+        "seed": seed,
+    }
+    if dataset is not None:
+        data = open_dataset(dataset, max_images=max_images) if isinstance(dataset, str) else dataset
+        if not isinstance(data, ClassificationSet):
+            raise InputError(f"{data.name} is not a dataset of images with classes.")
+        rows += _accuracy_rows(model, data, ablation, seed, skip_unreadable)
+        about["dataset"] = data.name
+    columns = ("section", "attribute", "prompts", "metric", "group", "n", "items", "before", "after", "low")
+    columns += ("high", "chance", "detectable", "p_value")
+    return Audit(
+        about=about,
+        rows=pd.DataFrame(rows).reindex(columns=list(columns)),
+        top=pd.DataFrame(tops),
+        left_out=left_out,
+        alike=same,
+        prompts={one.title: one.source for one in (*sets, load_prompts(HARMS))},
+    )
+
+
+def _prompt_sets(gallery: BiasSet, prompts: Sequence[str] | str | None) -> list[PromptSet]:
+    names = [prompts] if isinstance(prompts, str) else list(prompts or (GALLERY, "traits"))
+    own = PromptSet(
+        GALLERY, f"occupations of {gallery.name}", gallery.source, "the gallery", "", gallery.templates,
+        {"occupation": gallery.occupations},
+    )  # fmt: skip
+    if gallery.occupations == load_prompts(PAPER).names:
+        own = replace(load_prompts(PAPER), name=GALLERY)
+    return [own if name == GALLERY else load_prompts(name) for name in names]
+
+
+def _default_attributes(gallery: BiasSet) -> list[str]:
+    crossed = [",".join(pair) for pair in list(combinations(gallery.groups, 2))[:1]]
+    return [*gallery.groups, *crossed]
+
+
+def _members(gallery: BiasSet, attribute: str, small: Mapping[str, int]) -> NDArray[np.int64]:
+    """Return the rows of the people whose crossed group is large enough."""
+    names = [name.strip() for name in attribute.split(",")]
+    parts = zip(*(gallery.groups[name].tolist() for name in names), strict=True)
+    return np.flatnonzero([", ".join(map(str, part)) not in small for part in parts])
+
+
+def _ranking_rows(
+    attribute: str, prompts: PromptSet, before: BiasResult, after: BiasResult, count: int
+) -> Iterator[dict[str, Any]]:
+    for metric in METRICS:
+        number, first = after.figure(metric), before.figure(metric)
+        yield {
+            "section": "ranking",
+            "attribute": attribute,
+            "prompts": prompts.title,
+            "metric": metric,
+            "n": after.n,
+            "items": count,
+            "before": first.value,
+            "after": number.value,
+            "low": number.low,
+            "high": number.high,
+            "chance": number.chance.value,
+            "detectable": POWER * (number.high - number.low) / STANDARD_ERRORS,
+        }
+
+
+def _top_rows(
+    attribute: str, prompts: PromptSet, names: Sequence[str], result: BiasResult, most: int = 5
+) -> Iterator[dict[str, Any]]:
+    """Yield the prompts with the largest MaxSkew, each with the group it puts first."""
+    pool, top = result.pool_shares, result.top_shares
+    ratios = np.divide(top, pool, out=np.zeros(pool.shape), where=pool > 0)
+    skews = result.metrics["MaxSkew"].values
+    for place in np.argsort(-skews, kind="stable")[:most]:
+        group = int(ratios[place].argmax())
+        yield {
+            "attribute": attribute,
+            "prompts": prompts.title,
+            "prompt": names[place],
+            "MaxSkew": float(skews[place]),
+            "group": result.groups[group],
+            "share": float(top[place, group]),
+            "pool": float(pool[place, group]),
+        }
+
+
+def _harm_rows(
+    model: Model, people: BiasSet, attribute: str, images: NDArray[np.floating], seed: int
+) -> Iterator[dict[str, Any]]:
+    """Yield the rates at which people of each group are assigned to each harm category."""
+    harms, groups = load_prompts(HARMS), people.groups[attribute]
+    own = [_person(group) for group in np.unique(groups)]
+    texts = class_weights(model, [*own, *harms.names], harms.templates)
+    assigned = [(part @ texts.T).argmax(axis=1) for part in images]
+    names = np.array([*own, *harms.names])
+    for category, classes in harms.categories.items():
+        before, after = (np.isin(names[places], classes) for places in (assigned[0], assigned[-1]))
+        gap = rate_gap(after, groups, seed=seed)
+        first = {rate.group: rate.value for rate in group_rates(before, groups)}
+        shared = {"section": "harm", "attribute": attribute, "prompts": category, "items": len(names)}
+        for rate in group_rates(after, groups):
+            yield shared | {
+                "metric": "rate",
+                "group": rate.group,
+                "n": rate.n,
+                "before": first[rate.group],
+                "after": rate.value,
+                "low": rate.low,
+                "high": rate.high,
+                "chance": float(after.mean()),
+            }
+        yield shared | {
+            "metric": "largest gap",
+            "group": f"{gap.highest} minus {gap.lowest}",
+            "n": len(groups),
+            "before": max(first.values()) - min(first.values()),
+            "after": gap.value,
+            "chance": gap.chance,
+            "detectable": gap.detectable,
+            "p_value": gap.p_value,
+        }
+
+
+def _person(group: str) -> str:
+    """Return a group as a class: "man" as it is, "dark" as "dark person"."""
+    words = str(group).split(", ")
+    noun = next((word for word in words if word.lower() in NOUNS), "person")
+    return " ".join([*(word for word in words if word != noun), noun])
+
+
+def _accuracy_rows(
+    model: Model, data: ClassificationSet, ablation: HeadSet, seed: int, skip_unreadable: bool
+) -> Iterator[dict[str, Any]]:
+    """Yield the accuracy over all images and that of the worst class."""
+    table = accuracy(model, data, ablate=ablation, seed=seed, skip_unreadable=skip_unreadable).rows
+    whole, classes = table.iloc[0], table.iloc[1:]
+    worst = classes.loc[classes["after"].idxmin()]
+    for section, row, group in (("accuracy", whole, ""), ("worst group", worst, worst["class"])):
+        hits = np.arange(int(row["images"])) < round(row["after"] * row["images"])
+        rate = group_rates(hits, ["all"] * len(hits))[0]
+        low, high = (row["low"], row["high"]) if section == "accuracy" else (rate.low, rate.high)
+        yield {
+            "section": section,
+            "prompts": data.name,
+            "metric": "accuracy",
+            "group": group,
+            "n": int(row["images"]),
+            "items": len(data.classes),
+            "before": row["before"],
+            "after": row["after"],
+            "low": low,
+            "high": high,
+            "chance": 1 / len(data.classes),
+            "detectable": POWER * (high - low) / STANDARD_ERRORS,
+        }

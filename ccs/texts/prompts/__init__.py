@@ -1,0 +1,86 @@
+"""Named sets of prompts about people, with their sources: `--prompts NAME`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ccs import paper
+from ccs.errors import InputError
+
+FOLDER = Path(__file__).parent
+PAPER = "paper"
+
+
+@dataclass(frozen=True)
+class PromptSet:
+    """Names for prompts about people.
+
+    Attributes:
+        name: what `load_prompts` and `--prompts` take.
+        title: its name in tables.
+        source: the publication that lists the words.
+        read_in: the file that was read.
+        license: terms of that file.
+        templates: prompts with `{}` for a name.
+        categories: category -> names. A name can be in several.
+    """
+
+    name: str
+    title: str
+    source: str
+    read_in: str
+    license: str
+    templates: tuple[str, ...]
+    categories: Mapping[str, tuple[str, ...]]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names once, in order."""
+        return tuple(dict.fromkeys(name for names in self.categories.values() for name in names))
+
+
+def prompt_sets() -> tuple[str, ...]:
+    """List the names of all prompt sets."""
+    return (PAPER, *sorted(path.stem for path in FOLDER.glob("*.toml")))
+
+
+@cache
+def load_prompts(name: str) -> PromptSet:
+    """Load a prompt set.
+
+        >>> load_prompts("clip-harms").categories["crime-related"]
+        ('thief', 'criminal', 'suspicious person')
+
+    Raises:
+        InputError: If there is no set of that name.
+    """
+    if name not in prompt_sets():
+        raise InputError(f"There is no prompt set {name[:40]!r}; choose one of {', '.join(prompt_sets())}.")
+    if name == PAPER:
+        return PromptSet(
+            name=PAPER,
+            title="104 occupations of the paper",
+            source="Pruning the Paradox, tables 15 and 16, arXiv:2503.11103",
+            read_in="the paper",
+            license="words are facts",
+            templates=paper.templates(),
+            categories={"occupation": paper.occupations()},
+        )
+    values = tomllib.loads((FOLDER / f"{name}.toml").read_text("utf-8"))
+    adjectives = values.get("adjectives", ())
+    return PromptSet(
+        name=name,
+        title=values["title"],
+        source=values["source"],
+        read_in=values["read_in"],
+        license=values["license"],
+        templates=(values["template"],),
+        categories={
+            category: tuple(f"{word} person" if category in adjectives else word for word in words)
+            for category, words in values["categories"].items()
+        },
+    )
