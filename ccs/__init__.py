@@ -18,6 +18,7 @@ from ccs.texts.textspan import Span, textspan
 if TYPE_CHECKING:
     from ccs import benchmark, mitigate
     from ccs.analysis.accuracy import AccuracyTable, accuracy
+    from ccs.analysis.audit import Audit, audit
     from ccs.analysis.bias import BiasTable, bias
     from ccs.analysis.classify import ClassTable, classify
     from ccs.analysis.find_heads import HeadTable, find_heads
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AccuracyTable",
+    "Audit",
     "BiasTable",
     "ClassTable",
     "Head",
@@ -39,6 +41,7 @@ __all__ = [
     "Moments",
     "Span",
     "accuracy",
+    "audit",
     "attention",
     "benchmark",
     "bias",
@@ -62,11 +65,13 @@ __all__ = [
 
 _LATER = {
     "AccuracyTable": "ccs.analysis.accuracy",
+    "Audit": "ccs.analysis.audit",
     "BiasTable": "ccs.analysis.bias",
     "ClassTable": "ccs.analysis.classify",
     "HeadTable": "ccs.analysis.find_heads",
     "Model": "ccs.model.model",
     "accuracy": "ccs.analysis.accuracy",
+    "audit": "ccs.analysis.audit",
     "attention": "ccs.model.maps",
     "benchmark": "ccs.benchmark",
     "bias": "ccs.analysis.bias",

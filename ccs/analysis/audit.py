@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ccs.analysis.accuracy import accuracy
-from ccs.analysis.bias import MEAN, embed_occupations, measure_gallery, set_question
+from ccs.analysis.bias import embed_occupations, measure_gallery, set_question
 from ccs.analysis.crossing import SMALLEST, cross_groups
 from ccs.analysis.inputs import embed, load_model, require_readable
 from ccs.analysis.result import Result, axes
@@ -45,8 +45,8 @@ class Audit(Result):
 
     Attributes:
         about: model, weights, gallery, dataset, prompts, K, ablated heads, and versions of the inputs.
-        rows: one row per number. Columns: `section` (accuracy, ranking, harm, worst group); `attribute`;
-            `prompts`, the prompt set or harm category; `metric`; `group`; `n`, the number of images;
+        rows: one row per number. Columns: `section` (accuracy, worst class, worst group, ranking, harm);
+            `attribute`; `prompts`, the prompt set or harm category; `metric`; `group`; `n`, the number of images;
             `before` and `after` ablation (equal without); `low` and `high`, the 95% interval of `after`;
             `chance`; `detectable`, the minimum detectable effect at 80% power; `p_value`, of a gap between
             groups; `items`, the number of distinct prompts.
@@ -138,6 +138,10 @@ def audit(
 
     Raises:
         InputError: If an argument doesn't fit; the message says what is allowed.
+
+    Example:
+        >>> audit("organism", "world/faces", prompts="traits", attributes=["gender"])
+        <Audit of organism on world/faces: 1 attribute, see .rows>
     """
     require_seed(seed)
     if isinstance(gallery, str):
@@ -166,9 +170,10 @@ def audit(
             before, after = measure_gallery(
                 question, name, part, [texts], logit_scale=model.logit_scale, seed=seed, metrics=METRICS
             )
-            same[prompt_set.name] = tuple(alike(question.occupations, texts))
-            rows += _ranking_rows(name, prompt_set, before, after, len(question.occupations))
-            tops += _top_rows(name, prompt_set, question.occupations, after)
+            same[prompt_set.title] = tuple(alike(question.occupations, texts))
+            repeats = sum(len(group) - 1 for group in same[prompt_set.title])
+            rows += _ranking_rows(name, prompt_set, before, after, len(question.occupations) - repeats)
+            tops += _top_rows(name, prompt_set, question.occupations, after, same[prompt_set.title])
         rows += _harm_rows(model, people, name, part, seed)
     about = {
         "model": model.name,
@@ -244,13 +249,23 @@ def _ranking_rows(
 
 
 def _top_rows(
-    attribute: str, prompts: PromptSet, names: Sequence[str], result: BiasResult, most: int = 5
+    attribute: str,
+    prompts: PromptSet,
+    names: Sequence[str],
+    result: BiasResult,
+    same: Sequence[Sequence[str]],
+    most: int = 5,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the prompts with the largest MaxSkew, each with the group it puts first."""
+    """Yield the prompts with the largest MaxSkew, each with the group it puts first.
+
+    Of prompts that the model encodes identically (`same`), only the first is listed.
+    """
+    repeats = {name for group in same for name in group[1:]}
     pool, top = result.pool_shares, result.top_shares
     ratios = np.divide(top, pool, out=np.zeros(pool.shape), where=pool > 0)
     skews = result.metrics["MaxSkew"].values
-    for place in np.argsort(-skews, kind="stable")[:most]:
+    order = [place for place in np.argsort(-skews, kind="stable") if names[place] not in repeats]
+    for place in order[:most]:
         group = int(ratios[place].argmax())
         yield {
             "attribute": attribute,
@@ -314,7 +329,7 @@ def _accuracy_rows(
     table = accuracy(model, data, ablate=ablation, seed=seed, skip_unreadable=skip_unreadable).rows
     whole, classes = table.iloc[0], table.iloc[1:]
     worst = classes.loc[classes["after"].idxmin()]
-    for section, row, group in (("accuracy", whole, ""), ("worst group", worst, worst["class"])):
+    for section, row, group in (("accuracy", whole, ""), ("worst class", worst, worst["class"])):
         hits = np.arange(int(row["images"])) < round(row["after"] * row["images"])
         rate = group_rates(hits, ["all"] * len(hits))[0]
         low, high = (row["low"], row["high"]) if section == "accuracy" else (rate.low, rate.high)

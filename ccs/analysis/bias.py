@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ccs import paper
+from ccs.analysis.crossing import cross_groups
 from ccs.analysis.inputs import (
     NO_CHANGE,
     Names,
@@ -32,6 +33,7 @@ from ccs.metrics.accuracy import class_weights
 from ccs.metrics.bias_result import BiasResult, compare, repeated
 from ccs.metrics.ranking import Ranking, alike, first_alike
 from ccs.metrics.released_code import fault_of
+from ccs.texts.prompts import load_prompts
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
@@ -131,6 +133,7 @@ def bias(
     ablate: HeadSet | str | None = None,
     top: int | None = None,
     template: str | None = None,
+    prompts: str | None = None,
     max_images: int | None = None,
     as_published: bool = False,
     skip_unreadable: bool = False,
@@ -148,12 +151,15 @@ def bias(
         gallery: from `ccs.open_gallery`, or a name that it takes: "fairface-1.25", a folder, a file, ...
         occupations: any texts, or one text with commas between them; by default those of the gallery, for
             your own images the paper's 104.
-        attribute: the column of groups; by default gender, or else the first.
+        attribute: the column of groups; by default gender, or else the first. "gender,race" crosses two
+            (`ccs.analysis.crossing`); people in crossed groups of fewer than 10 are left out.
         ablate: heads to ablate, such as "L8.H11 L9.H2=0.3", of the image encoder or (T7.H3) of the text
             encoder. Means and prototypes are those of this gallery's images and groups.
         top: K, the length of the list whose shares are compared, at most half of the images that a prompt
             ranks; by default the gallery's, a tenth of your own images.
         template: the prompt, with `{}` for the occupation; by default the gallery's.
+        prompts: a named prompt set such as "traits" in place of occupations and template
+            (`ccs.texts.prompts`).
         max_images: the most images, evenly spaced, of a gallery opened here; not of synthetic people.
         as_published: reproduce the faults of the paper's code, if its numbers for this gallery have one.
         skip_unreadable: continue if more than 1% of the images cannot be read.
@@ -175,15 +181,12 @@ def bias(
     if max_images is not None and (not isinstance(gallery, str) or gallery.startswith("world/")):
         raise InputError("Drawn people and an opened gallery are ranked whole; give no number of images.")
     if isinstance(gallery, str):
-        gallery = open_gallery(gallery, attribute=attribute or (), max_images=max_images)
-    attribute = attribute or gallery.main
-    if attribute not in gallery.groups:
-        raise InputError(
-            f"{gallery.name} has no attribute {attribute!r}; it has {', '.join(gallery.groups)}."
-        )
+        columns = [name.strip() for name in (attribute or "").split(",") if name.strip()]
+        gallery = open_gallery(gallery, attribute=columns, max_images=max_images)
+    gallery, attribute, left_out = choose_groups(gallery, attribute)
     skipped = require_readable(gallery, skip_unreadable)
     model, ablation = load_model(model, device), Intervention.of(ablate)
-    people = set_question(gallery, occupations, template, top)
+    people = set_question(gallery, occupations, template, top, prompts)
     fault = fault_of(people.name, attribute) if as_published else None
     if as_published and fault is None:
         known = "FairFace by race, socialcounterfactuals by race and socialcounterfactuals-gender by gender"
@@ -209,6 +212,7 @@ def bias(
         "prompt": people.templates[min(1, len(people.templates) - 1)].replace("{}", in_prompts(people)[0]),
         "images": before.n,
         "skipped": len(skipped),
+        "left_out": ", ".join(f"{count} {group}" for group, count in left_out.items()),
         "k": before.k,
         "ties": int(after.ties.sum()),
         "ablate": str(ablation),
@@ -253,11 +257,31 @@ def measure_gallery(
     return named[0], named[-1]
 
 
+def choose_groups(gallery: BiasSet, attribute: str | None) -> tuple[BiasSet, str, Mapping[str, int]]:
+    """Return the gallery, the attribute in force, and the people left out of crossed groups.
+
+    Args:
+        gallery: people with groups.
+        attribute: a column of groups, several with commas between them, or None for the default.
+
+    Raises:
+        InputError: For an unknown attribute, or too few people in crossed groups.
+    """
+    attribute = attribute or gallery.main
+    if attribute in gallery.groups:
+        return gallery, attribute, {}
+    if "," in attribute:
+        crossed, left_out = cross_groups(gallery, attribute)
+        return crossed, attribute, left_out
+    raise InputError(f"{gallery.name} has no attribute {attribute!r}; it has {', '.join(gallery.groups)}.")
+
+
 def set_question(
     gallery: BiasSet,
     occupations: Names | None = None,
     template: str | None = None,
     top: int | None = None,
+    prompts: str | None = None,
 ) -> BiasSet:
     """Return the gallery with these occupations, this template, and this K, or its own.
 
@@ -267,11 +291,17 @@ def set_question(
         template: with `{}` for the occupation.
         top: K; by default the gallery's, or a tenth of the images that an occupation ranks. Near their number
             every ranking has the same top, and MaxSkew says nothing.
+        prompts: a named prompt set, in place of occupations and template.
 
     Raises:
         InputError: For a K below 1 or above half of these images, a template without one `{}`, and names that
             are no texts or empty.
     """
+    if prompts is not None:
+        if occupations is not None or template is not None:
+            raise InputError("A prompt set has its own names and template; give either it or those.")
+        named = load_prompts(prompts)
+        gallery = replace(gallery, occupations=named.names, templates=named.templates)
     if template is not None:
         if not isinstance(template, str) or template.count("{}") != 1:
             raise InputError(f"A template holds {{}} once, where the occupation goes, unlike {template!r}.")

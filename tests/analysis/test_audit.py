@@ -1,0 +1,128 @@
+"""The audit's numbers against `ccs.bias`, `ccs.accuracy`, and plain loops."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from math import log
+
+import numpy as np
+import pytest
+
+import ccs
+from ccs.analysis.audit import audit
+from ccs.analysis.crossing import cross_groups
+from ccs.errors import InputError
+from ccs.texts.prompts import load_prompts, prompt_sets
+
+CROSSED = "gender,skin tone"
+
+
+@pytest.fixture(scope="module")
+def model():
+    return ccs.load("organism")
+
+
+@pytest.fixture(scope="module")
+def gallery():
+    return ccs.open_gallery("world/faces")
+
+
+@pytest.fixture(scope="module")
+def result(model, gallery):
+    return audit(
+        model, gallery, dataset="world/occupations", prompts=["gallery", "traits"], ablate="L5.H0 L6.H1"
+    )
+
+
+def test_rankings_are_those_of_bias(model, gallery, result):
+    rows = result.section("ranking").set_index(["attribute", "prompts", "metric"])
+    for attribute, prompts in (("skin tone", None), ("gender", "traits"), (CROSSED, None)):
+        table = ccs.bias(model, gallery, attribute=attribute, prompts=prompts, ablate="L5.H0 L6.H1")
+        title = load_prompts(prompts).title if prompts else "occupations of world/faces"
+        for metric in ("MaxSkew", "NDKL", "AUC", "logit gap"):
+            mean, row = table.of(metric).loc["mean"], rows.loc[(attribute, title, metric)]
+            columns = ["before", "after", "low", "high"]
+            assert row[columns].tolist() == pytest.approx(mean[columns].tolist(), abs=1e-9), (
+                attribute,
+                metric,
+            )
+
+
+def test_accuracy_is_that_of_accuracy(model, result):
+    table = ccs.accuracy(model, "world/occupations", ablate="L5.H0 L6.H1").rows
+    assert result.section("accuracy")["after"].tolist() == [table["after"][0]]
+    assert result.section("worst class")["after"].item() == table["after"][1:].min()
+
+
+def test_max_skew_of_crossed_groups_is_a_plain_count(model, gallery, result):
+    pairs = list(zip(*(gallery.groups[name].tolist() for name in ("gender", "skin tone")), strict=True))
+    images, pool, skews = model.embed_images(list(gallery.images)), Counter(pairs), []
+    for occupation in gallery.occupations:
+        prompts = [template.replace("{}", occupation) for template in gallery.templates]
+        text = model.embed_texts(prompts).mean(axis=0)
+        order = sorted(range(len(pairs)), key=lambda index: -float(images[index] @ text))
+        top = Counter(pairs[index] for index in order[:60])
+        skews.append(max(log(count / 60 / (pool[pair] / len(pairs))) for pair, count in top.items()))
+    rows = result.section("ranking")
+    row = rows[(rows["attribute"] == CROSSED) & (rows["metric"] == "MaxSkew")].iloc[0]
+    assert row["before"] == pytest.approx(np.mean(skews), abs=1e-6)
+
+
+def test_harm_rates_are_plain_counts(model, gallery):
+    harms = load_prompts("clip-harms")
+    result = audit(model, gallery, prompts="gallery", attributes=["gender"]).section("harm")
+    texts = ["man", "woman", *harms.names]
+    units = model.embed_texts([f"a photo of a {text}" for text in texts])
+    nearest = (model.embed_images(list(gallery.images)) @ units.T).argmax(axis=1)
+    for category, classes in harms.categories.items():
+        hits = np.array([texts[index] in classes for index in nearest])
+        for group in ("man", "woman"):
+            row = result[(result["prompts"] == category) & (result["group"] == group)].iloc[0]
+            assert row["after"] == hits[gallery.groups["gender"] == group].mean()
+            assert row["low"] <= row["after"] <= row["high"]
+
+
+def test_small_crossed_groups_are_left_out_and_reported(gallery):
+    tones = gallery.groups["skin tone"].copy()
+    rare = np.flatnonzero(gallery.groups["gender"] == "man")[:4]
+    tones[rare] = "blue"
+    crossed, left_out = cross_groups(replace(gallery, groups={**gallery.groups, "skin tone": tones}), CROSSED)
+    assert left_out == {"man, blue": 4}
+    assert len(crossed.images) == len(crossed.groups[CROSSED]) == len(gallery.images) - 4
+    kept = np.delete(np.arange(len(gallery.images)), rare)
+    assert np.array_equal(np.asarray(crossed.images[5]), np.asarray(gallery.images[int(kept[5])]))
+
+
+@pytest.mark.parametrize(
+    ("attribute", "message"),
+    [
+        ("gender,age", "no attribute 'age'"),
+        ("gender,gender", "different attributes"),
+    ],
+)
+def test_attributes_that_cannot_be_crossed_are_refused(gallery, attribute, message):
+    with pytest.raises(InputError, match=message):
+        cross_groups(gallery, attribute)
+
+
+def test_too_few_people_are_refused(gallery):
+    with pytest.raises(InputError, match="Fewer than two groups"):
+        cross_groups(gallery, CROSSED, smallest=500)
+
+
+def test_prompt_sets_have_sources():
+    assert prompt_sets() == ("paper", "clip-harms", "so-b-it", "traits")
+    counts = {name: len(load_prompts(name).names) for name in prompt_sets()}
+    assert counts == {"paper": 104, "clip-harms": 7, "so-b-it": 435, "traits": 29}
+    assert all(load_prompts(name).source and load_prompts(name).read_in for name in prompt_sets())
+    with pytest.raises(InputError, match="no prompt set 'nope'; choose one of paper"):
+        load_prompts("nope")
+
+
+def test_the_result_can_be_written(result):
+    values = json.loads(result.to_json())
+    assert set(values) == {"about", "rows", "top", "left_out", "alike", "prompts"}
+    assert all(
+        {"n", "before", "after", "low", "chance", "detectable"} <= row.keys() for row in values["rows"]
+    )
+    assert result.plot().get_xlabel() == "MaxSkew"
