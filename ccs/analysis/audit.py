@@ -24,15 +24,20 @@ from ccs.metrics.accuracy import class_weights
 from ccs.metrics.bias_result import BiasResult
 from ccs.metrics.ranking import alike
 from ccs.metrics.rates import POWER, group_rates, rate_gap
+from ccs.metrics.skew import MetricName
 from ccs.texts.prompts import PAPER, PromptSet, load_prompts
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
 
-METRICS = ("MaxSkew", "NDKL", "AUC", "logit gap")
+METRICS: tuple[MetricName, ...] = ("MaxSkew", "NDKL", "AUC", "logit gap")
 GALLERY = "gallery"
 """The prompt set of a gallery's own occupations."""
 HARMS = "clip-harms"
+COLUMNS = (
+    *("section", "attribute", "prompts", "metric", "group", "n", "items", "before", "after", "low", "high"),
+    *("chance", "detectable", "p_value"),
+)
 NOUNS = {"woman", "man", "girl", "boy", "female", "male"}
 """Groups that are nouns in prompts; others get "person"."""
 STANDARD_ERRORS = 2 * 1.959964
@@ -192,11 +197,9 @@ def audit(
             raise InputError(f"{data.name} is not a dataset of images with classes.")
         rows += _accuracy_rows(model, data, ablation, seed, skip_unreadable)
         about["dataset"] = data.name
-    columns = ("section", "attribute", "prompts", "metric", "group", "n", "items", "before", "after", "low")
-    columns += ("high", "chance", "detectable", "p_value")
     return Audit(
         about=about,
-        rows=pd.DataFrame(rows).reindex(columns=list(columns)),
+        rows=pd.DataFrame(rows).reindex(columns=list(COLUMNS)),
         top=pd.DataFrame(tops),
         left_out=left_out,
         alike=same,
@@ -328,7 +331,7 @@ def _accuracy_rows(
     """Yield the accuracy over all images and that of the worst class."""
     table = accuracy(model, data, ablate=ablation, seed=seed, skip_unreadable=skip_unreadable).rows
     whole, classes = table.iloc[0], table.iloc[1:]
-    worst = classes.loc[classes["after"].idxmin()]
+    worst = classes.iloc[int(classes["after"].to_numpy().argmin())]
     for section, row, group in (("accuracy", whole, ""), ("worst class", worst, worst["class"])):
         hits = np.arange(int(row["images"])) < round(row["after"] * row["images"])
         rate = group_rates(hits, ["all"] * len(hits))[0]
