@@ -51,10 +51,10 @@ class Audit(Result):
     Attributes:
         about: model, weights, gallery, dataset, prompts, K, ablated heads, and versions of the inputs.
         rows: one row per number. Columns: `section` (accuracy, worst class, worst group, ranking, harm);
-            `attribute`; `prompts`, the prompt set or harm category; `metric`; `group`; `n`, the number of images;
-            `before` and `after` ablation (equal without); `low` and `high`, the 95% interval of `after`;
-            `chance`; `detectable`, the minimum detectable effect at 80% power; `p_value`, of a gap between
-            groups; `items`, the number of distinct prompts.
+            `attribute`; `prompts`, the prompt set or harm category; `metric`; `group`; `n`, the number of
+            images; `items`, the number of distinct prompts; `before` and `after` ablation (equal without
+            it); `low` and `high`, the 95% interval of `after`; `chance`; `detectable`, the minimum
+            detectable effect at 80% power; `p_value`, of a gap between groups.
         top: one row per attribute, prompt set, and prompt with a large MaxSkew: the group that ranks first.
         left_out: people in crossed groups that are too small, by attribute and group.
         alike: prompts that the model encodes identically, by prompt set.
