@@ -22,6 +22,7 @@ from ccs.analysis.inputs import (
     read_names,
     require_readable,
 )
+from ccs.analysis.preference import Preference, measure_preference
 from ccs.analysis.result import Result, axes
 from ccs.data import BiasSet
 from ccs.data.open import open_gallery
@@ -59,6 +60,8 @@ class BiasTable(Result):
         alike: occupations whose prompts the model encodes identically; they count once, under the first name.
         shares: one row per occupation and group: its share of the top K `before` and `after`, and of the
             ranked images (`pool`).
+        preference: the split into a general and an occupation-specific preference, and neutral prompts; over
+            all images, also if each occupation ranks its own.
         skipped: images that cannot be read, with the reason.
 
     Example:
@@ -70,6 +73,7 @@ class BiasTable(Result):
     groups: Mapping[str, int]
     alike: tuple[tuple[str, ...], ...]
     shares: pd.DataFrame
+    preference: Preference
     skipped: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -202,6 +206,9 @@ def bias(
         people, attribute, images, texts, fault=fault, logit_scale=model.logit_scale, seed=seed
     )
     ranking = rank_gallery(people, attribute, texts[0])
+    preference = measure_preference(
+        model, list(images), ranking, texts, people.templates, ablate=in_texts or None, seed=seed
+    )
     about = {
         "model": model.name,
         "weights": model.weights_hash[:16],
@@ -226,6 +233,7 @@ def bias(
         alike=tuple(alike(people.occupations, texts[0])) if ranking.pools is None else (),
         rows=pd.DataFrame(_rows(before, after, ranking)),
         shares=pd.DataFrame({name: values.ravel() for name, values in shares.items()}, index=cases),
+        preference=preference,
         skipped=skipped,
     )
 

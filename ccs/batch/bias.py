@@ -13,6 +13,7 @@ from ccs.analysis.bias import MEAN, BiasTable
 from ccs.batch.command_line import ATTRIBUTE, DEVICE, OFF, SKIP, command, option, read_names, to_file
 from ccs.batch.pages import in_brackets, printed
 from ccs.files import write_text
+from ccs.metrics.preference import FirstGroup, Split
 from ccs.metrics.stats import Estimate, signed
 
 
@@ -64,7 +65,30 @@ def page(table: BiasTable) -> str:
         skipped=table.skipped,
         rows=[_line(name, figures[name], bool(table.about["ablate"])) for name in order],
         alike=table.alike,
+        preference=table.preference,
+        split=table.preference.after,
+        share=in_brackets(table.preference.after.share, 2) if table.preference.after else "",
+        direction=_direction(table.preference.after),
+        neutral=[_neutral(prompt) for prompt in table.preference.neutral],
     )
+
+
+def _direction(split: Split | None) -> str:
+    """Return each group's mean score over all occupations, the highest first."""
+    if split is None:
+        return ""
+    order = sorted(zip(split.groups, split.direction, strict=True), key=lambda pair: -pair[1].value)
+    return ", ".join(f"{group} {signed(score.value, 3)}" for group, score in order)
+
+
+def _neutral(prompt: FirstGroup) -> dict[str, str]:
+    """Return a line about a neutral prompt."""
+    return {
+        "prompt": prompt.prompt,
+        "most in the top": f"{prompt.group} {prompt.share:.0%} (gallery {prompt.pool:.0%})",
+        "MaxSkew": f"{prompt.max_skew:.2f}",
+        "random rankings": f"{prompt.chance.low:.2f} to {prompt.chance.high:.2f}",
+    }
 
 
 def _line(name: str, figures: Mapping[str, Mapping[Any, Any]], ablated: bool) -> dict[str, str]:

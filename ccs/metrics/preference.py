@@ -1,0 +1,350 @@
+"""General preference or stereotype: the part of the group scores that all prompts share, and the rest.
+
+A prompt's group scores are each group's mean score minus the mean over groups. A model can prefer a group
+whatever the prompt says (a general preference), or different groups for different prompts. MaxSkew is high in
+both cases, so it can't tell them apart.
+
+Group scores are noisy, and squaring them adds the noise. So every square here is a mean product of two
+*different* blocks of images, which averages the true value:
+
+- total: the same prompt on two blocks, mean over prompts and pairs of blocks, summed over groups;
+- general: two different prompts on two blocks, mean over pairs of prompts and of blocks;
+- specific: total minus general.
+
+This is the crossed random-effects (variance components) estimate, and the limit of split-half products over
+all splits. It averages 0 where groups don't matter, so a single estimate can be slightly negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ccs.errors import InputError
+from ccs.metrics import skew, stats
+from ccs.metrics.stats import Estimate, Floats
+
+Verdict = Literal[
+    "mostly a general preference", "mostly specific to occupations", "both", "no evidence of either"
+]
+BLOCKS = 200
+"""The most blocks of images; more cost time and make the estimate hardly more exact."""
+DRAWS = 1_000
+MOSTLY = 2 / 3
+"""The share of the total from which a part is most of it."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """The split of one model's group scores.
+
+    Attributes:
+        verdict: in words.
+        share: general part as a share of the total, 0 to 1, with its 95% interval; NaN without evidence of
+            any preference.
+        chance: share with the same scores if prompts agreed by chance alone.
+        total, general, specific: sums over groups of squared group scores, mean over prompts.
+        p_total: p-value of the total against group labels that are shuffled.
+        p_general: p-value of the share against its chance level.
+        groups: names of the groups.
+        direction: each group's score averaged over prompts, the general part, with its interval.
+        prompts: number of prompts.
+        blocks: number of blocks of images.
+    """
+
+    verdict: Verdict
+    share: Estimate
+    chance: Estimate
+    total: Estimate
+    general: Estimate
+    specific: Estimate
+    p_total: float
+    p_general: float
+    groups: tuple[str, ...]
+    direction: tuple[Estimate, ...]
+    prompts: int
+    blocks: int
+
+    @property
+    def first(self) -> str:
+        """Return the group that the general part puts first."""
+        return self.groups[int(np.argmax([score.value for score in self.direction]))]
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Bootstrap draws of `parts`: total, general, and specific, each [draws]; direction [draws, groups]."""
+
+    total: Floats
+    general: Floats
+    specific: Floats
+    direction: Floats
+
+
+def split(
+    scores: ArrayLike,
+    groups: ArrayLike,
+    *,
+    units: ArrayLike | None = None,
+    seed: int = 0,
+    draws: int = DRAWS,
+) -> Split:
+    """Split the group scores of rankings into a general and a prompt-specific part.
+
+    Args:
+        scores: logits of images for prompts [prompts, n]. Prompts that are one text should occur once.
+        groups: the images' groups [n].
+        units: images with the same number stay in one block [n]; by default each image is on its own.
+        seed: random seed for blocks, resampling, and shuffling.
+        draws: number of bootstrap draws and of shuffles.
+
+    Returns:
+        The split, with intervals over resampled prompts and blocks of images.
+
+    Raises:
+        InputError: If there are fewer than two prompts, two groups, or two images of a group.
+    """
+    stats.check_draws(draws)
+    names, codes = np.unique(np.asarray(groups, np.str_), return_inverse=True)
+    cells = block_scores(scores, codes, units=units, seed=seed)
+    value, drawn = parts(cells), resampled(cells, draws=draws, seed=seed)
+    total, general, specific = (
+        stats.interval(value[name], getattr(drawn, name), center=True)
+        for name in ("total", "general", "specific")
+    )
+    means = cells.mean(axis=(0, 1))
+    direction = tuple(
+        stats.interval(float(mean), column) for mean, column in zip(means, drawn.direction.T, strict=True)
+    )
+    p_total = _p_value(value["total"], _shuffled_blocks(cells, draws, seed))
+    by_chance = _shuffled_prompts(cells, draws, seed)
+    ratio = value["general"] / value["total"] if value["total"] > 0 else np.nan
+    p_general = _p_value(ratio, by_chance)
+    share = chance = stats.UNKNOWN
+    if p_total <= 1 - stats.LEVEL:
+        share = _within(stats.interval(ratio, _ratio(drawn.general, drawn.total), center=True))
+        chance = _within(stats.interval(0.0, by_chance))
+    return Split(
+        verdict=_verdict(share, p_total, p_general, specific),
+        share=share,
+        chance=chance,
+        total=total,
+        general=general,
+        specific=specific,
+        p_total=p_total,
+        p_general=p_general,
+        groups=tuple(names.tolist()),
+        direction=direction,
+        prompts=cells.shape[0],
+        blocks=cells.shape[1],
+    )
+
+
+def block_scores(
+    scores: ArrayLike, codes: NDArray[np.integer], *, units: ArrayLike | None = None, seed: int = 0
+) -> Floats:
+    """Return the group scores of random blocks of images [prompts, blocks, groups].
+
+    Args:
+        scores: logits [prompts, n].
+        codes: the images' groups [n] as numbers from 0.
+        units: images with the same number stay in one block [n].
+        seed: random seed for the blocks.
+
+    Raises:
+        InputError: As in `split`.
+    """
+    values, n_groups = np.asarray(scores, np.float64), int(codes.max(initial=0)) + 1
+    if values.ndim != 2 or values.shape[1:] != codes.shape or not np.isfinite(values).all():
+        raise InputError(f"Expected finite scores [prompts, {len(codes)}]; got shape {values.shape}.")
+    if len(values) < 2 or n_groups < 2:
+        raise InputError(
+            f"Expected at least 2 different prompts and 2 groups; got {len(values)} and {n_groups}. "
+            "With fewer, a preference can't be told from a stereotype."
+        )
+    block = _blocks(codes, units, seed)
+    cell = block * n_groups + codes
+    shape = (int(block.max()) + 1, n_groups)
+    counts = np.bincount(cell, minlength=shape[0] * n_groups)
+    sums = np.stack([np.bincount(cell, row, len(counts)) for row in values])
+    means = (sums / counts).reshape(len(values), *shape)
+    return np.asarray(means - means.mean(axis=2, keepdims=True))
+
+
+def _blocks(codes: NDArray[np.integer], units: ArrayLike | None, seed: int) -> NDArray[np.intp]:
+    """Deal images into at most BLOCKS blocks [n], each with images of every group."""
+    rng = np.random.default_rng((seed, 51))
+    sizes = np.bincount(codes)
+    if units is None:
+        count = min(BLOCKS, int(sizes.min()))
+        order = rng.permutation(len(codes))
+        order = order[np.argsort(codes[order], kind="stable")]
+        place = np.arange(len(codes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        block = np.empty(len(codes), np.intp)
+        block[order] = place % max(1, count)
+    else:
+        unit = np.unique(np.asarray(units), return_inverse=True)[1]
+        dealt = rng.permutation(int(unit.max()) + 1)
+        count = min(BLOCKS, len(dealt))
+        while count > 1 and not _complete(dealt[unit] % count, codes):
+            count //= 2
+        block = dealt[unit] % max(1, count)
+    if count < 2:
+        raise InputError(f"Expected at least 2 images of each group; got {sizes.tolist()}.")
+    return block
+
+
+def _complete(block: NDArray[np.intp], codes: NDArray[np.integer]) -> bool:
+    """Return whether every block has images of every group."""
+    groups = int(codes.max()) + 1
+    return bool(np.bincount(block * groups + codes, minlength=(int(block.max()) + 1) * groups).all())
+
+
+def parts(cells: Floats) -> dict[str, float]:
+    """Return total, general, and specific from block scores [prompts, blocks, groups]."""
+    once = np.ones((1, cells.shape[1])), np.ones((1, cells.shape[0]))
+    drawn = _parts(cells, *once)
+    return {name: float(getattr(drawn, name)[0]) for name in ("total", "general", "specific")}
+
+
+def resampled(cells: Floats, *, draws: int = DRAWS, seed: int = 0) -> Draws:
+    """Return bootstrap draws of the parts: prompts and blocks are resampled with replacement.
+
+    The same seed and shape give the same draws, so that differences between two models are paired.
+    """
+    rng = np.random.default_rng((seed, 52))
+    prompts, blocks = cells.shape[:2]
+    of_blocks = rng.multinomial(blocks, np.full(blocks, 1 / blocks), size=draws)
+    of_prompts = rng.multinomial(prompts, np.full(prompts, 1 / prompts), size=draws)
+    whole = (of_blocks > 0).sum(1) > 1  # a draw of one block, or one prompt, has no pair
+    whole &= (of_prompts > 0).sum(1) > 1
+    return _parts(cells, of_blocks[whole].astype(float), of_prompts[whole].astype(float))
+
+
+def _parts(cells: Floats, of_blocks: Floats, of_prompts: Floats) -> Draws:
+    """Return the parts for weights of blocks [draws, blocks] and of prompts [draws, prompts].
+
+    Products of a block or a prompt with itself, which a draw may hold several times, are left out.
+    """
+    prompts, blocks, groups = cells.shape
+    block_pairs = of_blocks.sum(1) ** 2 - (of_blocks**2).sum(1)
+    prompt_pairs = of_prompts.sum(1) ** 2 - (of_prompts**2).sum(1)
+    by_block = cells.transpose(1, 0, 2).reshape(blocks, -1)
+    sums = (of_blocks @ by_block).reshape(-1, prompts, groups)  # [draws, prompts, groups]
+    own = of_blocks**2 @ (cells**2).sum(2).T  # products of a block with itself [draws, prompts]
+    same = ((sums**2).sum(2) - own) / block_pairs[:, None]
+    total = (of_prompts * same).sum(1) / of_prompts.sum(1)
+    mixed = (of_prompts @ cells.reshape(prompts, -1)).reshape(-1, blocks, groups)  # summed over prompts
+    together = np.einsum("dp,dpg->dg", of_prompts, sums)
+    every = ((together**2).sum(1) - np.einsum("db,dbg->d", of_blocks**2, mixed**2)) / block_pairs
+    general = (every - (of_prompts**2 * same).sum(1)) / prompt_pairs
+    direction = together / (of_blocks.sum(1) * of_prompts.sum(1))[:, None]
+    return Draws(total, general, total - general, direction)
+
+
+def _shuffled_blocks(cells: Floats, draws: int, seed: int) -> Floats:
+    """Return the total [draws] with the groups of each block shuffled: no preference at all."""
+    rng, found = np.random.default_rng((seed, 53)), np.empty(draws)
+    prompts, blocks, groups = cells.shape
+    squares = (cells**2).sum()
+    for draw in range(draws):
+        order = rng.permuted(np.tile(np.arange(groups), (blocks, 1)), axis=1)
+        sums = np.take_along_axis(cells, order[None], axis=2).sum(1)
+        found[draw] = ((sums**2).sum() - squares) / (prompts * blocks * (blocks - 1))
+    return found
+
+
+def _shuffled_prompts(cells: Floats, draws: int, seed: int) -> Floats:
+    """Return the general share [draws] with the groups of each prompt shuffled: prompts agree by chance."""
+    rng, found = np.random.default_rng((seed, 54)), np.full(draws, np.nan)
+    prompts, _, groups = cells.shape
+    for draw in range(draws):
+        order = rng.permuted(np.tile(np.arange(groups), (prompts, 1)), axis=1)
+        value = parts(np.take_along_axis(cells, order[:, None], axis=2))
+        found[draw] = value["general"] / value["total"] if value["total"] > 0 else 0.0
+    return found
+
+
+def _ratio(general: Floats, total: Floats) -> Floats:
+    """Return general over total [draws], 0 where a draw has no total."""
+    return np.clip(np.divide(general, total, out=np.zeros(len(total)), where=total > 0), -1, 1)
+
+
+def _p_value(value: float, by_chance: Floats) -> float:
+    """Return the share of values by chance that are at least as large; 1 for a value that is NaN."""
+    return float((1 + (by_chance >= value).sum()) / (1 + len(by_chance))) if value == value else 1.0
+
+
+def _within(share: Estimate) -> Estimate:
+    """Return a share that keeps to 0 and 1."""
+    return Estimate(*(float(np.clip(end, 0, 1)) for end in (share.value, share.low, share.high)))
+
+
+def _verdict(share: Estimate, p_total: float, p_general: float, specific: Estimate) -> Verdict:
+    """Return the split in words. A part without evidence doesn't count, whatever its share."""
+    if p_total > 1 - stats.LEVEL:
+        return "no evidence of either"
+    if p_general > 1 - stats.LEVEL or share.value <= 1 - MOSTLY:
+        return "mostly specific to occupations"
+    if specific.low <= 0 or share.value >= MOSTLY:
+        return "mostly a general preference"
+    return "both"
+
+
+@dataclass(frozen=True)
+class FirstGroup:
+    """Whom a prompt puts first.
+
+    Attributes:
+        prompt: the prompt's name.
+        group: the group furthest above its share of the gallery.
+        share: its share of the top K.
+        pool: its share of the gallery.
+        max_skew: MaxSkew of the top K.
+        chance: MaxSkew of random rankings, with its 95% range.
+    """
+
+    prompt: str
+    group: str
+    share: float
+    pool: float
+    max_skew: float
+    chance: Estimate
+
+    @property
+    def by_chance(self) -> bool:
+        """Return whether a random ranking is as skewed in one of 40 cases or more."""
+        return self.max_skew <= self.chance.high
+
+
+def first_groups(
+    names: Sequence[str], scores: ArrayLike, groups: ArrayLike, k: int, *, seed: int = 0, draws: int = DRAWS
+) -> tuple[FirstGroup, ...]:
+    """Return whom each prompt puts first among its top K images.
+
+    Args:
+        names: names of the prompts.
+        scores: scores [prompts, n]; equal ones are ranked in the images' order.
+        groups: the images' groups [n].
+        k: length of the list.
+        seed: random seed for the random rankings.
+        draws: number of random rankings.
+    """
+    labels, codes = np.unique(np.asarray(groups, np.str_), return_inverse=True)
+    pool, values = np.bincount(codes), np.asarray(scores)
+    shares = skew.target_shares(pool)
+    rng = np.random.default_rng((seed, 55))
+    random_tops = rng.multivariate_hypergeometric(pool, k, size=draws)
+    random_skews = skew.max_skew_of(random_tops, shares)
+    chance = stats.interval(float(random_skews.mean()), random_skews)
+    found = []
+    for name, row in zip(names, values, strict=True):
+        counts = np.bincount(codes[np.argsort(-row, kind="stable")[:k]], minlength=len(labels))
+        place = int((counts / shares).argmax())
+        share, skewed = float(counts[place] / k), float(skew.max_skew_of(counts, shares))
+        found.append(FirstGroup(name, str(labels[place]), share, float(shares[place]), skewed, chance))
+    return tuple(found)

@@ -1,0 +1,186 @@
+"""The split into a general and an occupation-specific preference, against plain loops and known answers."""
+
+import numpy as np
+import pytest
+
+import ccs
+from ccs import HeadSet, InputError
+from ccs.analysis.preference import effects_of_heads
+from ccs.batch import bias as command
+from ccs.benchmark import variants
+from ccs.data import synthetic
+from ccs.metrics import accuracy, preference
+from ccs.metrics.ranking import Ranking, cosines
+from ccs.texts.neutral import NEUTRAL, NONSENSE, embed_neutral, fill
+
+GROUPS = np.repeat(["a", "b", "c"], 60)
+EVERYBODY = np.array([1.0, 0.0, -1.0])
+OCCUPATIONS = 12
+
+
+def scores(shared: float, own: float, *, noise: float = 1.0, seed: int = 0) -> np.ndarray:
+    """Logits [prompts, images] with a preference of all prompts and one of each prompt, of these sizes."""
+    rng = np.random.default_rng(seed)
+    of_prompts = rng.standard_normal((OCCUPATIONS, 3))
+    preferences = shared * EVERYBODY + own * (of_prompts - of_prompts.mean(1, keepdims=True))
+    same_for_all = rng.standard_normal(
+        len(GROUPS)
+    )  # an image that every prompt likes is noise of all prompts
+    images = noise * (same_for_all + rng.standard_normal((OCCUPATIONS, len(GROUPS))))
+    return np.repeat(preferences, 60, axis=1) + images
+
+
+@pytest.mark.parametrize(
+    ("shared", "own", "verdict"),
+    [
+        (2.0, 0.1, "mostly a general preference"),
+        (0.1, 2.0, "mostly specific to occupations"),
+        (0.8, 1.1, "both"),
+        (0.0, 0.0, "no evidence of either"),
+    ],
+)
+def test_a_known_preference_has_its_verdict(shared, own, verdict):
+    split = preference.split(scores(shared, own), GROUPS, draws=300)
+    assert split.verdict == verdict
+    if verdict != "no evidence of either":
+        known = 2 * shared**2 / (2 * shared**2 + 2 * own**2)
+        assert split.share.low <= known <= split.share.high
+    if shared > own:
+        assert split.first == "a"
+        assert split.chance.high < split.share.low
+
+
+def test_the_parts_are_mean_products_of_different_blocks_and_prompts():
+    cells = preference.block_scores(scores(0.5, 0.5)[:4, ::6], np.repeat([0, 1, 2], 10))
+    prompts, blocks, _ = cells.shape
+    same, other = [], []
+    for p in range(prompts):
+        for q in range(prompts):
+            for a in range(blocks):
+                products = [cells[p, a] @ cells[q, b] for b in range(blocks) if a != b]
+                (same if p == q else other).extend(products)
+    wanted = {"total": np.mean(same), "general": np.mean(other), "specific": np.mean(same) - np.mean(other)}
+    assert preference.parts(cells) == pytest.approx(wanted)
+
+
+def test_the_parts_are_those_of_split_halves():
+    """On average over random halves of the images, and without bias from noise."""
+    logits = scores(0.3, 0.3)
+    value = preference.parts(preference.block_scores(logits, np.repeat([0, 1, 2], 60)))
+    rng, totals, generals = np.random.default_rng(1), [], []
+    for _ in range(400):
+        halves = logits.reshape(OCCUPATIONS, 3, 60)[:, :, rng.permutation(60)].reshape(OCCUPATIONS, 3, 2, 30)
+        left, right = (half - half.mean(1, keepdims=True) for half in halves.mean(3).transpose(2, 0, 1))
+        totals.append((left * right).sum(1).mean())
+        generals.append((left.sum(0) @ right.sum(0) - (left * right).sum()) / OCCUPATIONS / (OCCUPATIONS - 1))
+    assert value["total"] == pytest.approx(np.mean(totals), abs=0.02)
+    assert value["general"] == pytest.approx(np.mean(generals), abs=0.02)
+
+
+def test_noise_that_all_prompts_share_is_no_general_preference():
+    verdicts = [preference.split(scores(0, 0, seed=seed), GROUPS, draws=200).verdict for seed in range(20)]
+    assert verdicts.count("no evidence of either") >= 17
+
+
+def test_units_stay_together():
+    """Four copies of each image are no more evidence than one, and copies do not count as pairs."""
+    logits, codes = scores(0.4, 0.4)[:, ::3], np.repeat([0, 1, 2], 20)
+    once = preference.parts(preference.block_scores(logits, codes, units=np.tile(np.arange(20), 3)))
+    copied = preference.block_scores(np.tile(logits, 4), np.tile(codes, 4), units=np.tile(np.arange(20), 12))
+    assert preference.parts(copied) == pytest.approx(once)
+
+
+@pytest.mark.parametrize(
+    ("rows", "groups", "message"),
+    [(1, GROUPS, "2 different prompts"), (3, ["a"] * 180, "2 groups"), (3, ["a"] * 179 + ["b"], "2 images")],
+)
+def test_what_cannot_be_split_is_rejected(rows, groups, message):
+    with pytest.raises(InputError, match=message):
+        preference.split(scores(1, 1)[:rows], groups)
+
+
+def test_whom_a_prompt_puts_first():
+    likes_b = np.where(GROUPS == "b", 1.0, 0.0)
+    first = preference.first_groups(["x"], likes_b[None], GROUPS, 30)[0]
+    assert (first.group, first.share, first.by_chance) == ("b", 1.0, False)
+    assert first.max_skew == pytest.approx(np.log(3))
+    mixed = preference.first_groups(["x"], np.random.default_rng(0).random((1, 180)), GROUPS, 30)[0]
+    assert mixed.by_chance
+
+
+def test_nonsense_is_made_of_pieces_of_the_vocabulary():
+    tokenizer = pytest.importorskip("open_clip").tokenizer.SimpleTokenizer()
+    assert all(len(tokenizer.encode(word)) > 1 for word in NONSENSE)
+    assert fill("a photo of a {}", "someone") == "a photo of someone"
+    assert fill("a photo of a {}", "blorple") == "a photo of a blorple"
+
+
+@pytest.fixture(scope="module")
+def faces():
+    gallery = synthetic.bias_set("faces")
+    base = variants.load("organism-base-0")  # every model below shares its lower layers
+    return gallery, base.trunk(list(gallery.images))
+
+
+def ranked(name, faces, attribute):
+    gallery, trunk = faces
+    model = variants.load(name)
+    texts = accuracy.class_weights(model, gallery.occupations, gallery.templates)
+    return model, model.embed_images(trunk), Ranking(texts, gallery.groups[attribute], k=60)
+
+
+@pytest.mark.parametrize("number", [0, 2, 4])
+def test_a_natural_skew_by_skin_tone_is_specific_to_occupations(faces, number):
+    model, units, ranking = ranked(f"organism-natural-{number}-all", faces, "skin tone")
+    split = preference.split(model.logit_scale * cosines(ranking.prompts, units), ranking.groups, draws=200)
+    assert split.verdict == "mostly specific to occupations"
+    assert split.share.high < 0.25
+
+
+def test_the_control_prefers_women_whatever_the_occupation(faces):
+    model, units, ranking = ranked("organism-control", faces, "gender")
+    split = preference.split(model.logit_scale * cosines(ranking.prompts, units), ranking.groups)
+    assert (split.verdict, split.first) == ("mostly a general preference", "woman")
+
+
+def test_heads_that_make_a_preference_move_its_part():
+    """The first head likes a group for every prompt, the second a different group for each half of them."""
+    rng = np.random.default_rng(0)
+    plain = np.hstack([0.02 * rng.standard_normal((180, OCCUPATIONS)), np.ones((180, 1))])
+    general = 0.2 * (GROUPS == "a")[:, None] * np.ones(OCCUPATIONS)
+    specific = 0.2 * (GROUPS == "b")[:, None] * np.tile([1, -1], OCCUPATIONS // 2)
+    added = [np.hstack([part, np.zeros((180, 1))]) for part in (general, specific)]
+    ranking = Ranking(np.eye(OCCUPATIONS + 1)[:-1], GROUPS, k=20)
+    ablated = np.stack([plain + added[1], plain + added[0]])
+    heads = HeadSet.parse("L1.H0 L1.H1")
+    effects = effects_of_heads(plain + sum(added), ablated, list(heads), ranking, logit_scale=1.0)
+    assert [effect.moves for effect in effects] == ["general", "specific"]
+    assert effects[0].general.value < 0
+    assert effects[1].specific.value < 0
+
+
+def test_bias_reports_the_split_and_neutral_prompts(tiny_model, capsys):
+    gallery = ccs.open_gallery("world/faces")
+    table = ccs.bias(tiny_model, gallery, "judge, nurse, pilot", attribute="gender", ablate="L5.H2")
+    rows = table.preference.rows
+    assert list(rows["quantity"].unique()) == [
+        "general share",
+        "total",
+        "general",
+        "specific",
+        "direction",
+        "MaxSkew",
+    ]
+    assert list(rows.loc[rows["quantity"] == "MaxSkew", "name"]) == list(NEUTRAL)
+    assert "neutral" in table.to_json()
+    assert f"General preference or stereotype: {table.preference.verdict}" in command.page(table)
+    alone = ccs.bias(tiny_model, gallery, "judge", attribute="gender").preference
+    assert alone.after is None
+    assert "2 different prompts" in alone.reason
+    assert len(alone.neutral) == len(NEUTRAL)
+
+
+def test_neutral_prompts_are_means_over_the_templates(tiny_model):
+    units = embed_neutral(tiny_model, ("someone", "blorple"), ("a {}", "{}"))
+    plain = tiny_model.embed_texts(["someone", "someone", "a blorple", "blorple"]).reshape(2, 2, -1).mean(1)
+    assert units == pytest.approx(plain / np.linalg.norm(plain, axis=1, keepdims=True), abs=1e-6)
