@@ -26,9 +26,13 @@ BATCH = 4096  # images scored at a time, which bounds memory
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Accuracy:
-    """A share of 1 with its 95% interval from resampled images.
+    """The accuracy of scored images.
 
-    `labels`: int64 [n], each scored image's class; `correct`: bool [n], whether it is assigned to it.
+    Attributes:
+        top1: share of 1, with its 95% interval from resampled images.
+        n: number of images.
+        labels: each image's class [n].
+        correct: whether the image is assigned to it [n].
     """
 
     top1: Estimate
@@ -40,10 +44,19 @@ class Accuracy:
 def class_weights(
     model: Any, classes: Sequence[str], templates: Sequence[str], ablate: HeadSet | None = None
 ) -> NDArray[np.float32]:
-    """Unit class weights [classes, d]: each template's text embedding made unit, averaged, made unit again.
+    """Compute class weights: the unit mean of each template's unit text embedding (Radford et al. 2021).
 
-    model: what has the `embed_texts` of a `Model`. A template holds `{}` where the class goes; InputError
-    where it does not, or without classes or templates. ablate: heads of the text encoder.
+    Args:
+        model: a `Model`, or an object with its `embed_texts`.
+        classes: names of the classes.
+        templates: prompts, each with `{}` in place of the class.
+        ablate: heads of the text encoder.
+
+    Returns:
+        Unit weights [classes, d].
+
+    Raises:
+        InputError: if there are no classes or templates, or a template lacks `{}`.
     """
     classes, templates = require_texts(classes), require_texts(templates)
     if not classes or not templates:
@@ -73,15 +86,22 @@ def accuracy(
     subset: Sequence[int] | None = None,
     draws: int = 2000,
 ) -> Accuracy:
-    """Accuracy of image embeddings [n, d] against class weights [classes, d].
+    """Measure zero-shot accuracy. Of equal scores the first class's counts.
 
     Args:
-        labels: int [n], index of each image's class.
+        image_embeddings: an array [n, d].
+        class_weights: an array [classes, d].
+        labels: index of each image's class, int [n].
+        seed: random seed for resampling.
         subset: classes to score among themselves: only their images, against these classes only. `labels` of
             the result are then positions in the subset.
-        draws: bootstrap draws.
+        draws: number of resamples.
 
-    Of equal scores the first class's counts. InputError: a label without a class, an empty subset, no images.
+    Returns:
+        The accuracy.
+
+    Raises:
+        InputError: for a label without a class, an empty subset, or no images.
     """
     images = ranking.finite_rows(image_embeddings, "image embeddings")
     weights = ranking.unit(class_weights, "class weights")
@@ -100,10 +120,10 @@ def accuracy(
             )
         place = np.full(len(weights), -1)
         place[chosen] = np.arange(len(chosen))
-        kept = place[truth] >= 0
-        if not kept.any():
+        inside = place[truth] >= 0
+        if not inside.any():
             raise InputError(f"No image has a class of the subset {list(subset)}.")
-        images, weights, truth = images[kept], weights[chosen], place[truth[kept]]
+        images, weights, truth = images[inside], weights[chosen], place[truth[inside]]
     truth = truth.astype(np.int64)
     right = correct(images, weights, truth)
     return Accuracy(
@@ -112,7 +132,16 @@ def accuracy(
 
 
 def correct(image_embeddings: ArrayLike, class_weights: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
-    """Bool [n], true where an image is assigned to its own class; a cheap accuracy for searches."""
+    """Test whether each image is assigned to its class: accuracy without an interval, for searches.
+
+    Args:
+        image_embeddings: an array [n, d].
+        class_weights: an array [classes, d].
+        labels: index of each image's class, int [n].
+
+    Returns:
+        Whether it is assigned to its class, bool [n].
+    """
     images = ranking.finite_rows(image_embeddings, "image embeddings")
     weights = ranking.unit(class_weights, "class weights")
     # Images need not be unit vectors: their length does not change the ranking.
@@ -123,10 +152,17 @@ def correct(image_embeddings: ArrayLike, class_weights: ArrayLike, labels: Array
 
 
 def near_chance(value: float, low: float, classes: int) -> str | None:
-    """What to look at where a model with all heads on is hardly better than guessing; None where it is.
+    """Warn about a model that is hardly better than guessing.
 
-    value, low: its accuracy and the lower end of the interval, shares of 1. Hardly better: the interval
-    reaches twice the 1 / classes of guessing, or a tenth above it, whichever is less.
+    That is, its interval reaches twice the 1 / classes of guessing, or a tenth above it, whichever is less.
+
+    Args:
+        value: accuracy without ablation, a share of 1.
+        low: lower end of its interval.
+        classes: number of classes.
+
+    Returns:
+        What to check, or None for a model that is better.
     """
     guess = 1 / classes
     if classes < 2 or low > min(2 * guess, guess + 0.1):
@@ -139,8 +175,19 @@ def near_chance(value: float, low: float, classes: int) -> str | None:
 
 
 def compare(ours: Accuracy, baseline: Accuracy, *, draws: int = 10_000, seed: int = 0) -> Effect:
-    """The accuracy less the baseline's (shares of 1), by paired bootstrap. Raises InputError unless both are
-    of the same images in the same order.
+    """Compare two accuracies by paired bootstrap.
+
+    Args:
+        ours: an accuracy.
+        baseline: another, of the same images in the same order.
+        draws: number of resamples.
+        seed: random seed for resampling.
+
+    Returns:
+        The accuracy minus the baseline's, a share of 1.
+
+    Raises:
+        InputError: if the two are of other images.
     """
     if not np.array_equal(ours.labels, baseline.labels):
         raise InputError("Two accuracies can be compared only on the same images in the same order.")

@@ -64,35 +64,49 @@ def unanimous(ratings: Ratings) -> list[Verdict]:
 
 
 def compare(people: Ratings, judges: Ratings, *, draws: int = DRAWS, seed: int = 0) -> Agreement:
-    """Agreement between people and a panel; a panel of one is that judge alone.
+    """Compare people with a panel of judges.
 
-    `people`, `judges`: `[raters][pairs]`, the same pairs. People's verdicts are combined by `consensus`,
-    judges' by `unanimous`.
-    InputError without raters, or if the pairs differ in number.
+    Args:
+        people: verdicts `[raters][pairs]`, combined by `consensus`.
+        judges: verdicts `[judges][pairs]` of the same pairs, combined by `unanimous`.
+        draws: number of resamples.
+        seed: random seed for resampling.
+
+    Returns:
+        Their agreement over the pairs that have a verdict on both sides.
+
+    Raises:
+        InputError: without raters, or if the pairs differ in number.
     """
     lengths = {len(rater) for rater in (*people, *judges)}
     if not people or not judges or len(lengths) != 1:
         raise InputError(f"People and judges must have judged the same pairs, not {sorted(lengths)} of them.")
-    said, ruled = consensus(people), unanimous(judges)
-    both = [i for i, (p, j) in enumerate(zip(said, ruled, strict=True)) if p is not None and j is not None]
-    left, right = (np.array([side[i] for i in both], dtype=np.float64) for side in (said, ruled))
-    rows = np.random.default_rng(seed).integers(max(1, len(both)), size=(draws, len(both)))
+    left, right = _judged_twice(consensus(people), unanimous(judges))
+    n = len(left)
+    rows = np.random.default_rng(seed).integers(max(1, n), size=(draws, n))
 
     def estimate(measured: Callable[[Floats, Floats], float]) -> Estimate:
         return _estimate(measured(left, right), [measured(left[row], right[row]) for row in rows])
 
-    if not both:
+    if not n:
         return Agreement(0, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
     phi = estimate(_phi)
-    return Agreement(len(both), estimate(_same), estimate(kappa), spearman_rho=phi, kendall_tau=phi)
+    return Agreement(n, estimate(_same), estimate(kappa), spearman_rho=phi, kendall_tau=phi)
 
 
 def krippendorff_alpha(
     ratings: Sequence[Sequence[Hashable | None]], *, draws: int = DRAWS, seed: int = 0
 ) -> Estimate:
-    """Krippendorff's alpha for nominal ratings `[raters][units]`, None where a rater has not rated a unit.
+    """Krippendorff's alpha for nominal ratings.
 
-    Units with fewer than two ratings do not count. NaN if no unit counts or only one value occurs.
+    Args:
+        ratings: `[raters][units]`, None for a unit that a rater has not rated. Units with fewer than two
+            ratings do not count.
+        draws: number of resamples.
+        seed: random seed for resampling.
+
+    Returns:
+        Alpha with its interval; NaN if no unit counts or only one value occurs.
     """
     require("judges", "krippendorff")
     import krippendorff
@@ -114,24 +128,43 @@ def krippendorff_alpha(
 
 
 def judge_pairs(verdicts: Mapping[str, Sequence[Verdict]]) -> list[JudgePair]:
-    """Every pair of judges of a panel. `verdicts`: judge -> one verdict per text, for the same texts;
-    InputError where they are not as many.
+    """Compare each pair of judges of a panel.
+
+    Args:
+        verdicts: judge -> a verdict per text, for the same texts.
+
+    Raises:
+        InputError: if the judges have different numbers of verdicts.
     """
-    if len({len(said) for said in verdicts.values()}) != 1:
+    if len({len(answers) for answers in verdicts.values()}) != 1:
         raise InputError("The judges of a panel must have judged the same texts.")
     pairs = []
     for (left, first), (right, second) in itertools.combinations(verdicts.items(), 2):
-        both = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]
-        one, other = np.array(both, dtype=np.float64).reshape(-1, 2).T
-        found = (_same(one, other), kappa(one, other)) if both else (float("nan"), float("nan"))
-        pairs.append(JudgePair(left, right, len(both), *found))
+        sides = _judged_twice(first, second)
+        n = len(sides[0])
+        agreement = (_same(*sides), kappa(*sides)) if n else (float("nan"), float("nan"))
+        pairs.append(JudgePair(left, right, n, *agreement))
     return pairs
 
 
+def _judged_twice(left: Sequence[Verdict], right: Sequence[Verdict]) -> tuple[Floats, Floats]:
+    """The verdicts, 0 or 1, on what both sides have judged."""
+    pairs = [(a, b) for a, b in zip(left, right, strict=True) if a is not None and b is not None]
+    first, second = np.array(pairs, dtype=np.float64).reshape(-1, 2).T
+    return first, second
+
+
 def kappa(left: Floats, right: Floats) -> float:
-    """Cohen's kappa of two sides' verdicts [pairs], 0 or 1.
+    """Cohen's kappa of two sides' verdicts.
 
     scikit-learn's takes 1.7 ms a call, fifty times as long, and an interval needs hundreds of calls.
+
+    Args:
+        left: verdicts, 0 or 1 [pairs].
+        right: verdicts on the same pairs.
+
+    Returns:
+        Kappa; NaN if neither side varies.
     """
     p, q = left.mean(), right.mean()
     expected = p * q + (1 - p) * (1 - q)

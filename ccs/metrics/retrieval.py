@@ -1,10 +1,10 @@
 """Retrieval between clips (or images) and their captions: R@k, both ways.
 
-A clip's embedding is the mean of its frames' unit embeddings. By default it is made unit again, and every
-caption of a clip is a separate query; from clip to text any of the clip's captions is a hit. As published,
-in the study, only the first caption of a clip counts, and the mean is not made unit again,
-so that clips whose frames agree have an advantage. Ranks start at 1; equal scores rank in the order of the
-items.
+R@k is the share of queries with a right item among the first k. A clip's embedding is the mean of its frames'
+unit embeddings. By default it is made unit again, and each caption of a clip is a separate query; from clip
+to text any of the clip's captions is a hit. As published, in the paper, only the first caption of a clip
+counts, and the mean is not made unit again, so that clips whose frames agree have an advantage. Ranks start
+at 1; equal scores rank in the order of the items.
 
     >>> to_clip, to_text = measure([[1, 0], [0, 1]], [[1, 0.1], [0.1, 1]], [0, 1])
     >>> to_clip.metrics["R@1"].value    # a share of 1
@@ -32,10 +32,15 @@ METRICS = tuple(f"R@{depth}" for depth in DEPTHS)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Retrieval:
-    """One direction's figures. `metrics`: name in METRICS -> estimate, R@k as shares of 1, over `n` queries.
+    """Retrieval in one direction.
 
-    `ranks`: int64 [n], each query's best rank of a right answer, from 1. `clips`: int64 [n], the clip of each
-    query; intervals resample clips with all their captions, since captions of one clip are not independent.
+    Attributes:
+        direction: which side is the query.
+        metrics: name in METRICS -> R@k, a share of 1.
+        n: number of queries.
+        ranks: each query's best rank of a right answer, from 1 [n].
+        clips: the clip of each query [n]; intervals resample clips with all their captions, since captions of
+            one clip are not independent.
     """
 
     direction: Direction
@@ -54,12 +59,21 @@ def measure(
     draws: int = 1000,
     seed: int = 0,
 ) -> tuple[Retrieval, Retrieval]:
-    """Both directions (text to clip, clip to text) from clips [c, d] and captions [m, d].
+    """Measure retrieval in both directions.
 
-    `clip_of_caption` [m]: the index of each caption's clip.
+    Args:
+        clip_embeddings: means of the frames' unit embeddings [c, d]; as published their length counts.
+        caption_embeddings: an array [m, d].
+        clip_of_caption: the index of each caption's clip [m].
+        as_published: as in the paper (see the top of this module).
+        draws: number of resamples.
+        seed: random seed for resampling.
 
-    Clips are the means of their frames' unit embeddings: as published their length counts.
-    InputError: a clip without a caption, a caption of an unknown clip, embeddings that do not fit.
+    Returns:
+        Text to clip, clip to text.
+
+    Raises:
+        InputError: for a clip without a caption, a caption of an unknown clip, or embeddings that don't fit.
     """
     owner = np.asarray(clip_of_caption)
     clips = ranking.finite_rows(clip_embeddings, "clip embeddings")
@@ -90,15 +104,27 @@ def measure(
 
 
 def compare(ours: Retrieval, baseline: Retrieval, metric: str, *, draws: int = 2000, seed: int = 0) -> Effect:
-    """The metric less the baseline's for the same queries, by paired bootstrap over clips. Raises InputError
-    for an unknown metric, and for other queries or another direction.
+    """Compare two retrievals by paired bootstrap over clips.
+
+    Args:
+        ours: a retrieval.
+        baseline: another, of the same queries in the same direction.
+        metric: one of METRICS.
+        draws: number of resamples.
+        seed: random seed for resampling.
+
+    Returns:
+        The metric minus the baseline's.
+
+    Raises:
+        InputError: for an unknown metric, other queries, or another direction.
     """
     if metric not in METRICS:
         raise InputError(f"The metric {metric!r} is not known; it is one of {', '.join(METRICS)}.")
     if ours.direction != baseline.direction or not np.array_equal(ours.clips, baseline.clips):
         raise InputError("Two retrievals can be compared only for the same queries in the same direction.")
     weights = _drawn_clips(ours.clips, draws, seed)
-    first, second = (_draws(metric, one.ranks, weights) for one in (ours, baseline))
+    first, second = (_draws(metric, side.ranks, weights) for side in (ours, baseline))
     return stats.effect(ours.metrics[metric].value - baseline.metrics[metric].value, first - second)
 
 
@@ -108,8 +134,8 @@ def _best_ranks(queries: Floats, items: Floats, right: Sequence[NDArray[np.integ
     for start in range(0, len(queries), BATCH):
         scores = ranking.products(queries[start : start + BATCH], items)
         # Of several right items the best has the largest score, then the lowest index.
-        own = [right[start + row] for row in range(len(scores))]
-        target = np.array([mine[np.argmax(scores[row, mine])] for row, mine in enumerate(own)])
+        own_items = zip(scores, right[start:], strict=False)
+        target = np.array([indices[np.argmax(row[indices])] for row, indices in own_items])
         best[start : start + BATCH] = ranking.positions(scores, target) + 1
     return best
 
@@ -119,8 +145,8 @@ def _summary(
 ) -> Retrieval:
     weights = _drawn_clips(clips, draws, seed)
     metrics = {
-        name: stats.interval(float(_draws(name, ranks, np.ones((1, len(ranks)), dtype=np.int64))[0]), found)
-        for name, found in ((name, _draws(name, ranks, weights)) for name in METRICS)
+        name: stats.interval(float((ranks <= _depth(name)).mean()), _draws(name, ranks, weights))
+        for name in METRICS
     }
     return Retrieval(direction=direction, metrics=metrics, n=len(ranks), ranks=ranks, clips=clips)
 
@@ -132,7 +158,11 @@ def _drawn_clips(clips: NDArray[np.int64], draws: int, seed: int) -> NDArray[np.
     return counts[:, clips]
 
 
+def _depth(metric: str) -> int:
+    return int(metric.removeprefix("R@"))
+
+
 def _draws(metric: str, ranks: NDArray[np.int64], weights: NDArray[np.int64]) -> Floats:
     """The metric [draws] where query i counts weights[:, i] times."""
-    hits = weights @ (ranks <= int(metric.removeprefix("R@")))
+    hits = weights @ (ranks <= _depth(metric))
     return np.asarray(hits / weights.sum(axis=1), dtype=np.float64)

@@ -316,8 +316,13 @@ def across_bases(values: ArrayLike, bases: ArrayLike | None = None) -> Replicate
     if n == 1:
         return Replicated(value, -np.inf, np.inf, 1.0, n, float("nan"))
     error = float(means.std(ddof=1) / n**0.5)
-    half = error * float(scipy.stats.t.ppf((1 + LEVEL) / 2, n - 1))
+    half = error * t_quantile(n)
     return Replicated(value, value - half, value + half, _sign_flip_p(means), n, error * _t_detectable(n))
+
+
+def t_quantile(n: int) -> float:
+    """Standard errors to each end of Student's 95% interval for the mean of n values."""
+    return float(scipy.stats.t.ppf((1 + LEVEL) / 2, n - 1))
 
 
 def _sign_flip_p(means: Floats) -> float:
@@ -333,7 +338,7 @@ def _sign_flip_p(means: Floats) -> float:
 
 def _t_detectable(n: int) -> float:
     """The minimum detectable effect of a one-sample t test of n values, in standard errors."""
-    critical = scipy.stats.t.ppf((1 + LEVEL) / 2, n - 1)
+    critical = t_quantile(n)
 
     def excess(shift: float) -> float:
         return float(scipy.stats.nct.sf(critical, n - 1, shift) - POWER)
