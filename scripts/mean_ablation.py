@@ -52,14 +52,14 @@ def measured(name: str) -> list[dict[str, str]]:
     whole = subject.whole("gender")
     found = (
         results.read(results.PRECOMPUTED / name)
-        .table("pruning")[["plan", "seed", "heads"]]
+        .table("pruning")[["ablation", "seed", "heads"]]
         .drop_duplicates()
         .fillna({"seed": 10**6})
     )
     plans = [
-        (row.plan, HeadSet.parse(row.heads))
-        for row in found[found["plan"].isin(KINDS)].itertuples()
-        if row.plan != "random" or (row.heads and row.seed < SEEDS)
+        (row.ablation, HeadSet.parse(row.heads))
+        for row in found[found["ablation"].isin(KINDS)].itertuples()
+        if row.ablation != "random" or (row.heads and row.seed < SEEDS)
     ]
     every, held = [HeadSet(), *(off for _, off in plans)], dict.fromkeys(model.heads, Change(at=MEAN))
 

@@ -163,7 +163,7 @@ def _holes(out: Path, models: Sequence[str]) -> Iterator[str]:
                 yield f"{model}: the table {name} is empty"
         if unknown := int(found.table("scores")["ccs"].isna().sum()):
             yield f"{model}: {unknown} scores are unknown"
-        plans = set(found.table("pruning")["plan"])
+        plans = set(found.table("pruning")["ablation"])
         layers = set(found.table("ccr")["layer"].dropna())
         for key in replication.TABLES:
             for claim in replication.claims(key):

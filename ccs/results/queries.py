@@ -153,7 +153,7 @@ def at_ceiling(rows: pd.DataFrame) -> pd.Series[bool]:
 def with_full(results: Results, rows: pd.DataFrame) -> pd.DataFrame:
     """Rows of means with the column `full`: the number of occupations whose ranking is at its ceiling."""
     each = without_seeds(max_skew(results, "occupation"))
-    where = ["plan", "dataset", "attribute"]
+    where = ["ablation", "dataset", "attribute"]
     full = each[at_ceiling(each)]
     if full.empty:
         return rows.assign(full=0)
@@ -175,7 +175,7 @@ def is_main_figure(row: Any) -> bool:
 
 def of_plan(rows: pd.DataFrame, plan: str, dataset: str | None = None) -> pd.DataFrame:
     """A plan's rows on every set or one of them; for random plans those of the mean over sets."""
-    return without_seeds(_where(rows, plan=plan, dataset=dataset))
+    return without_seeds(_where(rows, ablation=plan, dataset=dataset))
 
 
 def without_seeds(rows: pd.DataFrame) -> pd.DataFrame:
@@ -185,13 +185,13 @@ def without_seeds(rows: pd.DataFrame) -> pd.DataFrame:
 
 def few_sets(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows with only the first five random sets alike in number; means over all sets stay."""
-    few = rows["seed"].isna() | ((rows["plan"] == "random") & (rows["seed"] < 5))
+    few = rows["seed"].isna() | ((rows["ablation"] == "random") & (rows["seed"] < 5))
     return rows[few | _plans(rows, lambda plan: not plan.is_random)]
 
 
 def random_sets(rows: pd.DataFrame, alike: Alike = "number") -> pd.DataFrame:
     """The rows of single random sets that match the high heads in this property."""
-    rows = _where(rows, plan=str(PlanName.random(alike)))
+    rows = _where(rows, ablation=str(PlanName.random(alike)))
     return rows[rows["seed"].notna()]
 
 
@@ -231,7 +231,7 @@ def _numbers(row: Any, *columns: str) -> list[float]:
 
 def _plans(rows: pd.DataFrame, test: Callable[[PlanName], bool]) -> pd.Series[bool]:
     """True for each row whose plan passes the test."""
-    return pd.Series([test(PlanName.parse(name)) for name in rows["plan"]], index=rows.index, dtype=bool)
+    return pd.Series([test(PlanName.parse(name)) for name in rows["ablation"]], index=rows.index, dtype=bool)
 
 
 def _where(rows: pd.DataFrame, **wanted: object) -> pd.DataFrame:

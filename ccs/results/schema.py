@@ -26,10 +26,10 @@ from ccs import sandbox
 from ccs.errors import InputError
 from ccs.files import atomic_write, sha256
 
-VERSION = 5
+VERSION = 6
 """Incremented whenever a table or column is added, removed or changes its meaning; no other is read."""
-PLAN_KEY = ("model", "weights", "plan", "seed")
-"""Key columns that identify the model and plan of a row, not which figure it holds."""
+ABLATION_KEY = ("model", "weights", "ablation", "seed")
+"""Key columns that identify the model and the ablated heads of a row, not which figure it holds."""
 TOP_SHARE = "top share: "
 """The start of the name of the bias metric "a group's share of an occupation's top K"; the group follows."""
 ONE_POOL = " (one-pool)"
@@ -100,8 +100,9 @@ MANIFEST: Mapping[str, str] = MappingProxyType(_DESCRIBED["manifest"])
 def check_version(version: object, name: str) -> None:
     if str(version) != str(VERSION):
         raise InputError(
-            f"{name} has schema version {str(version)[:20]} and this program reads {VERSION}: "
-            "compute it again, or use the release that wrote it."
+            f"{name} has schema version {str(version)[:20]} and this program reads {VERSION}. "
+            "Compute it again (version 6 renames the column `plan` to `ablation`), or use the release "
+            "that wrote it."
         )
 
 

@@ -28,7 +28,7 @@ CARRIER = Head(5, 5)
 def share_rows(model: str, attribute: str, world: str, plan: str) -> list[dict[str, Any]]:
     """The top K's shares are the planted ones, or even where the plan has taken the skew away."""
     even = 1 / len(GROUPS[attribute])
-    about = bias_rows(model, "world/faces", {"none": 0.0})[0] | {"attribute": attribute, "plan": plan}
+    about = bias_rows(model, "world/faces", {"none": 0.0})[0] | {"attribute": attribute, "ablation": plan}
     about |= {"chance": even, "chance_low": even - 0.1, "chance_high": even + 0.1}
     return [
         about | {"occupation": occupation, "metric": f"{schema.TOP_SHARE}{group}", "value": share}

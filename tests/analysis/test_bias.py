@@ -95,7 +95,7 @@ def test_page_library_and_tables_give_one_figure(tiny_model, gallery, tabled):
             place = None if name == MEAN else NAMES.index(name)
             shown = (before.figure(metric, place).value, after.figure(metric, place).value)
             of = ("", f"{metric} mean") if name == MEAN else (name, metric)
-            whole = [row for row in rows if row["plan"] != "random"]
+            whole = [row for row in rows if row["ablation"] != "random"]
             of_plans = [row["value"] for row in whole if (row["occupation"], row["metric"]) == of]
             told = figure(table, name, metric, "before"), figure(table, name, metric)
             assert shown == pytest.approx(told)
@@ -120,13 +120,13 @@ def test_the_tables_hold_each_groups_share_of_the_top_k_and_only_means_of_random
     shares = [row for row in rows if row["metric"].startswith(schema.TOP_SHARE)]
     assert len(shares) == 2 * 2 * 2  # plans, groups, occupations that are not one text
     for row in shares:
-        scores = embedded[row["plan"]] @ texts[NAMES.index(row["occupation"])]
+        scores = embedded[row["ablation"]] @ texts[NAMES.index(row["occupation"])]
         top = groups[np.argsort(-scores, kind="stable")[:12]]
         group = row["metric"].removeprefix(schema.TOP_SHARE)
         assert row["value"] == pytest.approx((top == group).mean())
         assert row["chance_low"] <= row["chance"] == (groups == group).mean() <= row["chance_high"]
         assert row["difference"] == pytest.approx(row["value"] - row["baseline"])
-    drawn = [row for row in rows if row["plan"] == "random"]
+    drawn = [row for row in rows if row["ablation"] == "random"]
     assert {row["metric"] for row in drawn} == {
         f"{name} mean" for name in ("MaxSkew", *group_gaps.PREFERENCES)
     }

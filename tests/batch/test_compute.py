@@ -68,7 +68,7 @@ def accuracy_without(folder, model, off, name="world/letters"):
 
 def test_pruned_accuracy_is_that_of_a_copy_with_zeroed_columns(small_run, tiny_folder):
     model = ccs.load(str(tiny_folder))
-    rows = results.read(small_run / "tiny").table("pruning").query("metric == 'top1'").set_index("plan")
+    rows = results.read(small_run / "tiny").table("pruning").query("metric == 'top1'").set_index("ablation")
     for plan in ("none", "random", "high"):
         row = rows.loc[plan] if plan != "random" else rows.loc["random"].dropna(subset="seed").iloc[0]
         expected = accuracy_without(tiny_folder, model, ccs.HeadSet.parse(row["heads"]))
@@ -87,7 +87,7 @@ def test_heads_of_other_layers_are_scored_switched_off_and_measured_one_by_one(t
     assert run([*args, "--layers", "1,4"]) == 0
     found = results.read(tmp_path / "tiny")
     assert set(found.table("scores")["layer"]) == {1, 4}
-    high = found.table("pruning").query("metric == 'top1' and plan == 'high'").iloc[0]
+    high = found.table("pruning").query("metric == 'top1' and ablation == 'high'").iloc[0]
     rows = found.table("heads").set_index(["layer", "head"])
     assert (len(rows), set(rows["measure"])) == (8, {"total effect"})
     assert (rows["q_value"].dropna() >= rows["p_value"].dropna() - 1e-12).all()
@@ -137,7 +137,10 @@ def test_what_another_precision_does_to_skew_is_measured_on_a_sample(few_draws, 
     args += ["--eval-images", "30", "--layers", "4,5"]
     assert run(args) == 0
     found = results.read(tmp_path / "tiny")
-    (faces,), off = inputs.open_datasets(parse(args), print)[0], found.table("bias").query("plan == 'high'")
+    (faces,), off = (
+        inputs.open_datasets(parse(args), print)[0],
+        found.table("bias").query("ablation == 'high'"),
+    )
     expected = 0.0
     models = [ccs.load(str(tiny_folder), precision=one) for one in ("fp32", "bf16")]
     for heads in (HeadSet(), HeadSet.parse(off["heads"].iloc[0])):

@@ -55,7 +55,7 @@ def test_plans_of_the_same_heads_have_the_figures_of_each_alone(tiny_model, few_
     assert repr(set_figures.joined(found, more)) == repr(whole)
     for plan in some[1:]:
         _, alone = figures(texts, data, [some[0], plan], embedded.get, 0)
-        by_name = {named(row): row for row in together if row["plan"] in ("none", plan.name)}
+        by_name = {named(row): row for row in together if row["ablation"] in ("none", plan.name)}
         assert len(by_name) == len(alone)
         for row in alone:
             assert by_name[named(row)] == pytest.approx(row, nan_ok=True)
@@ -102,7 +102,7 @@ def test_clips_are_also_scaled_as_the_study_scales_them(tiny_model):
     asked = {"as_published": True, "published": lambda off: read.append(off) or theirs}
     _, rows = figures(texts, clips, plans, lambda off: read.append(off) or ours, 0, **asked)
     assert read == [HeadSet(), HeadSet(), off, off]  # no plan twice
-    rows = [row for row in rows if row["plan"] == "none"]
+    rows = [row for row in rows if row["ablation"] == "none"]
     shown = {row["dataset"]: row["value"] for row in rows if row["metric"] == "R@5"}
     for name, embedded in ("world/clips", ours), ("world/clips (as-published)", theirs):
         scores = (embedded / (1 if "as" in name else np.linalg.norm(embedded, axis=1)[:, None])) @ texts.T

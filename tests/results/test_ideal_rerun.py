@@ -42,7 +42,7 @@ def measured(model):
         for claim in replication.claims(key):
             if claim.model != model.name or claim.measure not in rows:
                 continue
-            about = {"plan": replication.plan_names(claim)[0], "seed": None, "low": None, "high": None}
+            about = {"ablation": replication.plan_names(claim)[0], "seed": None, "low": None, "high": None}
             about |= {"dataset": replication.dataset_names(claim)[0], "value": claim.published / 100}
             about |= {"chance": None, "chance_low": None, "chance_high": None}
             if key == "section4.4" and "L-14" in claim.row:
@@ -119,8 +119,8 @@ def test_figures_of_the_heads_found_here_are_not_those_of_the_printed_heads(idea
     asked = (model, "cifar100", "high")
     (claim,) = (one for one in replication.claims("table5") if (one.model, one.dataset, one.plan) == asked)
     table = ideal[model].table("pruning")
-    row = table[(table["plan"] == "published-high") & (table["dataset"] == "cifar100-joined")].iloc[:1]
-    wrong = pd.concat([table, row.assign(plan="high", value=0.5)])
+    row = table[(table["ablation"] == "published-high") & (table["dataset"] == "cifar100-joined")].iloc[:1]
+    wrong = pd.concat([table, row.assign(ablation="high", value=0.5)])
     rerun = replace(ideal[model], tables={**ideal[model].tables, "pruning": wrong})
     assert replication.compare(claim, rerun).agrees is True
     own = replication.compare(claim, rerun, found=True)

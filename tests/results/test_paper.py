@@ -109,7 +109,7 @@ def test_the_audit_runs_over_a_part_of_the_measurements():
     cells = [(table, f"race/{plan}") for table in ("table8", "table9") for plan in ("original", "high")]
     none = {(table, "ViT-B-32-OpenAI", column): 0.0 for table, column in cells}
     assert sentence("tables 8 and 9", "The fall is larger", none).of == 0
-    results = results_of([row(), row(plan="high", value=0.7), row(plan="low", value=0.6)])
+    results = results_of([row(), row(ablation="high", value=0.7), row(ablation="low", value=0.6)])
     values = audit.measured({results.model: results})
     assert values["table5", "ViT-B-32-OpenAI", "cifar100/high"] == pytest.approx(70)
     drops = sentence("4.1; table 5", "in every case", values)
@@ -124,7 +124,7 @@ def test_every_printed_cell_is_a_claim_once():
 
 
 def row(**changes):
-    base = {"plan": "none", "seed": None, "dataset": "cifar100", "subset": "", "metric": "top1"}
+    base = {"ablation": "none", "seed": None, "dataset": "cifar100", "subset": "", "metric": "top1"}
     return {**base, "value": 0.65, "low": 0.64, "high": 0.66, **changes}
 
 
@@ -139,7 +139,13 @@ def compared(key, row_name, column, results):
 
 def test_bias_is_compared_with_the_released_codes_mode_and_shown_by_the_correct_one():
     place = ("table8", "ViT-B-32-OpenAI", "race/original")
-    base = {"plan": "none", "seed": None, "dataset": "fairface-1.25", "attribute": "race", "occupation": ""}
+    base = {
+        "ablation": "none",
+        "seed": None,
+        "dataset": "fairface-1.25",
+        "attribute": "race",
+        "occupation": "",
+    }
     base |= {"metric": "MaxSkew sum", "target": "pool", "low": None, "high": None}
     base |= {"chance": 10.3, "chance_low": None, "chance_high": None}
     rows = [{**base, "mode": "correct", "value": 20.0}, {**base, "mode": "as-published", "value": 61.8}]

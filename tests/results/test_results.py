@@ -65,11 +65,13 @@ def made(**tables):
 
 
 def named(frame):
-    return [plan if pd.isna(seed) else f"{plan} {seed}" for plan, seed in frame[["plan", "seed"]].to_numpy()]
+    return [
+        plan if pd.isna(seed) else f"{plan} {seed}" for plan, seed in frame[["ablation", "seed"]].to_numpy()
+    ]
 
 
 def test_plans_by_their_names():
-    every = pd.DataFrame(PLANS, columns=["plan", "seed"]).assign(dataset="d").astype({"seed": "Int64"})
+    every = pd.DataFrame(PLANS, columns=["ablation", "seed"]).assign(dataset="d").astype({"seed": "Int64"})
     assert named(queries.of_plan(every, "random")) == ["random"]
     assert named(queries.of_plan(every, "equal-high")) == ["equal-high 0"]
     assert named(queries.random_sets(every)) == ["random 0", "random 1"]

@@ -16,7 +16,7 @@ def pruning_rows(model, dataset, values):
     rows = []
     for name, value in values.items():
         plan, _, seed = name.partition("@")
-        about = {"plan": plan, "seed": int(seed) if seed else None, "heads": "L6.H1", "dataset": dataset}
+        about = {"ablation": plan, "seed": int(seed) if seed else None, "heads": "L6.H1", "dataset": dataset}
         about |= {"n_heads": 0, "p_value": None} if plan == "none" else {"n_heads": 8, "p_value": 0.001}
         about |= interval(value, 0.01) | interval(value - values["none"], 0.01, "difference")
         rows.append(sample_rows(model)["pruning"][0] | about | {"n": 500, "baseline": values["none"]})

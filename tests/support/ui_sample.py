@@ -51,7 +51,7 @@ def write(folder, model, weights, seed=0):
     plans += [("random", s, HeadSet(HEADS[i] for i in rng.choice(24, 4, replace=False))) for s in range(3)]
     plans += [(f"single:{head}", None, HeadSet([head])) for head in HEADS[:6]]
     for plan, plan_seed, off in plans:
-        at = {"plan": plan, "seed": plan_seed, "heads": str(off), "n_heads": len(off), "n": 300}
+        at = {"ablation": plan, "seed": plan_seed, "heads": str(off), "n_heads": len(off), "n": 300}
         drop = 0.0 if plan == "none" else float(0.02 * len(off) * rng.uniform(0.5, 1.5))
         accuracy = {**interval(0.8 - drop, 0.05), **interval(-drop, 0.02, "difference"), "baseline": 0.8}
         for dataset in ("world/subjects", "world/occupations"):

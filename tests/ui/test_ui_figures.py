@@ -70,10 +70,12 @@ def test_paradox_joins_plans_with_themselves(app):
         if one.model != "organism":
             continue
         seed = pruning["seed"].isna() if one.seed is None else pruning["seed"] == one.seed
-        row = pruning[(pruning["plan"] == str(one.plan)) & seed & (pruning["dataset"] == axes.quality)]
+        row = pruning[(pruning["ablation"] == str(one.plan)) & seed & (pruning["dataset"] == axes.quality)]
         assert one.x.value == float(row["difference"].item())
         same = bias_rows["heads"] == one.heads
-        row = bias_rows[same & (bias_rows["plan"] == str(one.plan)) & (bias_rows["metric"] == "MaxSkew mean")]
+        row = bias_rows[
+            same & (bias_rows["ablation"] == str(one.plan)) & (bias_rows["metric"] == "MaxSkew mean")
+        ]
         assert one.y.value in set(row[row["attribute"] == "gender"]["difference"])
     page = regions(links.open_link(app, {"tab": "paradox"}))["main"]
     names = re.findall(r'"named" x="([\d.]+)%".* text-anchor="(\w+)">', page)
@@ -263,7 +265,9 @@ def test_every_row_of_a_csv_says_what_it_was_made_with(app, model):
             "accuracy set": paradox.Axes.of(app).quality,
         }
         assert made.items() <= row.items()
-        assert row["heads off"] == row["plan"].removeprefix("single:") or not row["plan"].startswith("single")
+        assert row["heads off"] == row["ablation"].removeprefix("single:") or not row["ablation"].startswith(
+            "single"
+        )
 
 
 def test_the_programs_of_the_tables_print_what_is_shown(app):

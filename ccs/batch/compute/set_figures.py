@@ -56,8 +56,8 @@ def joined(parts: Sequence[Sequence[Row]], plans: Sequence[Plan]) -> list[Row]:
     by_plan: dict[tuple[str, int | None], list[Row]] = {}
     for number, rows_of_part in enumerate(parts):
         for row in rows_of_part:
-            if number == 0 or row["plan"] != plans[0].name:  # every part has the baseline
-                by_plan.setdefault((row["plan"], row["seed"]), []).append(row)
+            if number == 0 or row["ablation"] != plans[0].name:  # every part has the baseline
+                by_plan.setdefault((row["ablation"], row["seed"]), []).append(row)
     return [row for plan in plans for row in by_plan.get((plan.name, plan.seed), [])]
 
 
@@ -93,7 +93,7 @@ def of_plans(
     for off, row in figures:
         by_heads[off].append(row)
     named = [
-        {"plan": plan.name, "seed": plan.seed, "heads": str(plan.off), "n_heads": len(plan.off)} | shown
+        {"ablation": plan.name, "seed": plan.seed, "heads": str(plan.off), "n_heads": len(plan.off)} | shown
         for plan in plans
         for row in by_heads[plan.off]
         if (shown := _shown(plan, row)) is not None
@@ -283,10 +283,10 @@ def moved(texts: np.ndarray, data: BiasSet, pairs: Iterable[tuple[np.ndarray, np
 
 def over_sets(rows: Sequence[Row], table: str) -> list[Row]:
     """A row without a seed for each random plan: mean and 95% range of its sets, never the best of them."""
-    keys = ["plan", *(column for column in schema.TABLES[table].key if column not in schema.PLAN_KEY)]
+    keys = ["ablation", *(column for column in schema.TABLES[table].key if column not in schema.ABLATION_KEY)]
     drawn: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        if row["seed"] is not None and PlanName.parse(row["plan"]).is_random:
+        if row["seed"] is not None and PlanName.parse(row["ablation"]).is_random:
             drawn.setdefault(tuple(row[key] for key in keys), []).append(row)
     means = []
     for same in drawn.values():
@@ -305,7 +305,7 @@ def head_effects(rows: Iterable[Row]) -> list[Row]:
     """
     families: dict[tuple[str, str, str], list[Row]] = {}
     for row in filter(queries.is_main_figure, rows):
-        if (head := PlanName.parse(row["plan"]).head) is None:
+        if (head := PlanName.parse(row["ablation"]).head) is None:
             continue
         family = row["dataset"], row["metric"], row.get("attribute", "")
         families.setdefault(family, []).append(

@@ -111,7 +111,7 @@ def _by_plan(frame: pd.DataFrame, columns: list[str], cell: Callable[[pd.Series]
     """One row per plan, one column per value of `columns`."""
     rows: dict[str, dict[str, str]] = {}
     for _, row in frame.iterrows():
-        plan = f"{row['plan']} ({row['n_heads']})"
+        plan = f"{row['ablation']} ({row['n_heads']})"
         column = " ".join(row[name] for name in columns if row[name])
         rows.setdefault(plan, {"plan (heads off)": plan})[column] = cell(row)
     return list(rows.values())
@@ -123,7 +123,7 @@ def _changed(scale: float, digits: int) -> Callable[[pd.Series], str]:
     def cell(row: pd.Series) -> str:
         text, change = f"{row['value'] * scale:.{digits}f}", queries.difference(row)
         text += at_ceiling(row.get("full", 0))
-        if row["plan"] == "none" or np.isnan(change.value):
+        if row["ablation"] == "none" or np.isnan(change.value):
             return text
         around = "" if np.isnan(change.low) else f": {interval(change, scale, digits)}"
         return f"{text} ({signed(change.value, digits, scale)}{around})"

@@ -24,7 +24,7 @@ from ccs.ui.views import claims
 from ccs.ui.views.base import Empty, Figure, View, run_lines
 
 COLUMNS = (
-    *("model", "weights", "template", "plan", "seed", "heads off", "n heads"),
+    *("model", "weights", "template", "ablation", "seed", "heads off", "n heads"),
     *(f"{axis} change{end}" for axis in ("accuracy", "MaxSkew") for end in ("", " low", " high")),
 )
 
@@ -88,7 +88,7 @@ class Axes:
         for row in accuracy[accuracy["dataset"] == quality].to_dict("records"):
             if row["n_heads"] and (key := _key(row)) in up:
                 both = queries.difference(row), queries.difference(up[key])
-                plan, seed = PlanName.parse(row["plan"]), key[2]
+                plan, seed = PlanName.parse(row["ablation"]), key[2]
                 about = row["model"], row["weights"], prompts[row["model"]], plan, seed
                 found.append(Measured(*about, row["heads"], int(row["n_heads"]), *both))
         return cls(quality, gallery, attribute, attributes, tuple(found))
@@ -105,14 +105,14 @@ def _plans(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
     kept = []
     for rows in filter(len, tables):
         rows = queries.few_sets(rows)
-        plans = [PlanName.parse(name) for name in rows["plan"]]
+        plans = [PlanName.parse(name) for name in rows["ablation"]]
         kept.append(rows[[plan.k is None for plan in plans]])
     return pd.concat(kept, ignore_index=True) if kept else pd.DataFrame()
 
 
 def _key(row: Mapping[Hashable, Any]) -> tuple[str, str, int | None, str]:
     """The cells that name a plan of a model; a mean over seeds has no seed."""
-    return row["model"], row["plan"], None if pd.isna(row["seed"]) else int(row["seed"]), row["heads"]
+    return row["model"], row["ablation"], None if pd.isna(row["seed"]) else int(row["seed"]), row["heads"]
 
 
 @action("points")
