@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from ccs.analysis.bias import BiasTable, bias
     from ccs.analysis.classify import ClassTable, classify
     from ccs.analysis.find_heads import HeadTable, find_heads
-    from ccs.model.ablation import heads_off, heads_scaled, take_apart
+    from ccs.model.ablation import ablate
+    from ccs.model.extraction import extract_image_encoder
     from ccs.model.loading.sources import list_models
     from ccs.model.maps import attention, heatmap
     from ccs.model.model import Model, load
@@ -40,6 +41,7 @@ __all__ = [
     "Model",
     "Moments",
     "Span",
+    "ablate",
     "accuracy",
     "audit",
     "attention",
@@ -47,9 +49,8 @@ __all__ = [
     "bias",
     "classify",
     "collect_moments",
+    "extract_image_encoder",
     "find_heads",
-    "heads_off",
-    "heads_scaled",
     "heatmap",
     "list_models",
     "load",
@@ -58,7 +59,6 @@ __all__ = [
     "open_gallery",
     "open_images",
     "open_dataset",
-    "take_apart",
     "textspan",
 ]
 
@@ -77,13 +77,12 @@ _LATER = {
     "bias": "ccs.analysis.bias",
     "classify": "ccs.analysis.classify",
     "find_heads": "ccs.analysis.find_heads",
-    "heads_off": "ccs.model.ablation",
-    "heads_scaled": "ccs.model.ablation",
     "heatmap": "ccs.model.maps",
     "list_models": "ccs.model.loading.sources",
     "load": "ccs.model.model",
     "mitigate": "ccs.mitigate",
-    "take_apart": "ccs.model.ablation",
+    "extract_image_encoder": "ccs.model.extraction",
+    "ablate": "ccs.model.ablation",
 }
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import numbers
+import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsIndex, TypeAlias, overload
 
 from ccs.errors import InputError
 
@@ -38,15 +40,24 @@ class Head:
     tower: str = IMAGE
 
     def __post_init__(self) -> None:
-        if self.layer < 0 or self.head < 0:
-            raise InputError(f"Layers and heads count from 0, not {self.layer} and {self.head}.")
+        for name in ("layer", "head"):
+            number = getattr(self, name)
+            if isinstance(number, bool) or not hasattr(number, "__index__") or operator.index(number) < 0:
+                raise InputError(f"A head's {name} is a whole number from 0, not {number!r}.")
+            object.__setattr__(self, name, operator.index(number))  # numpy's integers too
+        if self.tower not in TOWERS:
+            raise InputError(
+                f"A head is in the encoder {IMAGE!r} (image) or {TEXT!r} (text), not {self.tower!r}."
+            )
 
     @classmethod
     def parse(cls, text: str) -> Head:
         """`Head.parse("L11.H5") == Head(11, 5)`; raises InputError for anything else."""
-        match = _NAME.fullmatch(text.strip())
+        match = _NAME.fullmatch(text.strip()) if isinstance(text, str) else None
         if match is None:
-            raise InputError(f"{text[:40]!r} is not the name of a head, such as L11.H5 (layer 11, head 5).")
+            raise InputError(
+                f"{str(text)[:40]!r} is not the name of a head, such as L11.H5 (layer 11, head 5)."
+            )
         return cls(int(match[2]), int(match[3]), match[1].upper())
 
     __get_pydantic_core_schema__ = classmethod(_as_text)
@@ -107,6 +118,18 @@ class HeadSet(Set[Head]):
         """Some of its heads, with what is done to them."""
         return HeadSet(heads)
 
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> Head: ...
+    @overload
+    def __getitem__(self, key: slice) -> HeadSet: ...
+    def __getitem__(self, key: Any) -> Any:
+        """The head at a position, or, for a slice, a set of heads."""
+        if isinstance(key, slice):
+            return self.only(self._heads[key])
+        if not hasattr(key, "__index__"):
+            raise InputError(f"The heads of a set are counted from 0 or sliced; {key!r} is neither.")
+        return self._heads[key]
+
     @property
     def layers(self) -> tuple[int, ...]:
         """The layers that the heads are in, in order."""
@@ -161,6 +184,17 @@ class Change:
         return (f"={value}" if value else "") + (FIRST if self.first else "")
 
     @classmethod
+    def of(cls, value: Change | float | str) -> Change:
+        """A change from a factor, its notation, or itself; InputError for anything else."""
+        if isinstance(value, Change):
+            return value
+        if isinstance(value, str):
+            return cls.parse(value.removesuffix(FIRST), value.endswith(FIRST))
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise InputError(f"{value!r} is no factor such as 0.3, nor {MEAN!r} or {PROTOTYPE!r}.")
+        return cls(float(value))
+
+    @classmethod
     def parse(cls, value: str | None, first: bool = False) -> Change:
         """The change written `value`; None is a head that is off. Raises InputError for anything else."""
         if value in (MEAN, PROTOTYPE):
@@ -174,6 +208,8 @@ class Change:
         return cls(factor, first=first)
 
 
+Heads: TypeAlias = "HeadSet | Head | str | Mapping[Any, Change | float | str] | Iterable[Head | str]"
+"""What callers may give for heads: see `Intervention.of`."""
 Means = Mapping[str, Mapping[Head, Any]]
 """Heads' mean outputs over images, and prototypes: MEAN or PROTOTYPE -> head -> [T, d], float32."""
 
@@ -196,17 +232,17 @@ class Intervention(HeadSet):
     means: Means | None
 
     def __init__(
-        self, changes: Mapping[Head, Change | float] | Iterable[Head] = (), means: Means | None = None
+        self,
+        changes: Mapping[Head, Change | float | str] | Iterable[Head] = (),
+        means: Means | None = None,
     ) -> None:
-        given: Mapping[Head, Change | float]
+        by_head: Mapping[Head, Change | float | str]
         if isinstance(changes, Intervention):
-            given, means = changes._changes, means or changes.means
+            by_head, means = changes._changes, means or changes.means
         else:
-            given = changes if isinstance(changes, Mapping) else dict.fromkeys(changes, Change())
-        super().__init__(given)
-        self._changes = {
-            head: one if isinstance(one := given[head], Change) else Change(float(one)) for head in self
-        }
+            by_head = changes if isinstance(changes, Mapping) else dict.fromkeys(changes, Change())
+        super().__init__(by_head)
+        self._changes = {head: Change.of(by_head[head]) for head in self}
         self.means = means
 
     @classmethod
@@ -226,18 +262,35 @@ class Intervention(HeadSet):
         return cls(found)
 
     @classmethod
-    def of(cls, heads: HeadSet | str | Head | Iterable[Head | str] | None) -> HeadSet:
-        """What a caller gave for heads: their notation, heads or names, a HeadSet or an Intervention, or
-        nothing.
+    def of(cls, heads: Heads | None) -> HeadSet:
+        """Read heads in any form that callers use.
+
+        Args:
+            heads: Their notation; a head; a HeadSet or Intervention, returned as it is; heads or their names;
+                a mapping of heads or their names to factors, `{"L9.H2": 0.3}`; or None, no heads.
+
+        Raises:
+            InputError: If it is none of these, or a head comes twice with different changes.
         """
         if isinstance(heads, HeadSet):
             return heads
-        if isinstance(heads, str) or not isinstance(heads, Iterable):
-            return cls.parse(str(heads or ""))
+        if heads is None or isinstance(heads, str | Head):
+            return cls.parse("" if heads is None else str(heads))
+        if isinstance(heads, Mapping):
+            return cls({name if isinstance(name, Head) else Head.parse(name): heads[name] for name in heads})
+        if not isinstance(heads, Iterable):
+            raise InputError(f"Heads are written as in 'L8.H11 L9.H2=0.3'; {heads!r} names none.")
         return cls.parse(" ".join(map(str, heads)))
 
-    def __getitem__(self, head: Head) -> Change:
-        return self._changes[head]
+    @overload
+    def __getitem__(self, key: Head) -> Change: ...
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> Head: ...
+    @overload
+    def __getitem__(self, key: slice) -> Intervention: ...
+    def __getitem__(self, key: Any) -> Any:
+        """What is done to a head; or the head at a position; or, for a slice, an intervention."""
+        return self._changes[key] if isinstance(key, Head) else super().__getitem__(key)
 
     def mean(self, head: Head) -> Any:
         """The mean [T, d] to use for this head; InputError where nobody has said over which images."""
@@ -282,7 +335,7 @@ def changes(heads: HeadSet) -> Iterator[tuple[Head, Change]]:
         yield head, heads[head] if isinstance(heads, Intervention) else Change()
 
 
-def verb(heads: HeadSet | str) -> str:
+def verb(heads: Heads) -> str:
     """What is done to the heads: "off", "scaled" or "held" (at a mean), or several of these with "or"."""
     done = {
         "off" if one.off else "held" if one.at else "scaled" for _, one in changes(Intervention.of(heads))

@@ -14,7 +14,10 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = {"README.md": "index.md"} | {n: n for n in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")}
 """Pages of the root, and where the site has them."""
 MODULES = {
-    "Models": ("ccs.model.model", "ccs.model.head_statistics", "ccs.model.maps", "ccs.model.ablation"),
+    "Models": (
+        "ccs.model.model", "ccs.model.head_statistics", "ccs.model.maps", "ccs.model.ablation",
+        "ccs.model.extraction",
+    ),
     "Texts and scores": ("ccs.texts.textspan", "ccs.texts.pools", "ccs.texts.labels", "ccs.texts.score"),
     "Bias and accuracy": (
         "ccs.analysis.bias", "ccs.metrics.skew", "ccs.metrics.accuracy", "ccs.metrics.retrieval",

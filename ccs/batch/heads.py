@@ -27,7 +27,9 @@ class Settings:
 
 def _find(args: Settings) -> None:
     table = ccs.find_heads(
-        ccs.take_apart(args.model, args.text_tower, device=args.device) if args.text_tower else args.model,
+        ccs.extract_image_encoder(args.model, args.text_tower, device=args.device)
+        if args.text_tower
+        else args.model,
         args.text,
         args.images,
         pool=args.texts,

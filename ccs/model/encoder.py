@@ -25,11 +25,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ccs.errors import InputError
-from ccs.heads import FIRST, IMAGE, TEXT, TOWERS, HeadSet, Intervention, changes
+from ccs.heads import FIRST, IMAGE, TEXT, TOWERS, Change, Head, HeadSet, changes
 from ccs.model.encoders import take_apart, take_texts_apart
 from ccs.model.encoders.decomposition import Decomposition, Readout, Record, autocast, without_tf32
 from ccs.model.encoders.parts import Layer
 from ccs.model.encoders.readouts import Parts
+from ccs.model.interception import changed_values, site_of
 
 NOTHING_OFF = HeadSet()
 BATCH_TOKENS = 8_192
@@ -245,32 +246,22 @@ class Tower(Decomposition):
         return values
 
     def changed(self, values: Tensor, layer: int) -> Tensor:
-        """The outputs [n, T, H d] of a layer's heads with what is done to some of them."""
-        return self._without(values, self._off.of_layer(layer), layer)
+        """Apply `without` and the open blocks of `ccs.ablate` to the heads' outputs [n, T, H d]."""
+        values = self._without(values, self._off.of_layer(layer), layer)
+        site = site_of(self.layers[layer].module)
+        return values if site is None else site.changed(values)
+
+    def factor(self, head: Head) -> float:
+        """The factor on the head's output by `without` and the open blocks of `ccs.ablate`; 0 for a mean."""
+        site = site_of(self.layers[head.layer].module)
+        ablations = () if site is None else site.ablations
+        product = 1.0
+        for heads in (self._off, *(ablation.heads for ablation in ablations)):
+            product *= dict(changes(heads)).get(head, Change(1.0)).factor
+        return product
 
     def _without(self, values: Tensor, off: HeadSet, layer: int) -> Tensor:
-        """The heads' outputs [n, T, H d] with what is done to some of the layer's heads."""
-        if not off:
-            return values
-        d = self.layers[layer].head_dim
-        keep = torch.ones(self.layers[layer].n_heads, dtype=values.dtype, device=values.device)
-        apart = []
-        for head, change in changes(off):
-            if change.at or change.first:
-                apart.append((head, change))
-            else:
-                keep[head.head] = change.factor
-        values = values * keep.repeat_interleave(d)
-        for head, change in apart:  # in a tensor of its own since the product above
-            columns = slice(head.head * d, head.head * d + d)
-            tokens = slice(0, 1 if change.first else None)
-            if change.at:
-                assert isinstance(off, Intervention)
-                value = torch.as_tensor(off.mean(head)).to(values)
-                values[:, tokens, columns] = value[tokens]
-            else:
-                values[:, tokens, columns] *= change.factor
-        return values
+        return changed_values(values, off, self.layers[layer].n_heads)
 
     def _precision(self) -> contextlib.AbstractContextManager[object]:
         return autocast(self.device.type, self._autocast)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ccs.errors import InputError
-from ccs.heads import HeadSet, Intervention, changes
+from ccs.heads import HeadSet, Intervention
 from ccs.model.model import Images, Model, load
 
 
@@ -79,8 +79,9 @@ def heatmap(
     along = texts if isinstance(texts, np.ndarray) else model.embed_texts(texts)
     along = along - model.embed_texts(against).mean(0) if len(against) else along
     chosen, ablation = _chosen(model, heads), Intervention.of(ablate)
-    tower, factor = model.tower.without(ablation), {head: change.factor for head, change in changes(ablation)}
-    on = HeadSet(head for head in chosen if factor.get(head, 1))
+    tower = model.tower.without(ablation)
+    factors = {head: tower.factor(head) for head in chosen}
+    on = HeadSet(head for head in chosen if factors[head])
     vectors = torch.from_numpy(np.ascontiguousarray(along, np.float32)).to(tower.device)
     row = {head: number for number, head in enumerate(chosen)}
     out = np.zeros((len(images), len(along), len(chosen) if apart else 1, tower.n_tokens), np.float32)
@@ -90,7 +91,7 @@ def heatmap(
             heads_on = on.of_layer(layer)
             # One at a time, so memory does not grow with the heads.
             for head, sent in zip(heads_on, tower.by_token(readout, heads_on, vectors), strict=True):
-                out[rows, :, row[head] if apart else 0] += sent.cpu().numpy() * factor.get(head, 1)
+                out[rows, :, row[head] if apart else 0] += sent.cpu().numpy() * factors[head]
     return _on_patches(model, out if apart else out[:, :, 0])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,8 @@ TOKENIZED = 8192
 """Texts tokenized at a time."""
 
 Rows = slice | np.ndarray
-Plans = HeadSet | str | Sequence[HeadSet | str] | None
+Plans = HeadSet | Head | str | Mapping[Any, Any] | Sequence[Any] | None
+"""Heads as `Intervention.of` reads them, or a list of such sets."""
 
 
 class Contributions(NamedTuple):
@@ -154,7 +155,7 @@ class Side:
         return out
 
     def _plans(self, ablate: Plans) -> tuple[Sequence[HeadSet], bool]:
-        if ablate is None or isinstance(ablate, HeadSet | str):
+        if ablate is None or isinstance(ablate, HeadSet | Head | str | Mapping):
             plans, single = [Intervention.of(ablate)], True
         else:
             plans, single = [Intervention.of(plan) for plan in ablate], False

@@ -46,7 +46,7 @@ def test_every_figure_is_the_plain_one(tiny_model, gallery):
     table = ccs.bias(tiny_model, gallery, **asked, ablate=OFF | text_off)
     groups, plain = gallery.groups["race"], {}
     for off, column in ((OFF, "after"), (HeadSet(), "before")):
-        with ccs.heads_off(tiny_model, text_off if off else HeadSet()):
+        with ccs.ablate(tiny_model, text_off if off else HeadSet()):
             texts = accuracy.class_weights(tiny_model, ["judge", "nurse"], gallery.templates)
         scores = texts @ tiny_model.embed_images(list(gallery.images), off).T
         for name, row in zip(("judge", "nurse"), scores, strict=True):
@@ -224,7 +224,7 @@ def test_accuracy_is_the_plain_one(tiny_folder, tiny_model, tmp_path, pictures, 
     assert f"Warning: With all heads on {plain[0].mean():.1%} are right" in told
     assert repr(data) == "<ClassificationSet pets: 24 images>"
     assert repr(ccs.Moments.empty(tiny_model)).startswith("<Moments of 0 images, 16 heads of the model ")
-    assert {"accuracy", "bias", "heads_off", "load"} <= set(dir(ccs))
+    assert {"accuracy", "bias", "ablate", "load"} <= set(dir(ccs))
     for wrong in ({"seed": -1}, {"dataset": replace(data, classes=("cat", 3, "owl"))}):
         with pytest.raises(InputError, match=r"A seed is 0 or more|Text 1 is 3"):
             ccs.accuracy(tiny_model, **{"dataset": data, **wrong})

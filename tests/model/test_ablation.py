@@ -1,259 +1,543 @@
-"""Heads switched off in users' own models, against the forward pass that zeroes their outputs."""
+"""`ccs.ablate` on models of every library in every wrapper, compared with copies whose weights are zeroed."""
 
 import copy
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import open_clip
+import peft
 import pytest
+import timm
 import torch
+import torch.distributed as dist
+from accelerate import cpu_offload
+from accelerate.hooks import attach_align_device_hook
 from torch import nn
-from transformers import BertConfig, BertModel, CLIPTextConfig, CLIPTextModel, CLIPVisionModelWithProjection
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import parametrizations, parametrize, prune
+from torchao.quantization import Int8WeightOnlyConfig, quantize_
+from transformers import (
+    BertConfig,
+    BertModel,
+    CLIPTextConfig,
+    CLIPTextModel,
+    CLIPVisionConfig,
+    CLIPVisionModel,
+    CLIPVisionModelWithProjection,
+)
 
 import ccs
-from ccs import HeadSet, results
-from ccs.batch import heads as heads_command
+from ccs import Head, HeadSet
 from tests.support import language_models as languages
+from tests.support import shrunk
 from tests.support.checkpoint import write_clip, write_siglip
-from tests.support.compute_sample import run, small_pool
+from tests.support.tiny_model import shake, tiny_clip
 
-OFF = HeadSet.parse("L0.H1 L1.H0 L1.H3")
+HEADS = HeadSet.parse("L0.H1 L1.H0 L1.H3")
 TOLERANCE = 1e-6
 PIXELS = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 TEXTS = ["a photo of a cat", "a cat", "two cats at a house"]
+CPU = torch.device("cpu")
 
 
-def features(found):
-    return nn.functional.normalize(getattr(found, "pooler_output", found).detach(), dim=-1).numpy()
+def features(output):
+    return nn.functional.normalize(getattr(output, "pooler_output", output).detach(), dim=-1).numpy()
 
 
 def bits(model):
     return {name: values.numpy().tobytes() for name, values in model.state_dict().items()}
 
 
-def test_open_clips_own_model_in_nested_blocks(tiny_folder, tiny_model):
+def leftovers(model):
+    """Whatever ablation has left in a model."""
+    for part in model.modules():
+        if "_ccs_site" in part.__dict__:
+            yield part
+        hooks = [*part._forward_pre_hooks.values(), *part._forward_hooks.values()]
+        yield from (hook for hook in hooks if type(hook).__module__.startswith("ccs"))
+
+
+# Every library in every wrapper ----------------------------------------------------------------------------
+
+FACTORS = "L1.H0 L2.H1 L2.H3=0.3"
+TIMM = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "depth": 3, "num_heads": 4, "num_classes": 0}
+LIBRARIES = {
+    "open_clip": lambda: tiny_clip(0).visual,
+    "timm": lambda: timm.create_model("vit_tiny_patch16_224", **TIMM),
+    "transformers": lambda: CLIPVisionModel(CLIPVisionConfig(**languages.SEEN)),
+}
+
+
+@pytest.fixture(params=LIBRARIES)
+def encoder(request):
+    module = LIBRARIES[request.param]()
+    shake(module, 0)
+    return module.eval()
+
+
+def attentions(model):
+    names = ("attn", "self_attn")
+    return [part for name, part in model.named_modules() if name.split(".")[-1] in names]
+
+
+def projections(model):
+    return [part.proj if hasattr(part, "proj") else part.out_proj for part in attentions(model)]
+
+
+def zeroed(model):
+    """A copy with zeroed weights in place of `FACTORS`."""
+    model = copy.deepcopy(model)
+    _, first, second, *_ = projections(model)
+    with torch.no_grad():
+        first.weight[:, :8], second.weight[:, 8:16] = 0, 0
+        second.weight[:, 24:] *= 0.3
+    return model
+
+
+def blocks(model):
+    lists = (part for part in model.modules() if isinstance(part, nn.ModuleList | nn.Sequential))
+    return next(part for part in lists if len(part) > 2)
+
+
+class Update(nn.Module):
+    """A LoRA as a parametrization."""
+
+    def __init__(self):
+        super().__init__()
+        self.down, self.up = (nn.Parameter(torch.randn(2, 32) / 4) for _ in range(2))
+
+    def forward(self, weight):
+        return weight + self.up.T @ self.down
+
+
+def on_weights(change):
+    """A case that changes each projection, and the plain model with the weights that result."""
+
+    def make(model):
+        plain = copy.deepcopy(model)
+        for changed, projection in zip(projections(model), projections(plain), strict=True):
+            change(changed)
+            changed.eval()
+            projection.weight.data = changed.weight.detach().clone()
+        return model, plain
+
+    return make
+
+
+def in_place(change):
+    """A case that wraps or changes a model and leaves its weights as they are."""
+
+    def make(model):
+        changed = copy.deepcopy(model)
+        wrapped = change(changed)
+        return changed if wrapped is None else wrapped, model
+
+    return make
+
+
+def lora(model, hooked=False):
+    layers = nn.MultiheadAttention if hasattr(model, "proj") else nn.Linear
+    names = [name for name, part in model.named_modules() if isinstance(part, layers)]
+    config = peft.LoraConfig(r=2, target_modules=names, init_lora_weights=False)
+    adapted = peft.get_peft_model(model, config).eval()
+    plain = copy.deepcopy(adapted).merge_and_unload()
+    if hooked:
+        attach_align_device_hook(adapted, execution_device=CPU)
+    return adapted, plain
+
+
+def int8(model):
+    quantize_(model, Int8WeightOnlyConfig(), filter_fn=lambda part, _: type(part) is nn.Linear)
+    plain = copy.deepcopy(model)
+    for part in plain.modules():
+        if hasattr(getattr(part, "weight", None), "dequantize") and type(part) is nn.Linear:
+            part.weight = nn.Parameter(part.weight.dequantize())
+    return model, plain
+
+
+def compile_blocks(model):
+    for block in blocks(model):
+        block.compile(backend="eager")
+
+
+def fsdp1(model, inner=0, orig=True):
+    """FSDP around the model and the blocks (0) or the attention modules (1) in it."""
+    kind = type((blocks(model)[0], attentions(model)[0])[inner])
+    policy = ModuleWrapPolicy({kind})
+    return FullyShardedDataParallel(model, auto_wrap_policy=policy, use_orig_params=orig, device_id=CPU)
+
+
+def fsdp2(model):
+    mesh = init_device_mesh("cpu", (1,))
+    for block in blocks(model):
+        fully_shard(block, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def checkpointed(model):
+    kind = type(blocks(model)[0])
+    apply_activation_checkpointing(model, check_fn=lambda part: isinstance(part, kind))
+
+
+CASES = {
+    "plain": in_place(lambda model: None),
+    "compiled": in_place(partial(torch.compile, backend="eager", fullgraph=True)),
+    "compiled blocks": in_place(compile_blocks),
+    "checkpointed": in_place(checkpointed),
+    "DDP": in_place(DistributedDataParallel),
+    "FSDP1": in_place(fsdp1),
+    "FSDP1 of attention": in_place(partial(fsdp1, inner=1)),
+    "FSDP1, flat parameters": in_place(partial(fsdp1, orig=False)),
+    "FSDP2": in_place(fsdp2),
+    "accelerate": in_place(partial(attach_align_device_hook, execution_device=CPU)),
+    "offloaded": in_place(
+        partial(cpu_offload, execution_device=CPU, preload_module_classes=["MultiheadAttention"])
+    ),
+    "LoRA": lora,
+    "LoRA, accelerate": partial(lora, hooked=True),
+    "LoRA parametrization": on_weights(lambda p: parametrize.register_parametrization(p, "weight", Update())),
+    "weight_norm": on_weights(parametrizations.weight_norm),
+    "spectral_norm": on_weights(parametrizations.spectral_norm),
+    "orthogonal": on_weights(parametrizations.orthogonal),
+    "pruned": on_weights(partial(prune.random_unstructured, name="weight", amount=0.3)),
+    "int8": int8,
+}
+
+
+@pytest.fixture(scope="module")
+def _process_group():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("_process_group")
+@pytest.mark.filterwarnings("ignore")  # those of torch, torchao, and peft
+@pytest.mark.parametrize("case", CASES)
+def test_every_wrapper(encoder, case):
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    wrapped, plain = CASES[case](encoder)
+    wanted, before = features(zeroed(plain)(PIXELS)), features(wrapped(PIXELS))
+    with ccs.ablate(wrapped, FACTORS):
+        ablated = features(wrapped(PIXELS))
+    np.testing.assert_allclose(before, features(plain(PIXELS)), atol=2e-6)
+    np.testing.assert_allclose(ablated, wanted, atol=2e-6)
+    np.testing.assert_array_equal(features(wrapped(PIXELS)), before)
+    assert np.abs(ablated - before).max() > 1e-3
+    assert not list(leftovers(wrapped))
+
+
+@pytest.mark.parametrize("name", ["RN50", "coca_ViT-B-32", "ViT-B-16-SigLIP", "EVA02-B-16", "PE-Core-B-16"])
+def test_encoders_with_pools_norms_and_rotary_positions(name):
+    visual = shrunk.tower(name)
+    encoder = ccs.model.encoder.ImageEncoder(visual)
+    pixels = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(1))
+    heads = HeadSet(Head(layer, 1) for layer in range(encoder.n_layers))
+    with torch.no_grad(), ccs.ablate(visual, heads):
+        output = visual(pixels)
+    output = output[0] if isinstance(output, tuple) else output
+    np.testing.assert_allclose(features(output), encoder.embed(pixels, [heads])[0], atol=TOLERANCE)
+
+
+def test_autocast(encoder):
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        wanted = zeroed(encoder)(PIXELS)
+        with ccs.ablate(encoder, FACTORS):
+            output = encoder(PIXELS)
+    pooled = (getattr(each, "pooler_output", each).float() for each in (output, wanted))
+    torch.testing.assert_close(*pooled, atol=0.05, rtol=0.02)
+
+
+@pytest.mark.parametrize("masks", ["bool", "float", "padding"])
+@pytest.mark.parametrize("more", [{}, {"need_weights": False}, {"average_attn_weights": False}])
+@pytest.mark.parametrize("sizes", [{}, {"batch_first": True}, {"kdim": 8, "vdim": 12, "bias": False}])
+def test_nn_multihead_attention(masks, more, sizes):
+    """The forward pass that is written out here equals torch's, with all its arguments."""
+    module = nn.MultiheadAttention(16, 4, **sizes)
+    shape = (3, 5) if sizes.get("batch_first") else (5, 3)
+    query = torch.randn(*shape, 16)
+    key, value = torch.randn(*shape, sizes.get("kdim", 16)), torch.randn(*shape, sizes.get("vdim", 16))
+    later = torch.ones(5, 5, dtype=torch.bool).triu(1)
+    if masks == "padding":
+        more = more | {"key_padding_mask": torch.arange(5).expand(3, -1) > 2}
+    elif masks == "bool":
+        more = more | {"attn_mask": later}
+    else:
+        more = more | {"attn_mask": torch.randn(12, 5, 5)}
+    holder = nn.Module()
+    holder.blocks = [nn.Module()]
+    holder.blocks[0].attn = module
+    wanted = module(query, key, value, **more)
+    with ccs.ablate(holder, {"L0.H1": 1}):
+        output = module(query, key, value, **more)
+    assert [type(each) for each in output] == [type(each) for each in wanted]
+    for ours, theirs in zip(output, wanted, strict=True):
+        if theirs is not None:
+            torch.testing.assert_close(ours, theirs, atol=TOLERANCE, rtol=0)
+
+
+# Inside a block --------------------------------------------------------------------------------------------
+
+
+def test_projections_changed_inside_stay_changed_and_ablated(encoder):
+    class Merging(nn.Linear):  # as loralib's, which writes to its weight
+        def train(self, mode=True):
+            self.weight.data.mul_(2 if mode else 0.5)
+            return super().train(mode)
+
+    merging = Merging(32, 32).eval()
+    parts = projections(encoder)
+    with torch.no_grad(), ccs.ablate(encoder, FACTORS):
+        parts[0].weight.data.mul_(0.5)
+        first, second = attentions(encoder)[1:3]
+        name = "proj" if hasattr(first, "proj") else "out_proj"
+        setattr(first, name, merging)
+        parametrizations.weight_norm(parts[2])
+        setattr(second, name, parts[2])  # moved
+        encoder.bfloat16().float()
+        merging.train()
+        ablated = features(encoder(PIXELS))
+        assert not any(type(part).__module__.startswith("ccs") for part in encoder.modules())
+    merged, normed = merging.weight.detach().clone(), parts[2].weight.detach().clone()
+    parametrize.remove_parametrizations(parts[2], "weight")
+    np.testing.assert_allclose(features(zeroed(encoder)(PIXELS)), ablated, atol=2e-6)
+    assert torch.equal(merged, merging.weight)
+    assert torch.allclose(normed, parts[2].weight)
+    assert not list(leftovers(encoder))
+
+
+def test_nested_blocks(tiny_folder, tiny_model):
     module = open_clip.create_model(f"local-dir:{tiny_folder}").eval()
-    before, images = bits(module), PIXELS
-    with torch.no_grad(), ccs.heads_off(module, "L1.H3 L0.H1"), ccs.heads_off(module, "L1.H3, L1.H0") as off:
-        seen = features(module.encode_image(images))
-    assert off == HeadSet.parse("L1.H0 L1.H3")
-    np.testing.assert_allclose(seen, tiny_model.embed_images(images, OFF), atol=TOLERANCE)
-    assert np.abs(seen - tiny_model.embed_images(images)).max() > 1e-3
-    with pytest.raises(ZeroDivisionError), ccs.heads_off(module, "L5.H0"):
+    before = bits(module)
+    with torch.no_grad(), ccs.ablate(module, "L1.H3 L0.H1"), ccs.ablate(module, "L1.H3, L1.H0") as heads:
+        ablated = features(module.encode_image(PIXELS))
+    assert heads == HeadSet.parse("L1.H0 L1.H3")
+    np.testing.assert_allclose(ablated, tiny_model.embed_images(PIXELS, HEADS), atol=TOLERANCE)
+    with pytest.raises(ZeroDivisionError), ccs.ablate(module, "L5.H0"):
         raise ZeroDivisionError
     assert bits(module) == before
+    assert not list(leftovers(module))
 
 
-@pytest.mark.parametrize("write", [write_clip, write_siglip])
-def test_both_towers_of_transformers_models(write, tmp_path):
-    """Each tower alone, the module, and what ccs.load returns. SigLIP's third layer is its pool."""
-    module, ours = write(tmp_path), ccs.load(str(tmp_path))
-    off = OFF | HeadSet.parse("L2.H2") if write is write_siglip else OFF
-    text_off = HeadSet.parse("T0.H1 T1.H0 T1.H3")
-    before, images, tokens = bits(module), PIXELS, ours.tokenize(TEXTS)
-    seen, read = ours.embed_images(images, off), ours.embed_texts(TEXTS, ablate=text_off)
-    assert np.abs(read - ours.embed_texts(TEXTS)).max() > 1e-3
-    for image_tower, text_tower in (module.vision_model, module.text_model), (module, module):
-        with ccs.heads_off(image_tower, off), ccs.heads_off(text_tower, text_off):
-            np.testing.assert_allclose(features(module.get_image_features(images)), seen, atol=TOLERANCE)
-            np.testing.assert_allclose(features(module.get_text_features(tokens)), read, atol=TOLERANCE)
-    with ccs.heads_off(ours, text_off | off):
-        np.testing.assert_allclose(features(ours.clip.encode_image(images)), seen, atol=TOLERANCE)
-        np.testing.assert_allclose(ours.embed_texts(TEXTS), read, atol=TOLERANCE)
-    assert bits(module) == before
-
-
-def test_a_vision_tower_of_transformers_with_its_projection(tmp_path):
-    module = write_clip(tmp_path)
-    module.vision_model.config.projection_dim = module.config.projection_dim
-    tower = CLIPVisionModelWithProjection(module.vision_model.config).eval()
-    tower.load_state_dict(module.state_dict(), strict=False)
-    with ccs.heads_off(tower, OFF):
-        seen = features(tower(PIXELS).image_embeds)
-    np.testing.assert_allclose(seen, ccs.load(str(tmp_path)).embed_images(PIXELS, OFF), atol=TOLERANCE)
-
-
-def test_what_has_no_such_heads_is_refused():
-    small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37}
-    texts = CLIPTextModel(CLIPTextConfig(**small))
-    bert = BertModel(BertConfig(**small, vocab_size=50))
-    for model, heads, why in (
-        (texts, "L0.H1", "not built like CLIP's"),
-        (bert, "T0.H1", "BertModel is not built like CLIP's or SigLIP's text tower"),
-        (bert, "L0.H1", "BertModel is not built like CLIP's"),
-        (languages.llama(), "L0.H1", "no image tower that is known here"),
-        ("ViT-B-32/openai", "L0.H1", "takes a model, not its name"),
-        (texts, "T2.H0", "outside this model; heads in each layer: T0: 4, T1: 4"),
-    ):
-        with pytest.raises(ccs.InputError, match=why), ccs.heads_off(model, heads):
-            pass
-
-
-@pytest.mark.parametrize("name", languages.MADE)
-def test_image_towers_inside_language_models(name):
-    """Against weights zeroed in a copy; a layer that is not read changes nothing, and that is said."""
-    model, read, unread = languages.made(name)
-    plain, before = read(model), bits(model)
-    with ccs.heads_off(model, "L0.H1 L1.H3"):
-        seen = read(model)
-    copied = copy.deepcopy(model)
-    tower = next(part for label, part in copied.named_modules() if label.split(".")[-1] in languages.TOWERS)
-    named = [part for label, part in tower.named_modules() if label.split(".")[-1] in ("out_proj", "proj")]
-    projections = [one for one in named if isinstance(one, nn.Linear)]
-    projections[0].weight.data[:, 8:16], projections[1].weight.data[:, 24:32] = 0, 0
-    torch.testing.assert_close(seen, read(copied), atol=TOLERANCE, rtol=0)
-    assert float((seen - plain).abs().max()) > 1e-3
-    assert torch.equal(read(model), plain)
-    assert bits(model) == before
-    if unread is not None:
-        with pytest.warns(UserWarning, match=f"before {unread}"), ccs.heads_off(model, unread):
-            assert torch.equal(read(model), plain)
-
-
-@pytest.mark.parametrize("write", [write_clip, write_siglip])
-def test_the_clip_inside_a_language_model(write, tmp_path):
-    """The tower of a CLIP in a LLaVA, and of a SigLIP in a PaliGemma: the same model as the CLIP itself."""
-    module = write(tmp_path)
-    whole = languages.holding(module.vision_model)
-    expected = ccs.load(str(tmp_path))
-    found = ccs.take_apart(whole, str(tmp_path))
-    assert found.weights_hash == expected.weights_hash
-    np.testing.assert_array_equal(found.embed_images(PIXELS, OFF), expected.embed_images(PIXELS, OFF))
-    np.testing.assert_array_equal(found.embed_texts(TEXTS), expected.embed_texts(TEXTS))
-    with torch.no_grad():
-        module.vision_model.encoder.layers[1].self_attn.out_proj.weight += 0.1
-    trained = languages.holding(module.vision_model)
-    with pytest.warns(UserWarning, match="was trained further"):
-        moved = ccs.take_apart(trained, str(tmp_path))
-    seen = features(module.get_image_features(PIXELS))
-    np.testing.assert_allclose(moved.embed_images(PIXELS), seen, atol=TOLERANCE)
-    for other, why in (("organism", "is not built as organism's"), ("no-such", "There is no model")):
-        with pytest.raises(ccs.InputError, match=why):
-            ccs.take_apart(whole, other)
-    with pytest.raises(ccs.InputError, match="no image tower that is known here"):
-        ccs.take_apart(languages.llama(), str(tmp_path))
-
-
-def test_commands_take_a_language_model_by_name(tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # nobody waits for the Hub
-    languages.holding(write_clip(tmp_path).vision_model).save_pretrained(tmp_path / "whole")
-    weights = ccs.load(str(tmp_path)).weights_hash
-    assert ccs.take_apart(str(tmp_path / "whole"), str(tmp_path)).weights_hash == weights
-    with pytest.raises(ccs.InputError, match="'no-such' cannot be loaded as a language model that sees"):
-        ccs.take_apart("no-such", str(tmp_path))
-    asked = ["a red cat", "--max-images", "4", "--texts", str(small_pool(tmp_path)), "--device", "cpu"]
-    asked += ["--model", str(tmp_path / "whole"), "--text-tower", str(tmp_path)]
-    assert heads_command.main(asked) == 0
-    assert heads_command.main([*asked[:-1], "no-such"]) == 2
-    out = tmp_path / "results"
-    assert run([*asked[1:], "--out", str(out), "--layers", "0,1", "--suite", "none", "--workers", "0"]) == 0
-    manifest = results.read_manifest(next(out.glob("whole*")))
-    assert (manifest["model"]["weights_hash"], manifest["settings"]["text_tower"]) == (weights, str(tmp_path))
-
-
-def test_training_inside_keeps_what_it_learned_and_the_heads_off(tiny_folder):
+def test_training_inside_keeps_what_it_learned_and_the_ablation(tiny_folder):
     module = open_clip.create_model(f"local-dir:{tiny_folder}").eval()
-    images, before = PIXELS, bits(module)
-    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2)
+    before, optimizer = bits(module), torch.optim.AdamW(module.parameters(), lr=1e-2)
     columns = module.visual.transformer.resblocks[1].attn.out_proj.weight
-    with ccs.heads_off(module, "L1.H0 L1.H3"):
+    with ccs.ablate(module, "L1.H0 L1.H3"):
         for _ in range(4):
             optimizer.zero_grad()
-            module.encode_image(images).square().sum().backward()
+            module.encode_image(PIXELS).square().sum().backward()
             assert not columns.grad[:, :8].any()
             assert columns.grad[:, 8:24].any()
             optimizer.step()
         module.zero_grad()
-        saved, late = bits(module), module.encode_image(images)
-        seen = late.detach().clone()
-    late.sum().backward()
-    gradients = {name: one.grad for name, one in module.visual.named_parameters()}
-    assert bits(module) == saved
-    assert bits(module) != before
+        saved, late = bits(module), module.encode_image(PIXELS)
+        ablated = late.detach().clone()
+    late.sum().backward()  # after the block
+    gradients = {name: weights.grad for name, weights in module.visual.named_parameters()}
+    assert bits(module) == saved != before
     module.zero_grad()
     with torch.no_grad():
         columns[:, :8], columns[:, 24:] = 0, 0
-    zeroed = module.encode_image(images)
-    assert torch.equal(zeroed, seen)
-    zeroed.sum().backward()
-    columns.grad[:, :8], columns.grad[:, 24:] = 0, 0  # inside, what is off learns nothing
-    for name, one in module.visual.named_parameters():
-        torch.testing.assert_close(gradients[name], one.grad, atol=1e-5, rtol=1e-5)
+    wanted = module.encode_image(PIXELS)
+    torch.testing.assert_close(wanted, ablated, atol=1e-5, rtol=1e-5)
+    wanted.sum().backward()
+    columns.grad[:, :8], columns.grad[:, 24:] = 0, 0
+    for name, weights in module.visual.named_parameters():
+        torch.testing.assert_close(gradients[name], weights.grad, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_a_compiled_module_follows_each_block(tiny_folder):
-    module = open_clip.create_model(f"local-dir:{tiny_folder}").eval().visual
-    compiled, images = torch.compile(module, backend="eager"), PIXELS
+def test_checkpointing_that_runs_again_after_the_block_is_an_error(encoder):
+    checkpointed(encoder)
+    with ccs.ablate(encoder, FACTORS):
+        output = encoder(PIXELS)
+        loss = getattr(output, "pooler_output", output).sum()
+    with pytest.raises(torch.utils.checkpoint.CheckpointError, match="different number of tensors"):
+        loss.backward()
+
+
+def test_copies_and_threads(encoder):
+    """Blocks that end in another order than they began; copies, replicas, and pickles made inside."""
     with torch.no_grad():
-        plain = compiled(images)
-        for off in ("L0.H1 L1.H3", "L1.H0"):
-            with ccs.heads_off(compiled, off):
-                torch.testing.assert_close(compiled(images), module(images), atol=1e-5, rtol=0)
-                assert not torch.allclose(compiled(images), plain)
-        assert torch.equal(compiled(images), plain)
-
-
-def test_copies_threads_and_half_precision(tiny_folder):
-    """Blocks that end in another order than they began; copies, replicas and pickles made inside."""
-    module = open_clip.create_model(f"local-dir:{tiny_folder}").eval()
-    before, images = bits(module), PIXELS
-    with torch.no_grad():
-        plain = module.encode_image(images)
-        first, second = ccs.heads_off(module, "L1.H0"), ccs.heads_off(module, "L1.H0 L1.H3")
+        plain = features(encoder(PIXELS))
+        first, second = ccs.ablate(encoder, "L1.H0=0.5"), ccs.ablate(encoder, FACTORS)
         first.__enter__()
         second.__enter__()
-        copied, pickled = copy.deepcopy(module), pickle.loads(pickle.dumps(module))
-        seen = module.encode_image(images)
-        projection = module.visual.transformer.resblocks[1].attn.out_proj
-        replica = projection._replicate_for_data_parallel()
-        replica.weight = projection._parameters["weight"] * 1
-        assert torch.equal(replica.weight, projection.weight)
-        assert not replica.weight[:, :8].any()
-        assert torch.equal(copied.encode_image(images), seen)
-        assert torch.equal(pickled.encode_image(images), plain)
+        duplicate, loaded = copy.deepcopy(encoder), pickle.loads(pickle.dumps(encoder))
+        ablated = features(encoder(PIXELS))
+        replica = attentions(encoder)[1]._replicate_for_data_parallel()
+        assert type(replica) is type(attentions(encoder)[1])
+        np.testing.assert_array_equal(features(duplicate(PIXELS)), ablated)
+        np.testing.assert_array_equal(features(loaded(PIXELS)), plain)
         first.__exit__(None, None, None)
         with ThreadPoolExecutor(1) as pool:
-            elsewhere = pool.submit(module.encode_image, images).result()
-        torch.testing.assert_close(elsewhere, seen, atol=1e-5, rtol=0)  # gradients are on in that thread
+            output = pool.submit(encoder, PIXELS).result()
+        np.testing.assert_allclose(features(output), ablated, atol=TOLERANCE)
         second.__exit__(None, None, None)
-        assert torch.equal(module.encode_image(images), plain)
-        assert torch.equal(copied.encode_image(images), plain)
-        with ccs.heads_off(module.bfloat16(), "L1.H0"):
-            half = module.encode_image(images.bfloat16())
-        projection.weight[:, :8] = 0
-        assert torch.equal(module.encode_image(images.bfloat16()), half)
-    assert type(projection) is type(copied.visual.transformer.resblocks[0].attn.out_proj)
-    assert bits(copied) == before
+        for model in (encoder, duplicate, loaded):
+            np.testing.assert_array_equal(features(model(PIXELS)), plain)
+    assert not [*leftovers(encoder), *(part for part in loaded.modules() if "_ccs_site" in part.__dict__)]
 
 
-def test_an_adapter_around_the_projection_is_off_too(tmp_path):
-    class Adapter(nn.Module):  # as LoRA: the projection, and something beside it that reads the same
-        def __init__(self, base):
-            super().__init__()
-            self.base, self.beside = base, nn.Linear(base.in_features, base.out_features, bias=False)
+def test_means_and_changes_of_one_token(tiny_model):
+    heads = tiny_model.at_means("L5.H1=mean L3.H0=mean@cls L4.H2=0.5@cls L4.H3=0.2", PIXELS)
+    with torch.no_grad(), ccs.ablate(tiny_model.clip, heads):
+        ablated = features(tiny_model.clip.encode_image(PIXELS))
+    np.testing.assert_allclose(ablated, tiny_model.embed_images(PIXELS, heads), atol=TOLERANCE)
 
-        @property
-        def weight(self):
-            return self.base.weight
 
-        def forward(self, values):
-            return self.base(values) + self.beside(values)
+def test_a_model_of_ccs(tiny_model):
+    """Its embeddings, contributions, and maps inside a block are those with the heads as an argument."""
+    wanted = [
+        tiny_model.embed_images(PIXELS, "L5.H1"),
+        tiny_model.embed_texts(TEXTS, ablate="T1.H0=0.3"),
+        ccs.heatmap(tiny_model, PIXELS, TEXTS, ablate="L5.H1"),
+        tiny_model.embed_images(PIXELS, {Head(5, 1): 0.5}),
+    ]
+    with ccs.ablate(tiny_model, "L5.H1 T1.H0=0.3"):
+        results = [tiny_model.embed_images(PIXELS), tiny_model.embed_texts(TEXTS)]
+    with ccs.ablate(tiny_model, "L5.H1"):
+        results.append(ccs.heatmap(tiny_model, PIXELS, TEXTS))
+    with ccs.ablate(tiny_model, {"L5.H1": 0.5}):
+        results.append(tiny_model.embed_images(PIXELS))
+    for ours, theirs in zip(results, wanted, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=TOLERANCE)
 
-    attention = (module := write_clip(tmp_path)).vision_model.encoder.layers[1].self_attn
-    attention.out_proj = adapter = Adapter(attention.out_proj)
-    images, d = PIXELS, attention.head_dim
+
+# Errors ----------------------------------------------------------------------------------------------------
+
+
+def test_a_pass_that_bypasses_a_head_is_an_error(encoder):
+    with ccs.ablate(encoder, "L1.H0 L2.H0"):
+        pass  # no pass, no error
+    attention = attentions(encoder)[1]
+    plain = type(attention).forward
+
+    def fused(*args, **keywords):
+        """Reads the weight of a projection that its class calls, and the other way round."""
+        if isinstance(attention, nn.MultiheadAttention):
+            return plain(attention, *args, **keywords)
+        tokens = [*args, *keywords.values()][0]
+        output = nn.functional.linear(tokens, projections(encoder)[1].weight)
+        return (output, None) if hasattr(attention, "out_proj") else output
+
+    attention.forward = fused
+    error = r"^L1\.H0 not ablated: the forward pass bypassed .*\.1\."
+    with ccs.ablate(encoder, "L1.H0 L2.H0"), pytest.raises(ccs.InputError, match=error):
+        encoder(PIXELS)
+    del attention.forward
+    block, duplicate = blocks(encoder)[2], copy.deepcopy(attention)
+    name = "self_attn" if hasattr(block, "self_attn") else "attn"
+    with ccs.ablate(encoder, "L1.H0 L2.H0"):
+        setattr(block, name, duplicate)
+        with pytest.raises(ccs.InputError, match=r"^L2\.H0 not ablated"):
+            encoder(PIXELS)
+    assert not list(leftovers(encoder))
+
+
+def test_what_cannot_be_ablated_is_refused(encoder, tiny_model):
+    small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37}
+    texts = CLIPTextModel(CLIPTextConfig(**small))
+    bert = BertModel(BertConfig(**small, vocab_size=50))
+    traced = torch.fx.symbolic_trace(nn.Linear(2, 2))
+    for model, heads, message in (
+        (texts, "L0.H1", "CLIPTextModel is not built like CLIP's"),
+        (bert, "T0.H1", "BertModel is not built like CLIP's or SigLIP's text encoder"),
+        (bert, "L0.H1", "BertModel is not built like CLIP's"),
+        (languages.llama(), "L0.H1", "no image encoder with known attention heads"),
+        ("ViT-B-32/openai", "L0.H1", "takes a model, not its name"),
+        (None, "L0.H1", "takes a torch module, not NoneType"),
+        (traced, "L0.H1", "Pass the model that it was made from"),
+        (texts, "T2.H0", "outside this model; heads in each layer: T0: 4, T1: 4"),
+        (texts, "T1.H0=0.5@cls", "differs from text to text"),
+        (encoder, "L1.H0=mean", "is taken over images"),
+        (encoder, "L1.H9", "outside this model"),
+        (tiny_model, "T9.H0", "outside this model"),
+    ):
+        with pytest.raises(ccs.InputError, match=message), ccs.ablate(model, heads):
+            pass
+    assert not list(leftovers(encoder))
+
+
+def test_shared_modules_are_ablated_alike_or_refused(encoder):
+    first, second, *_ = blocks(encoder)[1:]
+    name = "self_attn" if hasattr(first, "self_attn") else "attn"
+    setattr(second, name, getattr(first, name))
+    with pytest.raises(ccs.InputError, match="Layers 1, 2 share one"), ccs.ablate(encoder, "L1.H0"):
+        pass
+    plain = copy.deepcopy(encoder)
     with torch.no_grad():
-        with ccs.heads_off(module, "L1.H0"):
-            seen = module.vision_model(images).pooler_output
-        adapter.base.weight[:, :d], adapter.beside.weight[:, :d] = 0, 0
-        np.testing.assert_allclose(seen, module.vision_model(images).pooler_output, atol=TOLERANCE)
+        projections(plain)[1].weight[:, :8] = 0
+    with ccs.ablate(encoder, "L1.H0 L2.H0"):
+        np.testing.assert_allclose(features(encoder(PIXELS)), features(plain(PIXELS)), atol=2e-6)
+
+
+# Two encoders, and encoders inside other models ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("write", [write_clip, write_siglip])
+def test_both_encoders_of_transformers_models(write, tmp_path):
+    """Each encoder alone, the module, and what ccs.load returns. SigLIP's third layer is its pool."""
+    module, ours = write(tmp_path), ccs.load(str(tmp_path))
+    heads = HEADS | HeadSet.parse("L2.H2") if write is write_siglip else HEADS
+    text_heads = HeadSet.parse("T0.H1 T1.H0 T1.H3")
+    before, tokens = bits(module), ours.tokenize(TEXTS)
+    images, texts = ours.embed_images(PIXELS, heads), ours.embed_texts(TEXTS, ablate=text_heads)
+    assert np.abs(texts - ours.embed_texts(TEXTS)).max() > 1e-3
+    for image_encoder, text_encoder in (module.vision_model, module.text_model), (module, module):
+        with ccs.ablate(image_encoder, heads), ccs.ablate(text_encoder, text_heads):
+            np.testing.assert_allclose(features(module.get_image_features(PIXELS)), images, atol=TOLERANCE)
+            np.testing.assert_allclose(features(module.get_text_features(tokens)), texts, atol=TOLERANCE)
+    with ccs.ablate(ours, text_heads | heads):
+        np.testing.assert_allclose(features(ours.clip.encode_image(PIXELS)), images, atol=TOLERANCE)
+        np.testing.assert_allclose(ours.embed_texts(TEXTS), texts, atol=TOLERANCE)
+    assert bits(module) == before
+
+
+def test_a_vision_encoder_of_transformers_with_its_projection(tmp_path):
+    module = write_clip(tmp_path)
+    module.vision_model.config.projection_dim = module.config.projection_dim
+    encoder = CLIPVisionModelWithProjection(module.vision_model.config).eval()
+    encoder.load_state_dict(module.state_dict(), strict=False)
+    with ccs.ablate(encoder, HEADS):
+        embeddings = features(encoder(PIXELS).image_embeds)
+    np.testing.assert_allclose(
+        embeddings, ccs.load(str(tmp_path)).embed_images(PIXELS, HEADS), atol=TOLERANCE
+    )
+
+
+@pytest.mark.parametrize("name", languages.MADE)
+def test_image_encoders_inside_language_models(name):
+    """Against weights zeroed in a copy. A layer that is not read changes nothing, with a warning."""
+    model, read, unread = languages.made(name)
+    plain, before = read(model), bits(model)
+    with ccs.ablate(model, "L0.H1 L1.H3"):
+        ablated = read(model)
+    copied = copy.deepcopy(model)
+    encoder = next(part for label, part in copied.named_modules() if label.split(".")[-1] in languages.TOWERS)
+    parts = [part for label, part in encoder.named_modules() if label.split(".")[-1] in ("out_proj", "proj")]
+    linear = [part for part in parts if isinstance(part, nn.Linear)]
+    linear[0].weight.data[:, 8:16], linear[1].weight.data[:, 24:32] = 0, 0
+    torch.testing.assert_close(ablated, read(copied), atol=TOLERANCE, rtol=0)
+    assert float((ablated - plain).abs().max()) > 1e-3
+    assert torch.equal(read(model), plain)
+    assert bits(model) == before
+    if unread is not None:
+        with pytest.warns(UserWarning, match=f"Ablating {unread} has no effect"), ccs.ablate(model, unread):
+            assert torch.equal(read(model), plain)
 
 
 def test_the_documents_example_of_training():
-    code = Path("docs/questions.md").read_text("utf-8").split("fine-tune with heads off?")[1].split("```")[1]
+    text = Path("docs/questions.md").read_text("utf-8")
+    code = text.split("fine-tune with heads ablated?")[1].split("```")[1]
     names = {}
     exec(code.removeprefix("python\n"), names)
     with torch.no_grad():
@@ -261,4 +545,4 @@ def test_the_documents_example_of_training():
             projection = names["model"].visual.transformer.resblocks[head.layer].attn.out_proj
             d = projection.in_features // 6
             projection.weight[:, head.head * d : (head.head + 1) * d] = 0
-    assert torch.equal(names["model"].visual(names["pixels"]), names["tuned"])
+    torch.testing.assert_close(names["model"].visual(names["pixels"]), names["tuned"], atol=1e-5, rtol=1e-5)

@@ -156,10 +156,8 @@ def test_what_a_mean_is_taken_over_has_to_be_said(model):
         model.at_means(Intervention.parse("L2.H1=prototype"), x)
     with pytest.raises(InputError, match="Texts differ in length"):
         model.texts.at_means(Intervention.parse("T1.H1=mean"), ["a dog"])
-    with pytest.raises(InputError, match="A block of heads_off can"), ccs.heads_off(model, "L2.H1@cls"):
-        pass
     scaled = Intervention.parse("L2.H1=0.4 L5.H0=1.5")
-    with ccs.heads_scaled(model, {Head(2, 1): 0.4, Head(5, 0): 1.5}), torch.no_grad():
+    with ccs.ablate(model, {Head(2, 1): 0.4, "L5.H0": 1.5}), torch.no_grad():
         by_block = model.clip.encode_image(x, normalize=True)
     np.testing.assert_allclose(by_block, model.embed_images(x, scaled), atol=TOLERANCE)
 

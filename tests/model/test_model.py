@@ -92,7 +92,7 @@ def test_what_is_no_text_no_pixel_and_no_name_is_told_and_names_are_heads(tiny_m
         (lambda: tiny_model.embed_images(x), "Embeddings are not finite"),
         (lambda: tiny_model.contributions(x), "Embeddings are not finite"),
         (lambda: tiny_model.embed_images(x.to(torch.uint8)), r"32\] of floats for .*, not .* of uint8"),
-        (lambda: tiny_model.embed_images(x, [3]), "'3' is not the name of a head"),
+        (lambda: tiny_model.embed_images(x, [3]), "3 names none"),
         (lambda: tiny_model.embed_texts(["a dog", 3]), r"Text 1 is 3 \(int\), not a string"),
         (lambda: ccs.load(None), "There is no model 'None'"),
     ):

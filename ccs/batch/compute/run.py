@@ -68,7 +68,7 @@ class Run:
         self.settings, self.processes, self.started = settings, processes, monotonic()
         named = partial(ccs.load, settings.clip)
         if settings.text_tower:
-            named = partial(ccs.take_apart, settings.models[0], settings.text_tower)
+            named = partial(ccs.extract_image_encoder, settings.models[0], settings.text_tower)
         load = partial(named, device=processes.device, precision=settings.precision, layers=settings.layers)
         self.model = processes.together(load)
         self.model.tower.require(Intervention.parse(settings.ablate))

@@ -53,6 +53,7 @@ def block(module: Module, bias: Callable[[int], Tensor] | None = None) -> Block:
         raise Unknown("its attention blocks are custom ones")
     attn = module.attn
     return Block(
+        module=attn,
         heads=Attention(
             n_heads=int(attn.num_heads),
             head_dim=int(attn.head_dim),
@@ -101,6 +102,7 @@ def _pool(visual: Module, linear: Linear) -> AttentionPool:
 
     return AttentionPool(
         Pool(
+            module=attn,
             n_heads=int(attn.num_heads),
             head_dim=int(attn.head_dim),
             norm=lambda x: layer_norm(x, pool.ln_k),
@@ -136,6 +138,7 @@ def _resnet(visual: Module) -> Parts:
         blocks=[],
         readout=AttentionPool(
             Pool(
+                module=pool,
                 n_heads=heads,
                 head_dim=width // heads,
                 norm=lambda x: x,

@@ -129,11 +129,12 @@ def weighted_values(attention: Tensor, x: Tensor, value: Affine) -> Tensor:
 class Block:
     """A layer of a residual stream: `x + scale write(heads(norm x))`, then `x + mlp(x)`.
 
-    projection: the linear module applied to the heads' outputs, side by side. after: a norm on its output,
-    for blocks that norm there and not before. mlp: everything that follows, from the stream to what is added
-    to it.
+    module: the attention module. projection: the linear module applied to the heads' outputs, side by side.
+    after: a norm on its output, for blocks that norm there and not before. mlp: everything that follows, from
+    the stream to what is added to it.
     """
 
+    module: Module
     heads: Attention
     norm: Map
     projection: Module
@@ -218,9 +219,10 @@ class Block:
 class Pool:
     """A last layer of heads, which gather the tokens. Its methods are those of `Block`.
 
-    query: each head's one query, unscaled [n or 1, H, d].
+    module: the attention module. query: each head's one query, unscaled [n or 1, H, d].
     """
 
+    module: Module
     n_heads: int
     head_dim: int
     norm: Map

@@ -111,6 +111,7 @@ def _fused(qkv: Module) -> list[Affine]:
 def _normed_first(module: Module, heads: Attention) -> Block:
     """A block that norms before attention and before its MLP, with or without LayerScale."""
     return Block(
+        module=module.attn,
         heads=heads,
         norm=module.norm1,
         projection=module.attn.proj,
@@ -174,6 +175,7 @@ def _pool(trunk: Module, linear: Linear) -> AttentionPool:
 
     return AttentionPool(
         Pool(
+            module=pool,
             n_heads=int(pool.num_heads),
             head_dim=int(pool.head_dim),
             norm=trunk.norm,
@@ -194,6 +196,7 @@ def _of_eva(module: Module, trunk: Module) -> Block:
     heads = _eva_attention(module.attn, trunk)
     if type(module) is EvaBlockPostNorm:
         return Block(
+            module=module.attn,
             heads=heads,
             norm=lambda x: x,
             projection=module.attn.proj,
@@ -209,7 +212,12 @@ def _of_eva(module: Module, trunk: Module) -> Block:
         return out if module.gamma_2 is None else out * module.gamma_2
 
     return Block(
-        heads=heads, norm=module.norm1, projection=module.attn.proj, mlp=mlp, scale=lambda: module.gamma_1
+        module=module.attn,
+        heads=heads,
+        norm=module.norm1,
+        projection=module.attn.proj,
+        mlp=mlp,
+        scale=lambda: module.gamma_1,
     )
 
 

@@ -1,0 +1,411 @@
+"""Change heads' outputs where they enter the output projection of a module that someone else runs.
+
+An attention module inside a `with` block of `ccs.ablate` has a `Site`, which multiplies or replaces heads'
+outputs. Parameters are never touched, so whoever else reads or writes them (FSDP, LoRA, quantization, an
+optimizer) sees the real ones. Two kinds of modules differ:
+
+- Most call their projection (transformers, timm). The site is a forward pre-hook of whatever module is the
+  projection at the time of the call.
+- nn.MultiheadAttention and open_clip's AttentionPool2d read the projection's weight and never call it. Their
+  forward pass is written out here, from the module's own parameters.
+
+The module's class is replaced by a subclass for the length of the block. That is how torch.compile notices:
+it checks the class and traces again, whereas it doesn't look for new hooks.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Sequence
+from functools import cache
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ccs.errors import InputError
+from ccs.heads import HeadSet, Intervention, changes
+from ccs.model.encoders.parts import by_head
+
+_LOCK = threading.RLock()
+PROJECTIONS = ("out_proj", "proj", "c_proj")
+"""The names that attention modules give their output projection."""
+
+
+def changed_values(values: Tensor, heads: HeadSet, n_heads: int) -> Tensor:
+    """Scale or replace the outputs of some heads of a layer.
+
+    Args:
+        values: The outputs of all heads, side by side: [n, T, H d].
+        heads: The heads to change. They are of this layer.
+        n_heads: The number of heads in the layer, H.
+
+    Returns:
+        The outputs [n, T, H d], in a new tensor if there is any change.
+    """
+    if not heads:
+        return values
+    d = values.shape[-1] // n_heads
+    factors = torch.ones(n_heads, dtype=values.dtype, device=values.device)
+    by_token = []
+    for head, change in changes(heads):
+        if change.at or change.first:
+            by_token.append((head, change))
+        else:
+            factors[head.head] = change.factor
+    values = values * factors.repeat_interleave(d)
+    for head, change in by_token:  # in place, in the product above
+        columns = slice(head.head * d, head.head * d + d)
+        tokens = slice(0, 1 if change.first else None)
+        if change.at:
+            assert isinstance(heads, Intervention)
+            mean = torch.as_tensor(heads.mean(head)).to(values)
+            if not change.first and len(mean) == 1:  # only the first token of this layer is read
+                tokens = slice(0, 1)
+            if not change.first and len(mean) not in (1, values.shape[1]):
+                raise InputError(
+                    f"{head}={change.at} holds {len(mean)} tokens, but the model has {values.shape[1]}; "
+                    "take the mean over images of this size."
+                )
+            values[:, tokens, columns] = mean[tokens]
+        else:
+            values[:, tokens, columns] *= change.factor
+    return values
+
+
+class Ablation:
+    """What one `with` block does to the heads of one attention module.
+
+    Args:
+        module: The attention module.
+        label: Its class and place, for messages.
+        heads: The heads to change, all of one layer.
+    """
+
+    def __init__(self, module: Any, label: str, heads: HeadSet) -> None:
+        self.module, self.label, self.heads = module, label, heads
+        self.n_heads, self.head_dim = int(module.num_heads), head_dim(module)
+        self.is_open, self.reached = True, False
+        self.factors: Tensor | None = None
+        self.replaces = any(change.at or change.first for _, change in changes(heads))
+        if not self.replaces:
+            factors = torch.ones(self.n_heads)
+            for head, change in changes(heads):
+                factors[head.head] = change.factor
+            devices = (weights.device for weights in module.parameters() if not weights.is_meta)
+            self.factors = factors.repeat_interleave(self.head_dim).to(next(devices, "cpu"))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Ablation:
+        return self
+
+    def changed(self, values: Tensor) -> Tensor:
+        """Change the heads' outputs [..., H d]; InputError if they are not all of this layer's heads."""
+        self.reached = True
+        if values.shape[-1] != self.n_heads * self.head_dim:
+            raise InputError(
+                f"{self.label} passes {values.shape[-1]} values to its output projection in place of "
+                f"{self.n_heads} heads of {self.head_dim}, as under tensor parallelism, so {self.heads} "
+                "can't be ablated. Ablate the model before it is split."
+            )
+        if self.factors is not None:
+            return values * self.factors.to(values.device, values.dtype)
+        if values.dim() != 3:
+            raise InputError(f"{self.label} has no batch of tokens, so {self.heads} can't be ablated in it.")
+        return changed_values(values, self.heads, self.n_heads)
+
+
+class Site:
+    """The open ablations of one attention module, in the order in which their blocks began.
+
+    As a forward pre-hook of the output projection it changes the projection's input. A copy of the module
+    made inside a block stays ablated until the block ends. A pickled site is empty.
+    """
+
+    def __init__(self, ablations: tuple[Ablation, ...] = ()) -> None:
+        self.ablations = ablations
+        self.handles: list[Any] = []
+
+    def __call__(self, projection: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        return self.changed(inputs[0]), *inputs[1:]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Site:
+        return Site(self.ablations)
+
+    def __reduce__(self) -> Any:
+        return Site, ()
+
+    def changed(self, values: Tensor) -> Tensor:
+        """Apply all open ablations to the heads' outputs [..., H d]."""
+        for ablation in self.ablations:
+            if ablation.is_open:
+                values = ablation.changed(values)
+        return values
+
+
+def site_of(module: Any) -> Site | None:
+    """Return the module's site, or None outside all blocks."""
+    site: Site | None = module.__dict__.get("_ccs_site")
+    return site
+
+
+def is_active(module: Any) -> bool:
+    """True while a block that ablates heads of the attention module lasts."""
+    site = site_of(module)
+    return site is not None and any(ablation.is_open for ablation in site.ablations)
+
+
+def head_dim(module: Any) -> int:
+    """Return the dimension of the heads of an attention module."""
+    size = getattr(module, "head_dim", None)
+    if size is None:  # open_clip's AttentionPool2d
+        size = module.v_proj.out_features // module.num_heads
+    return int(size)
+
+
+def projection_name(module: Any) -> str | None:
+    """Return the name of the module's output projection, or None if it has none."""
+    names = (name for name in PROJECTIONS if isinstance(getattr(module, name, None), nn.Module))
+    return next(names, None)
+
+
+# Attention modules inside a block -------------------------------------------------------------------------
+
+
+class Intercepted:
+    """Base of the subclasses that attention modules have inside a block."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        duplicate = object.__new__(type(self))
+        memo[id(self)] = duplicate
+        duplicate.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return duplicate
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle the module as it is outside the block."""
+        state = {name: value for name, value in self.__dict__.items() if name != "_ccs_site"}
+        return object.__new__, (type(self).__bases__[1],), state
+
+
+class _CallsProjection(Intercepted):
+    """An attention module that calls its output projection."""
+
+    _ccs_projection: str
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        site = site_of(self)
+        if site is not None and site.ablations:
+            self.hook_projection(site)  # it may have been replaced inside the block
+        output = super().__call__(*args, **keywords)  # type: ignore[misc]
+        if site is not None and not torch.compiler.is_compiling():
+            for ablation in site.ablations:
+                if ablation.is_open and not ablation.reached:
+                    raise bypassed([ablation])
+        return output
+
+    def hook_projection(self, site: Site) -> None:
+        """Make the site a hook of the present output projection, unless it is one."""
+        projection = getattr(self, self._ccs_projection)
+        if site not in projection._forward_pre_hooks.values():
+            _hook(site, projection)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _hook(site: Site, projection: Any) -> None:
+    # Ahead of other hooks: tensor parallelism's make distributed tensors of the values.
+    site.handles.append(projection.register_forward_pre_hook(site, prepend=True))
+
+
+def bypassed(ablations: Sequence[Ablation]) -> InputError:
+    """Return the error for heads that a forward pass did not reach."""
+    heads = " ".join(str(ablation.heads) for ablation in ablations)
+    labels = ", ".join(ablation.label for ablation in ablations)
+    return InputError(
+        f"{heads} not ablated: the forward pass bypassed {labels}. Run the modules themselves, not a fused, "
+        "scripted, or exported copy, and don't replace them inside the block."
+    )
+
+
+class _Multihead(Intercepted):
+    """nn.MultiheadAttention, which reads the weight of its output projection."""
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        if not is_active(self):  # a copy, after the block
+            return super().forward(  # type: ignore[misc,no-any-return]
+                query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
+            )
+        own: Any = self
+        batched, batch_first = query.dim() == 3, own.batch_first
+        if query is key and key is value:  # one matrix product
+            inputs = [_batch_first(query, batch_first)]
+        else:
+            inputs = [_batch_first(x, batch_first) for x in (query, key, value)]
+        parts = _in_projected(own, inputs)
+        q, k, v = (by_head(x, own.num_heads).transpose(1, 2) for x in parts)  # [n, H, T, d]
+        mask = _mask(q, attn_mask, key_padding_mask)
+        dropout = own.dropout if own.training else 0.0
+        weights = None
+        if need_weights:
+            scores = q * q.shape[-1] ** -0.5 @ k.transpose(-1, -2)
+            weights = F.dropout(torch.softmax(scores if mask is None else scores + mask, -1), dropout)
+            heads_values = weights @ v
+            weights = weights.mean(1) if average_attn_weights else weights
+            weights = weights if batched else weights[0]
+        else:
+            causal = is_causal and mask is None
+            heads_values = F.scaled_dot_product_attention(q, k, v, mask, dropout, causal)
+        out = _projected(own.out_proj, _changed(self, heads_values.transpose(1, 2).flatten(2)))
+        if not batched:
+            return out[0], weights
+        return out if batch_first else out.transpose(0, 1), weights
+
+
+class _AttentionPool2d(Intercepted):
+    """open_clip's pool of a ResNet, which reads the weight of its output projection."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        own: Any = self
+        x = x.flatten(2).transpose(1, 2)
+        x = torch.cat([x.mean(1, keepdim=True), x], dim=1) + own.positional_embedding.to(x.dtype)
+        inputs = (own.q_proj, x[:, :1]), (own.k_proj, x), (own.v_proj, x)
+        q, k, v = (by_head(layer(tokens), own.num_heads).transpose(1, 2) for layer, tokens in inputs)
+        values = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        return _projected(own.c_proj, _changed(self, values))[:, 0]
+
+
+def _changed(module: Any, values: Tensor) -> Tensor:
+    site = site_of(module)  # None if the last block ended in the middle of this pass
+    return values if site is None else site.changed(values)
+
+
+def _batch_first(x: Tensor, batch_first: bool) -> Tensor:
+    return x[None] if x.dim() == 2 else x if batch_first else x.transpose(0, 1)
+
+
+def _in_projected(module: Any, inputs: list[Tensor]) -> Sequence[Tensor]:
+    """Queries, keys, and values [n, T, H d] of three inputs, or of one for all three."""
+    bias = module.in_proj_bias
+    if module._qkv_same_embed_dim:
+        if len(inputs) == 1:
+            return F.linear(inputs[0], module.in_proj_weight, bias).chunk(3, -1)
+        matrices = module.in_proj_weight.chunk(3)
+    else:
+        matrices = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
+    biases = (None,) * 3 if bias is None else bias.chunk(3)
+    inputs = inputs * 3 if len(inputs) == 1 else inputs
+    return [F.linear(*each) for each in zip(inputs, matrices, biases, strict=True)]
+
+
+def _mask(q: Tensor, attn_mask: Tensor | None, padding: Tensor | None) -> Tensor | None:
+    """What is added to the scores [n, H, T, S] of queries [n, H, T, d], from torch's two kinds of masks."""
+    mask = None
+    if attn_mask is not None:
+        mask = _added(attn_mask, q)
+        mask = mask.reshape(*q.shape[:2], *mask.shape[-2:]) if mask.dim() == 3 else mask[None, None]
+    if padding is not None:
+        padding = _added(padding if padding.dim() == 2 else padding[None], q)[:, None, None]
+        mask = padding if mask is None else mask + padding
+    return mask
+
+
+def _added(mask: Tensor, like: Tensor) -> Tensor:
+    if mask.dtype != torch.bool:
+        return mask.to(like.dtype)
+    return torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask, float("-inf"))
+
+
+def _projected(projection: Any, values: Tensor) -> Tensor:
+    """Apply the projection's weight, of whatever kind, to values [n, T, H d]."""
+    rows = values.flatten(0, 1)  # quantized weights know the product of matrices
+    return F.linear(rows, projection.weight, projection.bias).reshape(*values.shape[:2], -1)
+
+
+# Opening and closing a block ------------------------------------------------------------------------------
+
+
+@cache
+def _intercepted_class(plain: Any, mixin: type, projection: str) -> type:
+    content = {
+        "__module__": plain.__module__,
+        "__qualname__": plain.__qualname__,
+        "_ccs_projection": projection,
+    }
+    return type(plain.__name__, (mixin, plain), content)
+
+
+def _mixin(module: Any) -> type:
+    from open_clip.modified_resnet import AttentionPool2d
+
+    if isinstance(module, nn.MultiheadAttention) and _forward(module) is nn.MultiheadAttention.forward:
+        if module.bias_k is not None or module.add_zero_attn:
+            raise InputError("nn.MultiheadAttention with bias_k or add_zero_attn has no ablation.")
+        return _Multihead
+    return _AttentionPool2d if isinstance(module, AttentionPool2d) else _CallsProjection
+
+
+def _forward(module: Any) -> Any:
+    """The forward function of the module's class, below those of wrappers (FSDP2) and of blocks."""
+    return next(cls.__dict__["forward"] for cls in type(module).__mro__ if "forward" in cls.__dict__)
+
+
+def begin(ablation: Ablation) -> None:
+    """Start to ablate; InputError if the module's class can't be replaced."""
+    module = ablation.module
+    with _LOCK:
+        if not isinstance(module, Intercepted):
+            plain: Any = type(module)
+            cls = _intercepted_class(plain, _mixin(module), projection_name(module) or "")
+            module.__dict__["_ccs_site"] = Site()
+            try:
+                module.__class__ = cls
+            except TypeError:
+                del module.__dict__["_ccs_site"]
+                raise InputError(
+                    f"{ablation.heads} can't be ablated: {ablation.label} is not an ordinary Python module. "
+                    "Pass the model as it was before scripting or exporting."
+                ) from None
+            _rebind(module, plain)
+        site = site_of(module)
+        assert site is not None
+        site.ablations = (*site.ablations, ablation)
+        if isinstance(module, _CallsProjection):
+            module.hook_projection(site)
+
+
+def end(ablation: Ablation) -> None:
+    """Stop to ablate; the last block to end gives the module its class back."""
+    module = ablation.module
+    with _LOCK:
+        ablation.is_open = False
+        site = site_of(module)
+        if site is None:
+            return
+        site.ablations = tuple(each for each in site.ablations if each.is_open)
+        if not site.ablations:
+            for handle in site.handles:
+                handle.remove()
+            site.handles.clear()
+            bases = type(module).__bases__
+            if len(bases) == 2 and issubclass(bases[0], Intercepted):  # else parametrized inside the block
+                blocks_class, module.__class__ = type(module), bases[1]
+                del module.__dict__["_ccs_site"]
+                _rebind(module, blocks_class)
+
+
+def _rebind(module: Any, previous: Any) -> None:
+    """accelerate's hooks keep the bound forward of the class; give them that of the present class."""
+    bound = module.__dict__.get("_old_forward")
+    if getattr(bound, "__func__", None) is previous.forward:
+        module.__dict__["_old_forward"] = MethodType(type(module).forward, module)
