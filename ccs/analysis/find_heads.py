@@ -13,6 +13,7 @@ from ccs.analysis.result import Result, axes
 from ccs.data import ImageSet
 from ccs.data.open import open_images
 from ccs.errors import InputError
+from ccs.metrics.stats import benjamini_hochberg
 from ccs.model.head_statistics import collect_moments
 from ccs.texts.pools import load_pool
 from ccs.texts.textspan import explained
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
     from ccs.model.model import Model
 
 AMONG = 0.05
-"""A head encodes a text that ranks within this share of the pool. A rule of thumb: on the organism it names a
-head for 54% of 131 texts that its world shows, and for 6% of 352 that it does not.
-"""
+"""By chance a text ranks within this share of the pool in as large a share of the heads."""
+LEVEL = 0.05
+"""False discovery rate at which a head encodes a text."""
 _TIE = 1e-6  # relative difference of scores that is rounding
 
 
@@ -32,11 +33,13 @@ class HeadTable(Result):
     """The result of `ccs.find_heads`. A notebook shows its plot.
 
     Attributes:
-        about: the model, text, images, and pool behind the numbers.
+        about: the model, text, images, and pool behind the numbers; `among`, the number of heads in which the
+            text ranks within AMONG of the pool, and `expected`, that number by chance.
         rows: one row per head, the strongest first. Columns: `head`; `rank`, the text's place among the
             pool's by TEXTSPAN's criterion (1: no text of the pool explains more); `share` of the head's
-            variance along the text; `best`, the pool's text that explains most, and `best_share`; `encodes`,
-            whether the rank is within AMONG of the pool.
+            variance along the text; `best`, the pool's text that explains most, and `best_share`; `p_value`,
+            the chance of such a rank for a text drawn like the pool's; `adjusted`, the same for all heads
+            (Benjamini and Hochberg 1995); `encodes`, whether that is at most LEVEL.
     """
 
     def __repr__(self) -> str:
@@ -115,11 +118,15 @@ def find_heads(
     rows = []
     for head, (scores, shares) in explained(statistics, units - units[1:].mean(axis=0)).items():
         best, rank = 1 + int(scores[1:].argmax()), 1 + int((scores[1:] > scores[0] * (1 + _TIE)).sum())
-        encodes = bool(rank <= AMONG * len(texts) and shares[0] > 0)
+        p_value = rank / (1 + len(texts)) if shares[0] > 0 else 1.0
         rows.append(
             {"head": str(head), "rank": rank, "share": shares[0], "best": texts[best - 1]}
-            | {"best_share": shares[best], "encodes": encodes}
+            | {"best_share": shares[best], "p_value": p_value}
         )
     table = pd.DataFrame(rows).sort_values(["rank", "share"], ascending=[True, False], ignore_index=True)
+    table["adjusted"] = benjamini_hochberg(table["p_value"])
+    table["encodes"] = table["adjusted"] <= LEVEL
     about = {"model": model.name, "weights": model.weights_hash[:16], "text": text}
-    return HeadTable(about=about | {"images": images.name, "pool": pool, "texts": len(texts)}, rows=table)
+    about |= {"images": images.name, "pool": pool, "texts": len(texts)}
+    about |= {"among": int((table["p_value"] <= AMONG).sum()), "expected": AMONG * len(table)}
+    return HeadTable(about=about, rows=table)

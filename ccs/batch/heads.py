@@ -40,13 +40,14 @@ def _find(args: Settings) -> None:
 
 
 def page(table: HeadTable, most: int = 8) -> str:
-    """The first heads for a person to read, and a warning where none of them is about the text."""
+    """Format the first heads, with a warning if none encodes the text."""
     n, heads = int(table.rows["encodes"].sum()), len(table.rows)
-    strongest = table.rows.head(max(n, most)).drop(columns="encodes")
+    strongest = table.rows.head(max(n, most)).drop(columns=["p_value", "encodes"])
     for name in ("share", "best_share"):
         strongest[name] = (100 * strongest[name]).map("{:.1f}%".format)
+    strongest["adjusted"] = strongest["adjusted"].map("{:.3f}".format)
     rows = strongest.to_dict("records")
-    return printed("heads", text=table.about["text"], encoding=n, heads=heads, among=AMONG, rows=rows)
+    return printed("heads", about=table.about, encoding=n, heads=heads, among=AMONG, rows=rows)
 
 
 main = command(Settings, _find)

@@ -1,7 +1,6 @@
 """TEXTSPAN from moments against a plain implementation that keeps the full matrix of contributions."""
 
 import logging
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ import ccs
 from ccs import Head, HeadSet, InputError, Moments
 from ccs.batch import heads as heads_command
 from ccs.data import ImageSet
+from ccs.metrics.stats import benjamini_hochberg
 
 NAMES = [f"text {i}" for i in range(300)]
 
@@ -144,4 +144,10 @@ def test_heads_are_found_by_a_text(tiny_model, pictures, tmp_path, capsys):
         assert table.loc[str(head), "best"] == words[scores[1:].argmax()]
     with pytest.raises(InputError, match="Give a text to look for"):
         ccs.find_heads(tiny_model, " ")
-    assert "WARNING: none is" in heads_command.page(replace(found, rows=found.rows.assign(encodes=False)))
+    # A rank among seven texts is no evidence, however high.
+    assert table["p_value"].tolist() == pytest.approx((table["rank"] / 8).tolist())
+    assert table["adjusted"].tolist() == pytest.approx(benjamini_hochberg(table["rank"] / 8).tolist())
+    assert not table["encodes"].any()
+    page = heads_command.page(found)
+    assert "No evidence that a head encodes it" in page
+    assert f"by chance {0.05 * len(table):.1f} are expected" in page
