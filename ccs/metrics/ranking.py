@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -38,6 +38,15 @@ def threads() -> Iterator[Map]:
     """
     with _BLAS, threadpool_limits(1, user_api="blas"), ThreadPoolExecutor() as pool:
         yield pool.map
+
+
+@dataclass(frozen=True)
+class GapTest:
+    """A group score gap, its mean over shuffled groups, and the p-value of "groups don't differ"."""
+
+    gap: float
+    chance: float
+    p_value: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +133,31 @@ class Ranking:
         ends[rows, away.argmin(1)] -= 1 / len(away)
         return self._along(ends)
 
+    def gap_test(self, images: ArrayLike, *, draws: int = 999, seed: int = 0) -> GapTest:
+        """Test whether groups differ at all: a permutation test of the group score gap.
+
+        Args:
+            images: embeddings [n, d].
+            draws: number of shuffles of the groups over the images.
+            seed: random seed for the shuffles.
+
+        Returns:
+            The gap with its chance level and p-value.
+        """
+        scores = cosines(self.prompts, images).astype(np.float64)
+        rng = np.random.default_rng([seed, 6])
+        weights = self.group_shares
+        gap = _gap(scores, weights)
+        drawn = np.empty(draws)
+        for draw in range(draws):
+            order = rng.permutation(len(self.groups))
+            if self.pools is None:
+                drawn[draw] = _gap(scores, weights[:, :, order])
+            else:  # a pool's groups are shuffled with all others
+                drawn[draw] = _gap(scores, replace(self, groups=self.groups[order]).group_shares)
+        p_value = (1 + int((drawn >= gap * (1 - 1e-12)).sum())) / (1 + draws)
+        return GapTest(gap, float(drawn.mean()), p_value)
+
     def _along(self, weights: NDArray[np.float64]) -> NDArray[np.float32]:
         """Vectors [n, d] that weigh each group's mean cosine [prompts, groups]."""
         of_images = np.einsum("pg,pgn->np", weights, self.group_shares)
@@ -139,9 +173,17 @@ class Ranking:
 
     def _away(self, images: ArrayLike) -> NDArray[np.float64]:
         """Each group's mean cosine minus the mean over groups [prompts, groups]."""
-        scores = cosines(self.prompts, images).astype(np.float64)
-        means = np.einsum("pgn,pn->pg", self.group_shares, scores)
-        return np.asarray(means - means.mean(axis=1, keepdims=True))
+        return _away(cosines(self.prompts, images).astype(np.float64), self.group_shares)
+
+
+def _away(scores: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Each group's mean score minus the mean over groups [prompts, groups]."""
+    means = np.einsum("pgn,pn->pg", shares, scores)
+    return np.asarray(means - means.mean(axis=1, keepdims=True))
+
+
+def _gap(scores: NDArray[np.float64], shares: NDArray[np.float64]) -> float:
+    return float(np.sqrt(np.square(_away(scores, shares)).mean()))
 
 
 def check_k(k: int, n: int) -> int:

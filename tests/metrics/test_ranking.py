@@ -115,3 +115,19 @@ def test_units_that_lie_together_are_counted_as_deep_as_their_draws_go():
     draws = resampling.draw_images(codes, 6, 300, 5, units)
     order = require_by_hand(draws, scores, codes, k)
     assert draws.weights[order[0]].sum(axis=0).min() < k  # some draw has fewer in the window
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_gap_between_groups_is_significant_and_chance_is_not(own):
+    p_values = []
+    for tilt, seeds in ((0.0, range(40)), (3.0, [0])):
+        for seed in seeds:
+            images, texts, groups = example(n=120, tilt=tilt, seed=seed)
+            pools = np.random.default_rng(seed).random((len(texts), 120)) < 0.7 if own else None
+            question = Ranking(texts, groups, 10, pools)
+            test = question.gap_test(images, draws=99)
+            assert test.gap == pytest.approx(question.lean(images))
+            p_values.append(test.p_value)
+    assert np.mean(np.array(p_values[:-1]) <= 0.05) < 0.15
+    assert p_values[-1] == 0.01
+    assert test.gap > 2 * test.chance
