@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
@@ -80,12 +80,13 @@ class Tower(Decomposition):
         self.head_dim = max(layer.head_dim for layer in self.layers)
         self.width = parts.width
         self.n_tokens, self.prefix = parts.tokens, parts.prefix
-        if chosen is None or chosen == "all":
+        if chosen is None or (isinstance(chosen, str) and chosen == "all"):
             chosen = range(0 if chosen else max(0, self._n_blocks - 4), self.n_layers)
-        if not chosen or not set(chosen) <= set(range(self.n_layers)):
-            asked = ", ".join(map(str, chosen)) or "none"
-            raise InputError(f"The layers are {asked}, but must be some of 0 to {self.n_layers - 1}, or all.")
-        self._chosen = frozenset(chosen)
+        layers = tuple(chosen) if isinstance(chosen, Iterable) else (chosen,)
+        if not layers or not set(layers) <= set(range(self.n_layers)):
+            names = ", ".join(map(str, layers)) or "none"
+            raise InputError(f"The layers are {names}, but must be some of 0 to {self.n_layers - 1}, or all.")
+        self._chosen = frozenset(layers)
         self.first_prunable_layer = min(self._chosen)
 
     @property

@@ -1,104 +1,146 @@
 """Maps over an image's patches: where a head looks, and what it writes from there along a text.
 
-A tower has places where its tokens, the CLS token and registers apart, are a grid of patches. What a token
+An encoder has maps if its tokens, except for the CLS token and registers, are a grid of patches. What a token
 sends is exact (`Decomposition.by_token`): over all tokens it sums to the head's contribution.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ccs.errors import InputError
-from ccs.heads import HeadSet, Intervention
+from ccs.heads import Heads, HeadSet, Intervention
+from ccs.model.inputs import as_sequence
 from ccs.model.model import Images, Model, load
 
 
 def attention(
     model: Model | str,
     images: Images,
-    heads: HeadSet | str | None = None,
+    heads: Heads | None = None,
     *,
-    ablate: HeadSet | str | None = None,
+    ablate: Heads | None = None,
     batch_size: int | None = None,
 ) -> np.ndarray:
-    """Where heads look: attention to each patch, [images, heads, rows, columns] float32.
+    """Map where heads look: their attention to each patch.
 
-    It is that of the query which is read out, the CLS token's or the pool's; otherwise the mean over all
-    queries. Its sum is at most 1: the rest goes to tokens that are no patches. model: from `ccs.load`, or
-    what it takes. heads: names or a HeadSet, in their order by layer and number; by default `model.heads`.
-    ablate: heads to ablate meanwhile. Raises InputError for a head that the model does not have and for a
-    tower whose tokens are no grid.
+    It is the attention of the query that is read out, the CLS token's or the pool's; otherwise the mean over
+    all queries. Its sum is at most 1: tokens that are no patches get the remainder.
+
+    Args:
+        model: A model from `ccs.load`, or its name.
+        images: Images, pixels, or a trunk.
+        heads: The heads to map, in their order by layer and number. By default `model.heads`.
+        ablate: Heads to ablate.
+        batch_size: Images in a batch.
+
+    Returns:
+        [images, heads, rows, columns], float32.
+
+    Raises:
+        InputError: If the model lacks a head, or its tokens are no grid.
 
         >>> from ccs import load, open_images
         >>> model, images = load("organism"), list(open_images("world", 2).images)
         >>> attention(model, images, "L7.H1 L7.H2").shape
         (2, 2, 6, 6)
     """
-    model = load(model) if isinstance(model, str) else model
-    chosen, tower = _chosen(model, heads), model.tower.without(Intervention.of(ablate))
-    out = np.empty((len(images), len(chosen), model.tower.n_tokens), np.float32)
+    model, images = load(model) if isinstance(model, str) else model, as_sequence(images)
+    mapped, encoder = _mapped(model, heads), model.tower.without(Intervention.of(ablate))
+    maps = np.empty((len(images), len(mapped), model.tower.n_tokens), np.float32)
     for rows, part in model.batches(images, batch_size):
-        found = []  # of each layer [n, heads, T]
-        for layer in chosen.layers:
-            part = tower.trunk(part, layer)
-            found.append(tower.attention(part, layer)[:, list(chosen.in_layer(layer))].cpu().numpy())
-        out[rows] = np.concatenate(found, axis=1)
-    return _on_patches(model, out)
+        by_layer = []  # of each layer [n, heads, T]
+        for layer in mapped.layers:
+            part = encoder.trunk(part, layer)
+            weights = encoder.attention(part, layer)[:, list(mapped.in_layer(layer))]
+            by_layer.append(weights.cpu().numpy())
+        maps[rows] = np.concatenate(by_layer, axis=1)
+    return _on_patches(model, maps)
 
 
 def heatmap(
     model: Model | str,
     images: Images,
     texts: Sequence[str] | np.ndarray,
-    heads: HeadSet | str | None = None,
+    heads: Heads | None = None,
     *,
     against: Sequence[str] = (),
     apart: bool = False,
-    ablate: HeadSet | str | None = None,
+    ablate: Heads | None = None,
     batch_size: int | None = None,
 ) -> np.ndarray:
-    """What each patch sends through heads along texts: [images, texts, rows, columns] float32.
+    """Map what each patch sends through heads along texts, always in float32.
 
-    Summed over the patches and the tokens that are no patches, it is the heads' part of the cosine between
-    image and text. texts: or any vectors [texts, dim]. heads: as in `attention`; their maps are summed, or,
-    with `apart`, each is kept: [images, texts, heads, rows, columns]. against: contrasting texts, whose mean
-    embedding is subtracted from every text's: `heatmap(model, images, ["a dog"], against=["a cat"])` is what
-    speaks for a dog rather than a cat. ablate: heads to ablate, which then send nothing, or are scaled,
-    and send so much less or more. A head's share of biases comes from no place and is spread evenly. Always
-    float32. Errors: as `attention`.
+    Summed over all tokens it is the heads' part of the cosine between image and text. A head's share of
+    biases comes from no place, so it is spread evenly.
+
+    Args:
+        model: A model from `ccs.load`, or its name.
+        images: Images, pixels, or a trunk.
+        texts: Texts, or vectors of the embedding space: [texts, dim] or [dim].
+        heads: The heads to map, by default `model.heads`.
+        against: Contrasting texts, whose mean embedding is subtracted from each text's: `heatmap(model,
+            images, ["a dog"], against=["a cat"])` maps the evidence for a dog rather than a cat.
+        apart: Keep the heads' maps apart in place of their sum.
+        ablate: Heads to ablate, which then send nothing, or to scale.
+        batch_size: Images in a batch.
+
+    Returns:
+        [images, texts, rows, columns] float32, or [images, texts, heads, rows, columns] if `apart`.
+
+    Raises:
+        InputError: As in `attention`, and if vectors don't have the model's dimension or aren't finite.
 
         >>> from ccs import load, open_images
         >>> model, images = load("organism"), list(open_images("world", 2).images)
         >>> heatmap(model, images, ["a red cat"]).shape
         (2, 1, 6, 6)
     """
-    model = load(model) if isinstance(model, str) else model
-    along = texts if isinstance(texts, np.ndarray) else model.embed_texts(texts)
-    along = along - model.embed_texts(against).mean(0) if len(against) else along
-    chosen, ablation = _chosen(model, heads), Intervention.of(ablate)
-    tower = model.tower.without(ablation)
-    factors = {head: tower.factor(head) for head in chosen}
-    on = HeadSet(head for head in chosen if factors[head])
-    vectors = torch.from_numpy(np.ascontiguousarray(along, np.float32)).to(tower.device)
-    row = {head: number for number, head in enumerate(chosen)}
-    out = np.zeros((len(images), len(along), len(chosen) if apart else 1, tower.n_tokens), np.float32)
+    model, images = load(model) if isinstance(model, str) else model, as_sequence(images)
+    vectors, contrasts = _vectors(model, texts), as_sequence(against)
+    if len(contrasts):
+        vectors = vectors - model.embed_texts(contrasts).mean(0)
+    mapped, encoder = _mapped(model, heads), model.tower.without(Intervention.of(ablate))
+    factors = {head: encoder.factor(head) for head in mapped}
+    sending = HeadSet(head for head in mapped if factors[head])
+    along = torch.from_numpy(np.ascontiguousarray(vectors, np.float32)).to(encoder.device)
+    row = {head: number for number, head in enumerate(mapped)}
+    shape = (len(images), len(vectors), len(mapped) if apart else 1, encoder.n_tokens)
+    maps = np.zeros(shape, np.float32)
     for rows, part in model.batches(images, batch_size):
-        _, readout = tower.embed_and_read(part, heads=chosen, entering=True)
-        for layer in on.layers:
-            heads_on = on.of_layer(layer)
-            # One at a time, so memory does not grow with the heads.
-            for head, sent in zip(heads_on, tower.by_token(readout, heads_on, vectors), strict=True):
-                out[rows, :, row[head] if apart else 0] += sent.cpu().numpy() * factors[head]
-    return _on_patches(model, out if apart else out[:, :, 0])
+        _, readout = encoder.embed_and_read(part, heads=mapped, entering=True)
+        for layer in sending.layers:
+            layer_heads = sending.of_layer(layer)
+            # One head at a time, so memory does not grow with the heads.
+            for head, sent in zip(layer_heads, encoder.by_token(readout, layer_heads, along), strict=True):
+                maps[rows, :, row[head] if apart else 0] += sent.cpu().numpy() * factors[head]
+    return _on_patches(model, maps if apart else maps[:, :, 0])
+
+
+def _vectors(model: Model, texts: Any) -> np.ndarray:
+    """Embeddings of texts, or vectors [texts, dim] as they are; InputError for vectors that don't fit."""
+    if isinstance(texts, Tensor):
+        texts = texts.detach().cpu().numpy()
+    if not isinstance(texts, np.ndarray) or texts.dtype.kind in "OUS":
+        return model.embed_texts(texts)
+    vectors = np.atleast_2d(texts)
+    if vectors.ndim != 2 or vectors.shape[1] != model.dim:
+        raise InputError(f"Vectors must be [texts, {model.dim}] for {model.name}, not {list(texts.shape)}.")
+    if not np.isfinite(vectors).all():
+        raise InputError("The vectors are not all finite numbers.")
+    return vectors
 
 
 def _on_patches(model: Model, values: np.ndarray) -> np.ndarray:
-    """Values of tokens [..., tokens] as the grid of the patches [..., rows, columns].
+    """Arrange values of tokens [..., tokens] as the grid of the patches [..., rows, columns].
 
-    Raises InputError where the model's tokens are no grid.
+    Raises:
+        InputError: If the model's tokens are no grid.
     """
     height, width = model.tower.image_size
     patches = model.tower.n_tokens - model.tower.prefix
@@ -108,9 +150,10 @@ def _on_patches(model: Model, values: np.ndarray) -> np.ndarray:
     return values[..., model.tower.prefix :].reshape(*values.shape[:-1], rows, patches // rows)
 
 
-def _chosen(model: Model, heads: HeadSet | str | None) -> HeadSet:
-    chosen = model.heads if heads is None else HeadSet(Intervention.of(heads))
-    model.tower.require(chosen)
-    if not chosen:
+def _mapped(model: Model, heads: Heads | None) -> HeadSet:
+    """The heads to map; InputError if there are none or the model lacks one."""
+    mapped = model.heads if heads is None else HeadSet(Intervention.of(heads))
+    model.tower.require(mapped)
+    if not mapped:
         raise InputError("No head is named; write them as in L8.H11 L9.H2.")
-    return chosen
+    return mapped

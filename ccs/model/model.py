@@ -18,6 +18,7 @@ from ccs.data.decoding import UNREADABLE, to_rgb
 from ccs.errors import InputError, require_texts
 from ccs.heads import HeadSet
 from ccs.model.encoder import BATCH_TOKENS, ChosenLayers, ImageEncoder, Trunk
+from ccs.model.inputs import as_sequence, batch_length
 from ccs.model.loading.building import create
 from ccs.model.loading.config import cropping
 from ccs.model.loading.footprint import require_room
@@ -170,6 +171,7 @@ class Model(Side):
         as files are (`ccs.data.decoding.to_rgb`). Raises InputError for what is no readable PIL image.
         """
         height, width = self.tower.image_size
+        images = as_sequence(images)
         pixels = torch.empty(len(images), 3, height, width)
         for index in range(len(images)):
             image = images[index]
@@ -193,7 +195,7 @@ class Model(Side):
 
     def tokenize(self, texts: Sequence[str]) -> Tensor:
         """Numbers of tokens [texts, context], cut or padded to the model's context."""
-        tokens: Tensor = self.tokenizer(require_texts(texts))
+        tokens: Tensor = self.tokenizer(require_texts(as_sequence(texts)))
         return tokens
 
     def embed_images(self, images: Images, ablate: Plans = None, batch_size: int | None = None) -> np.ndarray:
@@ -213,13 +215,13 @@ class Model(Side):
         ablate: heads of the text encoder, or a list of such sets: [plans, texts, dim]. Raises
         InputError for a single text in place of a list.
         """
-        n = self.count(texts)
+        texts = as_sequence(texts)
         try:
             side = self.texts
         except InputError:
             if ablate:
                 raise
-            return self._encode(texts, n, batch_size or 256)
+            return self._encode(texts, len(texts), batch_length(batch_size, 256))
         return side.embed(texts, ablate, batch_size)
 
     @torch.no_grad()
@@ -257,9 +259,8 @@ class Model(Side):
         """
         tokens = BATCH_TOKENS if self.tower.device.type == "cpu" else 131_072
         fitting = max(1, tokens // self.tower.n_tokens)
-        n, size = self.count(images), fitting if batch_size is None else batch_size
-        if size < 1:
-            raise InputError(f"A batch holds at least one image, not {size}.")
+        images = as_sequence(images)
+        n, size = len(images), batch_length(batch_size, fitting)
         if isinstance(images, Tensor) and not (
             images.shape == (n, 3, *self.tower.image_size) and images.is_floating_point()
         ):

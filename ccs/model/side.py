@@ -1,18 +1,18 @@
-"""A model's two sides, of images and of texts: embeddings with heads off, and contributions of heads."""
+"""A model's two sides, images and texts: embeddings under ablation, and contributions of heads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from ccs.errors import InputError
-from ccs.heads import FIRST, MEAN, PROTOTYPE, TEXT, Head, HeadSet, Intervention, changes
+from ccs.heads import FIRST, MEAN, PROTOTYPE, TEXT, Head, Heads, HeadSet, Intervention, changes
 from ccs.model.encoder import BATCH_TOKENS, TextEncoder, Tower, Trunk
+from ccs.model.inputs import as_sequence, batch_length
 
 TOKENIZED = 8192
 """Texts tokenized at a time."""
@@ -23,11 +23,13 @@ Plans = HeadSet | Head | str | Mapping[Any, Any] | Sequence[Any] | None
 
 
 class Contributions(NamedTuple):
-    """Direct effects of heads and the remainder [n, dim]; together they are the unit embeddings.
+    """The direct effects of heads, and the remainder; together they are the unit embeddings.
 
-    `direct` is [n, L, H, dim] for all heads or [n, heads, dim] for chosen ones. Where a layer has fewer heads
-    than H its rows end in zeros. Where attention pools the tokens, the effects of the last layer's heads
-    include what the other heads wrote and they passed on; the remainder subtracts that once.
+    Attributes:
+        direct: [n, L, H, dim] for all heads, [n, heads, dim] for chosen ones. If a layer has fewer heads than
+            H, its rows end in zeros. If attention pools the tokens, the effects of the last layer's heads
+            include the outputs of other heads that they passed on; the remainder subtracts these once.
+        remainder: [n, dim].
     """
 
     direct: np.ndarray
@@ -35,40 +37,34 @@ class Contributions(NamedTuple):
 
 
 class Side:
-    """One side of a model: inputs (images or texts) and the tower that embeds them.
-
-    heads: those that are scored, by default of the last four layers; others can be switched off too.
-    """
+    """One side of a model: inputs (images or texts) and the encoder that embeds them."""
 
     tower: Tower
 
     @property
     def weights_hash(self) -> str:
-        """What results are keyed by."""
+        """The hash that results are keyed by."""
         raise NotImplementedError
 
     @property
     def heads(self) -> HeadSet:
-        """The heads of this side that are scored."""
+        """The heads that are scored, by default those of the last four layers; others can be ablated too."""
         return self.tower.heads
 
     def batches(self, inputs: Any, batch_size: int | None = None) -> Iterator[tuple[Rows, Tensor | Trunk]]:
-        """Bounded batches of inputs: their rows, and pixels [n, 3, s, s] or tokens' numbers [n, context]."""
+        """Yield bounded batches: their rows, and pixels [n, 3, s, s] or token numbers [n, context]."""
         raise NotImplementedError
 
-    def count(self, inputs: Any) -> int:
-        """The number of inputs."""
-        if isinstance(inputs, Image.Image | str):
-            raise InputError("Images and texts must be given as a list, even if there is only one.")
-        return len(inputs)
-
     def contributions(
-        self, inputs: Any, heads: HeadSet | str | None = None, batch_size: int | None = None
+        self, inputs: Any, heads: Heads | None = None, batch_size: int | None = None
     ) -> Contributions:
-        """Each head's contribution to the unit embedding, and the remainder; float32 also under autocast.
+        """Compute each head's contribution to the unit embeddings, and the remainder, always in float32.
 
-        heads: only their effects are computed, in their order, and the remainder includes those of all
-        others. By default all heads by layer, for which `inputs` cannot be a trunk.
+        Args:
+            inputs: Images or texts. Without `heads` they can't be a trunk.
+            heads: The heads whose contributions are computed, in their order; the remainder includes those of
+                all others. By default all heads, by layer.
+            batch_size: Inputs in a batch.
         """
         return self.embed_with_contributions(inputs, [], heads, batch_size)[1]
 
@@ -76,106 +72,141 @@ class Side:
         self,
         inputs: Any,
         ablate: Plans = None,
-        heads: HeadSet | str | None = None,
+        heads: Heads | None = None,
         batch_size: int | None = None,
     ) -> tuple[np.ndarray, Contributions]:
-        """Embeddings [plans, n, dim] with heads off, and `contributions`: one pass, two under autocast."""
-        plans, single = self._plans(ablate)
+        """Compute `embed` and `contributions` of the untouched model: one pass, two under autocast.
+
+        Args:
+            inputs: Images or texts.
+            ablate: As in `embed`.
+            heads: As in `contributions`.
+            batch_size: Inputs in a batch.
+        """
+        inputs = as_sequence(inputs)
+        ablation_sets, single = self._ablation_sets(ablate)
         heads = None if heads is None else Intervention.of(heads)
-        chosen, n, dim = self.tower.all_heads if heads is None else heads, self.count(inputs), self.tower.dim
+        chosen, n, dim = self.tower.all_heads if heads is None else heads, len(inputs), self.tower.dim
         self.tower.require(chosen)
-        embedded = np.empty((len(plans), n, dim), np.float32)
+        embeddings = np.empty((len(ablation_sets), n, dim), np.float32)
         direct = np.empty((n, len(chosen), dim), np.float32)
         remainder = np.empty((n, dim), np.float32)
         for rows, part in self.batches(inputs, batch_size):
-            units, readout = self.tower.embed_and_read(part, plans, heads)
-            effects, rest = self.tower.contributions(readout, heads)
-            embedded[:, rows] = units.cpu().numpy()
-            direct[rows], remainder[rows] = effects.cpu().numpy(), _finite(rest)
+            units, readout = self.tower.embed_and_read(part, ablation_sets, heads)
+            effects, others = self.tower.contributions(readout, heads)
+            embeddings[:, rows] = units.cpu().numpy()
+            direct[rows], remainder[rows] = effects.cpu().numpy(), _finite(others)
         parts = Contributions(direct if heads is not None else self._by_layer(direct), remainder)
-        return embedded[0] if single else embedded, parts
+        return embeddings[0] if single else embeddings, parts
 
     def embed(self, inputs: Any, ablate: Plans = None, batch_size: int | None = None) -> np.ndarray:
-        """Unit vectors float32: [n, dim] for one HeadSet or none, [plans, n, dim] for a list."""
-        plans, single = self._plans(ablate)
-        out = np.empty((len(plans), self.count(inputs), self.tower.dim), np.float32)
+        """Compute unit embeddings, float32.
+
+        Args:
+            inputs: Images or texts.
+            ablate: Heads, as `Intervention.of` reads them, or a list of such sets.
+            batch_size: Inputs in a batch.
+
+        Returns:
+            [n, dim], or [sets, n, dim] for a list of ablation sets.
+        """
+        inputs = as_sequence(inputs)
+        ablation_sets, single = self._ablation_sets(ablate)
+        embeddings = np.empty((len(ablation_sets), len(inputs), self.tower.dim), np.float32)
         for rows, part in self.batches(inputs, batch_size):
-            out[:, rows] = _finite(self.tower.embed(part, plans))
-        return out[0] if single else out
+            embeddings[:, rows] = _finite(self.tower.embed(part, ablation_sets))
+        return embeddings[0] if single else embeddings
 
     def at_means(
-        self, heads: HeadSet | str, inputs: Any, groups: Sequence[str] | np.ndarray | None = None
+        self, heads: Heads, inputs: Any, groups: Sequence[str] | np.ndarray | None = None
     ) -> Intervention:
-        """The intervention with the means over these inputs that it needs, and with prototypes of `groups`.
+        """Attach the mean outputs that an intervention needs, measured on the untouched model.
 
-        groups: one text for each input [n]; prototypes weigh groups alike. Means are those of the untouched
-        model. Raises InputError for prototypes without groups, and for means over texts, which differ in
-        length, at other tokens than the one that is read (`T7.H3=mean@cls`).
+        Args:
+            heads: The intervention, such as "L10.H0=mean L9.H2=prototype".
+            inputs: The images or texts over which means are taken.
+            groups: The group of each input [n], for prototypes, which weigh groups alike.
+
+        Returns:
+            The intervention with its means.
+
+        Raises:
+            InputError: If a prototype has no groups, or a mean over texts is not of the token that is read
+                (`T7.H3=mean@cls`): texts differ in length.
         """
-        heads = Intervention.of(heads)
-        wanted = {head: change for head, change in changes(heads) if change.at}
+        inputs, heads = as_sequence(inputs), Intervention.of(heads)
+        replaced = {head: change for head, change in changes(heads) if change.at}
         self.tower.require(heads)
-        if self.tower.letter == TEXT and not all(one.first for one in wanted.values()):
+        if self.tower.letter == TEXT and not all(change.first for change in replaced.values()):
             raise InputError(
                 f"Texts differ in length: a mean over them is {FIRST}, of the token that is read."
             )
-        if any(one.at == PROTOTYPE for one in wanted.values()) and groups is None:
+        if any(change.at == PROTOTYPE for change in replaced.values()) and groups is None:
             raise InputError(f"A {PROTOTYPE} is the mean over groups of people: give the group of each.")
-        n = self.count(inputs)
+        n = len(inputs)
         names = np.zeros(n, np.str_) if groups is None else np.asarray(groups, np.str_)
-        if not wanted:
+        if not replaced:
             return Intervention(heads)
         if names.shape != (n,) or not n:
             raise InputError(f"There are {len(names)} groups for {n} images; each image has one.")
-        codes, sums = np.unique(names, return_inverse=True)[1], dict[Head, Tensor]()
+        codes = np.unique(names, return_inverse=True)[1]
         shares = np.eye(codes.max() + 1)[codes] / np.bincount(codes) / (codes.max() + 1)
         weights = {MEAN: np.full(n, 1 / n), PROTOTYPE: shares.sum(axis=1)}
+        sums: dict[Head, Tensor] = {}
 
         def add(layer: int, values: Tensor) -> Tensor:
             d = self.tower.layers[layer].head_dim
-            for head in HeadSet(wanted).of_layer(layer):
-                own = values[:, : 1 if wanted[head].first else None, head.head * d : head.head * d + d]
-                share = torch.from_numpy(weights[wanted[head].at][rows]).to(values.device)
-                part = torch.einsum("n,ntd->td", share, own.double())
+            for head in HeadSet(replaced).of_layer(layer):
+                tokens = slice(0, 1 if replaced[head].first else None)
+                outputs = values[:, tokens, head.head * d : head.head * d + d]
+                weight = torch.from_numpy(weights[replaced[head].at][rows]).to(values.device)
+                part = torch.einsum("n,ntd->td", weight, outputs.double())
                 sums[head] = sums[head] + part if head in sums else part
             return values
 
         with torch.no_grad():
-            for where, batch in self.batches(inputs):
-                rows = where
-                self.tower.with_values(self.tower.trunk(batch, min(wanted).layer), add)
-        held = {at: {head: sums[head].float() for head in wanted if wanted[head].at == at} for at in weights}
-        return Intervention(heads, held)
+            for batch_rows, batch in self.batches(inputs):
+                rows = batch_rows
+                self.tower.with_values(self.tower.trunk(batch, min(replaced).layer), add)
+        means = {
+            at: {head: sums[head].float() for head in replaced if replaced[head].at == at} for at in weights
+        }
+        return Intervention(heads, means)
 
     def _by_layer(self, direct: np.ndarray) -> np.ndarray:
         """Effects of all heads [n, heads, dim] as [n, L, H, dim]; layers may differ in number of heads."""
         heads, tower = list(self.tower.all_heads), self.tower
-        out = np.zeros((len(direct), tower.n_layers, tower.n_heads, tower.dim), np.float32)
-        out[:, [head.layer for head in heads], [head.head for head in heads]] = direct
-        return out
+        effects = np.zeros((len(direct), tower.n_layers, tower.n_heads, tower.dim), np.float32)
+        effects[:, [head.layer for head in heads], [head.head for head in heads]] = direct
+        return effects
 
-    def _plans(self, ablate: Plans) -> tuple[Sequence[HeadSet], bool]:
-        if ablate is None or isinstance(ablate, HeadSet | Head | str | Mapping):
-            plans, single = [Intervention.of(ablate)], True
-        else:
-            plans, single = [Intervention.of(plan) for plan in ablate], False
-        for plan in plans:
-            self.tower.require(plan)
-        return plans, single
+    def _ablation_sets(self, ablate: Plans) -> tuple[Sequence[HeadSet], bool]:
+        """The sets to ablate, one if `ablate` is no list, and whether it is none."""
+        single = ablate is None or isinstance(ablate, HeadSet | Head | str | Mapping)
+        if not single and not isinstance(ablate, Iterable):
+            raise InputError(f"Heads are written as in 'L8.H11 L9.H2=0.3'; {ablate!r} names none.")
+        ablation_sets = [Intervention.of(heads) for heads in ([ablate] if single else ablate)]  # type: ignore
+        for heads in ablation_sets:
+            self.tower.require(heads)
+        return ablation_sets, single
 
 
 def _finite(values: Tensor) -> np.ndarray:
-    """What comes out of a tower [..., dim]; InputError where it is no number, since pixels were none."""
-    found = values.cpu().numpy()
-    if not np.isfinite(found.sum()):
+    """Return an encoder's output [..., dim] as an array; InputError if it isn't finite."""
+    output = values.cpu().numpy()
+    if not np.isfinite(output.sum()):
         raise InputError("Embeddings are not finite, since the pixels are not, or are too large.")
-    return found
+    return output
 
 
 class Texts(Side):
-    """The text side of a model: `model.texts`. Moments and TEXTSPAN take it where they take a model.
+    """The text side of a model, `model.texts`. Head statistics and TEXTSPAN take it in place of a model.
 
-    Raises InputError, with the reason, where the tower of `model`, a `Model`, cannot be taken apart by head.
+    Args:
+        model: The `Model`.
+
+    Raises:
+        InputError: If the heads of the model's text encoder are unknown, with the reason.
     """
 
     tower: TextEncoder
@@ -190,12 +221,13 @@ class Texts(Side):
     def batches(
         self, inputs: Sequence[str], batch_size: int | None = None
     ) -> Iterator[tuple[np.ndarray, Tensor]]:
-        """The texts in bounded batches that are read at the same token: their rows, and tokens' numbers."""
-        for start in range(0, self.count(inputs), TOKENIZED):
+        """Yield bounded batches of texts that are read at the same token: their rows, and token numbers."""
+        inputs = as_sequence(inputs)
+        for start in range(0, len(inputs), TOKENIZED):
             tokens = self._model.tokenize(inputs[start : start + TOKENIZED])
             places = self.tower.read_at(tokens)
             for place in torch.unique(places).tolist():
                 rows = torch.nonzero(places == place)[:, 0]
-                size = batch_size or max(1, BATCH_TOKENS // (place + 1))
-                for some in torch.split(rows, size):
-                    yield start + some.numpy(), tokens[some]
+                size = batch_length(batch_size, max(1, BATCH_TOKENS // (place + 1)))
+                for batch_rows in torch.split(rows, size):
+                    yield start + batch_rows.numpy(), tokens[batch_rows]

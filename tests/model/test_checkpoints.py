@@ -8,6 +8,7 @@ import open_clip
 import pytest
 import torch
 from open_clip.tokenizer import HFTokenizer, get_clean_fn
+from safetensors.torch import load_file, save_file
 from transformers import CLIPTokenizer
 
 import ccs
@@ -17,6 +18,7 @@ from ccs.model.export import export
 from ccs.model.loading.fetching import Place
 from ccs.model.loading.sources import find, known_tower
 from ccs.model.loading.tokens import HubTokenizer
+from ccs.model.loading.weights import WEIGHTS_FILE, WEIGHTS_FILES
 from tests.support import shrunk
 from tests.support.checkpoint import clip_vocabulary, theirs, write_clip, write_siglip
 from tests.support.spoil import says
@@ -126,6 +128,21 @@ def test_a_siglip_is_that_of_transformers(sizes, tmp_path, pictures):
     assert ours.heads == known_tower(find(str(tmp_path))).heads
 
 
+PREFIXES = ("_orig_mod.", "module.", "base_model.model.", "module._orig_mod.")
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_names_that_wrappers_prefixed(prefix, written, tiny_folder, tmp_path):
+    for number, (folder, name) in enumerate(((written[1], WEIGHTS_FILE), (tiny_folder, WEIGHTS_FILES[0]))):
+        copied = shutil.copytree(folder, tmp_path / str(number))
+        weights = load_file(copied / name)
+        save_file({f"{prefix}{key}": values for key, values in weights.items()}, copied / name)
+        assert ccs.load(str(copied)).weights_hash == ccs.load(str(folder)).weights_hash
+        save_file(weights | {"visual.lora_A.weight": torch.zeros(2)}, copied / name)
+        with pytest.raises(InputError, match=r"hold LoRA adapters .*merge_and_unload"):
+            ccs.load(str(copied))
+
+
 WORDS = [*shrunk.TEXTS, "", "ONE_two {three}", "a dog " * 40, "ünknown 猫"]
 
 
@@ -139,7 +156,7 @@ def write_bert(folder):
     ends = [("[CLS]", 2), ("[SEP]", 3)]
     rules.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
     rules.save(str(folder / "tokenizer.json"))
-    about = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "[PAD]", "sep_token": "[SEP]"}
+    about = {"tokenizer_class": "TokenizersBackend", "pad_token": "[PAD]", "sep_token": "[SEP]"}
     (folder / "tokenizer_config.json").write_text(json.dumps(about))
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import open_clip
+import pandas as pd
 import pytest
 import torch
 from open_clip import factory, pretrained, transform
@@ -14,7 +15,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import ccs
-from ccs import HeadSet
+from ccs import Head, HeadSet, Intervention
 from ccs.model.loading.weights import EMBEDDING
 from research.model_files import only_words_read
 from tests.support.tiny_model import tiny_config, write_tiny_model
@@ -95,9 +96,84 @@ def test_what_is_no_text_no_pixel_and_no_name_is_told_and_names_are_heads(tiny_m
         (lambda: tiny_model.embed_images(x, [3]), "3 names none"),
         (lambda: tiny_model.embed_texts(["a dog", 3]), r"Text 1 is 3 \(int\), not a string"),
         (lambda: ccs.load(None), "There is no model 'None'"),
+        (lambda: ccs.load("organism", layers=3.5), "The layers are 3.5, but must be some of 0 to 7"),
+        (lambda: ccs.load("organism", device=None), "The device None cannot be used"),
+        (lambda: tiny_model.embed_images(x, batch_size=0.5), "at least one image, not 0.5"),
+        (lambda: tiny_model.embed_texts(["a"], batch_size=0), "at least one image, not 0"),
     ):
         with pytest.raises(ccs.InputError, match=why):
             ask()
+
+
+def test_inputs_of_every_kind_are_read_or_refused(tiny_model, pictures):
+    """Images and texts in whatever holds them."""
+    images, texts = pictures(3), ["a cat", "a dog", "an owl"]
+    index = [5, 0, 2]
+    uses = (
+        (images, tiny_model.embed_images),
+        (images, lambda given: tiny_model.contributions(given, "L5.H1").direct),
+        (images, lambda given: ccs.attention(tiny_model, given, "L5.H1")),
+        (images, lambda given: ccs.heatmap(tiny_model, given, texts)),
+        (images, lambda given: tiny_model.trunk(given).tokens),
+        (images, tiny_model.preprocess),
+        (images, lambda given: ccs.collect_moments(tiny_model, [given]).total[0]),
+        (texts, tiny_model.embed_texts),
+        (texts, tiny_model.tokenize),
+        (texts, lambda given: ccs.heatmap(tiny_model, images, given)),
+        (texts, lambda given: ccs.heatmap(tiny_model, images, texts, against=given)),
+    )
+    for items, use in uses:
+        wanted = use(items)
+        array = np.empty(3, object)
+        array[:] = items
+        for same in (tuple(items), iter(items), (item for item in items), array, pd.Series(items, index)):
+            np.testing.assert_array_equal(use(same), wanted)
+        for wrong in (items[0], Path("a.jpg"), "a.jpg", b"a", None, 3, np.array("a"), {"a": 1}, {"a"}):
+            with pytest.raises(ccs.InputError, match=r"must be given as a list|is .*, not a"):
+                use(wrong)
+        with pytest.raises(ccs.InputError, match="not as a DataFrame; choose a column"):
+            use(pd.DataFrame({"column": items}))
+        for wrong in ([Path("a.jpg")], [None], [3]):
+            with pytest.raises(ccs.InputError, match=r"(Image|Text) 0 is .*, not a"):
+                use(wrong)
+    vectors = tiny_model.embed_texts(texts)
+    maps = ccs.heatmap(tiny_model, images, texts)
+    np.testing.assert_array_equal(ccs.heatmap(tiny_model, images, torch.from_numpy(vectors)), maps)
+    np.testing.assert_allclose(ccs.heatmap(tiny_model, images, vectors[0]), maps[:, :1], atol=1e-6)
+    for wrong, why in ((vectors[:, 1:], r"must be \[texts, 24\]"), (vectors * np.nan, "not all finite")):
+        with pytest.raises(ccs.InputError, match=why):
+            ccs.heatmap(tiny_model, images, wrong)
+
+
+def test_heads_of_every_kind_mean_the_same(tiny_model):
+    x = torch.zeros(1, 3, 32, 32)
+    heads = HeadSet.parse("L5.H1 L4.H0")
+    wanted = tiny_model.embed_images(x, heads)
+    for same in ("L4.H0, L5.H1", {"L5.H1": 0, Head(4, 0): 0.0}, HeadSet([*heads, heads[0]]), heads[:]):
+        np.testing.assert_array_equal(tiny_model.embed_images(x, same), wanted)
+    scaled = tiny_model.embed_images(x, "L5.H1=0.5")
+    for same in ({Head(5, 1): 0.5}, {"L5.H1": "0.5"}, {"L5.H1": np.float32(0.5)}):
+        np.testing.assert_array_equal(tiny_model.embed_images(x, same), scaled)
+    some = Intervention.parse("L4.H0=0.3 L5.H1 L5.H2=mean")
+    assert (some[0], some[-1], str(some[:2]), str(heads[1:])) == (
+        Head(4, 0),
+        Head(5, 2),
+        str(some)[:15],
+        "L5.H1",
+    )
+    for wrong in (
+        lambda: Head(7.0, 1),
+        lambda: Head(True, 1),
+        lambda: Head(1, -1),
+        lambda: Head(1, 1, "X"),
+        lambda: Head.parse(None),
+        lambda: HeadSet.parse("L1.H1")["L1.H1"],
+        lambda: Intervention({Head(1, 1): True}),
+        lambda: Intervention({Head(1, 1): "much"}),
+        lambda: tiny_model.embed_images(x, 3.5),
+    ):
+        with pytest.raises(ccs.InputError):
+            wrong()
 
 
 def test_words_that_were_never_read_need_no_place_in_the_file(tiny_folder, tmp_path):
@@ -147,6 +223,7 @@ def test_a_wrong_name_gets_one_clear_sentence():
         ("ViT-B-32/opanai", r"ViT-B-32 has no weights 'opanai'; there are openai, "),
         ("ViT-B-32", r"ViT-B-32 needs the name of its weights, such as ViT-B-32/openai"),
         ("vit-b-23/openai", r"Did you mean .*ViT-B-32/openai"),
+        ("openai/clip-vit-base-patch32", r"write hf-hub:openai/clip-vit-base-patch32\."),
         ("convnext_base/laion400m_s13b_b51k", r"_s13b_b51k cannot be used\. .* ConvNeXt"),
     ):
         with pytest.raises(ccs.InputError, match=message):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import sys
+import tempfile
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +29,7 @@ from ccs.model.loading.weights import (
     shards,
     siglip_renamed,
     with_all_words,
+    without_wrappers,
 )
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -81,7 +83,6 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
 
     open_clip's `create_model` is not used: it would accept a pickle where there is no other file.
     """
-    import open_clip
     from open_clip.model import set_model_preprocess_cfg
     from open_clip.transform import PreprocessCfg, merge_preprocess_dict
     from safetensors.torch import load_file
@@ -116,10 +117,25 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
     elif WORDS in _shapes(weights[0]):
         clip.load_state_dict(with_all_words(load_file(weights[0]), text["vocab_size"]))
     else:
-        open_clip.load_checkpoint(clip, str(weights[0]))
+        _load(clip, weights[0])
     preprocess = merge_preprocess_dict(PreprocessCfg(), source.preprocess)
     set_model_preprocess_cfg(clip, preprocess | {"size": clip.visual.image_size})
     return clip, tokenizer
+
+
+def _load(clip: Any, file: Path) -> None:
+    """Load a file under open_clip's names, which wrappers may have prefixed."""
+    import open_clip
+    from safetensors.torch import load_file, save_file
+
+    names = [(name, torch.empty(0)) for name in _shapes(file)]
+    if [name for name, _ in names] == [name for name, _ in without_wrappers(names)]:
+        open_clip.load_checkpoint(clip, str(file))
+        return
+    with tempfile.TemporaryDirectory() as folder:  # open_clip reads files alone
+        renamed_file = Path(folder) / WEIGHTS_FILE
+        save_file(dict(without_wrappers(load_file(file).items())), renamed_file)
+        open_clip.load_checkpoint(clip, str(renamed_file))
 
 
 def _first(place: Place, names: Sequence[str]) -> Path:

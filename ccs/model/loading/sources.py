@@ -275,6 +275,8 @@ def unknown(name: str) -> str:
     by_lower = {known.lower(): known for known in list_models()}
     close = [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, 3, 0.5)]
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", name, re.ASCII):
+        hint += f" If it is a repository on the Hub, write {HUB}{name}."
     return (
         f"There is no model {name!r}: it is neither embedded ({', '.join(embedded()) or 'none is'}), "
         f"nor open_clip's name/tag, nor a folder.{hint}"
@@ -294,6 +296,6 @@ def usable_device(name: str) -> torch.device:
         name = "cuda" if always else "cpu"
     try:
         return torch.empty(0, device=torch.device(name)).device  # with its number
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, TypeError) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(f"The device {name!r} cannot be used here: {why}") from None

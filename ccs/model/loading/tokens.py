@@ -32,8 +32,11 @@ MAX_BYTES = 64 * 2**20
 SECONDS = 20.0
 """The most processor time to load a tokenizer (Gemma's takes a tenth of it), and for few texts."""
 
-CLASSES = ("Bert", "CLIP", "Gemma", "Nllb", "Roberta", "Siglip", "Siglip2", "T5", "XLMRoberta", "PreTrained")
-"""The tokenizers that are read, before `Tokenizer` or `TokenizerFast`."""
+CLASSES = (
+    *("Bert", "CLIP", "Gemma", "Nllb", "Roberta", "Siglip", "Siglip2", "T5", "XLMRoberta", "PreTrained"),
+    "TokenizersBackend",  # what transformers 5 writes in place of PreTrainedTokenizerFast
+)
+"""The tokenizers that are read, without `Tokenizer` or `TokenizerFast` at the end."""
 
 
 def vocabulary(place: Place) -> Path | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -31,6 +31,28 @@ def with_all_words(weights: dict[str, Tensor], size: int) -> dict[str, Tensor]:
     held, words = weights[EMBEDDING], weights[WORDS].long()
     whole = held.new_zeros(size, held.shape[1]).index_copy_(0, words, held)
     return {name: values for name, values in weights.items() if name != WORDS} | {EMBEDDING: whole}
+
+
+_WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
+_OUTER = ("module.", "base_model.model.")
+
+
+def without_wrappers(weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """Yield weights under the model's names, without what wrappers put before them.
+
+    torch.compile, FSDP, checkpointing, DDP, and peft prefix the names in what they save.
+
+    Raises:
+        ValueError: If there are LoRA adapters that are not merged.
+    """
+    for name, values in weights:
+        if ".lora_" in name or ".base_layer." in name:
+            raise ValueError(f"they hold LoRA adapters ({name}); save `merge_and_unload()` of that model")
+        for wrapper in _WRAPPERS:
+            name = name.replace(wrapper, "")
+        while name.startswith(_OUTER):
+            name = name.removeprefix(_OUTER[0]).removeprefix(_OUTER[1])
+        yield name, values
 
 
 _RENAMED = (
@@ -73,7 +95,7 @@ def gathered(held: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
     """
     weights: dict[str, Tensor] = {}
     parts: dict[str, dict[str, Tensor]] = {}
-    for name, values in held:
+    for name, values in without_wrappers(held):
         if part := _PARTS.fullmatch(name):
             parts.setdefault(f"{part[1]}.in_proj_{part[3]}", {})[part[2]] = values
         elif not name.endswith(".position_ids"):  # a buffer of old versions: 0, 1, 2, ...
