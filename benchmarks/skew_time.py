@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.common import keep
 from ccs.analysis.ablation_sets import Plan
-from ccs.batch.compute import set_figures
+from ccs.batch.compute import measure
 from ccs.data import BiasSet, Lazy
 from ccs.heads import Head, HeadSet
 from ccs.metrics import bias
@@ -119,14 +119,14 @@ def share(n_plans: int, n_random: int, processes: int, part: int, few: bool, pin
     most = max(len(data.images) for data in sets)
     whole, noise = (rng.standard_normal((most, WIDTH), dtype=np.float32) for _ in range(2))
     twice = 0.2 * np.concatenate([noise, noise], axis=1)  # each plan adds other columns
-    plans = set_figures.shares(plans, processes)[part]
+    plans = measure.shares(plans, processes)[part]
     for data in sets:
         n, wall, processor = len(data.images), time.perf_counter(), time.process_time()
 
         def embeddings(off: HeadSet, n: int = n) -> np.ndarray:
             return whole[:n] + twice[:n, WIDTH - offs.index(off) :][:, :WIDTH]
 
-        _, rows = set_figures.of_plans(texts, data, plans, embeddings, 0, as_published=True)
+        _, rows = measure.of_plans(texts, data, plans, embeddings, 0, as_published=True)
         wall, processor = time.perf_counter() - wall, time.process_time() - processor
         spent = f"{wall:8.1f} s, {processor:.1f} of processor"
         print(f"  {data.name:32s} {spent}, {len(rows):,} rows", flush=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from contextvars import ContextVar
 from typing import Any
 
 from tqdm import tqdm
@@ -14,11 +13,11 @@ from tqdm import tqdm
 class Bar(tqdm):  # type: ignore[misc]
     """tqdm, and in a notebook too: what a kernel writes is no terminal, but somebody reads it."""
 
-    def __init__(self, *given: Any, **options: Any) -> None:
+    def __init__(self, *args: Any, **options: Any) -> None:
         ask = getattr(sys.modules.get("IPython"), "get_ipython", None)
         if options.get("disable", False) is None and ask is not None and hasattr(ask(), "kernel"):
             options["disable"] = False
-        super().__init__(*given, **options)
+        super().__init__(*args, **options)
 
 
 class JsonLines(tqdm):  # type: ignore[misc]
@@ -83,5 +82,5 @@ class Part:
         self._whole.update(max(0.0, self._start + share * (self._end - self._start) - self._whole.n))
 
 
-BAR: ContextVar[type[tqdm] | RunBar] = ContextVar("BAR", default=Bar)
-"""What draws bars: Bar, or the one bar of a run."""
+BarMaker = type[tqdm] | RunBar
+"""What makes a bar: called with `desc` and `total`, it returns a context with `update(n)`."""

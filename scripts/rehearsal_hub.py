@@ -45,13 +45,13 @@ def less(draws: int, data: Path, *, small: bool) -> None:
     """
     from ccs import paper
     from ccs.batch import compute
-    from ccs.batch.compute import run, set_figures
+    from ccs.batch.compute import measure, run
     from ccs.metrics import bias, retrieval
     from ccs.texts import pools
 
     pools.REFERENCE_SHA256 = sha256(_pool(data / pools.REFERENCE_FILE, 40 if small else 200))
     compute._FEW_RANDOM_SETS = 2
-    set_figures.DRAWS = draws
+    measure.DRAWS = draws
     bias.Measuring = functools.partial(bias.Measuring, draws=draws)  # type: ignore[misc, assignment]
     retrieval.measure = functools.partial(retrieval.measure, draws=draws)
     paper.occupations = lambda: ("judge", "chef", "nurse")  # type: ignore[assignment]

@@ -25,7 +25,7 @@ from ccs.data.hub import explained
 from ccs.data.rows import IMAGE_COLUMNS, LABELS, Rows, members, of_files, spread
 from ccs.errors import InputError
 from ccs.files import atomic_write, endpoint
-from ccs.progress import BAR
+from ccs.progress import Bar
 
 MOST_FILES, MOST_BYTES = 2000, 64 * 2**20
 """The most that an upload may hold: images, and bytes once unpacked."""
@@ -178,7 +178,7 @@ def hub_rows(text: str, count: int | None, *, labels: bool) -> Rows:
     images: list[bytes | str] = []
     columns: dict[str, list[Any]] = {}
     classes: dict[str, list[str]] = {}
-    with BAR.get()(total=wanted, desc="photographs", unit="item") as bar:
+    with Bar(total=wanted, desc="photographs", unit="item", disable=None) as bar:
         for number, path in enumerate(chosen, 1):
             share = -(-wanted * number // len(chosen)) - len(images)
             room = MAX_BYTES - sum(map(len, images))
@@ -255,7 +255,7 @@ def excerpt_rows(record: DatasetRecord) -> Rows:
     from pyarrow.parquet import read_table
 
     if not excerpt_file(record).exists():
-        with BAR.get()(total=100, desc=record.name) as bar:
+        with Bar(total=100, desc=record.name, disable=None) as bar:
             for share in fetch_excerpt(record):
                 bar.update(round(100 * share) - bar.n)
     table = read_table(excerpt_file(record))

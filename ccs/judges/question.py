@@ -165,8 +165,9 @@ def parse_reply(reply: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         OffSchemaError: A name is missing, or a value has another type or is empty. A reason may be empty.
     """
-    answer = parse_object(redact(json.dumps(parse_object(reply), ensure_ascii=False)))
-    return read_by_schema(answer, schema)
+    redacted = parse_object(redact(json.dumps(parse_object(reply), ensure_ascii=False)))
+    answer: dict[str, Any] = read_by_schema(redacted, schema)
+    return answer
 
 
 _TYPES = {"object": dict, "string": str, "boolean": bool}

@@ -7,7 +7,7 @@ import pytest
 
 from ccs import Head, HeadSet, max_skew
 from ccs.analysis.ablation_sets import Plan
-from ccs.batch.compute import Settings, run, set_figures
+from ccs.batch.compute import Settings, measure, run
 from ccs.batch.compute.embed import Embedder
 from ccs.data.open import open_dataset
 from ccs.metrics import group_gaps
@@ -45,14 +45,14 @@ def test_plans_of_the_same_heads_have_the_figures_of_each_alone(tiny_model, few_
         asked.append(heads)
         return embedded[heads]
 
-    texts = set_figures.embed_texts(tiny_model, data)
+    texts = measure.embed_texts(tiny_model, data)
     _, together = figures(texts, data, some, shown, 0)
     assert len(asked) == len(set(asked))  # once, for three plans and all attributes
     more = [*some, Plan("low", None, other, "")]
-    dealt = set_figures.shares(more, 3)  # plans as several processes have them, to the last digit
-    found = [set_figures.of_plans(texts, data, share, embedded.get, 0)[1] for share in dealt]
-    _, whole = set_figures.of_plans(texts, data, more, embedded.get, 0)
-    assert repr(set_figures.joined(found, more)) == repr(whole)
+    dealt = measure.shares(more, 3)  # plans as several processes have them, to the last digit
+    found = [measure.of_plans(texts, data, share, embedded.get, 0)[1] for share in dealt]
+    _, whole = measure.of_plans(texts, data, more, embedded.get, 0)
+    assert repr(measure.joined(found, more)) == repr(whole)
     for plan in some[1:]:
         _, alone = figures(texts, data, [some[0], plan], embedded.get, 0)
         by_name = {named(row): row for row in together if row["ablation"] in ("none", plan.name)}
@@ -67,7 +67,7 @@ def test_people_are_ranked_within_their_occupation_and_in_one_pool_beside_it(tin
     part = {"pools": data.pools[few], "units": data.units[few], "occupations": data.occupations[:2]}
     data = replace(data, groups={"gender": data.groups["gender"][few]}, **part)
     embedded = np.random.default_rng(0).normal(size=(len(few), tiny_model.dim))
-    texts = set_figures.embed_texts(tiny_model, data)
+    texts = measure.embed_texts(tiny_model, data)
     _, found = figures(texts, data, [Plan("none", None, HeadSet(), "")], lambda _: embedded, 0)
     rows = {(row["dataset"], row["occupation"]): row for row in found if row["metric"] == "MaxSkew"}
     for place, name in enumerate(data.occupations):
@@ -96,7 +96,7 @@ def test_clips_are_also_scaled_as_the_study_scales_them(tiny_model):
     usual = Embedder(tiny_model, None, replace(about, as_published=False))
     assert set(usual.embed(clips, [off], pixels)) == {"plans"}
 
-    rng, texts = np.random.default_rng(0), set_figures.embed_texts(tiny_model, clips)
+    rng, texts = np.random.default_rng(0), measure.embed_texts(tiny_model, clips)
     ours, theirs = rng.normal(size=(2, 10, tiny_model.dim))
     plans, read = [Plan("none", None, HeadSet(), ""), Plan("high", None, off, "")], []
     asked = {"as_published": True, "published": lambda off: read.append(off) or theirs}

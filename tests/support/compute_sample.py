@@ -10,7 +10,7 @@ import torch
 
 from ccs import results
 from ccs.batch.compute import __main__ as compute
-from ccs.batch.compute import set_figures
+from ccs.batch.compute import measure
 from ccs.texts.pools import load_pool
 
 fork = multiprocessing.get_context("fork")
@@ -74,6 +74,6 @@ def child(work):
 
 
 def figures(*args, **asked):
-    """What `set_figures.of_plans` gives, with the means of random plans among the rows."""
-    table, named = set_figures.of_plans(*args, **asked)
-    return table, named + set_figures.over_sets(named, table)
+    """What `measure.of_plans` gives, with the means of random plans among the rows."""
+    table, named = measure.of_plans(*args, **asked)
+    return table, named + measure.over_sets(named, table)

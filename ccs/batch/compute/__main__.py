@@ -16,7 +16,7 @@ from ccs.batch.command_line import run
 from ccs.batch.compute import Settings, parse
 from ccs.batch.compute.stages import Lost, Processes, locked, start, stop
 from ccs.errors import InputError
-from ccs.progress import BAR, JsonLines, RunBar
+from ccs.progress import JsonLines, RunBar
 
 
 class _Ended(KeyboardInterrupt):
@@ -73,16 +73,13 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
         quiet = None if processes.first else True  # the first speaks for all: shards are dealt out evenly
         bar = RunBar(JsonLines if settings.progress and processes.first else tqdm, disable=quiet)
         stack.enter_context(bar.whole)
-        stack.callback(BAR.reset, BAR.set(bar))
         opened = cache(lambda asked: processes.once(lambda: inputs.open_all(asked, tell)))
         for number, one in enumerate(chosen, 1):
             try:
-                start, end = bar.whole.n, number / len(chosen)
-                bar.expect(start, start + 0.3 * (end - start), {"photographs": 1})  # if any are fetched
                 if not (takes := footprint(one.clip)).here:
                     tell(takes.sentence)
-                run = Run(one, processes, opened, spending)
-                bar.expect(bar.whole.n, end, run.parts())
+                run = Run(one, processes, opened, spending, bar)
+                bar.expect(bar.whole.n, number / len(chosen), run.parts())
                 run.go()
                 for sentence in processes.once(partial(run_manifest.write, run)):
                     tell(sentence)

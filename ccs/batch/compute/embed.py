@@ -1,7 +1,7 @@
-"""The stages that run the model: text embeddings, moments of heads, and images under every plan.
+"""The stages that run the model: text embeddings, head statistics, and images under every ablation set.
 
 Work is cut into shards that do not depend on the number of processes or the batch size, and the shards'
-contents are joined in order, so the figures are the same however the work was divided.
+contents are joined in order, so the results are the same however the work was divided.
 """
 
 from __future__ import annotations
@@ -29,23 +29,30 @@ from ccs.model.encoders.decomposition import without_tf32
 from ccs.model.export import zeroed
 from ccs.model.head_statistics import Moments, collect_moments
 from ccs.model.model import Model
-from ccs.progress import BAR
 from ccs.texts.pools import Pool
 
 _TEXTS = 1024
 _CHECKED_IMAGES = 4
 _BLOCK = 2**29
-"""Bytes of embeddings that are held while figures are computed."""
+"""Bytes of embeddings that are in memory while metrics are computed."""
 
 
 @dataclass
 class Backoff:
-    """Runs work on batches, smaller ones once memory has run out."""
+    """Runs work on batches of at most `largest` images, fewer once memory has run out."""
 
     largest: int
 
     def run(self, work: Callable[[Tensor], Any], pixels: Tensor) -> list[Any]:
-        """`work` on the pixels in pieces that fit, in order. An error on a single image is raised."""
+        """Do `work` on pieces of the pixels that fit into memory.
+
+        Args:
+            work: Gets pixels [n, 3, s, s]. An error on a single image is raised.
+            pixels: All pixels.
+
+        Returns:
+            The results, in order.
+        """
         out: list[Any] = []
         start = 0
         while start < len(pixels):
@@ -65,7 +72,7 @@ class Backoff:
 
 
 _FULL = ("can't allocate memory", "not enough memory", "out of memory", "_STATUS_ALLOC_FAILED")
-"""Said by the allocators of CPU and GPU, and by cuBLAS and cuDNN where nothing is left for them."""
+"""In the errors of the allocators of CPU and GPU, of cuBLAS, and of cuDNN when memory is full."""
 
 
 def _out_of_memory(error: BaseException) -> bool:
@@ -77,6 +84,13 @@ class Embedder:
     """Runs one model over texts and images, each stage once."""
 
     def __init__(self, model: Model, store: Store, settings: Settings) -> None:
+        """Choose the batch size.
+
+        Args:
+            model: The model.
+            store: The stages that keep the embeddings.
+            settings: The run's settings.
+        """
         self.model, self.store, self.settings = model, store, settings
         # As many as keep the arithmetic units busy and memory small.
         tokens = 8_192 if model.tower.device.type == "cpu" else 131_072
@@ -84,14 +98,14 @@ class Embedder:
         self.backoff = Backoff(settings.batch_size or fitting)
 
     def texts(self, pool: Pool) -> Stage:
-        """Unit embeddings of the pool: `texts` [n, D] in shards."""
+        """Embed the pool: unit vectors `texts` [n, D] in shards."""
         shards = shards_of(len(pool.texts), _TEXTS)
         inputs = {"weights": self.model.weights_hash, "texts": pool.fingerprint}
         stage = self.store.stage("texts", inputs, shards=len(shards), suffix="safetensors")
 
         def work() -> None:
             mine = stage.mine()
-            with BAR.get()(desc="texts", total=sum(len(shards[shard]) for shard in mine)) as bar:
+            with self.store.bar(desc="texts", total=sum(len(shards[shard]) for shard in mine)) as bar:
                 for shard in mine:
                     rows = shards[shard]
                     embedded = self.model.embed_texts(pool.texts[rows.start : rows.stop])
@@ -104,9 +118,9 @@ class Embedder:
         return stage
 
     def moments(self, images: ImageSet) -> Stage:
-        """Moments of the model's heads over the images, sums of each shard."""
-        about = {"weights": self.model.weights_hash, "images": images.fingerprint}
-        about["heads"] = str(self.model.heads)
+        """Collect the statistics of the model's heads over the images, as sums of each shard."""
+        inputs: dict[str, Any] = {"weights": self.model.weights_hash, "images": images.fingerprint}
+        inputs |= {"heads": str(self.model.heads), "count": len(images.images)}
 
         def work(batch: Batch, parts: list[Moments]) -> None:
             sums = self.backoff.run(lambda piece: collect_moments(self.model, [piece]), batch.pixels)
@@ -116,21 +130,28 @@ class Embedder:
             (whole,) = parts
             return whole.sums()
 
-        return self._over_images("moments", images, {**about, "count": len(images.images)}, work, arrays)
+        return self._over_images("moments", images, inputs, work, arrays)
 
     def read_moments(self, stage: Stage) -> Moments:
-        """The moments of all shards, added up in their order."""
+        """Return the statistics of all shards, added up in their order."""
         shards = (stage.read_arrays(shard) for shard in range(stage.shards))
         return functools.reduce(Moments.plus_sums, shards, Moments.empty(self.model))
 
     def in_float32(self) -> Embedder:
+        """Return the embedder of the same model in float32."""
         return Embedder(self.model.in_float32(), self.store, replace(self.settings, precision="fp32"))
 
     def plans(self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet], stage: str = "embed") -> Stage:
-        """A set's embeddings under every plan: `plans` [plans, n, D] in shards; a clip's is its frames' mean.
+        """Embed a set with each set of heads ablated. A clip's embedding is the mean of its frames'.
 
-        `published` [plans, n, D]: the same of frames with OpenAI's mean and deviation, where
-        `scaled_as_published` says so.
+        Args:
+            data: The set.
+            offs: The sets of heads.
+            stage: The first part of the stage's name.
+
+        Returns:
+            A stage with `plans` [sets of heads, n, D] in shards and, if `scaled_as_published`, `published`:
+            the same for frames with OpenAI's mean and deviation.
         """
 
         def work(batch: Batch, parts: list[dict[str, np.ndarray]]) -> None:
@@ -147,6 +168,12 @@ class Embedder:
         return self._over_images(f"{stage}/{data.name}", data, inputs, work, _joined)
 
     def plans_inputs(self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet]) -> dict[str, Any]:
+        """Return all that the embeddings of `plans` depend on.
+
+        Args:
+            data: The set.
+            offs: The sets of heads.
+        """
         return {
             "weights": self.model.weights_hash,
             "images": data.fingerprint,
@@ -156,14 +183,23 @@ class Embedder:
         } | ({"published": True} if self.scaled_as_published(data) else {})
 
     def scaled_as_published(self, data: ImageSet | RetrievalSet) -> bool:
-        """True if the study's code scales a set's frames by a mean and deviation other than the model's."""
+        """Return True if the paper's code scales a set's frames differently from the model."""
         videos = isinstance(data, RetrievalSet) and self.settings.as_published
         return videos and not self.model.is_openai_scaled
 
     def embed(
         self, data: ImageSet | RetrievalSet, offs: Sequence[HeadSet], pixels: Tensor
     ) -> dict[str, np.ndarray]:
-        """The arrays that `plans` keeps for some pixels [n, 3, s, s] of a set, a row per image."""
+        """Embed some pixels of a set.
+
+        Args:
+            data: The set.
+            offs: The sets of heads.
+            pixels: The pixels [n, 3, s, s].
+
+        Returns:
+            The arrays of `plans`, with a row per image.
+        """
         arrays = {"plans": self.model.embed_images(pixels, list(offs), len(pixels))}
         if self.scaled_as_published(data):
             scaled = self.model.openai_scaled(pixels)
@@ -178,7 +214,7 @@ class Embedder:
         work: Callable[[Batch, list[Any]], None],
         arrays: Callable[[list[Any]], dict[str, np.ndarray]],
     ) -> Stage:
-        """A stage that reads images: `work` adds a batch to its shard's parts, `arrays` joins these."""
+        """Do a stage that reads images: `work` adds a batch to a shard's parts, `arrays` joins them."""
         shards = shards_of(len(items(data)), self.settings.shard)
         stage = self.store.stage(name, inputs, shards=len(shards), suffix="safetensors")
         if stage.done:
@@ -191,7 +227,7 @@ class Embedder:
         def write() -> None:
             parts: list[Any] = []
             workers = self.settings.workers
-            with BAR.get()(desc=name, total=total) as bar:
+            with self.store.bar(desc=name, total=total) as bar:
                 for batch in load(self.model, data, shards, mine, batch=size, workers=workers):
                     work(batch, parts)
                     bar.update(batch.last - batch.first)
@@ -212,10 +248,7 @@ def _joined(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 class PlanReader:
-    """Embeddings [n, D] with heads off, over all shards, read in blocks, so that each shard is opened once a
-    block. offs: the stage's. order: those that will be asked for, in this order, once or several times. rows:
-    the images wanted (default: all).
-    """
+    """Reads embeddings [n, D] under an ablation set, in blocks, so that a shard is opened once per block."""
 
     def __init__(
         self,
@@ -225,11 +258,20 @@ class PlanReader:
         name: str = "plans",
         rows: np.ndarray | None = None,
     ) -> None:
+        """Choose the size of a block.
+
+        Args:
+            stage: The stage of `Embedder.plans`.
+            offs: Its sets of heads.
+            order: The sets of heads that will be read, in this order.
+            name: The array in the stage.
+            rows: The images to read (default: all).
+        """
         self._stage, self._offs, self._order, self._name = stage, offs, order, name
         self._wanted = slice(None) if rows is None else rows
         with safe_open(stage.paths[0], "np") as file:
-            kept = len(list(file.keys())) * file.get_slice(name).get_shape()[0]
-        size = sum(path.stat().st_size for path in stage.paths.values()) // max(1, kept)
+            arrays = len(list(file.keys())) * file.get_slice(name).get_shape()[0]
+        size = sum(path.stat().st_size for path in stage.paths.values()) // max(1, arrays)
         self._many = max(1, _BLOCK // max(1, size))
         self._held: dict[HeadSet, np.ndarray] = {}
 
@@ -250,13 +292,20 @@ class PlanReader:
         return {off: np.concatenate(read)[self._wanted] for off, read in parts.items()}
 
 
-# Checks -------------------------------------------------------------------------------------------------
+# Checks --------------------------------------------------------------------------------------------------
 
 
 def largest_errors(model: Model, images: Sequence[Image.Image]) -> dict[str, float]:
-    """Largest difference of a coordinate of the unit embedding, for each fast path: `forward` against
-    open_clip's encode_image, `plans` against a copy of the model with those heads' output columns at zero,
-    `contributions` summed against the embedding.
+    """Measure how exact the fast paths are on a few images.
+
+    Args:
+        model: The model.
+        images: Images; the first four are used.
+
+    Returns:
+        The largest difference of a coordinate of the unit embedding: `forward` against open_clip's
+        encode_image, `plans` against a copy of the model with zeroed output columns, and `contributions`
+        summed against the embedding.
     """
     last = Head(model.n_layers - 1, 0)
     plans = [HeadSet(), model.heads, HeadSet([last]), HeadSet([Head(max(0, last.layer - 2), 0), last])]

@@ -15,7 +15,7 @@ import ccs
 from ccs import results
 from ccs.analysis import ablation_sets
 from ccs.analysis.ablation_sets import Plan, level_heads
-from ccs.batch.compute import Settings, inputs, set_figures
+from ccs.batch.compute import Settings, inputs, measure
 from ccs.batch.compute.embed import Embedder, PlanReader, largest_errors
 from ccs.batch.compute.inputs import EvaluationSet, Opened
 from ccs.batch.compute.judge import Judging, score_heads
@@ -28,7 +28,7 @@ from ccs.judges.prices import Spending
 from ccs.metrics import bias, ranking
 from ccs.metrics.accuracy import near_chance
 from ccs.model.model import Model
-from ccs.progress import BAR
+from ccs.progress import Bar, BarMaker
 from ccs.results import schema
 from ccs.texts import score
 from ccs.texts.pools import load_pool
@@ -63,8 +63,20 @@ class Run:
         processes: Processes,
         sets: Callable[[Settings], Opened],
         spending: Spending | None = None,
+        bar: BarMaker = Bar,
     ) -> None:
-        """Load the model and open what it is run on, by `sets`; spending: shared. Raises InputError."""
+        """Load the model and open its images and sets.
+
+        Args:
+            settings: The settings for this model.
+            processes: The processes of the run.
+            sets: Opens images and sets.
+            spending: A budget, which other models' runs may share.
+            bar: Makes the bars of progress.
+
+        Raises:
+            InputError: The model or its images can't be used.
+        """
         self.settings, self.processes, self.started = settings, processes, monotonic()
         named = partial(ccs.load, settings.clip)
         if settings.text_tower:
@@ -77,7 +89,7 @@ class Run:
         self.pool = processes.once(lambda: load_pool(settings.texts or "photographs"))
         self.folder = settings.out / results.folder_name(self.model.name)
         processes.once(partial(_refuse_others, self.folder, self.model))
-        self.store = Store(settings.out / results.STAGES / self.folder.name, processes)
+        self.store = Store(settings.out / results.STAGES / self.folder.name, processes, bar)
         self.judging = Judging(settings, self.store, self.pool, spending)
         self.images, self.sets, self.absent = sets(replace(settings, models=()))
         self.embedder = Embedder(self.model, self.store, settings)
@@ -125,7 +137,7 @@ class Run:
         for place, data in enumerate(self.sets):
             self._measure(data, asked[data.name], self.sets[place + 1 :])
         measured = [row for table in ("pruning", "bias") for row in self.tables.get(table, [])]
-        if rows := set_figures.head_effects(measured):
+        if rows := measure.head_effects(measured):
             self.tables["heads"] = rows
 
     def parts(self) -> dict[str, float]:
@@ -180,13 +192,13 @@ class Run:
             "question": inputs.question(data),
             "seed": settings.seed,
             "as_published": settings.as_published,
-            "draws": [set_figures.DRAWS, bias.DRAWS],
+            "draws": [measure.DRAWS, bias.DRAWS],
         }
         stage = self.store.stage(f"measure/{data.name}", about)
         if not stage.done:
             embedded = self.embedder.plans(host, offs)
             stage.begin()
-            with BAR.get()(desc=f"figures/{data.name}", total=len(plans)) as bar:
+            with self.store.bar(desc=f"figures/{data.name}", total=len(plans)) as bar:
                 found = self._figures(data, plans, embedded, offs, rows)
                 self.processes.once(lambda: stage.write_json(found))
                 bar.update(len(plans))
@@ -217,15 +229,15 @@ class Run:
         """The figures of every plan, each process's share by itself. offs: the sets of heads in the stage.
         rows: the images in it (default: all).
         """
-        mine = set_figures.shares(plans, self.processes.size)[self.processes.rank]
+        mine = measure.shares(plans, self.processes.size)[self.processes.rank]
         order = list(dict.fromkeys(plan.off for plan in mine))
-        texts = set_figures.embed_texts(self.model, data)
+        texts = measure.embed_texts(self.model, data)
         alike = ranking.alike(data.occupations, texts) if isinstance(data, BiasSet) else []
         scaled = self.embedder.scaled_as_published(data)
         names = ["plans"] + ["published"] * scaled
         ours, *other = [PlanReader(embedded, offs, order, name, rows) for name in names]
         table, found = self.processes.together(
-            lambda: set_figures.of_plans(
+            lambda: measure.of_plans(
                 texts,
                 data,
                 mine,
@@ -236,8 +248,8 @@ class Run:
                 published=other[0] if scaled else None,
             )
         )
-        made = set_figures.joined(self.processes.gather(found), plans)
-        made += set_figures.over_sets(made, table)
+        made = measure.joined(self.processes.gather(found), plans)
+        made += measure.over_sets(made, table)
         figures = {"table": table, "rows": made, "alike": alike}
         if self.settings.precision == "fp32" or not isinstance(data, BiasSet) or len(data.images) > SAMPLED:
             return figures
@@ -246,7 +258,7 @@ class Run:
         exact = self.embedder.in_float32().plans(data, some, "float32")
         ours, theirs = PlanReader(embedded, offs, some, rows=rows), PlanReader(exact, some, some)
         pairs = ((ours(off), theirs(off)) for off in some)
-        return figures | {"moved": self.processes.once(lambda: set_figures.moved(texts, data, pairs))}
+        return figures | {"moved": self.processes.once(lambda: measure.moved(texts, data, pairs))}
 
 
 SAMPLED = 20_000

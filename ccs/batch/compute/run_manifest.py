@@ -1,4 +1,4 @@
-"""The results of a run: its tables, written first, the manifest, written last, and a page to read."""
+"""The results of a run: its tables, the manifest, which is written last, and a summary."""
 
 from __future__ import annotations
 
@@ -29,26 +29,31 @@ _PACKAGES = ("clip-ccs", "torch", "open_clip_torch", "numpy", "scipy", "pillow",
 
 
 def write(run: Run) -> list[str]:
-    """Write a model's tables and, last, its manifest; sentences on earlier tables that were there. Figures of
-    other sets stay if they were made with the same images, texts, labels and settings; all else is replaced.
+    """Write a model's tables and, last, its manifest.
+
+    Results of other sets stay if they were made with the same images, texts, labels, and settings; all others
+    are replaced.
+
+    Returns:
+        Sentences on the tables that were there before.
     """
     folder = run.folder
-    about = {"model": run.model.name, "weights": run.model.weights_hash[:16]}
-    made = {name: [about | row for row in rows] for name, rows in run.tables.items()}
+    model = {"model": run.model.name, "weights": run.model.weights_hash[:16]}
+    tables = {name: [model | row for row in rows] for name, rows in run.tables.items()}
     now = json.loads(json.dumps(manifest(run)))  # as the earlier one is read
-    told = _add_earlier(folder, made, now)
+    sentences = _add_earlier(folder, tables, now)
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         ours = {f"{name}.parquet" for name in schema.TABLES}
         for path in sorted(folder.iterdir()):
-            left = path.name.endswith(".tmp") and path.is_file()
-            if left or (path.name in ours and path.stem not in made):
+            left_over = path.name.endswith(".tmp") and path.is_file()
+            if left_over or (path.name in ours and path.stem not in tables):
                 path.unlink()
         now["tables"] = {
-            name: results.write_table(folder, name, made[name]) for name in schema.TABLES if name in made
+            name: results.write_table(folder, name, tables[name]) for name in schema.TABLES if name in tables
         }
         results.write_manifest(folder, now)
-    return told
+    return sentences
 
 
 _SAME = ("model", "texts", "images", "labeler", "judges", "chance_ccs", "seeds")
@@ -57,49 +62,51 @@ _OF_SETS = ("pruning", "retrieval", "bias", "heads")
 """Tables whose rows are of one evaluation set each."""
 
 
-def _add_earlier(folder: Path, made: dict[str, list[dict[str, Any]]], now: dict[str, Any]) -> list[str]:
-    """Add to these tables and manifest what stays of the folder's earlier ones; sentences that say so."""
+def _add_earlier(folder: Path, tables: dict[str, list[dict[str, Any]]], now: dict[str, Any]) -> list[str]:
+    """Add what stays of the folder's earlier tables and manifest to these; return sentences on that."""
     try:
-        there = results.read(folder)
+        earlier = results.read(folder)
     except InputError:
         return []
-    before, names = there.manifest, {one["name"] for one in now["sets"]}
-    others = [one for one in before["sets"] if one["name"] not in names]
+    before, names = earlier.manifest, {data["name"] for data in now["sets"]}
+    kept_sets = [data for data in before["sets"] if data["name"] not in names]
     differs = [key for key in _SAME if before[key] != now[key]]
     differs += [key for key in _SAME_SETTINGS if before["settings"].get(key) != now["settings"][key]]
-    gone = [
-        one["name"] for one in before["sets"] if differs or (one["name"] in names and one not in now["sets"])
+    replaced = [
+        data["name"]
+        for data in before["sets"]
+        if differs or (data["name"] in names and data not in now["sets"])
     ]
-    told = []
-    if gone:
-        why = f" (other {', '.join(differs)})" if differs else ""
-        told.append(f"Replaced in {folder}: the earlier figures of {', '.join(gone)}{why}.")
-    if differs or not others:
-        return told
-    kept = {one["name"] for one in others}
-    told.append(f"Kept in {folder}: the earlier figures of {', '.join(sorted(kept))}.")
+    sentences = []
+    if replaced:
+        reason = f" (other {', '.join(differs)})" if differs else ""
+        sentences.append(f"Replaced in {folder}: the earlier results of {', '.join(replaced)}{reason}.")
+    if differs or not kept_sets:
+        return sentences
+    kept_names = {data["name"] for data in kept_sets}
+    sentences.append(f"Kept in {folder}: the earlier results of {', '.join(sorted(kept_names))}.")
     for name in _OF_SETS:
-        rows = there.table(name)
+        rows = earlier.table(name)
         plain = rows["dataset"].str.removesuffix(schema.ONE_POOL).str.removesuffix(schema.AS_PUBLISHED)
-        if len(rows := rows[plain.isin(kept)]):
-            earlier: list[dict[Any, Any]] = rows.astype(object).to_dict("records")
-            made[name] = [*earlier, *made.get(name, [])]
-    now["sets"] = [*others, *now["sets"]]
+        if len(rows := rows[plain.isin(kept_names)]):
+            earlier_rows: list[dict[Any, Any]] = rows.astype(object).to_dict("records")
+            tables[name] = [*earlier_rows, *tables.get(name, [])]
+    now["sets"] = [*kept_sets, *now["sets"]]
     now["measured"]["seconds"] = before["measured"].get("seconds", {}) | now["measured"]["seconds"]
-    return told
+    return sentences
 
 
 def manifest(run: Run) -> dict[str, Any]:
-    """The manifest of a model's results; its keys are those of `ccs.results.schema.MANIFEST`."""
+    """Describe a model's results. The keys are those of `ccs.results.schema.MANIFEST`."""
     model, images, pool, settings = run.model, run.images, run.pool, run.settings
     return {
         "schema_version": schema.VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "model": _named(model, "name", "architecture", "tag", "weights_hash", "dim", "image_size")
+        "model": _fields(model, "name", "architecture", "tag", "weights_hash", "dim", "image_size")
         | {"layers": model.n_layers, "heads_a_layer": model.n_heads, "heads": str(model.heads)},
-        "texts": _named(pool, "name", "fingerprint", "dropped")
+        "texts": _fields(pool, "name", "fingerprint", "dropped")
         | {"count": len(pool.texts), "rank": model.head_dim},
-        "images": _named(images, "name", "fingerprint", "source", "skipped") | {"count": len(images.images)},
+        "images": _fields(images, "name", "fingerprint", "source", "skipped") | {"count": len(images.images)},
         "sets": [
             inputs.described(data) | ({"alike": same} if (same := run.alike.get(data.name)) else {})
             for data in run.sets
@@ -118,34 +125,35 @@ def manifest(run: Run) -> dict[str, Any]:
             "device": run.processes.device,
             "spent": run.judging.spent,
         },
-        "absent": run.absent + [{"name": "plans", "reason": notice} for notice in run.notices],
+        "absent": run.absent + [{"name": "ablation sets", "reason": notice} for notice in run.notices],
         "tables": {},
     }
 
 
-def _named(thing: object, *names: str) -> dict[str, Any]:
-    return {name: getattr(thing, name) for name in names}
+def _fields(source: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(source, name) for name in names}
 
 
 def versions() -> dict[str, str]:
-    """This project's version and those of the packages that figures depend on."""
-    found = {"python": platform.python_version()}
+    """Return this project's version and those of the packages that results depend on."""
+    by_package = {"python": platform.python_version()}
     for name in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            by_package[name] = metadata.version(name)
+    return by_package
 
 
 def peak_memory() -> int:
-    """The most memory this process has held, in bytes, and its largest worker's."""
-    own, workers = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return int(own.ru_maxrss + workers.ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
+    """Return the peak memory of this process plus that of its largest worker, in bytes."""
+    peaks = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(peaks) * (1 if sys.platform == "darwin" else 1024)
 
 
 # The page -----------------------------------------------------------------------------------------------
 
 
 def page(run: Run) -> str:
+    """Return a summary of a run for a person to read."""
     read, k = results.read(run.folder), run.settings.k
     heads = [row for row in run.tables.get("scores", ()) if row["k"] == k]
     known = Counter(row["ccs"] for row in heads)
@@ -182,7 +190,7 @@ def page(run: Run) -> str:
 
 
 def _plans(rows: pd.DataFrame, factor: int) -> list[str]:
-    """A line per data set: the value without pruning, and the change under high, low and random plans."""
+    """Return a line per set: the metric, and its change with high, low, random, or chosen heads ablated."""
     lines = []
     for dataset in rows["dataset"].unique():
         none = queries.of_plan(rows, "none", dataset).iloc[0]

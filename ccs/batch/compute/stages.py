@@ -33,6 +33,7 @@ from safetensors.numpy import save as save_arrays
 
 from ccs.errors import InputError, require
 from ccs.files import atomic_write, disk_errors, sha256, write_text
+from ccs.progress import Bar, BarMaker
 from ccs.results import STAGES
 
 T = TypeVar("T")
@@ -86,8 +87,8 @@ class Processes:
             result = work()
         except InputError as error:
             sentence = str(error)
-        if failed := [one for one in self.gather(sentence) if one is not None]:
-            raise InputError(failed[0])
+        if sentences := [text for text in self.gather(sentence) if text is not None]:
+            raise InputError(sentences[0])
         return cast(T, result)
 
 
@@ -251,11 +252,10 @@ class Stage:
 
 
 class Store:
-    """The stages of one model's run, under `folder`."""
+    """The stages of one model's run, under `folder`; `bar` makes the bar of a stage's progress."""
 
-    def __init__(self, folder: Path, processes: Processes) -> None:
-        self.folder = folder
-        self.processes = processes
+    def __init__(self, folder: Path, processes: Processes, bar: BarMaker = Bar) -> None:
+        self.folder, self.processes, self.bar = folder, processes, bar
 
     def stage(self, name: str, inputs: Mapping[str, Any], *, shards: int = 1, suffix: str = "json") -> Stage:
         """Open a stage. `inputs`: all that it depends on, JSON; another hash makes the old shards void."""

@@ -1,4 +1,4 @@
-"""Figures of an evaluation set under every plan, as rows of the tables pruning, retrieval, bias and heads."""
+"""Measure an evaluation set under every ablation set: rows of pruning, retrieval, bias, and heads."""
 
 from __future__ import annotations
 
@@ -25,23 +25,38 @@ from ccs.results import queries, schema
 
 Row = dict[str, Any]
 Embeddings = Callable[[HeadSet], np.ndarray]
-"""Embeddings [n, D] of the images with these heads off."""
+"""Embeddings [n, D] of the images with these heads ablated."""
 
 DRAWS = 2000
 
 
 def embed_texts(model: Model, data: EvaluationSet) -> np.ndarray:
-    """Unit embeddings [names, D] of a set's captions or names, means over the templates."""
+    """Embed a set's captions, or its names as means over the templates.
+
+    Args:
+        model: The model.
+        data: The set.
+
+    Returns:
+        Unit embeddings [names, D].
+    """
     if isinstance(data, RetrievalSet):
-        return model.embed_texts([caption for said in data.captions for caption in said])
+        return model.embed_texts([caption for captions in data.captions for caption in captions])
     if isinstance(data, BiasSet):
         return embed_occupations(model, data)
     return zeroshot.class_weights(model, data.classes, data.templates)
 
 
 def shares(plans: Sequence[Plan], parts: int) -> list[list[Plan]]:
-    """The plans in so many parts of like work, each after the baseline; plans with the same heads stay
-    together, and random ones, which have fewer figures, are dealt out on their own.
+    """Deal ablation sets out to processes in parts of like work.
+
+    Args:
+        plans: All sets, the baseline first.
+        parts: The number of parts.
+
+    Returns:
+        The parts, each with the baseline first. Sets of the same heads stay together, and random ones, which
+        have fewer metrics, are dealt out separately.
     """
     whole = dict.fromkeys(plan.off for plan in plans[1:] if not plan.is_random)
     dealt = [list(whole), [off for off in dict.fromkeys(plan.off for plan in plans[1:]) if off not in whole]]
@@ -52,7 +67,12 @@ def shares(plans: Sequence[Plan], parts: int) -> list[list[Plan]]:
 
 
 def joined(parts: Sequence[Sequence[Row]], plans: Sequence[Plan]) -> list[Row]:
-    """The rows that `of_plans` gave for each of the shares, as it gives them for all plans at once."""
+    """Join the rows of all processes as `of_plans` returns them for all ablation sets at once.
+
+    Args:
+        parts: The rows of each of the `shares`.
+        plans: All ablation sets.
+    """
     by_plan: dict[tuple[str, int | None], list[Row]] = {}
     for number, rows_of_part in enumerate(parts):
         for row in rows_of_part:
@@ -72,37 +92,49 @@ def of_plans(
     as_published: bool = False,
     published: Embeddings | None = None,
 ) -> tuple[str, list[Row]]:
-    """The table that a set's figures belong to, and a row per plan. `plans[0]` is the baseline, no head off.
+    """Measure a set under every ablation set.
 
-    texts: from `embed_texts`. published: embeddings of clips as the study scales them, where they differ. Of
-    random sets, of which there are many, only top-1 over all classes and the means of MaxSkew and
-    PREFERENCES, without intervals; of one pool beside pools of their own no PREFERENCES, which read the whole
-    ranking of every draw.
+    Random sets, of which there are many, get only top-1 over all classes and the means of MaxSkew and
+    PREFERENCES, without intervals. If images have pools of their own, a ranking of all of them has no
+    PREFERENCES, which read the whole ranking of every draw.
+
+    Args:
+        texts: The embeddings of `embed_texts`.
+        data: The set.
+        plans: The ablation sets; the first is the baseline, without ablation.
+        embeddings: The images' embeddings.
+        seed: The seed of resampling.
+        logit_scale: The model's.
+        as_published: Also measure with the faults of the paper's code.
+        published: The clips' embeddings as the paper scales them, if they differ.
+
+    Returns:
+        The name of a table and its rows.
     """
     offs = list(dict.fromkeys(plan.off for plan in plans))
     whole = {plan.off for plan in plans if not plan.is_random}
-    ask = _Figures(texts, offs, embeddings, seed, logit_scale, whole)
+    measuring = _Measuring(texts, offs, embeddings, seed, logit_scale, whole)
     if isinstance(data, ClassificationSet):
-        table, figures = "pruning", list(ask.of_classes(data))
+        table, results = "pruning", list(measuring.of_classes(data))
     elif isinstance(data, BiasSet):
-        table, figures = "bias", list(ask.of_people(data, as_published))
+        table, results = "bias", list(measuring.of_people(data, as_published))
     else:
         table = "retrieval"
-        figures = list(ask.of_clips(data, (published or embeddings) if as_published else None))
+        results = list(measuring.of_clips(data, (published or embeddings) if as_published else None))
     by_heads: dict[HeadSet, list[Row]] = {off: [] for off in offs}
-    for off, row in figures:
+    for off, row in results:
         by_heads[off].append(row)
-    named = [
-        {"ablation": plan.name, "seed": plan.seed, "heads": str(plan.off), "n_heads": len(plan.off)} | shown
+    rows = [
+        {"ablation": plan.name, "seed": plan.seed, "heads": str(plan.off), "n_heads": len(plan.off)} | own_row
         for plan in plans
         for row in by_heads[plan.off]
-        if (shown := _shown(plan, row)) is not None
+        if (own_row := _row_of_plan(plan, row)) is not None
     ]
-    return table, named
+    return table, rows
 
 
-def _shown(plan: Plan, row: Row) -> Row | None:
-    """The row as a plan has it; None for what it has not, though another plan of the same heads does."""
+def _row_of_plan(plan: Plan, row: Row) -> Row | None:
+    """Reduce a row of some heads to what this ablation set of them has; None if it lacks the metric."""
     if plan.kind == "single" and row["metric"].startswith(schema.TOP_SHARE):
         return None
     if plan.is_random and "direction" not in row:
@@ -117,8 +149,8 @@ _NO_INTERVAL = dict.fromkeys(("low", "high", "difference_low", "difference_high"
 
 
 @dataclass(frozen=True)
-class _Figures:
-    """Rows of one set; `offs[0]` is the baseline. whole: heads that are not drawn at random."""
+class _Measuring:
+    """Makes the rows of one set; `offs[0]` is the baseline. `whole`: sets of heads not drawn at random."""
 
     texts: np.ndarray
     offs: Sequence[HeadSet]
@@ -132,44 +164,45 @@ class _Figures:
         seed, baselines = self.seed, dict[str, zeroshot.Accuracy]()
         for off in self.offs:
             images = self.images(off)
-            about = {"dataset": data.name, "subset": "", "metric": "top1", "n": len(data.labels)}
+            names = {"dataset": data.name, "subset": "", "metric": "top1", "n": len(data.labels)}
             if off not in self.whole:
                 right = float(zeroshot.correct(images, self.texts, data.labels).mean())
-                yield off, about | _figures(Estimate(right, nan, nan), baselines[""].top1.value, None)
+                yield off, names | _figures(Estimate(right, nan, nan), baselines[""].top1.value, None)
                 continue
             for subset, classes in subsets.items():
                 ours = zeroshot.accuracy(images, self.texts, data.labels, seed, subset=classes, draws=DRAWS)
                 theirs = baselines.setdefault(subset, ours)
                 effect = zeroshot.compare(ours, theirs, draws=DRAWS, seed=seed) if off else None
                 here = {"subset": subset, "n": ours.n}
-                yield off, about | here | _figures(ours.top1, theirs.top1.value, effect)
+                yield off, names | here | _figures(ours.top1, theirs.top1.value, effect)
 
     def of_clips(self, data: RetrievalSet, published: Embeddings | None) -> Iterator[tuple[HeadSet, Row]]:
-        """published: the embeddings for the study's way; without them the usual way alone."""
-        owner = np.array([clip for clip, said in enumerate(data.captions) for _ in said])
-        ways = [(data.name, self.images, False)]
-        ways += [(f"{data.name}{schema.AS_PUBLISHED}", published, True)] if published else []
+        """Make rows in the usual way and, with `published` embeddings, in the paper's."""
+        owner = np.array([clip for clip, captions in enumerate(data.captions) for _ in captions])
+        variants = [(data.name, self.images, False)]
+        variants += [(f"{data.name}{schema.AS_PUBLISHED}", published, True)] if published else []
         baselines: dict[tuple[str, str], retrieval.Retrieval] = {}
-        for off, (name, images, as_published) in itertools.product(self.offs, ways):
+        for off, (name, images, as_published) in itertools.product(self.offs, variants):
             for ours in retrieval.measure(
                 images(off), self.texts, owner, as_published=as_published, seed=self.seed
             ):
                 theirs = baselines.setdefault((name, ours.direction), ours)
                 for metric, estimate in ours.metrics.items():
                     effect = retrieval.compare(ours, theirs, metric, seed=self.seed) if off else None
-                    about = {"dataset": name, "direction": ours.direction, "metric": metric, "n": ours.n}
-                    yield off, about | _figures(estimate, theirs.metrics[metric].value, effect)
+                    names = {"dataset": name, "direction": ours.direction, "metric": metric, "n": ours.n}
+                    yield off, names | _figures(estimate, theirs.metrics[metric].value, effect)
 
     def of_people(self, data: BiasSet, as_published: bool) -> Iterator[tuple[HeadSet, Row]]:
-        """Each occupation ranks its own images, where the set has such pools, and then all of them.
-        as_published: also with the faults of the study's code, for the attributes that have one.
+        """Make rows of each occupation's ranking of its own images, if the set has such pools, and of all.
+
+        as_published: also with the faults of the paper's code, for the attributes that have one.
         """
         pools = [False, True] if data.pools is not None else [False]
-        asked: list[tuple[str, bool, Fault | None]] = [
+        variants: list[tuple[str, bool, Fault | None]] = [
             (attribute, pool, None) for pool in pools for attribute in data.groups
         ]
         for attribute in data.groups if as_published else ():
-            asked += [(attribute, False, fault)] if (fault := fault_of(data.name, attribute)) else []
+            variants += [(attribute, False, fault)] if (fault := fault_of(data.name, attribute)) else []
         with ranking.threads() as map:
             scale: dict[str, Any] = {"logit_scale": self.logit_scale, "seed": self.seed, "map": map}
             questions = [
@@ -180,7 +213,7 @@ class _Figures:
                     _MAIN[:1] if one_pool else _MAIN,
                     scale,
                 )
-                for attribute, one_pool, fault in asked
+                for attribute, one_pool, fault in variants
             ]
             for off in self.offs:
                 images = self.images(off)
@@ -191,25 +224,25 @@ class _Figures:
 
 
 class _Question:
-    """Rows of one attribute of a set, plan by plan, the baseline first; main: metrics of random sets, too."""
+    """Makes the rows of one attribute of a set, the baseline first; main: metrics of random sets, too."""
 
     def __init__(
         self,
-        named: Row,
-        asked: Ranking,
+        names: Row,
+        ranked: Ranking,
         fault: Fault | None,
         main: Sequence[skew.MetricName],
         scale: Mapping[str, Any],
     ) -> None:
         metrics = (*skew.METRICS, *main[1:])
-        self._measure = bias.Measuring(asked, metrics=metrics, fault=fault, **scale)
-        self._fault, self._main, self._names = fault, main, asked.names
-        self._named = named | {"k": asked.k, "n": len(asked.groups), "target": "pool"}
+        self._measure = bias.Measuring(ranked, metrics=metrics, fault=fault, **scale)
+        self._fault, self._main, self._occupations = fault, main, ranked.names
+        self._row = names | {"k": ranked.k, "n": len(ranked.groups), "target": "pool"}
         self._base: bias_result.BiasResult | None = None
         self._chances: list[dict[str, Estimate]] = []
 
     def rows(self, images: np.ndarray, scores: bias.Scores, whole: bool) -> Iterator[Row]:
-        """The figures of one plan; whole: with intervals and by occupation, as only random ones have not."""
+        """Make the rows of one set of heads; whole: with intervals and by occupation, unlike random ones."""
         if whole:
             ours = self._measure(images, scores)
             if self._base is None:
@@ -219,19 +252,19 @@ class _Question:
                 self._chances = [chances[index] for index in alike]
             of_plan = [row for metric in ours.metrics for row in self._of_metric(ours, self._base, metric)]
             of_plan += [] if self._fault else self._shares(ours, self._base)
-            yield from (self._named | {"mode": ours.mode} | row for row in of_plan)
+            yield from (self._row | {"mode": ours.mode} | row for row in of_plan)
         elif self._base is not None and self._fault is None:
             for metric, value in self._measure.means(images, self._main, scores).items():
                 before = self._base.figure(metric)
                 figures = _figures(replace(before, value=value, low=nan, high=nan), before.value, None)
-                named = self._named | {"mode": self._base.mode, "occupation": ""}
-                yield named | {"metric": f"{metric} mean"} | figures
+                mean = self._row | {"mode": self._base.mode, "occupation": ""}
+                yield mean | {"metric": f"{metric} mean"} | figures
 
     def _of_metric(
         self, ours: bias_result.BiasResult, base: bias_result.BiasResult, name: skew.MetricName
     ) -> Iterator[Row]:
-        """One metric: its mean and, of skews, sum over the occupations, then each occupation."""
-        for place, occupation in [(None, ""), *enumerate(self._names)]:
+        """Make the rows of one metric: mean and, of skews, sum over the occupations, then each of them."""
+        for place, occupation in [(None, ""), *enumerate(self._occupations)]:
             figure, before = ours.figure(name, place), base.figure(name, place).value
             effect = bias_result.compare(ours, base, name, place) if ours is not base else None
             row = {"occupation": occupation} | _figures(figure, before, effect)
@@ -240,24 +273,28 @@ class _Question:
                 continue
             yield row | {"metric": f"{name} mean"}
             if name in skew.METRICS:
-                n = len(self._names)
+                n = len(self._occupations)
                 row |= _figures(figure.times(n), before * n, effect and effect.times(n))
                 yield row | {"metric": f"{name} sum"}
 
     def _shares(self, ours: bias_result.BiasResult, base: bias_result.BiasResult) -> Iterator[Row]:
-        """Each group's share of each occupation's top K, beside that of a random ranking."""
-        for index, (occupation, chances) in enumerate(zip(self._names, self._chances, strict=True)):
-            own = int(ours.pools[index].sum())
+        """Make the rows of each group's share of a top K, next to that of a random ranking."""
+        for index, (occupation, chances) in enumerate(zip(self._occupations, self._chances, strict=True)):
+            images = int(ours.pools[index].sum())
             for column, (group, chance) in enumerate(chances.items()):
                 share, before = float(ours.top_shares[index, column]), float(base.top_shares[index, column])
                 figures = _figures(bias_result.Figure(share, share, share, chance, nan), before, None)
                 # An exact count; how far random rankings are from the pool's share, `chance` says.
                 figures |= {"low": None, "high": None}
-                yield {"occupation": occupation, "metric": f"{schema.TOP_SHARE}{group}", "n": own} | figures
+                yield {
+                    "occupation": occupation,
+                    "metric": f"{schema.TOP_SHARE}{group}",
+                    "n": images,
+                } | figures
 
 
 def _figures(estimate: Estimate, baseline: float, difference: Effect | None) -> Row:
-    """difference: None for the baseline itself, and where it has no interval."""
+    """Make the columns of a result. difference: None for the baseline, and if there is no interval."""
     change: Iterable[Any] = (estimate.value - baseline, None, None, None)
     if difference is not None:
         change = vars(difference).values()
@@ -272,17 +309,28 @@ def _figures(estimate: Estimate, baseline: float, difference: Effect | None) -> 
 
 
 def moved(texts: np.ndarray, data: BiasSet, pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
-    """The largest difference of mean MaxSkew between two embeddings [n, D] of a set's images."""
-    asked = [rank_gallery(data, attribute, texts) for attribute in data.groups]
+    """Return the largest difference of mean MaxSkew between two embeddings of a set's images.
+
+    Args:
+        texts: The embeddings of `embed_texts`.
+        data: The set.
+        pairs: Pairs of embeddings [n, D].
+    """
+    rankings = [rank_gallery(data, attribute, texts) for attribute in data.groups]
     return max(
-        abs(bias.means(one, question)["MaxSkew"] - bias.means(other, question)["MaxSkew"])
-        for one, other in pairs
-        for question in asked
+        abs(bias.means(left, ranked)["MaxSkew"] - bias.means(right, ranked)["MaxSkew"])
+        for left, right in pairs
+        for ranked in rankings
     )
 
 
 def over_sets(rows: Sequence[Row], table: str) -> list[Row]:
-    """A row without a seed for each random plan: mean and 95% range of its sets, never the best of them."""
+    """Summarize random sets: a row without a seed per kind, with mean and 95% range over its sets.
+
+    Args:
+        rows: The rows of a table.
+        table: The table's name.
+    """
     keys = ["ablation", *(column for column in schema.TABLES[table].key if column not in schema.ABLATION_KEY)]
     drawn: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
@@ -300,8 +348,10 @@ def over_sets(rows: Sequence[Row], table: str) -> list[Row]:
 
 
 def head_effects(rows: Iterable[Row]) -> list[Row]:
-    """Rows of the table heads: total effects (a head is off, and later layers react), from the rows of their
-    plans, with the false discovery rate over the heads.
+    """Make the rows of the table heads from those of ablating each head alone.
+
+    They are total effects (a head is ablated, and later layers react), with the false discovery rate over the
+    heads.
     """
     families: dict[tuple[str, str, str], list[Row]] = {}
     for row in filter(queries.is_main_figure, rows):
