@@ -8,7 +8,7 @@ from importlib.util import find_spec
 EXTRAS = {
     "app": "The app needs",
     "judges": "Asking judges needs",
-    "data": "The drawn world, sets from the Hub, Parquet files and videos need",
+    "data": "The synthetic world and videos need",
     "report": "The report needs",
     "plot": "A plot needs",
     "mat": "A .mat file needs",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import hashlib
 import io
@@ -111,6 +112,35 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path} is not a text file in UTF-8 (byte {error.start}).") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def csv_rows(text: str, name: str) -> list[dict[str, str]]:
+    """Read a CSV with a header strictly, cells without space around them.
+
+    Args:
+        text: The file's text.
+        name: Its name in messages.
+
+    Raises:
+        InputError: If it is no CSV, is empty, names two columns alike, or a row has more or fewer cells than
+            the header.
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True, strict=True)
+    try:
+        header = [cell.strip() for cell in next(filter(any, reader), [])]
+        if len({cell.casefold() for cell in header}) < len(header):
+            raise InputError(f"{name} has two columns of one name; its columns are: {', '.join(header)}.")
+        lines: list[list[str]] = []
+        for cells in filter(any, reader):
+            if len(cells) != len(header):
+                raise InputError(
+                    f"{name}, line {reader.line_num}: {len(cells)} cells in a table of {len(header)} "
+                    'columns. Put a text with a comma into quotes, as in "a cat, sleeping".'
+                )
+            lines.append(cells)
+    except csv.Error as error:
+        raise InputError(f"{name} is not a readable CSV (line {reader.line_num}: {error}).") from None
+    return [dict(zip(header, map(str.strip, line), strict=True)) for line in lines]
 
 
 def endpoint() -> str:

@@ -38,8 +38,10 @@ class Lazy(Sequence[T]):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ImageSet:
-    """Images without labels. `fingerprint` changes with any image and their order; `skipped`: what could not
-    be read.
+    """Images without labels.
+
+    `fingerprint` changes with any image and their order. `skipped`: images that cannot be used, each with the
+    reason. `notes`: how the source was read, such as files that are no images, or names that were merged.
 
     `digests`: uint8 [images, 32], the SHA-256 of each image's file, by which images are known that two sets
     share; None if there are no files. `masks`: where one says what its image shows, white there and black
@@ -51,6 +53,7 @@ class ImageSet:
     fingerprint: str
     source: str
     skipped: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     digests: np.ndarray | None = None
     masks: Sequence[Image.Image] = ()
 
@@ -80,6 +83,7 @@ class RetrievalSet:
     fingerprint: str
     source: str
     skipped: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {len(self.clips):,} clips>"
@@ -161,12 +165,21 @@ class DatasetRecord:
     groups: Mapping[str, str] = field(default_factory=dict)
     k: Mapping[str, int] = field(default_factory=dict)
     rows: int = 0
+    approximate: bool = False
+    class_count: int = 0
+    listed: str = ""
+    label_in_name: bool = False
     gigabytes: float = 0.0
     large: bool = False
     excerpt: int = 0
     license: str = ""
     gated: bool = False
     verified: str = ""
+
+    @property
+    def known(self) -> bool:
+        """True for a set that is known by name."""
+        return SOURCES.get(self.name) is self
 
     @property
     def measured(self) -> bool:

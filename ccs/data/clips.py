@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -12,15 +13,15 @@ from typing import Any
 
 from PIL import Image
 
-from ccs.data import Lazy, RetrievalSet
+from ccs.data import DatasetRecord, Lazy, RetrievalSet
 from ccs.data.digests import Digests, identity
+from ccs.data.files import VIDEOS, Files, ending, list_files
+from ccs.data.tables import match, read_rows
 from ccs.errors import InputError, require
 from ccs.files import as_text, sha256
 
-SUFFIXES = frozenset({".mp4", ".webm", ".avi", ".mkv", ".mov", ".m4v", ".mpg", ".wmv", ".3gp", ".m2ts"})
 
-
-def frames(path: Path, count: int) -> tuple[Image.Image, ...]:
+def frames(path: str | Path, count: int) -> tuple[Image.Image, ...]:
     """`count` frames, those shown at the middle of `count` equal parts of the video's duration; if the stream
     breaks off, its last good one. OSError or ValueError if no frame can be decoded.
     """
@@ -50,7 +51,7 @@ def frames(path: Path, count: int) -> tuple[Image.Image, ...]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[Any, Any, float]]:
+def _opened(path: str | Path) -> Iterator[tuple[Any, Any, float]]:
     """The file as a container, its video stream, and its seconds. Raises OSError or ValueError."""
     require("data", "av")
     import av  # here, because only clips need it and its import is slow
@@ -67,94 +68,105 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any, float]]:
             raise ValueError("its duration is not known")
 
 
-def _read(path: Path) -> tuple[str, str, int]:
-    """A video's digest, the reason why it cannot be used, from its first frame, and its bytes."""
+def _read(path: str) -> tuple[str, str, int]:
+    """Return a video's digest, the reason why its first frame can't be decoded or "", and its bytes."""
     try:
         with _opened(path) as (container, stream, _):
-            why = "no frame can be decoded" if next(container.decode(stream), None) is None else ""
+            reason = "no frame can be decoded" if next(container.decode(stream), None) is None else ""
     except (OSError, ValueError) as error:  # PyAV's errors are of both types
-        why = " ".join(str(error).split())
-    return "" if why else sha256(path), why, path.stat().st_size
+        reason = " ".join(str(error).split())
+    return "" if reason else sha256(Path(path)), reason, Path(path).stat().st_size
 
 
 def retrieval_set(
-    folders: Sequence[Path],
-    *,
-    name: str,
-    count: int,
-    annotations: str | None = None,
-    max_clips: int | None = None,
-    source: str = "",
+    folders: Sequence[Path], record: DatasetRecord, max_clips: int | None = None, source: str = ""
 ) -> RetrievalSet:
-    """Video files with captions, anywhere below the folders; the first folder has the annotations.
+    """Open video files with captions.
 
-    `annotations`: the name of a JSON list of objects with `video` or `file` (a path, or its end) and
-    `caption` (a text or several); by default the only JSON file. `skipped`: clips that cannot be had, decoded
-    or described.
+    Args:
+        folders: The folders with videos at any depth; the first also has the annotations: a table with the
+            columns `video` or `file` and `caption`, or a JSON list of such objects, with all their captions.
+        record: The set's record, with the name of that file (by default the only one) and frames per clip.
+        max_clips: The most clips.
+        source: Where they come from; by default the first folder.
+
+    Raises:
+        InputError: If there are no captions, two videos fit one of them, or no clip can be used.
     """
-    entries = annotations_in(_annotation_file(folders[0], annotations))
-    by_name: dict[str, Path] = {}
-    found = (path for folder in folders for path in sorted(folder.rglob("*")))
-    for path in (path for path in found if path.suffix.lower() in SUFFIXES):
-        by_name.setdefault(path.name, path)
-        by_name.setdefault(path.stem, path)
-    paths: list[Path] = []
+    listed = [list_files(folder, as_text(str(folder))) for folder in folders]
+    entries = annotations_in(_annotation_file(listed[0], record.annotations))
+    if record.known and not record.approximate and len(entries) != record.rows:
+        raise InputError(
+            f"{listed[0].source!r} has {len(entries):,} clips, but {record.title} {record.rows:,}."
+        )
+    videos = [file.disk for files in listed for path, file in files.by_path.items() if ending(path) in VIDEOS]
+    wanted = [file_of(entry) for entry in entries[:max_clips]]
+    places = match(wanted, dict.fromkeys(videos), listed[0].source, key=_without_ending)
+    paths: list[str] = []
     captions: list[tuple[str, ...]] = []
     skipped: list[str] = []
-    total = hashlib.sha256(f"{count} frames".encode())
-    files = sorted(set(by_name.values()))
-    known = Digests(identity(files))
-    for entry in entries[:max_clips]:
-        wanted = file_of(entry)
+    total = hashlib.sha256(f"{record.frames} frames".encode())
+    order = {path: place for place, path in enumerate(sorted(set(videos)))}
+    known = Digests(identity(map(Path, order)))
+    for entry, name, path in zip(entries, wanted, places, strict=False):
         given = entry.get("caption", entry.get("captions"))
         texts = tuple(given) if isinstance(given, list) else (given,) if given else ()
-        file = by_name.get(Path(wanted).name) or by_name.get(Path(wanted).stem)
-        digest, why = ("", "no such file") if file is None else ("", "no caption")
-        if file is not None and texts:
-            digest, why = known.of(files.index(file), partial(_read, file))
-        if why or file is None:
-            skipped.append(f"{wanted or 'an entry without a file'}: {why}")
+        digest, reason = "", "no such file" if path is None else "no caption"
+        if path is not None and texts:
+            digest, reason = known.of(order[path], partial(_read, path))
+        if reason or path is None:
+            skipped.append(f"{name or 'an entry without a file'}: {reason}")
             continue
         total.update(bytes.fromhex(digest))
         total.update("\x00".join(texts).encode())
-        paths.append(file)
+        paths.append(path)
         captions.append(texts)
     known.keep()
     if not paths:
         example = f" (for example {skipped[0]})" if skipped else ""
-        raise InputError(f"None of the {len(skipped)} clips in {str(folders[0])!r} can be used{example}.")
+        raise InputError(f"None of the {len(skipped)} clips in {listed[0].source!r} can be used{example}.")
     return RetrievalSet(
-        name=name,
-        clips=Lazy(partial(frames, count=count), paths),
+        name=record.name,
+        clips=Lazy(partial(frames, count=record.frames), paths),
         captions=tuple(captions),
         fingerprint=total.hexdigest(),
-        source=as_text(source or str(folders[0])),
+        source=as_text(source or listed[0].source),
         skipped=tuple(skipped),
     )
 
 
+def _without_ending(path: str) -> str:
+    return os.path.splitext(path)[0] if ending(path) in VIDEOS else path
+
+
 def file_of(entry: Mapping[str, Any]) -> str:
-    """The file that an annotation is about: its path, or the end of it, with or without its suffix."""
-    return str(entry.get("video") or entry.get("file") or entry.get("video_id") or "")
+    """Return the file that an annotation is about: its path, or the end of it, with or without its suffix."""
+    return str(
+        entry.get("video") or entry.get("file") or entry.get("file_name") or entry.get("video_id") or ""
+    )
 
 
-def _annotation_file(root: Path, name: str | None) -> Path:
-    listed = sorted(root.rglob("*.json"))
-    found = [path for path in listed if path.name == name] or listed
+def _annotation_file(files: Files, name: str) -> Path:
+    listed = [
+        file.disk for path, file in files.by_path.items() if ending(path) in (".json", ".jsonl", ".csv")
+    ]
+    found = [path for path in listed if name and os.path.basename(path) == name] or listed
     if not found:
-        raise InputError(f"{str(root)!r} has no JSON file with the captions of its clips.")
+        raise InputError(f"{files.source!r} has no JSON file or table with the captions of its clips.")
     if len(found) > 1:
         raise InputError(
-            f"{str(root)!r} has several JSON files ({', '.join(path.name for path in found[:5])}); "
+            f"{files.source!r} has several tables ({', '.join(map(os.path.basename, found[:5]))}); "
             f"keep the one with the captions{f', {name}' if name else ''}."
         )
-    return found[0]
+    return Path(found[0])
 
 
 def annotations_in(file: Path) -> list[dict[str, Any]]:
-    """The entries of a JSON file of annotations. Raises InputError."""
+    """Read the entries of a table of annotations, or of a JSON list. Raises InputError."""
+    if file.suffix.lower() != ".json":
+        return [dict(row) for row in read_rows(file.read_bytes(), file.name)]
     try:
-        entries = json.loads(file.read_text(encoding="utf-8"))
+        entries = json.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise InputError(f"{str(file)!r} is not valid JSON ({error}).") from error
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):

@@ -1,26 +1,33 @@
-"""Sets that are fetched from the Hub: rows, text files, videos; every failure becomes one clear sentence."""
+"""Fetch sets from the Hub: files of a pinned revision, parts of large sets, and videos."""
 
 from __future__ import annotations
 
+import glob
 import re
 import shutil
 import tarfile
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from ccs.data import DatasetRecord, clips
-from ccs.data.rows import Rows, of_dataset
-from ccs.errors import InputError, require
-from ccs.files import endpoint
+from pyarrow.parquet import ParquetFile
 
-STREAM_SEED = 0
-"""Seed of the shuffled stream from which part of a large set is taken."""
+from ccs.data import DatasetRecord, clips
+from ccs.data.decoding import problem
+from ccs.data.files import VIDEOS, splits_in
+from ccs.data.parquet import class_names, image_bytes, image_columns, is_plain, plain_cell
+from ccs.data.rows import Rows, spread
+from ccs.errors import InputError
+from ccs.files import endpoint
+from ccs.progress import Bar
+
+FILES, MOST_COLUMNS = 4, 20
+"""The most Parquet files of which part is read, and the most columns of one."""
 _ARCHIVE = re.compile(r"(.*\.(?:zip|tar|tar\.gz))(?:\.part.*)?", re.IGNORECASE)
 _NOT_NEEDED = re.compile(r"train|raw_data/", re.IGNORECASE)
 
@@ -44,17 +51,16 @@ def reachable(seconds: float) -> bool:
 
 @cache
 def connected() -> None:
-    """Look once whether the Hub answers; if not, restrict its libraries to their caches."""
-    import datasets
+    """Look once whether the Hub answers; if not, restrict its client to its cache."""
     from huggingface_hub import constants
 
     if not reachable(10):
-        constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
+        constants.HF_HUB_OFFLINE = True
 
 
 @contextmanager
 def explained(name: str, hub: str, *, copy: bool = True) -> Iterator[None]:
-    """Turn errors of `datasets` and huggingface_hub into an InputError that says what to do."""
+    """Turn errors of the Hub's client into an InputError that says what to do."""
     try:
         yield
     except (InputError, MemoryError):
@@ -65,94 +71,181 @@ def explained(name: str, hub: str, *, copy: bool = True) -> Iterator[None]:
 
 
 def _explanation(error: Exception, hub: str) -> str:
-    import datasets
     import huggingface_hub.errors as of_hub
+    from huggingface_hub import constants
 
-    said = " ".join(str(error).split())
-    missing = (datasets.exceptions.DatasetNotFoundError, of_hub.RepositoryNotFoundError)
-    gone = (*missing, of_hub.RevisionNotFoundError, of_hub.EntryNotFoundError)
-    offline = (ConnectionError, of_hub.OfflineModeIsEnabled, of_hub.LocalEntryNotFoundError)
-    # huggingface_hub's message for any missing repository contains the word "gated" too.
-    if isinstance(error, of_hub.GatedRepoError) or (
-        isinstance(error, missing) and "is a gated dataset" in said
-    ):
+    message = " ".join(str(error).split())
+    if isinstance(error, of_hub.GatedRepoError):
         return f"is gated on the Hub: accept its terms at {hub!r} and log in with `hf auth login`"
-    # `datasets` reports a missing revision with the error for a missing set.
-    if isinstance(error, missing) and not said.startswith("Revision"):
+    if isinstance(error, of_hub.RepositoryNotFoundError):
         where = f"was not found on the Hub as {hub!r}"
         return f"{where}: it may have been renamed, removed or made private; look it up there"
     unreached = type(error).__name__ == "ConnectError"  # httpx's or httpx2's, by huggingface_hub's version
-    if unreached or isinstance(error, offline) or (datasets.config.HF_HUB_OFFLINE and not Path(hub).is_dir()):
+    offline = (ConnectionError, of_hub.OfflineModeIsEnabled, of_hub.LocalEntryNotFoundError)
+    if unreached or isinstance(error, offline) or constants.HF_HUB_OFFLINE:
         return f"cannot be fetched from the Hub ({hub}): there is no connection; try again"
-    if isinstance(error, gone):
+    if isinstance(error, of_hub.RevisionNotFoundError | of_hub.EntryNotFoundError):
         return f"needs a file or revision that {hub!r} no longer has: look there for what replaces it"
     if isinstance(error, of_hub.HfHubHTTPError):
         return f"was refused by the Hub ({hub}, status {error.response.status_code}): try again later"
-    return f"could not be read from {hub!r} ({said[:300]}): check what is there"
+    return f"could not be read from {hub!r} ({message[:300]}): check what is there"
 
 
-def rows_at(record: DatasetRecord, hub: str, streamed: int | None = None) -> Rows:
-    """The rows of a repository with a data set, or of a local folder laid out like one. streamed: so many
-    rows alone, in a fixed shuffled order.
+def fetch(record: DatasetRecord) -> tuple[Path, str]:
+    """Download the files of a set's configuration and split at its revision.
+
+    Returns:
+        The folder that holds them, laid out as the repository, and where they come from.
+
+    Raises:
+        InputError: If the set can't be reached or has no such files.
     """
-    require("data", "datasets")
-    import datasets
+    from huggingface_hub import constants, snapshot_download
 
-    local = Path(hub).is_dir()
-    if not local:
-        connected()
-    with explained(record.name, hub):
-        revision = None if local else record.revision
-        builder = datasets.load_dataset_builder(hub, record.config, revision=revision)
-        commit = None if local else builder.hash
-        source = hub if local else f"{record.address} {commit}"
-        if streamed is None:
-            found = _whole_split(builder, hub, record.config, record.split, commit)
-        else:
-            stream = datasets.load_dataset(
-                hub, record.config, split=record.split, revision=commit, streaming=True
-            )
-            features = stream.features
-            for column, feature in (features or {}).items():
-                if isinstance(feature, datasets.Image):
-                    stream = stream.cast_column(column, datasets.Image(decode=False))
-            part = list(stream.shuffle(seed=STREAM_SEED, buffer_size=1000).take(streamed))
-            found = datasets.Dataset.from_list(part, features)
-        return of_dataset(found, record.name, source, record.image)
-
-
-def _whole_split(builder: Any, hub: str, config: str | None, split: str, commit: str | None) -> Any:
-    """A `datasets.Dataset` of one split, fetching its files alone, unlike `load_dataset`. ValueError if the
-    split is missing or does not have the number of rows stated on its card.
-    """
-    import datasets
-
-    files = builder.config.data_files or {}
-    if split not in files:
-        raise ValueError(f"it has no split {split!r}, but {', '.join(files) or 'none'}")
-    rows = datasets.load_dataset(
-        hub,
-        config,
-        data_files={split: list(files[split])},
-        features=builder.info.features,
-        split=split,
-        revision=commit,
-        verification_mode="no_checks",  # these would miss the other splits; rows are counted below
-    )
-    stated = (builder.info.splits or {}).get(split)
-    if stated is not None and stated.num_examples and stated.num_examples != len(rows):
-        raise ValueError(f"{len(rows)} rows came, its card says {stated.num_examples}")
-    return rows
-
-
-def text_file(record: DatasetRecord, name: str) -> str:
-    from huggingface_hub import hf_hub_download
-
-    assert record.hub is not None
     connected()
-    with explained(record.name, record.hub):
-        path = hf_hub_download(record.hub, name, repo_type="dataset", revision=record.revision)
-    return Path(path).read_text(encoding="utf-8")
+    with explained(record.name, record.hub or ""):
+        commit, chosen = (record.revision, []) if constants.is_offline_mode() else files_at(record)
+        patterns = [glob.escape(path) for path in chosen] or None
+        folder = snapshot_download(
+            record.hub or "", repo_type="dataset", revision=commit, allow_patterns=patterns
+        )
+    return Path(folder), f"{record.address} {Path(folder).name}"
+
+
+def files_at(record: DatasetRecord, token: bool | None = None) -> tuple[str, list[str]]:
+    """List the data files of a set's configuration and split at its revision.
+
+    Args:
+        record: The set's record; without a split it is train, or if there is none, all.
+        token: False to send no token.
+
+    Returns:
+        The commit, and the files' paths, with that of the classes' names if the record has one.
+
+    Raises:
+        InputError: If there are none.
+    """
+    from huggingface_hub import HfApi
+
+    api = HfApi(endpoint=endpoint(), token=token)
+    about = api.dataset_info(record.hub or "", revision=record.revision, timeout=10)
+    listed = sorted(part.rfilename for part in about.siblings or [])
+    data = [path for path in listed if path.lower().endswith((".parquet", ".tar"))]
+    if record.config:
+        data = [path for path in data if record.config in path.split("/")[:-1]] or data
+    split = record.split or "train"
+    named = [path for path in data if split in splits_in(path) | set(re.split(r"[-_./]", path))]
+    if named or split != "train":
+        data = named
+    if not data:
+        raise ValueError(f"it holds no Parquet files of the split {split!r}")
+    return str(about.sha), data + [path for path in listed if path == record.names]
+
+
+Group = tuple[list[bytes | str], dict[str, list[Any]], dict[str, list[str]]]
+"""What is read of a file: images, or why one can't be read; plain columns; the names of class numbers."""
+
+
+def part_of(record: DatasetRecord, most: int, read: Callable[..., Group], token: bool | None = None) -> Rows:
+    """Read part of a large set: from evenly spaced files, and evenly spaced row groups of each.
+
+    Args:
+        record: The set's record.
+        most: The most rows.
+        read: Reads a file as `read_group` does, from the first four of its arguments.
+        token: False to send no token.
+
+    Raises:
+        InputError: If the set can't be reached, or its files name classes differently.
+    """
+    with explained(record.name, record.hub or "", copy=token is None):
+        commit, paths = files_at(record, token)
+    paths = [path for path in paths if path.endswith(".parquet")]
+    chosen = [paths[i] for i in spread(len(paths), min(FILES, most))]
+    images: list[bytes | str] = []
+    columns: dict[str, list[Any]] = {}
+    classes: dict[str, list[str]] = {}
+    with Bar(total=most, desc="photographs", unit="item", disable=None) as bar:
+        for number, path in enumerate(chosen, 1):
+            share = -(-most * number // len(chosen)) - len(images)
+            new, cells, names = read(record, commit, path, share)
+            if any(classes.setdefault(name, names[name]) != names[name] for name in names):
+                raise InputError(f"{record.name} names its classes in another order in {path}.")
+            shared = cells.keys() & columns.keys() if images else cells.keys()
+            columns = {name: columns.get(name, []) + cells[name] for name in shared}
+            images += new
+            bar.update(len(new))
+    address = f"{record.address} {commit}" if token is None else f"{record.name} at {commit[:12]}"
+    fields = {"columns": columns, "classes": classes, "is_part": True}
+    return in_memory(record.name, address, images, fields)
+
+
+def in_memory(name: str, source: str, images: Sequence[bytes | str], fields: Mapping[str, Any]) -> Rows:
+    """Make rows of images in memory, or of the reasons why one can't be read."""
+    return Rows(name, source, len(images), partial(_held, images), **fields)
+
+
+def _held(images: Sequence[bytes | str], row: int) -> bytes:
+    image = images[row]
+    if isinstance(image, str):
+        raise OSError(image)
+    return image
+
+
+def read_group(
+    record: DatasetRecord,
+    commit: str,
+    path: str,
+    most: int,
+    server: str = "",
+    token: bool | None = None,
+    formats: tuple[str, ...] | None = None,
+    groups: Sequence[int] | None = None,
+) -> Group:
+    """Read rows of a Parquet file on the Hub, of which only what they need is fetched.
+
+    Args:
+        record: The set's record; of images without labels, no columns are read.
+        commit: The commit.
+        path: The file in the repository.
+        most: The most rows.
+        server: The Hub's address; by default the environment's.
+        token: False to send no token.
+        formats: The formats of images that are allowed; None for all.
+        groups: The row groups to read, as far as they are there; by default evenly spaced ones.
+    """
+    from huggingface_hub import HfFileSystem
+
+    with explained(record.name, record.hub or "", copy=token is None):
+        system = HfFileSystem(endpoint=server or endpoint(), token=token, skip_instance_cache=True)
+        with system.open(f"datasets/{record.hub}@{commit}/{path}", "rb", block_size=2**19) as opened:
+            file = ParquetFile(opened)
+            about, schema = file.metadata, file.schema_arrow
+            image, *_ = image_columns(schema, record.image)
+            plain = [field.name for field in schema if is_plain(field.type) and record.kind != "images"]
+            if groups is None:
+                needed = -(-most * about.num_row_groups // max(1, about.num_rows))
+                groups = spread(about.num_row_groups, min(about.num_row_groups, needed))
+            images: list[bytes | str] = []
+            columns: dict[str, list[Any]] = {name: [] for name in plain[:MOST_COLUMNS]}
+            # Row by row, for a file may hold a cell once and repeat it in all rows.
+            chosen = [group for group in groups if group < about.num_row_groups]
+            for batch in file.iter_batches(1, row_groups=chosen, columns=[image, *columns]):
+                if len(images) == most:
+                    break
+                (row,) = batch.to_pylist()
+                try:
+                    data = image_bytes(row[image])
+                    images.append(problem(data, formats) or data)
+                except OSError as error:
+                    images.append(str(error))
+                for name, cells in columns.items():
+                    cells.append(plain_cell(row[name]))
+            return (
+                images,
+                columns,
+                {name: cells for name, cells in class_names(schema).items() if name in columns},
+            )
 
 
 def video_folders(record: DatasetRecord) -> tuple[Path, Path]:
@@ -180,9 +273,7 @@ def video_folders(record: DatasetRecord) -> tuple[Path, Path]:
             listed = [path for path in listed if not _NOT_NEEDED.search(path)]
             wanted = {Path(clips.file_of(entry)).stem for entry in clips.annotations_in(told)}
             needed = [
-                path
-                for path in listed
-                if Path(path).suffix.lower() in clips.SUFFIXES and Path(path).stem in wanted
+                path for path in listed if Path(path).suffix.lower() in VIDEOS and Path(path).stem in wanted
             ]
             if wanted - {Path(path).stem for path in needed}:
                 needed += [path for path in listed if _ARCHIVE.fullmatch(path)]

@@ -1,28 +1,31 @@
-"""Rows from files that a stranger may have written: uploads, any data set on the Hub, excerpts of known ones.
+"""Rows of files from users and of any data set on the Hub, and excerpts of known sets, read in the sandbox.
 
-They are read in the sandbox (`ccs.sandbox`), and only images' bytes and plain cells come back. A card or
-a row may name other files and addresses, which the library `datasets` would follow; here none is. No token is
+The readers are those of one's own files, behind bounds on files, rows, and unpacked bytes. Only images' bytes
+and plain cells come back from the sandbox. No path or address in a card or a row is followed, and no token is
 sent.
 """
 
 from __future__ import annotations
 
-import io
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from functools import partial
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
-from zipfile import ZipFile
+
+import pyarrow as pa
+from pyarrow.parquet import read_schema, write_table
 
 from ccs import sandbox
 from ccs.data import DatasetRecord
 from ccs.data.decoding import FORMATS, problem
-from ccs.data.hub import explained
-from ccs.data.rows import IMAGE_COLUMNS, LABELS, Rows, members, of_files, spread
+from ccs.data.files import File, list_files
+from ccs.data.hub import Group, explained, files_at, in_memory, part_of, read_group
+from ccs.data.local import read_files
+from ccs.data.parquet import open_file, plain_cell, read_parquet
+from ccs.data.rows import Rows
 from ccs.errors import InputError
 from ccs.files import atomic_write, endpoint
 from ccs.progress import Bar
@@ -30,9 +33,9 @@ from ccs.progress import Bar
 MOST_FILES, MOST_BYTES = 2000, 64 * 2**20
 """The most that an upload may hold: images, and bytes once unpacked."""
 MOST, MAX_BYTES = 5000, 2**30
-"""The most that is read of a set on the Hub: photographs, and their bytes."""
-FILES = 4
-"""The number of parquet files, evenly spaced, from which rows are read."""
+"""The most that is read of a set on the Hub: images, and their bytes."""
+MOST_COLUMNS = 20
+"""The most columns that are read of an upload."""
 CELLS = ("race", "gender")
 """What excerpts of people are balanced over."""
 PREFIX = "hf://datasets/"
@@ -40,60 +43,47 @@ _ADDRESS = re.compile(rf"{PREFIX}([\w.-]{{1,96}}/[\w.-]{{1,96}})(?::([\w.-]{{1,9
 
 
 def upload_rows(data: bytes, name: str) -> Rows:
-    """A zip file laid out like a folder, or a parquet file, in memory. InputError for others, and for more
-    than `MOST_FILES` images or `MOST_BYTES` bytes once unpacked.
+    """Read an uploaded zip, laid out like a folder, or Parquet file.
+
+    Args:
+        data: The file.
+        name: The set's name.
+
+    Raises:
+        InputError: If it is neither, or holds more than `MOST_FILES` images, or `MOST_BYTES` once unpacked.
     """
-    return _rows(
-        name, "the file", sandbox.run(_unpacked, data, what="The file", seconds=8, answer=MOST_BYTES)
-    )
+    images, names, fields = sandbox.run(_unpack, data, what="The file", seconds=8, answer=MOST_BYTES + 2**22)
+    named = {"name_of": names.__getitem__} if names else {}
+    return in_memory(name, "the file", images, fields | named | {"untrusted": True})
 
 
-Unpacked = tuple[list[bytes | str], dict[str, list[Any]], dict[str, list[str]], list[str]]
-"""What comes from the sandbox: images, or why one is none; columns; the names of classes; those of rows."""
-
-
-def _rows(name: str, source: str, unpacked: Unpacked) -> Rows:
-    images, columns, classes, called = unpacked
-    names = called.__getitem__ if called else "row {}".format
-    return Rows(name, source, len(images), partial(_whole, images), columns, classes, names, strange=True)
-
-
-def _whole(images: Sequence[bytes | str], row: int) -> bytes:
-    found = images[row]
-    if isinstance(found, str):
-        raise OSError(found)
-    return found
-
-
-def _unpacked(data: bytes) -> Unpacked:
-    from pyarrow.parquet import ParquetFile
-
-    file = io.BytesIO(data)
-    if not data.startswith(b"PAR1"):
-        return _read_zip(file)
-    _require_few(ParquetFile(file).metadata.num_rows)
-    return _read_parquet(file, MOST_FILES, labels=True)
-
-
-def _image(data: bytes) -> bytes | str:
-    return problem(data, FORMATS) or data
-
-
-def _read_zip(file: io.BytesIO) -> Unpacked:
-    with ZipFile(file) as archive:
-        inside = members(archive)
-        _require_few(len(inside))
-        files = {path: partial(archive.read, one) for path, one in inside.items()}
-        table = LABELS if LABELS in files else ""
-        rows = of_files(files, "", "the file", lambda path: path.rpartition("/")[0].split("/")[0], table)
-        images: list[bytes | str] = []
-        for row in range(rows.count):
-            try:
-                images.append(_image(rows.read(row)))
-            except FileNotFoundError as error:
-                images.append(str(error.strerror))
-        columns = {name: list(cells) for name, cells in rows.columns.items()}
-        return images, columns, {}, [rows.called(row) for row in range(rows.count)]
+def _unpack(data: bytes) -> tuple[list[bytes | str], list[str], dict[str, Any]]:
+    """Return a file's images, or why one can't be read, the rows' names, and plain fields of `Rows`."""
+    files = list_files(data, "the file", MOST_FILES, MOST_BYTES)
+    for path, file in files.by_path.items():
+        if path.endswith(".parquet"):
+            _require_few(open_file(file).metadata.num_rows)
+    rows = read_files(files, DatasetRecord(name="the file", kind="bias"), labeled=True)
+    _require_few(rows.count)
+    images: list[bytes | str] = []
+    room = MOST_BYTES
+    for row in range(rows.count):
+        try:
+            image = rows.read(row)
+        except OSError as error:
+            images.append(error.strerror or str(error))
+            continue
+        room -= len(image)
+        if room < 0:
+            raise InputError(f"The file holds more than {MOST_BYTES >> 20} MB once unpacked.")
+        images.append(problem(image, FORMATS) or image)
+    cells = [(name, column) for name, column in rows.columns.items() if isinstance(column, list)]
+    columns = {name: list(map(plain_cell, column)) for name, column in cells[:MOST_COLUMNS]}
+    classes = {name: list(names) for name, names in rows.classes.items() if name in columns}
+    fields = {"columns": columns, "classes": classes, "notes": rows.notes, "by_folder": rows.by_folder}
+    unusable = dict(list(rows.unusable.items())[:MOST_COLUMNS])
+    names = [rows.name_of(row) for row in range(rows.count)] if "file" in columns else []
+    return images, names, fields | {"unusable": unusable}
 
 
 def _require_few(count: int) -> None:
@@ -101,138 +91,41 @@ def _require_few(count: int) -> None:
         raise InputError(f"The file holds {count} images; at most {MOST_FILES} are accepted.")
 
 
-def _read_parquet(
-    opened: Any, wanted: int, labels: bool, row_groups: Sequence[int] | None = None
-) -> Unpacked:
-    """At most so many rows, from these row groups, as far as they are there, or else from evenly spaced ones;
-    plain columns where labels are asked for.
-    """
-    from pyarrow.parquet import ParquetFile
-
-    file = ParquetFile(opened)
-    about, schema = file.metadata, file.schema_arrow
-    image, plain = _image_column(schema), _plain_columns(schema) if labels else []
-    groups = about.num_row_groups
-    needed = -(-wanted // max(1, about.num_rows // max(1, groups)))
-    chosen = list(spread(groups, min(groups, needed)))
-    if row_groups is not None:
-        chosen = [group for group in row_groups if group < groups]
-    images: list[bytes | str] = []
-    columns: dict[str, list[Any]] = {name: [] for name in plain}
-    # Row by row, for a file may hold a cell once and repeat it in all rows.
-    for batch in file.iter_batches(1, row_groups=chosen, columns=[image, *plain]):
-        if len(images) == wanted:
-            break
-        (row,) = batch.to_pylist()
-        cell = row[image]
-        images.append(_image((cell.get("bytes") if isinstance(cell, dict) else cell) or b""))
-        for name in plain:
-            columns[name].append(row[name])
-    told = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-    features = told.get("info", {}).get("features", {})
-    classes = {name: [str(one) for one in features.get(name, {}).get("names") or ()] for name in plain}
-    fitting = {name: names for name, names in classes.items() if set(columns[name]) <= set(range(len(names)))}
-    return images, columns, fitting, []
-
-
-def _image_column(schema: Any) -> str:
-    """The first column of records with bytes, or else a column of bytes, rather with a usual name."""
-    import pyarrow as pa
-
-    for column in schema:
-        if pa.types.is_struct(column.type) and "bytes" in [inner.name for inner in column.type]:
-            return str(column.name)
-    binary = [column.name for column in schema if pa.types.is_binary(column.type)]
-    for name in (*(name for name in IMAGE_COLUMNS if name in binary), *binary):
-        return str(name)
-    raise InputError(f"There is no column of images; the columns are {', '.join(schema.names)[:300]}.")
-
-
-def _plain_columns(schema: Any) -> list[str]:
-    """The columns of text, whole numbers and yes or no, at most twenty."""
-    import pyarrow.types as kinds
-
-    plain = (kinds.is_string, kinds.is_integer, kinds.is_boolean)
-    return [str(column.name) for column in schema if any(kind(column.type) for kind in plain)][:20]
-
-
 # The Hub ----------------------------------------------------------------------------------------------------
 
 
 def parse_address(text: str) -> tuple[str, str, str]:
-    """Full address, repository, split ("": `train` or any) of [hf://datasets/]USER/NAME:SPLIT. InputError."""
+    """Split [hf://datasets/]USER/NAME:SPLIT.
+
+    Returns:
+        The full address, the repository, and the split ("": `train` or all).
+
+    Raises:
+        InputError: If it is no such address.
+    """
     found = _ADDRESS.fullmatch(f"{PREFIX}{text.strip().removeprefix(PREFIX)}")
     if found is None or ".." in found[1]:
         raise InputError(f"{text[:100]!r} is no data set of the Hub; these are written USER/NAME:SPLIT.")
     return found[0], found[1], found[2] or ""
 
 
-def hub_rows(text: str, count: int | None, *, labels: bool) -> Rows:
-    """At most `count` rows, from evenly spaced row groups of the split's parquet files, labels on request.
-    InputError for an invalid address, and for a set that cannot be reached or holds no images.
-    """
-    (address, repository, split), wanted = parse_address(text), min(count or MOST, MOST)
-    with explained(repository, repository, copy=False):
-        commit, files = parquet_files(repository, split)
-    chosen = [files[i] for i in spread(len(files), min(FILES, len(files)))]
-    images: list[bytes | str] = []
-    columns: dict[str, list[Any]] = {}
-    classes: dict[str, list[str]] = {}
-    with Bar(total=wanted, desc="photographs", unit="item", disable=None) as bar:
-        for number, path in enumerate(chosen, 1):
-            share = -(-wanted * number // len(chosen)) - len(images)
-            room = MAX_BYTES - sum(map(len, images))
-            new, told, named, _ = sandbox.run(
-                hub_file,
-                repository,
-                commit,
-                path,
-                endpoint(),
-                share,
-                labels,
-                what=address,
-                seconds=60 + share / 20,
-                memory=MAX_BYTES + 2**30,
-                answer=room,
-            )
-            columns = {
-                name: columns.get(name, []) + told[name] for name in told if name in columns or not images
-            }
-            images += new
-            classes |= named
-            bar.update(len(new))
-    return _rows(address, f"{address} at {commit[:12]}", (images, columns, classes, []))
+def hub_rows(record: DatasetRecord, most: int | None) -> Rows:
+    """Read at most `most` (or `MOST`) rows of an untrusted set. Raises InputError."""
+    return replace(part_of(record, min(most or MOST, MOST), _in_sandbox, token=False), untrusted=True)
 
 
-def hub_file(
-    repository: str,
-    commit: str,
-    path: str,
-    server: str,
-    wanted: int,
-    labels: bool,
-    row_groups: Sequence[int] | None = None,
-) -> Unpacked:
-    """Rows of a parquet file on the Hub, of which only what they need is fetched; for the sandbox."""
-    from huggingface_hub import HfFileSystem
-
-    with explained(repository, repository, copy=False):
-        system = HfFileSystem(endpoint=server, token=False, skip_instance_cache=True)
-        with system.open(f"datasets/{repository}@{commit}/{path}", "rb", block_size=2**19) as opened:
-            return _read_parquet(opened, wanted, labels, row_groups)
-
-
-def parquet_files(repository: str, split: str, folder: str = "") -> tuple[str, list[str]]:
-    """The commit, and the split's parquet files at that commit, of those in a folder."""
-    from huggingface_hub import HfApi
-
-    about = HfApi(endpoint=endpoint(), token=False).dataset_info(repository, timeout=10)
-    files = [path for each in about.siblings or [] if (path := each.rfilename).endswith(".parquet")]
-    for part in [split] if split else ["train", ""]:
-        named = re.compile(rf"(^|[/_-]){re.escape(part)}([-_./]|$)")
-        if fitting := sorted(path for path in files if path.startswith(folder) and named.search(path)):
-            return str(about.sha), fitting
-    raise InputError(f"{repository} holds no parquet files{f' of a split {split!r}' if split else ''}.")
+def _in_sandbox(
+    record: DatasetRecord, commit: str, path: str, most: int, groups: Sequence[int] | None = None
+) -> Group:
+    group: Group = sandbox.run(
+        read_group,
+        *(record, commit, path, most, endpoint(), False, FORMATS, groups),
+        what=record.name,
+        seconds=60 + min(most, MOST) / 20,
+        memory=MAX_BYTES + 2**30,
+        answer=MAX_BYTES,
+    )
+    return group
 
 
 # Excerpts ---------------------------------------------------------------------------------------------------
@@ -251,51 +144,30 @@ def excerpt_file(record: DatasetRecord) -> Path:
 
 
 def excerpt_rows(record: DatasetRecord) -> Rows:
-    """The excerpt's rows, fetched now where they are not kept. Raises InputError."""
-    from pyarrow.parquet import read_table
-
-    if not excerpt_file(record).exists():
+    """Read the excerpt's rows, fetched now if they aren't kept. Raises InputError."""
+    file = excerpt_file(record)
+    if not file.exists():
         with Bar(total=100, desc=record.name, disable=None) as bar:
             for share in fetch_excerpt(record):
                 bar.update(round(100 * share) - bar.n)
-    table = read_table(excerpt_file(record))
-    columns: dict[str, list[Any]] = table.to_pydict()
-    images = columns.pop(record.image)
-    source = table.schema.metadata[b"source"].decode()
-    return Rows(record.name, source, len(images), images.__getitem__, columns)
+    source = read_schema(file).metadata[b"source"].decode()
+    return read_parquet({file.name: File(str(file))}, record.name, source, record.image)
 
 
 def fetch_excerpt(record: DatasetRecord) -> Iterator[float]:
-    """Fetch the excerpt and keep it: yields the share that is done. Raises InputError."""
-    import pyarrow as pa
-    from pyarrow.parquet import write_table
-
-    assert record.hub is not None
+    """Fetch the excerpt and keep it; yield the share that is done. Raises InputError."""
     listed = listed_rows(record)
     needed = max(listed, default=record.excerpt - 1) + 1
-    with explained(record.name, record.hub):
-        commit, paths = parquet_files(record.hub, record.split, f"{record.config or ''}/".lstrip("/"))
+    with explained(record.name, record.hub or ""):
+        commit, paths = files_at(replace(record, revision="main"), token=False)
     images: list[bytes | str] = []
     columns: defaultdict[str, list[str]] = defaultdict(list)
     group, chosen = 0, None
     while chosen is None:
         yield min(0.99, len(images) / needed)
-        new, told, classes, _ = sandbox.run(
-            hub_file,
-            record.hub,
-            commit,
-            paths[0],
-            endpoint(),
-            MAX_BYTES,
-            record.kind != "images",
-            [group],
-            what=record.name,
-            seconds=60,
-            memory=MAX_BYTES,
-            answer=MAX_BYTES // 4,
-        )
+        new, new_cells, classes = _in_sandbox(record, commit, paths[0], MOST_BYTES, [group])
         images += new
-        for column, cells in told.items():
+        for column, cells in new_cells.items():
             names = classes.get(column)
             columns[column] += [str(names[cell] if names else cell) for cell in cells]
         if not new or sum(map(len, images)) > MAX_BYTES // 4:
@@ -304,8 +176,8 @@ def fetch_excerpt(record: DatasetRecord) -> Iterator[float]:
         if len(images) >= needed:
             cells = list(zip(*(columns[name] for name in CELLS), strict=True)) if listed else []
             chosen = balanced_rows(cells, record.excerpt) if listed else list(range(record.excerpt))
-    if why := next((found for row in chosen if isinstance(found := images[row], str)), ""):
-        raise InputError(f"{record.name} has a row that is no image: {why}.")
+    if reason := next((image for row in chosen if isinstance(image := images[row], str)), ""):
+        raise InputError(f"{record.name} has a row that is no image: {reason}.")
     as_listed = "" if chosen == listed or not listed else ", its rows in another order than the list’s"
     source = f"{record.title}: {record.address} at {commit[:12]}{as_listed}, {record.license}"
     table = pa.table(

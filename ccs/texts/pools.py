@@ -11,10 +11,8 @@ optionally `concept`, or any text file with one text per line.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import http.client
-import io
 import json
 import os
 import urllib.request
@@ -25,7 +23,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from ccs.errors import InputError
-from ccs.files import atomic_write, read_text, sha256
+from ccs.files import atomic_write, csv_rows, read_text, sha256
 
 POOLS = ("world", "photographs")
 REFERENCE = "reference"
@@ -112,24 +110,10 @@ def load_pool(name_or_path: str | Path) -> Pool:
 
 
 def _read_csv(source: str, name: str) -> list[tuple[str, str | None]]:
-    rows = list[tuple[str, str | None]]()
-    reader = csv.reader(io.StringIO(source, newline=""), skipinitialspace=True, strict=True)
-    try:
-        columns = [column.strip().casefold() for column in next(reader, [])]
-        if columns.count("text") != 1 or columns.count("concept") > 1:
-            problem = "no column `text`" if "text" not in columns else "two columns of one name"
-            raise InputError(f"{name} has {problem}; its columns are: {', '.join(columns) or 'none'}.")
-        for cells in filter(any, reader):
-            if len(cells) != len(columns):
-                raise InputError(
-                    f"{name}, line {reader.line_num}: {len(cells)} cells in a table of {len(columns)} "
-                    'columns. Put a text with a comma into quotes, as in "a cat, sleeping".'
-                )
-            row = dict(zip(columns, cells, strict=True))
-            rows.append((row["text"], row.get("concept")))
-    except csv.Error as error:
-        raise InputError(f"{name} is not a readable CSV (line {reader.line_num}: {error}).") from None
-    return rows
+    rows = [{column.casefold(): cell for column, cell in row.items()} for row in csv_rows(source, name)]
+    if rows and "text" not in rows[0]:
+        raise InputError(f"{name} has no column `text`; its columns are: {', '.join(rows[0])}.")
+    return [(row["text"], row.get("concept")) for row in rows]
 
 
 # The study's pool ------------------------------------------------------------------------------------------

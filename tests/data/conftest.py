@@ -1,11 +1,17 @@
-"""Every test of the sets keeps local copies, and those of `datasets`, in a folder of its own."""
+"""Every test of the sets keeps local copies, and what it fetches, in a folder of its own."""
 
-import datasets
 import pytest
+
+from ccs.data import SOURCES
+from tests.support.datasets_sample import allow_any_size
 
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("CCS_DATA", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "home" / "hub"))
+    records = dict(SOURCES)
+    allow_any_size()
+    yield
+    SOURCES.update(records)

@@ -103,11 +103,16 @@ class TestFolder:
         digests = b"".join(hashlib.sha256(data).digest() for data in good)
         assert found.fingerprint == hashlib.sha256(digests).hexdigest()
 
-    def test_part_of_a_folder_is_evenly_spaced(self, tmp_path):
-        for number in range(10):
-            write(tmp_path / "many" / f"{number}.png", encoded((number * 20, 0, 0), kind="PNG"))
-        found = open_images(str(tmp_path / "many"), 4)
-        assert [image.getpixel((0, 0))[0] // 20 for image in found.images] == [0, 2, 5, 7]
+    def test_a_sample_is_drawn_from_each_class(self, tmp_path):
+        for number in range(40):
+            name = f"{number // 4:02d}/{number}.png" if number < 36 else f"last/{number}.png"
+            write(tmp_path / "many" / name, encoded((number * 5, 0, 0), kind="PNG"))
+        drawn = [open_dataset(str(tmp_path / "many"), max_images=12, seed=seed) for seed in (0, 0, 1)]
+        assert [np.bincount(data.labels, minlength=10).min() for data in drawn] == [1, 1, 1]
+        assert drawn[0].fingerprint == drawn[1].fingerprint != drawn[2].fingerprint
+        shown = [image.getpixel((0, 0))[0] // 5 for image in open_images(str(tmp_path / "many"), 4).images]
+        assert len(set(shown)) == 4
+        assert shown == sorted(shown)
 
     def test_class_folders(self, tmp_path):
         for name in ("test/red_fox/1.png", "test/red_fox/2.png", "test/owl/1.png", "train/owl/9.png"):
@@ -122,7 +127,8 @@ class TestFolder:
             open_dataset(str(tmp_path / "animals"), classes=["bird"])
         with pytest.raises(InputError, match="no class folders"):
             open_dataset(str(tmp_path / "animals/test/owl"))
-        assert named.source == str(tmp_path / "animals/test")
+        assert named.source == f"{tmp_path / 'animals'} (split test)"
+        assert found.notes == ("of another split: 1 file train/owl/9.png",)
         write(tmp_path / "animals" / "mammal/1.png", noisy(1))
         assert open_dataset(str(tmp_path / "animals")).classes == ("mammal", "test", "train")
 

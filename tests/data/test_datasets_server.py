@@ -23,12 +23,12 @@ from tests.support.hub_server import Hub, Repository
 
 OPEN = """
 import json, pickle, sys
-import datasets
 import numpy as np
 from ccs.errors import InputError
 from ccs.data.open import open_images, open_dataset
+from tests.support.datasets_sample import allow_any_size
 
-datasets.config.SLEEP_TIME_ON_THREADS_SHUTDOWN = 0.5  # of the 5 seconds that it waits after each stream
+allow_any_size()
 found = []
 for name, limit in json.load(sys.stdin):
     try:
@@ -89,7 +89,7 @@ def serve_set(hub, name, tmp_path, files=None):
 PIXELS = [np.uint8(np.arange(8) < row)[None].repeat(8, 0) for row in range(4)]
 REFUSED = {
     "imagenet-val": "is gated on the Hub: accept its terms at 'ILSVRC/imagenet-1k'",
-    "cifar100": "'cifar100' has no column 'label'; its columns are img, klass.",
+    "cifar100": "'cifar100' has no column 'label'; its columns are klass.",
     "oxford-pets": "could not be read from 'timm/oxford-iiit-pet'",
     "imagenet-a": "could not be read from 'barkermrl/imagenet-a'",
     "fairface-1.25": "needs a file or revision that 'HuggingFaceM4/FairFace' no longer has",

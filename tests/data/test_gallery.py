@@ -35,7 +35,8 @@ def test_a_labeled_folder_is_a_gallery_and_labels_that_say_nothing_are_refused(t
         with pytest.raises(InputError, match=words):
             open_gallery(str(tmp_path))
     (tmp_path / "labels.csv").write_text("file,gender\nright/0.png,a\nleft/1.png,b")
-    assert open_gallery(str(tmp_path)).source == f"{tmp_path} (2 of its 12 images, those in labels.csv)"
+    found = open_gallery(str(tmp_path))
+    assert (found.source, found.notes) == (str(tmp_path), ("no label: 10 files, for example left/11.png",))
     with pytest.raises(InputError, match="give the folder with the images"):
         open_gallery(str(tmp_path / "labels.csv"))
 
@@ -97,7 +98,7 @@ def test_a_parquet_file_is_a_gallery_and_follows_no_path(tmp_path):
     groups = {name: cells.tolist() for name, cells in found.groups.items()}
     assert list(groups.items()) == [("gender", ["woman", "man"] * 6), ("site", ["a"] * 6 + ["b"] * 6)]
     (left_out,) = found.skipped
-    assert left_out.startswith("row 12: empty file")
+    assert left_out == "row 12: no image in this row"
     assert [np.asarray(image)[0, 0, 0] for image in found.images] == [20 * i for i in range(12)]
     plain = open_upload(as_parquet(pa.array(files), gender=["a", "b"] * 6), "own:2")
     assert plain.fingerprint != found.fingerprint  # the names of the groups are part of it
@@ -110,7 +111,7 @@ def test_a_parquet_file_beyond_the_limits_is_refused():
         ([b"x"] * 2001, "gender", "2001 images"),
         ([noise] * 800, "gender", "more than 64 MB"),  # held once by the file, and in every row
         ([1, 2], "gender", "no column of images"),
-        ([b"x"] * 2, "hair", "can be read"),
+        ([b"x"] * 2, "hair", "None of the 2 images"),
     ):
         file = as_parquet(pa.array(cells), **{column: ["ab"[i % 2] for i in range(len(cells))]})
         with pytest.raises(InputError, match=words):

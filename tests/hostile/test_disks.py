@@ -138,11 +138,13 @@ def test_names_that_are_no_text_can_be_stored(tmp_path):
     os.makedirs(inner)
     shutil.copy(os.fsencode(picture), inner + b"/\xfe.png")
     Path(os.fsdecode(inner + b"/\xfd.png")).write_text("no image")
+    shutil.copytree(inner, os.fsencode(tmp_path) + b"/set/b")
+    os.unlink(os.fsencode(tmp_path) + b"/set/b/\xfd.png")
     for found in (ccs.open_images(str(tmp_path / "set")), ccs.open_dataset(str(tmp_path / "set"))):
-        assert len(found.images) == 1
+        assert len(found.images) == 2
         assert found.skipped == (r"\udcff\udcfe/\udcfd.png: not an image of a known kind",)
         found.source.encode()
-    assert found.classes == (r"\udcff\udcfe",)
+    assert found.classes == (r"\udcff\udcfe", "b")
 
 
 def test_without_locks_one_process_goes_on(tmp_path, monkeypatch, caplog):

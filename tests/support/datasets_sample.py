@@ -2,6 +2,7 @@
 
 import io
 import tarfile
+from dataclasses import replace
 from pathlib import PurePath
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -16,6 +17,15 @@ FAIRFACE = {"age": AGES, "gender": ["Male", "Female"], "race": RACES}
 SOCIAL = [(race, gender) for race in ("Asian", "Black", "White") for gender in ("Male", "Female")] * 2
 """Race and gender of the twelve images of one occupation in SocialCounterfactuals: two sets of six."""
 CELL = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+
+
+def allow_any_size():
+    """Let a few rows pass for the sets known by name, whose records say how many they have."""
+    from ccs.data import SOURCES
+
+    for name, record in SOURCES.items():
+        if not record.excerpt:
+            SOURCES[name] = replace(record, approximate=True, class_count=0)
 
 
 def saved(image, kind="PNG", **options):

@@ -54,7 +54,7 @@ def test_bad_files(tmp_path):
         ("empty.txt", b"\n \n", "holds no text"),
         ("latin.txt", "un caf\xe9".encode("latin-1"), "not a text file in UTF-8"),
         ("table.csv", b"label,words\na,b\n", "no column `text`.*label, words"),
-        ("twice.csv", b"text,Text\na,b\n", "two columns of one name.*text, text"),
+        ("twice.csv", b"text,Text\na,b\n", "two columns of one name.*text, Text"),
         (
             "comma.csv",
             b"text,concept\na dog,Animals\na cat, sleeping,Animals\n",
