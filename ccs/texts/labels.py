@@ -1,9 +1,9 @@
-"""Concepts of heads: the tree that tags, labels and judges share, one spelling for each concept's name, and
-the stand-in labeler `tags`.
+"""Concepts of heads: the tree that tags, labels, and judges share, one spelling per concept, and the labeler
+`tags`.
 
 The tree (ccs/texts/concepts.csv) says which concept lies under which (Colors under Backgrounds, Professions
 under People). Its root holds everything and is not a concept that a head can stand for. `tags` needs no
-model: it reads the concept with which the pool tags each text. It stands in for a language model
+model: it reads the concept with which the pool tags each text. It takes the place of an LLM
 (ccs/judges/panel.py) and is never presented as one.
 
     >>> key("Some Red_Dogs."), cover([["Dogs", "Animals"], ["Cats", "Animals"]], [0.5, 0.3])
@@ -29,7 +29,7 @@ from ccs.texts.textspan import Span
 
 
 def singular(word: str) -> str:
-    """The singular of a regular English plural; other words come back as they are."""
+    """Return the singular of a regular English plural, or the word unchanged."""
     if word.endswith("ies") and len(word) > 4:
         return word[:-3] + "y"
     if word.endswith(("sses", "xes", "ches", "shes")):
@@ -40,7 +40,7 @@ def singular(word: str) -> str:
 
 
 def key(name: str) -> str:
-    """A key equal for all spellings of a name: lower case, single spaces, singular, no outer punctuation."""
+    """Return a key equal for all spellings: lower case, single spaces, singular, no outer punctuation."""
     words = name.casefold().replace("-", " ").replace("_", " ").split()
     text = " ".join(words).strip(" .,:;!?\"'`*()[]")
     head, space, last = text.rpartition(" ")
@@ -57,36 +57,41 @@ class ConceptTree:
 
     @property
     def concepts(self) -> tuple[str, ...]:
-        """Every concept but the root, in the order of the file."""
+        """All concepts except the root, in the order of the file."""
         return tuple(self.parents)
 
     def path(self, concept: str) -> tuple[str, ...]:
-        """The concept and all above it, most specific first, without the root.
+        """Return the concept and all above it, most specific first, without the root.
 
-        A concept that is not in the tree (a tag of the user's own pool) counts as directly under the root.
+        A concept that is not in the tree (a tag of a custom pool) counts as directly under the root.
         """
-        found = [concept]
-        while (above := self.parents.get(found[-1], self.root)) != self.root:
-            found.append(above)
-        return tuple(found)
+        path = [concept]
+        while (above := self.parents.get(path[-1], self.root)) != self.root:
+            path.append(above)
+        return tuple(path)
 
     def is_under(self, concept: str, ancestor: str) -> bool:
-        """True if `concept` is `ancestor` or lies below it; everything lies under the root."""
+        """Test if a concept is another one or lies below it.
+
+        Args:
+            concept: The concept.
+            ancestor: The other one; all concepts lie under the root.
+        """
         return ancestor == self.root or ancestor in self.path(concept)
 
     def find(self, name: str) -> str | None:
-        """The concept that a name or synonym means, in any case and number; None if there is none."""
+        """Return the concept that a name or synonym means, in any case and number, or None."""
         return self._names.get(key(name))
 
     @cached_property
     def _names(self) -> dict[str, str]:
-        own = {concept: concept for concept in self.parents}
-        return {key(name): concept for name, concept in (own | {**self.synonyms}).items()}
+        names = {concept: concept for concept in self.parents} | {**self.synonyms}
+        return {key(name): concept for name, concept in names.items()}
 
 
 @cache
 def tree() -> ConceptTree:
-    """The tree that ships with this package.
+    """Read the bundled tree.
 
     The file has the columns concept, parent (empty for the root) and synonyms (separated by `;`).
     """
@@ -95,7 +100,7 @@ def tree() -> ConceptTree:
     names = ((row["concept"], map(str.strip, row["synonyms"].split(";"))) for row in rows)
     return ConceptTree(
         parents={row["concept"]: row["parent"] for row in rows},
-        synonyms={name: concept for concept, own in names for name in own if name},
+        synonyms={name: concept for concept, synonyms in names for name in synonyms if name},
         root=root["concept"],
     )
 
@@ -104,27 +109,32 @@ TAGS = "tags"
 
 
 def normalize(name: str) -> str:
-    """One spelling for every name of a concept.
+    """Return one spelling for all names of a concept.
 
     The name of a concept in the tree becomes that concept, in any case and number and also by a synonym
     (ccs/texts/concepts.csv). Any other name is capitalized and put in the singular, so that its spellings
     agree too. InputError for an empty name.
     """
-    found = tree().find(name)
-    if found is not None:
-        return found
-    other = key(name)
-    if not other:
+    if (concept := tree().find(name)) is not None:
+        return concept
+    spelling = key(name)
+    if not spelling:
         raise InputError(f"{name!r} is not a name of a concept.")
-    return other[0].upper() + other[1:]
+    return spelling[0].upper() + spelling[1:]
 
 
 def cover(paths: Sequence[Sequence[str]], shares: Sequence[float]) -> str | None:
-    """The most specific concept that covers the most texts; None if no text has a tag.
+    """Find the most specific concept that covers the most texts.
 
-    `paths`: the concepts that each text is under, most specific first, without the root. `shares`: of the
-    variance. Both are in rank order. Ties go to the larger share that the covered texts explain together,
-    then to the lower ranks, then to the deeper concept, a concept before its parent.
+    Ties go to the larger share that the covered texts explain together, then to the lower ranks, then to the
+    deeper concept, a concept before its parent.
+
+    Args:
+        paths: The concepts that each text is under, most specific first, without the root; in rank order.
+        shares: The texts' shares of the variance, likewise.
+
+    Returns:
+        The concept, or None if no text has a tag.
     """
     covered: dict[str, list[int]] = {}
     for rank, path in enumerate(paths):
@@ -140,26 +150,38 @@ def cover(paths: Sequence[Sequence[str]], shares: Sequence[float]) -> str | None
 
 
 def _path(tag: str | None) -> tuple[str, ...]:
-    """The tag and the concepts above it; none without a tag."""
+    """Return the tag and the concepts above it."""
     return () if tag is None else tree().path(tag)
 
 
 def score_by_tags(spans: Mapping[Head, Sequence[Span]], pool: Pool) -> dict[Head, HeadScore]:
-    """Label and CCS of every head with `tags` as labeler and judge: the number of texts under the label."""
-    found = {}
+    """Score all heads with `tags` as labeler and judge: the number of texts under the label.
+
+    Args:
+        spans: Each head's texts.
+        pool: The texts' tags.
+    """
+    scores = {}
     for head, chosen in spans.items():
         paths = [_path(pool.concept_of(span.text)) for span in chosen]
         label = cover(paths, [span.share for span in chosen])
         under = sum(label in path for path in paths)
-        found[head] = HeadScore(None if label is None else under, label)
-    return found
+        scores[head] = HeadScore(None if label is None else under, label)
+    return scores
 
 
 def chance_by_tags(pool: Pool, k: int, draws: int = 10_000) -> tuple[float, ...]:
-    """CCS@0 ... CCS@k under `tags` for heads whose k texts are drawn at random from the pool.
+    """Return CCS@0 ... CCS@k under `tags` for heads whose k texts are drawn at random from the pool.
 
-    A label is chosen to fit its texts, so random texts score above 0 too. The k texts are all different.
-    InputError if the pool has fewer than k texts.
+    A label is chosen to fit its texts, so random texts score above 0 too.
+
+    Args:
+        pool: The texts.
+        k: Texts per head, all different.
+        draws: The number of random heads.
+
+    Raises:
+        InputError: The pool has fewer than k texts.
     """
     if not 1 <= k <= len(pool):
         raise InputError(f"k must be 1 to {len(pool)} (the texts of the pool {pool.name!r}), not {k}.")

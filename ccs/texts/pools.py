@@ -1,9 +1,9 @@
 """Pools of texts, each text with its concept where that is known.
 
-Two pools ship with the package: `world` (everything the drawn world can show, worded as in its captions) and
-`photographs` (general descriptions). `reference` is the study's own, 3,498 texts without concepts. It is its
-authors' to ship: it is fetched once, and known by its hash. A user's pool is a CSV with a column `text` and
-optionally `concept`, or any text file with one text per line.
+Two pools are bundled: `world` (everything the synthetic world can show, worded as in its captions) and
+`photographs` (general descriptions). `reference` is the paper's, 3,498 texts without concepts, which only its
+authors may publish: it is fetched once, and checked by its hash. A custom pool is a CSV with a column `text`
+and optionally `concept`, or any text file with one text per line.
 
     >>> make_pool("mine", [("a red cat", "Colors"), ("A Red  cat", None), ("a dog", None)]).texts
     ('a red cat', 'a dog')
@@ -61,34 +61,41 @@ class Pool:
         return len(self.texts)
 
     def concept_of(self, text: str) -> str | None:
-        """The text's tag; None if it has none or is not in the pool."""
+        """Return the text's tag; None if it has none or is not in the pool."""
         return self._tags.get(text)
 
 
 def make_pool(name: str, rows: Iterable[tuple[str, str | None]]) -> Pool:
-    """A pool from (text, concept) rows.
+    """Make a pool. Of texts that differ only in case and spaces the first is kept.
 
-    Spaces are made single, and of texts that differ only in case the first is kept: CLIP's tokenizer ignores
-    both, so such texts have the same embedding. Raises InputError if nothing is left.
+    CLIP's tokenizer ignores both, so such texts have the same embedding.
+
+    Args:
+        name: The pool's name.
+        rows: Pairs of a text and its concept.
+
+    Raises:
+        InputError: No text is left.
     """
-    kept: dict[str, tuple[str, str | None]] = {}
+    distinct: dict[str, tuple[str, str | None]] = {}
     dropped = 0
     for text, concept in rows:
         tidy = " ".join(text.split())
         if tidy:
-            dropped += tidy.casefold() in kept
-            kept.setdefault(tidy.casefold(), (tidy, (concept or "").strip() or None))
-    if not kept:
+            dropped += tidy.casefold() in distinct
+            distinct.setdefault(tidy.casefold(), (tidy, (concept or "").strip() or None))
+    if not distinct:
         raise InputError(f"The pool of texts {name!r} holds no text.")
-    texts, concepts = zip(*kept.values(), strict=True)
+    texts, concepts = zip(*distinct.values(), strict=True)
     digest = hashlib.sha256(json.dumps([texts, concepts], ensure_ascii=False).encode()).hexdigest()
     return Pool(name, texts, concepts, digest, dropped)
 
 
 def load_pool(name_or_path: str | Path) -> Pool:
-    """The pool of that name (`world`, `photographs`, `reference`) or file (.csv, or one text per line).
+    """Load a pool by name (`world`, `photographs`, `reference`) or from a file (.csv, or a text per line).
 
-    Raises InputError for a pool that there is not, that cannot be fetched, or cannot be read as texts.
+    Raises:
+        InputError: There is no such pool, or it can't be fetched or read.
     """
     name = str(name_or_path)
     if name in POOLS:
@@ -120,9 +127,10 @@ def _read_csv(source: str, name: str) -> list[tuple[str, str | None]]:
 
 
 def find_reference() -> Path | None:
-    """The file of the pool `reference` in $CCS_DATA or in the cache, or None.
+    """Return the file of the pool `reference` in $CCS_DATA or in the cache, or None.
 
-    Raises InputError where another file has its name.
+    Raises:
+        InputError: Another file has its name.
     """
     path = next(filter(Path.is_file, _places()), None)
     if path and sha256(path) != REFERENCE_SHA256:
@@ -131,9 +139,9 @@ def find_reference() -> Path | None:
 
 
 def _fetch_reference() -> Path:
-    """That file, from its authors' repository where it is not here. Raises InputError."""
-    if (found := find_reference()) is not None:
-        return found
+    """Return that file, fetched from its authors' repository if it is not here. Raises InputError."""
+    if (path := find_reference()) is not None:
+        return path
     for address in ADDRESSES:
         try:
             with urllib.request.urlopen(address, timeout=30) as reply:
@@ -141,8 +149,8 @@ def _fetch_reference() -> Path:
         except (OSError, http.client.HTTPException):
             continue
         if hashlib.sha256(content).hexdigest() == REFERENCE_SHA256:
-            with atomic_write(_places()[-1]) as path:
-                path.write_bytes(content)
+            with atomic_write(_places()[-1]) as temporary:
+                temporary.write_bytes(content)
             return _places()[-1]
     raise InputError(
         f"The pool `{REFERENCE}` could not be had from {ADDRESSES[-1]}: put the file into the folder "

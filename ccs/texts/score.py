@@ -5,7 +5,7 @@ verdict (unscored) makes the score unknown, never lower: a rerun may settle it.
 
 TEXTSPAN is greedy, so the texts of a smaller k are the first texts of a larger one. A head's concept is named
 from its first texts and kept for every k, and each text is judged once, so a head that is high at 7 is high
-at 5. The study does not say whether it names heads again at K = 7 to 13.
+at 5. The paper does not say whether it names heads again at K = 7 to 13.
 
     >>> score = ccs([[True, True, False], [True, True, True]])    # [judges][texts]
     >>> score, level(score, 3), ccs_at_k([score, 3], 3)
@@ -41,17 +41,27 @@ class HeadScore:
 
 
 def ccs(verdicts: Sequence[Sequence[Verdict]], rule: Rule = "unanimous") -> int | None:
-    """The number of a head's texts that the judges accept; None while any verdict is missing.
+    """Count a head's texts that the judges accept.
 
-    `verdicts`: `[judges][texts]`, one sequence per judge with one verdict per text. "unanimous" (the study's
-    rule): every judge says yes. "majority": more than half do. A single judge (the study's first version) is
-    a panel of one. InputError without judges or texts, or if the judges' texts differ in number.
+    Args:
+        verdicts: `[judges][texts]`, one sequence per judge with one verdict per text. A single judge (the
+            paper's first version) is a panel of one.
+        rule: "unanimous", the paper's: every judge says yes. "majority": more than half do.
+
+    Returns:
+        The score, or None if any verdict is missing.
+
+    Raises:
+        InputError: There are no judges or texts, the judges' texts differ in number, or a verdict is neither
+            a bool nor None.
     """
     if rule not in RULES:
-        raise InputError(f"There is no rule {rule!r}; there are: {', '.join(RULES)}.")
+        raise InputError(f"There is no rule {rule!r}; the rules are {', '.join(RULES)}.")
     lengths = {len(judge) for judge in verdicts}
     if len(lengths) != 1 or 0 in lengths:
-        raise InputError(f"Judges judge the same texts, one or more, not {sorted(lengths) or 'none'}.")
+        raise InputError(
+            f"All judges must have the same number of texts, at least 1, not {sorted(lengths) or 'none'}."
+        )
     for verdict in (verdict for judge in verdicts for verdict in judge):
         if verdict is not None and not isinstance(verdict, bool | np.bool_):  # NaN would count as a yes
             raise InputError(f"A verdict is True, False or None (unscored), not {verdict!r}.")
@@ -62,9 +72,17 @@ def ccs(verdicts: Sequence[Sequence[Verdict]], rule: Rule = "unanimous") -> int 
 
 
 def ccs_at_k(scores: Iterable[int | None], k: int) -> tuple[float, ...]:
-    """CCS@0 ... CCS@k: the share of heads with each score, among the heads whose score is known.
+    """Return CCS@0 ... CCS@k: the share of heads with each score, among the heads whose score is known.
 
-    All NaN if none is known. InputError for a score outside 0 to k.
+    Args:
+        scores: The heads' scores, None for unknown.
+        k: Texts per head.
+
+    Returns:
+        k + 1 shares; all NaN if no score is known.
+
+    Raises:
+        InputError: A score is outside 0 to k.
     """
     known = Counter(_checked(score, k) for score in scores if score is not None)
     total = known.total()
@@ -72,11 +90,18 @@ def ccs_at_k(scores: Iterable[int | None], k: int) -> tuple[float, ...]:
 
 
 def level(score: int | None, k: int) -> str:
-    """`high`, `moderate`, `low`, `unknown`, or "" for the scores that the study does not name.
+    """Name the level of a score.
 
-    High is k of k. For k = 5 moderate is 3 and low is 0 or 1, as in the study, which does not define them for
+    High is k of k. For k = 5 moderate is 3 and low is 0 or 1, as in the paper, which does not define them for
     other k (at K = 7 to 13 it prunes only high heads). Here moderate is the smallest majority of the texts (k
-    // 2 + 1: 4, 5, 6 and 7 for 7, 9, 11 and 13) and low is at most a fifth of them (k // 5: 1, 1, 2 and 2).
+    // 2 + 1: 4, 5, 6, and 7 for 7, 9, 11, and 13), and low is at most a fifth of them (k // 5: 1, 1, 2, 2).
+
+    Args:
+        score: The score, None for unknown.
+        k: Texts per head.
+
+    Returns:
+        `high`, `moderate`, `low`, `unknown`, or "" for the scores that the paper does not name.
     """
     if score is None:
         return "unknown"
@@ -88,32 +113,34 @@ def level(score: int | None, k: int) -> str:
 
 
 def ccr(labels: Iterable[str | None]) -> float | None:
-    """The Concentrated Concept Ratio of the high-CCS heads with these labels, one per head.
+    """Return the Concentrated Concept Ratio of the high-CCS heads with these labels, one per head.
 
     It is the number of concepts shared by more than one head, over the number of heads; None without heads.
-    Labels are compared as they are: the study's spellings of one concept ("Descriptive", "Descriptions")
+    Labels are compared as they are: the paper's spellings of one concept ("Descriptive", "Descriptions")
     count as two.
     """
-    found = list(labels)
-    return shared(found) / len(found) if found else None
+    heads = list(labels)
+    return shared(heads) / len(heads) if heads else None
 
 
 def shared(labels: Iterable[str | None]) -> int:
-    """The number of labels that more than one head has."""
+    """Count the labels that more than one head has."""
     return sum(count > 1 for label, count in Counter(labels).items() if label is not None)
 
 
 def ccr_rows(high: Mapping[Head, tuple[str | None, str | None]], layers: Iterable[int]) -> list[Row]:
-    """The rows of the table ccr: all layers together (None), then each of them (appendix B of the study).
+    """Make the rows of the table ccr: all layers together (None), then each of them (the paper's appendix B).
 
-    high: the high-CCS heads, each with its label as given and normalized.
+    Args:
+        high: The high-CCS heads, each with its label as given and normalized.
+        layers: The layers.
     """
     rows: list[Row] = []
     for place, spelling in enumerate(SPELLINGS):
         for layer in (None, *layers):
-            labels = [both[place] for head, both in high.items() if layer in (None, head.layer)]
-            found = {"high": len(labels), "shared": shared(labels), "ccr": ccr(labels)}
-            rows.append({"layer": layer, "labels": spelling, **found})
+            labels = [spellings[place] for head, spellings in high.items() if layer in (None, head.layer)]
+            counts = {"high": len(labels), "shared": shared(labels), "ccr": ccr(labels)}
+            rows.append({"layer": layer, "labels": spelling, **counts})
     return rows
 
 

@@ -12,7 +12,7 @@ the authors' released code:
 Removing the direction from the texts alone gives the same choice, and the variance of x . t is t' C t, so the
 covariance C is all that is needed. The released code keeps 80 singular vectors for every model; those above
 the head's true rank are numerical noise, and later picks differ between machines. Here the default rank is
-the number of directions that a head's values can reach, which is the head dimension unless the tower pools
+the number of directions that a head's values can reach, which is the head dimension unless the encoder pools
 its tokens with several heads, and never more than the numerical rank: the number of singular values above
 RELATIVE.
 """
@@ -42,8 +42,11 @@ log = logging.getLogger(__name__)
 class Span:
     """A chosen text.
 
-    share: the share of the head's variance along the direction that this text adds; the shares of a head's
-    texts add up to what they explain together, at most 1. index: the text's index in the given pool.
+    Attributes:
+        text: The text.
+        share: The share of the head's variance along the direction that this text adds. The shares of a
+            head's texts add up to what they explain together, at most 1.
+        index: The text's index in the pool.
 
         >>> Span("a red cat", 0.2345, 7)
         Span('a red cat', 23.4%)
@@ -67,16 +70,25 @@ def textspan(
 ) -> dict[Head, tuple[Span, ...]]:
     """Choose k texts for every head, in order of choice, by the method described in this module.
 
-    moments: of at least two images. texts: the pool; texts that repeat an earlier one but for case and
-    surrounding space are left out, with a warning. text_embeddings: [texts, D], of unit length as
-    `embed_texts` gives them. rank: the number of directions kept in step 1, by default `moments.head_dim`;
-    directions whose singular value is below RELATIVE of the largest are never kept.
-
     Texts with equal scores are chosen in the order of the pool. If k exceeds the number of directions in
-    which the head varies, the remaining texts follow in that order with share 0.
+    which the head varies, the remaining texts follow in that order with share 0. Source: Gandelsman et al.
+    2024, arxiv.org/abs/2310.05916.
 
-    Raises InputError for a pool smaller than k, embeddings that do not fit or are not finite, or fewer than
-    two images. Source: Gandelsman et al. 2024, arxiv.org/abs/2310.05916.
+    Args:
+        moments: Head statistics of at least two images.
+        texts: The pool. Texts that repeat an earlier one except for case and surrounding space are left out,
+            with a warning.
+        text_embeddings: Unit vectors [texts, D], as `embed_texts` returns them.
+        k: Texts per head.
+        rank: The number of directions kept in step 1 (default: `moments.head_dim`); directions whose singular
+            value is below RELATIVE of the largest are never kept.
+
+    Returns:
+        Each head's texts.
+
+    Raises:
+        InputError: The pool is smaller than k, the embeddings don't fit or aren't finite, or there are fewer
+            than two images.
 
         >>> from ccs import collect_moments, load, open_images
         >>> model, pool = load("organism"), ["a red cat", "a blue car", "a judge"]
@@ -86,40 +98,52 @@ def textspan(
         (24, 2)
     """
     _check(moments, texts, text_embeddings, k, rank)
-    kept = _without_repeats(texts)
-    if k > len(kept):
-        raise InputError(f"{k} texts per head cannot be chosen from a pool of {len(kept)} different ones.")
-    embeddings = np.asarray(text_embeddings, np.float64)[kept]
+    distinct = _distinct(texts)
+    if k > len(distinct):
+        raise InputError(
+            f"{k} texts per head cannot be chosen from a pool of {len(distinct)} different ones."
+        )
+    embeddings = np.asarray(text_embeddings, np.float64)[distinct]
     rank = moments.head_dim if rank is None else rank
     spans = {}
     for row, head in enumerate(moments.heads):
         directions, variances, total = _subspace(moments, row, rank)
         chosen = _greedy(embeddings @ directions, variances, k)
         spans[head] = tuple(
-            Span(texts[kept[i]], float(explained / total) if total else 0.0, kept[i])
-            for i, explained in chosen
+            Span(texts[distinct[i]], float(variance / total) if total else 0.0, distinct[i])
+            for i, variance in chosen
         )
     return spans
 
 
 def explained(moments: Moments, text_embeddings: np.ndarray) -> dict[Head, tuple[np.ndarray, np.ndarray]]:
-    """Each head's (scores [texts], shares [texts]) of all texts: TEXTSPAN's criterion for its first text, and
-    the share of the head's variance along the text. Same arguments and errors as `textspan`.
+    """Score all texts for every head.
+
+    Args:
+        moments: As in `textspan`.
+        text_embeddings: As in `textspan`.
+
+    Returns:
+        Each head's scores [texts], TEXTSPAN's criterion for its first text, and shares [texts] of the head's
+        variance along the text.
+
+    Raises:
+        InputError: As in `textspan`.
     """
     texts = np.asarray(text_embeddings, np.float64)
     _check(moments, [""] * len(texts), texts, 1, None)
-    found = {}
+    by_head = {}
     for row, head in enumerate(moments.heads):
         directions, variances, total = _subspace(moments, row, moments.head_dim)
         squares = (texts @ directions) ** 2
         scores, lengths = squares @ variances, squares.sum(axis=1)
         along = np.divide(scores, lengths, out=np.zeros(len(texts)), where=lengths > 0)
-        found[head] = scores, along / total if total else np.zeros(len(texts))
-    return found
+        by_head[head] = scores, along / total if total else np.zeros(len(texts))
+    return by_head
 
 
 def _subspace(moments: Moments, row: int, rank: int) -> tuple[np.ndarray, np.ndarray, float]:
-    """The span of a head's contributions: directions [D, rank], the variance along each, and the total.
+    """Return the span of a head's contributions: directions [D, rank], the variance along each, the total.
 
     The directions are orthonormal and the contributions uncorrelated in them; the total is the head's whole
     variance.
@@ -127,16 +151,16 @@ def _subspace(moments: Moments, row: int, rank: int) -> tuple[np.ndarray, np.nda
     q, r = np.linalg.qr(moments.basis[row].astype(np.float64).T)  # contributions are q @ (r @ coordinates)
     strength, vectors = np.linalg.eigh(r @ moments.second(row) @ r.T)
     strongest = max(float(strength[-1]), 0.0)
-    kept = vectors[:, -rank:][:, strength[-rank:] > RELATIVE**2 * strongest]
+    leading = vectors[:, -rank:][:, strength[-rank:] > RELATIVE**2 * strongest]
     covariance = r @ moments.covariance(row) @ r.T
-    variances, rotation = np.linalg.eigh(kept.T @ covariance @ kept)
+    variances, rotation = np.linalg.eigh(leading.T @ covariance @ leading)
     variances[variances <= RELATIVE**2 * strongest] = 0  # only the mean has a component in these directions
     total = float(np.trace(covariance))
-    return q @ kept @ rotation, variances, total if total > RELATIVE**2 * strongest else 0.0
+    return q @ leading @ rotation, variances, total if total > RELATIVE**2 * strongest else 0.0
 
 
 def _greedy(texts: np.ndarray, variances: np.ndarray, k: int) -> list[tuple[int, float]]:
-    """(Row, explained variance) of k texts, given in coordinates [texts, rank] that are uncorrelated."""
+    """Choose k texts [texts, rank], in uncorrelated coordinates; return rows and explained variances."""
     chosen: list[tuple[int, float]] = []
     left = np.ones(len(texts), dtype=bool)
     first = 0.0
@@ -156,13 +180,13 @@ def _greedy(texts: np.ndarray, variances: np.ndarray, k: int) -> list[tuple[int,
     return chosen
 
 
-def _without_repeats(texts: Sequence[str]) -> list[int]:
-    seen: dict[str, int] = {}
+def _distinct(texts: Sequence[str]) -> list[int]:
+    first_index: dict[str, int] = {}
     for index, text in enumerate(texts):
-        seen.setdefault(text.strip().casefold(), index)
-    if dropped := len(texts) - len(seen):
+        first_index.setdefault(text.strip().casefold(), index)
+    if dropped := len(texts) - len(first_index):
         log.warning("%d of %d texts repeat another one and are left out.", dropped, len(texts))
-    return list(seen.values())
+    return list(first_index.values())
 
 
 def _check(moments: Moments, texts: Sequence[str], embeddings: np.ndarray, k: int, rank: int | None) -> None:

@@ -197,12 +197,12 @@ ROUTER = "https://router.huggingface.co/v1"
 
 
 def test_prices_are_known_without_a_network(tmp_path):
-    own = tmp_path / "prices.json"
-    own.write_text(
+    path = tmp_path / "prices.json"
+    path.write_text(
         '{"models": {"compatible:mine": {"input": 1, "output": 2},'
         ' "openai:gpt-4o": {"input": 0, "output": 1}}}'
     )
-    table, usage = Prices.load(own), Usage(10_000, 1_000)
+    table, usage = Prices.load(path), Usage(10_000, 1_000)
     for spec, prices, dollars in (
         ("openai:gpt-4o", NO_PRICES, 0.035),
         ("openai:gpt-4o-2024-08-06", NO_PRICES, 0.035),

@@ -27,7 +27,7 @@ def test_stand_ins_and_models_sit_in_one_panel(settings):
     with OpenAIServer() as server:
         panel = Panel(f"tags,{server.spec}", settings, tags=tags)
         answers = panel.judge([*QUESTIONS[:2], Question("L9.H9", "Empty", ())])
-    assert [[[j.verdict for j in each] for each in judges] for judges in answers] == [
+    assert [[[j.verdict for j in texts] for texts in judges] for judges in answers] == [
         [[True, False], [True, True]],
         [[True, False], [True, True]],
         [[], []],
@@ -49,11 +49,11 @@ def test_a_budget_stops_before_it_is_exceeded(limits):
     with OpenAIServer() as server:
         panel = Panel(server.spec, limits)
         causes = [judges[0][0].cause for judges in panel.judge(questions)]
-        asked = len(server.asked)
+        requests = len(server.asked)
         # 0.2 dollars each, and the most that one can cost (1 dollar) must still fit: (2.5 - 1) / 0.2 = 7.5
-        assert asked == 8
-        assert panel.spending.spent == pytest.approx(0.2 * asked)
-        assert causes.count("") == asked
+        assert requests == 8
+        assert panel.spending.spent == pytest.approx(0.2 * requests)
+        assert causes.count("") == requests
         (refused,) = {*causes} - {""}
         assert "asking could exceed 2.50 dollars; the same command asks for the rest" in refused
         Panel(server.spec, replace(limits, budget=None)).judge(questions)
@@ -118,7 +118,7 @@ def test_killed_half_way_and_restarted_nothing_is_lost_or_asked_twice(settings, 
         assert len(server.asked) == 4
         server.end_hanging()
         assert Panel(server.spec, settings).judge(QUESTIONS) == undisturbed
-        answered = [seen.user for seen in server.asked[:3] + server.asked[4:]]
+        answered = [request.user for request in server.asked[:3] + server.asked[4:]]
         assert len(answered) == len(set(answered)) == 6  # three before, three after; the fourth got no answer
 
 
@@ -147,23 +147,23 @@ def test_labels_are_given_by_five_examples_normalized_and_cached(settings):
     assert list(json.loads(first.user)) == ["texts"]
 
 
-def test_the_studys_misprint_is_quoted_unless_repaired(settings):
-    asked = [replace(settings, repaired_examples=repaired) for repaired in (False, True)]
-    shown = [Labeler("openai", one).request(Head(0, 1), ("x",)).system for one in asked]
-    assert ["Intrica wood carvingte" in system for system in shown] == [True, False]
-    assert shown[0].replace("Intrica wood carvingte", "Intricate wood carving") == shown[1]
+def test_the_papers_misprint_is_quoted_unless_repaired(settings):
+    variants = [replace(settings, repaired_examples=repaired) for repaired in (False, True)]
+    printed, repaired = (
+        Labeler("openai", variant).request(Head(0, 1), ("x",)).system for variant in variants
+    )
+    assert "Intrica wood carvingte" not in repaired
+    assert printed.replace("Intrica wood carvingte", "Intricate wood carving") == repaired != printed
 
 
 def test_no_example_is_the_head_being_labeled():
-    every = examples()
-    for example in every:
+    for example in examples():
         by_name = worked_examples(example.head, ("x", "y"))
         by_texts = worked_examples(Head(0, 0), example.texts[:3])
-        for shown in (by_name, by_texts):
-            assert len({each.texts for each in shown}) == 5
-            assert example not in shown
-    levels = [each.level for each in worked_examples(Head(0, 0), ("x",))]
-    assert set(levels) == {"high", "moderate", "low"}
+        for chosen in (by_name, by_texts):
+            assert len({shown_head.texts for shown_head in chosen}) == 5
+            assert example not in chosen
+    assert {example.level for example in worked_examples(Head(0, 0), ("x",))} == {"high", "moderate", "low"}
 
 
 @pytest.mark.parametrize(("act", "cause"), [("refuse", "refusal"), ("reply", "off-schema: concept is empty")])

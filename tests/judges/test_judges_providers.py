@@ -36,7 +36,7 @@ def cause_of(server, settings, *acts):
 def test_verdicts_and_reasons_arrive_in_order_and_are_asked_for_once(server, settings, monkeypatch):
     server.acts.append(Act("reply", verdicts({"text_1": True, "text_2": True, "text_3": False})))
     judgments = ask(server, settings)
-    assert judgments == [Judgment(server.name, said, f"It is {said}.", "") for said in (True, True, False)]
+    assert judgments == [Judgment(server.name, yes, f"It is {yes}.", "") for yes in (True, True, False)]
     for variable in VARIABLES:
         monkeypatch.delenv(variable)
     assert ask(server, settings) == judgments  # a cached panel needs no key either
@@ -45,21 +45,21 @@ def test_verdicts_and_reasons_arrive_in_order_and_are_asked_for_once(server, set
 
 def test_the_request_holds_label_texts_and_schema_and_the_key_in_one_header(server, settings):
     ask(server, settings)
-    (seen,) = server.asked
+    (request,) = server.asked
     texts = dict(zip(("text_1", "text_2", "text_3"), QUESTION.texts, strict=True))
-    assert json.loads(seen.user) == {"concept": "Colors", "texts": texts}
-    assert list(seen.schema["properties"]) == seen.schema["required"] == ["text_1", "text_2", "text_3"]
+    assert json.loads(request.user) == {"concept": "Colors", "texts": texts}
+    assert list(request.schema["properties"]) == request.schema["required"] == ["text_1", "text_2", "text_3"]
     if server.kind == "google":  # which may sort properties by name
-        verdict = seen.schema["properties"]["text_1"]
-        assert [part["propertyOrdering"] for part in (seen.schema, verdict)] == [
+        verdict = request.schema["properties"]["text_1"]
+        assert [part["propertyOrdering"] for part in (request.schema, verdict)] == [
             [*texts],
             ["reason", "verdict"],
         ]
-    assert "quoted data" in seen.system
-    assert "L1.H2" not in json.dumps(seen.body)
-    sent = [name for name, value in seen.headers.items() if value.removeprefix("Bearer ") == KEY]
+    assert "quoted data" in request.system
+    assert "L1.H2" not in json.dumps(request.body)
+    sent = [name for name, value in request.headers.items() if value.removeprefix("Bearer ") == KEY]
     assert sent in (["authorization"], ["x-api-key"], ["x-goog-api-key"])
-    assert KEY not in seen.path
+    assert KEY not in request.path
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,10 @@ def test_a_reply_cut_off_is_asked_for_once_more_with_twice_the_tokens(server, se
     """And never again with as few as were not enough, in a rerun too."""
 
     def limits():
-        named = ("max_tokens", "max_completion_tokens", "maxOutputTokens")
-        sent = [{**seen.body, **seen.body.get("generationConfig", {})} for seen in server.asked]
-        return [next(body[name] for name in named if name in body) for body in sent]
+        names = ("max_tokens", "max_completion_tokens", "maxOutputTokens")
+        bodies = [request.body for request in server.asked]
+        sent = [{**body, **body.get("generationConfig", {})} for body in bodies]
+        return [next(body[name] for name in names if name in body) for body in sent]
 
     limited = replace(settings, max_tokens=500)
     server.acts.append(Act("truncate"))

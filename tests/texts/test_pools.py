@@ -26,9 +26,9 @@ def test_photographs_cover_the_labels_of_the_study():
     """Each of the 56 labels of tables 12 to 14 means a concept of the tree."""
     tree, tags = labels.tree(), Counter(PHOTOGRAPHS.concepts)
     levels = [level for model in paper.models() for level in paper.head_labels(model.name).values()]
-    every = {label for level in levels for label in level.values()}
-    assert len(every) == 56
-    for label in every:
+    labels_of_paper = {label for level in levels for label in level.values()}
+    assert len(labels_of_paper) == 56
+    for label in labels_of_paper:
         concept = tree.find(label)
         under = sum(n for tag, n in tags.items() if tree.is_under(tag, concept))
         assert under >= 24, (label, concept, under)

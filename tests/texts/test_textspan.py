@@ -36,8 +36,8 @@ def unit(rng, n, dim):
     return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
 
 
-def made(seed, n=200):
-    """Random numbers, moments of two made-up heads, and their full matrices [2, n, 64]."""
+def random_moments(seed, n=200):
+    """Random numbers, statistics of two made-up heads, and their full matrices [2, n, 64]."""
     rng, head_dim, dim = np.random.default_rng(seed), 30, 64
     z = rng.standard_normal((2, n, head_dim + 3)) * np.linspace(1, 0.05, head_dim + 3)
     z += rng.standard_normal((2, 1, head_dim + 3))
@@ -50,7 +50,7 @@ def made(seed, n=200):
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("rank", [None, 12])
 def test_random_moments_give_the_picks_of_the_full_matrix(seed, rank):
-    rng, moments, matrices = made(seed)
+    rng, moments, matrices = random_moments(seed)
     embeddings = unit(rng, 300, 64)
     spans = ccs.textspan(moments, NAMES, embeddings, k=12 if rank else 20, rank=rank)
     for head, matrix in zip(moments.heads, matrices, strict=True):
@@ -61,15 +61,15 @@ def test_random_moments_give_the_picks_of_the_full_matrix(seed, rank):
 
 
 def test_ties_are_broken_by_the_order_of_the_pool():
-    rng, moments, _ = made(3)
-    one = unit(rng, 5, 64)
-    spans = ccs.textspan(moments, NAMES[:15], np.concatenate([one, one + 1e-12, one]), k=5)
+    rng, moments, _ = random_moments(3)
+    vectors = unit(rng, 5, 64)
+    spans = ccs.textspan(moments, NAMES[:15], np.concatenate([vectors, vectors + 1e-12, vectors]), k=5)
     for chosen in spans.values():
         assert sorted(span.index for span in chosen) == [0, 1, 2, 3, 4]
 
 
 def test_repeated_texts_are_dropped_with_a_notice(caplog):
-    rng, moments, _ = made(3)
+    rng, moments, _ = random_moments(3)
     embeddings = unit(rng, 6, 64)
     pool = ["A dog", "a cat", " a DOG ", "A bird", "a cat", "Straße"]
     with caplog.at_level(logging.WARNING):
@@ -83,7 +83,7 @@ def test_repeated_texts_are_dropped_with_a_notice(caplog):
 
 
 def test_more_texts_than_the_head_varies_in_add_nothing():
-    rng, moments, _ = made(8, n=4)  # four images span four directions, and so do four texts
+    rng, moments, _ = random_moments(8, n=4)  # four images span four directions, and so do four texts
     spans = ccs.textspan(moments, NAMES[:10], unit(rng, 10, 64), k=10)
     for chosen in spans.values():
         assert [span.share > 0 for span in chosen] == [True] * 4 + [False] * 6
@@ -106,33 +106,33 @@ def test_a_head_that_never_varies_explains_nothing():
 
 
 def test_bad_input_is_named():
-    rng, moments, _ = made(1, n=3)
+    rng, moments, _ = random_moments(1, n=3)
     embeddings = unit(rng, 6, 64)
     poisoned = embeddings.copy()
     poisoned[2, 3] = np.nan
-    for given, n, vectors, options, message in (
+    for statistics, n, vectors, options, message in (
         (moments, 6, embeddings, {"k": 7}, "7 texts per head cannot be chosen from a pool of 6"),
         (moments, 6, embeddings, {"k": 0}, "At least one text"),
         (moments, 6, embeddings, {"rank": 0}, "rank is at least 1, not 0"),
         (moments, 5, embeddings, {}, r"must be \[5, 64\], not \[6, 64\]"),
         (moments, 6, embeddings[:, :9], {}, r"must be \[6, 64\], not \[6, 9\]"),
         (moments, 6, poisoned, {}, "not all finite"),
-        (made(1, n=1)[1], 6, embeddings, {}, "At least 2 images are needed"),
+        (random_moments(1, n=1)[1], 6, embeddings, {}, "At least 2 images are needed"),
     ):
         with pytest.raises(InputError, match=message):
-            ccs.textspan(given, NAMES[:n], vectors, **options)
+            ccs.textspan(statistics, NAMES[:n], vectors, **options)
 
 
 def test_heads_are_found_by_a_text(tiny_model, pictures, tmp_path, capsys):
     """Against contributions themselves: the variance along what sets a text apart from the pool's mean."""
     words = [f"a {thing}" for thing in ("cat", "house", "lake", "car", "flag", "red wall", "tree")]
     (tmp_path / "pool.txt").write_text("\n".join(words))
-    shown = ImageSet(name="few", images=pictures(40), fingerprint="f", source="random")
-    found = ccs.find_heads(tiny_model, "dogs", shown, pool=str(tmp_path / "pool.txt"))
-    table = found.rows.set_index("head")
+    images = ImageSet(name="few", images=pictures(40), fingerprint="f", source="random")
+    ranked = ccs.find_heads(tiny_model, "dogs", images, pool=str(tmp_path / "pool.txt"))
+    table = ranked.rows.set_index("head")
     units = tiny_model.embed_texts(["dogs", *words]).astype(np.float64)
     units -= units[1:].mean(0)
-    direct = tiny_model.contributions(list(shown.images), tiny_model.heads).direct.astype(np.float64)
+    direct = tiny_model.contributions(list(images.images), tiny_model.heads).direct.astype(np.float64)
     for place, head in enumerate(tiny_model.heads):
         varied = direct[:, place] - direct[:, place].mean(0)
         rows = np.linalg.svd(direct[:, place], full_matrices=False)[2][: tiny_model.head_dim]
@@ -148,6 +148,6 @@ def test_heads_are_found_by_a_text(tiny_model, pictures, tmp_path, capsys):
     assert table["p_value"].tolist() == pytest.approx((table["rank"] / 8).tolist())
     assert table["adjusted"].tolist() == pytest.approx(benjamini_hochberg(table["rank"] / 8).tolist())
     assert not table["encodes"].any()
-    page = heads_command.page(found)
+    page = heads_command.page(ranked)
     assert "No evidence that a head encodes it" in page
     assert f"by chance {0.05 * len(table):.1f} are expected" in page
