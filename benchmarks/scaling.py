@@ -27,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.common import MACHINE, PHOTOGRAPHS, keep
 
 VIT = "ViT-B-32/random"
-SET, ASKED = "world/letters", ("--set", "world/letters", "--texts", "world")
+SET, ASKED = "world/letters", ("--dataset", "world/letters", "--texts", "world")
 """An evaluation set and a pool of few texts: the text tower is timed by the texts, not by the images."""
 
 
@@ -72,7 +72,7 @@ def memory() -> list[dict[str, Any]]:
     rows = []
     for size in (1000, 20000):
         model = ["--model", "organism", "--images", "world"]
-        drawn = [*model, "--set", "world/letters"]
+        drawn = [*model, "--dataset", "world/letters"]
         whole = [*drawn, "--max-images", "1000", "--eval-images", str(size)]
         kinds = {"moments": [*model, "--max-images", str(size), "--suite", "none"], "evaluation": whole}
         for kind, asked in kinds.items():

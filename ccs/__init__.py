@@ -1,6 +1,6 @@
 """Attention heads of CLIP: what they have learned, and what changes when some are switched off.
 
-Parts that need PyTorch are loaded when they are first used, so that `import ccs` is fast.
+Parts are imported on first use, so that `import ccs` is fast.
 """
 
 from __future__ import annotations
@@ -8,12 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ccs.data.open import open_dataset, open_gallery, open_images
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet, Intervention
-from ccs.metrics.skew import max_skew
-from ccs.model.head_statistics import Moments, collect_moments
-from ccs.texts.textspan import Span, textspan
 
 if TYPE_CHECKING:
     from ccs import benchmark, mitigate
@@ -22,11 +18,15 @@ if TYPE_CHECKING:
     from ccs.analysis.bias import BiasTable, bias
     from ccs.analysis.classify import ClassTable, classify
     from ccs.analysis.find_heads import HeadTable, find_heads
+    from ccs.data.open import open_dataset, open_gallery, open_images
+    from ccs.metrics.skew import max_skew
     from ccs.model.ablation import ablate
     from ccs.model.extraction import extract_image_encoder
+    from ccs.model.head_statistics import Moments, collect_moments
     from ccs.model.loading.sources import list_models
     from ccs.model.maps import attention, heatmap
     from ccs.model.model import Model, load
+    from ccs.texts.textspan import Span, textspan
 
 __all__ = [
     "AccuracyTable",
@@ -70,19 +70,27 @@ _LATER = {
     "ClassTable": "ccs.analysis.classify",
     "HeadTable": "ccs.analysis.find_heads",
     "Model": "ccs.model.model",
+    "Moments": "ccs.model.head_statistics",
+    "Span": "ccs.texts.textspan",
+    "ablate": "ccs.model.ablation",
     "accuracy": "ccs.analysis.accuracy",
-    "audit": "ccs.analysis.audit",
     "attention": "ccs.model.maps",
+    "audit": "ccs.analysis.audit",
     "benchmark": "ccs.benchmark",
     "bias": "ccs.analysis.bias",
     "classify": "ccs.analysis.classify",
+    "collect_moments": "ccs.model.head_statistics",
+    "extract_image_encoder": "ccs.model.extraction",
     "find_heads": "ccs.analysis.find_heads",
     "heatmap": "ccs.model.maps",
     "list_models": "ccs.model.loading.sources",
     "load": "ccs.model.model",
+    "max_skew": "ccs.metrics.skew",
     "mitigate": "ccs.mitigate",
-    "extract_image_encoder": "ccs.model.extraction",
-    "ablate": "ccs.model.ablation",
+    "open_dataset": "ccs.data.open",
+    "open_gallery": "ccs.data.open",
+    "open_images": "ccs.data.open",
+    "textspan": "ccs.texts.textspan",
 }
 
 

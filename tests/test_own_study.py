@@ -84,14 +84,14 @@ def test_the_first_six_jobs_run_one_after_the_other(study, pictures, monkeypatch
     again = "clip-ccs compute --model my_clip --images pets --texts my_texts.csv --out results"
     write_images(study / "birds", pictures(92)[84:], ["owl", "wren"])
     # `--ablate` belongs to the plans: without it, what is there was made with others.
-    assert command(f'{again} --set birds --ablate "L5.H1 L5.H2"') == 0
+    assert command(f'{again} --dataset birds --ablate "L5.H1 L5.H2"') == 0
     assert "Kept in results/my_clip: the earlier results of faces, pets." in capsys.readouterr().out
     merged = results.read(study / "results" / "my_clip")
     assert set(merged.table("pruning")["dataset"]) == {"pets", "birds"}
     pd.testing.assert_frame_equal(merged.table("bias"), found.table("bias"))
     assert {one["name"] for one in merged.manifest["sets"]} == {"pets", "birds", "faces"}
     write_images(study / "pets", pictures(1), ["cat"])
-    assert command(f"{again} --set birds") == 0
+    assert command(f"{again} --dataset birds") == 0
     replaced = (
         "Replaced in results/my_clip: the earlier results of pets, faces, birds (other images, ablate)."
     )

@@ -1,15 +1,25 @@
-"""How many images does a CLIP assign to their class? `clip-ccs accuracy --model M --dataset D`."""
+"""Measure zero-shot accuracy: `clip-ccs accuracy --model M --dataset D`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import ccs
 from ccs.analysis.accuracy import AccuracyTable
-from ccs.batch.command_line import DEVICE, OFF, SKIP, command, option, read_names, to_file
+from ccs.batch.command_line import Command
+from ccs.batch.options import (
+    Ablation,
+    Classes,
+    Csv,
+    Dataset,
+    Device,
+    MaxImages,
+    ModelName,
+    Seed,
+    SkipUnreadable,
+    Template,
+)
 from ccs.batch.pages import printed
 from ccs.files import write_text
 from ccs.metrics.stats import signed
@@ -18,28 +28,27 @@ MOST_CLASSES = 20
 """Classes on the page, those of the lowest accuracy; a file has all."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Assign images to classes by their names and say how many are right, with the heads on and off."""
+    """Measure zero-shot accuracy on a dataset, and per class, with and without ablated heads."""
 
-    model: str = option("organism", "an embedded name, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
-    dataset: str = option("world/subjects", "a name, folder of classes, zip, Parquet file or USER/NAME")
-    classes: Sequence[str] | None = option(
-        None, 'names of its classes: a file, or "cat, dog"', read=read_names
-    )
-    ablate: str = option("", OFF)
-    template: str | None = option(None, 'the prompt, such as "a photo of a {}" (default: the set\'s)')
-    max_images: int | None = option(None, "measure on so many images", least=1)
-    skip_unreadable: bool = option(False, SKIP)
-    csv: Path | None = option(None, "write every figure to this file", read=to_file)
-    device: str = option("auto", DEVICE)
-    seed: int = option(0, "of resampling", least=0)
+    model: ModelName = "organism"
+    dataset: Dataset = "world/subjects"
+    classes: Classes = None
+    ablate: Ablation = ""
+    template: Template = None
+    max_images: MaxImages = None
+    skip_unreadable: SkipUnreadable = False
+    csv: Csv = None
+    device: Device = "auto"
+    seed: Seed = 0
 
 
 def measure(settings: Settings) -> None:
+    """Print the accuracy and write it to the CSV file."""
     table = ccs.accuracy(**{name: value for name, value in vars(settings).items() if name != "csv"})
     for name in table.skipped:
-        print(f"Left out: {name}", file=sys.stderr)
+        print(f"Skipped: {name}", file=sys.stderr)
     print(page(table))
     if table.doubt:
         print(f"Warning: {table.doubt}", file=sys.stderr)
@@ -66,7 +75,14 @@ def page(table: AccuracyTable) -> str:
     )
 
 
-main = command(Settings, measure)
+main = Command(
+    Settings,
+    measure,
+    (
+        'clip-ccs accuracy --model organism --ablate "L5.H3 L7.H1"',
+        "clip-ccs accuracy --model ViT-B-32/openai --dataset DIR",
+    ),
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -8,15 +8,16 @@ import io
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from ccs import paper, results
-from ccs.batch.command_line import FOLDER, command, option, to_file
+from ccs.batch.command_line import Command
+from ccs.batch.options import DATA, OUTPUT, ResultsFolder, Seed, at_least, describe, read, to_file
 from ccs.errors import InputError
 from ccs.files import atomic_write, inert, read_text, write_text
 from ccs.heads import Head
@@ -36,27 +37,35 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Settings:
-    """`export` draws a blind sample of (text, concept) pairs as a CSV to fill in; `import FILE...` reads the
-    answers, and writes and prints how far people agree with the judges.
+    """Measure the agreement of people with LLM judges.
+
+    `export` writes a blind sample of text and concept pairs as a sheet to fill in. `import` reads the filled
+    sheets, one per person, and prints and writes the agreement.
     """
 
-    work: str = option("", "", "work", choices=("export", "import"))
-    sheets: tuple[str, ...] = option(
-        (), "to import: one filled sheet per person", "sheets", metavar="FILE", nargs="*", action="store"
-    )
-    n: int = option(100, "pairs over all models", least=1)
-    models: tuple[str, ...] = option(
-        (), "only these (default: those of table 4, or else all)", metavar="NAME", nargs="+", action="store"
-    )
-    out: Path | None = option(
-        None, "sheet or table (default: annotation.csv, agreement.parquet)", read=to_file
-    )
-    force: bool = option(False, "overwrite an existing sheet")
-    results: Path | None = option(None, FOLDER)
-    seed: int = option(0, "seed of the sample or the bootstrap", least=0)
+    work: Literal["export", "import"]
+    """Step: export a sheet, or import filled sheets"""
+    sheets: tuple[str, ...] = ()
+    """Filled sheets to import"""
+    _: KW_ONLY
+    n: Annotated[int, DATA, at_least(1)] = 100
+    """Number of pairs over all models"""
+    model: Annotated[tuple[str, ...], DATA] = ()
+    """Model to sample; repeatable (default: the models of the paper's table 4, or else all)"""
+    out: Annotated[
+        Path | None,
+        OUTPUT,
+        read(to_file),
+        describe("File for the sheet or the agreement", "annotation.csv, agreement.parquet"),
+    ] = None
+    force: Annotated[bool, OUTPUT] = False
+    """Overwrite an existing sheet"""
+    results: ResultsFolder = None
+    seed: Seed = 0
 
 
-def _annotate(args: Settings) -> None:
+def annotate(args: Settings) -> None:
+    """Write a sheet, or the agreement of filled sheets."""
     folder = args.results or results.default_folder()
     print(f"Results: {folder}", file=sys.stderr)
     collection = results.load(folder, instead=False)
@@ -76,7 +85,7 @@ def _annotate(args: Settings) -> None:
 def _export(args: Settings, pairs: Sequence[Pair], folder: Path) -> None:
     there, out = sorted({pair.model for pair in pairs}), args.out or Path("annotation.csv")
     studied = [paper.model(name).name for name in paper.table("table4").rows]
-    models = args.models or [name for name in studied if name in there] or there
+    models = args.model or [name for name in studied if name in there] or there
     if unknown := [name for name in models if name not in there]:
         raise InputError(f"There are no judgments of {', '.join(unknown)}; there are of {', '.join(there)}.")
     if out.exists() and not args.force:
@@ -257,7 +266,14 @@ def _published(model: str, metric: str) -> float | None:
     return printed.value(row, metric) if row in printed.rows and metric in printed.columns else None
 
 
-main = command(Settings, _annotate)
+main = Command(
+    Settings,
+    annotate,
+    (
+        "clip-ccs annotate export --results results --n 100",
+        "clip-ccs annotate import anna.csv ben.csv --results results",
+    ),
+)
 
 if __name__ == "__main__":
     sys.exit(main())

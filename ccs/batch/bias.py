@@ -1,49 +1,65 @@
-"""How biased is a CLIP's ranking of people? `clip-ccs bias --model M --gallery G`."""
+"""Measure the social bias of image rankings: `clip-ccs bias --model M --gallery G`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import ccs
 from ccs.analysis.bias import MEAN, BiasTable
-from ccs.batch.command_line import ATTRIBUTE, DEVICE, OFF, SKIP, command, option, read_names, to_file
+from ccs.batch.command_line import Command
+from ccs.batch.options import (
+    ANALYSIS,
+    Ablation,
+    Attribute,
+    Csv,
+    Device,
+    Gallery,
+    MaxImages,
+    ModelName,
+    Occupations,
+    Seed,
+    SkipUnreadable,
+    Template,
+    Top,
+)
 from ccs.batch.pages import in_brackets, printed
 from ccs.files import write_text
 from ccs.metrics.preference import FirstGroup, Split
 from ccs.metrics.stats import Estimate, signed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Rank images of people for occupations and measure whom the ranking prefers: MaxSkew, NDKL, AUC and
-    logit gap, with the level of chance, 95% intervals and the largest value possible.
+    """Measure the social bias of image rankings: MaxSkew, NDKL, AUC, and logit gap.
+
+    The model ranks images of people for each occupation. Each measure comes with its chance level, a 95%
+    confidence interval, and its largest possible value.
     """
 
-    model: str = option("organism", "an embedded name, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
-    gallery: str = option("world/faces", "fairface-1.25, a labeled folder, zip, Parquet file or USER/NAME")
-    occupations: Sequence[str] | None = option(
-        None, 'a file with one per line, or "judge, nurse" (default: the gallery\'s)', read=read_names
-    )
-    attribute: str | None = option(None, ATTRIBUTE)
-    ablate: str = option("", OFF)
-    top: int | None = option(None, "K, the length of the list (default: the gallery's, or a tenth)", least=1)
-    template: str | None = option(None, 'the prompt, such as "a photo of a {}" (default: the gallery\'s)')
-    max_images: int | None = option(None, "measure on so many images; drawn people are all used", least=1)
-    as_published: bool = option(False, "with the faults of the study's code, where it has one")
-    csv: Path | None = option(None, "write every figure to this file", read=to_file)
-    skip_unreadable: bool = option(False, SKIP)
-    device: str = option("auto", DEVICE)
-    seed: int = option(0, "of resampling", least=0)
+    model: ModelName = "organism"
+    gallery: Gallery = "world/faces"
+    occupations: Occupations = None
+    attribute: Attribute = None
+    ablate: Ablation = ""
+    top: Top = None
+    template: Template = None
+    max_images: MaxImages = None
+    as_published: Annotated[bool, ANALYSIS] = False
+    """MaxSkew as in the paper's released code, with its faults"""
+    csv: Csv = None
+    skip_unreadable: SkipUnreadable = False
+    device: Device = "auto"
+    seed: Seed = 0
 
 
 def measure(settings: Settings) -> None:
+    """Print the table, and write all of it to the CSV file."""
     table = ccs.bias(**{name: value for name, value in vars(settings).items() if name != "csv"})
     for name in table.skipped:
-        print(f"Left out: {name}", file=sys.stderr)
+        print(f"Skipped: {name}", file=sys.stderr)
     print(page(table))
     if settings.csv:
         write_text(settings.csv, table.flat().to_csv(index=False))
@@ -104,7 +120,14 @@ def _line(name: str, figures: Mapping[str, Mapping[Any, Any]], ablated: bool) ->
     return line | {metric: f"{row['after']:.2f}" for metric, row in figures.items() if metric != "MaxSkew"}
 
 
-main = command(Settings, measure)
+main = Command(
+    Settings,
+    measure,
+    (
+        "clip-ccs bias --model organism --attribute gender",
+        'clip-ccs bias --model DIR --gallery DIR --occupations "nurse, judge"',
+    ),
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,20 +1,24 @@
-"""`clip-ccs COMMAND ...`: all programs under one name, their options made from dataclasses, and the one way
-in which they end on a user's mistake.
+"""The command `clip-ccs`: its subcommands, and how each parses its options and ends.
+
+A subcommand is a frozen dataclass of options and a function of it, joined by `Command`. cyclopts reads the
+dataclass; `ccs.batch.options` has the annotations that several share.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
+import inspect
 import os
+import re
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import Field, field, fields
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from cyclopts import App, CycloptsError, Group, Parameter
+
+from ccs.batch.options import format_default
 from ccs.errors import InputError
 from ccs.files import escape_output
 
@@ -22,183 +26,134 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 COMMANDS = {
-    "app": ("ccs.ui.__main__", "look at heads in the browser, switch them off, see what happens"),
-    "compute": ("ccs.batch.compute.__main__", "take models apart: texts, concepts and scores of their heads"),
-    "accuracy": ("ccs.batch.accuracy", "measure how many images a model assigns to their class"),
-    "bias": ("ccs.batch.bias", "measure a model's social bias on a gallery of faces"),
-    "heads": ("ccs.batch.heads", 'find the heads that write about something, such as "dogs"'),
-    "localize": ("ccs.batch.localize", "find the heads that carry a bias, or score methods that do"),
-    "mitigate": ("ccs.batch.mitigate", "make a model fairer, see what it costs, save it"),
-    "compare": ("ccs.batch.compare", "compare two models head by head: which correspond, which changed"),
-    "search": ("ccs.batch.search", "find the fewest heads to switch off for less bias"),
-    "export": ("ccs.batch.export", "save a model with heads switched off"),
-    "publish": ("ccs.batch.publish", "put tables or the app on the Hugging Face Hub"),
-    "report": ("ccs.batch.report.__main__", "set what was measured beside what was published"),
-    "annotate": ("ccs.batch.annotate", "let people check what judges said"),
+    "app": ("ccs.ui.__main__", "Explore attention heads in the browser."),
+    "compute": ("ccs.batch.compute.__main__", "Describe and score a model's heads, and measure ablations."),
+    "accuracy": ("ccs.batch.accuracy", "Measure zero-shot accuracy, with and without ablated heads."),
+    "bias": ("ccs.batch.bias", "Measure the social bias of image rankings."),
+    "heads": ("ccs.batch.heads", "Find the heads that encode a text."),
+    "search": ("ccs.batch.search", "Find the smallest ablation that lowers MaxSkew."),
+    "localize": ("ccs.batch.localize", "Find the heads that carry a bias."),
+    "mitigate": ("ccs.batch.mitigate", "Compare ways to lower bias, recommend one, and save the model."),
+    "compare": ("ccs.batch.compare", "Match the heads of two models and list the changes."),
+    "export": ("ccs.batch.export", "Save a model with ablated heads."),
+    "publish": ("ccs.batch.publish", "Publish results, or the app, on the Hugging Face Hub."),
+    "report": ("ccs.batch.report.__main__", "Compare your results with the paper's."),
+    "annotate": ("ccs.batch.annotate", "Measure the agreement of people with LLM judges."),
 }
-"""What each command runs, and what it is for."""
+"""The module and the summary of each subcommand."""
 T = TypeVar("T", bound="DataclassInstance")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; its exit status (see `run`)."""
+    """Run `clip-ccs` and return its exit status (see `run`).
+
+    Args:
+        argv: Words of the command line, by default those of the process.
+    """
     return run(lambda: _main(sys.argv[1:] if argv is None else argv))
 
 
 def _main(argv: Sequence[str]) -> int:
-    if not argv or argv[0] in ("-h", "--help", "help"):
-        print("usage: clip-ccs COMMAND [OPTIONS]      clip-ccs COMMAND --help\n")
-        print("Attention heads of CLIP: what they have learned, and what they do.\n")
-        for name, (_, purpose) in COMMANDS.items():
-            print(f"  {name:9} {purpose}")
-        return 0
-    if argv[0] == "--version":
-        try:
-            print(version("clip-ccs"))
-        except PackageNotFoundError:
-            print("not installed: run from a clone")
-        return 0
-    if argv[0] not in COMMANDS:
-        raise InputError(f"There is no command {argv[0][:40]!r}; commands are {', '.join(COMMANDS)}.")
-    status: int = importlib.import_module(COMMANDS[argv[0]][0]).main(argv[1:])
-    return status
+    if argv and argv[0] in COMMANDS:
+        return command(argv[0])(argv[1:])
+    app = _app("clip-ccs", "Interpret, ablate, and debias the attention heads of CLIP models.")
+    app.version, app.version_flags = _version, ("--version",)
+    for place, (name, (_, summary)) in enumerate(COMMANDS.items()):
+        app.command(lambda: None, name=name, help=summary, sort_key=place)  # listed, and not imported
+    _parse(app, argv or ["--help"], "clip-ccs")
+    return 0
 
 
-# The options of a command -------------------------------------------------------------------------------
-
-FOLDER = "folder of results (default: results/ if it holds any, else those that ship)"
-TEXT_TOWER = (
-    "for a language model that sees (LLaVA, PaliGemma): the CLIP that its image tower is from, such as "
-    "hf-hub:openai/clip-vit-large-patch14-336"
-)
-OFF = (
-    'heads to switch off, such as "L8.H11 L9.H2", of the text tower "T7.H3"; scaled or at their mean: '
-    '"L9.H2=0.3 L10.H0=mean"'
-)
-ATTRIBUTE = "the column that groups people (default: gender, or else the first)"
-DEVICE = "cpu, cuda or cuda:N; auto is CCS_DEVICE, else cuda where there is a GPU"
-SKIP = "go on where more than 1%% of the images cannot be read"
+def command(name: str) -> Command[Any]:
+    """Import the subcommand with this name."""
+    found: Command[Any] = importlib.import_module(COMMANDS[name][0]).main
+    return found
 
 
-def option(default: Any, help: str = "", *flags: str, **more: Any) -> Any:
-    """A dataclass field that is a command-line option; its default is added to the help. flags: what it is
-    called, if not as the field; without dashes it has a place. more: `least`, the lowest value; `read`, a
-    function of the given text (or texts); the rest goes to `add_argument`.
-    """
-    return field(default=default, metadata={"help": help, "flags": flags, **more})
-
-
-def parse(settings: type[T], argv: Sequence[str] | None) -> T:
-    """The settings of a command line. Raises InputError for what is not allowed."""
-    return settings(**given(settings, argv))
-
-
-def given(settings: type[DataclassInstance], argv: Sequence[str] | None) -> dict[str, Any]:
-    """The fields that a command line gives a value to. The dataclass's docstring is the description; bool
-    fields are switches, tuples repeatable, and `X | None` takes an X. Raises InputError.
-    """
-    spec = sys.modules[settings.__module__].__spec__  # as `__main__` too it has the module's name
-    module = spec.name.removesuffix(".__main__") if spec else ""
-    ours, name = module.startswith(("ccs.", "batch.")), module.rpartition(".")[2]
-    program = f"clip-ccs {name}" if ours else f"python -m {module}"
-    parser = _Parser(program, description=settings.__doc__, argument_default=argparse.SUPPRESS)
-    hints = get_type_hints(settings)
-    for each in fields(settings):
-        _add(parser, each, hints[each.name])
-    values = vars(parser.parse_intermixed_args(argv))
-    return {each.name: _checked(each, values[each.name]) for each in fields(settings) if each.name in values}
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message[:1].upper()}{message[1:]}; see {self.prog} --help.")
-
-
-def _flags(each: Field[Any]) -> tuple[str, ...]:
-    return each.metadata["flags"] or (f"--{each.name.replace('_', '-')}",)
-
-
-def _add(parser: argparse.ArgumentParser, each: Field[Any], hint: Any) -> None:
-    flags, help = _flags(each), each.metadata["help"]
-    about = {key: each.metadata[key] for key in each.metadata.keys() - {"flags", "least", "read"}}
-    if not (help.endswith(")") or isinstance(each.default, bool) or each.default in (None, (), "")):
-        about["help"] = f"{help} (default {_plain(each.default)})".strip()
-    if flags[0].startswith("-"):
-        about["dest"] = each.name
-    kind = next((kind for kind in get_args(hint) if kind is not type(None)), hint)
-    if hint is bool:
-        about["action"] = "store_true"
-    elif get_origin(hint) is tuple:
-        about.setdefault("action", "append")
-    elif "read" not in each.metadata:
-        about["type"] = kind
-    parser.add_argument(*flags, **about)
-
-
-def _checked(each: Field[Any], value: Any) -> Any:
-    if "read" in each.metadata:
-        return each.metadata["read"](value)
-    if (least := each.metadata.get("least")) is not None and not value >= least:
-        raise InputError(f"{_flags(each)[0]} is {value}, but must be at least {least}.")
-    return tuple(value) if isinstance(value, list) else value
-
-
-def read_names(given: str) -> tuple[str, ...]:
-    """Names (occupations, classes) of a file, one per line, or separated by commas."""
-    path = Path(given).expanduser()
-    if "," not in given and (path.is_file() or path.suffix[1:].isalnum()):
-        try:
-            lines = path.read_text("utf-8-sig").splitlines()
-            return tuple(name for name in map(str.strip, lines) if name)
-        except (OSError, UnicodeDecodeError) as error:
-            why = "there is no such file" if isinstance(error, FileNotFoundError) else error
-            raise InputError(f"{given} cannot be read as a file of names: {why}.") from None
-    return tuple(name for name in map(str.strip, given.split(",")) if name)
-
-
-def to_folder(given: str) -> Path:
-    """A folder that is written in the end. InputError, before the work, where it cannot be."""
-    path = Path(given)
+def _version() -> str:
     try:
-        there = next(one for one in (path, *path.absolute().parents) if one.exists())
-        tempfile.TemporaryDirectory(dir=there).cleanup()
-    except OSError as error:
-        raise InputError(f"{path} cannot be written to: {error.strerror}.") from None
-    return path
+        return version("clip-ccs")
+    except PackageNotFoundError:
+        return "not installed: run from a clone"
 
 
-def to_file(given: str) -> Path:
-    """A file that is written in the end; as `to_folder`."""
-    path = to_folder(str(Path(given).parent)) / Path(given).name
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; name a file to write to.")
-    return path
+@dataclass(frozen=True)
+class Command(Generic[T]):
+    """The `main` of a subcommand: parses its options, runs it, and returns its exit status.
+
+    Args:
+        settings: Dataclass of its options. The docstring is the help text.
+        work: Function of the parsed options that does the work and returns an exit status (None means 0).
+        examples: Command lines shown at the end of the help text.
+        interrupted: Message for a user who interrupts the command.
+    """
+
+    settings: type[T]
+    work: Callable[[T], int | None]
+    examples: Sequence[str] = ()
+    interrupted: str = "Interrupted; nothing was written."
+
+    def __call__(self, argv: Sequence[str] | None = None) -> int:
+        """Run with the options of `argv` (default: those of the process) and return the exit status."""
+        return run(lambda: self._run(argv), self.interrupted)
+
+    def _run(self, argv: Sequence[str] | None) -> int | None:
+        settings = self.parse(argv)
+        return None if settings is None else self.work(settings)
+
+    def parse(self, argv: Sequence[str] | None) -> T | None:
+        """Return the options of `argv`, or None after `--help`. Raises InputError if one isn't allowed."""
+        values = self.values(argv)
+        return None if values is None else self.settings(**values)
+
+    def values(self, argv: Sequence[str] | None) -> dict[str, Any] | None:
+        """Return the values of the options in `argv`, or None after `--help`. Raises InputError."""
+        spec = sys.modules[self.settings.__module__].__spec__  # as `__main__` too it has the module's name
+        module = spec.name.removesuffix(".__main__") if spec else ""
+        subcommand = module.startswith(("ccs.", "batch."))
+        program = f"clip-ccs {module.rpartition('.')[2]}" if subcommand else f"python -m {module}"
+        app = _app(program, inspect.getdoc(self.settings), self.examples)
+        app.default(self.settings)
+        return _parse(app, sys.argv[1:] if argv is None else argv, program)
 
 
-def _plain(value: Any) -> str:
-    if isinstance(value, Path) and value.is_absolute():
-        return value.name
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _app(program: str, text: str | None, examples: Sequence[str] = ()) -> App:
+    app = App(
+        program,
+        help=re.sub(r"(?<!\n)\n(?!\n)", " ", text or ""),
+        help_epilogue="\n  ".join(("Examples:", *examples)) if examples else None,
+        help_format="plaintext",
+        version_flags=(),
+        group_parameters=Group("Options", sort_key=0),
+        default_parameter=Parameter(negative=(), show_default=format_default, allow_repeating=True),
+    )
+    app["--help"].show = False
+    return app
 
 
-# The end of a command -----------------------------------------------------------------------------------
-
-
-def command(
-    settings: type[T], work: Callable[[T], int | None], interrupted: str = "Interrupted; nothing was written."
-) -> Callable[..., int]:
-    """The `main` of a command: from its words (by default those it was called with) to its exit code."""
-
-    def main(argv: Sequence[str] | None = None) -> int:
-        return run(lambda: work(parse(settings, argv)), interrupted)
-
-    return main
+def _parse(app: App, argv: Sequence[str], program: str) -> dict[str, Any] | None:
+    try:
+        command, bound, _ = app.parse_args(argv, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        if isinstance(error.__cause__, InputError):
+            raise error.__cause__ from None
+        raise InputError(f"{error} See {program} --help.") from None
+    if command is app.default_command:
+        return dict(bound.arguments)
+    command(*bound.args, **bound.kwargs)  # prints the help or the version
+    return None
 
 
 def run(work: Callable[[], int | None], interrupted: str = "Interrupted; nothing was written.") -> int:
-    """The exit code of a command: what `work` returns (0 for None), 2 after InputError or where a disk or a
-    connection fails, 130 if interrupted. Standard error says why; `interrupted` is said of the last. 141,
-    without a word, where nobody reads on.
+    """Run a command and return its exit status.
+
+    Args:
+        work: Function that does the work and returns an exit status (None means 0).
+        interrupted: Message on standard error after an interrupt.
+
+    Returns:
+        The status of `work`. 2 after an InputError and after a failure of a disk or a connection, with the
+        reason on standard error. 130 after an interrupt. 141, without a message, if nobody reads the output.
     """
     escape_output()
     try:
@@ -219,3 +174,7 @@ def run(work: Callable[[], int | None], interrupted: str = "Interrupted; nothing
     except KeyboardInterrupt:
         print(f"\n{interrupted}", file=sys.stderr)
         return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Annotated, Any
 
 import pandas as pd
 
 from ccs.analysis.bias import embed_occupations, rank_gallery, set_question
-from ccs.batch.command_line import ATTRIBUTE, DEVICE, command, option, to_file
+from ccs.batch.command_line import Command
+from ccs.batch.options import DATA, OUTPUT, Attribute, Csv, Device, Gallery, Images, Texts, at_least
 from ccs.batch.pages import printed
-from ccs.batch.search import PEOPLE
 from ccs.benchmark import planted_models
 from ccs.benchmark.protocol import Sets, Subject
 from ccs.data.open import open_gallery, open_images
@@ -27,20 +26,23 @@ from ccs.texts.pools import load_pool
 
 @dataclass(frozen=True)
 class Settings:
-    """Which heads of two models correspond, by what they write about the same images along the same texts,
-    and which changed most: `clip-ccs compare A B`, for a fine-tuned model first its base.
-    """
+    """Match the heads of two models by what they encode, and list the changes, largest first."""
 
-    first: str = option("", "the first model, such as a fine-tuned model's base", "first", metavar="A")
-    second: str = option("", "the second model", "second", metavar="B")
-    images: str = option("world", "images that the heads write about, and that TEXTSPAN reads")
-    texts: str = option("world", "its pool of texts")
-    max_images: int = option(300, "most of these images", least=2)
-    gallery: str = option("world/faces", PEOPLE, metavar="P")
-    attribute: str | None = option(None, ATTRIBUTE)
-    top: int = option(10, "heads to list", least=1)
-    csv: Path | None = option(None, "write every pair of heads to this file", read=to_file)
-    device: str = option("auto", DEVICE)
+    first: str
+    """First model, such as the base of a fine-tuned model"""
+    second: str
+    """Second model"""
+    _: KW_ONLY
+    images: Images = "world"
+    texts: Texts = "world"
+    max_images: Annotated[int, DATA, at_least(2)] = 300
+    """Number of images, at most"""
+    gallery: Gallery = "world/faces"
+    attribute: Attribute = None
+    heads: Annotated[int, OUTPUT, at_least(1)] = 10
+    """Number of pairs of heads to list, and to ablate"""
+    csv: Csv = None
+    device: Device = "auto"
 
 
 SIDES = ("first", "second")
@@ -48,22 +50,23 @@ MOST_TEXTS = 300
 """Texts along which heads are compared, evenly spaced in the pool."""
 
 
-def _compare(args: Settings) -> None:
+def compare_models(args: Settings) -> None:
+    """Print the pairs of heads, and write all of them to the CSV file."""
     models = [planted_models.load(name, device=args.device) for name in (args.first, args.second)]
     images = open_images(args.images, args.max_images).images
-    texts = load_pool(args.texts).texts
+    texts = load_pool(args.texts or "world").texts
     some = [texts[i] for i in spread(len(texts), MOST_TEXTS)]
     table = pd.DataFrame(map(vars, compare(models[0], models[1], images, some)))
     people = set_question(open_gallery(args.gallery, attribute=args.attribute or ()))
     attribute = args.attribute or people.main
-    sets = replace(Sets.drawn(), images=args.images, texts=args.texts, moments=args.max_images)
+    sets = replace(Sets.drawn(), images=args.images, texts=args.texts or "world", moments=args.max_images)
     for side, model in zip(SIDES, models, strict=True):
         reading, heads = Subject(model, sets).reading, list(table[side])
         table[f"{side}_label"] = [reading.scores[head].label or "no concept" for head in heads]
         table[f"{side}_ccs"] = [reading.scores[head].ccs for head in heads]
         table[f"{side}_texts"] = [" | ".join(span.text for span in reading.spans[head]) for head in heads]
         question = rank_gallery(people, attribute, embed_occupations(model, people))
-        plans = [HeadSet(), *(HeadSet([head]) for head in heads[: args.top])]
+        plans = [HeadSet(), *(HeadSet([head]) for head in heads[: args.heads])]
         embedded = model.embed_images(model.trunk(people.images), plans)
         table[f"{side}_max_skew"], *skews = (means(one, question)["MaxSkew"] for one in embedded)
         table.loc[: len(skews) - 1, f"{side}_max_skew_off"] = skews
@@ -78,7 +81,7 @@ def _compare(args: Settings) -> None:
             middle=float(table["alike"].median()),
             related=bool(table["changed"].notna().all()),
             skews=[float(table[f"{side}_max_skew"].iloc[0]) for side in SIDES],
-            rows=[_row(pair) for _, pair in table.head(args.top).iterrows()],
+            rows=[_row(pair) for _, pair in table.head(args.heads).iterrows()],
         )
     )
     if args.csv:
@@ -102,7 +105,14 @@ def _row(pair: Any) -> dict[str, str]:
     }
 
 
-main = command(Settings, _compare)
+main = Command(
+    Settings,
+    compare_models,
+    (
+        "clip-ccs compare organism-control organism",
+        "clip-ccs compare BASE FINE_TUNED --images DIR",
+    ),
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Save a model with heads off: `clip-ccs export --model M --ablate "L8.H1 L9.H2" --out DIR`."""
+"""Save a model with ablated heads: `clip-ccs export --model M --ablate "L8.H1 L9.H2" --out DIR`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import ccs
-from ccs.batch.command_line import command, option, to_folder
+from ccs.batch.command_line import Command
+from ccs.batch.options import MODEL, OUTPUT, ModelName, Public, read, to_folder
 from ccs.errors import InputError
 from ccs.heads import TEXT, Intervention, verb
 from ccs.model.export import export
@@ -16,44 +18,57 @@ from ccs.model.onnx_export import export_onnx
 from ccs.results.hub_repository import Repository
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Save a model with heads off as an ordinary open_clip folder with a model card (of transformers, where
-    the model is a folder of transformers), or with --remove as ONNX; --repo publishes it on the Hub.
+    """Save a model with ablated heads as an open_clip or transformers folder with a model card.
+
+    The folder has the format of the model's own; no code of this package is needed to load it.
     """
 
-    model: str = option("organism", "embedded name, open_clip NAME/TAG or a folder")
-    ablate: str = option("", 'heads of the image tower to switch off or scale, such as "L8.H1 L9.H2=0.3"')
-    remove: bool = option(False, "leave the heads' weights out, as ONNX: image.onnx and text.onnx")
-    out: Path | None = option(None, "a new folder", read=to_folder)
-    repo: str | None = option(None, "a model repository on the Hub, USER/NAME")
-    public: bool = option(False, "visible to everyone; otherwise a new repository is private")
+    model: ModelName = "organism"
+    ablate: Annotated[str, MODEL] = ""
+    """Heads of the image encoder to ablate or scale, such as "L8.H1 L9.H2=0.3\""""
+    remove: Annotated[bool, OUTPUT] = False
+    """ONNX files image.onnx and text.onnx without the heads' weights"""
+    out: Annotated[Path | None, OUTPUT, read(to_folder)] = None
+    """New folder for the model"""
+    repo: Annotated[str | None, OUTPUT] = None
+    """Model repository on the Hub, USER/NAME"""
+    public: Public = False
 
 
-def _export(arguments: Settings) -> None:
-    if not arguments.out and not arguments.repo:
-        raise InputError("Say where to export to: --out DIR, --repo USER/NAME, or both.")
-    repository = Repository(arguments.repo, "model") if arguments.repo else None
-    off = Intervention.parse(arguments.ablate)
-    if read := off.of_tower(TEXT):
-        raise InputError(f"Heads of the text encoder cannot be saved ablated: leave {read} out.")
-    model = ccs.load(arguments.model)
+def export_model(settings: Settings) -> None:
+    """Write the folder, and push it to the Hub."""
+    if not settings.out and not settings.repo:
+        raise InputError("No place to export to; give --out DIR, --repo USER/NAME, or both.")
+    repository = Repository(settings.repo, "model") if settings.repo else None
+    off = Intervention.parse(settings.ablate)
+    if text_heads := off.of_tower(TEXT):
+        raise InputError(f"Heads of the text encoder cannot be saved ablated: leave {text_heads} out.")
+    model = ccs.load(settings.model)
     title = f"{model.name} with {off or 'no head'} {verb(off)}"
     with tempfile.TemporaryDirectory() as scratch:
-        folder = arguments.out or Path(scratch) / "model"
-        if arguments.remove:
+        folder = settings.out or Path(scratch) / "model"
+        if settings.remove:
             error = export_onnx(model, off, folder)
         else:
-            error = export(model, off, folder, arguments.model)
+            error = export(model, off, folder, settings.model)
         print(f"{title}: the embeddings computed from the folder without this program differ by {error:.1e}.")
-        if arguments.out:
+        if settings.out:
             print(f"Written to {folder}.")
         if repository:
-            commit = repository.push(folder, title, public=arguments.public)
-            print(f"Published as {arguments.repo}, commit {commit}.")
+            commit = repository.push(folder, title, public=settings.public)
+            print(f"Published as {settings.repo}, commit {commit}.")
 
 
-main = command(Settings, _export)
+main = Command(
+    Settings,
+    export_model,
+    (
+        'clip-ccs export --model ViT-B-32/openai --ablate "L8.H11 L9.H2" --out my_clip',
+        "clip-ccs export --model DIR --ablate L11.H3 --repo USER/NAME",
+    ),
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,40 +1,46 @@
-"""Which heads write about something? `clip-ccs heads "dogs" --model M --images DIR`."""
+"""List the heads that encode a text: `clip-ccs heads "dogs" --model M --images DIR`."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated
 
 import ccs
 from ccs.analysis.find_heads import AMONG, HeadTable
-from ccs.batch.command_line import DEVICE, TEXT_TOWER, command, option
+from ccs.batch.command_line import Command
+from ccs.batch.options import DATA, Device, Images, ModelName, TextEncoder, Texts, at_least
 from ccs.batch.pages import printed
-from ccs.texts.pools import POOLS
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Find the heads that write about a text."""
+    """List the heads that encode a text, strongest first."""
 
-    text: str = option("", 'such as "dogs"', "text")
-    model: str = option("organism", "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
-    text_tower: str | None = option(None, TEXT_TOWER, metavar="CLIP")
-    images: str = option("world", "images that heads see: world, a folder, a parquet file or a Hub id")
-    max_images: int = option(500, "the most images", least=2)
-    texts: str | None = option(None, f"held against: {', '.join(POOLS)}, a file (default: as the images are)")
-    device: str = option("auto", DEVICE)
+    text: str
+    """Text to look for, such as "dogs\""""
+    _: KW_ONLY
+    model: ModelName = "organism"
+    text_encoder: TextEncoder = None
+    images: Images = "world"
+    max_images: Annotated[int, DATA, at_least(2)] = 500
+    """Number of images, at most"""
+    texts: Texts = None
+    device: Device = "auto"
 
 
-def _find(args: Settings) -> None:
+def find(settings: Settings) -> None:
+    """Print the heads."""
+    model: ccs.Model | str = settings.model
+    if settings.text_encoder:
+        model = ccs.extract_image_encoder(settings.model, settings.text_encoder, device=settings.device)
     table = ccs.find_heads(
-        ccs.extract_image_encoder(args.model, args.text_tower, device=args.device)
-        if args.text_tower
-        else args.model,
-        args.text,
-        args.images,
-        pool=args.texts,
-        max_images=args.max_images,
-        device=args.device,
+        model,
+        settings.text,
+        settings.images,
+        pool=settings.texts,
+        max_images=settings.max_images,
+        device=settings.device,
     )
     print(page(table))
 
@@ -50,7 +56,14 @@ def page(table: HeadTable, most: int = 8) -> str:
     return printed("heads", about=table.about, encoding=n, heads=heads, among=AMONG, rows=rows)
 
 
-main = command(Settings, _find)
+main = Command(
+    Settings,
+    find,
+    (
+        'clip-ccs heads "dogs"',
+        'clip-ccs heads "a photo at night" --model ViT-B-32/openai --images DIR',
+    ),
+)
 
 if __name__ == "__main__":
     sys.exit(main())

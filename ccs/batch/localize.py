@@ -7,12 +7,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Annotated, Literal
 
 import pandas as pd
 
-from ccs.batch.command_line import ATTRIBUTE, DEVICE, SKIP, command, option, to_file
+from ccs.batch.command_line import Command
+from ccs.batch.options import (
+    ANALYSIS,
+    DATA,
+    OUTPUT,
+    Images,
+    ModelName,
+    Texts,
+    at_least,
+    describe,
+    read,
+    to_file,
+)
 from ccs.batch.pages import change, in_brackets, printed
-from ccs.batch.search import PEOPLE, Asked
+from ccs.batch.search import GallerySettings
 from ccs.benchmark import natural, planted_models, scoring
 from ccs.benchmark.protocol import Answer, Sets, Subject, answer, own
 from ccs.data.open import open_gallery
@@ -23,52 +36,43 @@ from ccs.locate.encoders import which_tower
 from ccs.metrics.stats import Effect, Estimate
 
 
-@dataclass(frozen=True)
-class Settings(Asked):
-    """With --model: say which heads carry a bias, how reliable the method is on models in which that is
-    known, and what switching these heads off does to people and prompts that the method did not see. Without:
-    score methods on those models (ccs.benchmark).
+@dataclass(frozen=True, kw_only=True)
+class Settings(GallerySettings):
+    """Find the heads that carry a bias, and measure their ablation on held-out images and prompts.
+
+    The result states how reliable the method is on models whose biased heads are known. Without --model,
+    methods are scored on these models.
     """
 
-    model: str = option("", "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
-    people: str = option("world/faces", PEOPLE, "--gallery", "--people", metavar="P")
-    attribute: tuple[str, ...] = option((), f"{ATTRIBUTE}; without --model those planted; repeatable")
-    images: str = option("world", "images that TEXTSPAN reads, for methods that need it")
-    texts: str = option("world", "its pool of texts")
-    method: tuple[str, ...] = option(
-        (),
-        "a method of the program's, or package.module:function of your own; repeatable (default: with "
-        "--model the one that is best on the benchmark, otherwise all)",
-    )
-    max_images: int = option(1000, "most images of each set of --model; drawn people are all used", least=4)
-    skip_unreadable: bool = option(False, SKIP)
-    models: tuple[str, ...] = option(
-        ("planted",),
-        "models with a planted skew: planted (those of the program), files, a folder, or hf://USER/NAME; "
-        "repeatable (default: planted); or natural, those that learned a skew by themselves",
-    )
-    towers: str = option(
-        "image",
-        "both: with --model, also which share of the lean is in the images and which in the prompts",
-        choices=("image", "both"),
-    )
-    pictures: str = option(
-        "world/counterfactuals",
-        "for --towers both: pictures of the occupations, each in all groups (socialcounterfactuals, ...)",
-    )
-    splits: int = option(4, "splits into halves, each searched and measured anew, for --models", least=1)
-    seed: int = option(0, "seed of the halves, for --model", least=0)
-    cells: Path | None = option(
-        None, "file in which scores are kept; a stopped run goes on from it", read=to_file
-    )
-    device: str = option("auto", DEVICE)
+    model: ModelName = ""
+    attribute: Annotated[tuple[str, ...], DATA, describe("Column of the groups of people; repeatable")] = ()
+    images: Images = "world"
+    texts: Texts = "world"
+    method: Annotated[
+        tuple[str, ...],
+        ANALYSIS,
+        describe("Method: a name, or package.module:function for yours; repeatable"),
+    ] = ()
+    max_images: Annotated[int, DATA, at_least(4)] = 1000
+    """Number of images of each dataset, at most"""
+    models: tuple[str, ...] = ("planted",)
+    """Models with known heads: planted, natural, files, a folder, or hf://USER/NAME; repeatable"""
+    encoders: Annotated[Literal["image", "both"], ANALYSIS] = "image"
+    """both: also the shares of the group score gap that come from the images and from the prompts"""
+    pictures: Annotated[str, DATA] = "world/counterfactuals"
+    """With --encoders both: images of each occupation in all groups"""
+    splits: Annotated[int, at_least(1)] = 4
+    """Random halves on which --models are scored"""
+    cells: Annotated[Path | None, OUTPUT, read(to_file)] = None
+    """File of scores; an interrupted run continues from it"""
 
 
 CARRIES = 0.1
 """The share of the lean that goes with a text head, for it to be named."""
 
 
-def _localize(args: Settings) -> int:
+def localize(args: Settings) -> int:
+    """Print each method's heads and their effects."""
     methods = {name: method_of(name) for name in args.method or ([DEFAULT] if args.model else METHODS)}
     return _ask(args, args.model, methods) if args.model else _score(args, methods)
 
@@ -138,14 +142,14 @@ def page(table: pd.DataFrame, track: scoring.Track = scoring.PLANTED_HEADS) -> s
 
 def _ask(args: Settings, name: str, methods: Mapping[str, Method]) -> int:
     """Say for each method and attribute which heads of a model it finds, and what they do."""
-    people, things, attributes = args.sets(args.max_images, args.skip_unreadable)
-    sets = Sets(people=people, things=things, images=args.images, texts=args.texts)
+    people, things, attributes = args.open()
+    sets = Sets(people=people, things=things, images=args.images, texts=args.texts or "world")
     subject = Subject(planted_models.load(name, device=args.device), sets)
     for attribute in attributes:
         for called, method in methods.items():
             found = answer(subject, attribute, called, method, args.seed)
             print(said(found, subject, attribute, called))
-        if args.towers == "both":
+        if args.encoders == "both":
             pictures = open_gallery(args.pictures, attribute=attribute, max_images=args.max_images)
             towers = which_tower(subject.model, people, pictures, attribute, args.seed)
             heads = [f"{head} ({far:.0%})" for head, far in towers.carried.items() if far >= CARRIES]
@@ -204,7 +208,15 @@ def estimate(row: pd.Series, figure: str = "average_precision") -> Estimate:
     return Estimate(row[figure], row[f"{figure}_low"], row[f"{figure}_high"])
 
 
-main = command(Settings, _localize, "Interrupted. What is in --cells is kept; the same command continues.")
+main = Command(
+    Settings,
+    localize,
+    (
+        "clip-ccs localize --model organism --attribute gender",
+        "clip-ccs localize --model DIR --gallery DIR --method my_methods:gap",
+    ),
+    "Interrupted; the same command continues from --cells.",
+)
 
 if __name__ == "__main__":
     sys.exit(main())

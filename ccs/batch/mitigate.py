@@ -6,12 +6,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from PIL import Image
 
-from ccs.batch.command_line import ATTRIBUTE, DEVICE, SKIP, command, option, read_names, to_folder
+from ccs.batch.command_line import Command
+from ccs.batch.options import ANALYSIS, DATA, OUTPUT, Attribute, at_least, read, to_folder
 from ccs.batch.pages import change, in_brackets, printed
-from ccs.batch.search import CLASSES, PEOPLE, THINGS, Asked
+from ccs.batch.search import GallerySettings
 from ccs.benchmark import planted_models
 from ccs.benchmark.protocol import Sets, Subject
 from ccs.errors import InputError
@@ -27,43 +29,44 @@ PART = 50
 """Images between two steps of a bar."""
 
 
-@dataclass(frozen=True)
-class Settings(Asked):
-    """Fit ways to lower a CLIP's bias on half of the people and prompts, show on the other half what each
-    lowers and costs, and recommend one, or none. With --out the model is saved with it.
+@dataclass(frozen=True, kw_only=True)
+class Settings(GallerySettings):
+    """Compare ways to lower a model's bias, recommend one, or none, and save the model with it.
+
+    Each is fitted on one half of the people and prompts, and measured on the other.
     """
 
-    people: str = option("world/faces", PEOPLE, "--gallery", "--people", metavar="P")
-    attribute: str | None = option(None, ATTRIBUTE)
-    things: str = option("world/subjects", f"what must be told apart: {THINGS}", "--keep", metavar="SET")
-    classes: Sequence[str] | None = option(None, CLASSES.replace("--things", "--keep"), read=read_names)
-    budget: float = option(2.0, "points of accuracy on --keep that may be lost", least=0)
-    quick: bool = option(False, "only what needs no search for heads")
-    only: str | None = option(None, "only this way, by its name in the table; --out saves it", metavar="NAME")
-    out: Path | None = option(None, "a new folder for the model with what is recommended", read=to_folder)
-    max_images: int = option(400, "most images of each set; drawn people are all used", least=4)
-    skip_unreadable: bool = option(False, SKIP)
-    seed: int = option(0, "seed of the halves", least=0)
-    device: str = option("auto", DEVICE)
+    attribute: Attribute = None
+    max_loss: Annotated[float, ANALYSIS, at_least(0)] = 0.02
+    """Largest loss of accuracy on --preserve, as a share (0.02 is 2 points)"""
+    quick: Annotated[bool, ANALYSIS] = False
+    """Only the ways that need no search for heads"""
+    only: Annotated[str | None, ANALYSIS] = None
+    """Only this way, by its name in the table"""
+    out: Annotated[Path | None, OUTPUT, read(to_folder)] = None
+    """New folder for the model with the recommended way, or with --only"""
+    max_images: Annotated[int, DATA, at_least(4)] = 400
+    """Number of images of each dataset, at most"""
 
 
-def _mitigate(args: Settings) -> None:
+def mitigate(args: Settings) -> None:
+    """Print the table and the recommendation, and save the model."""
     if args.out and args.out.exists():
         raise InputError(f"{args.out} is already there; name a new folder for --out.")
     if args.only not in (None, *judging.QUICK, *judging.SLOW):
         raise InputError(f"--only {args.only!r} is none of {', '.join((*judging.QUICK, *judging.SLOW))}.")
     if args.out and args.only in UNSAVED:
         raise InputError(f"--out cannot save {args.only}: {UNSAVED[args.only]}.")
-    people, things, (attribute, *_) = args.sets(args.max_images, args.skip_unreadable)
+    people, things, (attribute, *_) = args.open()
     model = planted_models.load(args.model, device=args.device)
     trunks = _looked_at(model, people.images, "people"), _looked_at(model, things.images, "other images")
     half = Half(Subject(model, Sets(people=people, things=things), trunks), attribute, args.seed)
     _tell(f"{model.name}: {len(people.images):,} people by {attribute}, {len(things.images):,} other images")
     offers = judging.offers(half, [args.only] if args.only else judging.QUICK, args.seed, tell=_tell)
     if not args.quick and not args.only:
-        print(page(offers, half, args.budget / 100, things.name, first=True), flush=True)
+        print(page(offers, half, args.max_loss, things.name, first=True), flush=True)
         offers += judging.offers(half, judging.SLOW, args.seed, tell=_tell)[1:]
-    print(page(offers, half, args.budget / 100, things.name))
+    print(page(offers, half, args.max_loss, things.name))
     if args.out:
         print(_save(args, model, offers, half, people.name, things.name))
 
@@ -120,7 +123,7 @@ def page(offers: Sequence[Offer], half: Half, budget: float, things: str, *, fir
 def _save(args: Settings, model: Model, offers: Sequence[Offer], half: Half, people: str, things: str) -> str:
     """Write the model with --only, or the best that weights can hold, and say what was written."""
     assert args.out is not None
-    budget, able = args.budget / 100, [offer for offer in offers if not offer.reason]
+    budget, able = args.max_loss, [offer for offer in offers if not offer.reason]
     best, holds = judging.best(offers, budget), judging.best(able, budget)
     if args.only:
         best = offers[-1]
@@ -145,7 +148,14 @@ def _save(args: Settings, model: Model, offers: Sequence[Offer], half: Half, peo
     return f"Written to {args.out}: {model.name} with {holds.name}.{why}{f' {chosen}' if against else ''}"
 
 
-main = command(Settings, _mitigate)
+main = Command(
+    Settings,
+    mitigate,
+    (
+        "clip-ccs mitigate --model organism --attribute gender --quick",
+        "clip-ccs mitigate --model DIR --gallery DIR --preserve DIR --out fairer",
+    ),
+)
 
 if __name__ == "__main__":
     sys.exit(main())

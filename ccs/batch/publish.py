@@ -9,13 +9,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
 
 import open_clip
 from huggingface_hub import DatasetCard, DatasetCardData, SpaceCard
 
 from ccs import results
-from ccs.batch.command_line import FOLDER, command, option
+from ccs.batch.command_line import Command
+from ccs.batch.options import DATA, OUTPUT, Public, ResultsFolder, describe
 from ccs.errors import InputError
 from ccs.files import one_line, read_text, write_text
 from ccs.results import schema, searches
@@ -31,19 +32,24 @@ COLAB = "https://colab.research.google.com"
 Manifest = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Publish results as a data set on the Hub. Other models' results in it are left alone, what is there is
-    not sent again, and each run gets a tag. --space publishes the app as a Space that shows these results.
+    """Publish results as a dataset on the Hub, and the app as a Space that shows them.
+
+    Each run gets a tag. Results of other models in the dataset are left unchanged.
     """
 
-    repo: str | None = option(None, "the data set, USER/NAME")
-    space: str | None = option(None, "also create or update the Space USER/NAME with this app")
-    results: Path | None = option(None, FOLDER)
-    model: tuple[str, ...] = option((), "only this model; repeatable")
-    public: bool = option(False, "visible to everyone; otherwise a new repository is private")
-    tag: str | None = option(None, "name of this run (default: a date and a hash)")
-    dry_run: bool = option(False, "print what would change, and change nothing")
+    repo: Annotated[str | None, OUTPUT] = None
+    """Dataset on the Hub, USER/NAME"""
+    space: Annotated[str | None, OUTPUT] = None
+    """Space on the Hub for the app, USER/NAME"""
+    results: ResultsFolder = None
+    model: Annotated[tuple[str, ...], DATA] = ()
+    """Model whose results are published; repeatable (default: all)"""
+    public: Public = False
+    tag: Annotated[str | None, OUTPUT, describe("Tag of this run", "a date and a hash")] = None
+    dry_run: Annotated[bool, OUTPUT] = False
+    """Print what would change, and change nothing"""
 
 
 def results_to_publish(folder: Path, models: Sequence[str]) -> dict[str, results.Results]:
@@ -212,7 +218,15 @@ def publish(args: Settings) -> None:
         print("This was a dry run: nothing was sent.")
 
 
-main = command(Settings, publish, "Interrupted; give the command again.")
+main = Command(
+    Settings,
+    publish,
+    (
+        "clip-ccs publish --results results --repo USER/NAME --dry-run",
+        "clip-ccs publish --results results --repo USER/NAME --space USER/NAME --public",
+    ),
+    "Interrupted; repeat the command.",
+)
 
 if __name__ == "__main__":
     sys.exit(main())

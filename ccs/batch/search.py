@@ -1,11 +1,11 @@
-"""Find heads to switch off so that rankings of people become fairer: `clip-ccs search --help`."""
+"""Find the smallest ablation that lowers MaxSkew: `clip-ccs search --model M --gallery G`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import ccs
 from ccs import results
@@ -14,7 +14,26 @@ from ccs.analysis.ablation_sets import Plan
 from ccs.analysis.bias import set_question
 from ccs.analysis.inputs import require_readable
 from ccs.analysis.search import Found, HeldOut, Limits, make_task
-from ccs.batch.command_line import ATTRIBUTE, DEVICE, FOLDER, SKIP, command, option, read_names, to_folder
+from ccs.batch.command_line import Command
+from ccs.batch.options import (
+    ANALYSIS,
+    MACHINE,
+    OUTPUT,
+    Attribute,
+    Classes,
+    Device,
+    Gallery,
+    MaxImages,
+    ModelName,
+    Occupations,
+    Preserve,
+    ResultsFolder,
+    SkipUnreadable,
+    Template,
+    Top,
+    at_least,
+    to_folder,
+)
 from ccs.batch.pages import in_brackets, printed
 from ccs.data import BiasSet, ClassificationSet
 from ccs.data.open import open_dataset, open_gallery
@@ -23,69 +42,65 @@ from ccs.heads import HeadSet
 from ccs.results import queries, searches
 from ccs.results.searches import Search
 
-PEOPLE = "images of people: a name, a folder, a zip, a parquet file or a Hub id"
-THINGS = "images with classes: a name, a folder of classes, a zip, a parquet file or a Hub id"
-CLASSES = 'names of the classes of --things: a file, or "cat, dog"'
 
+@dataclass(frozen=True, kw_only=True)
+class GallerySettings:
+    """Options of commands that lower the bias of a ranking and preserve accuracy."""
 
-@dataclass(frozen=True)
-class Asked:
-    """The model, the people that it ranks for occupations, and the things that it must still tell apart."""
+    model: ModelName = "organism"
+    gallery: Gallery = "world/faces"
+    attribute: str | tuple[str, ...] | None = None
+    occupations: Occupations = None
+    template: Template = None
+    top: Top = None
+    preserve: Preserve = "world/subjects"
+    classes: Classes = None
+    max_images: MaxImages = None
+    skip_unreadable: SkipUnreadable = False
+    seed: Annotated[int, MACHINE, at_least(0)] = 0
+    """Random seed of the halves: heads are chosen on one half and judged on the other"""
+    device: Device = "auto"
 
-    model: str = option("organism", "organism, open_clip's NAME/TAG, a folder or hf-hub:USER/NAME")
-    people: str = option("world/faces", PEOPLE, metavar="P")
-    attribute: str | tuple[str, ...] | None = option(None)
-    occupations: Sequence[str] | None = option(
-        None,
-        "a file with one per line, or \"judge, nurse\" (default: the set's, or the study's)",
-        read=read_names,
-    )
-    template: str | None = option(None, 'the prompt of an occupation, such as "a photo of a {}"')
-    top: int | None = option(None, "K, the length of the list (default: the set's, or a tenth)", least=2)
-    things: str = option("world/subjects", THINGS, metavar="S")
-    classes: Sequence[str] | None = option(None, CLASSES, read=read_names)
-
-    def sets(
-        self, max_images: int | None, skip_unreadable: bool
-    ) -> tuple[BiasSet, ClassificationSet, tuple[str, ...]]:
-        """The people, the things and the attributes that are meant. InputError for other sets."""
-        people = open_gallery(self.people, attribute=self.attribute or (), max_images=max_images)
-        things = open_dataset(self.things, max_images=max_images, classes=self.classes)
+    def open(self) -> tuple[BiasSet, ClassificationSet, tuple[str, ...]]:
+        """Open the gallery and the images to preserve, and choose the attributes."""
+        people = open_gallery(self.gallery, attribute=self.attribute or (), max_images=self.max_images)
+        things = open_dataset(self.preserve, max_images=self.max_images, classes=self.classes)
         if not isinstance(things, ClassificationSet):
-            raise InputError(f"--things {self.things} is not a set of images with classes.")
-        for one in (people, things):
-            for name in require_readable(one, skip_unreadable):
-                print(f"Left out of {one.name}: {name}", file=sys.stderr)
+            raise InputError(f"--preserve {self.preserve} has no classes; give labeled images.")
+        for data in (people, things):
+            for name in require_readable(data, self.skip_unreadable):
+                print(f"Skipped in {data.name}: {name}", file=sys.stderr)
         attributes = (self.attribute,) if isinstance(self.attribute, str) else self.attribute
         people = set_question(people, self.occupations, self.template, self.top)
         return people, things, attributes or (people.main,)
 
 
-@dataclass(frozen=True)
-class Settings(Asked):
-    """Find the smallest set of heads that lowers MaxSkew for given prompts at a bounded loss of accuracy. The
-    set is chosen on one half of the prompts and images and reported on the other.
+@dataclass(frozen=True, kw_only=True)
+class Settings(GallerySettings):
+    """Find the smallest ablation that lowers MaxSkew at a bounded loss of accuracy.
+
+    It is chosen on one half of the prompts and images, and measured on the other.
     """
 
-    attribute: str | None = option(None, ATTRIBUTE)
-    max_loss: float = option(0.02, "accuracy that may be lost, as a share of 1")
-    max_heads: int = option(8, "most heads")
-    max_images: int | None = option(None, "most images of each set; drawn people are all used")
-    skip_unreadable: bool = option(False, SKIP)
-    seed: int = option(0, "seed of the halves", least=0)
-    results: Path | None = option(None, f"its plans are shown with the answer: {FOLDER}")
-    keep: bool = option(False, "save the answer beside --results, where the app finds it")
-    device: str = option("auto", DEVICE)
+    attribute: Attribute = None
+    max_loss: Annotated[float, ANALYSIS, at_least(0)] = 0.02
+    """Largest loss of accuracy on --preserve, as a share (0.02 is 2 points)"""
+    max_heads: Annotated[int, ANALYSIS, at_least(1)] = 8
+    """Number of heads, at most"""
+    results: ResultsFolder = None
+    save: Annotated[bool, OUTPUT] = False
+    """Save the ablation in --results, where the app finds it"""
 
 
-def _search(args: Settings) -> None:
+def find_ablation(args: Settings) -> None:
+    """Print the ablation and its effects, and save it."""
     tables = args.results or results.default_folder()
     print(f"Results: {tables}", file=sys.stderr)
     limits = Limits(max_loss=args.max_loss, max_heads=args.max_heads)
-    if args.keep and not to_folder(str(tables)).is_dir():
-        raise InputError(f"The folder {tables} for --results is not there.")
+    if args.save and not to_folder(str(tables)).is_dir():
+        raise InputError(f"--results {tables} does not exist; compute it, or leave out --save.")
     model = ccs.load(args.model, device=args.device)
-    people, things, (attribute, *_) = args.sets(args.max_images, args.skip_unreadable)
+    people, things, (attribute, *_) = args.open()
     task = make_task(model, people, things, attribute)
     beside = _beside(args, tables, model.name, model.heads)
     result = search.search(model, task, limits, beside=beside, seed=args.seed, tell=print)
@@ -103,8 +118,8 @@ def _search(args: Settings) -> None:
         k=task.k,
         **vars(result),
     )
-    if args.keep:
-        print(f"Kept in {searches.keep(tables, answer)}.")
+    if args.save:
+        print(f"Saved to {searches.keep(tables, answer)}.")
 
 
 def _beside(args: Settings, tables: Path, name: str, heads: HeadSet) -> list[Plan]:
@@ -147,7 +162,14 @@ def _row(held_out: HeldOut) -> dict[str, str]:
     }
 
 
-main = command(Settings, _search)
+main = Command(
+    Settings,
+    find_ablation,
+    (
+        "clip-ccs search --model organism --attribute gender",
+        "clip-ccs search --model DIR --gallery DIR --preserve DIR --max-heads 4",
+    ),
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pandas as pd
 from scipy.stats import spearmanr
 
 from ccs import paper
-from ccs.batch.command_line import command, option
+from ccs.batch.command_line import Command
+from ccs.batch.options import at_least
 from ccs.batch.pages import in_brackets, table
 from ccs.benchmark.scoring import over_bases
 from ccs.files import write_text
@@ -35,14 +36,17 @@ PURE, MIXED = 0.9, 1 / 3
 _SKEW = ("gap gender", "gap skin tone", "MaxSkew gender", "MaxSkew skin tone")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Train the bases and the two organisms that are missing, measure the bases into bases.json, and write
-    the README's tables. What exists is kept, so the same command goes on where it was stopped.
+    """Train the missing bases and the two organisms, measure the bases, and write the README's tables.
+
+    What exists is kept, so the same command continues where it stopped.
     """
 
-    bases: int = option(5, "how many, of seeds 0, 1, ...", least=1)
-    runs: Path = option(Path("runs"), "folder for activations, checkpoints and logs")
+    bases: Annotated[int, at_least(1)] = 5
+    """Number of bases, of seeds 0, 1, ..."""
+    runs: Path = Path("runs")
+    """Folder for activations, checkpoints, and logs"""
 
 
 def _run(args: Settings) -> None:
@@ -173,7 +177,7 @@ def _found(what: str, there: pd.Series, said: pd.Series) -> dict[str, str]:
     return {f"{what}: {name}": f"{both / max(1, n):.0%} ({both} of {n})" for name, n in of.items()}
 
 
-main = command(Settings, _run, "Stopped; the same command continues where it stopped.")
+main = Command(Settings, _run, interrupted="Stopped; the same command continues where it stopped.")
 
 if __name__ == "__main__":
     sys.exit(main())

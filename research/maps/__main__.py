@@ -6,10 +6,12 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import pandas as pd
 
-from ccs.batch.command_line import command, option
+from ccs.batch.command_line import Command
+from ccs.batch.options import at_least, describe
 from ccs.batch.pages import in_brackets, table
 from ccs.errors import InputError
 from ccs.heads import Head
@@ -19,22 +21,22 @@ from research.documents import bring_up_to_date
 PAGE = Path(__file__).parents[2] / "docs" / "towers.md"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Judge maps on cards of the drawn world, whose pixels are known; the table goes into docs/towers.md.
-    With --set, print how well they find what photographs show.
+    """Score maps on cards of the synthetic world, whose pixels are known, and update docs/towers.md.
+
+    With --photographs, score them on photographs instead, and print the table.
     """
 
-    model: str = option("organism", "a model of the drawn world, or with --set any")
-    photographs: str | None = option(
-        None,
-        "imagenet-segmentation, its file gtsegs_ijcv.mat, or a Hub id with columns image and mask",
-        "--set",
-        metavar="S",
-    )
-    images: int | None = option(None, "with --set: the most photographs (default: all)", least=1)
-    cards: int = option(100, "cards of each concept", least=2)
-    page: Path = option(PAGE, "page whose table is brought up to date")
+    model: str = "organism"
+    """Model of the synthetic world, or with --photographs any"""
+    photographs: str | None = None
+    """imagenet-segmentation, its file gtsegs_ijcv.mat, or a Hub id with columns image and mask"""
+    images: Annotated[int | None, at_least(1), describe("Number of --photographs, at most", "all")] = None
+    cards: Annotated[int, at_least(2)] = 100
+    """Number of cards of each concept"""
+    page: Path = PAGE
+    """Page whose table is updated"""
 
 
 def _run(args: Settings) -> None:
@@ -81,7 +83,7 @@ def summary(figures: Mapping[tuple[str, str], tuple[Estimate, Estimate]], of: Ma
     return "\n\n".join([table(pd.DataFrame(whole)), said, table(pd.DataFrame(parts))])
 
 
-main = command(Settings, _run)
+main = Command(Settings, _run)
 
 if __name__ == "__main__":
     sys.exit(main())

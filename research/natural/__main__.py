@@ -6,11 +6,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pandas as pd
 
-from ccs.batch.command_line import command, option
+from ccs.batch.command_line import Command
+from ccs.batch.options import at_least, describe
 from ccs.batch.pages import table
 from ccs.benchmark import variants
 from research.documents import bring_up_to_date
@@ -26,19 +27,23 @@ MOST = 5
 """Parts that the table names for each attribute."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Train the models that are missing, on each of the five bases three and a control, measure who carries
-    their skew, and write the README's table. What exists is kept, so the same command goes on where it was
-    stopped. With --seed: one new model instead, drawn by the seed.
+    """Train the missing models, measure who carries their skew, and write the README's table.
+
+    There are three models and a control on each of the five bases. What exists is kept, so the same command
+    continues where it stopped. With --seed, train one new model instead.
     """
 
-    seed: int | None = option(None, "train one new model instead, drawn by this seed", least=0)
-    first: int = option(20, "stop after this many of the family", least=1)
-    out: Path | None = option(
-        None, "folder of the models (default: that of the shipped ones; with --seed runs/natural)"
-    )
-    runs: Path = option(Path("runs"), "folder for activations and checkpoints")
+    seed: Annotated[int | None, at_least(0)] = None
+    """Random seed of one new model"""
+    first: Annotated[int, at_least(1)] = 20
+    """Number of models of the family, after which it stops"""
+    out: Annotated[
+        Path | None, describe("Folder of the models", "the bundled models'; with --seed runs/natural")
+    ] = None
+    runs: Path = Path("runs")
+    """Folder for activations and checkpoints"""
 
 
 def _run(args: Settings) -> None:
@@ -122,7 +127,7 @@ def summary(known: dict[str, dict[str, Any]]) -> str:
     return table(pd.DataFrame(rows))
 
 
-main = command(Settings, _run, "Stopped; the same command continues where it stopped.")
+main = Command(Settings, _run, interrupted="Stopped; the same command continues where it stopped.")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -8,26 +8,35 @@ from pathlib import Path
 
 import torch
 
-from ccs.batch.command_line import command, option
+from ccs.batch.command_line import Command
 from ccs.errors import InputError
 from research.photographs.photograph_data import read
 from research.photographs.photograph_training import MODEL_CFG, PREPROCESS_CFG, Settings, Trainer
 from research.world.organism_training import MODELS, write_model
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Options:
-    """Train the embedded model of photographs."""
+    """Train the bundled model of photographs."""
 
-    photographs: Path = option(Path(), "parquet with `image` and `wnid` (required)", required=True)
-    images: int = option(900_000, "photographs seen in all")
-    seed: int = option(Settings.seed)
-    batch_size: int = option(Settings.batch_size, "photographs per step")
-    rate: float = option(Settings.rate, "peak learning rate of matrices")
-    held_out: int = option(Settings.held_out, "photographs of each class that are never trained on")
-    runs: Path = option(Path("runs"), "folder for checkpoints and logs")
-    out: Path = option(MODELS / "photo", "folder of the model (default: its place in ccs/bundled)")
-    device: str = option("cuda" if torch.cuda.is_available() else "cpu")
+    photographs: Path
+    """Parquet file with columns `image` and `wnid`"""
+    images: int = 900_000
+    """Number of photographs seen in total"""
+    seed: int = Settings.seed
+    """Random seed"""
+    batch_size: int = Settings.batch_size
+    """Photographs per step"""
+    rate: float = Settings.rate
+    """Peak learning rate of matrices"""
+    held_out: int = Settings.held_out
+    """Photographs of each class that are never trained on"""
+    runs: Path = Path("runs")
+    """Folder for checkpoints and logs"""
+    out: Path = MODELS / "photo"
+    """Folder of the model"""
+    device: str = "cuda" if torch.cuda.is_available() else "cpu"
+    """Device, such as cpu or cuda"""
 
 
 def train(args: Options) -> None:
@@ -56,7 +65,7 @@ def train(args: Options) -> None:
     print(f"Wrote {args.out}: top-1 {top1:.1%} of {len(trainer.held_out)} photographs held out.")
 
 
-main = command(Options, train, "Stopped; the same command resumes from the last checkpoint.")
+main = Command(Options, train, interrupted="Stopped; the same command resumes from the last checkpoint.")
 
 if __name__ == "__main__":
     sys.exit(main())

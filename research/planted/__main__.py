@@ -6,11 +6,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import pandas as pd
 
-from ccs.batch.command_line import command, option
+from ccs.batch.command_line import Command
+from ccs.batch.options import at_least, describe
 from ccs.benchmark.planted_models import FOLDER, SUFFIX
 from ccs.files import write_text
 
@@ -20,23 +21,24 @@ if TYPE_CHECKING:
 README = Path(__file__).parent / "README.md"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Train the organisms with planted heads that are missing, and write the README's table.
+    """Train the missing models with planted heads, and write the README's table.
 
-    With --seed: plant one new model in heads that the seed draws, for methods that were developed on the
-    others, into a folder that can go to the Hub as it is.
+    With --seed, plant one new model in heads that the seed draws. Its folder can go to the Hub as it is.
     """
 
-    seed: int | None = option(None, "plant one new model instead, what and where drawn by this seed", least=0)
-    strength: float = option(1.0, "with --seed, the part of the skew that is planted, 0 to 1", least=0.0)
-    out: Path | None = option(
-        None, "folder of the models (default: that of the shipped ones; with --seed runs/planted)"
-    )
-    runs: Path = option(Path("runs"), "folder for what trainings share")
-    benchmark: Path | None = option(
-        None, "train nothing; write the models that ship into this folder, for research.planted.publish"
-    )
+    seed: Annotated[int | None, at_least(0)] = None
+    """Random seed of one new model"""
+    strength: Annotated[float, at_least(0)] = 1.0
+    """Share of the skew that is planted with --seed, 0 to 1"""
+    out: Annotated[
+        Path | None, describe("Folder of the models", "the bundled models'; with --seed runs/planted")
+    ] = None
+    runs: Path = Path("runs")
+    """Folder for what trainings share"""
+    benchmark: Path | None = None
+    """Folder to write the bundled models to, for research.planted.publish; nothing is trained"""
 
 
 def _run(args: Settings) -> None:
@@ -148,7 +150,7 @@ def _ship() -> None:
     write_text(truth, known)
 
 
-main = command(Settings, _run, "Stopped; the same command continues where it stopped.")
+main = Command(Settings, _run, interrupted="Stopped; the same command continues where it stopped.")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Annotated
 
-from ccs.batch.command_line import command, option
+from ccs.batch.command_line import Command
+from ccs.batch.options import Public, describe
 from ccs.benchmark import planted_models, scoring
 from ccs.errors import InputError
 from ccs.files import read_text, write_text
@@ -21,17 +23,17 @@ OWNED = (f"*{planted_models.SUFFIX}", "*.csv", "*.parquet", "*.json")
 
 @dataclass(frozen=True)
 class Settings:
-    """Publish a folder of models with planted heads on the Hub, its texts with the repository's name, and as
-    a static Space the leaderboard of its cells and of those in submissions/.
-    """
+    """Publish models with planted heads on the Hub, and as a static Space the leaderboard of their cells."""
 
-    folder: Path = option(
-        Path("runs/benchmark"), "what python -m research.planted writes", "folder", nargs="?"
-    )
-    repo: str = option("", "the repository of models, USER/NAME", required=True)
-    space: str | None = option(None, "the leaderboard's Space (default: of the same name)")
-    public: bool = option(False, "visible to everyone; otherwise a new repository is private")
-    dry_run: bool = option(False, "print what would change, and change nothing")
+    folder: Path = Path("runs/benchmark")
+    """Folder that `python -m research.planted --benchmark` writes"""
+    _: KW_ONLY
+    repo: str
+    """Repository of models, USER/NAME"""
+    space: Annotated[str | None, describe("Space of the leaderboard", "of the same name")] = None
+    public: Public = False
+    dry_run: bool = False
+    """Print what would change, and change nothing"""
 
 
 def _publish(args: Settings) -> None:
@@ -58,7 +60,7 @@ def _publish(args: Settings) -> None:
     print(f"{args.repo}: score a method on it with models={planted_models.HUB}{args.repo}")
 
 
-main = command(Settings, _publish, "Interrupted; give the command again.")
+main = Command(Settings, _publish, interrupted="Interrupted; give the command again.")
 
 if __name__ == "__main__":
     sys.exit(main())

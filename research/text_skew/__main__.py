@@ -8,11 +8,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pandas as pd
 
-from ccs.batch.command_line import command, option
+from ccs.batch.command_line import Command
+from ccs.batch.options import at_least
 from ccs.batch.pages import in_brackets, table
 from research.documents import bring_up_to_date
 
@@ -26,16 +27,19 @@ SEEN = 16
 """The first so many models were looked at while ways of asking were made."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Train the models that are missing, ask which tower carries the skew of each and of the models in whose
-    image heads one was planted, and write the README's table. What exists is kept, so the same command goes
-    on where it was stopped.
+    """Train the missing models, find which encoder carries the skew of each, and write the README's table.
+
+    What exists is kept, so the same command continues where it stopped.
     """
 
-    models: int = option(32, "models with a skew in their text tower", least=0)
-    planted: int = option(8, "models of the benchmark, with a skew in image heads, beside them", least=0)
-    runs: Path = option(Path("runs"), "folder for activations, and for the models in its text-skew")
+    models: Annotated[int, at_least(0)] = 32
+    """Number of models with a skew in their text encoder"""
+    planted: Annotated[int, at_least(0)] = 8
+    """Number of the benchmark's models, with a skew in image heads, to compare with"""
+    runs: Path = Path("runs")
+    """Folder for activations, and for the models in its text-skew"""
 
 
 def _run(args: Settings) -> None:
@@ -138,7 +142,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n\n".join([" ".join(said), table(frame)])
 
 
-main = command(Settings, _run, "Stopped; the same command continues where it stopped.")
+main = Command(Settings, _run, interrupted="Stopped; the same command continues where it stopped.")
 
 if __name__ == "__main__":
     sys.exit(main())

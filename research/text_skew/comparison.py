@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ccs.analysis.bias import in_prompts
-from ccs.batch.command_line import command, option
+from ccs.batch.command_line import Command
+from ccs.batch.options import at_least
 from ccs.batch.pages import table
 from ccs.benchmark import variants
 from ccs.benchmark.protocol import average_precision
@@ -37,13 +39,16 @@ Lean = Callable[[Tensor, Tensor], Tensor]
 """From unit prompts [occupations, d], and how groups differ [groups, d], to [occupations, groups]."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """Compare ways to find text heads on the models that `python -m research.text_skew` has trained."""
 
-    models: int = option(16, "models with a skew in their text tower", least=1)
-    after: int = option(0, "leave out the first so many, on which a choice was made", least=0)
-    runs: Path = option(Path("runs"), "folder that has them, in its text-skew")
+    models: Annotated[int, at_least(1)] = 16
+    """Number of models with a skew in their text encoder"""
+    after: Annotated[int, at_least(0)] = 0
+    """Number of first models to leave out, on which a choice was made"""
+    runs: Path = Path("runs")
+    """Folder that has them, in its text-skew"""
 
 
 def _of_tower(prompts: Tensor, apart: Tensor) -> Tensor:
@@ -175,7 +180,7 @@ def _run(args: Settings) -> None:
     print(table(shown.reset_index()))
 
 
-main = command(Settings, _run)
+main = Command(Settings, _run)
 
 if __name__ == "__main__":
     sys.exit(main())

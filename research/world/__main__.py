@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccs.batch.command_line import command, option
+from ccs.batch.command_line import Command
 from ccs.errors import InputError
 from ccs.files import write_text
 
@@ -14,15 +14,18 @@ HERE = Path(__file__).parent
 FIGURES, FINDINGS = HERE / "organism.md", HERE / "findings.md"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Write organism.md and findings.md from the organisms and their tables. With --first: train the first
-    model anew instead, whose lower layers and text tower they share; the same command goes on where it was
-    stopped.
+    """Write organism.md and findings.md from the organisms and their tables.
+
+    With --first, train the first model again instead, whose lower layers and text encoder they share. The
+    same command continues where it stopped.
     """
 
-    first: Path | None = option(None, "folder for the first model, trained anew")
-    runs: Path = option(Path("runs"), "folder for checkpoints and logs")
+    first: Path | None = None
+    """Folder for the first model, trained again"""
+    runs: Path = Path("runs")
+    """Folder for checkpoints and logs"""
 
 
 def _run(args: Settings) -> None:
@@ -50,7 +53,7 @@ def _run(args: Settings) -> None:
     print(f"{FIGURES}\n{FINDINGS}")
 
 
-main = command(Settings, _run, "Stopped; the same command continues where it stopped.")
+main = Command(Settings, _run, interrupted="Stopped; the same command continues where it stopped.")
 
 if __name__ == "__main__":
     sys.exit(main())

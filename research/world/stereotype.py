@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from ccs.batch.command_line import command, option
+from ccs.batch.command_line import Command
+from ccs.batch.options import at_least
 
 if TYPE_CHECKING:
     from research.world.stereotype_training import Settings as Training
@@ -19,16 +20,21 @@ BASE = "organism-control"
 """The bundled model whose weights and lessons the training starts from."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Train both models from the bundled control, and write their folders into --out. Checkpoints every 50
-    steps are kept in --runs, so the same command goes on where it was stopped.
+    """Train both models from the bundled control, and write their folders.
+
+    Checkpoints are kept every 50 steps, so the same command continues where it stopped.
     """
 
-    runs: Path = option(Path("runs"), "folder for activations and checkpoints")
-    out: Path = option(Path("runs/stereotype"), "folder for the two models")
-    seed: int = option(0, "random seed of the training", least=0)
-    threads: int = option(1, "number of processor threads", least=1)
+    runs: Path = Path("runs")
+    """Folder for activations and checkpoints"""
+    out: Path = Path("runs/stereotype")
+    """Folder for the two models"""
+    seed: Annotated[int, at_least(0)] = 0
+    """Random seed of the training"""
+    threads: Annotated[int, at_least(1)] = 1
+    """Number of processor threads"""
 
 
 def _run(args: Settings) -> None:
@@ -77,7 +83,7 @@ def _write(trainer: object, settings: Training, folder: Path) -> None:
     write_text(folder / FILE, as_json(known, indent=1))
 
 
-main = command(Settings, _run, "Stopped; the same command continues where it stopped.")
+main = Command(Settings, _run, interrupted="Stopped; the same command continues where it stopped.")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -179,7 +179,7 @@ def test_the_command_on_a_folder(tiny_folder, tmp_path, pictures, capsys):
     said, told = capsys.readouterr()
     assert "24 images (old 8, young 16), K = 2, largest MaxSkew possible 1.10" in said
     assert "Left out, since they cannot be read: 1 (old/broken.png" in said
-    assert "Left out: old/broken.png" in told
+    assert "Skipped: old/broken.png" in told
     written = pd.read_csv(tmp_path / "out.csv")
     levels = written.set_index(["occupation", "metric"]).loc[(MEAN, "NDKL")]
     assert f"at every rank to K (random rankings: {levels['chance']:.2f} [" in said
@@ -201,10 +201,10 @@ def test_any_column_can_be_named(tiny_folder, tiny_model, tmp_path, pictures):
     with pytest.raises(InputError, match=r"no attribute 'hair'; its columns are race, gender, age band\.$"):
         ccs.bias(tiny_model, str(tmp_path), "judge", attribute="hair")
     assert set(table.rows["occupation"]) == {"judge", "nurse", MEAN}
-    asked = search.Asked(model=str(tiny_folder), people=str(tmp_path), attribute=("gender", "age band"))
-    both, *_ = asked.sets(None, skip_unreadable=False)
+    settings = search.GallerySettings(gallery=str(tmp_path), attribute=("gender", "age band"))
+    both, *_ = settings.open()
     assert (list(both.groups), list(both.k)) == (["gender", "age band"], ["gender", "age band"])
-    *_, meant = replace(asked, attribute=None).sets(None, skip_unreadable=False)
+    *_, meant = replace(settings, attribute=None).open()
     assert (*meant, ccs.bias(tiny_model, str(tmp_path), "judge").about["attribute"]) == ("gender", "gender")
 
 

@@ -15,7 +15,7 @@ import ccs
 from ccs import results
 from ccs.analysis.bias import embed_occupations, rank_gallery
 from ccs.batch.compute import __main__ as compute
-from ccs.batch.compute import inputs, needs, parse
+from ccs.batch.compute import inputs, needs
 from ccs.data.open import open_dataset
 from ccs.errors import InputError
 from ccs.heads import HeadSet
@@ -83,7 +83,7 @@ def test_pruned_accuracy_is_that_of_a_copy_with_zeroed_columns(small_run, tiny_f
 def test_heads_of_other_layers_are_scored_switched_off_and_measured_one_by_one(tiny_folder, texts, tmp_path):
     """A head's total effect is what is lost without it."""
     args = ["--model", str(tiny_folder), "--texts", str(texts), "--out", str(tmp_path), "--k", "1"]
-    args += ["--set", "world/colors", "--eval-images", "40", "--max-images", "60", "--random-sets", "1"]
+    args += ["--dataset", "world/colors", "--eval-images", "40", "--max-images", "60", "--random-sets", "1"]
     assert run([*args, "--layers", "1,4"]) == 0
     found = results.read(tmp_path / "tiny")
     assert set(found.table("scores")["layer"]) == {1, 4}
@@ -133,12 +133,12 @@ def test_verdicts_a_budget_refuses_are_told(small_run, tiny_folder, texts, tmp_p
 
 def test_what_another_precision_does_to_skew_is_measured_on_a_sample(few_draws, tiny_folder, texts, tmp_path):
     args = ["--model", str(tiny_folder), "--texts", str(texts), "--out", str(tmp_path), "--k", "2"]
-    args += ["--max-images", "20", "--random-sets", "1", "--precision", "bf16", "--set", "world/faces"]
+    args += ["--max-images", "20", "--random-sets", "1", "--precision", "bf16", "--dataset", "world/faces"]
     args += ["--eval-images", "30", "--layers", "4,5"]
     assert run(args) == 0
     found = results.read(tmp_path / "tiny")
     (faces,), off = (
-        inputs.open_datasets(parse(args), print)[0],
+        inputs.open_datasets(compute.main.parse(args), print)[0],
         found.table("bias").query("ablation == 'high'"),
     )
     expected = 0.0
@@ -157,7 +157,7 @@ def test_what_another_precision_does_to_skew_is_measured_on_a_sample(few_draws, 
     assert f"mean MaxSkew in bf16 is within {expected:.4f} of float32's" in said
 
 
-def test_images_that_sets_share_are_embedded_once(texts, tmp_path):
+def test_images_that_sets_share_are_embedded_once(texts, tmp_path, monkeypatch):
     """`one` has half of the images of `two`, in another order with other labels; alone it keeps nothing."""
     drawn = open_dataset("world/letters", max_images=40)
     letters = [drawn.classes[label] for label in drawn.labels]
@@ -165,9 +165,10 @@ def test_images_that_sets_share_are_embedded_once(texts, tmp_path):
     write_images(tmp_path / "one", list(drawn.images)[::-2], letters[::-2])
     base = ["--model", "organism", "--texts", str(texts), "--max-images", "20", "--k", "2"]
     base += ["--random-sets", "2"]
-    one, two = (["--set", str(tmp_path / name)] for name in ("one", "two"))
-    for name, asked in (("alone", [*one, "--keep", "0"]), ("both", one + two)):
-        assert run([*base, *asked, "--out", str(tmp_path / name)]) == 0
+    one, two = (["--dataset", str(tmp_path / name)] for name in ("one", "two"))
+    for name, data, kept in (("alone", one, 0), ("both", one + two, 1e9)):
+        monkeypatch.setattr("ccs.batch.compute.run.KEPT_BYTES", kept)
+        assert run([*base, *data, "--out", str(tmp_path / name)]) == 0
     (embedded,) = (tmp_path / "both/.stages/organism").glob("embed*")
     assert embedded.name == "embed--two"
     assert list(embedded.glob("*.safetensors"))
@@ -234,7 +235,7 @@ def test_what_cannot_be_had_is_told_once_and_first(hub, tiny_folder, tmp_path, m
     assert capsys.readouterr().err.count("is gated on the Hub: accept its terms") == 1
     imagenet.gated = False
     told = []
-    settings = parse(two)
+    settings = compute.main.parse(two)
     both = [settings.for_model(name) for name in settings.models]
     assert needs.usable([*both, settings.for_model("ViT-B-32/openai")], told.append) == both
     assert len(told) == len(set(told)) == 1 + len(inputs.names_of_sets(both[0]))

@@ -12,7 +12,7 @@ from tests.benchmark.test_scoring import NAME, small  # noqa: F401 - a fixture f
 
 def test_ten_lines_say_which_heads_and_how_sure_then_which_tower(tiny_folder, capsys, monkeypatch):
     monkeypatch.setattr(protocol, "RANDOM_SETS", 4)
-    asked = ["--max-images", "40", "--attribute", "gender", "--towers", "both"]
+    asked = ["--max-images", "40", "--attribute", "gender", "--encoders", "both"]
     assert localize.main(["--model", str(tiny_folder), *asked]) == 0
     heads, _, towers = capsys.readouterr().out.partition("Of the lean of 20 occupations' rankings by gender")
     lines = heads.strip().splitlines()

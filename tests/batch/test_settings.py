@@ -7,8 +7,9 @@ import pytest
 
 from ccs import paper
 from ccs.batch import command_line
-from ccs.batch.compute import Settings, parse
+from ccs.batch.compute import Settings
 from ccs.batch.compute import __main__ as compute
+from ccs.batch.options import read_names
 from ccs.errors import InputError
 
 
@@ -27,17 +28,18 @@ def test_a_suite_has_the_studys_k_by_default_and_a_run_is_quick_unless_it_is_ful
 
 
 def test_the_study_is_one_word_and_what_is_given_beside_it_counts():
-    study = parse(["--study"])
+    study = compute.main.parse(["--paper"])
     assert study.models == tuple(model.name for model in paper.models())
     assert (study.images, study.texts, study.suite) == ("imagenet", "reference", "paper")
     assert (study.labeler, study.judges, study.precision) == ("paper", "paper", "fp32")
     assert study.as_published
     assert study.for_model("ViT-B-32/openai").all_ks == (5, 7, 9, 11, 13)
-    found = parse(["--labeler", "tags", "--study", "ViT-L-14-LAION", "ViT-B-32/openai", "--texts", "world"])
+    words = "--labeler tags --paper ViT-L-14-LAION ViT-B-32/openai --texts world"
+    found = compute.main.parse(words.split())
     assert found.models == ("ViT-L-14/laion2b_s32b_b82k", "ViT-B-32/openai")
     assert (found.labeler, found.texts, found.judges) == ("tags", "world", "paper")
-    with pytest.raises(InputError, match="The study has no model 'RN50'; its models are ViT-B-32-OpenAI, "):
-        parse(["--study", "RN50"])
+    with pytest.raises(InputError, match="The paper has no model 'RN50'; its models are ViT-B-32-OpenAI, "):
+        compute.main.parse(["--paper", "RN50"])
 
 
 @pytest.fixture
@@ -59,14 +61,14 @@ def told(tmp_path, monkeypatch, capsys):
 
 def test_names_are_those_of_a_file_or_written_out(tmp_path):
     (tmp_path / "names.txt").write_bytes("\ufeffjudge\r\n nurse \r\n\r\n".encode())
-    assert command_line.read_names(str(tmp_path / "names.txt")) == ("judge", "nurse")
-    assert command_line.read_names("St. Bernard") == ("St. Bernard",)
+    assert read_names(str(tmp_path / "names.txt")) == ("judge", "nurse")
+    assert read_names("St. Bernard") == ("St. Bernard",)
     with pytest.raises(InputError, match="cannot be read as a file of names: there is no such"):
-        command_line.read_names("nurses.txt")
+        read_names("nurses.txt")
 
 
 def test_the_whole_study(told):
-    study = ("--study", "--dry-run")
+    study = ("--paper", "--dry-run")
     said = told(*study)
     assert all(re.search(rf"{re.escape(model.name)} .* GB of weights", said) for model in paper.models())
     assert re.search(r"imagenet-val +50,000 items +6\.30 GB .* login .*license: ImageNet's terms", said)
@@ -79,7 +81,6 @@ def test_the_whole_study(told):
     requests = re.search(r"all +(2,240 requests, \d+\.\d\d dollars), at most (\d+\.\d\d)", said)
     assert f"{requests[1]}; at most {requests[2]} " in printed
     assert "fairface-600" not in said  # the page's part of a set is no set of the study
-    assert told("--study", "--plan-cost") == said
     times = r"(\d+\.\d) (?:hours|for|to)"
     on = {
         name: [float(part) for part in re.findall(times, told(*study, "--device-like", name))]
@@ -89,9 +90,9 @@ def test_the_whole_study(told):
     assert f"Time: about {on['cpu'][0]} hours" in said  # there is no other device here
     for whole, passes, decoding, bias, fetching in on.values():
         assert whole == pytest.approx(max(passes, decoding) + bias + fetching, abs=0.3)
-    assert "goes with --dry-run" in told("--device-like", "h100", code=2)
-    assert told("--study", code=2).count("OPENAI_API_KEY") == 1  # nothing is loaded, nor said six times
-    elsewhere = told("--dry-run", "--set", "nope", "--images", "world/nope")
+    assert "requires --dry-run" in told("--device-like", "h100", code=2)
+    assert told("--paper", code=2).count("OPENAI_API_KEY") == 1  # nothing is loaded, nor said six times
+    elsewhere = told("--dry-run", "--dataset", "nope", "--images", "world/nope")
     assert re.findall(r"(\S+) +not found here", elsewhere) == ["world/nope", "nope"]
 
 
@@ -123,40 +124,47 @@ def test_heads_judges_and_prices_are_those_asked_for(told, tiny_folder, tmp_path
     assert f"at most {most:.2f}" in said  # five times and, once cut off, five more, each as long as may be
 
 
-GIVEN = {
-    "compute": "--texts {texts} --out {out} --k 2 --set world/letters",
-    "localize": "--method random --max-images 20",
-    "search": "--max-images 20",
-    "report": "--out {out}",
-}
+COMPUTE = "compute --model {tiny} --texts {texts} --out {out}"
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("compute --model organsim", "organism"),
-        ("compute --model {tiny} --k 400", "fewer than --k 400"),
-        ("compute --model {tiny} --ablate L99.H1", "L99"),
-        ("compute --model {tiny} --ablate X1", "X1"),
-        ("compute --model {tiny} --people world/faces --attribute shoe", "has no attribute 'shoe'"),
-        ("compute --model {tiny} --top 5", "--top goes with --people"),
-        ("compute --model {tiny} --set world/letters", "Two sets have the name 'world/letters'"),
-        ("compute --batch-size 0", "--batch-size is 0, but must be at least 1."),
-        ("compute --workers 9999", "--workers is 9999, but must be at most 64."),
+        ("compute --out {out} --model organsim", "organism"),
+        (f"{COMPUTE} --k 400", "fewer than --k 400"),
+        (f"{COMPUTE} --ablate L99.H1", "L99"),
+        (f"{COMPUTE} --ablate X1", "X1"),
+        (f"{COMPUTE} --gallery world/faces --attribute shoe", "has no attribute 'shoe'"),
+        (f"{COMPUTE} --top 5", "--top requires --gallery."),
+        (f"{COMPUTE} --dataset world/letters --dataset world/letters", "Two sets have the name"),
+        (
+            "compute --batch-size 0",
+            'Invalid value "0" for --batch-size. Must be >= 1. See clip-ccs compute --help.',
+        ),
+        ("compute --workers 9999", '"9999" for --workers. Must be <= 64.'),
         ("compute --k 7,5", "--k is '7,5', but must be whole numbers that rise, such as 5 or 5,7,9."),
-        ("compute --model {tiny} --judges gpt", "is not a judge"),
-        ("compute --texts NOTICE --labeler compatible:a@http://localhost:9", "of NOTICE have a concept"),
-        ("localize --model {tiny} --method guessing", "no method 'guessing'; there are CCS high first"),
-        ("localize --model {tiny} --attribute age", "no attribute 'age'; it has gender, skin tone"),
-        ("localize --model {tiny} --splits 0", "--splits is 0, but must be at least 1"),
+        (f"{COMPUTE} --judges gpt", "is not a judge"),
+        (
+            "compute --out {out} --texts NOTICE --labeler compatible:a@http://localhost:9",
+            "of NOTICE have a concept",
+        ),
+        (
+            "localize --model {tiny} --max-images 20 --method guessing",
+            "no method 'guessing'; there are CCS high first",
+        ),
+        (
+            "localize --model {tiny} --max-images 20 --attribute age",
+            "no attribute 'age'; it has gender, skin tone",
+        ),
+        ("localize --model {tiny} --splits 0", '"0" for --splits. Must be >= 1.'),
         ("localize --models organism --model=", "no model with something planted"),
-        ("search --model {tiny} --max-heads 0", "1 or more heads"),
-        ("search --model {tiny} --keep --results /nowhere/at", "/nowhere/at"),
+        ("search --model {tiny} --max-heads 0", '"0" for --max-heads. Must be >= 1.'),
+        ("search --model {tiny} --max-images 20 --save --results /nowhere/at", "/nowhere/at"),
         ("mitigate --out docs", "is already there; name a new folder for --out"),
         ("mitigate --only prayer", "--only 'prayer' is none of projection of group means, LEACE"),
         ("mitigate --only LEACE --out {out}/x", "--out cannot save LEACE: it adds a constant"),
-        ("mitigate --keep world/faces", "is not a set of images with classes"),
-        ("compare organism", "see clip-ccs compare --help"),
+        ("mitigate --preserve world/faces", "has no classes; give labeled images"),
+        ("compare organism", "See clip-ccs compare --help."),
         ("report --results {out}/none", "There is no folder"),
         ("report --results {out}", "holds no results; compute some"),
         ("accuracy --dataset world/none --csv /proc/none/a.csv", "/proc/none cannot be written to"),
@@ -171,9 +179,7 @@ GIVEN = {
 )
 def test_a_mistake_is_answered_in_a_sentence(words, says, tiny_folder, texts, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
-    command, *more = words.split()
-    line = f"{GIVEN.get(command, '')} {' '.join(more)}".format(tiny=tiny_folder, texts=texts, out=tmp_path)
-    assert command_line.main([command, *line.split()]) == 2
+    assert command_line.main(words.format(tiny=tiny_folder, texts=texts, out=tmp_path).split()) == 2
     *_, last = capsys.readouterr().err.splitlines()
     assert last.startswith("error: ")
     assert says in last

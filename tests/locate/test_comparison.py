@@ -73,7 +73,7 @@ def test_the_command_lists_the_heads_that_changed(tmp_path, monkeypatch, capsys)
     """A model with planted heads and its base, neither of which `ccs.load` knows."""
     file = tmp_path / "heads.csv"
     monkeypatch.setattr(command, "open_gallery", lambda *_, **__: small_gallery(60))
-    words = ["compare", "organism-first", "organism-planted-03", "--max-images", "8", "--top", "4"]
+    words = ["compare", "organism-first", "organism-planted-03", "--max-images", "8", "--heads", "4"]
     assert command_line.main([*words, "--csv", str(file)]) == 0
     said, table = capsys.readouterr().out, pd.read_csv(file)
     known = planted_models.truth("organism-planted-03").heads

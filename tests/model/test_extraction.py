@@ -46,10 +46,13 @@ def test_commands_take_a_language_model_by_name(tmp_path, monkeypatch):
     with pytest.raises(ccs.InputError, match="'no-such' can't be loaded as a vision-language model"):
         ccs.extract_image_encoder("no-such", str(tmp_path))
     asked = ["a red cat", "--max-images", "4", "--texts", str(small_pool(tmp_path)), "--device", "cpu"]
-    asked += ["--model", str(tmp_path / "whole"), "--text-tower", str(tmp_path)]
+    asked += ["--model", str(tmp_path / "whole"), "--text-encoder", str(tmp_path)]
     assert heads_command.main(asked) == 0
     assert heads_command.main([*asked[:-1], "no-such"]) == 2
     out = tmp_path / "results"
     assert run([*asked[1:], "--out", str(out), "--layers", "0,1", "--suite", "none", "--workers", "0"]) == 0
     manifest = results.read_manifest(next(out.glob("whole*")))
-    assert (manifest["model"]["weights_hash"], manifest["settings"]["text_tower"]) == (weights, str(tmp_path))
+    assert (manifest["model"]["weights_hash"], manifest["settings"]["text_encoder"]) == (
+        weights,
+        str(tmp_path),
+    )

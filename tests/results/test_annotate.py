@@ -102,16 +102,21 @@ def test_export_never_overwrites_answers(collection, tmp_path, capsys):
     assert annotate.main(arguments) == 2
     assert "may hold answers" in capsys.readouterr().err
     assert out.read_text("utf-8") == "precious"
-    assert annotate.main([*arguments, "--force", "--n", "9", "--models", "organism"]) == 0
+    assert annotate.main([*arguments, "--force", "--n", "9", "--model", "organism"]) == 0
     assert len(out.read_text("utf-8").splitlines()) == 10
-    assert annotate.main([*arguments, "--force", "--models", "nobody"]) == 2
+    assert annotate.main([*arguments, "--force", "--model", "nobody"]) == 2
     assert "nobody" in capsys.readouterr().err
 
 
 def test_people_who_agree_with_the_panel_by_a_sheet_that_is_blind(collection, tmp_path, capsys):
     sheet, out = tmp_path / "ann.csv", tmp_path / "agreement.parquet"
     where = ["--results", str(collection), "--out"]
-    assert annotate.main(["export", *where, str(sheet), "--models", *MODELS]) == 0
+    assert (
+        annotate.main(
+            ["export", *where, str(sheet), *(word for name in MODELS for word in ("--model", name))]
+        )
+        == 0
+    )
     rows = read(sheet)
     known = {pair.key: [pair.key, pair.text, pair.concept, ""] for pair in pairs_in(collection)}
     assert [*rows] == ["id", "text", "concept", "answer"]

@@ -98,9 +98,9 @@ def test_halves_of_people_with_pools_are_those_of_their_prompts():
 
 
 def test_the_command_searches_prints_and_writes(tiny_folder, tmp_path, capsys):
-    command = ["--model", str(tiny_folder), "--people", "world/faces", "--things", "world/subjects"]
+    command = ["--model", str(tiny_folder), "--gallery", "world/faces", "--preserve", "world/subjects"]
     command += ["--max-images", "40", "--max-heads", "1", "--max-loss", "1", "--attribute", "skin tone"]
-    assert search_command.main([*command, "--keep", "--results", str(tmp_path)]) == 0
+    assert search_command.main([*command, "--save", "--results", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "Chance: MaxSkew" in said
     assert "Answer:" in said

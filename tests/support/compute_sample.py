@@ -27,7 +27,16 @@ def small_pool(folder):
 def arguments(model, texts, out, *more):
     """A small run's command line. Shards are small, so that there are several to lose."""
     # Two texts a head, so that a model of random weights has heads of high CCS too.
-    sets = ("--set", "world/letters", "--set", "world/clips", "--eval-images", "40", "--max-images", "60")
+    sets = (
+        "--dataset",
+        "world/letters",
+        "--dataset",
+        "world/clips",
+        "--eval-images",
+        "40",
+        "--max-images",
+        "60",
+    )
     sets += ("--random-sets", "5")
     places = ("--model", str(model), "--texts", str(texts), "--out", str(out))
     return [*places, "--k", "2", "--shard", "16", *sets, *more]

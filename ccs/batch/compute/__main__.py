@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache, partial
 from typing import Any
 
 from tqdm import tqdm
 
-from ccs.batch.command_line import run
-from ccs.batch.compute import Settings, parse
+from ccs.batch.compute import Compute, Settings
 from ccs.batch.compute.stages import Lost, Processes, locked, start, stop
 from ccs.errors import InputError
 from ccs.progress import JsonLines, RunBar
@@ -58,7 +57,7 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
     if settings.dry_run:
         tell(needs.page(settings))
         return 0
-    chosen = [settings.for_model(name) for name in settings.models]
+    chosen = [settings.for_model(name) for name in dict.fromkeys(settings.models)]
     for one in chosen:
         processes.once(partial(check, one))
     if settings.publish:
@@ -98,9 +97,16 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
     return failed
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    interrupted = "Interrupted. What is finished is kept; the same command continues."
-    return run(lambda: _main(parse(argv)), interrupted)
+main = Compute(
+    Settings,
+    _main,
+    (
+        "clip-ccs compute",
+        "clip-ccs compute --model ViT-B-32/openai --images DIR --gallery DIR",
+        "clip-ccs compute --paper --dry-run",
+    ),
+    "Interrupted; the same command continues from what is finished.",
+)
 
 
 if __name__ == "__main__":

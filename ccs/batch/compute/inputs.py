@@ -68,7 +68,7 @@ def names_of_sets(settings: Settings) -> tuple[str, ...]:
     studied = tuple(record.name for record in SOURCES.values() if record.measured)
     drawn = tuple(f"world/{name}" for name in synthetic.names())
     suites = {"world": drawn, "paper": studied, "none": ()}
-    return settings.sets or suites[settings.suite or "none"]
+    return settings.datasets or suites[settings.suite or "none"]
 
 
 def open_datasets(
@@ -86,15 +86,15 @@ def open_datasets(
                 opened = set_question(opened)
             _tell_unreadable(opened, settings, tell)
         except InputError as error:
-            if settings.sets:
+            if settings.datasets:
                 raise
             absent.append({"name": name, "reason": str(error)})
             tell(f"{name} is left out: {error}")
             continue
         if not isinstance(opened, EvaluationSet):
-            raise InputError(f"{name!r} holds images without labels: it can be --images, not --set.")
+            raise InputError(f"{name!r} holds images without labels: give it as --images, not --dataset.")
         sets.append(opened)
-    for spec in settings.people:
+    for spec in settings.galleries:
         people = open_gallery(spec, attribute=settings.attribute or (), max_images=settings.eval_images)
         sets.append(set_question(people, settings.occupations, settings.template, settings.top))
         _tell_unreadable(people, settings, tell)

@@ -20,7 +20,7 @@ import torch
 from ccs.batch.compute import Settings
 from ccs.batch.compute.inputs import names_of_sets
 from ccs.batch.compute.judge import judges_of, known_pool
-from ccs.batch.compute.run import n_plans
+from ccs.batch.compute.run import KEPT_BYTES, n_plans
 from ccs.batch.pages import printed
 from ccs.data import ALIASES, SOURCES, DatasetRecord, synthetic, untrusted
 from ccs.data.hub import connected, explained
@@ -33,7 +33,7 @@ from ccs.judges.question import Question
 from ccs.model.encoder import ImageEncoder
 from ccs.model.loading import sources
 from ccs.model.loading.footprint import footprint
-from ccs.model.loading.sources import AUTO, HUB, UNTRAINED, usable_device
+from ccs.model.loading.sources import HUB, UNTRAINED, usable_device
 from ccs.texts.pools import ADDRESSES, REFERENCE, find_reference
 
 
@@ -51,8 +51,8 @@ def usable(chosen: Sequence[Settings], tell: Callable[[str], None]) -> list[Sett
                 raise
             tell(f"error: {one.models[0]} is left out: {error}")
     needed = dict.fromkeys(one.images for one in found)
-    optional = dict.fromkeys(name for one in found for name in names_of_sets(one) if name not in one.sets)
-    needed |= dict.fromkeys(name for one in found for name in (*one.sets, *one.people))
+    optional = dict.fromkeys(name for one in found for name in names_of_sets(one) if name not in one.datasets)
+    needed |= dict.fromkeys(name for one in found for name in (*one.datasets, *one.galleries))
     fetched = dict[str, float]()
     for name, record in _registered(needed | optional).items():
         try:
@@ -161,7 +161,7 @@ def _asked(settings: Settings, heads: int) -> list[CostEstimate]:
 
 def page(settings: Settings) -> str:
     """The needs of all models, for a person to read. Raises InputError if none can be used."""
-    chosen = [settings.for_model(name) for name in settings.models]
+    chosen = [settings.for_model(name) for name in dict.fromkeys(settings.models)]
     models, lines, failed = list[_Model](), list[tuple[str, int | None, str]](), list[InputError]()
     for one in chosen:
         try:
@@ -174,7 +174,9 @@ def page(settings: Settings) -> str:
         lines.append((model.source.name, len(model.tower.heads), model.needs))
     if not models:
         raise failed[0]
-    names = dict.fromkeys(name for one in chosen for name in (one.images, *names_of_sets(one), *one.people))
+    names = dict.fromkeys(
+        name for one in chosen for name in (one.images, *names_of_sets(one), *one.galleries)
+    )
     known = _registered(names)
     records, asked = list(known.values()), [estimate for model in models for estimate in model.asked]
     weights = sum(model.weights or 0 for model in models) / 1e9
@@ -198,7 +200,7 @@ def page(settings: Settings) -> str:
         weights=weights,
         sets=sum(sizes.values()),
         embeddings=max((_embedded(model, record) for model in models for record in records), default=0),
-        keep=settings.keep / 1e9,
+        keep=KEPT_BYTES / 1e9,
     )
 
 
@@ -268,7 +270,7 @@ def _device(settings: Settings) -> str | None:
     """The device that an estimate is for: a key of `PEAKS` or cpu; None for a GPU that is not known here."""
     if settings.device_like is not None:
         return settings.device_like
-    device = usable_device(settings.device or AUTO)
+    device = usable_device(settings.device)
     if device.type == "cpu":
         return "cpu"
     named = torch.cuda.get_device_name(device).lower().replace("-", " ").split()

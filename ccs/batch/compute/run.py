@@ -36,6 +36,8 @@ from ccs.texts.score import HeadScore
 from ccs.texts.textspan import Span
 
 Row = dict[str, Any]
+KEPT_BYTES = 1e9
+"""Largest embeddings of a dataset that a run keeps for the next one."""
 
 
 def _refuse_others(folder: Path, model: Model) -> None:
@@ -79,13 +81,13 @@ class Run:
         """
         self.settings, self.processes, self.started = settings, processes, monotonic()
         named = partial(ccs.load, settings.clip)
-        if settings.text_tower:
-            named = partial(ccs.extract_image_encoder, settings.models[0], settings.text_tower)
+        if settings.text_encoder:
+            named = partial(ccs.extract_image_encoder, settings.models[0], settings.text_encoder)
         load = partial(named, device=processes.device, precision=settings.precision, layers=settings.layers)
         self.model = processes.together(load)
         self.model.tower.require(Intervention.parse(settings.ablate))
-        if settings.ablate and not (inputs.names_of_sets(settings) or settings.people):
-            raise InputError("--ablate is measured on sets: name some with --set, --people or --suite.")
+        if settings.ablate and not (inputs.names_of_sets(settings) or settings.galleries):
+            raise InputError("--ablate requires a dataset; give --dataset, --gallery, or --suite.")
         self.pool = processes.once(lambda: load_pool(settings.texts or "photographs"))
         self.folder = settings.out / results.folder_name(self.model.name)
         processes.once(partial(_refuse_others, self.folder, self.model))
@@ -204,7 +206,7 @@ class Run:
                 bar.update(len(plans))
             stage.finish()
             size = sum(path.stat().st_size for path in embedded.paths.values())
-            if size > settings.keep and not any(self._hosts[other.name][0] is host for other in later):
+            if size > KEPT_BYTES and not any(self._hosts[other.name][0] is host for other in later):
                 embedded.discard()
         found = stage.read_json()
         self.tables.setdefault(found["table"], []).extend(found["rows"])
@@ -289,7 +291,7 @@ class Plans:
 
     def on(self, data: EvaluationSet, settings: Settings) -> list[Plan]:
         """The plans measured on a set. A set that was asked for by name has those at further K too."""
-        more, whole = data.name in FURTHER_K_SETS or data.name in settings.sets, _singles_on(data)
+        more, whole = data.name in FURTHER_K_SETS or data.name in settings.datasets, _singles_on(data)
         few = [plan for plan in self.random if plan.name == "random"][:FEW_SETS]
         return [
             *self.main,

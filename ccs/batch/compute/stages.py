@@ -99,15 +99,17 @@ def _exchanged(exchange: Callable[[], list[T]]) -> list[T]:
         raise Lost(LOST) from error
 
 
-def start(device: str | None = None) -> Processes:
+def start(device: str = "auto") -> Processes:
     """Join the processes that the launcher started, or be the only one; they share a machine's GPUs in turn.
-    `device`: None chooses. InputError for one that this machine does not have.
+
+    Raises InputError if this machine doesn't have the device.
     """
     from ccs.model.loading.sources import AUTO, DEVICE, usable_device
 
-    chosen = usable_device(device or AUTO)
+    chosen = usable_device(device)
+    requested = os.environ.get(DEVICE) if device == AUTO else device
     by_accelerate = "ACCELERATE_MIXED_PRECISION" in os.environ and "ACCELERATE_USE_CPU" not in os.environ
-    if by_accelerate and chosen.type == "cpu" and (device or os.environ.get(DEVICE)) != "cpu":
+    if by_accelerate and chosen.type == "cpu" and requested != "cpu":
         raise InputError(
             "`accelerate launch --multi_gpu` was asked for, but no GPU is found here: give --device cpu to "
             "compute on the CPU all the same, or start with torchrun --standalone --nproc_per_node N."

@@ -1,0 +1,160 @@
+"""Options that several commands share: their types, help texts, and the checks of their values."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Group, Parameter
+from cyclopts.validators import Number
+
+from ccs.errors import InputError
+
+MODEL = Parameter(group=Group("Model", sort_key=1))
+DATA = Parameter(group=Group("Data", sort_key=2))
+ANALYSIS = Parameter(group=Group("Analysis", sort_key=3))
+JUDGES = Parameter(group=Group("Judges", sort_key=4))
+OUTPUT = Parameter(group=Group("Output", sort_key=5))
+MACHINE = Parameter(group=Group("Machine", sort_key=6))
+
+
+def at_least(lowest: float) -> Parameter:
+    """Reject lower values."""
+    return Parameter(validator=Number(gte=lowest))
+
+
+def read(parse: Callable[[str], Any]) -> Parameter:
+    """Parse the option's one word with this function. If it is repeated, the last one counts."""
+    return Parameter(converter=lambda _, tokens: parse(tokens[-1].value), n_tokens=1)
+
+
+def describe(text: str, default: str = "", metavar: str | None = None) -> Parameter:
+    """Set the help text.
+
+    Args:
+        text: A noun phrase with its unit.
+        default: What None stands for, such as "all".
+        metavar: Name of the value, by default its type.
+    """
+    more: dict[str, Any] = {"metavar": metavar} if metavar else {}
+    return Parameter(
+        help=text,
+        show_default=lambda value: (default or None) if value is None else format_default(value),
+        **more,
+    )
+
+
+def format_default(value: object) -> str | None:
+    """Return a default as the help shows it, or None if there is nothing to show."""
+    if isinstance(value, tuple):
+        return ", ".join(value) or None
+    if isinstance(value, float):
+        return f"{value:g}"
+    return None if value is None or value is False or value == "" else str(value)
+
+
+def read_names(value: str) -> tuple[str, ...]:
+    """Read names (occupations, classes) from a file, one per line, or from a comma-separated list."""
+    path = Path(value).expanduser()
+    if "," not in value and (path.is_file() or path.suffix[1:].isalnum()):
+        try:
+            lines = path.read_text("utf-8-sig").splitlines()
+            return tuple(name for name in map(str.strip, lines) if name)
+        except (OSError, UnicodeDecodeError) as error:
+            reason = "there is no such file" if isinstance(error, FileNotFoundError) else error
+            raise InputError(f"{value} cannot be read as a file of names: {reason}.") from None
+    return tuple(name for name in map(str.strip, value.split(",")) if name)
+
+
+def to_folder(value: str) -> Path:
+    """Return the path of a folder to write to. Raises InputError now if it can't be written to later."""
+    path = Path(value)
+    try:
+        existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+        tempfile.TemporaryDirectory(dir=existing).cleanup()
+    except OSError as error:
+        raise InputError(f"{path} cannot be written to: {error.strerror}.") from None
+    return path
+
+
+def to_file(value: str) -> Path:
+    """Return the path of a file to write to. Raises InputError as `to_folder` does."""
+    path = to_folder(str(Path(value).parent)) / Path(value).name
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a file to write to.")
+    return path
+
+
+IMAGES_FROM = "name, folder, zip, Parquet file, or USER/NAME on the Hub"
+
+ModelName = Annotated[
+    str, MODEL, describe("Model: bundled name, open_clip's NAME/TAG, folder, or hf-hub:USER/NAME")
+]
+TextEncoder = Annotated[
+    str | None,
+    MODEL,
+    describe(
+        "For a vision-language model such as LLaVA: the CLIP of its image encoder, for example "
+        "hf-hub:openai/clip-vit-large-patch14-336"
+    ),
+]
+Ablation = Annotated[
+    str,
+    MODEL,
+    describe(
+        'Heads to ablate, such as "L8.H11 L9.H2"; T7.H3 is a head of the text encoder; L9.H2=0.3 scales a '
+        "head, L10.H0=mean replaces it by its mean"
+    ),
+]
+Gallery = Annotated[str, DATA, describe(f"People with groups: {IMAGES_FROM}")]
+Dataset = Annotated[str, DATA, describe(f"Images with classes: {IMAGES_FROM}")]
+Preserve = Annotated[
+    str, DATA, describe(f"Labeled images on which accuracy must be preserved: {IMAGES_FROM}")
+]
+Images = Annotated[str, DATA, describe(f"Images that the heads are analyzed on: {IMAGES_FROM}")]
+Texts = Annotated[
+    str | None,
+    DATA,
+    describe(
+        "Pool of texts: world, photographs, reference (the paper's), or a file with one per line",
+        "world for synthetic images, else photographs",
+    ),
+]
+Attribute = Annotated[
+    str | None, DATA, describe("Column of the groups of people", "gender, or else the gallery's first")
+]
+OCCUPATIONS = 'Occupations: a file with one per line, or "judge, nurse"'
+Occupations = Annotated[
+    tuple[str, ...] | None,
+    DATA,
+    read(read_names),
+    describe(OCCUPATIONS, "the gallery's", "NAMES"),
+]
+Classes = Annotated[
+    tuple[str, ...] | None,
+    DATA,
+    read(read_names),
+    describe('Names of the classes: a file with one per line, or "cat, dog"', "the dataset's", "NAMES"),
+]
+Template = Annotated[
+    str | None, DATA, describe('Prompt with {} for the name, such as "a photo of a {}"', "the data's")
+]
+Top = Annotated[
+    int | None,
+    ANALYSIS,
+    at_least(1),
+    describe("Length K of the ranked list", "the gallery's, or a tenth of it"),
+]
+MaxImages = Annotated[int | None, DATA, at_least(1), describe("Number of images, at most", "all")]
+SkipUnreadable = Annotated[bool, DATA, describe("Continue if more than 1% of the images are unreadable")]
+Public = Annotated[bool, OUTPUT, describe("Make a new repository public; otherwise it is private")]
+Csv = Annotated[Path | None, OUTPUT, read(to_file), describe("CSV file for the results")]
+ResultsFolder = Annotated[
+    Path | None, DATA, describe("Folder of results", "results/ if it holds any, else the bundled results")
+]
+Seed = Annotated[int, MACHINE, at_least(0), describe("Random seed for resampling")]
+Device = Annotated[
+    str, MACHINE, describe("cpu, cuda, or cuda:N; auto is $CCS_DEVICE, or else a GPU if there is one")
+]
