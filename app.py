@@ -2,7 +2,7 @@
 
 import sys
 
-from ccs.ui.__main__ import main
+from ccs.app.__main__ import main
 
 if __name__ == "__main__":
     sys.exit(main())

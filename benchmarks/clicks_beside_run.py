@@ -1,4 +1,4 @@
-"""Time to take ViT-B-32 apart in the running app, and the cost of other visitors' clicks meanwhile.
+"""Time to analyze ViT-B-32 in the running app, and the cost of other visitors' clicks meanwhile.
 
     python -m benchmarks.clicks_beside_run [--photographs ../shared/data/imagenet-sample]
 
@@ -22,10 +22,9 @@ from statistics import median
 from typing import Any
 
 from benchmarks.common import PHOTOGRAPHS, keep, timed
-from benchmarks.visitor_waits import alone
+from benchmarks.visitor_waits import act, alone, opened
+from ccs.app.services.analyses import Request
 from ccs.heads import HeadSet
-from ccs.ui import clicks, links
-from ccs.ui.service.taking_apart import Request
 
 MODEL = "ViT-B-32/random"
 COUNT, TEXTS = 1000, "photographs"
@@ -38,19 +37,18 @@ def measure(photographs: Path) -> dict[str, Any]:
     with alone(MODEL) as app:
         model = app.model_cache.get(MODEL)
         seeds = count()
-        session = links.open_link(app, {"model": MODEL, "tab": "classify", "off": "none"}).session
+        screen = opened(app, model=MODEL, tab="classify")
 
         def click() -> float:
             off = Random(next(seeds)).sample(list(model.heads), 6)
-            action = {"do": "off", "off": str(HeadSet(off))}
-            return timed(lambda: list(clicks.act(app, session, action)))
+            return timed(lambda: act(screen, "heads/ablate", ablate=str(HeadSet(off))))
 
         for _ in range(3):
             click()
         before = [click() for _ in range(CLICKS)]
         load, start = os.getloadavg()[0], time.perf_counter()
         request = Request(MODEL, MODEL, model.weights_hash, str(photographs), COUNT, TEXTS)
-        run = ThreadPoolExecutor(1).submit(lambda: list(app.kept.make(request)))
+        run = ThreadPoolExecutor(1).submit(lambda: list(app.analyses.make(request)))
         during = []
         while not run.done():
             time.sleep(PAUSE)

@@ -7,9 +7,9 @@ Starts `app.py` on 127.0.0.1 and nothing else. Quiet and hostile parts take turn
 other work on the machine touches both. Quiet: all but one visitor click, one after another, with a pause.
 Hostile: one more joins, from an address of its own (127.0.0.2), and does as much as it can: many pages at
 once, each opened by another link, with large uploads, the largest gallery, the most texts, and answers it
-never reads, with runs that take a model apart, and with what the page never asks for. The server's memory is
-read meanwhile; growth is the highest reading after five hostile minutes (the half, of less than ten) less the
-highest before. With --class nobody is hostile: forty visitors of one address click for so many minutes, every
+never reads, with analyses of a model, with API calls, and with what the page never asks for. The server's
+memory is read meanwhile; growth is the highest reading after five hostile minutes (the half, of less than
+ten) minus the highest before. With --class nobody is hostile: forty visitors of one address click for so many minutes, every
 other time twice before the first answer is there. Linux only: memory is read from /proc.
 """
 
@@ -31,7 +31,6 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 from typing import Any
 from urllib.parse import urlencode
@@ -54,44 +53,28 @@ REFUSED: list[int] = []  # what the others were answered instead of a screen
 WORDS = [f"occupation number {i} with many words " + "x" * 120 for i in range(200)]
 
 
-def quiet(stop: threading.Event, opened: int, act: tuple[int, int], took: list[float], number: int) -> None:
-    visitor = Visitor(ADDRESS, f"127.0.1.{number + 1}")
-    visitor.join(opened, -1)
-    visitor.wait()
+def quiet(stop: threading.Event, took: list[float], number: int) -> None:
+    visitor = Visitor(ADDRESS, f"127.0.1.{number + 1}").visit("tab=heads").whole()
     heads = itertools.cycle(f"L{layer}.H{head}" for layer in (7, 6, 5, 4) for head in range(6))
     while not stop.wait(PAUSE * random.uniform(0.5, 1.5)):
         start = time.perf_counter()
-        status = visitor.join(*act, {"do": "inspect", "head": next(heads)}).status_code
-        if status == 200:
-            visitor.wait()
+        if (status := visitor.send("heads/inspect", head=next(heads)).status_code) == 200:
+            visitor.take(visitor.last).whole()
             took.append(time.perf_counter() - start)
         else:
             REFUSED.append(status)
 
 
-def pupil(stop: threading.Event, opened: int, act: tuple[int, int], took: list[float]) -> None:
+def pupil(stop: threading.Event, took: list[float]) -> None:
     """One of many at an address."""
-    visitor = Visitor(ADDRESS, "127.0.3.1")
-    visitor.client.timeout = httpx.Timeout(None)  # as a browser
-
-    def asked() -> bool:
-        head = f"L{random.randrange(4, 8)}.H{random.randrange(6)}"
-        REFUSED.append(visitor.join(*act, {"do": "inspect", "head": head}).status_code)
-        return REFUSED[-1] == 200
-
-    REFUSED.append(visitor.join(opened, -1).status_code)
-    visitor.wait()
-    with ThreadPoolExecutor(1) as reader:
-        while not stop.wait(random.uniform(5, 15)):
-            start, answered = time.perf_counter(), 0
-            asks = int(asked())
-            reading = reader.submit(visitor.wait)
-            asks += random.random() < 0.5 and asked()
-            while answered < asks:
-                said = reading.result()
-                answered += sum(one["msg"] == "process_completed" for one in said)
-                reading = reader.submit(visitor.wait) if answered < asks else reading
-            took.append(time.perf_counter() - start)
+    visitor = Visitor(ADDRESS, "127.0.3.1").visit("tab=heads").whole()
+    while not stop.wait(random.uniform(5, 15)):
+        start = time.perf_counter()
+        for _ in range(random.choice((1, 2))):
+            answer = visitor.send("heads/inspect", head=f"L{random.randrange(4, 8)}.H{random.randrange(6)}")
+            REFUSED.append(answer.status_code)
+        visitor.take(answer).whole()
+        took.append(time.perf_counter() - start)
 
 
 def one_class(minutes: float) -> int:
@@ -99,8 +82,7 @@ def one_class(minutes: float) -> int:
     took: list[float] = []
     stop = threading.Event()
     with tempfile.TemporaryDirectory() as cache, served(PORT, GRADIO_TEMP_DIR=cache) as process:
-        opened, act = Visitor(ADDRESS).events()
-        threads = [threading.Thread(target=pupil, args=(stop, opened, act, took)) for _ in range(CLASS)]
+        threads = [threading.Thread(target=pupil, args=(stop, took)) for _ in range(CLASS)]
         for thread in threads:
             thread.start()
         time.sleep(minutes * 60)
@@ -116,69 +98,67 @@ def one_class(minutes: float) -> int:
     return int(set(REFUSED) != {200})
 
 
-def upload(visitor: Visitor, data: bytes) -> str | None:
-    """Where the server keeps the file; None where it takes no more."""
-    answer = visitor.client.post("/gradio_api/upload", files={"files": ("image.png", data)})
-    return str(answer.json()[0]) if answer.status_code == 200 else None
-
-
-def hostile(stop: threading.Event, opened: int, act: tuple[int, int], apart: tuple[int, int]) -> None:
-    """As many pages as it can, each with the heaviest actions; few answers are read."""
+def hostile(stop: threading.Event) -> None:
+    """As many pages as it can, each with the heaviest forms; few answers are read."""
     chance = random.Random(threading.get_ident())
     while not stop.is_set():
         visitor = Visitor(ADDRESS, "127.0.0.2")
-        off = ",".join({f"L{chance.randrange(8)}.H{chance.randrange(6)}" for _ in range(9)})
-        link = {"off": off, "tab": chance.choice(("heads", "classify", "bias", "paradox", "about"))}
-        actions = [
-            {"do": "tab", "value": "bias"},
-            {"do": "bias", "gallery": "world/counterfactuals", "occupations": "\n".join(WORDS), "k": "0"},
-            {"do": "off", "off": off},
-            {"do": "tab", "value": "classify"},
-            {"do": "classify", "classes": "\n".join(WORDS), "template": ""},
-            {"do": "name-model", "name": "x" * 200},
+        ablate = ",".join({f"L{chance.randrange(8)}.H{chance.randrange(6)}" for _ in range(9)})
+        tab = chance.choice(("heads", "classify", "bias", "paradox", "about"))
+        occupations = "\n".join(WORDS)
+        forms = [
+            ("tab", {"tab": "bias"}),
+            ("bias", {"gallery": "world/counterfactuals", "occupations": occupations, "k": "0"}),
+            ("heads/ablate", {"ablate": ablate}),
+            ("tab", {"tab": "classify"}),
+            ("classify", {"classes": occupations}),
+            ("model/offer", {"model": "x" * 200}),
+            *(
+                ("analyze", {"images": "synthetic scenes", "count": str(n), "texts": "world"})
+                for n in (20, 99)
+            ),
         ]
         try:
-            visitor.join(opened, -1, link=urlencode(link))
-            if path := upload(visitor, photograph(chance)):
-                visitor.join(*act, {"do": "upload", "files": [{"path": path, "name": "x" * 300}] * 2})
-            tricks(visitor, chance, act)
-            for number in range(3):
-                count = str(20 + chance.randrange(5000))
-                visitor.join(*apart, {"images": "drawn scenes", "count": count, "texts": "world"})
-                other = f"/gradio_api/queue/data?session_hash={visitor.page}&session_hash={number}"
-                FAULTS.extend(["queue/data"] * (visitor.client.get(other).status_code >= 500))
-            for action in actions:
-                visitor.join(*act, action)
+            visitor.visit(urlencode({"ablate": ablate, "tab": tab}))
+            _send(visitor, "images/add", [("files", ("x" * 300, photograph(chance)))])
+            tricks(visitor, chance)
+            for path, fields in forms:
+                _send(visitor, path, **fields)
             if chance.random() < 0.2:
-                visitor.wait()
+                visitor.whole()
             stop.wait(0.5)
-        except httpx.HTTPError:
+        except (httpx.HTTPError, AssertionError):  # refused
             stop.wait(0.2)
 
 
-def tricks(visitor: Visitor, chance: random.Random, act: tuple[int, int]) -> None:
+def _send(visitor: Visitor, path: str, files: Any = None, **fields: str) -> None:
+    if visitor.send(path, files, **fields).status_code == 500:
+        FAULTS.append(path)
+
+
+def tricks(visitor: Visitor, chance: random.Random) -> None:
     """What once cost more than it weighs: scans without end, alone and in a gallery, and odd texts."""
     scans = many_scans(chance)
     gallery = io.BytesIO()
     with zipfile.ZipFile(gallery, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in ("a/1.jpg", "b/2.jpg"):
             archive.writestr(name, scans)
-    if path := upload(visitor, scans):
-        visitor.join(*act, {"do": "upload", "files": [{"path": path, "name": "x"}]})
-    if path := upload(visitor, gallery.getvalue()):
-        visitor.join(*act, {"do": "gallery", "path": path})
+    _send(visitor, "images/add", [("files", ("x", scans))])
+    _send(visitor, "bias/gallery", [("files", ("x.zip", gallery.getvalue()))])
     digits = f"L{'9' * 5000}.H0"
-    visitor.join(*act, {"do": "toggle", "head": digits})
+    _send(visitor, "heads/toggle", head=digits)
+    many = json.dumps({"data": [WORDS[:20], "world/counterfactuals", "gender", "", "organism"]}).encode()
     for route, body in (
         ("queue/join", b'{"fn_index": 1, "session_hash": "\\ud800", "data": [null]}'),
         ("queue/join", b'{"fn_index": 99999, "session_hash": "x", "data": [null]}'),
         ("cancel", b"[]"),
-        ("run/cancel", b'{"data": []}'),
         ("component_server", b'{"component_id": 1, "data": [], "fn_name": "x", "session_hash": "x"}'),
-        ("call/act", json.dumps({"data": [digits, "organism"]}).encode()),
+        ("call/find_heads", json.dumps({"data": [digits, "organism"]}).encode()),
+        *(("call/measure_bias", many) for _ in range(5)),
     ):
-        answer = visitor.client.post(f"/gradio_api/{route}", content=body)
-        FAULTS.extend([route] * (answer.status_code >= 500))
+        headers = {"content-type": "application/json"}
+        answer = visitor.client.post(f"/gradio_api/{route}", content=body, headers=headers)
+        FAULTS.extend([route] * (answer.status_code == 500))
 
 
 def many_scans(chance: random.Random) -> bytes:
@@ -211,18 +191,12 @@ def _png() -> bytes:
     return buffer.getvalue()
 
 
-def part(
-    seconds: float, is_hostile: bool, listeners: dict[str, tuple[int, int]], process: int
-) -> tuple[list[float], list[float]]:
+def part(seconds: float, is_hostile: bool, process: int) -> tuple[list[float], list[float]]:
     """The seconds of the quiet visitors' clicks, and the server's memory, read so many times."""
     stop, took = threading.Event(), []  # type: tuple[threading.Event, list[float]]
-    opened, act, apart = listeners["load"][0], listeners["act"], listeners["apart"]
-    threads = [
-        threading.Thread(target=quiet, args=(stop, opened, act, took, number))
-        for number in range(VISITORS - 1)
-    ]
+    threads = [threading.Thread(target=quiet, args=(stop, took, number)) for number in range(VISITORS - 1)]
     if is_hostile:
-        threads += [threading.Thread(target=hostile, args=(stop, opened, act, apart)) for _ in range(AT_ONCE)]
+        threads += [threading.Thread(target=hostile, args=(stop,)) for _ in range(AT_ONCE)]
     for thread in threads:
         thread.start()
     readings = []
@@ -248,14 +222,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     rounds = max(2, round(args.minutes / 3))
     calm, busy, memories = [], [], []  # type: tuple[list[float], list[float], list[float]]
     with tempfile.TemporaryDirectory() as cache, served(PORT, GRADIO_TEMP_DIR=cache) as process:
-        first = Visitor(ADDRESS)
-        listeners = first.listeners()
-        first.join(listeners["load"][0], -1)
-        first.wait()
+        Visitor(ADDRESS).visit().whole()
         at_start = memory("VmRSS", process.pid)
         for _ in range(rounds):
-            calm += part(args.minutes * 20 / rounds, False, listeners, process.pid)[0]
-            took, readings = part(args.minutes * 60 / rounds, True, listeners, process.pid)
+            calm += part(args.minutes * 20 / rounds, False, process.pid)[0]
+            took, readings = part(args.minutes * 60 / rounds, True, process.pid)
             busy, memories = busy + took, memories + readings
     found: dict[str, Any] = {"MB at start": at_start, "MB hostile": memories}
     found |= {"clicks quiet": len(calm), "median quiet": median(calm), "clicks hostile": len(busy)}

@@ -19,9 +19,9 @@ import torch
 import ccs
 from benchmarks.common import MACHINE, keep, memory, smallest
 from ccs import Head, HeadSet
+from ccs.app.services import examples
+from ccs.app.services.cache import Cache, Memory
 from ccs.model.maps import heatmap
-from ccs.ui.service import examples
-from ccs.ui.service.cache import Cache, Memory
 
 IMAGES = {"ViT-B-32": 8, "ViT-B-16": 2, "ViT-L-14": 1}
 ALLOWED = 1.2

@@ -13,12 +13,10 @@ import os
 import platform
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -26,8 +24,11 @@ import torch
 
 from benchmarks.common import keep, served, timed
 from ccs import results
-from ccs.ui import clicks, links
-from ccs.ui.session import App
+from ccs.app import page
+from ccs.app.links import open_screen
+from ccs.app.routes import ROUTES
+from ccs.app.services.cache import Memory
+from ccs.app.session import App, Screen, Session
 
 ALLOWED = {"start": 10.0, "click": 0.3, "ratio": 1.0, "switch": 0.3}
 PORT, CLICKS = 7989, 24
@@ -50,8 +51,8 @@ def in_browser(address: str) -> dict[str, float]:
     """
     from playwright.sync_api import sync_playwright
 
-    whole = "document.body.dataset.ready && !document.querySelector('.status .busy')"
-    words = "document.querySelector('.status .busy, #region-main .empty, #region-main .fig')"
+    whole = "body[data-ready]:not([data-busy])"
+    words = ".status .busy, #region-main .empty, #region-main .fig"
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
@@ -61,11 +62,11 @@ def in_browser(address: str) -> dict[str, float]:
         def visit(query: str) -> tuple[float, float]:
             start = time.perf_counter()
             page.goto(f"{address}{query}")
-            page.wait_for_function(words)
+            page.wait_for_selector(words, state="attached")
             told = time.perf_counter() - start
-            page.wait_for_function(whole)
+            page.wait_for_selector(whole)
             took = time.perf_counter() - start
-            shown = str(page.input_value('select[data-do="model"]'))
+            shown = str(page.input_value('select[name="model"]'))
             if f"model={shown}" not in query and "model=" in query:
                 raise RuntimeError(f"{query} shows {shown}")
             return told, took
@@ -75,15 +76,15 @@ def in_browser(address: str) -> dict[str, float]:
             (told, first), (_, again) = visit(query), visit(query)
             found |= {f"{name}: first word": told, f"{name}: first visit": first}
             found |= {f"{name}: first visit, times a later one": first / again}
-        page.goto(f"{address}?tab=classify&off=none")
-        page.wait_for_function("document.body.dataset.ready && !document.body.dataset.busy")
-        heads = page.evaluate("[...document.querySelectorAll('.grid .cell')].map(cell => cell.dataset.head)")
+        page.goto(f"{address}?tab=classify")
+        page.wait_for_selector(whole)
+        heads = page.evaluate("[...document.querySelectorAll('.grid .cell')].map(cell => cell.value)")
         took = page.evaluate(
             """async heads => {
                 const took = [];
                 for (const head of heads) {
                     const turn = document.body.dataset.ready, start = performance.now();
-                    document.querySelector(`[data-head="${head}"]`).click();
+                    document.querySelector(`.cell[value="${head}"]`).click();
                     while (document.body.dataset.ready === turn || document.body.dataset.busy)
                         await new Promise(requestAnimationFrame);
                     took.push((performance.now() - start) / 1000);
@@ -103,13 +104,19 @@ def alone(name: str) -> Iterator[App]:
     class One(App):
         models = (name,)
 
-    with tempfile.TemporaryDirectory() as folder:
-        yield One(results.load(), Path(folder))
+    yield One(results.load())
 
 
-def act(screen: Any, do: str, head: str) -> None:
+def opened(app: App, **query: str) -> Screen:
+    """The screen of an address, of a new visitor."""
+    return open_screen(app, Session(Memory(app.cache)), query)
+
+
+def act(screen: Screen, path: str, **fields: str) -> None:
     """All that the server does for one click."""
-    for _ in clicks.act(screen.app, screen.session, {"do": do, "head": head}):
+    route = next(route for route in ROUTES if route.path == path)
+    route.handle(screen, route.form(**fields))
+    for _ in page.work(screen, fresh=False):
         pass
 
 
@@ -119,9 +126,9 @@ def server_clicks(name: str) -> dict[str, float]:
         model = app.model_cache.get(name)
         found: dict[str, float] = {}
         heads = (list(model.heads) * CLICKS)[: CLICKS + 2]
-        for tab, do in (("classify", "toggle"), ("heads", "inspect")):
-            screen = links.open_link(app, {"model": name, "tab": tab, "off": "none"})
-            took = [timed(partial(act, screen, do, str(head))) for head in heads]
+        for tab, path in (("classify", "heads/toggle"), ("heads", "heads/inspect")):
+            screen = opened(app, model=name, tab=tab)
+            took = [timed(partial(act, screen, path, head=str(head))) for head in heads]
             found[f"click in {tab}"] = median(took[2:])
         pixels = model.preprocess([image.pixels for image in screen.images.shown])
 
@@ -142,15 +149,15 @@ def gallery_clicks(name: str) -> dict[str, float]:
     """
     with alone(name) as app:
         model = app.model_cache.get(name)
-        screen = links.open_link(app, {"model": name, "tab": "bias", "gallery": "world/faces", "off": "none"})
-        found = {"first visit": timed(lambda: list(clicks.act(app, screen.session, {"do": "poll"})))}
+        screen = opened(app, model=name, tab="bias", gallery="world/faces")
+        found = {"first visit": timed(lambda: act(screen, "show"))}
         layers = sorted({head.layer for head in model.heads})
-        act(screen, "toggle", f"L{layers[-1]}.H1")
-        act(screen, "toggle", f"L{layers[-1]}.H1")
+        act(screen, "heads/toggle", head=f"L{layers[-1]}.H1")
+        act(screen, "heads/toggle", head=f"L{layers[-1]}.H1")
         switches = []
         for layer in layers:
-            switches.append(timed(partial(act, screen, "toggle", f"L{layer}.H0")))
-            act(screen, "toggle", f"L{layer}.H0")
+            switches.append(timed(partial(act, screen, "heads/toggle", head=f"L{layer}.H0")))
+            act(screen, "heads/toggle", head=f"L{layer}.H0")
         pixels = model.preprocess(list(app.galleries.find("world/faces").images)).split(100)
 
         def plain() -> None:

@@ -45,7 +45,7 @@ try:
 
     with Visitor(f"http://127.0.0.1:{port}/") as visitor:
         for _ in range(60):  # the model is loaded meanwhile
-            shown = visitor.open(model="organism", tab="classify", off="L7.H1")["main"]
+            shown = visitor.open(model="organism", tab="classify", ablate="L7.H1")["main"]
             if "probability" in shown:
                 break
             time.sleep(1)

@@ -24,7 +24,7 @@ def main() -> None:
         page = browser.new_page(viewport={"width": SIZE[0], "height": SIZE[1]})
         page.set_default_timeout(300_000)
         page.goto(f"{url}?model=organism&__theme=light")
-        page.wait_for_function(SETTLED)
+        page.wait_for_selector(SETTLED)
 
         def take() -> Image.Image:
             return Image.open(io.BytesIO(page.screenshot())).convert("RGB")
@@ -39,7 +39,7 @@ def main() -> None:
             ImageDraw.Draw(clicked).ellipse(corners, outline=(220, 40, 90), width=4)
         turn = page.evaluate("document.body.dataset.ready")
         page.mouse.click(*at)
-        page.wait_for_function(f"t => document.body.dataset.ready !== t && {SETTLED}", arg=turn)
+        page.wait_for_selector(f'{SETTLED}:not([data-ready="{turn}"])')
         page.mouse.move(2, 2)
         page.wait_for_timeout(1500)
         frames = [before, clicked, *[Image.blend(clicked, take(), part) for part in (0.35, 0.7)], take()]

@@ -132,12 +132,13 @@ class _Steps:
 
 def _models_in_the_app(models: Sequence[str]) -> list[str]:
     """The models of whose heads app.py knows the scores when it is started on the published results."""
+    from tests.support.app_page import rows
     from tests.support.app_process import started
-    from tests.support.visitor import Visitor, rows
+    from tests.support.visitor import Visitor
 
     results = {"CCS_RESULTS": f"hf://datasets/{REPOSITORY}@v1"}
     with started({**os.environ, **results}) as (url, _), Visitor(url) as visitor:
-        grids = {name: visitor.open(model=name, tab="heads", off="none")["left"] for name in models}
+        grids = {name: visitor.open(model=name, tab="heads")["left"] for name in models}
     return [name for name, grid in grids.items() if rows("heads", grid)[0]["K"]]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,27 +14,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 OUT = Path(__file__).parents[1] / "docs" / "app.png"
-SETTLED = (
-    "document.body.dataset.ready && !document.body.dataset.busy && !document.querySelector('.status .busy')"
-)
+SETTLED = "body[data-ready]:not([data-busy])"
 
 
 @contextmanager
 def served() -> Iterator[str]:
     """The address of the app on the tables that ship, its first model loaded."""
     from ccs import results
-    from ccs.ui.server import Openings, page
-    from ccs.ui.session import App
+    from ccs.app.__main__ import warm
+    from ccs.app.server import launch, make_server
+    from ccs.app.session import App
 
-    with tempfile.TemporaryDirectory() as cache:
-        os.environ["GRADIO_TEMP_DIR"] = cache
-        app = App(results.load(), Path(cache))
-        demo, settings = page(lambda: app)
-        _, url, _ = demo.launch(prevent_thread_lock=True, **settings)
-        # So that the example is one that the whole model gets right.
-        Openings(app.collection, (), app.first).make(app)
-        yield url
-        demo.close(verbose=False)
+    app = App(results.load())
+    server = make_server(app)
+    url = launch(server, "127.0.0.1", None)
+    warm(app)
+    yield url
+    server.get_blocks().close(verbose=False)
 
 
 @contextmanager
@@ -58,7 +53,7 @@ def main() -> None:
         page = browser.new_page(viewport={"width": 1360, "height": 900}, device_scale_factor=1.5)
         page.set_default_timeout(300_000)
         page.goto(f"{url}?model=organism&__theme=light")
-        page.wait_for_function(SETTLED)
+        page.wait_for_selector(SETTLED)
         page.screenshot(path=OUT, animations="disabled")
     print(f"{OUT} is written.")
 

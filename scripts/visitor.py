@@ -18,7 +18,7 @@ from typing import Any
 from screenshot import SETTLED, chromium, served
 
 LOOKS = {"light": (1360, 900), "dark": (1360, 900), "phone": (390, 844)}
-PICTURE = Path(__file__).parents[1] / "ccs" / "ui" / "service" / "photographs" / "cat.jpg"
+PICTURE = Path(__file__).parents[1] / "ccs" / "app" / "services" / "photographs" / "cat.jpg"
 
 
 class Visitor:
@@ -30,7 +30,7 @@ class Visitor:
         self.page.set_default_timeout(600_000)
         theme = "dark" if look == "dark" else "light"
         self.page.goto(f"{url}?__theme={theme}{'&' + query if query else ''}")
-        self.page.wait_for_function(SETTLED)
+        self.page.wait_for_selector(SETTLED)
         self.clicks = self.typed = 0
         self.narrow = width < 1000
         self.start = time.perf_counter()
@@ -38,7 +38,7 @@ class Visitor:
     def do(self, act: Callable[[], object]) -> None:
         turn = self.page.evaluate("document.body.dataset.ready")
         act()
-        self.page.wait_for_function(f"t => document.body.dataset.ready !== t && {SETTLED}", arg=turn)
+        self.page.wait_for_selector(f'{SETTLED}:not([data-ready="{turn}"])')
 
     def click(self, selector: str) -> None:
         self.clicks += 1
@@ -46,16 +46,16 @@ class Visitor:
 
     def head(self, place: int) -> None:
         """Click a head of the last layer; on a phone the sheet with the heads is opened first."""
-        heads = self.page.locator("[data-head].cell").evaluate_all("all => all.map(e => e.dataset.head)")
+        heads = self.page.locator(".grid .cell").evaluate_all("all => all.map(e => e.value)")
         last = max(int(head[1:].split(".")[0]) for head in heads)
         name = f"L{last}.H{place}"
-        if self.narrow and not self.page.locator(f'[data-head="{name}"].cell').is_visible():
+        if self.narrow and not self.page.locator(f'.cell[value="{name}"]').is_visible():
             self.clicks += 1
             self.page.click(".handle")
-        self.click(f'[data-head="{name}"].cell')
+        self.click(f'.cell[value="{name}"]')
 
     def view(self, name: str) -> None:
-        self.click(f'nav button[data-value="{name}"]')
+        self.click(f'nav button[value="{name}"]')
 
     def type(self, selector: str, text: str) -> None:
         self.typed += len(text.split())
@@ -83,7 +83,7 @@ def why_did_my_answer_change(one: Visitor) -> str:
     """An image of one's own, heads off until its answer moves, and the effect of one head alone."""
     one.view("classify")
     one.clicks += 1
-    one.do(lambda: one.page.set_input_files("[data-files]", PICTURE))
+    one.do(lambda: one.page.set_input_files(".tray input[type=file]", PICTURE))
     one.head(5)
     moved = one.read(".lead")
     one.view("heads")
@@ -122,7 +122,7 @@ def main() -> None:
     parser.add_argument("--url", help="the address of a page that is served already")
     args = parser.parse_args()
     out: Path = args.out
-    from ccs.ui.views import VIEWS
+    from ccs.app.views import VIEWS
 
     out.mkdir(parents=True, exist_ok=True)
     with chromium() as browser, nullcontext(args.url) if args.url else served() as url:

@@ -142,11 +142,13 @@ def clone(tmp_path):
 def test_the_demo_computes_and_opens(clone):
     assert "README.md: ./run demo" in COMMANDS
     small = ("--max-images", "12", "--workers", "0", "--suite", "none")
-    with started(os.environ, ["./run", "demo", *small], clone) as (address, _), Visitor(address) as page:
+    with started(os.environ, ["./run", "demo", *small], clone) as (address, words), Visitor(address) as page:
         assert (clone / "results" / "organism" / "scores.parquet").is_file()
-        ask = {"do": "toggle", "head": "L5.H3", "page": "?tab=classify&off=none", "turn": "1"}
-        assert page.join(*page.events()[1], ask).status_code == 200  # the app is made for it
-        assert "1 head off" in page.answer()["strip"]
+        bundled = page.open(model="organism-control", tab="classify")["left"]
+        assert "CCS 5 of 5" in bundled  # whose tables are still there
+        assert "1 head off" in page.post("heads/toggle", head="L5.H3").whole()["strip"]
+        for path in ("api", "gradio_api/mcp/"):
+            assert f"{address}{path}" in words
 
 
 def test_the_site_is_built_strictly(tmp_path):

@@ -14,12 +14,13 @@ import pytest
 import ccs
 from ccs import results
 from ccs.batch import command_line
+from tests.support.app_page import rows
 from tests.support.app_process import started
 from tests.support.compute_sample import small_pool
 from tests.support.datasets_sample import write_images
 from tests.support.llm_server import CompatibleServer
 from tests.support.tiny_model import write_tiny_model
-from tests.support.visitor import Visitor, rows
+from tests.support.visitor import Visitor
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "your-own-study.md"
 SECTIONS = re.split(r"^## ", DOCUMENT.read_text("utf-8"), flags=re.MULTILINE)[1:]
@@ -113,7 +114,7 @@ def test_the_page_opens_on_the_tables_and_a_real_run_is_tried_without_a_network(
     monkeypatch.setenv("PYTHONPATH", str(DOCUMENT.parents[1]))
     run(SECTIONS[0], {})
     ((_, page),) = snippets(SECTIONS[6])
-    line = shlex.split(page.replace("clip-ccs app", f"{sys.executable} -u -m ccs.ui"))
+    line = shlex.split(page.replace("clip-ccs app", f"{sys.executable} -u -m ccs.app"))
     with started(os.environ, line, study) as (url, _), Visitor(url) as visitor:
         left = visitor.open(model="my_clip")["left"]
     assert rows("heads", left)[0]["head"] == "L2.H0"

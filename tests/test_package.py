@@ -54,7 +54,7 @@ off, texts = ccs.HeadSet.parse("L7.H1"), ["red", "a dog", "blue"]
 spans = ccs.textspan(ccs.collect_moments(model, [[image] * 8]), texts, model.embed_texts(texts), k=2)
 print(ccs.__file__, *model.embed_images([image], off).shape, len(spans[ccs.Head(7, 1)]))
 for ask in (lambda: glyph("dog_face", 8), lambda: frames(Path("a.mp4"), 1),
-            lambda: krippendorff_alpha([[1, 2], [1, 1]]), lambda: __import__("ccs.ui.server")):
+            lambda: krippendorff_alpha([[1, 2], [1, 1]]), lambda: __import__("ccs.app.server")):
     try:
         ask()
     except MissingExtra as error:

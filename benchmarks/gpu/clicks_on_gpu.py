@@ -29,9 +29,9 @@ def lines() -> Iterator[Line]:
 def _clicks(bench: Bench) -> dict[str, float]:
     """Seconds of each click, the number of times the model was loaded, and of its weights elsewhere."""
     # Here, so that a package that only the app needs ends no other line.
-    from ccs.ui.clicks import act
-    from ccs.ui.links import open_link
-    from ccs.ui.session import App
+    from benchmarks.visitor_waits import act, opened
+    from ccs.app.page import regions
+    from ccs.app.session import App
 
     name, found = f"{bench.app}/random", dict[str, float]()
     here = sample.model(bench, bench.app, "cpu")
@@ -44,7 +44,7 @@ def _clicks(bench: Bench) -> dict[str, float]:
 
     people, tables = sample.gallery(bench, bench.faces), bench.folder / "no-tables"
     tables.mkdir()
-    app = App(results.load(tables), bench.folder, [people], [name], name)
+    app = App(results.load(tables), [people], [name], name)
     device = {"CCS_DEVICE": str(bench.device)}
     with mock.patch.object(ccs, "load", load), mock.patch.dict("os.environ", device):
         for _ in app.model_cache.loading(name, PATIENCE):
@@ -53,18 +53,18 @@ def _clicks(bench: Bench) -> dict[str, float]:
         first = {one: values.data_ptr() for one, values in model.clip.state_dict().items()}
         for tab in ("classify", "bias"):
             off = HeadSet(list(here.heads)[1:3])
-            link = {"tab": tab, "model": name, "off": str(off)}
+            link = {"tab": tab, "model": name, "ablate": str(off)}
             if tab == "bias":
                 link |= {"gallery": people.name, "attribute": "gender"}
-            session = open_link(app, link).session
+            screen = opened(app, **link)
             # The first click sees the gallery; the one that is timed switches another head off.
-            for do in ({"do": "tab", "value": tab}, {"do": "toggle", "head": str(list(here.heads)[5])}):
+            for path, fields in (("show", {}), ("heads/toggle", {"head": str(list(here.heads)[5])})):
                 bench.done()
                 began = time.perf_counter()
-                for _, regions in act(app, session, do):
-                    _require_answer(regions)
+                act(screen, path, **fields)
                 bench.done()
                 found[tab] = time.perf_counter() - began
+                _require_answer(regions(screen))
     weights = model.clip.state_dict()
     found["loaded"] = len(loaded)
     found["elsewhere"] = sum(
@@ -75,7 +75,7 @@ def _clicks(bench: Bench) -> dict[str, float]:
 
 
 def _require_answer(regions: dict[str, str]) -> None:
-    for words in ("Nothing to show", "cannot be shown", "did not work", "went wrong"):
+    for words in ("Nothing to show", "can't be shown", "didn't work", "went wrong"):
         if any(words in html for html in regions.values()):
             raise RuntimeError(f"The page says {words!r}.")
 

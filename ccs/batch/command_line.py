@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 COMMANDS = {
-    "app": ("ccs.ui.__main__", "Explore attention heads in the browser."),
+    "app": ("ccs.app.__main__", "Explore attention heads in the browser."),
     "compute": ("ccs.batch.compute.__main__", "Describe and score a model's heads, and measure ablations."),
     "accuracy": ("ccs.batch.accuracy", "Measure zero-shot accuracy, with and without ablated heads."),
     "bias": ("ccs.batch.bias", "Measure the social bias of image rankings."),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from pydantic import TypeAdapter
 from ccs.heads import Head
 
 FILE = "heads.json"
-"""Beside a model's weights."""
+WORDS = "words.txt"
+"""Files next to a model's weights."""
 _MODELS = Path(__file__).parent
 
 
@@ -54,3 +56,13 @@ def known_heads(model: str) -> KnownHeads | None:
         if "/" not in model and file.is_file()
         else None
     )
+
+
+def unknown_words(model: str, texts: Iterable[str]) -> list[str]:
+    """Return the texts with a word that the model was never trained on; none if its words aren't known."""
+    file = _MODELS / model / WORDS
+    if "/" in model or not file.is_file():
+        return []
+    words = {"of", "the", "an", "a", "and", *file.read_text("utf-8").split()}
+    words |= {f"{word}s" for word in words}
+    return [text for text in texts if {*re.findall("[a-z]+", text.casefold())} - words]

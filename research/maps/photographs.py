@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score
 from tqdm import tqdm
 
+from ccs.app.services.examples import as_seen
 from ccs.batch.pages import in_brackets, table
 from ccs.data import ImageSet, templates
 from ccs.heads import HeadSet
@@ -27,7 +28,6 @@ from ccs.metrics.accuracy import class_weights
 from ccs.metrics.stats import interval
 from ccs.model.maps import attention, heatmap
 from ccs.model.model import Model
-from ccs.ui.service.examples import as_seen
 from research.maps.judged_maps import CONTRAST, DRAWS, LOOKS, Bools, Judged, enlarged
 
 _BATCH = 8

@@ -12,14 +12,14 @@ import ccs
 from ccs import HeadSet, InputError
 from ccs.analysis.ablation_sets import Plan
 from ccs.analysis.bias import MEAN, embed_occupations, set_question
+from ccs.app.state import State
+from ccs.app.views.query import BiasQuery
 from ccs.batch import accuracy as accuracy_command
 from ccs.batch import bias as command
 from ccs.batch import search
 from ccs.data import BiasSet, ClassificationSet
 from ccs.metrics import accuracy, group_gaps
 from ccs.results import schema
-from ccs.ui.state import State
-from ccs.ui.views.bias_query import BiasQuery
 from tests.support.bias_sample import plain_ndkl, plain_skews
 from tests.support.compute_sample import figures
 from tests.support.datasets_sample import write_images

@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from ccs import results
+from ccs.app.views import VIEWS
 from ccs.files import sha256
-from ccs.ui.views import VIEWS
-from tests.support import ui_sample
+from tests.support import app_sample
+from tests.support.app_page import beside
 from tests.support.browser_page import MARKS, go, served, settled
-from tests.support.ui_page import beside
 
 pytestmark = MARKS
 
@@ -35,8 +35,8 @@ TEXTS |= {"scores": ("label",)}
 def made(app, model, tmp_path_factory):
     """The app on tables that hold an attack in every text that a person or a model writes."""
     folder = tmp_path_factory.mktemp("results")
-    ui_sample.write(folder, ATTACKS[1].replace("/", ""), "f" * 64)
-    target = ui_sample.write(folder, "organism", model.weights_hash)
+    app_sample.write(folder, ATTACKS[1].replace("/", ""), "f" * 64)
+    target = app_sample.write(folder, "organism", model.weights_hash)
     manifest = json.loads((target / "manifest.json").read_text())
     for table, columns in TEXTS.items():
         path = target / f"{table}.parquet"
@@ -63,7 +63,7 @@ def test_no_script_of_a_stranger_runs(visit):
     for tab in VIEWS:
         go(page, tab)
         page.hover("main, body")
-        page.wait_for_function("[...document.images].every(one => one.complete)")
+        page.evaluate("Promise.all([...document.images].map(one => one.decode().catch(() => 0)))")
         assert page.evaluate("window.ran") is None, tab
         assert page.locator(".view").count() == 1, tab
         inside = "document.querySelectorAll('#region-main script, #region-main iframe').length"
@@ -76,7 +76,7 @@ def test_the_policy_stops_what_would_slip_through(made, browsers):
     elsewhere.setblocking(False)
     host = f"http://127.0.0.1:{elsewhere.getsockname()[1]}/"
     page = browsers[0].new_page()
-    page.goto(f"{made[1]}?tab=paradox&off=none")
+    page.goto(f"{made[1]}?tab=paradox")
     settled(page)
     page.evaluate(
         """async ([attacks, host]) => {

@@ -1,16 +1,15 @@
-"""Links and actions from strangers: each part, as it should not be, is taken or told in a sentence."""
+"""Links and forms of untrusted visitors: every bad part is used as text or refused in a sentence."""
 
 from dataclasses import fields
-from inspect import signature
 
 import pytest
+from pydantic import ValidationError
 
+from ccs.app.page import regions
+from ccs.app.routes import ROUTES, Form
+from ccs.app.state import State
 from ccs.errors import InputError
-from ccs.ui.actions import ACTIONS
-from ccs.ui.clicks import regions, update
-from ccs.ui.links import open_link
-from ccs.ui.state import State
-from tests.support.ui_page import check
+from tests.support.app_page import check, do, opened
 
 VALUES = {
     "long": "x" * 100_000,
@@ -34,30 +33,32 @@ VALUES = {
 NAMES = [field.name for field in fields(State)]
 
 
+PATHS = [route.path for route in ROUTES if "files" not in route.form.model_fields]
+
+
 @pytest.mark.parametrize("kind", VALUES)
 def test_a_bad_link_opens_a_screen(app, kind):
     for names in (*([name] for name in NAMES), NAMES):
-        screen = open_link(app, dict.fromkeys(names, VALUES[kind]))
+        screen = opened(app, dict.fromkeys(names, VALUES[kind]))
         assert screen.state.model in app.models
-        assert screen.state.off <= app.heads(screen.state.model)
-        assert (screen.state.tower, screen.state.second) == ("L", "")
+        assert screen.state.ablate <= app.heads(screen.state.model)
+        assert screen.state.tower == "L"
         assert all(len(notice) < 400 and "Traceback" not in notice for notice in screen.session.notices)
         assert len(screen.state.query()) < 60_000
 
 
-@pytest.mark.parametrize("do", sorted({*ACTIONS} - {"open"}))  # which takes a link
-def test_a_bad_action_is_refused_or_shown_as_text(app, do):
-    _, *names = signature(ACTIONS[do]).parameters
+@pytest.mark.parametrize("path", PATHS)
+def test_a_bad_form_is_refused_or_shown_as_text(app, path):
+    (form,) = [route.form for route in ROUTES if route.path == path]
+    names = set(form.model_fields) - set(Form.model_fields)
     for value in VALUES.values() if names else [""]:
-        screen, said = open_link(app, {"tab": "paradox", "off": "none"}), ""
-        before = screen.state
+        screen, problem = opened(app, {"tab": "paradox"}), ""
         try:
-            update(screen, do, dict.fromkeys(names, value))
-            shown = "".join(regions(screen, complete=False).values())
-            check(shown)
-            assert "<img src=x" not in shown
-        except InputError as error:  # any other is a fault
-            said = str(error)
-        assert len(said) < 200
-        assert screen.state == before or not said
+            do(screen, path, **dict.fromkeys(names, value))
+        except (InputError, ValidationError) as error:  # any other is a fault
+            problem = str(error) if isinstance(error, InputError) else ""
+        shown = "".join(regions(screen, complete=False).values())
+        check(shown)
+        assert "<img src=x" not in shown
+        assert len(problem) < 300
         assert screen.state.model in app.models

@@ -10,11 +10,11 @@ import pytest
 
 import ccs
 from ccs import InputError, results
+from ccs.app.services.model_cache import ModelCache
+from ccs.app.services.records import ModelRecords
+from ccs.app.session import App
 from ccs.files import sha256
 from ccs.results import searches
-from ccs.ui.service.model_cache import ModelCache
-from ccs.ui.service.records import ModelRecords
-from ccs.ui.session import App
 from tests.support.results_sample import write_model
 from tests.support.spoil import holds, lacks, says
 
@@ -128,7 +128,7 @@ def test_results_do_not_say_where_weights_are(tiny_folder, tmp_path, place):
     noted.parent.mkdir(parents=True)
     noted.write_text(place.format(tiny_folder))
     with pytest.raises(InputError, match="weights of theirs are not loaded here"):
-        App(results.load(tmp_path), tmp_path / "uploads").model_cache.get("theirs")
+        App(results.load(tmp_path)).model_cache.get("theirs")
 
 
 @pytest.mark.parametrize("name", ["tiny", "no/such", "hf-hub:user/tiny", "organism ", "ViT-B-32/nobody", "."])

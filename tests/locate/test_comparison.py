@@ -13,8 +13,8 @@ from ccs.batch import compare as command
 from ccs.benchmark import planted_models
 from ccs.benchmark.planted_models import by_head, slices
 from ccs.locate.comparison import compare
+from tests.support.app_page import small_gallery
 from tests.support.tiny_model import write_tiny_model
-from tests.support.ui_page import small_gallery
 
 TEXTS = ["a dog", "two cats in the snow", "a red house", "the letter A"]
 

@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import ccs
+from ccs.app.services.model_cache import ModelCache
 from ccs.errors import InputError
 from ccs.model.loading import footprint as module
 from ccs.model.loading.footprint import footprint, strangers_footprint
-from ccs.ui.service.model_cache import ModelCache
 from tests.support.checkpoint import write_clip
 from tests.support.spoil import part
 

@@ -17,6 +17,7 @@ def started(env, command=(sys.executable, "-u", "app.py"), folder=ROOT):
         for line in app.stdout:
             said += line
             if match := re.search(r"Open (http\S+)", line):
+                said += app.stdout.readline() + app.stdout.readline()  # of the API and of MCP
                 try:
                     yield match[1], said
                 finally:

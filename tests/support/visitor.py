@@ -1,79 +1,65 @@
-"""A visitor without a browser: one page's talk with the app, in Gradio's protocol."""
+"""A visitor without a browser: what the page's script does, with forms and the regions of their answers."""
 
-import csv
-import html
-import json
 import re
-import uuid
 from contextlib import AbstractContextManager
 from urllib.parse import urlencode
 
 import httpx
 
-REGIONS = ("top", "strip", "left", "main", "status")
+_REGION = r'<div id="region-(\w+)" data-digest="(\w+)">(.*?)(?=<div id="region-|</main>|\Z)'
 
 
 class Visitor(AbstractContextManager["Visitor"]):
-    """One page. source: the address that the visitor comes from."""
+    """One page. server: an address, or a client of one. source: the address that the visitor comes from."""
 
-    def __init__(self, address, source="127.0.0.1"):
-        transport = httpx.HTTPTransport(local_address=source)
-        self.client = httpx.Client(base_url=address, transport=transport, timeout=120, trust_env=False)
-        self.page = uuid.uuid4().hex[:12]
+    def __init__(self, server, source="127.0.0.1"):
+        if isinstance(server, str):
+            transport = httpx.HTTPTransport(local_address=source)
+            server = httpx.Client(base_url=server, transport=transport, timeout=120, trust_env=False)
+        self.client, self.regions, self.key, self.at = server, {}, "", ""
 
     def __exit__(self, *error):
         self.client.close()
 
-    def listeners(self):
-        """The number and the element of each listener, by its event (the first of those of one)."""
-        found = {}
-        for one in self.client.get("/config").json()["dependencies"]:
-            for target, name in one["targets"]:
-                found.setdefault(name, (one["id"], target))
-        return found
+    def __getitem__(self, region):
+        return self.regions[region][1]
 
-    def events(self):
-        """The number of the listener for a page that opens, and that for an action with its element."""
-        found = self.listeners()
-        return found["load"][0], found["act"]
-
-    def join(self, event, trigger, data=None, link=""):
-        """Ask; `answer` or `wait` reads what comes of it."""
-        body = {"fn_index": event, "trigger_id": trigger, "session_hash": self.page, "data": []}
-        return self.client.post(f"/gradio_api/queue/join?{link}", json={**body, "event_data": data})
-
-    def wait(self):
-        """Read until the server says that all is answered: its messages."""
-        found = []
-        with self.client.stream("GET", f"/gradio_api/queue/data?session_hash={self.page}") as answer:
-            for line in answer.iter_lines():
-                if line.startswith("data: "):
-                    found.append(json.loads(line.removeprefix("data: ")))
-                if "close_stream" in line:
-                    break
-        return found
-
-    def answer(self):
-        """The regions of the screen at the end of the answer; "error" where Gradio does not ask the app."""
-        found = {}
-        for message in self.wait():
-            if message.get("success") is False:
-                found["error"] = str(message["output"].get("error"))
-            for name, value in zip(REGIONS, message.get("output", {}).get("data", []), strict=False):
-                # The first values come whole, later ones as what differs: [what is done, where, with what].
-                for do, _, new in [("replace", [], value)] if isinstance(value, str | dict) else value:
-                    if isinstance(new, str):
-                        found[name] = found[name] + new if do == "append" else new
-        return found
+    def visit(self, query=""):
+        """Open an address, and take what there is."""
+        answer = self.client.get(f"/?{query}")
+        assert answer.status_code == 200
+        (self.key,) = re.findall(r'data-page="([\w-]+)"', answer.text)
+        self.at = query
+        return self.take(answer)
 
     def open(self, **query):
-        """The screen that a link opens, by region."""
-        assert self.join(self.events()[0], -1, link=urlencode(query)).status_code == 200
-        return self.answer()
+        """The screen of an address by region, once all is there."""
+        self.visit(urlencode(query)).whole()
+        return {name: html for name, (_, html) in self.regions.items()}
 
+    def send(self, path, files=None, **fields):
+        """The answer to a form."""
+        have = {"x-have": "&".join(f"{name}={digest}" for name, (digest, _) in self.regions.items())}
+        data = {"page": self.key, "at": self.at, **fields}
+        self.last = self.client.post(f"/{path}", data=data, files=files, headers=have)
+        return self.last
 
-def rows(figure, region):
-    """The rows of a figure in a region's HTML, as its button saves them."""
-    found = re.search(rf'data-name="{figure}"[^>]* data-csv="([^"]*)"', region)
-    assert found, f"no figure {figure}"
-    return list(csv.DictReader(html.unescape(found[1]).splitlines()))
+    def post(self, path, files=None, **fields):
+        """Send a form, and take what differs."""
+        return self.take(self.send(path, files, **fields))
+
+    def whole(self):
+        """Ask for what is new until nothing is under way."""
+        while "data-busy" in self["status"]:
+            have = {"x-have": "&".join(f"{name}={digest}" for name, (digest, _) in self.regions.items())}
+            self.take(self.client.get("/work", params={"page": self.key, "at": self.at}, headers=have))
+        return self
+
+    def take(self, answer):
+        """Take what differs."""
+        assert answer.status_code == 200, answer.text
+        for name, digest, html in re.findall(_REGION, answer.text, re.DOTALL):
+            self.regions[name] = digest, html
+        self.key = answer.headers.get("x-page", self.key)
+        self.at = answer.headers.get("x-address", self.at).removeprefix("?")
+        return self

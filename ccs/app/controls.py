@@ -1,0 +1,237 @@
+"""What every view can do: choose a model, a view, heads, and images."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Annotated
+
+from fastapi import UploadFile
+from pydantic import Field
+
+from ccs.app.links import open_screen, parse_query
+from ccs.app.routes import Form, Key, Long, Name, post
+from ccs.app.services.examples import first_example, parse_example
+from ccs.app.services.uploads import MAX_IMAGES, read_images
+from ccs.app.session import Screen
+from ccs.app.state import clean_line, parse_ablation, parse_int, require_choice
+from ccs.app.views import VIEWS
+from ccs.errors import InputError
+from ccs.heads import TOWERS, HeadSet, Intervention
+
+CUSTOM = "custom"  # in the list of presets: the visitor's own selection
+
+
+def parse_heads(screen: Screen, text: str) -> HeadSet:
+    """Read heads of the model that is shown; InputError for others."""
+    heads = parse_ablation(text)
+    if unknown := heads - screen.app.heads(screen.state.model):
+        raise InputError(f"{HeadSet(unknown)} isn't in {screen.state.model}.")
+    return heads
+
+
+class Open(Form):
+    query: Long = ""
+
+
+@post("open")
+def open_address(screen: Screen, form: Open) -> None:
+    """Show the screen of an address, as Back, Forward, and links do."""
+    opened = open_screen(screen.app, screen.session, parse_query(form.query))
+    screen.set_ablation(opened.state.ablate)
+    screen.state = opened.state
+
+
+@post("show")
+def show(screen: Screen, form: Form) -> None:
+    """Show the screen as it is."""
+
+
+class Tab(Form):
+    tab: Name = ""
+
+
+@post("tab")
+def set_tab(screen: Screen, form: Tab) -> None:
+    """Show another view."""
+    screen.change(tab=require_choice(form.tab, VIEWS, "view"))
+
+
+class ModelForm(Form):
+    model: Name = ""
+
+
+@post("model")
+def set_model(screen: Screen, form: ModelForm) -> None:
+    """Show another model, with the same heads ablated as far as it has them."""
+    app, state = screen.app, screen.state
+    name = app.require_model(form.model)
+    known = app.heads(name)
+    screen.session.offer = None
+    screen.set_ablation(Intervention.of(state.ablate & known))
+    head = state.head if state.head in known else app.best_head(name)
+    screen.change(model=name, head=head, text=0, analysis="")
+    if (example := first_example(name)) != first_example(state.model):  # photographs instead of drawings
+        screen.change(example=example, gallery="", attribute="", k=0, row=0)
+
+
+@post("model/offer")
+def offer_model(screen: Screen, form: ModelForm) -> None:
+    """Look up the size of a model that the visitor names; without a name, forget it."""
+    name = clean_line(form.model)
+    screen.session.offer = screen.app.model_cache.offer(name) if name else None
+
+
+class Tower(Form):
+    tower: Name = ""
+
+
+@post("heads/tower")
+def set_tower(screen: Screen, form: Tower) -> None:
+    """Show the heads of the other encoder."""
+    screen.change(tower=require_choice(form.tower, TOWERS, "encoder"))
+
+
+class HeadForm(Form):
+    head: Name = ""
+
+
+@post("heads/inspect")
+def inspect_head(screen: Screen, form: HeadForm) -> None:
+    """Show a head in the view Heads."""
+    heads = parse_heads(screen, form.head)
+    if len(heads) != 1:
+        raise InputError(f"Expected one head; got {len(heads)}.")
+    (head,) = heads
+    screen.change(head=head, tower=head.tower, text=0, tab="heads")
+
+
+class Toggle(Form):
+    head: Annotated[str, Field(max_length=12_000)] = ""
+
+
+@post("heads/toggle")
+def toggle_heads(screen: Screen, form: Toggle) -> None:
+    """Turn heads off, or on again if they are off or scaled."""
+    screen.set_ablation(Intervention.of(screen.state.ablate ^ parse_heads(screen, form.head)))
+
+
+class Ablation(Form):
+    ablate: Annotated[str, Field(max_length=12_000)] = ""
+
+
+@post("heads/ablate")
+def set_ablation(screen: Screen, form: Ablation) -> None:
+    """Ablate exactly these heads."""
+    screen.set_ablation(parse_heads(screen, form.ablate))
+
+
+class Scale(Form):
+    head: Name = ""
+    factor: Name = ""
+
+
+@post("heads/scale")
+def scale_head(screen: Screen, form: Scale) -> None:
+    """Multiply a head's output by a factor: 0 is off, 1 is on."""
+    others = Intervention(screen.state.ablate - HeadSet.parse(form.head))
+    screen.set_ablation(others | parse_heads(screen, f"{form.head}={form.factor}"))
+
+
+class Preset(Form):
+    preset: Name = ""
+
+
+@post("heads/preset")
+def set_preset(screen: Screen, form: Preset) -> None:
+    """Ablate the heads of a level or of a concept."""
+    if form.preset != CUSTOM:
+        require_choice(form.preset, presets := screen.records.presets, "set of heads")
+        screen.set_ablation(presets[form.preset])
+
+
+@post("heads/undo")
+def undo(screen: Screen, form: Form) -> None:
+    """Go back to the ablation before."""
+    session = screen.session
+    if session.past:
+        *past, heads = session.past
+        session.past, session.undone = tuple(past), (screen.state.ablate, *session.undone)
+        screen.change(ablate=Intervention.of(heads & screen.app.heads(screen.state.model)))
+
+
+@post("heads/redo")
+def redo(screen: Screen, form: Form) -> None:
+    """Take Undo back."""
+    session = screen.session
+    if session.undone:
+        heads, *undone = session.undone
+        session.past, session.undone = (*session.past, screen.state.ablate), tuple(undone)
+        screen.change(ablate=Intervention.of(heads & screen.app.heads(screen.state.model)))
+
+
+class ExampleForm(Form):
+    example: Name = ""
+
+
+@post("images/example")
+def set_example(screen: Screen, form: ExampleForm) -> None:
+    """Show example images instead of the visitor's."""
+    parse_example(form.example)
+    screen.session.uploads = ()
+    screen.change(example=form.example)
+
+
+class Upload(Form):
+    files: list[UploadFile] = Field(default=[])
+
+
+@post("images/add")
+def add_images(screen: Screen, form: Upload) -> None:
+    """Add images of the visitor's."""
+    session, files = screen.session, [file for file in form.files if file.filename]
+    if not files:
+        raise InputError("No image was sent.")
+    room = MAX_IMAGES - len(session.uploads)
+    images, problems = read_images(
+        [(file.file.read(), clean_line(file.filename or "")) for file in files[:room]]
+    )
+    if len(files) > room:
+        problems.append(f"At most {MAX_IMAGES} images are kept; the last {len(files) - room} were left out.")
+    session.uploads += tuple(images)
+    session.notify(*problems)
+
+
+class Remove(Form):
+    index: Name = ""
+
+
+@post("images/remove")
+def remove_image(screen: Screen, form: Remove) -> None:
+    """Remove one of the visitor's images."""
+    number, uploads = parse_int(form.index, "image's number"), screen.session.uploads
+    screen.session.uploads = tuple(image for i, image in enumerate(uploads) if i != number)
+
+
+@post("notices/close")
+def close_notices(screen: Screen, form: Form) -> None:
+    """Close the notices, which each request does."""
+
+
+class Shown(Form):
+    key: Key = ""
+
+
+@post("tables/show")
+def show_tables(screen: Screen, form: Shown) -> None:
+    """Show tables that were computed here instead of the model's own; without a key, the model's own."""
+    records = screen.app.analyses.records(form.key) if form.key else None
+    if form.key and records is None:
+        raise InputError("These tables are no longer kept; analyze the model again.")
+    if records and records.model != screen.state.model:
+        set_model(screen, ModelForm(model=records.model))
+    screen.change(analysis=form.key if records else "", text=0)
+
+
+def new_key() -> str:
+    """Return an unguessable key, of a page or of a visitor's gallery."""
+    return secrets.token_urlsafe(16)

@@ -1,0 +1,116 @@
+"""HTML from templates that escape whatever they are given, and how numbers are written on the page."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from ccs.heads import Head, HeadSet, changes
+
+TEMPLATES = Path(__file__).parent / "templates"
+PAPER = "https://arxiv.org/abs/2503.11103"
+TEXTSPAN = "https://github.com/yossigandelsman/clip_text_span"
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A share of 1 in percent; a dash where it is unknown."""
+    return "–" if value is None or value != value else f"{100 * value:.{digits}f}%"
+
+
+def points(value: float) -> str:
+    """A difference of shares, in percentage points."""
+    return f"{signed(100 * value, 1)} points"
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """A number with its sign."""
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number; a dash where it is unknown."""
+    return "–" if value != value else f"{value:.{digits}f}".replace("-", "−")
+
+
+def interval(value: float, low: float, high: float, digits: int = 2, sign: bool = False) -> Markup:
+    """Write a value and its 95% interval, with signs if it is a change."""
+    write = signed if sign else number
+    if low != low or high != high:
+        return Markup(write(value, digits))
+    words = '{} <span class="ci">({} to {})</span>'
+    return Markup(words).format(write(value, digits), write(low, digits), write(high, digits))
+
+
+def count(n: int, noun: str) -> str:
+    """A number of things: "1 head", "2 heads"."""
+    return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def describe_ablation(heads: HeadSet) -> str:
+    """Say how many heads are ablated: "2 heads off", "1 head off, 3 scaled"."""
+    scaled = sum(not change.off for _, change in changes(heads))
+    if scaled == len(heads):
+        return f"{count(scaled, 'head')} scaled" if scaled else "0 heads off"
+    return f"{count(len(heads) - scaled, 'head')} off" + (f", {scaled} scaled" if scaled else "")
+
+
+def factor(ablate: HeadSet, head: Head) -> float:
+    """Return the factor that a head's output is multiplied by."""
+    return dict(changes(ablate))[head].factor if head in ablate else 1.0
+
+
+def join_texts(texts: Sequence[str], between: str = "\n") -> str:
+    """Write texts so that `state.split_texts` reads them: with `between` if none holds a comma or a quotation
+    mark, else one per line; a single text that holds one is quoted.
+    """
+    if any("," in text or '"' in text for text in texts):
+        if len(texts) > 1:
+            return "\n".join(texts)
+        return '"' + texts[0].replace('"', '""') + '"'
+    return between.join(texts)
+
+
+PAGE, ADDRESS = (f"{word}-{secrets.token_hex(8)}" for word in ("page", "address"))
+"""Placeholders in rendered HTML for the page's key and the address of its screen (`fill`). Regions are
+compared before they are filled, so a new address alone doesn't send a region again.
+"""
+
+
+def fill(html: str, page: str, address: str) -> str:
+    """Replace the placeholders."""
+    return html.replace(PAGE, escape(page)).replace(ADDRESS, escape(address))
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=lambda name: not (name or "").endswith(".txt"),  # programs
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {f.__name__: f for f in (percent, points, signed, number, interval)}
+    environment.filters |= {f.__name__: f for f in (repr, count, join_texts, describe_ablation)}
+    environment.globals |= {"paper": PAPER, "textspan": TEXTSPAN, "factor": factor}
+    environment.globals |= {"page_place": PAGE, "address_place": ADDRESS}
+    parts = environment.get_template("parts.html").module
+    environment.globals |= {name: part for name, part in vars(parts).items() if not name.startswith("_")}
+    return environment
+
+
+_ENVIRONMENT = _environment()
+
+
+def render(template: str, **values: Any) -> Markup:
+    """Render a template; the macros of parts.html need no import there."""
+    return Markup(_ENVIRONMENT.get_template(template).render(values))
+
+
+def program(name: str, **values: Any) -> str:
+    """Render lines of a program, for "Copy as Python": a template of `templates/programs`."""
+    return _ENVIRONMENT.get_template(f"programs/{name}.txt").render(values) + "\n"

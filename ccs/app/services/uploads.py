@@ -1,0 +1,98 @@
+"""Images that visitors upload: bounds, and reading them in the sandbox."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from PIL import Image, UnidentifiedImageError
+
+from ccs import sandbox
+from ccs.data.decoding import FORMATS, Pixels, small
+from ccs.sandbox import reason
+
+MAX_BYTES = 20 * 1024 * 1024
+MAX_IMAGES = 16
+SECONDS, EACH = 2.0, 0.6  # of processor time for an upload, and more for each of its images
+THUMB = 160
+
+
+@dataclass(frozen=True)
+class InputImage:
+    """An image as it is used: RGB, upright, its shorter side at most 512 px.
+
+    origin: what stands before its name: "file", or "drawn as" and "photograph of" for examples, whose name is
+    what they show.
+    """
+
+    name: str
+    pixels: Image.Image
+    origin: str = "file"
+
+    @cached_property
+    def key(self) -> str:
+        """The same for the same pixels."""
+        header = f"{self.pixels.size}".encode()
+        return hashlib.sha256(header + self.pixels.tobytes()).hexdigest()[:16]
+
+    @cached_property
+    def thumb(self) -> str:
+        """The image, small, as a `data:` URL."""
+        return data_url(self.pixels, THUMB)
+
+
+def read(path: Path, name: str | None = None) -> InputImage:
+    """An image file of this program."""
+    size, values = small(path.read_bytes())
+    return InputImage(name or path.name, Image.frombytes("RGB", size, values))
+
+
+def read_images(files: Sequence[tuple[bytes, str]]) -> tuple[list[InputImage], list[str]]:
+    """Read uploaded images (data, name) in the sandbox.
+
+    Returns:
+        The images, and a sentence for each file that isn't one.
+
+    Raises:
+        InputError: If they take too much time or memory together.
+    """
+    seconds = SECONDS + EACH * len(files)
+    results: list[Pixels | str] = sandbox.run(_read_all, list(files), what="The upload", seconds=seconds)
+    images = [
+        InputImage(name, Image.frombytes("RGB", *result))
+        for (_, name), result in zip(files, results, strict=True)
+        if not isinstance(result, str)
+    ]
+    return images, [result for result in results if isinstance(result, str)]
+
+
+def _read_all(files: Sequence[tuple[bytes, str]]) -> list[Pixels | str]:
+    return [_read_one(data, name[:60]) for data, name in files]
+
+
+def _read_one(data: bytes, name: str) -> Pixels | str:
+    if len(data) > MAX_BYTES:
+        return f"{name} has {len(data) / 2**20:.0f} MB; at most {MAX_BYTES // 2**20} MB are accepted."
+    try:
+        return small(data)
+    except UnidentifiedImageError:
+        return f"{name} isn't an image; accepted formats are {', '.join(FORMATS)}."
+    except MemoryError:
+        raise
+    except Exception as error:  # Pillow's readers raise whatever their format makes them stumble over
+        return f"{name} can't be read: {reason(error)[:200]}."
+
+
+def data_url(image: Image.Image, side: int | None = None) -> str:
+    """The image inside a `data:` URL, so that nothing is fetched; `side` bounds it in pixels."""
+    if side is not None and max(image.size) > side:
+        image = image.copy()
+        image.thumbnail((side, side), Image.Resampling.LANCZOS)
+    buffer, kind = io.BytesIO(), "png" if image.width * image.height <= 128 * 128 else "jpeg"
+    image.save(buffer, kind, quality=88)  # PNG has none
+    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"

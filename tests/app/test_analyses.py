@@ -1,0 +1,170 @@
+"""Analyzing a model in the app: from the form to the grid, what is kept, and what ends it."""
+
+import io
+import re
+import sys
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import parse_qsl
+
+import gradio
+import pytest
+
+from ccs import results
+from ccs.app.page import regions
+from ccs.app.services import analyses
+from ccs.app.services.analyses import Analyses, Request
+from ccs.app.services.cache import Cache
+from ccs.errors import InputError
+from tests.support import app_sample
+from tests.support.app_page import bare_app, do, opened
+from tests.support.datasets_sample import as_parquet, cells
+
+
+def asked(images="world", count=20):
+    return Request("tiny", "/models/tiny", "f" * 64, images, count, "world")
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """Runs that write made-up tables at once; the command lines given."""
+    given = []
+
+    def compute(arguments, folder, images):
+        given.append(list(arguments))
+        yield 0.5, "half"
+        app_sample.write(folder / arguments[arguments.index("--out") + 1], "tiny", "f" * 64)
+
+    monkeypatch.setattr(analyses, "compute_tables", compute)
+    return given
+
+
+def test_the_same_question_is_computed_once_and_kept(tmp_path, computed):
+    kept, request = Analyses(tmp_path, Cache()), asked()
+    assert [share for share, _ in kept.make(request)] == [0.0, 0.5]
+    found = kept.records(request.key)
+    again = Analyses(tmp_path, Cache())  # after a restart
+    assert list(again.make(request)) == []
+    assert len(computed) == 1
+    assert asked(count=30).key != request.key != asked("hf://datasets/a/b").key
+    with zipfile.ZipFile(io.BytesIO(again.archive(request.key))) as archive:
+        archive.extractall(tmp_path / "unpacked")
+    assert results.read(tmp_path / "unpacked" / "tiny").table("scores").equals(found.results.table("scores"))
+
+
+def test_one_run_of_an_address_stands_in_line(tmp_path, computed):
+    kept, first, second = Analyses(tmp_path, Cache()), asked(), asked(count=30)
+    run, waits = kept.make(first, "a"), kept.make(second, "b")
+    next(run)
+    assert next(waits) == (0.0, "waiting for 1 other")
+    with pytest.raises(InputError, match="an analysis from your address is under way"):
+        next(kept.make(second, "b"))
+    run.close()
+    assert [words for _, words in waits] == ["starting", "half"]
+    assert kept.records(first.key) is None
+    assert kept.records(second.key)
+
+
+@pytest.fixture
+def python(tmp_path, monkeypatch):
+    """`python(lines)`: lines of a shell in place of the Python that computes."""
+
+    def put(lines):
+        (tmp_path / "python").write_text(f"#!/bin/sh\n{lines}\n")
+        (tmp_path / "python").chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+
+    return put
+
+
+def test_a_run_that_fails_or_is_left_ends_with_its_processes(tmp_path, python):
+    kept = Analyses(tmp_path, Cache())
+    python("echo 'error: There is no model' >&2; exit 2")
+    with pytest.raises(InputError, match="There is no model"):
+        list(kept.make(asked()))
+    pids = tmp_path / "pids"
+    python(f"""sleep 60 & echo $$ $! > {pids}; echo '{{"doing": "moments", "share": 0.5}}' >&2; wait""")
+    run = kept.make(asked())
+    while next(run)[1] != "moments":
+        pass
+    run.close()
+    for pid in pids.read_text().split():
+        status = Path(f"/proc/{pid}/status")
+        while status.exists() and "State:\tZ" not in status.read_text():  # the test's time is the limit
+            pass
+
+
+@pytest.fixture
+def tiny_app(tiny_folder, tmp_path, hub):
+    """The app without any tables, beside a Hub with a set of photographs."""
+    hub.put("datasets", "user/photos", {"data/train-0000.parquet": as_parquet(cells(24))})
+    return bare_app(tiny_folder, tmp_path)
+
+
+def form(**fields):
+    return {"images": "synthetic scenes", "count": "20", "texts": "world", **fields}
+
+
+def test_images_of_the_hub_fill_the_grid(tiny_app, hub, monkeypatch):
+    monkeypatch.setattr(analyses, "NICE", 0)  # nobody else waits
+    screen = opened(tiny_app, {"tab": "heads"})
+    tiny_app.model_cache.get("tiny")
+    updates = list(do(screen, "analyze", **form(own="user/photos:train", count="4"))("a"))
+    assert any("Analyzing tiny: moments" in update.doing for update in updates)
+    (key,) = re.findall(r'name="key" value="(\w+)"', updates[-1].regions["note"])
+    hub.repositories.clear()  # what was made stays
+    do(screen, "tables/show", key=key)
+    again = opened(tiny_app, dict(parse_qsl(screen.state.query())))
+    tables, page = tiny_app.shown_records(again.state), regions(again)
+    assert tables.manifest["images"]["name"] == "hf://datasets/user/photos:train"
+    assert {len(record.texts) for record in tables.heads.values()} == {5}
+    assert page["left"].count('class="cell') == len(tables.heads) == 16
+    assert f"tables/{key}.zip" in page["left"]
+    assert tables.head(again.state.head).texts[0].text in page["main"]
+    do(screen, "tables/show", key="")
+    assert not screen.state.analysis
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"count": "1"}, "The number of images is 1, but must be 2 to 5,000"),
+        ({"own": "/etc/passwd"}, "is no data set of the Hub"),
+        ({"images": "uploads"}, "There is no dataset 'uploads'"),
+        ({"memory": "little"}, "needs about 1.1 GB of memory, and this machine has 1.0 GB free"),
+    ],
+)
+def test_bad_requests_are_refused(tiny_app, monkeypatch, fields, words):
+    if "memory" in fields:
+        monkeypatch.setattr("ccs.model.loading.footprint.free_memory", lambda: 10**9)
+    screen = opened(tiny_app)
+    tiny_app.model_cache.get("tiny")
+    with pytest.raises(InputError, match=re.escape(words)):
+        do(screen, "analyze", **form(**fields))
+
+
+@pytest.mark.parametrize("free", [60, 30])
+def test_zero_gpu_lends_a_gpu_for_as_long_as_the_work_takes_or_the_cpu_computes(
+    tmp_path, monkeypatch, python, free
+):
+    """With a stub of the package `spaces` that refuses as it does, and one of Python that tells where."""
+
+    def gpu(duration):
+        def lend(work):
+            def lent(*given):
+                if duration(*given) > free:
+                    raise gradio.Error("You have exceeded your GPU quota")
+                return work(*given)
+
+            return lent
+
+        return lend
+
+    python(f'echo "$CCS_DEVICE" > {tmp_path}/device')
+    monkeypatch.setitem(sys.modules, "spaces", SimpleNamespace(GPU=gpu))
+    monkeypatch.setenv("SPACES_ZERO_GPU", "1")
+    monkeypatch.delenv("CCS_DEVICE", raising=False)
+    doing = [words for _, words in analyses.compute_tables([], tmp_path, 1000)]
+    assert (tmp_path / "device").read_text() == ("cuda\n" if free == 60 else "\n")
+    assert ("no GPU is free for you now, so the CPU computes" in doing) == (free == 30)

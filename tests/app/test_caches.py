@@ -1,0 +1,103 @@
+"""The caches of slow calls stay within their limits."""
+
+import tracemalloc
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import ccs
+from ccs import results
+from ccs.app import session
+from ccs.app.services import model_cache
+from ccs.app.services.analyses import Analyses
+from ccs.app.services.cache import Cache, result, size_of
+from ccs.app.services.galleries import Seen
+from ccs.app.services.model_cache import PHOTO, ModelCache
+from ccs.app.services.records import ModelRecords
+from ccs.heads import Head, HeadSet
+from ccs.model.loading.footprint import Footprint
+from tests.support import app_sample
+
+
+def test_at_most_two_models_are_kept(monkeypatch):
+    loaded = []
+
+    def load(name, **_):
+        loaded.append(name)
+        return SimpleNamespace(name=name, heads=HeadSet(), text_heads=HeadSet(), weights_hash="")
+
+    monkeypatch.setattr(ccs, "load", load)
+    monkeypatch.setattr(model_cache, "footprint", lambda place, token: Footprint(place, 0, True, 0))
+    cache = ModelCache({name: name for name in "abc"})
+    for name in ("a", "b", "a", "c", "b"):
+        assert cache.get(name).name == name
+    assert loaded == ["a", "b", "c", "b"]
+    assert set(cache.loaded()) == {"b", "c"}
+
+
+def test_what_is_kept_has_one_bound_in_bytes():
+    cache, made = Cache(12_000), []
+
+    def seen(number):
+        def work():
+            made.append(number)
+            yield 0.5
+            return Seen(None, np.full(1000, number, np.float32))
+
+        return result(cache.fill(("seen", number), work))
+
+    assert [seen(number).base[0] for number in (1, 1, 2, 1, 3, 1, 2)] == [1, 1, 2, 1, 3, 1, 2]
+    assert made == [1, 2, 3, 2]  # two fit: the one that was not used for longest goes
+    large = np.zeros(12_000, np.uint8)
+    assert cache.get(("large",), lambda: large) is large
+    assert ("large",) not in cache
+
+
+@pytest.mark.parametrize(("count", "sign"), [(1, "x"), (24, "x"), (1, "…"), (1, "🎨")])
+def test_keys_count_too(count, sign):
+    """A key may take more than its value: the heads that are off, and texts of wide signs."""
+    cache = Cache(limit := 2**19)
+    tracemalloc.start()
+    for first in range(1000):
+        heads = HeadSet(Head(number // 16, number % 16) for number in range(first, first + count))
+        cache.get(("pruned", f"{first}{1000 * sign}", heads), int)
+    took, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert took < limit
+
+
+def test_tables_made_here_and_examples_are_in_the_bound(app, tmp_path):
+    for key in (keys := ["0" * 16, "1" * 16]):
+        app_sample.write(tmp_path / key, "organism", "f" * 64)
+    found = results.read(next((tmp_path / keys[0]).iterdir()))
+    assert size_of(found) > sum(table.memory_usage(deep=True).sum() for table in found.tables.values())
+    one = size_of(ModelRecords.read("organism", found))
+    kept = Analyses(tmp_path, Cache(int(1.5 * one)))
+    first, second = (kept.records(key) for key in keys)  # of the two one fits
+    assert kept.records(keys[1]) is second
+    assert kept.records(keys[0]) is not first
+    seen = app.example("photographs:0", "organism")
+    assert app.example("photographs:0", "any model that a visitor names") is seen
+    assert app.example("photographs:0", PHOTO) is not seen
+    assert ("example", "photographs:0", True) in app.cache
+
+
+def test_the_oldest_session_of_the_same_address_goes_first(monkeypatch):
+    monkeypatch.setattr(session, "OF_ADDRESS", 3)
+    monkeypatch.setattr(session, "OF_ALL", 5)
+    kept = session.Sessions()
+    kept.keep("honest", "a", "its images")
+    for number in range(205):
+        kept.keep(f"page {number}", "b", "")
+    assert kept.find("honest") == "its images"
+    assert kept.find("page 201") is None
+    assert kept.find("page 202") == ""
+    for number in range(3):
+        kept.keep(f"another {number}", f"c{number}", "")
+    assert kept.find("page 202") is None  # of the address that has most
+    kept.keep("another 0", "c0", "x" * session.LIMIT)  # of all together, in bytes
+    assert kept.find("another 0") is None
+    assert kept.find("honest")
+    monkeypatch.setattr(session, "SECONDS", 0)
+    assert kept.find("honest") is None

@@ -1,0 +1,182 @@
+"""The forms of the app: what they do, and that a bad one changes nothing."""
+
+import re
+import shlex
+from dataclasses import replace
+from urllib.parse import parse_qsl
+
+import numpy as np
+import pytest
+
+import ccs
+from ccs import benchmark
+from ccs.app.page import regions
+from ccs.app.services.galleries import PHOTOGRAPHED
+from ccs.app.session import MAX_HISTORY
+from ccs.app.views import claims, fairer
+from ccs.benchmark.protocol import Sets, Subject
+from ccs.bundled import KnownHeads, Lesson
+from ccs.data.rows import spread
+from ccs.errors import InputError
+from ccs.heads import HeadSet, Intervention
+from ccs.locate import ablation
+from ccs.mitigate import judging
+from ccs.mitigate.judging import Half
+from tests.support.app_page import SMALL, check, do, finished, opened, small_gallery
+
+
+def test_a_planted_bias_is_the_claim(app):
+    searched = claims.of(app.records("organism"))
+    assert not searched.conclusive
+    assert claims.that_matter(app.records("organism")) != searched.heads
+    planted = claims.of(app.records("organism-planted"))
+    assert planted.heads == benchmark.truth("organism-planted-04").heads
+    assert ccs.load("organism-planted").weights_hash == benchmark.load("organism-planted-04").weights_hash
+
+
+def test_a_new_step_forgets_what_redo_would_do(app, screen):
+    do(screen, "heads/preset", preset="Letters")
+    assert {app.records("organism").head(head).concept for head in screen.state.ablate} == {"Letters"}
+    do(screen, "heads/undo")
+    do(screen, "heads/preset", preset="none")
+    do(screen, "heads/redo")
+    assert not screen.state.ablate
+    for _ in range(MAX_HISTORY + 5):
+        do(screen, "heads/toggle", head="L4.H0")
+    assert len(screen.session.past) == MAX_HISTORY
+
+
+def test_a_head_is_turned_down_and_a_click_turns_it_on(app, screen):
+    do(screen, "heads/scale", head="L7.H2", factor="0.3")
+    do(screen, "heads/scale", head="L5.H0", factor="1.50")
+    assert str(screen.state.ablate) == "L5.H0=1.5 L6.H1 L7.H2=0.3"
+    html = regions(screen)
+    assert "1 head off, 2 scaled" in html["strip"]
+    levels = "5 high, 3 moderate, 1 low, 0 low."
+    for words in ("selection: 3 heads<", "high CCS: 4 heads<", levels, "Enter or Space turns a head off"):
+        assert words in html["left"]
+    assert re.search(r'value="L7.H2" class="cell[^"]* scaled[ "]', html["left"])
+    again = opened(app, dict(parse_qsl(screen.state.query())))
+    assert again.state.ablate == screen.state.ablate
+    do(screen, "heads/toggle", head="L7.H2")
+    do(screen, "heads/scale", head="L5.H0", factor="1")
+    assert screen.state.ablate == HeadSet.parse("L6.H1")
+    do(screen, "heads/undo")
+    do(screen, "model", model="organism-control")
+    assert str(screen.state.ablate) == "L5.H0=1.5 L6.H1"
+    with pytest.raises(InputError, match="'loud'"):
+        do(screen, "heads/scale", head="L5.H0", factor="loud")
+
+
+def test_three_ways_are_judged_as_the_library_does(app, model, monkeypatch):
+    monkeypatch.setattr(ablation, "STEPS", 5)
+    query = {"tab": "bias", "gallery": SMALL, "attribute": "gender"}
+    screen = opened(app, {**query, "occupations": "judge\nartist\nteacher\nnurse"})
+    do(screen, "bias/fairer", budget="2")
+    html, _ = finished(screen)
+    check(html["main"])
+    found = screen.session.fairer
+    people = replace(small_gallery(), occupations=found.query.occupations, k={"gender": 10})
+    things = app.galleries.find("world/subjects")
+    some = spread(len(things.images), fairer.THINGS)
+    few = replace(things, images=[things.images[i] for i in some], labels=things.labels[some])
+    subject = Subject(model, Sets(people=people, things=few))
+    half = Half(subject, "gender", fairer.SEED)
+    rows, prompts = subject.unseen("gender", fairer.SEED)
+    for one, offer in zip(found.answers, judging.offers(half, list(fairer.WAYS)), strict=True):
+        for name in ("max_skew", "max_skew_change", "accuracy_change"):
+            ours, theirs = getattr(one.offer, name), getattr(offer, name)
+            assert (ours.value, ours.low) == pytest.approx((theirs.value, theirs.low), abs=1e-6)
+        assert (one.offer.asked, one.offer.other_skew) == pytest.approx((offer.asked, offer.other_skew))
+        text = model.embed_texts([t.format(found.occupation) for t in people.templates]).mean(axis=0)
+        seen = model.embed_images([people.images[i] for i in rows], offer.fitted.heads)
+        units = offer.fitted.on_images(seen)
+        assert list(one.first) == list(rows[np.argsort(-(units @ text))[: fairer.FACES]])
+    _, off, down, erased = found.answers
+    assert found.occupation in [found.query.occupations[i] for i in prompts]
+    assert Intervention.parse(shlex.split(down.command)[5]) == down.offer.fitted.heads
+    assert not off.command or str(off.offer.fitted.heads) in off.command
+    assert "--only 'projection of group means'" in erased.command
+    do(screen, "heads/ablate", ablate=str(down.offer.fitted.heads))
+    assert screen.state.ablate == down.offer.fitted.heads
+
+
+def test_ways_whose_images_cannot_be_fetched_say_so(app, screen, monkeypatch):
+    monkeypatch.setattr(fairer, "world", lambda model: PHOTOGRAPHED)
+    do(screen, "bias/fairer", budget="1")
+    html, _ = finished(screen)
+    assert "Nothing was looked for: " in html["top"]
+    assert PHOTOGRAPHED.things in html["top"]
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "words"),
+    [
+        ("heads/ablate", {"ablate": "L9.H9"}, "L9.H9 isn't in organism"),
+        ("heads/toggle", {"head": "L0.H0"}, "L0.H0 isn't in organism"),
+        ("heads/inspect", {"head": "L7.H0 L7.H1"}, "Expected one head; got 2"),
+        ("heads/preset", {"preset": "all"}, "There is no set of heads 'all'"),
+        ("model", {"model": "nothing"}, "There is no model 'nothing' here"),
+        ("tab", {"tab": "door"}, "There is no view 'door'"),
+        ("images/example", {"example": "occupations:999"}, "There is no example 'occupations:999'"),
+        ("images/add", {}, "No image was sent"),
+        ("bias/gallery", {}, "Expected one zip or Parquet file; got 0"),
+        ("paradox/axes", {"attribute": "height"}, "There is no attribute 'height'"),
+        ("bias", {"gallery": SMALL, "k": "4000", "attribute": "gender"}, "K is 4000, but a ranking of 40"),
+        ("classify", {"template": "no place"}, "must hold {} once"),
+        ("tables/show", {"key": "0" * 16}, "no longer kept"),
+    ],
+)
+def test_a_bad_form_is_refused_in_a_sentence(app, path, fields, words):
+    screen = opened(app, {"tab": "classify", "gallery": SMALL})
+    with pytest.raises(InputError) as error:
+        do(screen, path, **fields)
+    assert words in str(error.value)
+    assert len(str(error.value)) < 250
+
+
+def test_planted_heads_are_marked(app, monkeypatch):
+    heads = HeadSet.parse("L6.H1 L7.H2")
+    known = replace(benchmark.truth("organism-planted-04"), heads=heads, carries={"skin tone": heads})
+    monkeypatch.setattr(claims, "truth", lambda model: known if model == "organism" else None)
+    html = regions(opened(app, {"ablate": "L6.H1 L7.H3", "tab": "heads"}))["left"]
+    assert "<b>L6.H1 L7.H2</b> (skin tone)" in html
+    assert "Of the 2 heads off, 1 is among them" in html
+    assert len(re.findall(r'class="cell[^"]* planted[ "]', html)) == 2
+    claim = claims.of(app.records("organism"))
+    assert (claim.heads, claim.attribute, claim.held_out) == (heads, "skin tone", None)
+
+
+def test_the_panel_says_what_a_head_was_trained_to_encode(app, monkeypatch):
+    flags, colors, free, mixed = HeadSet.parse("L6.H1 L7.H2 L7.H3 L7.H4")
+    lessons = {flags: {"Flags": 1.0}, colors: {"Colors": 1.0}, mixed: {"Food": 0.6, "Flags": 0.4}}
+    writes = {flags: {"Flags": 0.8, "Colors": 0.1}, colors: {"Flags": 0.31, "Colors": 0.2}}
+    writes |= {free: {"Flags": 0.1, "Colors": 0.41}, mixed: {"Flags": 0.4, "Colors": 0.1, "Food": 0.5}}
+    held = KnownHeads({head: Lesson(concepts) for head, concepts in lessons.items()}, writes)
+    monkeypatch.setattr(claims, "known", lambda model: held if model == "organism" else None)
+    screen = opened(app, {"tab": "heads"})
+    for head, words in (
+        (flags, "was trained to encode Flags; 80% of its output’s variance goes with the flag."),
+        (colors, "20% of its output’s variance goes with the color of the frame, 31% with the flag."),
+        (free, "was left free while the model trained; its output goes most with the color of the frame"),
+        (mixed, "was trained to encode Food (60%), Flags (40%)"),
+    ):
+        do(screen, "heads/inspect", head=str(head))
+        html = regions(screen)
+        assert words in html["main"]
+        assert len(re.findall(r'class="cell[^"]* taught"', html["left"])) == 3
+    do(screen, "heads/inspect", head="L4.H0")
+    assert "Ground truth" not in regions(screen)["main"]
+
+
+def test_heads_are_found_by_text(app, model):
+    screen = opened(app, {"tab": "heads"})
+    do(screen, "heads/find", text="a red background")
+    html, _ = finished(screen)
+    table = ccs.find_heads(model, "a red background", app.galleries.find("world/images")).rows
+    check(html["main"])
+    first = table["head"][0]
+    assert f"<b>{first}</b> encodes" in html["main"] or "No evidence that a head encodes" in html["main"]
+    assert f'formaction="heads/inspect" class="link" name="head" value="{first}"' in html["main"]
+    do(screen, "heads/find", text="")
+    assert "Heads that encode" not in regions(screen)["main"]

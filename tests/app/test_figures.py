@@ -1,0 +1,302 @@
+"""The views without a browser: whole pages, and their figures against the library and slow, obvious code."""
+
+import re
+from collections import Counter
+from dataclasses import replace
+from urllib.request import urlopen
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+import ccs
+from ccs import results
+from ccs.app.page import regions
+from ccs.app.services import galleries
+from ccs.app.services.cache import Cache
+from ccs.app.session import App
+from ccs.app.state import State
+from ccs.app.views import VIEWS, about, classify, heads, paradox
+from ccs.app.views import bias as bias_view
+from ccs.app.views.base import Figure
+from ccs.heads import Head, HeadSet
+from ccs.metrics.skew import max_skew
+from ccs.model.maps import heatmap
+from tests.support import app_sample
+from tests.support.app_page import SMALL, beside, check, opened, printed, small_gallery
+from tests.support.app_page import rows as saved
+
+
+@pytest.mark.parametrize("tab", ["start", "heads", "classify", "bias", "paradox", "about"])
+@pytest.mark.parametrize("off", ["", "L4.H5 L7.H5"])
+def test_every_view_is_whole(app, tab, off):
+    screen = opened(app, {"tab": tab, "ablate": off, "gallery": SMALL})
+    for html in regions(screen).values():
+        check(html)
+        for figure in re.findall(r'<section class="fig.*?</header>(.*?)<summary>', html, re.S):
+            assert re.search(r'<p class="meaning">[^<>]*\S.*</p>\s*<details class="what">', figure, re.S)
+        assert "nan" not in re.sub(r'data-\w+="[^"]*"|base64,[^"]*', "", html).split()
+
+
+def test_the_first_screen_is_about_a_head_whose_texts_all_fit(app, monkeypatch):
+    """Unless another head loses four times as much; without that weight it is the one that loses most."""
+    told, weight = classify.story(opened(app, {})), classify.LOWER
+    monkeypatch.setattr(app, "cache", Cache(2**24))
+    monkeypatch.setattr(classify, "LOWER", 1.0)
+    most = classify.story(opened(app, {}))
+    lost = [one.before.max() - one.after[one.before.argmax()] for one in (told, most)]
+    assert app.records("organism").head(told.head).level == "high"
+    assert app.records("organism").head(most.head).level != "high"
+    assert lost[0] < lost[1] < lost[0] / weight
+
+
+def test_paradox_answers_over_all_datasets(app):
+    axes = paradox.Axes.of(app, "", "gender")
+    assert (axes.gallery, axes.attribute, axes.quality) == ("world/faces", "gender", "")
+    pruning = app.collection.models["organism"].table("pruning").query("metric == 'top1' and subset == ''")
+    bias_rows = app.collection.models["organism"].table("bias").query("metric == 'MaxSkew mean'")
+    for point in axes.points:
+        if point.model != "organism":
+            continue
+        seed = pruning["seed"].isna() if point.seed is None else pruning["seed"] == point.seed
+        rows = pruning[(pruning["plan"] == str(point.plan)) & seed & (pruning["heads"] == point.heads)]
+        assert point.x.value == pytest.approx(rows["difference"].mean())
+        rows = bias_rows[(bias_rows["heads"] == point.heads) & (bias_rows["plan"] == str(point.plan))]
+        assert point.y.value in set(rows[rows["attribute"] == "gender"]["difference"])
+    one = paradox.Axes.of(app, axes.qualities[0], "gender")
+    changes = {float(row) for row in pruning[pruning["dataset"] == one.quality]["difference"].dropna()}
+    assert {point.x.value for point in one.points if point.model == "organism"} <= changes
+    page = regions(opened(app, {"tab": "paradox"}))["main"]
+    names = re.findall(r'"named" x="([\d.]+)%".* text-anchor="(\w+)">', page)
+    assert {(float(x) > 50, anchor) for x, anchor in names} == {(False, "start"), (True, "end")}
+    assert len(re.findall('<a href="[?][^"]*ablate=', page)) > 6
+    page = regions(opened(app, {"tab": "paradox", "model": "photo"}))["main"]
+    assert "No run has measured photo yet" in page
+    assert "computer-drawn" in page or "contrasts" not in page
+    other = replace(axes, points=(replace(axes.points[0], model="organism-planted"),) * 2)
+    counts = [
+        len(paradox.shown_points(other, State(model=name))) for name in ("organism", "organism-planted")
+    ]
+    assert counts == [0, 2]
+
+
+def test_the_answer_compares_with_random_sets_of_the_same_size():
+    frame = {"model": "m", "plan": ["high", *["random"] * 10], "seed": [-1, *range(10)]}
+    rows = pd.DataFrame({**frame, "difference": [-0.5, *np.linspace(-0.2, 0.0, 10)]})
+    contrast = paradox._contrast(rows, "m")
+    assert (contrast.high, contrast.random.value, contrast.sets) == (-0.5, pytest.approx(-0.1), 10)
+    assert contrast.verdict == "less than 97.5% of them"
+    assert paradox._contrast(rows.assign(difference=-0.1), "m").verdict == "no evidence of a difference"
+    assert paradox._contrast(rows[:4], "m") is None
+    (high, low), (skew_high, _) = paradox.printed()  # the mean of tables 5 and 8
+    assert high < low < 0
+    assert abs(skew_high) < 1
+
+
+@pytest.mark.parametrize("tab", ["heads", "classify", "bias", "paradox", "about"])
+def test_views_without_results(app, tmp_path, tab):
+    bare = beside(app, results.load(tmp_path))
+    page = regions(opened(bare, {"tab": tab, "gallery": SMALL}))
+    assert "There are no tables for organism" in page["top"]
+    assert page["left"].count('class="cell') == 24
+    check(page["main"])
+
+
+def test_tables_of_other_weights_are_told(app, tmp_path):
+    app_sample.write(tmp_path, "organism", "0" * 64)
+    other = beside(app, results.load(tmp_path))
+    assert "computed from other weights" in regions(opened(other, {"tab": "about"}))["top"]
+    assert "other weights" not in regions(opened(app, {"tab": "about"}))["top"]
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("seed", range(4, 8))
+def test_extremes_are_the_ends_of_the_ranking(named, seed):
+    """By a text or, without one, by the direction of most variance, whose longer end is first."""
+    rng = np.random.default_rng(seed)
+    direct = rng.normal(size=(40, 6)) * [5, 1, 1, 1, 1, 1]
+    text, centered = rng.normal(size=6) if named else None, direct - direct.mean(0)
+    values, vectors = np.linalg.eigh(centered.T @ centered)
+    scores = centered @ (vectors[:, values.argmax()] if text is None else text)
+    if text is None and scores.max() < -scores.min():
+        scores = -scores
+    most, least = galleries.extremes(direct, text, 4)
+    order = np.argsort(-scores).tolist()
+    assert [i for i, _ in most] == order[:4]
+    assert [i for i, _ in least] == order[::-1][:4]
+    np.testing.assert_allclose(most[0][1], scores[order[0]] / np.std(scores))
+
+
+def test_the_nearest_by_a_head_are_those_by_its_contribution_alone(model):
+    images = [small_gallery(12).images[i] for i in range(12)]
+    parts = model.contributions(images, model.heads)
+    whole = model.embed_images(images)
+    seen = galleries.Written(parts.direct[1:], whole[1:])
+    found = galleries.nearest(seen, parts.direct[0], whole[0])
+
+    def cosines(own, *others):
+        """Of the first to each other, about the others' mean."""
+        own, *others = (row - np.mean(others, axis=0) for row in (own, *others))
+        return [row @ own / np.linalg.norm(row) / np.linalg.norm(own) for row in others]
+
+    np.testing.assert_allclose(found.whole, cosines(*whole), atol=1e-4)
+    for h in (0, 7):
+        slow = cosines(*parts.direct[:, h])
+        np.testing.assert_allclose(found.alone[h], slow, atol=1e-4)
+        assert found.agreement[h] == pytest.approx(np.corrcoef(slow, found.whole)[0, 1], abs=1e-4)
+
+
+def test_bias_in_a_gallery_with_pools_ranks_each_occupations_own_images(app):
+    pools = np.array(["judge", "poet"] * 20)
+    gallery = replace(small_gallery(), name="pools", pools=pools, units=np.arange(40) // 4)
+    own = App(app.collection, [gallery])
+    own.model_cache = app.model_cache
+    asked = {"tab": "bias", "gallery": "pools", "occupations": "judge\npoet"}
+    found = bias_view.measure(opened(own, {**asked, "row": "1"}))
+    assert (found.query.most_k, found.first.pools.sum(axis=1).tolist()) == (10, [20, 20])
+    for row, name in enumerate(found.query.occupations):
+        ranked = [i for i in np.argsort(-(found.images[0] @ found.texts[0][row])) if pools[i] == name]
+        shown = gallery.groups["gender"][ranked].tolist()
+        assert found.first.max_skew.values[row] == pytest.approx(max_skew(shown, Counter(shown), 10))
+    assert {pools[row[2]] for row in bias_view.first_images(own, found).rows} == {"poet"}
+    page = regions(opened(own, {**asked, "occupations": "pilot"}))["main"]
+    assert "no image of pilot" in page
+    check(page)
+
+
+def test_the_program_of_bias_prints_what_is_shown(app):
+    asked = {
+        "tab": "bias",
+        "ablate": "L6.H1 L7.H2=0.3 T2.H0",
+        "occupations": "judge\nnurse",
+        "gallery": SMALL,
+    }
+    screen = opened(app, asked)
+    code = VIEWS[screen.state.tab].program(screen)
+    source = f"ccs.open_gallery({SMALL!r})"
+    assert source in code
+    rows = printed(code.replace(source, "small"), small=small_gallery())
+    found = bias_view.measure(screen)
+    shown = {(row[0].strip("()"), row[2]): (row[4], row[7]) for row in bias_view.table(found).rows}
+    for metric in ("MaxSkew", "AUC", "NDKL", "logit gap"):
+        at = rows.index(metric) + 3  # below the names of the columns and of the lines
+        for name, before, after, _ in map(str.split, rows[at : at + 3]):
+            assert (float(before), float(after)) == pytest.approx(shown[name, metric], abs=6e-5)
+    for row in saved("groups", regions(screen)["main"]):
+        (line,) = [line.split() for line in rows if line.split()[0] == row["group"]]
+        shares = [float(row[name]) for name in ("before", "after", "pool")]
+        assert list(map(float, line[1:])) == pytest.approx(shares, abs=6e-5)
+
+
+def test_the_program_of_start_prints_its_ranking(app):
+    screen = opened(app, {"tab": "start", "ablate": "L6.H1 L7.H2"})
+    page = " ".join(re.sub("<[^>]*>", "", regions(screen)["main"]).split())
+    code = VIEWS["start"].program(screen).replace("ccs.open_gallery('world/faces')", "people")
+    rows = [row.split() for row in printed(code, people=app.galleries.get("world/faces"))]
+    (both,) = re.findall(r"skin tone goes from (\S+) to (\S+) on these", page)
+    assert tuple(f"{float(value):.2f}" for value in rows[3][1:3]) == both
+    shares = {row[0]: [f"{100 * float(share):.0f}" for share in row[1:]] for row in rows[-5:]}
+    fronts = re.findall(
+        r"(\d+)%[^%“]*(?:“judge”)? are “(\S+)”, (\d+)% with all heads on; (\d+)% is fair", page
+    )
+    assert fronts
+    assert all(shares[group] == [before, after, fair] for after, group, before, fair in fronts)
+
+
+def test_maps_on_the_page_are_those_of_the_library(app, model):
+    head, off = Head(6, 2), HeadSet.parse("L4.H1 L6.H2")
+    screen = opened(app, {"head": str(head), "ablate": str(off), "text": "1"})
+    records = app.records("organism")
+    pixels = [image.pixels for image in screen.images.shown]
+    where = heads.where(screen, model, records.head(head))
+    looks = ccs.attention(model, pixels, str(head), ablate=HeadSet.parse("L4.H1"))[:, 0]
+    text, firsts = records.head(head).texts[1].text, [one.texts[0].text for one in records.heads.values()]
+    written = ccs.heatmap(model, pixels, [text], str(head), against=firsts, ablate="L4.H1")[:, 0]
+    values = np.array([row[3:] for row in where.rows])
+    np.testing.assert_allclose(values, np.stack([looks.ravel(), written.ravel()], 1), atol=1e-6)
+    for one in looks:
+        assert f"attention on the image, {one.min():.1%} to {one.max():.1%} a patch" in where.__html__()
+    # L6.H1 looks at one of the four pictures alone: the others are dark.
+    where = heads.where(opened(app, {}), model, records.head(Head(6, 1)))
+    for (_, (lit, _), look), image in zip(where.shown["shown"], screen.images.seen(model), strict=True):
+        share = np.asarray(Image.open(urlopen(lit.url))).mean() / np.asarray(image).mean()
+        assert (share > 0.34) == (look.sum() > 0.01)
+    screen = opened(app, {"tab": "classify", "ablate": str(off)})
+    why = classify.why(screen, model)
+    classes, weights = classify.question(screen)[0], classify.class_matrix(screen)
+    best = np.argsort(-(model.embed_images(pixels) @ weights.T), axis=1)[:, :2]
+    for plan, column in ((HeadSet(), -2), (off, -1)):
+        rows = iter(why.rows)
+        for i, (first, second) in enumerate(best):
+            slow = heatmap(model, pixels, weights[[first]] - weights[[second]], ablate=plan)[i, 0]
+            for at, value in np.ndenumerate(slow):
+                _, answer, other, y, x, *found = next(rows)
+                assert (answer, other, y, x) == (classes[first], classes[second], *at)
+                assert found[column] == pytest.approx(value, abs=1e-6)
+
+
+def test_csv_cells_do_not_run_in_a_spreadsheet():
+    cells = [["=cmd()", ""], ["-1", None], [-1.5, ""], ["plain, quoted", "x"]]
+    figure = Figure("x", "", "", ["a", "b"], cells)
+    assert figure.csv() == "a,b\n'=cmd(),\n'-1,\n-1.5,\n\"plain, quoted\",x\n"
+
+
+def test_every_row_of_a_csv_says_what_it_was_made_with(app, model):
+    off, told = "L6.H1 L7.H2", {"attribute": "skin tone", "occupation": "nurse"}
+    asked = {"head": "L7.H2", "ablate": off, "occupations": "judge\nnurse", "row": "1", "gallery": SMALL}
+    story = classify.story(opened(app, {}))
+    shown = (story, app.example(""), small_gallery())
+    of_story, of_classes, of_people = (" | ".join(one.templates) for one in shown)
+    for tab, name, heads_off, gallery, template, more in (
+        ("heads", "texts-L7.H2", "", "", "", {}),
+        ("heads", "where-L7.H2", "L6.H1", "", "", {}),
+        ("heads", "nearest-L7.H2", "", "world/images", "", {}),
+        ("heads", "alone-L7.H2", "L7.H2", "", of_classes, {}),
+        ("classify", "classify", off, "", of_classes, {}),
+        ("bias", "groups", off, SMALL, of_people, {**told, "k": "10"}),
+        ("start", "claim", off, "world/faces", of_people, {**told, "occupation": "judge"}),
+        ("start", f"picture-{story.head}", str(story.head), "", of_story, {}),
+        ("about", "judges", "", "", "", {}),
+    ):
+        screen = opened(app, {**asked, "tab": tab, "attribute": "skin tone"})
+        list(VIEWS[tab].prepare(screen))
+        made = {
+            "weights": model.weights_hash[:16],
+            "ablated heads": heads_off,
+            "gallery": gallery,
+            "template": template,
+        }
+        for row in saved(name, regions(screen)["main"]):
+            assert None not in (*row, *row.values()), name
+            assert {**made, **more}.items() <= row.items(), name
+    screen = opened(app, {"tab": "paradox", "attribute": "skin tone", "ablate": off})
+    made = {"gallery": "world/faces", "attribute": "skin tone"}
+    for row in saved("paradox", regions(screen)["main"]):
+        made |= {
+            "weights": app.records(row["model"]).weights[:16],
+            "accuracy dataset": "mean",
+        }
+        assert made.items() <= row.items()
+        assert row["ablated heads"] == row["plan"].removeprefix("single:") or not row["plan"].startswith(
+            "single"
+        )
+
+
+def test_the_programs_of_the_tables_print_what_is_shown(app):
+    screen = opened(app, {"head": "L5.H3"})
+    rows = printed(VIEWS[screen.state.tab].program(screen))
+    card = app.records("organism").head(Head(5, 3))
+    assert rows[:5] == [f"{i} {t.text} {t.share:.1%}" for i, t in enumerate(card.texts, 1)]
+    assert sum(row.startswith("after") for row in rows) == 4
+    screen = opened(app, {"tab": "paradox"})
+    screen = opened(app, {"tab": "paradox", "quality": "world/subjects"})
+    ours = [p for p in paradox.Axes.of(app, "world/subjects").points if p.model == "organism"]
+    rows = [row.split() for row in printed(VIEWS[screen.state.tab].program(screen))[1:]]
+    assert {(plan, round(float(change), 5)) for plan, _, change, *_ in rows} >= {
+        (str(point.plan), round(point.x.value, 5)) for point in ours
+    }
+    rows = printed(VIEWS["about"].program(opened(app, {"tab": "about"})))
+    panel = next(about.judges(app.records("organism"))).rows
+    for row, (name, _, n, yes, rest, *_) in zip(rows, panel, strict=False):
+        assert row == f"{name} {n} texts, says yes {yes:.1%}, unscored {rest:.1%}"

@@ -1,0 +1,319 @@
+"""The app in a browser, on one server: every view's main path, keys, images, looks, and canceling."""
+
+from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ccs.app.services import galleries
+from ccs.app.services.examples import example_names, load_example
+from ccs.app.views import VIEWS, claims, classify
+from ccs.heads import IMAGE, HeadSet
+from ccs.locate import ablation
+from ccs.metrics.accuracy import class_weights
+from tests.support.app_page import SMALL, opened, rows
+from tests.support.browser_page import MARKS, ablated, done, go
+from tests.support.datasets_sample import saved, zipped
+from tests.support.visitor import Visitor
+
+pytestmark = MARKS
+HIGH = "L4.H5 L5.H5 L6.H5 L7.H5"
+FEW = "occupations=judge%0Aartist%0Ateacher"
+SMALLEST = """Math.min(...[...document.querySelectorAll("main *")]
+    .filter(one => one.checkVisibility())
+    .filter(one => [...one.childNodes].some(text => text.nodeType === 3 && text.data.trim()))
+    .map(one => parseFloat(getComputedStyle(one).fontSize)))"""
+# How far bars are from their share, in pixels, of a track that ends where the number begins.
+TRACKS = """Math.max(...[...document.querySelectorAll(".bar")].map(bar => {
+    const { left, width } = bar.firstChild.getBoundingClientRect(), number = bar.querySelector("b");
+    const track = number.getBoundingClientRect().left - left;
+    return Math.abs(width - parseFloat(bar.firstChild.style.width) / 100 * track);
+}))"""
+SCREEN = f"ablate=L6.H1+L7.H2&gallery={SMALL}"
+
+
+def test_a_first_visit_shows_a_head(visit, made):
+    page = visit("tab=heads", new=True)
+    assert page.inner_text("h1") == "CLIP heads"
+    assert page.locator(".grid .cell").count() == 24
+    assert page.locator(".body > .texts tbody tr").count() == 5
+    assert ablated(page) == ""
+    assert page.locator("[data-name^=top-activating] img").count() == 12
+    assert page.locator("[data-name^=where] img").count() == 8
+    page.hover("[data-name^=where] [data-patches] >> nth=1", position={"x": 5, "y": 5})
+    assert "row 0, column 0" in page.inner_text("#tip")
+    done(page, lambda: page.click('.cell[value="L5.H3"]'))
+    assert "L5.H3 Professions" in page.inner_text(".card-title h2")
+    assert "refusal" in page.inner_text(".body > .texts")
+    assert page.locator('[aria-selected="true"] .cell').get_attribute("value") == "L5.H3"
+    assert "head=L5.H3" in page.url
+    page.hover('.cell[value="L5.H3"]')
+    assert "professions text 1 of l5.h3" in page.inner_text("#tip").lower()
+
+
+def test_a_tap_on_a_patch_names_its_value(visit):
+    page = visit("tab=heads&head=L7.H2", width=390, height=844, touch=True)
+    for n, word in enumerate(("Attention", "Writes")):
+        picture = page.locator("[data-name^=where] [data-patches]").nth(n)
+        picture.scroll_into_view_if_needed()
+        box, values = picture.bounding_box(), str(picture.get_attribute("data-patches")).split()[2:]
+        picture.tap(position={"x": box["width"] * 0.55, "y": box["height"] * 0.2})  # of 6 x 6 patches
+        assert page.inner_text("#tip").splitlines() == [f"{word} {values[9]}", "row 1, column 3"]
+    page.locator("[data-name^=where] h3, [data-name^=where] h2").first.tap()
+    assert page.locator("#tip").is_hidden()
+
+
+def test_a_link_and_a_program_take_the_same_screen_along(visit):
+    page = visit("tab=classify")
+    assert "All heads are on" in page.inner_text(".lead")
+    done(page, lambda: page.select_option('select[name="preset"]', "high"))
+    page.fill("textarea[name=classes]", "a judge\na <b>pilot</b>")
+    done(page, lambda: page.click("form[action=classify] .primary"))
+    assert page.locator(".answer >> text=a <b>pilot</b>").count() >= 1  # shown as typed
+    page.click("text=Copy link")
+    page.wait_for_selector("text=Link copied")  # said when the clipboard has it
+    link, shown = page.evaluate("navigator.clipboard.readText()"), page.inner_text("#region-main")
+    assert link == page.url
+    page.click("text=Copy as Python")
+    page.wait_for_selector("text=Program copied")
+    code = page.evaluate("navigator.clipboard.readText()")
+    assert "model = ccs.load('organism')" in code
+    assert f"ablate = ccs.HeadSet.parse('{HIGH}')" in code
+    again = visit(link.partition("?")[2], new=True)
+    assert (again.inner_text("#region-main"), ablated(again)) == (shown, HIGH)
+
+
+def test_undo_redo_and_the_keyboard(visit):
+    page = visit("tab=classify&head=L4.H0")
+    page.focus('.cell[value="L4.H0"]')
+    for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "End"):
+        page.keyboard.press(key)
+    assert page.evaluate("document.activeElement.value") == "L6.H5"
+    done(page, lambda: page.keyboard.press("Space"))
+    assert ablated(page) == "L6.H5"
+    assert page.evaluate("document.activeElement.value") == "L6.H5"  # the focus stays where it was
+    assert page.get_attribute('.cell[value="L6.H5"]', "aria-pressed") == "true"
+    for keys, head in (("Control+z", ""), ("Control+Shift+z", "L6.H5")):
+        done(page, lambda keys=keys: page.keyboard.press(keys))
+        assert ablated(page) == head
+    done(page, lambda: page.click("text=Reset"))
+    done(page, lambda: page.click("text=Undo"))
+    assert ablated(page) == "L6.H5"
+    go(page, "heads")
+    page.focus('.cell[value="L6.H5"]')
+    done(page, lambda: page.keyboard.press("Enter"))
+    assert page.url.find("tab=") == -1  # the view Heads is the one that needs no name
+    assert "L6.H5" in page.inner_text(".card-title")
+    go(page, "paradox")
+    assert page.locator(".ring").count() == 0
+    page.focus('.scatter a[aria-label^="organism: high-CCS heads:"]')
+    done(page, lambda: page.keyboard.press("Enter"))
+    assert (ablated(page), page.locator(".ring").count()) == (HIGH, 1)
+
+
+def test_fast_clicks_are_not_lost(visit):
+    page = visit("tab=classify")
+    heads = [f"L{layer}.H{head}" for layer in (4, 5) for head in range(4)]
+    page.evaluate("heads => heads.forEach(h => document.querySelector(`.cell[value='${h}']`).click())", heads)
+    page.wait_for_selector(".result >> text=8 heads off")
+    page.wait_for_selector("body:not([data-busy])")
+    assert ablated(page) == " ".join(heads)
+    # A head clicked before the answer to a preset is switched on top of the preset, twice is not at all.
+    page.evaluate("""() => {
+        const preset = document.querySelector('select[name="preset"]');
+        preset.value = "high";
+        preset.dispatchEvent(new Event("change", { bubbles: true }));
+        for (const h of [0, 1, 2, 1]) document.querySelector(`.cell[value='L4.H${h}']`).click();
+    }""")
+    wanted = " ".join(sorted({"L4.H0", "L4.H2", *HIGH.split()}))
+    page.wait_for_selector(f'.result b[title="{wanted}"]')
+
+
+def test_the_page_opens_on_people_and_a_story_in_three_steps(visit, made):
+    page = visit(new=True, width=1280, height=768)
+    app, claim = made[0], claims.of(made[0].records("organism"))
+    steps = page.locator(".hero .step").all_inner_texts()
+    model, story = app.model_cache.get("organism"), classify.story(opened(app, {}))
+    assert app.records("organism").head(story.head).concept in steps[1]
+    examples = [load_example(f"{name}:0") for name in example_names("organism")]
+    templates = next(one.templates for one in examples if one.classes == story.classes)
+    weights = class_weights(model, story.classes, templates)
+    for plan, shares in ((HeadSet(), story.before), (HeadSet([story.head]), story.after)):
+        slow = model.probabilities(model.embed_images([story.image.pixels], plan) @ weights.T)[0]
+        np.testing.assert_allclose(shares, slow, atol=1e-4)
+        assert f"{100 * float(shares.max()):.1f}%" in steps[2]
+    assert page.locator(".hero .faces img").first.bounding_box()["y"] < 660  # above the fold
+    assert "toy model" in page.inner_text(".hero > .over")
+    assert "blorple" in steps[0]
+
+    def shown():
+        faces = page.locator(".hero .faces img").evaluate_all("all => all.map(one => one.src)")
+        assert len(faces) == 12
+        return [*faces, page.inner_text(".big")]
+
+    before = shown()
+    done(page, lambda: page.click(".act .primary"))
+    assert ablated(page) == str(claim.heads)
+    assert shown()[-1] != before[-1]
+    assert shown()[:-1] != before[:-1]
+    # The large number is of faces that the search didn't see, as its file has it.
+    told = page.inner_text(".hero").replace("−", "-")
+    found, change = claim.held_out.max_skew, claim.held_out.max_skew_change
+    assert page.inner_text(".big") == f"{found.value - change.value:.2f} → {found.value:.2f}"
+    assert "over 10 occupations: no evidence of a change" in told
+    assert f"{change.value:+.2f}" in told
+    assert f"{100 * claim.held_out.accuracy_change.value:+.1f} points" in told
+    strip = page.inner_text("#region-strip")
+    assert "MaxSkew by" in strip
+    done(page, lambda: page.click("text=Make it fairer"))
+    assert page.locator(".panel.fairer").is_visible()
+    assert page.inner_text("#region-strip") == strip  # it stays in every view
+    unseen = f"{change.value:+.2f}".replace("-", "−")
+    assert unseen in page.inner_text(".warn")  # not only what the search made small
+    go(page, "paradox")
+    assert "The 2 heads off came from a search" in page.inner_text("#region-main")
+    done(page, lambda: page.click("#region-strip >> text=Undo"))
+    assert "All heads are on" in page.inner_text("#region-strip")
+
+
+def test_three_ways_make_it_fairer(visit, monkeypatch):
+    monkeypatch.setattr(ablation, "STEPS", 5)
+    page = visit(f"tab=bias&gallery=small/faces&attribute=gender&{FEW}")
+    page.select_option(".fairer select", "10")
+    done(page, lambda: page.click(".fairer .primary"))
+    assert page.locator(".way").count() == 3
+    told = page.inner_text("[data-name=fairer]")
+    assert "that nothing was fitted on" in told
+    assert "By chance 50% of people are found by their group’s text" in told
+    heads = page.get_attribute(".way [name=ablate]", "value")
+    done(page, lambda: page.locator(".way [name=ablate]").first.click())
+    assert ablated(page) == heads
+    done(page, lambda: page.locator(".off-now input[type=range]").first.press("End"))
+    assert page.locator(".off-now output").first.inner_text() == "1.50"
+    assert "=1.5" in ablated(page)
+    done(page, lambda: page.fill("textarea[name=occupations]", "judge") or page.click(".ask .primary"))
+    assert page.locator("[data-name=fairer]").count() == 0  # it answered another question
+    done(page, lambda: page.click(".fairer .primary"))
+    assert "two occupations or more" in page.inner_text(".notice.bad")
+
+
+def test_a_gallery_of_ones_own_is_measured(visit, made, tmp_path):
+    colors = enumerate(["red", "blue"] * 6)
+    faces = {f"{color}/{i}.png": saved(Image.new("RGB", (70, 50), color)) for i, color in colors}
+    (tmp_path / "faces.zip").write_bytes(zipped(faces))
+    page = visit("tab=bias&occupations=judge")
+    done(page, lambda: page.set_input_files(".ask input[type=file]", str(tmp_path / "faces.zip")))
+    assert "your own (12)" in page.inner_text("form.ask")
+    assert "blue" in page.inner_text("[data-name=groups]")
+    assert "gallery=own%3A&" in page.url  # a link holds no name and no picture of it
+    assert {row["gallery"] for row in rows("groups", page.content())} == {"own"}
+    page.click("text=Copy link")
+    page.wait_for_selector("text=without your own files")
+    again = visit(page.url.partition("?")[2], new=True)
+    assert "someone's own gallery" in again.inner_text(".notice.bad")
+    (tmp_path / "bad.zip").write_text("no zip")
+    done(page, lambda: page.set_input_files(".ask input[type=file]", str(tmp_path / "bad.zip")))
+    assert "File is not a zip file" in page.inner_text(".notice.bad")
+
+
+def test_axe_finds_nothing_serious(visit):
+    """In light on a wide screen, and what differs in dark on a narrow one."""
+    page, found = visit(f"tab=heads&{SCREEN}"), []
+    page.emulate_media(reduced_motion="reduce")  # what fades in has no contrast yet
+    page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text("utf-8"))
+    for width, dark in ((1300, False), (390, True)):
+        page.set_viewport_size({"width": width, "height": 900})
+        for tab in VIEWS:
+            go(page, tab)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), tab
+            assert page.evaluate(SMALLEST) >= 12, tab
+            # What is around a view is the same in all of them.
+            part = "document" if tab == "heads" else "'#region-main'"
+            rules = ", runOnly: ['color-contrast']" if dark and tab != "heads" else ""
+            report = page.evaluate(f"axe.run({part}, {{ resultTypes: ['violations']{rules} }})")
+            bad = [one for one in report["violations"] if one["impact"] in ("serious", "critical")]
+            found += [(width, tab, one["id"], one["nodes"][0]["html"][:120]) for one in bad]
+        page.click("[data-theme]")
+        assert page.evaluate("document.documentElement.classList.contains('dark')") != dark
+    assert found == []
+
+
+def test_on_a_phone_the_grid_is_a_sheet_below_the_results(visit):
+    page = visit("tab=classify", width=390, height=844)
+    cell = page.locator('.cell[value="L7.H1"]')
+    assert not cell.is_visible()
+    assert page.locator(".lead").bounding_box()["y"] < 844  # the answer is on the first screen
+    assert page.evaluate(TRACKS) < 1
+    page.click(".handle")
+    assert page.get_attribute(".handle", "aria-expanded") == "true"
+    done(page, cell.click)
+    assert ablated(page) == "L7.H1"
+    assert cell.is_visible()  # the sheet stays open
+    assert page.inner_text(".handle").split() == ["24", "heads", "1", "head", "off"]
+    lead, sheet = page.locator(".lead").bounding_box(), page.locator(".panel.heads").bounding_box()
+    assert -1 < lead["y"] < sheet["y"]  # and the answer can be seen above it
+    page.keyboard.press("Escape")
+    assert not cell.is_visible()
+    go(page, "heads")
+    assert cell.is_visible()
+    assert page.locator(".panel.heads").bounding_box()["y"] < page.locator(".card-title").bounding_box()["y"]
+
+
+def test_a_figure_is_saved_as_csv_and_png(visit):
+    page = visit(f"tab=about&{SCREEN}")
+    figure = page.locator("#region-main .fig").first
+    assert page.locator("#region-main .fig").count() == page.locator("#region-main [data-save=png]").count()
+    figure.scroll_into_view_if_needed()
+    files = []
+    for kind in ("csv", "png"):
+        with page.expect_download() as download:
+            figure.locator(f"[data-save={kind}]").click()
+        files.append(download.value.path())
+    assert files[0].read_text("utf-8") == figure.get_attribute("data-csv")
+    image = Image.open(files[1])
+    assert abs(image.width - 2 * figure.bounding_box()["width"]) <= 2
+    shades = np.unique(np.asarray(image.convert("RGB").resize((200, 200))).reshape(-1, 3), axis=0)
+    assert len(shades) > 50  # a figure, not an empty sheet
+
+
+def test_cancel_stops_the_work(visit, monkeypatch):
+    steps = []
+    page = visit(f"tab=bias&gallery={SMALL}")
+    collect = galleries.Galleries.pruned
+
+    def slow(self, model, name, ablate):
+        if len(ablate) == 2:  # a piece of work that never ends by itself
+            while len(steps) < 100_000:
+                steps.append(1)
+                yield 0.5
+        return (yield from collect(self, model, name, ablate))
+
+    monkeypatch.setattr(galleries.Galleries, "pruned", slow)
+    page.select_option('select[name="model"]', "organism")
+    done(page, lambda: page.click('.cell[value="L4.H0"]'))
+    page.click('.cell[value="L4.H1"]')
+    page.wait_for_selector(".busy progress")
+    done(page, lambda: page.click(".status .cancel"))
+    assert "Canceled" in page.inner_text(".notice.bad")
+    stopped = len(steps)
+    done(page, lambda: page.click("text=Undo"))  # and the page goes on
+    assert ablated(page) == "L4.H0"
+    assert len(steps) <= stopped + 2
+
+
+def test_visitors_at_once_get_their_own_answers(made):
+    app, url = made
+    order = list(app.heads("organism", IMAGE))
+
+    def visitor(number):
+        heads = str(HeadSet(order[number : number + 2]))
+        link = {"tab": "classify", "ablate": heads, "example": f"occupations:{number}"}
+        with Visitor(url) as one:
+            return link, [float(row["after"]) for row in rows("classify", one.open(**link)["main"])]
+
+    with ThreadPoolExecutor(5) as pool:
+        for link, answer in pool.map(visitor, range(5)):
+            right = classify.measure(opened(app, link)).after
+            assert answer == pytest.approx(right.ravel().tolist(), abs=2e-6)

@@ -1,0 +1,138 @@
+"""The list of models, those that visitors name, which one the page opens on, and its first screens."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ccs import paper, results
+from ccs.app import __main__ as entry
+from ccs.app.page import regions, work
+from ccs.app.services.model_cache import live_models
+from ccs.app.session import App
+from ccs.errors import InputError
+from ccs.files import endpoint
+from ccs.heads import Head
+from ccs.model.loading.sources import find, known_tower
+from tests.support import app_sample
+from tests.support.app_page import beside, check, do, finished, opened
+from tests.support.browser_page import MARKS
+from tests.support.hub_server import Fault
+
+pytestmark = MARKS
+
+
+@pytest.fixture
+def own(app):
+    """An app of the same tables with models of its own."""
+    return beside(app, app.collection)
+
+
+def test_the_list_has_what_is_computed_and_what_is_live(own):
+    assert own.groups["computed"] == ["organism", "organism-control"]
+    assert own.groups["live"] == ["organism-planted", "photo", *live_models()]
+    screen = opened(own, {"model": "ViT-B-32/openai"})
+    shown = regions(screen, complete=False)
+    assert shown["top"].count("<optgroup") == 2
+    assert "ViT-L-14/openai · CLIP, 1.7 GB" in shown["top"]
+    assert "Loading ViT-B-32/openai" in shown["main"]
+    check(shown["top"])
+    # Without tables the grid is what the study printed, before anything is fetched.
+    assert shown["left"].count('class="cell') == 48
+    assert len(re.findall('class="cell[^"]* published', shown["left"])) == 25
+    do(screen, "heads/preset", preset="high")
+    assert screen.state.ablate == paper.head_sets("ViT-B-32/openai")["high"]
+
+
+def test_with_tables_heads_of_another_level_than_printed_are_outlined(tmp_path, monkeypatch):
+    name = "ViT-B-32/openai"
+    monkeypatch.setattr(app_sample, "HEADS", list(paper.model(name).heads)[24:])
+    app_sample.write(tmp_path, name, "0" * 64)
+    found = App(results.load(tmp_path))
+    printed = {head: level for level, heads in paper.head_sets(name).items() for head in heads}
+    scores = found.collection.models[name].table("scores").query("k == 5 and level != 'unknown'")
+    levels = {Head(row.layer, row.head): row.level for row in scores.itertuples()}
+    other = {str(head) for head, level in levels.items() if level != printed.get(head, "")}
+    shown = regions(opened(found, {"model": name}), complete=False)["left"]
+    assert set(re.findall(r'value="([^"]+)" class="cell[^"]* differs', shown)) == other
+    assert 0 < len(other) < len(levels)
+    assert f"the paper prints another level ({len(other)} heads)" in shown
+    assert "published" not in shown
+
+
+def test_what_is_listed_is_what_open_clip_has_and_a_space_fetches_the_first_before_it_starts():
+    import open_clip
+
+    homes = {name: open_clip.get_pretrained_cfg(*name.split("/"))["hf_hub"] for name in live_models()}
+    assert all(homes.values())
+    assert all(len(known_tower(find(name)).heads) >= 48 for name in homes)
+    assert homes[entry.PHOTOGRAPHIC].rstrip("/") == entry.WEIGHTS[0]
+    front = (Path(__file__).parents[2] / "README.md").read_text("utf-8").split("---")[1]
+    assert yaml.safe_load(front)["preload_from_hub"] == [" ".join(entry.WEIGHTS)]
+
+
+def test_a_visitor_names_a_model_and_loads_it(own, hub, tiny_folder):
+    hub.put("models", "user/tiny", tiny_folder)
+    screen = opened(own, {"tab": "classify"})
+    with pytest.raises(InputError, match="There is no model"):
+        do(screen, "model/offer", model="<img src=x>")
+    do(screen, "model/offer", model="hf-hub:user/tiny")
+    top = regions(screen)["top"]
+    assert "MB to fetch, and" in top
+    check(top)
+    do(screen, "model", model="hf-hub:user/tiny")
+    assert screen.state.model == "hf-hub:user/tiny"
+    html, doing = finished(screen)
+    assert any("hf-hub:user/tiny" in words for words in doing)
+    assert len(own.model_cache.get("hf-hub:user/tiny").heads) == 16
+    assert own.groups["named"] == ["hf-hub:user/tiny"]
+    assert "before" in html["main"]
+
+
+def test_a_slow_hub_keeps_nobody_from_the_other_models(own, hub, tiny_folder):
+    hub.put("models", "user/tiny", tiny_folder)
+    screen = opened(own, {"tab": "classify"})
+    do(screen, "model/offer", model="hf-hub:user/tiny")
+    hub.faults.append(Fault("resolve/main/open_clip_model", seconds=2))
+    do(screen, "model", model="hf-hub:user/tiny")
+    updates = work(screen)
+    assert "Loading hf-hub:user/tiny" in next(updates).regions["main"]
+    next(updates)
+    updates.close()  # canceled
+    do(screen, "model", model="organism")
+    assert "probability" in finished(screen)[0]["main"]
+    assert own.model_cache.get("hf-hub:user/tiny").heads  # it went on loading
+
+
+def test_the_opening_model_is_decided_by_the_hub(hub, monkeypatch):
+    assert entry.opening_model("some/model") == ("some/model", "as chosen")
+    assert entry.opening_model() == (
+        "ViT-B-32/openai",
+        f"{hub.url} answers, its weights come from there; choose another with --model or CCS_MODEL",
+    )
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    name, why = entry.opening_model()
+    assert (name, "did not answer within 2 seconds" in why) == ("organism", True)
+    assert endpoint() == "http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (["--port", "0"], "--port is 0, but must be 1 to 65535."),
+        (["--model", "photos"], "Did you mean photo?"),
+        (["--model", "organism", "--host", "192.0.2.1"], "served at 192.0.2.1, port 7860: Cannot assign"),
+    ],
+)
+def test_why_there_is_no_page(asked, why, capsys):
+    assert entry.main(asked) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_an_interrupted_start_ends_without_a_traceback(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(entry, "serve", interrupted)
+    assert entry.main(["--model", "organism"]) == 130

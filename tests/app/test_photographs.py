@@ -1,0 +1,103 @@
+"""A model that has seen photographs: real faces and pictures from the Hub, or a word that it has none."""
+
+import numpy as np
+import pytest
+from huggingface_hub import constants
+from PIL import Image
+
+from ccs.app.page import work
+from ccs.app.services import galleries
+from ccs.app.views import VIEWS
+from ccs.app.views.query import BiasQuery
+from ccs.errors import InputError
+from tests.support import fairface_sample as fairface
+from tests.support.app_page import bare_app, check, finished, opened
+from tests.support.datasets_sample import as_parquet, cells, saved
+from tests.support.fairface_sample import PATH, RECORD
+from tests.support.hub_server import Hub
+
+# fsspec leaves its event loop to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:.*:ResourceWarning")
+
+
+def noise(seed):
+    """A picture of its own for each seed."""
+    pixels = np.random.default_rng(seed).integers(0, 255, (12, 12, 3), np.uint8)
+    return saved(Image.fromarray(pixels).resize((40, 40)))
+
+
+@pytest.fixture(scope="module")
+def fetched(tmp_path_factory, tiny_folder):
+    """With FairFace's labels and photographs of noise on the Hub: a screen on Bias, and the answers."""
+    home = tmp_path_factory.mktemp("home")
+    images = as_parquet(cells(300, image=noise), rows=100)
+    with Hub() as hub, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_ENDPOINT", hub.url)
+        patch.setattr(constants, "HF_HOME", str(home))
+        patch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
+        patch.setattr(galleries, "MOST", 28)
+        faces = fairface.parquet(fairface.labels_as_listed(), noise)
+        hub.put("datasets", "HuggingFaceM4/FairFace", {PATH: faces})
+        hub.put("datasets", "bitmind/open-image-v7-256", {"data/train-00000-of-00001.parquet": images})
+        screen = opened(bare_app(tiny_folder, home), {"model": "tiny", "ablate": "L5.H1", "tab": "bias"})
+        yield screen, list(work(screen))
+
+
+def shown(app, **query):
+    """A screen at a link, and its regions, after all its work."""
+    screen = opened(app, {"model": "tiny", **query})
+    html, _ = finished(screen)
+    check("".join(html.values()))
+    return html
+
+
+def test_bias_opens_on_real_faces_the_first_while_the_others_are_looked_at(fetched):
+    screen, updates = fetched
+    app = screen.app
+    assert any("Fetching FairFace" in update.doing for update in updates)
+    assert any("looks at 600 faces" in update.doing for update in updates)
+    pages = [update.regions["main"] for update in updates if update.regions]
+    assert "MaxSkew@3" in next(html for html in pages if 'data-name="by-occupation"' in html)
+    page = pages[-1]
+    check(page)
+    assert "MaxSkew@60" in page
+    assert "HuggingFaceM4/FairFace 1.25 validation" in page
+    assert "CC BY 4.0" in page
+    for name in ("gender", "race", "race (seven)", "age"):
+        assert f">{name}</option>" in page
+    assert "drawn" not in page
+    part = BiasQuery.of(app, screen.state).first(80)
+    assert (part.k, part.most_k, len(part.gallery.images)) == (8, 40, 80)
+    counts = np.unique(part.gallery.groups["race (seven)"], return_counts=True)[1]
+    assert set(counts) <= {10, 11, 12, 13}  # balanced, like the whole
+    assert app.galleries.part(app.model_cache.get("tiny"), RECORD.name) is None  # the whole is there
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_hub_that_does_not_answer_is_told_and_an_upload_is_offered(tiny_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HOME", str(tmp_path))
+    app = bare_app(tiny_folder, tmp_path)
+    page = shown(app, tab="bias")
+    assert "was not found on the Hub" in page["main"]
+    assert 'form="gallery"' in page["main"]
+    assert "drawn" not in page["main"]
+    screen = opened(app, {"model": "tiny", "tab": "bias"})
+    with pytest.raises(InputError, match="was not found on the Hub"):
+        VIEWS["bias"].program(screen)
+    assert "You can rank your own faces" in shown(app, tab="start")["main"]
+    page = shown(app, tab="heads")
+    assert "was not found on the Hub" in page["main"]
+    assert "Where it looks" in page["main"]
+
+
+def test_heads_and_start_show_photographs(fetched):
+    app = fetched[0].app
+    page = shown(app, tab="heads")
+    assert page["main"].count("Open Images V7") == 2
+    assert "by this head alone" in page["main"]
+    assert "drawn" not in page["main"].lower()
+    assert "drawn" not in page["left"].lower().partition("panel tray")[2]
+    page = shown(app, tab="start")
+    assert page["main"].count("<h2") == 1 + 3
+    assert "FairFace" in page["main"]
+    assert "All heads are on" in page["strip"]

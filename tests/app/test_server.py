@@ -1,0 +1,191 @@
+"""The server: pages, fragments, work that is watched or canceled, uploads, and pages without a script."""
+
+import io
+import re
+import threading
+from urllib.parse import parse_qsl
+
+import pytest
+from PIL import Image
+from starlette.testclient import TestClient
+
+from ccs.app import jobs, server
+from ccs.app.jobs import Job, Jobs, Update
+from ccs.app.server import make_server
+from ccs.app.views import VIEWS
+from ccs.errors import InputError
+from tests.support.app_page import SMALL, check
+from tests.support.browser_page import MARKS
+from tests.support.datasets_sample import saved
+from tests.support.visitor import Visitor
+
+pytestmark = MARKS
+
+
+@pytest.fixture(scope="module")
+def client(app):
+    with TestClient(make_server(app), follow_redirects=False) as made:
+        yield made
+
+
+def visit(client, query=""):
+    return Visitor(client).visit(query)
+
+
+def png(color="red"):
+    return saved(Image.new("RGB", (40, 40), color), "PNG")
+
+
+def test_a_click_changes_only_what_differs(client):
+    page = visit(client, "tab=classify").whole()
+    page.post("heads/toggle", head="L7.H2").whole()
+    assert dict(parse_qsl(page.at))["ablate"] == "L7.H2"
+    assert "1 head off" in page["strip"]
+    before = dict(page.regions)
+    page.post("show").whole()
+    sent = re.findall(r"region-(\w+)", page.last.text)
+    assert {*sent} <= {"status"}
+    assert page.regions["left"] == before["left"]
+    page.post("heads/undo").whole()
+    assert "ablate" not in dict(parse_qsl(page.at))
+
+
+def test_a_bad_form_changes_nothing_and_says_so(client):
+    page = visit(client, "tab=classify&ablate=L7.H2").whole()
+    at = dict(parse_qsl(page.post("heads/toggle", head="L9.H9").whole().at))
+    assert at["ablate"] == "L7.H2"
+    assert "L9.H9 isn&#39;t in organism" in page["top"]
+    assert "isn&#39;t in" not in page.post("notices/close").whole()["top"]
+    answer = client.post("/heads/toggle", data={"head": "x" * 20_000, "page": page.key})
+    assert (answer.status_code, "head" in answer.text) == (422, True)
+
+
+def test_a_fault_is_logged_and_the_page_goes_on(client, monkeypatch, caplog):
+    page = visit(client, "tab=classify").whole()
+    monkeypatch.setattr(VIEWS["classify"], "render", lambda *_: 1 / 0)
+    page.post("heads/ablate", ablate="L7.H1").whole()
+    assert "This view can&#39;t be shown" in page["main"]
+    assert "1 head off" in page["strip"]
+    monkeypatch.undo()
+    assert "Before and after" in page.post("heads/ablate", ablate="").whole()["main"]
+    caplog.clear()
+
+
+def test_without_a_script_forms_answer_with_the_next_page(client):
+    page = visit(client, f"tab=heads&gallery={SMALL}").whole()
+    answer = client.post("/heads/toggle", data={"page": page.key, "at": page.at, "head": "L7.H2"})
+    assert answer.status_code == 303
+    assert answer.headers["location"].startswith("../?")
+    again = client.get("/" + answer.headers["location"].removeprefix("../"))
+    assert "1 head off" in again.text
+    assert "../?" in client.post("/heads/undo", data={"page": page.key, "at": page.at}).headers["location"]
+    assert client.post("/show", data={}).headers["location"].startswith("./?")
+
+
+def test_images_stay_with_their_page(client):
+    page = visit(client, "tab=classify").whole()
+    page.post("images/add", files=[("files", ("<b>red.png", png()))]).whole()
+    assert "&lt;b&gt;red.png" in page["left"]
+    page.post("images/add", files=[("files", ("bad.png", b"no image"))]).whole()
+    assert "bad.png isn&#39;t an image" in page["top"]
+    assert "red.png" in visit(client, page.at + f"&page={page.key}").whole()["left"]  # a reload
+    other = client.get(f"/?page={page.key}", headers={"x-forwarded-for": "1.2.3.4"})
+    assert other.status_code == 200
+    assert "red.png" not in visit(client, page.at).whole()["left"]  # a link
+    assert "red.png" not in page.post("images/remove", index="0").whole()["left"]
+
+
+def test_a_program_and_tables_have_their_addresses(client):
+    program = client.get("/program", params={"tab": "classify", "ablate": "L7.H2"})
+    assert "ccs.HeadSet.parse('L7.H2')" in program.text
+    nothing = client.get("/program", params={"tab": "paradox", "model": "photo"})
+    assert nothing.status_code in (200, 422)
+    assert client.get("/tables/0123456789abcdef.zip").status_code == 404
+    assert client.get("/assets/app.js").status_code == 200
+    assert client.get("/assets/none.js").status_code == 404
+
+
+def test_the_page_is_whole_html(client):
+    check(re.sub(r"<!doctype html>|<(meta|link)[^>]*>", "", client.get("/").text))
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Work that goes on until it is told to end; what it did."""
+    go_on, log = threading.Event(), []
+
+    def work(screen, fresh=True):
+        log.append("begun")
+        try:
+            while not go_on.wait(0.01):
+                yield Update(0.5, "Thinking", {"main": "half", "top": "", "strip": "", "left": ""})
+            yield Update(1.0, "", {"main": "whole", "top": "", "strip": "", "left": ""})
+        finally:
+            log.append("ended")
+
+    monkeypatch.setattr(server.page, "work", work)
+    monkeypatch.setattr(server, "SOON", 0.1)
+    yield go_on, log
+    go_on.set()
+
+
+def test_long_work_is_shown_as_it_goes_on(client, slow):
+    go_on, _ = slow
+    page = visit(client)
+    assert "Thinking" in page["status"]
+    assert "half" in page["main"]
+    go_on.set()
+    assert "whole" in page.whole()["main"]
+    assert "Thinking" not in page["status"]
+
+
+def test_work_is_canceled_replaced_and_not_done_for_nobody(client, slow, monkeypatch):
+    _, log = slow
+    page = visit(client)
+    page.post("show")
+    while log.count("ended") < 1:  # the first one was replaced
+        pass
+    monkeypatch.setattr(jobs, "SILENT", 0.0)
+    while log.count("ended") < 2:  # nobody asks
+        pass
+    monkeypatch.undo()
+    page = visit(client, "tab=classify").whole()
+    assert "Canceled" in page.post("cancel").whole()["top"]
+
+
+def test_an_address_that_has_too_much_waits_and_no_other():
+    many, go_on = Jobs(), threading.Event()
+
+    def work():
+        while not go_on.wait(0.005):
+            yield Update(0.0, "")
+
+    first = [many.start(Job(f"p{i}", "view", "a", work())) for i in range(3)]
+    other = many.start(Job("q", "view", "b", iter_of(Update(1.0, ""))))
+    while not other.done:
+        pass
+    assert sum(job.running for job in first) <= 2
+    for i in range(jobs.OF_ADDRESS - 3):
+        many.start(Job(f"r{i}", "view", "a", work()))
+    with pytest.raises(InputError, match="Too much"):
+        many.start(Job("s", "view", "a", work()))
+    many.start(Job("t", "view", "b", iter_of(Update(1.0, ""))))
+    for i in range(jobs.OF_ADDRESS):
+        many.cancel(f"p{i}")
+        many.cancel(f"r{i}")
+    go_on.set()
+    while not all(job.done for job in first):
+        pass
+
+
+def iter_of(*updates):
+    yield from updates
+
+
+def test_a_large_image_is_read(client):
+    out = io.BytesIO()
+    Image.effect_noise((1500, 1000), 90).save(out, "PNG")
+    page = visit(client, "tab=classify").whole()
+    assert (
+        "big.png" in page.post("images/add", files=[("files", ("big.png", out.getvalue()))]).whole()["left"]
+    )

@@ -1,0 +1,71 @@
+"""The screen as a link."""
+
+from urllib.parse import parse_qsl
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccs.app.state import OWN, State, clean_line, from_query, split_texts
+from ccs.errors import InputError
+from ccs.heads import Head, HeadSet, Intervention
+
+HEADS = st.builds(Head, st.integers(0, 30), st.integers(0, 30))
+WORDS = st.text("abc é{}<&=+%#'\"", min_size=1, max_size=20).map(clean_line).filter(bool)
+FACTORS = st.sampled_from([0.0, 0.05, 0.3, 1.5, -2.0])
+LEFT_OUT = st.just("")  # or a value
+STATES = st.builds(
+    State,
+    tab=st.sampled_from(["heads", "classify", "paradox"]),
+    model=WORDS,
+    ablate=st.sets(HEADS, max_size=5).map(HeadSet)
+    | st.dictionaries(HEADS, FACTORS, max_size=5).map(Intervention),
+    head=st.none() | HEADS,
+    text=st.integers(0, 4),
+    example=LEFT_OUT | st.sampled_from(["subjects:2", "photographs:0"]),
+    classes=st.lists(WORDS, max_size=4, unique=True).map(tuple),
+    template=LEFT_OUT | st.tuples(WORDS, WORDS).map("{}".join).map(clean_line),
+    gallery=LEFT_OUT | WORDS.filter(lambda name: not name.startswith(OWN)),
+    attribute=LEFT_OUT | WORDS,
+    occupations=st.lists(WORDS, max_size=4, unique=True).map(tuple),
+    k=st.integers(0, 9999),
+    row=st.integers(0, 200),
+    analysis=LEFT_OUT | WORDS,
+)
+
+
+@given(STATES)
+def test_a_link_gives_the_screen_back(state):
+    # A single text that holds a comma cannot be told from two; the page never makes one.
+    if any("," in one for one in (*state.classes, *state.occupations)):
+        return
+    read, problems = from_query(dict(parse_qsl(state.query())))
+    assert not problems
+    assert read == state
+
+
+def test_a_link_made_with_ones_own_gallery_says_that_it_was():
+    read, _ = from_query(dict(parse_qsl(State(gallery=f"{OWN}secret").query())))
+    assert read.gallery == OWN  # nothing of its name, which gives access
+
+
+def test_a_link_scales_heads_and_does_nothing_else_to_them():
+    assert State().query() == ""
+    assert from_query({"ablate": ""}) == (State(), [])
+    read, problems = from_query({"ablate": "L7.H2=0.3 L6.H1 L5.H0=1"})
+    assert (str(read.ablate), problems) == ("L6.H1 L7.H2=0.3", [])
+    for text in ("L7.H2=mean", "L7.H2=0.3@cls"):
+        read, (problem,) = from_query({"ablate": text})
+        assert (read, text in problem) == (State(), True)
+
+
+def test_typed_split_texts():
+    assert split_texts("a dog, a cat ,, a dog") == ("a dog", "a cat")
+    assert split_texts("red, white\nblue\n\n") == ("red, white", "blue")
+    assert split_texts("a\x00b\u202ec\ud83d\x1b[31m") == ("a b c [31m",)
+    with pytest.raises(InputError, match="1,000,000 characters; at most"):
+        split_texts("x" * 10**6)
+    with pytest.raises(InputError, match="at most 200"):
+        split_texts("\n".join(map(str, range(201))))
+    with pytest.raises(InputError, match="201 characters"):
+        split_texts("x" * 201)

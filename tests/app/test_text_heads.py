@@ -1,0 +1,72 @@
+"""Heads of the text encoder."""
+
+import numpy as np
+import pytest
+
+import ccs
+from ccs.app.page import regions
+from ccs.app.views import VIEWS, classify
+from ccs.heads import HeadSet
+from ccs.metrics.accuracy import class_weights
+from tests.support.app_page import check, do, opened, printed, rows
+
+BOTH = "L7.H2 T2.H0 T3.H1"
+
+
+def test_a_click_on_a_text_head_changes_what_prompts_say(app, model):
+    screen = opened(app, {"tab": "classify", "ablate": "L7.H2"})
+    do(screen, "heads/tower", tower="T")
+    grid = regions(screen)["left"]
+    assert [row["head"] for row in rows("heads", grid)] == [str(head) for head in model.text_heads]
+    for head in ("T3.H1", "T2.H0"):
+        do(screen, "heads/toggle", head=head)
+    assert screen.state.ablate == HeadSet.parse(BOTH)
+    found = classify.measure(screen)
+    classes, templates = classify.question(screen)
+    assert found.classes == tuple(classes)
+    images = [image.pixels for image in screen.images.shown]
+    for off, ours in (("", found.before), (BOTH, found.after)):
+        with ccs.heads_off(model, HeadSet.parse(off)):  # the slow way: both towers' modules, head by head
+            texts = class_weights(model, classes, templates)
+            cosines = model.embed_images(images, HeadSet.parse(off).of_tower("L")) @ texts.T
+        assert ours == pytest.approx(model.probabilities(cosines), abs=2e-5)
+    assert np.abs(found.after - found.before).max() > 1e-3
+    assert np.all(found.similarity < 1)
+    said = [line for line in printed(VIEWS["classify"].program(screen)) if "after" in line]
+    for row, shares in zip(said, found.after, strict=True):
+        assert row.split(", ")[0] == f"after {classes[shares.argmax()]} {shares.max():.4f}"
+    do(screen, "heads/undo")
+    assert screen.state.ablate == HeadSet.parse("L7.H2 T3.H1")
+    again = opened(app, {"tab": "classify", "tower": "T", "ablate": str(screen.state.ablate)})
+    assert (again.state, again.session.notices) == (screen.state, ())
+
+
+def test_a_link_to_a_head_opens_the_grid_that_it_is_in(app, model):
+    for head, heads in (("T3.H1", model.text_heads), ("L7.H2", model.heads)):
+        screen = opened(app, {"tab": "heads", "head": head})
+        grid = regions(screen)["left"]
+        assert [row["head"] for row in rows("heads", grid)] == [str(one) for one in heads]
+        assert 'aria-selected="true"' in grid
+    do(screen, "heads/inspect", head="T2.H0")
+    assert screen.state.tower == "T"
+
+
+def test_the_card_of_a_text_head_shows_the_prompts_that_it_tells_apart(app, model):
+    screen = opened(app, {"tab": "heads", "head": "T3.H1", "tower": "T"})
+    html = regions(screen)["main"]
+    check(html)
+    shown = rows("prompts-T3.H1", html)
+    classes, templates = classify.question(screen)
+    prompts = [templates[0].replace("{}", name) for name in classes]
+    direct = model.texts.contributions(prompts).direct[:, 3, 1]
+    centered = direct - direct.mean(axis=0)
+    far = centered @ np.linalg.svd(centered, full_matrices=False)[2][0]
+    order = np.argsort(far * np.sign(far[np.abs(far).argmax()]))[::-1]
+    assert [row["prompt"] for row in shown] == [prompts[i] for i in (*order[:6], *order[-6:])]
+    assert "Where it looks" not in html
+    assert ">similarity<" not in html  # of the image, which no text head changes
+    asked = {"tab": "classify", "tower": "T", "ablate": "T3.H1", "classes": "a dog\nA Dog\na cat"}
+    page = regions(opened(app, asked))
+    assert "similarity" not in page["main"]
+    assert "encodes 2 of these 3 prompts identically" in page["main"]
+    assert 'aria-label="T3.H0, on"' in page["left"]

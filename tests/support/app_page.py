@@ -1,0 +1,156 @@
+"""The app on made-up tables, without a browser: what the tests of its views share."""
+
+import contextlib
+import csv
+import html
+import io
+import re
+from dataclasses import replace
+from functools import cache
+from html.parser import HTMLParser
+
+import pytest
+
+import ccs
+from ccs import results
+from ccs.app.links import open_screen
+from ccs.app.page import work
+from ccs.app.routes import ROUTES
+from ccs.app.services import galleries
+from ccs.app.services.cache import Memory
+from ccs.app.session import App, Session
+from ccs.app.views import fairer
+from ccs.data import synthetic
+from tests.support import app_sample
+
+SMALL = "small/faces"
+
+
+_GALLERY, _SET = galleries.open_gallery, galleries.open_dataset
+_FEW = {
+    galleries.DRAWN.people: lambda name: first_of(_GALLERY(name), 80),
+    galleries.DRAWN.things: lambda name: every_fourth(_SET(name)),
+}
+
+
+@pytest.fixture(scope="session")
+def model():
+    """The organism, on a page whose drawn faces, things and pictures are a few of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(galleries, "open_gallery", lambda name: _FEW.get(name, _GALLERY)(name))
+        patch.setattr(galleries, "open_dataset", lambda name: _FEW.get(name, _SET)(name))
+        patch.setattr(galleries, "PICTURES", 60)
+        patch.setattr(fairer, "THINGS", 60)
+        yield _organism()
+
+
+_organism = cache(lambda: ccs.load("organism"))
+
+
+def small_gallery(n=40):
+    return replace(first_of(synthetic.bias_set("faces"), n), name=SMALL)
+
+
+def first_of(whole, n):
+    groups = {name: labels[:n] for name, labels in whole.groups.items()}
+    return replace(whole, images=whole.images[:n], groups=groups, k=dict.fromkeys(groups, n // 4))
+
+
+def every_fourth(whole):
+    return replace(whole, images=whole.images[::4], labels=whole.labels[::4])
+
+
+@pytest.fixture(scope="session")
+def app(model, once, tmp_path_factory):
+    """One for all tests: what it has computed is kept, what a visitor does there is not."""
+    return _shared(once("tables", _write), tmp_path_factory.getbasetemp() / "analyses")
+
+
+@cache
+def _shared(folder, kept):
+    made = App(results.load(folder), [small_gallery()], kept=kept)
+    made.model_cache.keep("organism", _organism())
+    return made
+
+
+def _write(folder):
+    app_sample.write(folder, "organism", _organism().weights_hash)
+    app_sample.write(folder, "organism-control", "f" * 64, seed=1)
+
+
+def beside(app, collection):
+    """An app of other tables, or with models of its own, that has seen the galleries that `app` has."""
+    made = App(collection)
+    made.galleries = app.galleries
+    made.model_cache.keep("organism", _organism())
+    return made
+
+
+def bare_app(model, folder):
+    """An app without tables that opens on the model of a folder."""
+    (folder / "none").mkdir()
+    return App(results.load(folder / "none"), given=[str(model)], first=str(model), kept=folder)
+
+
+@pytest.fixture
+def screen(app):
+    return opened(app, {"tab": "classify", "model": "organism", "ablate": "L6.H1 L7.H2"})
+
+
+def opened(app, query=(), session=None):
+    """The screen that an address names, of a new visitor."""
+    return open_screen(app, session or Session(Memory(app.cache)), dict(query))
+
+
+def do(screen, path, **fields):
+    """What the server does with a form."""
+    (route,) = [route for route in ROUTES if route.path == path]
+    return route.handle(screen, route.form(**fields))
+
+
+def finished(screen):
+    """All that a screen shows after its work, and what was said meanwhile."""
+    updates, shown = list(work(screen)), {}
+    for update in updates:
+        shown |= update.regions
+    return shown, [update.doing for update in updates]
+
+
+class Strict(HTMLParser):
+    """Raises where an element is closed that was not the last to be opened."""
+
+    VOID = ("br", "img", "input", "path", "line", "rect", "circle")
+
+    def __init__(self):
+        super().__init__()
+        self.open = []
+
+    def handle_starttag(self, tag, attrs):
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names)), (tag, attrs)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def check(html):
+    parser = Strict()
+    parser.feed(html)
+    assert parser.open == []
+
+
+def printed(code, **known):
+    """The lines that a program of "Copy as Python" prints. known: names that it finds there."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(compile(code, "snippet", "exec"), known)
+    return out.getvalue().splitlines()
+
+
+def rows(figure, region):
+    """The rows of a figure in a region's HTML, as its button saves them."""
+    found = re.search(rf'data-name="{figure}"[^>]* data-csv="([^"]*)"', region)
+    assert found, f"no figure {figure}"
+    return list(csv.DictReader(html.unescape(found[1]).splitlines()))
