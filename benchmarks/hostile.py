@@ -9,8 +9,8 @@ Hostile: one more joins, from an address of its own (127.0.0.2), and does as muc
 once, each opened by another link, with large uploads, the largest gallery, the most texts, and answers it
 never reads, with analyses of a model, with API calls, and with what the page never asks for. The server's
 memory is read meanwhile; growth is the highest reading after five hostile minutes (the half, of less than
-ten) minus the highest before. With --class nobody is hostile: forty visitors of one address click for so many minutes, every
-other time twice before the first answer is there. Linux only: memory is read from /proc.
+ten) minus the highest before. With --class nobody is hostile: forty visitors of one address click for so many
+minutes, every other time twice before the first answer is there. Linux only: memory is read from /proc.
 """
 
 from __future__ import annotations

@@ -9,14 +9,13 @@ import binascii
 import inspect
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 import gradio as gr
 import pandas as pd
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 from pydantic import ConfigDict, Field, StringConstraints, ValidationError, validate_call
-from typing_extensions import TypedDict
 
 import ccs
 from ccs.app.html import render

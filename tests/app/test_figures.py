@@ -60,9 +60,9 @@ def test_paradox_answers_over_all_datasets(app):
         if point.model != "organism":
             continue
         seed = pruning["seed"].isna() if point.seed is None else pruning["seed"] == point.seed
-        rows = pruning[(pruning["plan"] == str(point.plan)) & seed & (pruning["heads"] == point.heads)]
+        rows = pruning[(pruning["ablation"] == str(point.plan)) & seed & (pruning["heads"] == point.heads)]
         assert point.x.value == pytest.approx(rows["difference"].mean())
-        rows = bias_rows[(bias_rows["heads"] == point.heads) & (bias_rows["plan"] == str(point.plan))]
+        rows = bias_rows[(bias_rows["heads"] == point.heads) & (bias_rows["ablation"] == str(point.plan))]
         assert point.y.value in set(rows[rows["attribute"] == "gender"]["difference"])
     one = paradox.Axes.of(app, axes.qualities[0], "gender")
     changes = {float(row) for row in pruning[pruning["dataset"] == one.quality]["difference"].dropna()}
@@ -82,7 +82,7 @@ def test_paradox_answers_over_all_datasets(app):
 
 
 def test_the_answer_compares_with_random_sets_of_the_same_size():
-    frame = {"model": "m", "plan": ["high", *["random"] * 10], "seed": [-1, *range(10)]}
+    frame = {"model": "m", "ablation": ["high", *["random"] * 10], "seed": [-1, *range(10)]}
     rows = pd.DataFrame({**frame, "difference": [-0.5, *np.linspace(-0.2, 0.0, 10)]})
     contrast = paradox._contrast(rows, "m")
     assert (contrast.high, contrast.random.value, contrast.sets) == (-0.5, pytest.approx(-0.1), 10)
@@ -278,9 +278,9 @@ def test_every_row_of_a_csv_says_what_it_was_made_with(app, model):
             "accuracy dataset": "mean",
         }
         assert made.items() <= row.items()
-        assert row["ablated heads"] == row["plan"].removeprefix("single:") or not row["plan"].startswith(
-            "single"
-        )
+        assert row["ablated heads"] == row["ablation"].removeprefix("single:") or not row[
+            "ablation"
+        ].startswith("single")
 
 
 def test_the_programs_of_the_tables_print_what_is_shown(app):

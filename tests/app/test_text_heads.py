@@ -26,7 +26,7 @@ def test_a_click_on_a_text_head_changes_what_prompts_say(app, model):
     assert found.classes == tuple(classes)
     images = [image.pixels for image in screen.images.shown]
     for off, ours in (("", found.before), (BOTH, found.after)):
-        with ccs.heads_off(model, HeadSet.parse(off)):  # the slow way: both towers' modules, head by head
+        with ccs.ablate(model, HeadSet.parse(off)):  # the slow way: both towers' modules, head by head
             texts = class_weights(model, classes, templates)
             cosines = model.embed_images(images, HeadSet.parse(off).of_tower("L")) @ texts.T
         assert ours == pytest.approx(model.probabilities(cosines), abs=2e-5)

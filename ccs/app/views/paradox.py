@@ -26,11 +26,11 @@ from ccs.metrics.stats import Effect, Estimate
 from ccs.results import queries
 
 COLUMNS = (
-    *("model", "weights", "plan", "seed", "ablated heads", "n heads"),
+    *("model", "weights", "ablation", "seed", "ablated heads", "n heads"),
     *(f"{axis} change{end}" for axis in ("accuracy", "MaxSkew") for end in ("", " low", " high")),
 )
 NAN = float("nan")
-KEYS = ["model", "weights", "plan", "seed", "heads", "n_heads"]
+KEYS = ["model", "weights", "ablation", "seed", "heads", "n_heads"]
 PRINTED = ("table5", ("cifar10", "cifar100", "food101")), ("table8", ("gender",))  # accuracy, MaxSkew of 104
 
 
@@ -117,7 +117,7 @@ class Axes:
         both = across.merge(up, on=KEYS, suffixes=("", " up"))
         points = []
         for row in queries.few_sets(both[both["n_heads"] > 0]).to_dict("records"):
-            plan = PlanName.parse(row["plan"])
+            plan = PlanName.parse(row["ablation"])
             if plan.k is None:
                 seed = None if row["seed"] < 0 else int(row["seed"])
                 about = row["model"], row["weights"], plan, seed, row["heads"], int(row["n_heads"])
@@ -142,8 +142,8 @@ def _mean_of_sets(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _contrast(rows: pd.DataFrame, model: str) -> Contrast | None:
     rows = rows[rows["model"] == model]
-    high = rows[rows["plan"] == "high"]["difference"]
-    drawn = rows[(rows["plan"] == "random") & (rows["seed"] >= 0)]["difference"].dropna()
+    high = rows[rows["ablation"] == "high"]["difference"]
+    drawn = rows[(rows["ablation"] == "random") & (rows["seed"] >= 0)]["difference"].dropna()
     if not len(high) or len(drawn) < 5:
         return None
     low, top = np.quantile(drawn, (0.025, 0.975))
