@@ -6,6 +6,7 @@ import argparse
 import ctypes
 import errno
 import gc
+import importlib
 import http.server
 import os
 import signal
@@ -124,7 +125,7 @@ def serve(results: str | None, host: str, port: int | None, models: Sequence[str
     pool = ThreadPoolExecutor(2)
     with _waiting_page(host, port):
         if os.environ.get("SPACES_ZERO_GPU"):
-            import spaces  # noqa: F401  before Gradio and PyTorch
+            importlib.import_module("spaces")  # before Gradio and PyTorch
         opening = pool.submit(opening_model, *models[:1])
         reading = pool.submit(_read_results, results)
         from ccs.app.server import launch, make_server  # Gradio and PyTorch, the longest part of the start
