@@ -6,8 +6,8 @@ import argparse
 import ctypes
 import errno
 import gc
-import importlib
 import http.server
+import importlib
 import os
 import signal
 import socket
