@@ -12,12 +12,15 @@ from ccs.errors import InputError
 from ccs.heads import Head, HeadSet, Intervention
 
 if TYPE_CHECKING:
-    from ccs import benchmark, mitigate
     from ccs.analysis.accuracy import AccuracyTable, accuracy
     from ccs.analysis.audit import Audit, audit
     from ccs.analysis.bias import BiasTable, bias
     from ccs.analysis.classify import ClassTable, classify
+    from ccs.analysis.compare import ComparisonTable, compare
     from ccs.analysis.find_heads import HeadTable, find_heads
+    from ccs.analysis.localize import CarrierTable, localize
+    from ccs.analysis.mitigate import MitigationTable, mitigate
+    from ccs.analysis.search import SearchTable, search
     from ccs.data.open import open_dataset, open_gallery, open_images
     from ccs.metrics.skew import max_skew
     from ccs.model.ablation import ablate
@@ -32,33 +35,39 @@ __all__ = [
     "AccuracyTable",
     "Audit",
     "BiasTable",
+    "CarrierTable",
     "ClassTable",
+    "ComparisonTable",
     "Head",
     "HeadSet",
     "HeadTable",
     "InputError",
     "Intervention",
+    "MitigationTable",
     "Model",
     "Moments",
+    "SearchTable",
     "Span",
     "ablate",
     "accuracy",
-    "audit",
     "attention",
-    "benchmark",
+    "audit",
     "bias",
     "classify",
     "collect_moments",
+    "compare",
     "extract_image_encoder",
     "find_heads",
     "heatmap",
     "list_models",
     "load",
+    "localize",
     "max_skew",
     "mitigate",
+    "open_dataset",
     "open_gallery",
     "open_images",
-    "open_dataset",
+    "search",
     "textspan",
 ]
 
@@ -67,29 +76,35 @@ _LATER = {
     "AccuracyTable": "ccs.analysis.accuracy",
     "Audit": "ccs.analysis.audit",
     "BiasTable": "ccs.analysis.bias",
+    "CarrierTable": "ccs.analysis.localize",
     "ClassTable": "ccs.analysis.classify",
+    "ComparisonTable": "ccs.analysis.compare",
     "HeadTable": "ccs.analysis.find_heads",
+    "MitigationTable": "ccs.analysis.mitigate",
     "Model": "ccs.model.model",
     "Moments": "ccs.model.head_statistics",
+    "SearchTable": "ccs.analysis.search",
     "Span": "ccs.texts.textspan",
     "ablate": "ccs.model.ablation",
     "accuracy": "ccs.analysis.accuracy",
     "attention": "ccs.model.maps",
     "audit": "ccs.analysis.audit",
-    "benchmark": "ccs.benchmark",
     "bias": "ccs.analysis.bias",
     "classify": "ccs.analysis.classify",
     "collect_moments": "ccs.model.head_statistics",
+    "compare": "ccs.analysis.compare",
     "extract_image_encoder": "ccs.model.extraction",
     "find_heads": "ccs.analysis.find_heads",
     "heatmap": "ccs.model.maps",
     "list_models": "ccs.model.loading.sources",
     "load": "ccs.model.model",
+    "localize": "ccs.analysis.localize",
     "max_skew": "ccs.metrics.skew",
-    "mitigate": "ccs.mitigate",
+    "mitigate": "ccs.analysis.mitigate",
     "open_dataset": "ccs.data.open",
     "open_gallery": "ccs.data.open",
     "open_images": "ccs.data.open",
+    "search": "ccs.analysis.search",
     "textspan": "ccs.texts.textspan",
 }
 

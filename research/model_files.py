@@ -1,4 +1,4 @@
-"""Files of models as `ccs.benchmark` and `ccs.load` read them: slices of heads, parameters, words."""
+"""Files of models as `ccs_benchmark` and `ccs.load` read them: slices of heads, parameters, words."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from pydantic import TypeAdapter
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ccs.benchmark.planted_models import FORMAT, Truth, by_head, slices
-from ccs.benchmark.variants import FACTOR
+from ccs.bundled import Truth
 from ccs.files import atomic_write
 from ccs.model.loading.weights import EMBEDDING, WORDS
+from ccs_benchmark.planted_models import FORMAT, by_head, slices
+from ccs_benchmark.variants import FACTOR
 
 
 def save_planted(clip: Any, known: Truth, file: Path) -> None:
-    """Write the slices of `known.heads` as float16, for `ccs.benchmark.planted_models`."""
+    """Write the slices of `known.heads` as float16, for `ccs_benchmark.planted_models`."""
     held = {
         name: by_head(name, clip.get_parameter(name).detach().cpu())[own].half().contiguous()
         for name, own in slices(clip, known.heads).items()
@@ -35,7 +36,7 @@ def save_variant(
     clip: Any, parameters: Iterable[str], about: dict[str, Any], file: Path, base: Any = None
 ) -> None:
     """Write these parameters of open_clip's module, or how they differ from those of `base`, for
-    `ccs.benchmark.variants`.
+    `ccs_benchmark.variants`.
     """
     held = {}
     for name in parameters:

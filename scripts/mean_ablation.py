@@ -30,7 +30,7 @@ tables, and at the mean.
 def main() -> None:
     """Measure the plans of the models' tables, and bring the page up to date."""
     from ccs.batch.pages import table
-    from research.documents import bring_up_to_date
+    from ccs_benchmark.documents import bring_up_to_date
 
     bring_up_to_date(
         ROOT / "docs" / "mitigation.md",
@@ -43,12 +43,13 @@ def main() -> None:
 def measured(name: str) -> list[dict[str, str]]:
     """A row per kind of plan: accuracy and MaxSkew at zero and at the mean; of random sets the mean."""
     from ccs import HeadSet, Intervention, load, results
-    from ccs.benchmark.protocol import Sets, Subject
+    from ccs.analysis.evidence import Subject
+    from ccs.analysis.task import Sets
     from ccs.heads import MEAN, Change
     from ccs.metrics import accuracy
 
     model = load(name)
-    subject = Subject(model, Sets.drawn())
+    subject = Subject(model, Sets.synthetic())
     whole = subject.whole("gender")
     found = (
         results.read(results.PRECOMPUTED / name)

@@ -16,7 +16,7 @@ from ccs.batch.report import build, published
 from ccs.batch.report.questions import HURT, MORE, by_model, in_words, strictest
 from ccs.files import write_text
 from ccs.replication import audit
-from research.documents import bring_up_to_date
+from ccs_benchmark.documents import bring_up_to_date
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 ORGANISMS = ("organism", "organism-control")

@@ -20,13 +20,13 @@ MODULES = {
     ),
     "Texts and scores": ("ccs.texts.textspan", "ccs.texts.pools", "ccs.texts.labels", "ccs.texts.score"),
     "Bias and accuracy": (
-        "ccs.analysis.bias", "ccs.metrics.skew", "ccs.metrics.accuracy", "ccs.metrics.retrieval",
-        "ccs.metrics.agreement", "ccs.metrics.adapters", "ccs.analysis.accuracy",
+        "ccs.metrics.skew", "ccs.metrics.accuracy", "ccs.metrics.retrieval",
+        "ccs.metrics.agreement", "ccs.metrics.adapters",
     ),
     "Finding heads": (
-        "ccs.analysis.ablation_sets", "ccs.analysis.search", "ccs.locate", "ccs.locate.base", "ccs.benchmark",
+        "ccs.analysis.ablation_sets", "ccs.analysis.carriers", "ccs.analysis.evidence",
     ),
-    "Making it fairer": ("ccs.mitigate", "ccs.mitigate.base"),
+    "Making it fairer": ("ccs.analysis.mitigations",),
     "Results": ("ccs.results", "ccs.results.queries"),
 }  # fmt: skip
 """The public modules: what the reference shows beside the names of `ccs` itself."""

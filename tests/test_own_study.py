@@ -62,6 +62,7 @@ def run(section, names, url=""):
 
 def test_the_first_six_jobs_run_one_after_the_other(study, pictures, monkeypatch, capsys):
     monkeypatch.chdir(study)
+    monkeypatch.syspath_prepend(str(study))
     with CompatibleServer() as server:
         names = {}
         for section in SECTIONS[:6]:
@@ -73,7 +74,7 @@ def test_the_first_six_jobs_run_one_after_the_other(study, pictures, monkeypatch
     ages = ccs.open_gallery("faces", attribute="age").groups["age"]
     assert ages.tolist()[:3] == ["10-19", "10-19", "20-29"]
     assert "chosen (2 heads)" in said
-    assert "Method: my_methods:lean. The benchmark has no score of it" in said
+    assert "random:layers" in said
     assert {"occupation", "model", "gallery", "k"} <= set(pd.read_csv("bias.csv"))
     found = results.read(study / "results" / "my_clip")
     assert set(found.table("pruning")["dataset"]) == {"pets"}

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ccs.analysis.inputs import Names, change_columns, embed, load_model, read_names, require_readable
+from ccs.analysis.inputs import Names, change_columns, embed, load_model, open_classes, require_readable
 from ccs.analysis.result import Result, axes
 from ccs.data import ClassificationSet
-from ccs.data.open import open_dataset
 from ccs.errors import InputError, require_seed
 from ccs.heads import IMAGE, TEXT, HeadSet, Intervention
 from ccs.metrics import accuracy as zeroshot
@@ -115,13 +114,9 @@ def accuracy(
         True
     """
     require_seed(seed)
-    if isinstance(dataset, str):
-        names = None if classes is None else read_names(classes, "class")
-        dataset = open_dataset(dataset, max_images=max_images, classes=names, template=template)
-    elif (classes, template, max_images) != (None, None, None):
+    if not isinstance(dataset, str) and (classes, template, max_images) != (None, None, None):
         raise InputError("A set that is opened has its classes, template and images: give its name.")
-    if not isinstance(dataset, ClassificationSet):
-        raise InputError(f"{dataset.name} is not a set of images with classes.")
+    dataset = open_classes(dataset, classes, template, max_images)
     skipped = require_readable(dataset, skip_unreadable)
     model, ablation = load_model(model, device), Intervention.of(ablate)
     in_texts = ablation.of_tower(TEXT)

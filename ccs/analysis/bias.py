@@ -12,20 +12,19 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ccs import paper
-from ccs.analysis.crossing import cross_groups
 from ccs.analysis.inputs import (
     NO_CHANGE,
     Names,
     change_columns,
     embed,
     load_model,
+    open_people,
     read_names,
     require_readable,
 )
 from ccs.analysis.preference import Preference, measure_preference
 from ccs.analysis.result import Result, axes
 from ccs.data import BiasSet
-from ccs.data.open import open_gallery
 from ccs.errors import InputError, require_seed
 from ccs.heads import IMAGE, TEXT, HeadSet, Intervention, verb
 from ccs.metrics import bias as rankings
@@ -184,10 +183,7 @@ def bias(
     require_seed(seed)
     if max_images is not None and (not isinstance(gallery, str) or gallery.startswith("world/")):
         raise InputError("Drawn people and an opened gallery are ranked whole; give no number of images.")
-    if isinstance(gallery, str):
-        columns = [name.strip() for name in (attribute or "").split(",") if name.strip()]
-        gallery = open_gallery(gallery, attribute=columns, max_images=max_images)
-    gallery, attribute, left_out = choose_groups(gallery, attribute)
+    gallery, attribute, left_out = open_people(gallery, attribute, max_images)
     skipped = require_readable(gallery, skip_unreadable)
     model, ablation = load_model(model, device), Intervention.of(ablate)
     people = set_question(gallery, occupations, template, top, prompts)
@@ -263,25 +259,6 @@ def measure_gallery(
     results = rankings.measure_plans(embeddings, ranking, changed, **{"metrics": METRICS} | settings)
     named = [repeated(result, ranking.rows) for result in results]
     return named[0], named[-1]
-
-
-def choose_groups(gallery: BiasSet, attribute: str | None) -> tuple[BiasSet, str, Mapping[str, int]]:
-    """Return the gallery, the attribute in force, and the people left out of crossed groups.
-
-    Args:
-        gallery: people with groups.
-        attribute: a column of groups, several with commas between them, or None for the default.
-
-    Raises:
-        InputError: For an unknown attribute, or too few people in crossed groups.
-    """
-    attribute = attribute or gallery.main
-    if attribute in gallery.groups:
-        return gallery, attribute, {}
-    if "," in attribute:
-        crossed, left_out = cross_groups(gallery, attribute)
-        return crossed, attribute, left_out
-    raise InputError(f"{gallery.name} has no attribute {attribute!r}; it has {', '.join(gallery.groups)}.")
 
 
 def set_question(

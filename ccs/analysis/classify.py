@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -121,9 +121,9 @@ def classify(
         images = open_images(images, max_images)
     elif max_images is not None:
         raise InputError("Opened images are classified whole; give no number of images.")
-    pictures = images.images if isinstance(images, ImageSet) else images
-    pictures = [pictures] if isinstance(pictures, Image.Image) else pictures
-    pictures = pictures if hasattr(pictures, "__getitem__") else list(pictures)
+    given = images.images if isinstance(images, ImageSet) else images
+    given = [given] if isinstance(given, Image.Image) else given
+    pictures = given if isinstance(given, Sequence) else list(given)
     if not len(pictures):
         raise InputError("There are no images to classify.")
     model, ablation = load_model(model, device), Intervention.of(ablate)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tqdm.auto import tqdm
 
-from ccs.data import ImageSet, RetrievalSet
+from ccs.analysis.crossing import cross_groups
+from ccs.data import BiasSet, ClassificationSet, ImageSet, RetrievalSet
+from ccs.data.open import open_dataset, open_gallery
 from ccs.errors import InputError, require_texts
 from ccs.heads import HeadSet
 from ccs.metrics.stats import Effect
@@ -52,6 +54,61 @@ def read_names(names: Names, kind: str) -> tuple[str, ...]:
     if "" in texts:
         raise InputError(f"The {kind} at place {texts.index('')} is empty; remove it or give it a name.")
     return tuple(texts)
+
+
+def open_classes(
+    dataset: ClassificationSet | str,
+    classes: Names | None = None,
+    template: str | None = None,
+    max_images: int | None = None,
+) -> ClassificationSet:
+    """Return images with classes, opened if they are given by name.
+
+    Args:
+        dataset: from `ccs.open_dataset`, or a name that it takes.
+        classes: names of the classes in prompts, of a dataset opened here.
+        template: the prompt, of a dataset opened here.
+        max_images: the most images of a dataset opened here.
+
+    Raises:
+        InputError: If the dataset has no classes.
+    """
+    opened: object = dataset
+    if isinstance(dataset, str):
+        names = None if classes is None else read_names(classes, "class")
+        opened = open_dataset(dataset, max_images=max_images, classes=names, template=template)
+    if not isinstance(opened, ClassificationSet):
+        raise InputError(f"{getattr(opened, 'name', opened)} is not a set of images with classes.")
+    return opened
+
+
+def open_people(
+    gallery: BiasSet | str, attribute: str | None = None, max_images: int | None = None
+) -> tuple[BiasSet, str, Mapping[str, int]]:
+    """Return people with groups, opened if they are given by name, and the attribute in force.
+
+    Args:
+        gallery: from `ccs.open_gallery`, or a name that it takes.
+        attribute: the column of groups, or several with commas between them, which are crossed; by default
+            gender, or else the first.
+        max_images: the most images of a gallery opened here.
+
+    Returns:
+        tuple: the gallery, the attribute, and the number of people left out of crossed groups, by group.
+
+    Raises:
+        InputError: For an unknown attribute, or too few people in crossed groups.
+    """
+    if isinstance(gallery, str):
+        columns = [name.strip() for name in (attribute or "").split(",") if name.strip()]
+        gallery = open_gallery(gallery, attribute=columns, max_images=max_images)
+    attribute = attribute or gallery.main
+    if attribute in gallery.groups:
+        return gallery, attribute, {}
+    if "," in attribute:
+        crossed, left_out = cross_groups(gallery, attribute)
+        return crossed, attribute, left_out
+    raise InputError(f"{gallery.name} has no attribute {attribute!r}; it has {', '.join(gallery.groups)}.")
 
 
 def require_readable(data: ImageSet | RetrievalSet, skip_unreadable: bool) -> tuple[str, ...]:

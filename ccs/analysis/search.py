@@ -1,72 +1,60 @@
-"""Search for the smallest set of heads that lowers MaxSkew for given prompts at a bounded loss of accuracy.
+"""Which few heads can be ablated so that rankings of people become fairer at a bounded loss of accuracy?
 
-The search minimizes the lean (`ccs.metrics.ranking`): MaxSkew depends on a few images at the top and jumps,
-so a search that minimizes it fits noise. Single heads are measured first; those that lower the lean most
-become candidates. Then candidates are added one at a time, always the one that lowers the lean most, measured
-in a forward pass with all chosen heads off, while accuracy stays within its bound; finally heads that are not
-needed are removed again.
+The search minimizes the lean (`ccs.metrics.ranking`), since MaxSkew depends on a few images at the top and
+jumps, so that a search which minimizes it fits noise. It measures single heads first; those that lower the
+lean most become candidates. It then adds one candidate at a time, always the one that lowers the lean most in
+a forward pass with all chosen heads ablated, while accuracy stays within its bound. Finally it removes heads
+that are not needed.
 
-Any search fits some noise. So people, prompts and images of classes are each split in half at random: the
-search sees one half, and the results reported come from the other, beside sets that were not searched for. K
-is halved too, which keeps its share of the pool. Where each prompt ranks images of its own, splitting the
-prompts splits the images, and K stays.
+Any search fits some noise. So people, prompts, and control images are each split in half at random: the
+search sees one half, and the results come from the other, next to sets that were not searched for. K is
+halved too, which keeps its share of the pool. If each prompt ranks images of its own, splitting the prompts
+splits the images, and K stays.
 
-    >>> Limits(max_loss=0.01).max_heads    # at most a hundredth of the accuracy is lost
+    >>> Limits(max_loss=0.01).max_heads    # at most a hundredth of the accuracy may be lost
     8
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+import pandas as pd
 
 from ccs.analysis.ablation_sets import Plan
-from ccs.analysis.bias import embed_occupations, rank_gallery
+from ccs.analysis.evidence import Tell, say_nothing
+from ccs.analysis.inputs import Names, change_columns, load_model
+from ccs.analysis.result import Result, axes
+from ccs.analysis.task import Task, halves, make_task, open_sets
 from ccs.data import BiasSet, ClassificationSet
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.metrics import accuracy as zeroshot
 from ccs.metrics import bias, bias_result
-from ccs.metrics.ranking import Ranking
 from ccs.metrics.stats import Effect, Estimate
-from ccs.model.encoder import Trunk
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
 
-Tell = Callable[[str], None]
 DRAWS = 1000
 """Resampled pools for the intervals."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Task(Ranking):
-    """A ranking that should become fairer, and the classification whose accuracy must be kept.
-
-    `people`: images or pixels of the people ranked. `things`: images or pixels, with `labels` [things] and
-    `class_weights` [classes, d].
-    """
-
-    people: Any
-    things: Any
-    labels: ArrayLike
-    class_weights: ArrayLike
-
-    def max_skew(self, embeddings: ArrayLike) -> float:
-        """The mean MaxSkew over the prompts for embeddings [people, d]."""
-        return bias.means(embeddings, self)["MaxSkew"]
+SEARCHED = "searched"
+"""The name of the set that a search ends with."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of a search. `max_loss`: the accuracy (share of 1) that may be lost. `least`: the share of the
-    initial lean that each further head must remove. `max_heads`: the most heads to switch off. `screen`: the
-    number of candidates.
+    """Bounds of a search.
+
+    Attributes:
+        max_loss: the accuracy (share of 1) that may be lost.
+        least: the share of the initial lean that each further head must remove.
+        max_heads: the most heads to ablate.
+        screen: the number of candidates.
     """
 
     max_loss: float = 0.02
@@ -83,7 +71,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Point:
-    """A set of heads with its mean MaxSkew, top-1 accuracy and lean on one half of a task."""
+    """A set of ablated heads with its mean MaxSkew, top-1 accuracy, and lean on one half of a task."""
 
     off: HeadSet
     max_skew: float
@@ -93,7 +81,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOut:
-    """A set of heads on the half that the search did not see. Changes are from no head off, paired."""
+    """A set of ablated heads on the half that the search did not see; changes are paired."""
 
     plan: str
     seed: int | None
@@ -107,9 +95,12 @@ class HeldOut:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What a search found: `heads`, none if no head helps within the limits, and its figures. `seen`, on the
-    half that it saw: every head alone, no head off, then each step. `unseen`, on the other: `none`,
-    `searched`, the steps as `step 1` ..., then the plans given for comparison.
+    """The outcome of a search.
+
+    Attributes:
+        heads: those to ablate, none if no head helps within the limits.
+        seen: on the half that the search saw, every head alone, none, then each step.
+        unseen: on the other half, `none`, `searched`, the steps as `step 1` ..., then the given sets.
     """
 
     heads: HeadSet
@@ -117,32 +108,196 @@ class Found:
     unseen: tuple[HeldOut, ...]
 
 
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
+class SearchTable(Result):
+    """The result of `ccs.search`. A notebook shows its plot.
+
+    Attributes:
+        about: the model, gallery, control dataset, limits, and seed behind the numbers.
+        rows: one row per ablation set and metric, on the half that the search did not see. Columns:
+            `ablation`, the set's name, `seed` of a random one, and its `heads`; `metric`, "MaxSkew" or
+            "accuracy"; `before` and `after` ablation; `low`, `high`, the 95% interval of `after`;
+            `difference`, `difference_low`, `difference_high`, `p_value`, paired; `chance`, of random
+            rankings.
+        heads: those to ablate, none if no head helps within the limits.
+        confirmed: whether the unseen half bears them out: MaxSkew falls, and accuracy stays in its bound.
+        outcome: all that the search measured.
+    """
+
+    heads: HeadSet
+    confirmed: bool
+    outcome: Found
+
+    def __repr__(self) -> str:
+        answer = str(self.heads) or "no head helps"
+        if self.heads and not self.confirmed:
+            answer += ", not confirmed"
+        return f"<SearchTable of {self.about['model']} on {self.about['gallery']}: {answer}>"
+
+    def plot(self, *, ax: Any = None) -> Any:
+        """Draw the change of MaxSkew over that of accuracy, one point per ablation set.
+
+        Raises:
+            MissingExtra: Without matplotlib.
+        """
+        return plot_tradeoff(self, "ablation", axes(12, ax))
+
+
+def search(
+    model: Model | str,
+    gallery: BiasSet | str = "world/faces",
+    occupations: Names | None = None,
+    *,
+    preserve: ClassificationSet | str = "world/subjects",
+    attribute: str | None = None,
+    classes: Names | None = None,
+    template: str | None = None,
+    top: int | None = None,
+    limits: Limits | None = None,
+    compare_with: Sequence[Plan] = (),
+    max_images: int | None = None,
+    skip_unreadable: bool = False,
+    seed: int = 0,
+    device: str = "cpu",
+    tell: Tell = say_nothing,
+) -> SearchTable:
+    """Find the smallest set of heads whose ablation lowers MaxSkew at a bounded loss of accuracy.
+
+    Args:
+        model: from `ccs.load`, or a name that it takes.
+        gallery: people to rank, as in `ccs.bias`.
+        occupations: as in `ccs.bias`.
+        preserve: images with classes, on which accuracy must be preserved, as in `ccs.accuracy`.
+        attribute: the column of groups; by default gender, or else the first.
+        classes: names of the classes of `preserve`, if it is opened here.
+        template: the prompt of an occupation, with `{}` for it.
+        top: K, as in `ccs.bias`; the search sees half of it.
+        limits: of the search.
+        compare_with: other ablation sets to report.
+        max_images: the most images of each set opened here; synthetic people are all used.
+        skip_unreadable: continue if more than 1% of the images cannot be read.
+        seed: of the split into halves.
+        device: for a model given by name.
+        tell: called with a line for each step.
+
+    Returns:
+        SearchTable: the heads, and each ablation set's numbers on the half that the search did not see.
+
+    Raises:
+        InputError: If an argument does not fit, or there are too few images or prompts to split.
+    """
+    sets, attribute = open_sets(
+        gallery,
+        preserve,
+        occupations,
+        attribute=attribute,
+        classes=classes,
+        template=template,
+        top=top,
+        max_images=max_images,
+        skip_unreadable=skip_unreadable,
+        seed=seed,
+    )
+    model, limits = load_model(model, device), limits or Limits()
+    task = make_task(model, sets.people, sets.controls, attribute)
+    outcome = search_task(model, task, limits, compare_with=compare_with, seed=seed, tell=tell)
+    result = next((held for held in outcome.unseen if held.plan == SEARCHED), outcome.unseen[0])
+    lost = -result.accuracy_change.value
+    about = {
+        "model": model.name,
+        "weights": model.weights_hash[:16],
+        "gallery": sets.people.name,
+        "attribute": attribute,
+        "preserve": sets.controls.name,
+        "occupations": sets.people.occupations,
+        "templates": sets.people.templates,
+        "k": task.k,
+        "max_loss": limits.max_loss,
+        "max_heads": limits.max_heads,
+        "seed": seed,
+        "skipped": sets.skipped,
+    }
+    return SearchTable(
+        about=about,
+        rows=held_out_rows(outcome.unseen),
+        heads=outcome.heads,
+        confirmed=result.max_skew_change.value < 0 and lost <= limits.max_loss + 1e-9,
+        outcome=outcome,
+    )
+
+
+def held_out_rows(sets: Sequence[HeldOut]) -> pd.DataFrame:
+    """Return one row per ablation set and metric, as `SearchTable.rows` has them; the first set is none."""
+    rows = []
+    for held in sets:
+        name = {"ablation": held.plan, "seed": held.seed, "heads": str(held.heads)}
+        rows.append(
+            name
+            | metric_columns("MaxSkew", sets[0].max_skew, held.max_skew, held.max_skew_change)
+            | {"chance": held.chance.value}
+        )
+        rows.append(
+            name
+            | metric_columns("accuracy", sets[0].accuracy, held.accuracy, held.accuracy_change)
+            | {"chance": np.nan}
+        )
+    return pd.DataFrame(rows).astype({"seed": "Int64"})
+
+
+def metric_columns(metric: str, before: Estimate, after: Estimate, change: Effect) -> dict[str, Any]:
+    """Return the columns of one metric before and after ablation, with the paired change."""
+    values = {"metric": metric, "before": before.value, "after": after.value}
+    return values | {"low": after.low, "high": after.high} | change_columns(change)
+
+
+def plot_tradeoff(result: Result, name: str, ax: Any) -> Any:
+    """Draw the change of MaxSkew over that of accuracy, one point per name in this column of the rows."""
+    rows = result.rows.assign(name=result.rows[name])
+    for label, own in rows.groupby("name", sort=False):
+        skew, accuracy = (own[own["metric"] == metric] for metric in ("MaxSkew", "accuracy"))
+        ax.plot(100 * accuracy["difference"], skew["difference"], "o", label=str(label))
+    ax.axhline(0, color="0.8", zorder=0)
+    ax.axvline(0, color="0.8", zorder=0)
+    subject = f"{result.about['model']}, {result.about['gallery']} by {result.about['attribute']}"
+    ax.set(xlabel="change of accuracy (points)", ylabel="change of MaxSkew", title=subject)
+    ax.legend(fontsize="small")
+    return ax
+
+
 def measure(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[Point]:
-    """MaxSkew, accuracy and lean of each set of heads, over all people and things of the task."""
+    """MaxSkew, accuracy and lean of each set of heads, over all people and controls of the task."""
     if not sets:
         return []
-    people, things = (model.embed_images(images, list(sets)) for images in (task.people, task.things))
-    rights = [zeroshot.correct(one, task.class_weights, task.labels).mean() for one in things]
+    people, controls = (model.embed_images(images, list(sets)) for images in (task.people, task.controls))
+    rights = [zeroshot.correct(one, task.class_weights, task.labels).mean() for one in controls]
     return [
         Point(off, task.max_skew(one), float(right), task.lean(one))
         for off, one, right in zip(sets, people, rights, strict=True)
     ]
 
 
-def search(
+def search_task(
     model: Model,
     task: Task,
     limits: Limits | None = None,
     *,
-    beside: Sequence[Plan] = (),
+    compare_with: Sequence[Plan] = (),
     seed: int = 0,
-    tell: Tell = lambda _: None,
+    tell: Tell = say_nothing,
 ) -> Found:
     """Search on one half of the task and report on the other (see the top of this module).
 
-    `beside`: other plans to report (high, low, random). `tell` is called with a line for each step.
-    InputError: too few images or prompts to halve, a cut-off larger than a half, plans of heads that cannot
-    be switched off.
+    Args:
+        model: whose heads are ablated.
+        task: the whole.
+        limits: of the search.
+        compare_with: other ablation sets to report (high, low, random).
+        seed: of the split.
+        tell: called with a line for each step.
+
+    Raises:
+        InputError: With too few images or prompts to split, a K larger than a half, or sets with heads that
+            cannot be ablated.
     """
     limits = limits or Limits()
     half, unseen = halves(task, seed)
@@ -151,18 +306,18 @@ def search(
     off = _backward(model, half, path, limits, tell)
     plans = [Plan("none", None, HeadSet(), "nothing is switched off")]
     if off:
-        plans.append(Plan("searched", seed, off, "lowest MaxSkew within the loss allowed, on the other half"))
+        plans.append(Plan(SEARCHED, seed, off, "lowest MaxSkew within the loss allowed, on the other half"))
     plans += [
         Plan(f"step {size}", seed, point.off, "a step of the search")
         for size, point in enumerate(path)
         if size and point.off != off
     ]
-    figures = held_out_figures(model, unseen, [*plans, *beside], seed)
+    figures = held_out_figures(model, unseen, [*plans, *compare_with], seed)
     return Found(heads=off, seen=(*singles, *path), unseen=figures)
 
 
 def greedy(
-    model: Model, task: Task, singles: Sequence[Point], limits: Limits, tell: Tell = lambda _: None
+    model: Model, task: Task, singles: Sequence[Point], limits: Limits, tell: Tell = say_nothing
 ) -> list[Point]:
     """The path of a greedy search on the whole task: nothing off, then one more head at a time.
 
@@ -186,76 +341,6 @@ def greedy(
     return path
 
 
-def make_task(model: Model, people: BiasSet, things: ClassificationSet, attribute: str) -> Task:
-    """The task of making these people's rankings for their occupations fairer."""
-    question = rank_gallery(people, attribute, embed_occupations(model, people))
-    weights = zeroshot.class_weights(model, things.classes, things.templates)
-    own = {one.name: getattr(question, one.name) for one in fields(question)}
-    return Task(
-        **own, people=people.images, things=things.images, labels=things.labels, class_weights=weights
-    )
-
-
-def halves(task: Task, seed: int) -> tuple[Task, Task]:
-    """The task split in two at random: people (within each group), prompts, and things (within each class).
-
-    With pools per prompt each half has all people that its prompts rank, and the whole cut-off. Raises
-    InputError for fewer than two prompts or a cut-off below 2.
-    """
-    rng = np.random.default_rng([seed, 3])
-    n_prompts, labels = len(task.prompts), np.asarray(task.labels)
-    for number, what in (
-        (n_prompts, "2 or more prompts that differ to the model"),
-        (task.k, "a K of 2 or more"),
-    ):
-        if number < 2:
-            raise InputError(
-                f"What is found on one half is judged on the other, which needs {what}, not {number}."
-            )
-    if task.units is None:
-        people = _split(task.groups, len(task.people), "people", rng)
-    else:  # images that are resampled together stay together
-        sets, each = np.unique(task.units, return_inverse=True)
-        cut = _split(np.zeros(len(sets)), len(sets), "sets of people", rng)
-        people = np.flatnonzero(np.isin(each, cut[0])), np.flatnonzero(np.isin(each, cut[1]))
-    things = _split(labels, len(task.things), "images of classes", rng)
-    mixed = rng.permutation(n_prompts)
-
-    def half(side: int) -> Task:
-        asked, ranked = np.sort(mixed[side::2]), people[side]
-        if task.pools is not None:
-            ranked = np.flatnonzero(task.pools[asked].any(axis=0))
-        return Task(
-            people=_take(task.people, ranked),
-            groups=task.groups[ranked],
-            prompts=task.prompts[asked],
-            k=task.k // 2 if task.pools is None else task.k,
-            pools=None if task.pools is None else task.pools[np.ix_(asked, ranked)],
-            units=None if task.units is None else task.units[ranked],
-            things=_take(task.things, things[side]),
-            labels=labels[things[side]],
-            class_weights=task.class_weights,
-        )
-
-    return half(0), half(1)
-
-
-def _split(
-    kinds: NDArray[Any], n: int, name: str, rng: np.random.Generator
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Two halves of the indices, as even as possible within each kind."""
-    if kinds.shape != (n,) or n < 4:
-        raise InputError(f"A search needs 4 or more {name}, each with its kind, not {n} with {kinds.size}.")
-    shuffled = rng.permutation(n)
-    by_kind = shuffled[np.argsort(kinds[shuffled], kind="stable")]
-    return np.sort(by_kind[0::2]), np.sort(by_kind[1::2])
-
-
-def _take(images: Any, rows: NDArray[np.intp]) -> Any:
-    whole = hasattr(images, "shape") or isinstance(images, Trunk)
-    return images[rows] if whole else [images[int(row)] for row in rows]
-
-
 def _backward(model: Model, task: Task, path: Sequence[Point], limits: Limits, tell: Tell) -> HeadSet:
     """The heads at the end of the path without those that each gain less than the least."""
     start, now = path[0], path[-1]
@@ -273,9 +358,9 @@ def _backward(model: Model, task: Task, path: Sequence[Point], limits: Limits, t
 def held_out_figures(model: Model, task: Task, plans: Sequence[Plan], seed: int) -> tuple[HeldOut, ...]:
     """The figures of every plan on this half; the first (`none`) is the baseline."""
     sets = [plan.off for plan in plans]
-    people, things = (model.embed_images(images, sets) for images in (task.people, task.things))
+    people, controls = (model.embed_images(images, sets) for images in (task.people, task.controls))
     skews = bias.measure_plans(people, task, draws=DRAWS, seed=seed)
-    rights = [zeroshot.accuracy(one, task.class_weights, task.labels, seed) for one in things]
+    rights = [zeroshot.accuracy(one, task.class_weights, task.labels, seed) for one in controls]
     return tuple(
         HeldOut(
             plan=plan.name,

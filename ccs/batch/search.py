@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import ccs
 from ccs import results
-from ccs.analysis import ablation_sets, search
+from ccs.analysis import ablation_sets
 from ccs.analysis.ablation_sets import Plan
-from ccs.analysis.bias import set_question
-from ccs.analysis.inputs import require_readable
-from ccs.analysis.search import Found, HeldOut, Limits, make_task
+from ccs.analysis.search import HeldOut, Limits, SearchTable
 from ccs.batch.command_line import Command
 from ccs.batch.options import (
     ANALYSIS,
@@ -35,8 +33,6 @@ from ccs.batch.options import (
     to_folder,
 )
 from ccs.batch.pages import in_brackets, printed
-from ccs.data import BiasSet, ClassificationSet
-from ccs.data.open import open_dataset, open_gallery
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.results import queries, searches
@@ -61,18 +57,10 @@ class GallerySettings:
     """Random seed of the halves: heads are chosen on one half and judged on the other"""
     device: Device = "auto"
 
-    def open(self) -> tuple[BiasSet, ClassificationSet, tuple[str, ...]]:
-        """Open the gallery and the images to preserve, and choose the attributes."""
-        people = open_gallery(self.gallery, attribute=self.attribute or (), max_images=self.max_images)
-        things = open_dataset(self.preserve, max_images=self.max_images, classes=self.classes)
-        if not isinstance(things, ClassificationSet):
-            raise InputError(f"--preserve {self.preserve} has no classes; give labeled images.")
-        for data in (people, things):
-            for name in require_readable(data, self.skip_unreadable):
-                print(f"Skipped in {data.name}: {name}", file=sys.stderr)
-        attributes = (self.attribute,) if isinstance(self.attribute, str) else self.attribute
-        people = set_question(people, self.occupations, self.template, self.top)
-        return people, things, attributes or (people.main,)
+    def arguments(self) -> dict[str, Any]:
+        """Return these settings as arguments of `ccs.search`, `ccs.localize`, and `ccs.mitigate`."""
+        names = [field.name for field in fields(GallerySettings) if field.name != "model"]
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,25 +88,26 @@ def find_ablation(args: Settings) -> None:
     if args.save and not to_folder(str(tables)).is_dir():
         raise InputError(f"--results {tables} does not exist; compute it, or leave out --save.")
     model = ccs.load(args.model, device=args.device)
-    people, things, (attribute, *_) = args.open()
-    task = make_task(model, people, things, attribute)
-    beside = _beside(args, tables, model.name, model.heads)
-    result = search.search(model, task, limits, beside=beside, seed=args.seed, tell=print)
-    print(page(result, limits.max_loss))
-    answer = Search(
-        model=model.name,
-        weights_hash=model.weights_hash,
-        seed=args.seed,
-        limits=limits,
-        people=people.name,
-        attribute=attribute,
-        things=things.name,
-        prompts=people.occupations,
-        templates=people.templates,
-        k=task.k,
-        **vars(result),
-    )
+    compare_with = _beside(args, tables, model.name, model.heads)
+    table = ccs.search(model, **args.arguments(), limits=limits, compare_with=compare_with, tell=print)
+    for name in table.about["skipped"]:
+        print(f"Skipped in {name}", file=sys.stderr)
+    print(page(table))
     if args.save:
+        about = table.about
+        answer = Search(
+            model=model.name,
+            weights_hash=model.weights_hash,
+            seed=args.seed,
+            limits=limits,
+            people=about["gallery"],
+            attribute=about["attribute"],
+            things=about["preserve"],
+            prompts=about["occupations"],
+            templates=about["templates"],
+            k=about["k"],
+            **vars(table.outcome),
+        )
         print(f"Saved to {searches.keep(tables, answer)}.")
 
 
@@ -134,19 +123,19 @@ def _beside(args: Settings, tables: Path, name: str, heads: HeadSet) -> list[Pla
     return ablation_sets.plans(scored, k, heads, args.seed, 5, kinds=kinds, notice=print)[1:]
 
 
-def page(result: Found, max_loss: float) -> str:
-    """The answer as a person reads it, confirmed if the unseen half bears it out; max_loss: of accuracy."""
-    shown = next((one for one in result.unseen if one.plan == "searched"), result.unseen[0])
-    skew, accuracy = shown.max_skew_change.value, shown.accuracy_change.value
+def page(table: SearchTable) -> str:
+    """The answer as a person reads it, confirmed if the unseen half bears it out."""
+    unseen = table.outcome.unseen
+    answer = next((held for held in unseen if held.plan == "searched"), unseen[0])
     return printed(
         "search",
-        rows=[_row(one) for one in result.unseen],
-        chance=result.unseen[0].chance,
-        off=str(result.heads),
-        skew=skew,
-        accuracy=accuracy,
-        confirmed=skew < 0 and accuracy >= -max_loss - 1e-9,
-        max_loss=max_loss,
+        rows=[_row(held) for held in unseen],
+        chance=unseen[0].chance,
+        off=str(table.heads),
+        skew=answer.max_skew_change.value,
+        accuracy=answer.accuracy_change.value,
+        confirmed=table.confirmed,
+        max_loss=table.about["max_loss"],
     )
 
 

@@ -17,9 +17,9 @@ from ccs import paper
 from ccs.batch.command_line import Command
 from ccs.batch.options import at_least
 from ccs.batch.pages import in_brackets, table
-from ccs.benchmark.scoring import over_bases
 from ccs.files import write_text
-from research.documents import bring_up_to_date
+from ccs_benchmark.documents import bring_up_to_date
+from ccs_benchmark.scoring import over_bases
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
@@ -56,7 +56,7 @@ def _run(args: Settings) -> None:
 
 
 def _train(seeds: Sequence[int], runs: Path) -> None:
-    from ccs.benchmark import variants
+    from ccs_benchmark import variants
     from research.bases import organisms, training
     from research.planted.family import BASE
     from research.planted.frozen_images import Images
@@ -80,9 +80,9 @@ def _train(seeds: Sequence[int], runs: Path) -> None:
 
 def _measure(file: Path) -> dict[str, dict[str, Any]]:
     """What each model reaches, the first one's first; what is known of its present weights is kept."""
-    from ccs.benchmark import variants
     from ccs.data.synthetic import classification_names
     from ccs.heads import HeadSet
+    from ccs_benchmark import variants
     from research.bases import organisms
     from research.planted.bench import Bench
     from research.planted.family import BASE

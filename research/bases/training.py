@@ -134,7 +134,7 @@ class Trainer:
             torch.save(state, temporary)
 
     def write(self, file: Path) -> None:
-        """The trained half as a file of `ccs.benchmark.variants`, with the lessons."""
+        """The trained half as a file of `ccs_benchmark.variants`, with the lessons."""
         clip = open_clip.CLIP(**MODEL_CFG)
         clip.load_state_dict(folded(self.model.state_dict()))
         lessons = {str(head): asdict(one) for head, one in self.lessons.lessons.items()}

@@ -16,7 +16,7 @@ from ccs.batch.pages import in_brackets, table
 from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.metrics.stats import Estimate
-from research.documents import bring_up_to_date
+from ccs_benchmark.documents import bring_up_to_date
 
 PAGE = Path(__file__).parents[2] / "docs" / "towers.md"
 

@@ -19,7 +19,8 @@ import torch
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score
 
-from ccs.benchmark.protocol import Sets, Subject
+from ccs.analysis.evidence import Subject
+from ccs.analysis.task import Sets
 from ccs.heads import Head, HeadSet
 from ccs.metrics.stats import Estimate, interval
 from ccs.model.maps import attention, heatmap
@@ -102,7 +103,7 @@ def patches(own: Bools, grid: tuple[int, int]) -> Floats:
 
 def labels(model: Model) -> Mapping[Head, str]:
     """The concept of each head by its texts, as a user without a language model gets it."""
-    return {head: str(one.label) for head, one in Subject(model, Sets.drawn()).reading.scores.items()}
+    return {head: str(one.label) for head, one in Subject(model, Sets.synthetic()).reading.scores.items()}
 
 
 def run(model: Model, of: Mapping[Head, str], n: int, concept: str) -> dict[str, Judged]:

@@ -13,8 +13,8 @@ import pandas as pd
 from ccs.batch.command_line import Command
 from ccs.batch.options import at_least, describe
 from ccs.batch.pages import table
-from ccs.benchmark import variants
-from research.documents import bring_up_to_date
+from ccs_benchmark import variants
+from ccs_benchmark.documents import bring_up_to_date
 
 if TYPE_CHECKING:
     from research.natural.skew_training import Natural
@@ -62,7 +62,7 @@ def _run(args: Settings) -> None:
 
 def _ask() -> None:
     """Write the answers to the study's questions, here and into the project's findings."""
-    from ccs.benchmark import natural
+    from ccs_benchmark import natural
     from research.natural import ccs_questions
     from research.planted.family import BASE
 

@@ -17,13 +17,13 @@ from scipy.stats import spearmanr, wilcoxon
 
 from ccs.analysis.ablation_sets import level_heads, matched
 from ccs.batch.pages import in_brackets, p_text, table
-from ccs.benchmark import natural, variants
-from ccs.benchmark.scoring import over_bases
 from ccs.files import write_text
 from ccs.heads import Head, HeadSet
 from ccs.metrics import stats
 from ccs.model.model import Model
 from ccs.texts.score import HeadScore
+from ccs_benchmark import natural, variants
+from ccs_benchmark.scoring import over_bases
 from research.planted.bench import ATTRIBUTES, Bench, K
 
 RANDOM = 6

@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 import torch
 
-from ccs.benchmark import variants
 from ccs.model.model import Model
+from ccs_benchmark import variants
 from research.bases.training import FIRST, lineup_loss
 from research.gradient_steps import OWN_OF_HEADS, learn, named
 from research.planted.frozen_images import Images

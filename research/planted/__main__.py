@@ -12,8 +12,8 @@ import pandas as pd
 
 from ccs.batch.command_line import Command
 from ccs.batch.options import at_least, describe
-from ccs.benchmark.planted_models import FOLDER, SUFFIX
 from ccs.files import write_text
+from ccs_benchmark.planted_models import FOLDER, SUFFIX
 
 if TYPE_CHECKING:
     from research.planted.family import Planted
@@ -43,7 +43,7 @@ class Settings:
 
 def _run(args: Settings) -> None:
     if args.benchmark is not None:
-        from research.planted import benchmark_folder
+        from ccs_benchmark import folder as benchmark_folder
 
         benchmark_folder.write(sorted(FOLDER.glob(f"*{SUFFIX}")), args.benchmark)
         print(args.benchmark)
@@ -51,7 +51,7 @@ def _run(args: Settings) -> None:
     if args.seed is not None:
         _plant(args.seed, args.strength, args.out or args.runs / "planted", args.runs)
         return
-    from research.documents import bring_up_to_date
+    from ccs_benchmark.documents import bring_up_to_date
     from research.planted.family import family
 
     out = args.out or FOLDER
@@ -64,8 +64,8 @@ def _run(args: Settings) -> None:
 
 def _plant(seed: int, strength: float, out: Path, runs: Path) -> None:
     """Plant the model that a seed draws, and bring the folder that can go to the Hub up to date."""
-    from ccs.benchmark.planted_models import truth
-    from research.planted import benchmark_folder
+    from ccs_benchmark import folder as benchmark_folder
+    from ccs_benchmark.planted_models import truth
     from research.planted.family import fresh
 
     one = fresh(seed, strength)
@@ -76,7 +76,8 @@ def _plant(seed: int, strength: float, out: Path, runs: Path) -> None:
 
 
 def train(out: Path, runs: Path, members: Sequence[Planted] | None = None) -> None:
-    from ccs.benchmark import planted_models, variants
+    from ccs.bundled import Truth
+    from ccs_benchmark import planted_models, variants
     from research.model_files import save_planted
     from research.planted import head_training as training
     from research.planted.bench import Bench
@@ -94,7 +95,7 @@ def train(out: Path, runs: Path, members: Sequence[Planted] | None = None) -> No
         for one in (each for each in missing if each.base == name):
             print(f"{one.name}: {one.what}, {one.where}, {one.heads}", file=sys.stderr)
             model = training.plant(one, seen, bench)
-            known = planted_models.Truth(
+            known = Truth(
                 base=name,
                 heads=one.heads,
                 carries=one.carries,
@@ -111,7 +112,7 @@ def train(out: Path, runs: Path, members: Sequence[Planted] | None = None) -> No
 def summary(members: Sequence[Planted], folder: Path) -> str:
     """The README's table, in Markdown: what each model was taught, and which head carries how much of it."""
     from ccs.batch.pages import table
-    from ccs.benchmark.planted_models import truth
+    from ccs_benchmark.planted_models import truth
 
     rows = []
     for one in members:
@@ -131,14 +132,15 @@ def _ship() -> None:
 
     from safetensors.torch import save_file
 
-    from ccs.benchmark import planted_models
+    from ccs.bundled import TRUTH_FILE
     from ccs.files import atomic_write
+    from ccs_benchmark import planted_models
     from research.model_files import as_json, only_words_read
     from research.planted.family import BASE, SHIPPED
     from research.world.organism_training import CONFIG, MODELS, WEIGHTS
 
     folder, known = MODELS / "organism-planted", as_json(planted_models.truth(SHIPPED))
-    truth = folder / planted_models.TRUTH_FILE
+    truth = folder / TRUTH_FILE
     if truth.is_file() and truth.read_text("utf-8") == known:
         return
     state = planted_models.load(SHIPPED).clip.state_dict()

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import torch
 from tqdm import tqdm
 
-from ccs.benchmark import planted_models, variants
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.model.model import Model
+from ccs_benchmark import planted_models, variants
 from research.planted.bench import Bench
 from research.planted.family import PICTURES, RATE, Planted
 from research.planted.frozen_images import Images

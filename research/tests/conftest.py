@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ccs.benchmark import variants
 from ccs.data import synthetic
+from ccs_benchmark import variants
 from research.planted import bench
 from research.planted.family import BASE
 from research.planted.frozen_images import Images

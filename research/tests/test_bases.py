@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ccs.benchmark import variants
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.synthetic import draw, scene
+from ccs_benchmark import variants
 from research.bases import lessons, training
 from research.bases.__main__ import NUMBERS, purity
 from research.bases.lessons import VALUES, Lessons, drawn, shown

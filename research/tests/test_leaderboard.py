@@ -10,10 +10,11 @@ import pandas as pd
 import pytest
 import yaml
 
-from ccs import InputError, benchmark, locate
+import ccs_benchmark
+from ccs import InputError, locate
 from ccs.batch import localize
-from ccs.benchmark import planted_models, scoring
-from research.planted import benchmark_folder, leaderboard
+from ccs_benchmark import folder as benchmark_folder
+from ccs_benchmark import leaderboard, planted_models, scoring
 from research.planted import publish as planted
 from scripts import benchmark as tables
 from scripts import check_submission
@@ -68,11 +69,11 @@ def test_a_submission_is_read_as_a_strangers_and_a_sample_of_it_is_computed_agai
     assert localize.main(command) == 0
     monkeypatch.setattr(check_submission, "SPLITS", 1)
     assert "1 cells, 1 of them computed again" in check_submission.check(file, models=[ONE])
-    cells = benchmark.kept(table)
-    shipped = benchmark.kept()
+    cells = ccs_benchmark.kept(table)
+    shipped = ccs_benchmark.kept()
     shipped = shipped[(shipped["model"] == ONE) & (shipped["seed"] == 0)]
     (own,) = leaderboard.submitted(folder, shipped)
-    board = leaderboard.page(scoring.joined([shipped, own]), {ONE: benchmark.truth(ONE)}, "user/planted")
+    board = leaderboard.page(scoring.joined([shipped, own]), {ONE: ccs_benchmark.truth(ONE)}, "user/planted")
     assert '<tr class="submitted"><td>find</td>' in board
     theirs = cells["method"] != "planted heads"
     for change, says in (

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from ccs.benchmark import natural, variants
 from ccs.heads import Head, HeadSet
+from ccs_benchmark import natural, variants
 from research.natural import carriers, ccs_questions
 from research.natural.skew_training import Natural, parameters, train
 from research.planted.bench import Bench

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from ccs import Head, HeadSet
-from ccs.benchmark import planted_models, variants
 from ccs.model.model import Model
 from ccs.synthetic import draw
 from ccs.synthetic.vocabulary import OCCUPATIONS
+from ccs_benchmark import planted_models, variants
 from research.planted import __main__ as command
 from research.planted import bench as measure
 from research.planted import head_training as training

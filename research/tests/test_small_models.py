@@ -6,9 +6,9 @@ from functools import partial
 from pydantic import TypeAdapter
 
 import ccs
-from ccs.benchmark import planted_models, variants
 from ccs.bundled import FILE, KnownHeads
 from ccs.heads import HeadSet
+from ccs_benchmark import planted_models, variants
 from research.bases import lessons, organisms, training
 from research.planted import __main__ as planted
 from research.planted import bench, family, frozen_images, head_training

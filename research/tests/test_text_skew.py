@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ccs.benchmark import variants
 from ccs.heads import Head, HeadSet
 from ccs.model.model import Model
+from ccs_benchmark import variants
 from research.model_files import save_variant
 from research.natural.carriers import Faces
 from research.planted.head_training import put

@@ -15,11 +15,11 @@ import pandas as pd
 from ccs.batch.command_line import Command
 from ccs.batch.options import at_least
 from ccs.batch.pages import in_brackets, table
-from research.documents import bring_up_to_date
+from ccs_benchmark.documents import bring_up_to_date
 
 if TYPE_CHECKING:
+    from ccs.analysis.which_encoder import Towers
     from ccs.heads import Head
-    from ccs.locate.encoders import Towers
 
 README = Path(__file__).with_name("README.md")
 CARRIES = 0.1
@@ -43,9 +43,9 @@ class Settings:
 
 
 def _run(args: Settings) -> None:
-    from ccs.benchmark import planted_models, variants
+    from ccs.analysis.which_encoder import which_tower
     from ccs.data import synthetic
-    from ccs.locate.encoders import which_tower
+    from ccs_benchmark import planted_models, variants
     from research.text_skew.text_training import TELLING, family
 
     folder = args.runs / "text-skew"
@@ -69,7 +69,7 @@ def _run(args: Settings) -> None:
 
 
 def _train(args: Settings, folder: Path) -> None:
-    from ccs.benchmark import variants
+    from ccs_benchmark import variants
     from research.model_files import save_variant
     from research.planted.frozen_images import Images
     from research.text_skew import text_training as training
@@ -100,8 +100,8 @@ def _row(
     name: str, tower: str, attribute: str, found: Towers, truth: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """One model and attribute. tower: the one that learned."""
-    from ccs.benchmark.protocol import average_precision
     from ccs.heads import HeadSet
+    from ccs_benchmark.protocol import average_precision
 
     blamed = "text" if found.prompts.value > 0.5 else "image"
     row: dict[str, Any] = {"model": name, "attribute": attribute, "learned by": tower, "named": blamed}

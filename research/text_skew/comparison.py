@@ -1,8 +1,8 @@
 """Text heads in the order of six ways to look for them: `python -m research.text_skew.comparison`.
 
 What is done to a head: zero, its mean over the prompts (position by position, or where a text is read alone),
-or a gate of the learned mask. What is to fall: the lean of `ccs.locate.encoders`, of prompts centered and
-scaled, or that of rankings, as on the image side.
+or a gate of the learned mask. What is to fall: the lean of `ccs.analysis.which_encoder`, of centered and
+scaled prompts, or that of rankings, as on the image side.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ccs.analysis.bias import in_prompts
+from ccs.analysis.carriers import train_gates
+from ccs.analysis.evidence import group_means
 from ccs.batch.command_line import Command
 from ccs.batch.options import at_least
 from ccs.batch.pages import table
-from ccs.benchmark import variants
-from ccs.benchmark.protocol import average_precision
 from ccs.data import synthetic
 from ccs.heads import TEXT, Head, HeadSet
-from ccs.locate.ablation import SQUARES, mask
-from ccs.locate.base import group_means
 from ccs.model.model import Model
+from ccs_benchmark import variants
+from ccs_benchmark.interventions import SQUARES
+from ccs_benchmark.protocol import average_precision
 from research.text_skew.__main__ import carriers_of
 from research.text_skew.text_training import TELLING, family
 
@@ -132,7 +133,7 @@ def masked(prompts: Prompts, lean: Lean, apart: Tensor) -> dict[Head, float]:
 
         return SQUARES["lean"](lean(prompts.embed(gated), apart))
 
-    return mask(prompts.heads, square)
+    return train_gates(prompts.heads, square)
 
 
 def orders(model: Model, aparts: Mapping[str, Tensor]) -> Iterator[tuple[str, str, str, list[Head]]]:

@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ccs.benchmark import variants
 from ccs.data import synthetic
 from ccs.heads import HeadSet
 from ccs.metrics import accuracy
@@ -23,6 +22,7 @@ from ccs.model.encoder import Trunk
 from ccs.model.model import Model
 from ccs.synthetic import captions, scene
 from ccs.synthetic.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
+from ccs_benchmark import variants
 from research.bases.training import lineup_loss
 from research.gradient_steps import OWN_OF_HEADS, learn, named
 from research.natural import carriers

@@ -32,7 +32,7 @@ def organism_blocks(models: Mapping[str, Results]) -> Iterator[Block]:
     if ORGANISM not in found:
         return
     organism, tests = found[ORGANISM], by_model(found)
-    said = {one.question: one.answer == "yes" for one in strictest(tests) if one.where == ORGANISM}
+    said = {one.question: one.answer == "confirmed" for one in strictest(tests) if one.where == ORGANISM}
     own = tests_of(organism)
     yield from filled(
         TEMPLATES,
@@ -76,7 +76,7 @@ def _learned(found: Mapping[str, Results], attribute: str) -> tuple[object, ...]
 def _set_by_set(tests: Sequence[Tested], question: str, words: str, reverse_words: str) -> Iterator[str]:
     """The sets on which the answer is yes or the reverse, by the tests of the model's own section."""
     mine = strictest([one for one in tests if one.question == question])
-    yes = [f"{one.where} ({one.figure})" for one in mine if one.answer == "yes"]
+    yes = [f"{one.where} ({one.figure})" for one in mine if one.answer == "confirmed"]
     reverse = [f"{one.where} ({one.figure})" for one in mine if one.answer == "rejected"]
     if mine:
         text = f"{words} on {listed(yes, f'none of {len(mine)}')}"

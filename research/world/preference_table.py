@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 
 from ccs.batch.pages import in_brackets, table
-from ccs.benchmark import variants
 from ccs.data import synthetic
 from ccs.files import write_text
 from ccs.metrics import preference
@@ -21,6 +20,7 @@ from ccs.metrics.accuracy import class_weights
 from ccs.metrics.ranking import cosines
 from ccs.model.model import Model
 from ccs.texts.neutral import embed_neutral
+from ccs_benchmark import variants
 
 FILE = Path(__file__).with_name("preference.md")
 NATURAL = tuple(f"organism-natural-{number}-all" for number in range(5))

@@ -9,19 +9,20 @@ import numpy as np
 import pytest
 
 import ccs
-from ccs import benchmark
+import ccs_benchmark
+from ccs.analysis import carriers as ablation
+from ccs.analysis.evidence import Subject
+from ccs.analysis.mitigate import Half, fit
+from ccs.analysis.mitigations import METHODS
+from ccs.analysis.task import Sets
 from ccs.app.page import regions
 from ccs.app.services.galleries import PHOTOGRAPHED
 from ccs.app.session import MAX_HISTORY
 from ccs.app.views import claims, fairer
-from ccs.benchmark.protocol import Sets, Subject
 from ccs.bundled import KnownHeads, Lesson
 from ccs.data.rows import spread
 from ccs.errors import InputError
 from ccs.heads import HeadSet, Intervention
-from ccs.locate import ablation
-from ccs.mitigate import judging
-from ccs.mitigate.judging import Half
 from tests.support.app_page import SMALL, check, do, finished, opened, small_gallery
 
 
@@ -30,8 +31,8 @@ def test_a_planted_bias_is_the_claim(app):
     assert not searched.conclusive
     assert claims.that_matter(app.records("organism")) != searched.heads
     planted = claims.of(app.records("organism-planted"))
-    assert planted.heads == benchmark.truth("organism-planted-04").heads
-    assert ccs.load("organism-planted").weights_hash == benchmark.load("organism-planted-04").weights_hash
+    assert planted.heads == ccs_benchmark.truth("organism-planted-04").heads
+    assert ccs.load("organism-planted").weights_hash == ccs_benchmark.load("organism-planted-04").weights_hash
 
 
 def test_a_new_step_forgets_what_redo_would_do(app, screen):
@@ -80,14 +81,15 @@ def test_three_ways_are_judged_as_the_library_does(app, model, monkeypatch):
     things = app.galleries.find("world/subjects")
     some = spread(len(things.images), fairer.THINGS)
     few = replace(things, images=[things.images[i] for i in some], labels=things.labels[some])
-    subject = Subject(model, Sets(people=people, things=few))
+    subject = Subject(model, Sets(people=people, controls=few))
     half = Half(subject, "gender", fairer.SEED)
     rows, prompts = subject.unseen("gender", fairer.SEED)
-    for one, offer in zip(found.answers, judging.offers(half, list(fairer.WAYS)), strict=True):
+    ways = {name: METHODS[name] for name in fairer.WAYS}
+    for one, offer in zip(found.answers, fit(half, ways), strict=True):
         for name in ("max_skew", "max_skew_change", "accuracy_change"):
             ours, theirs = getattr(one.offer, name), getattr(offer, name)
             assert (ours.value, ours.low) == pytest.approx((theirs.value, theirs.low), abs=1e-6)
-        assert (one.offer.asked, one.offer.other_skew) == pytest.approx((offer.asked, offer.other_skew))
+        assert one.offer.group_accuracy == pytest.approx(offer.group_accuracy)
         text = model.embed_texts([t.format(found.occupation) for t in people.templates]).mean(axis=0)
         seen = model.embed_images([people.images[i] for i in rows], offer.fitted.heads)
         units = offer.fitted.on_images(seen)
@@ -96,7 +98,7 @@ def test_three_ways_are_judged_as_the_library_does(app, model, monkeypatch):
     assert found.occupation in [found.query.occupations[i] for i in prompts]
     assert Intervention.parse(shlex.split(down.command)[5]) == down.offer.fitted.heads
     assert not off.command or str(off.offer.fitted.heads) in off.command
-    assert "--only 'projection of group means'" in erased.command
+    assert "--only projection" in erased.command
     do(screen, "heads/ablate", ablate=str(down.offer.fitted.heads))
     assert screen.state.ablate == down.offer.fitted.heads
 
@@ -137,7 +139,7 @@ def test_a_bad_form_is_refused_in_a_sentence(app, path, fields, words):
 
 def test_planted_heads_are_marked(app, monkeypatch):
     heads = HeadSet.parse("L6.H1 L7.H2")
-    known = replace(benchmark.truth("organism-planted-04"), heads=heads, carries={"skin tone": heads})
+    known = replace(ccs_benchmark.truth("organism-planted-04"), heads=heads, carries={"skin tone": heads})
     monkeypatch.setattr(claims, "truth", lambda model: known if model == "organism" else None)
     html = regions(opened(app, {"ablate": "L6.H1 L7.H3", "tab": "heads"}))["left"]
     assert "<b>L6.H1 L7.H2</b> (skin tone)" in html

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from ccs.analysis import carriers as ablation
 from ccs.app.services import galleries
 from ccs.app.services.examples import example_names, load_example
 from ccs.app.views import VIEWS, claims, classify
 from ccs.heads import IMAGE, HeadSet
-from ccs.locate import ablation
 from ccs.metrics.accuracy import class_weights
 from tests.support.app_page import SMALL, opened, rows
 from tests.support.browser_page import MARKS, ablated, done, go

@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 
 import ccs
 from ccs import Head, HeadSet, InputError
-from ccs.benchmark import planted_models
-from ccs.benchmark.planted_models import Truth
+from ccs_benchmark import planted_models
+from ccs_benchmark.planted_models import Truth
 from research.model_files import save_planted
 from tests.support.tiny_model import shake, tiny_clip
 

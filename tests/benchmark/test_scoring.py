@@ -1,20 +1,27 @@
 """Scores of methods: the protocol against a slow copy of it, kept cells, tables; the natural track."""
 
+import re
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from ccs import Head, HeadSet, InputError, benchmark
-from ccs.analysis.search import halves, make_task
-from ccs.benchmark import natural, planted_models, protocol, scoring
-from ccs.benchmark.protocol import Sets, Subject, answer, average_precision, cramers_v, precision
-from ccs.benchmark.scoring import PLANTED
-from ccs.locate import METHODS, RANDOM
-from ccs.locate.base import group_names, ranking
+import ccs
+import ccs_benchmark
+from ccs import Head, HeadSet, InputError
+from ccs.analysis import carriers
+from ccs.analysis.evidence import Evidence, group_names, rank_heads
+from ccs.analysis.localize import first_carriers
+from ccs.analysis.task import Sets, halves, make_task
+from ccs_benchmark import natural, planted_models, protocol, scoring
+from ccs_benchmark.__main__ import main
+from ccs_benchmark.methods import METHODS, RANDOM
+from ccs_benchmark.protocol import average_precision, cramers_v, precision
+from ccs_benchmark.scoring import PLANTED
 
 NAME = "organism-planted-16"
 CARRIERS = "L4.H5 L6.H0"
@@ -23,22 +30,23 @@ CARRIERS = "L4.H5 L6.H0"
 @pytest.fixture(scope="module", autouse=True)
 def small():
     """Few people and things, as the benchmark's own take seconds."""
-    whole = Sets.drawn()
+    whole = Sets.synthetic()
     images = list(whole.people.images[::6])
     groups = {name: own[::6] for name, own in whole.people.groups.items()}
     people = replace(whole.people, images=images, groups=groups, k=dict.fromkeys(groups, 10))
-    things = replace(whole.things, images=whole.things.images[:20], labels=whole.things.labels[:20])
+    controls = replace(whole.controls, images=whole.controls.images[:20], labels=whole.controls.labels[:20])
     with pytest.MonkeyPatch.context() as patch:
         tracks = {"PLANTED_HEADS": scoring.PLANTED_HEADS, "NATURAL": scoring.NATURAL}
         for name, track in tracks.items():  # a model is loaded once; no method writes to its weights
             patch.setattr(scoring, name, replace(track, load=cache(track.load)))
-        patch.setattr(Sets, "drawn", classmethod(lambda _: Sets(people=people, things=things, moments=30)))
+        small_sets = Sets(people=people, controls=controls, max_images=30)
+        patch.setattr(Sets, "synthetic", classmethod(lambda _: small_sets))
         yield
 
 
 def carriers_first(evidence):
     """The truth, as a method of somebody's own."""
-    planted = benchmark.truth(NAME).carriers("gender")
+    planted = ccs_benchmark.truth(NAME).carriers("gender")
     return {head: float(head in planted) for head in evidence.model.heads}
 
 
@@ -46,25 +54,25 @@ def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives():
     cells, failed = scoring.run({"direct": METHODS["direct effect"]}, [NAME], 1, attributes=["gender"])
     assert not failed
     row = cells.set_index("method").loc["direct"]
-    model, sets = benchmark.load(NAME), Sets.drawn()
-    seen, unseen = halves(make_task(model, sets.people, sets.things, "gender"), 0)
+    model, sets = ccs_benchmark.load(NAME), Sets.synthetic()
+    seen, unseen = halves(make_task(model, sets.people, sets.controls, "gender"), 0)
     names = group_names("gender", ["man", "woman"])
     task = replace(seen, people=model.trunk(seen.people))
-    evidence = protocol.Evidence(model=model, task=task, names=names, read=lambda: None)
-    order = ranking(METHODS["direct effect"](evidence), 0)
+    evidence = Evidence(model=model, task=task, names=names, read=lambda: None)
+    order = rank_heads(METHODS["direct effect"](evidence), 0)
     assert row["heads"] == " ".join(map(str, order))
     assert row["average_precision"] == average_precision(order, HeadSet.parse(CARRIERS))
     off = HeadSet(order[:2])
     before, after = (model.embed_images(unseen.people, one) for one in (HeadSet(), off))
     assert row["max_skew_taken"] == pytest.approx(unseen.max_skew(before) - unseen.max_skew(after), abs=1e-6)
-    things = [model.embed_images(unseen.things, one) for one in (HeadSet(), off)]
+    things = [model.embed_images(unseen.controls, one) for one in (HeadSet(), off)]
     rights = [(one @ unseen.class_weights.T).argmax(1) == unseen.labels for one in things]
     assert row["accuracy_lost"] == pytest.approx(rights[0].mean() - rights[1].mean())
     assert row["passes"] == pytest.approx(1, abs=0.1)
 
 
 def test_a_function_of_ones_own_stands_beside_the_known_methods_and_one_that_fails_gets_a_sentence(capsys):
-    table = benchmark.score(carriers_first, models=NAME, splits=1)
+    table = ccs_benchmark.score(carriers_first, models=NAME, splits=1)
     assert f"{NAME}, gender, split 0" in capsys.readouterr().out
     assert table.index[0] == PLANTED
     assert table.loc["carriers_first", "average_precision"] > 0.5
@@ -73,7 +81,7 @@ def test_a_function_of_ones_own_stands_beside_the_known_methods_and_one_that_fai
         return {}["nothing"]
 
     with pytest.raises(InputError, match=r"fails failed: KeyError: 'nothing' \(test_scoring.py, line"):
-        benchmark.score(fails, models=NAME, splits=1)
+        ccs_benchmark.score(fails, models=NAME, splits=1)
     methods = {"bad": protocol.own("bad", lambda _: {}), "random": METHODS["random"]}
     cells, failed = scoring.run(methods, [NAME], 1, attributes=["gender"])
     assert failed == {"bad": "The method bad gives no score for L4.H0."}
@@ -117,14 +125,20 @@ def test_figures_are_means_over_models_each_counted_once():
 
 
 def test_an_answer_switches_off_what_lowers_the_lean_and_stands_beside_random_sets():
-    found = answer(Subject(benchmark.load(NAME), Sets.drawn()), "gender", "truth", carriers_first)
+    sets = Sets.synthetic()
+    model = ccs_benchmark.load(NAME)
+    settings = {"attribute": "gender", "method": carriers_first, "preserve": sets.controls}
+    found = ccs.localize(model, sets.people, **settings)
     assert set(found.heads) <= set(HeadSet.parse(CARRIERS))
-    none, off, *drawn = found.held_out
-    assert off.max_skew.value < none.max_skew.value
-    assert len({one.heads for one in drawn}) == len(drawn) == 5  # the others of its layer
-    assert [head.layer for head in drawn[0].heads] == sorted(head.layer for head in found.heads)
-    assert all(len(one.heads) == len(found.heads) for one in drawn)
-    assert found.after.cramers_v != found.before.cramers_v
+    assert found.rows[found.rows["carries"]]["head"].tolist() == list(map(str, found.heads))
+    skews = found.effects[found.effects["metric"] == "MaxSkew"].set_index("ablation")
+    assert skews.loc["found", "after"] < skews.loc["found", "before"] == skews.loc["none", "after"]
+    drawn = [HeadSet.parse(heads) for heads in skews.loc["random:layers", "heads"]]
+    assert len(set(drawn)) == len(drawn) == 5  # the others of its layer
+    assert [head.layer for head in drawn[0]] == sorted(head.layer for head in found.heads)
+    assert all(len(heads) == len(found.heads) for heads in drawn)
+    assert 0 < found.p_value <= 1
+    assert str(found.heads[0]) in found.to_json()
 
 
 def test_an_answer_ends_where_neither_the_next_head_nor_the_next_two_take_the_lean_away():
@@ -138,7 +152,7 @@ def test_an_answer_ends_where_neither_the_next_head_nor_the_next_two_take_the_le
     ):
         order = [Head(4, number) for number in range(5)]
         evidence = SimpleNamespace(lean_without=lambda off, leans=leans: leans[len(off)])
-        assert protocol.enough(evidence, order) == tuple(order[:named])
+        assert first_carriers(evidence, order) == tuple(order[:named])
         assert protocol.names_any(evidence, order) == (named > 0)
 
 
@@ -160,7 +174,7 @@ def test_cramers_v_of_a_table_done_by_hand():
 
 
 def test_models_come_from_names_files_folders_and_the_hub(hub, tmp_path, monkeypatch):
-    carrying = [name for name in benchmark.names() if benchmark.truth(name).attributes]
+    carrying = [name for name in ccs_benchmark.names() if ccs_benchmark.truth(name).attributes]
     assert len(planted_models.located()) == len(carrying)
     file = planted_models.file_of(NAME)
     (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -221,3 +235,35 @@ def test_whoever_names_the_truth_takes_all_of_the_area_away_and_chance_little(tm
     assert table.loc[RANDOM, "area"] < 0.6
     assert table.loc[RANDOM, "difference"] > 0
     assert list(scoring.kept(file)["method"]) == sorted([natural.TRUTH, "told", RANDOM])
+
+
+def test_a_method_of_ones_own_is_scored_and_another_that_fails_stops_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("theirs.py").write_text(
+        "def last(evidence):\n    return {head: head.layer for head in evidence.model.heads}\n"
+        "def fails(evidence):\n    raise ValueError('no')\n"
+    )
+    command = ["--models", NAME, "--splits", "1", "--attribute", "gender", "--cells", "cells.parquet"]
+    some = ["--method", "theirs:fails", "--method", "theirs:last", "--method", "random"]
+    assert main([*command, *some]) == 2
+    said = capsys.readouterr()
+    assert "The method theirs:fails failed: ValueError: no (theirs.py, line 4)." in said.err
+    assert re.search(r"^ *theirs:last +0\.\d\d", said.out, re.MULTILINE)
+    assert re.search(r"^ *planted heads +the truth +1\.00", said.out, re.MULTILINE)
+    cells = ccs_benchmark.kept(Path("cells.parquet"))
+    assert set(cells["method"]) == {
+        "planted heads",
+        "random",
+        "theirs:last",
+    }
+    assert main([*command, "--method", "random"]) == 0
+    assert capsys.readouterr().out.startswith("1 model with known carriers;")
+
+
+def test_the_reliability_that_the_product_tells_is_that_of_the_cells():
+    for place, track in enumerate((scoring.PLANTED_HEADS, scoring.NATURAL)):
+        cells = scoring.kept(track.file)
+        table = scoring.table(cells[~cells["base"].isin(scoring.DEVELOPMENT)], track=track)
+        for name, known in carriers.RELIABILITY.items():
+            assert round(table.loc[name, track.figures[0]], 2) == known[place]
+    assert set(carriers.METHODS) < set(carriers.RELIABILITY)

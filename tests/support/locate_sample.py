@@ -5,9 +5,8 @@ import torch
 
 import ccs
 from ccs import Head, HeadSet
-from ccs.analysis.search import Task
-from ccs.locate import Evidence
-from ccs.locate.base import Reading
+from ccs.analysis.evidence import Evidence, Reading
+from ccs.analysis.task import Task
 from ccs.texts.pools import make_pool
 from ccs.texts.score import HeadScore
 from ccs.texts.textspan import textspan
@@ -47,7 +46,7 @@ def sample(folder, pictures, n=32):
 
     model.embed_texts = embed_texts
     prompts /= np.linalg.norm(prompts, axis=1, keepdims=True)
-    things = {"things": model.trunk(images[:12]), "labels": np.arange(12) % 3}
+    things = {"controls": model.trunk(images[:12]), "labels": np.arange(12) % 3}
     things["class_weights"] = rng.standard_normal((3, len(along)))
     task = Task(people=model.trunk(images), groups=groups, prompts=prompts, k=n // 4, **things)
     pool = make_pool("own", [(f"text {i}", ("Women", "Colors")[i % 2]) for i in range(12)])

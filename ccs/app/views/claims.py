@@ -10,11 +10,10 @@ from ccs.analysis.search import HeldOut
 from ccs.app.html import percent
 from ccs.app.services.galleries import world
 from ccs.app.services.records import ModelRecords
-from ccs.benchmark import planted_models
-from ccs.bundled import KnownHeads, Lesson, known_heads
+from ccs.bundled import KnownHeads, Lesson, known_heads, planted_truth
 from ccs.heads import Head, HeadSet
 
-truth = planted_models.known  # of a model's planted heads; None if nothing is known
+truth = planted_truth  # of a model's planted heads; None if nothing is known
 known = known_heads  # what a model's heads were trained to encode; None if nothing is known
 FREE, NONE = "left free", "unrelated things"
 _SHOWN = {

@@ -17,6 +17,11 @@ from typing import Any, cast
 
 import numpy as np
 
+from ccs.analysis import mitigations
+from ccs.analysis.evidence import Subject
+from ccs.analysis.mitigate import Half, Option, choose, fit
+from ccs.analysis.mitigations import Fitted
+from ccs.analysis.task import Sets
 from ccs.app.html import count, join_texts
 from ccs.app.routes import Form, Name, post
 from ccs.app.services.cache import result
@@ -25,20 +30,16 @@ from ccs.app.session import App, Screen
 from ccs.app.state import OWN, parse_int
 from ccs.app.views.base import Figure
 from ccs.app.views.query import BiasQuery, top
-from ccs.benchmark.protocol import Sets, Subject
 from ccs.data import ClassificationSet, Lazy
 from ccs.data.rows import spread
 from ccs.errors import InputError
-from ccs.mitigate import judging
-from ccs.mitigate.base import Fitted
-from ccs.mitigate.judging import Half, Offer
 from ccs.model.encoder import Trunk
 from ccs.model.model import Model
 
 WAYS = {
-    "heads off": "Heads off",
-    "learned gates": "Heads turned down",
-    "projection of group means": "Erased",
+    "ablation": "Heads off",
+    "scaling": "Heads turned down",
+    "projection": "Erased",
 }
 LOSSES = (0, 1, 2, 5, 10)  # points of accuracy that may be lost
 THINGS = 300  # that are looked at, evenly spaced
@@ -56,7 +57,7 @@ class Answer:
     "" where weights cannot hold it.
     """
 
-    offer: Offer
+    offer: Option
     first: tuple[int, ...]
     command: str = ""
 
@@ -155,15 +156,15 @@ def run(screen: Screen) -> Iterator[tuple[float, str]]:
     shown = Lazy(pictures.images.__getitem__, chosen.tolist())
     sets = Sets(
         people=query.gallery,
-        things=replace(pictures, images=shown, labels=pictures.labels[chosen]),
+        controls=replace(pictures, images=shown, labels=pictures.labels[chosen]),
     )
     watched = _Watched(model)
     said = [f"Turning down {count(len(model.heads), 'head')}, on one half of the faces"]
     subject = Subject(cast(Model, watched), sets, (people, others[chosen]))
 
     def work() -> Fairer:
-        half = Half(subject, query.attribute, SEED)
-        found = judging.offers(half, tuple(WAYS), SEED, tell=said.append)
+        half = Half(subject, query.attribute, SEED, said.append)
+        found = fit(half, {name: mitigations.METHODS[name] for name in WAYS}, SEED)
         return _answers(screen.state.model, query, budget, subject, half, found, name)
 
     n = len(people) / 2
@@ -185,14 +186,14 @@ def run(screen: Screen) -> Iterator[tuple[float, str]]:
 
 
 def _answers(
-    model: str, query: BiasQuery, budget: int, subject: Subject, half: Half, found: list[Offer], things: str
+    model: str, query: BiasQuery, budget: int, subject: Subject, half: Half, found: list[Option], things: str
 ) -> Fairer:
     """What is kept for the page, with the faces that each puts first."""
     rows, asked = subject.unseen(half.attribute, SEED)
     wanted = int(subject.whole(half.attribute).rows[query.row])
     place = list(asked).index(wanted) if wanted in asked else 0
     own = np.arange(len(rows)) if half.task.pools is None else np.flatnonzero(half.task.pools[place])
-    best = judging.best(found, budget / 100)
+    best = choose(found, budget / 100)
     answers = []
     for one in found:
         text = one.fitted.on_texts(half.task.prompts[place : place + 1])[0]
@@ -208,13 +209,13 @@ def _answers(
         answers=tuple(answers),
         best=best.name if best else "",
         chance=half.chance["max_skew_chance"],
-        others=tuple(half.others),
+        others=tuple(half.other_groups),
         people=len(half.task.people),
         prompts=len(half.task.prompts),
     )
 
 
-def _command(model: str, query: BiasQuery, budget: int, one: Offer, things: str) -> str:
+def _command(model: str, query: BiasQuery, budget: int, one: Option, things: str) -> str:
     """What to type for a folder of the model with this."""
     if one.fitted.heads:
         return shlex.join(
@@ -245,7 +246,7 @@ def figure(app: App, found: Fairer) -> Figure:
     for one in offers:
         every = (one.max_skew, one.max_skew_change, one.accuracy, one.accuracy_change)
         figures = [value for each in every for value in (each.value, each.low, each.high)]
-        rows.append([one.name, one.fitted.heads, *figures, one.asked, one.other_skew])
+        rows.append([one.name, one.fitted.heads, *figures, one.group_accuracy, one.other_skew])
     names = ("MaxSkew", "MaxSkew change", "accuracy", "accuracy change")
     columns = ["way", "heads off", *(f"{name}{end}" for name in names for end in ("", " low", " high"))]
     columns += ["asked for", "MaxSkew of others"]

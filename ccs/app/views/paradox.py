@@ -20,7 +20,7 @@ from ccs.app.session import App, Screen
 from ccs.app.state import State, parse_ablation, require_choice
 from ccs.app.views import claims
 from ccs.app.views.base import Empty, Figure, View, run_lines
-from ccs.benchmark import planted_models
+from ccs.bundled import planted_truth
 from ccs.errors import InputError
 from ccs.metrics.stats import Effect, Estimate
 from ccs.results import queries
@@ -237,7 +237,7 @@ def _axes(screen: Screen) -> Axes:
 
 def shown_points(axes: Axes, state: State) -> list[Point]:
     """Return the sets that are shown; those of models with planted heads only for the chosen model."""
-    return [p for p in axes.points if p.model == state.model or planted_models.known(p.model) is None]
+    return [p for p in axes.points if p.model == state.model or planted_truth(p.model) is None]
 
 
 def _is_ablated(point: Point, state: State) -> bool:

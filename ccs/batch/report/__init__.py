@@ -13,7 +13,7 @@ from ccs.analysis.ablation_sets import PlanName
 from ccs.batch.pages import Block, at_ceiling, fill, in_brackets, interval, signed
 from ccs.batch.report import published
 from ccs.batch.report.questions import in_short, tests_of
-from ccs.benchmark import planted_models
+from ccs.bundled import planted_truth
 from ccs.heads import Head, HeadSet
 from ccs.results import Results, queries
 
@@ -23,7 +23,7 @@ Rows = list[dict[str, str]]
 def build(collection: results.Collection, people: pd.DataFrame | None) -> list[Block]:
     """The whole report. `people`: what `clip-ccs annotate import` wrote."""
     models = collection.models
-    trained = {name: found for name, found in models.items() if planted_models.known(name) is None}
+    trained = {name: found for name, found in models.items() if planted_truth(name) is None}
     blocks = fill(
         "report",
         source=collection.source,

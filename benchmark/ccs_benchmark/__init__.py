@@ -1,0 +1,19 @@
+"""Models in which it is known which heads carry a bias, and scores of methods that look for them.
+
+    >>> import ccs_benchmark
+    >>> ccs_benchmark.names()[0]
+    'organism-planted-03'
+    >>> len(ccs_benchmark.truth("organism-planted-03").carriers("gender"))    # the heads to find, of 24
+    3
+    >>> ccs_benchmark.load("organism-planted-03")
+    <Model organism-planted-03: 8 layers of 6 heads, 72 px>
+
+`ccs_benchmark.score(method)` of a function of `ccs.analysis.evidence.Evidence` is a table of it and the known
+methods.
+"""
+
+from ccs.bundled import Truth
+from ccs_benchmark.planted_models import load, names, truth
+from ccs_benchmark.scoring import kept, score, table
+
+__all__ = ["Truth", "kept", "load", "names", "score", "table", "truth"]

@@ -1,0 +1,79 @@
+"""Check a submission to the leaderboard: `python -m ccs_benchmark.check_submission submissions/yours.py`.
+
+Its cells are there for every planted model, attribute and split, and those of a sample come out again. The
+sample is drawn from the bytes of both files, so that whoever writes them does not choose it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ccs.batch import command_line
+from ccs.errors import InputError
+from ccs_benchmark import leaderboard, planted_models, scoring
+from ccs_benchmark.__main__ import method_of
+
+CASES, SPLITS, APART = 3, 4, 0.01
+"""Cases that are computed again, the splits that all submissions have, and how far a figure may be off: other
+machines round differently, and two heads of nearly the same score may change places."""
+
+
+def check(file: Path, cases: int = CASES, models: Sequence[str] = ("planted",)) -> str:
+    """A sentence that says what was found to hold. Raises InputError with what does not."""
+    table = file.with_suffix(".parquet")
+    for path in (file, table):
+        if not path.is_file():
+            raise InputError(f"A submission is a file of Python and its cells, but there is no {path}.")
+    own = leaderboard.read_submission(table)
+    places = {Path(place).stem: place for place in planted_models.located(models)}
+    keys = list(scoring.KEY[:4])
+    given = set(own[keys].itertuples(index=False, name=None))
+    wanted = {
+        (name, planted_models.weights(place), attribute, seed)
+        for name, place in places.items()
+        for attribute in planted_models.truth(place).attributes
+        for seed in range(SPLITS)
+    }
+    if given != wanted:
+        raise InputError(
+            f"{table.name} lacks {len(wanted - given)} of {len(wanted)} cases, "
+            f"and has {len(given - wanted)} others."
+        )
+    seed = int(hashlib.sha256(file.read_bytes() + table.read_bytes()).hexdigest()[:8], 16)
+    name = own["method"][0]
+    for row in np.random.default_rng(seed).choice(len(own), min(cases, len(own)), replace=False):
+        cell = own.loc[row]
+        found, failed = scoring.run(
+            {name: method_of(name)},
+            [places[cell["model"]]],
+            [int(cell["seed"])],
+            attributes=[cell["attribute"]],
+        )
+        if failed:
+            raise InputError(failed[name])
+        again = found[found["method"] == name].iloc[0]
+        for figure in scoring.FIGURES:
+            if abs(again[figure] - cell[figure]) > APART:
+                raise InputError(
+                    f"{cell['model']}, {cell['attribute']}, split {cell['seed']}: {figure} is "
+                    f"{again[figure]:.3f}, where {table.name} has {cell[figure]:.3f}."
+                )
+    return f"{name}: {len(own)} cells, {min(cases, len(own))} of them computed again with the same figures."
+
+
+def main(files: Sequence[str] | None = None) -> int:
+    """Check each; 2 with a sentence where one does not hold."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", nargs="+", type=Path, help="a method's file, with its cells beside it")
+    asked = parser.parse_args(files)
+    return command_line.run(lambda: print("\n".join(map(check, asked.file))))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

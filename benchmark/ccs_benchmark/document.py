@@ -1,0 +1,308 @@
+"""Bring docs up to date with the benchmark's scores: python -m ccs_benchmark.document. It writes the chart
+docs/methods.svg, the tables in docs/benchmark.md and the sentence in docs/findings.md.
+
+All but the hidden phase is of models on the bases that are not for development (`scoring.DEVELOPMENT`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from ccs.analysis.task import Task
+from ccs.heads import Head
+from ccs.model.model import Model
+from ccs_benchmark import scoring, variants
+from ccs_benchmark.protocol import Orders
+
+ROOT = Path(__file__).resolve().parents[2]
+HIDDEN = scoring.CELLS.with_name("hidden")
+"""Cells of models that were drawn after the methods were frozen, a file for each track."""
+FIRST = {"planted": "average_precision", "natural": "area", "idle": "alarm"}
+"""The figure by which a track is ordered."""
+TITLES = {"planted": "planted heads: average precision", "natural": "learned skew: area"}
+LEADERS = 8
+"""Methods that the table of the hidden phase has, and chance."""
+
+
+def main() -> None:
+    """Write all of them from the cells that are kept."""
+    from ccs.batch import pages
+    from ccs_benchmark.documents import bring_up_to_date
+
+    page, findings = ROOT / "docs" / "benchmark.md", ROOT / "docs" / "findings.md"
+    write = partial(bring_up_to_date, by="python -m ccs_benchmark.document")
+    found = {track: tabled(track) for track in FIRST}
+    chart(found).write_image(ROOT / "docs" / "methods.svg")
+    write(page, "methods", f"{sentence(found)}\n\n{pages.table(pd.DataFrame(rows(found)))}")
+    write(page, "factorial", f"{effects()}\n\n{pages.table(pd.DataFrame(factorial(found)))}")
+    write(page, "chosen", chosen())
+    write(page, "sums", sums())
+    hidden = {track: tabled(track, HIDDEN) for track in FIRST}
+    write(page, "hidden", f"{units(hidden)}\n\n{pages.table(pd.DataFrame(compared(found, hidden)))}")
+    write(findings, "methods", sentence(found))
+
+
+def idle(name: str) -> dict[str, Mapping[Head, float]]:
+    """The attributes whose skew no head carries: there was none to learn, or MLPs alone learned."""
+    known = variants.known(name)["truth"]
+    return {one: {} for one, own in known.items() if not any(".H" in part for part in own["shapley"])}
+
+
+def alarms(
+    model: Model, unseen: Task, nobody: Any, orders: Orders, named: Mapping[str, bool]
+) -> dict[str, dict[str, float]]:
+    """Of a model in which no head carries a skew of the attribute: is one named all the same?"""
+    return {name: {"alarm": float(named[name]), "took": 1.0} for name in orders}
+
+
+TRACKS = {
+    "planted": scoring.PLANTED_HEADS,
+    "natural": scoring.NATURAL,
+    "idle": replace(
+        scoring.NATURAL,
+        figures=("alarm",),
+        oracle="",
+        file=scoring.CELLS.with_name("idle.parquet"),
+        truths=idle,
+        measure=alarms,
+    ),
+}
+"""The benchmark's, and models in which there is no head to find: `alarm` is 1 where a method names one."""
+
+
+def kept(track: str, folder: Path | None = None, *, development: bool = False) -> pd.DataFrame:
+    """The cells of a track that ship, of the bases for the table or for development; or those of a folder."""
+    file = TRACKS[track].file
+    if folder is not None:
+        return scoring.kept(folder / file.name)
+    cells = scoring.kept(file)
+    return cells[cells["base"].isin(scoring.DEVELOPMENT) == development]
+
+
+def tabled(track: str, folder: Path | None = None, *, development: bool = False) -> pd.DataFrame:
+    """`scoring.table` of these cells."""
+    return scoring.table(kept(track, folder, development=development), track=TRACKS[track])
+
+
+def cell(table: pd.DataFrame, method: str, figure: str, digits: int = 2, scale: float = 1.0) -> str:
+    """A figure of a method with its interval, or a dash where it has none."""
+    from ccs.batch.pages import in_brackets
+    from ccs_benchmark.scoring import estimate
+
+    if method not in table.index:
+        return "–"
+    return in_brackets(estimate(table.loc[method], figure).times(scale), digits)
+
+
+def ours(name: object) -> bool:
+    """The search is this project's own; CCS is the study's claim."""
+    from ccs_benchmark.methods import SEARCH
+
+    return name == SEARCH
+
+
+def named(method: str) -> str:
+    return f"**{method}**" if ours(method) else method
+
+
+def rows(found: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
+    """The methods that have a name, by their mean place on both tracks."""
+    from ccs_benchmark.methods import METHODS
+
+    places = sum(found[track][FIRST[track]].rank(ascending=False) for track in ("planted", "natural"))
+    return [
+        {
+            "method": named(method),
+            "planted: average precision": cell(found["planted"], method, "average_precision"),
+            "learned: area": cell(found["natural"], method, "area"),
+            "learned: agreement": cell(found["natural"], method, "agreement"),
+            "names a head where none carries": f"{found['idle'].loc[method, 'alarm']:.0%}",
+            "accuracy lost (points)": cell(found["natural"], method, "accuracy_lost", 1, 100),
+            "cost (passes)": f"{found['planted'].loc[method, 'passes']:.0f}",
+        }
+        for method in places.loc[list(METHODS)].sort_values(kind="stable").index
+    ]
+
+
+def effects() -> str:
+    """Which share of the variance over the grid goes with the intervention, the statistic, and the pair."""
+    said = []
+    for track, title in (("planted", "With planted heads"), ("natural", "With a learned skew")):
+        cells = kept(track)
+        whole = _variance(cells, track)
+        by_base = [_variance(own, track) for _, own in cells.groupby("base")]
+        parts = (
+            f"{share:.0%} (by base {', '.join(f'{one[place]:.0%}' for one in by_base)})"
+            for place, share in enumerate(whole)
+        )
+        intervention, statistic, pair = parts
+        said.append(
+            f"{title}, of the variance over the twenty pairs of five interventions and four statistics "
+            f"{intervention} goes with the intervention, {statistic} with the statistic, {pair} with neither."
+        )
+    return " ".join(said)
+
+
+def _variance(cells: pd.DataFrame, track: str) -> tuple[float, float, float]:
+    """The shares of the variance of a track's first figure, where any intervention has any statistic."""
+    from ccs_benchmark.interventions import INTERVENTIONS, STATISTICS
+    from ccs_benchmark.methods import PUBLISHED
+
+    models = scoring.by_model(cells, [FIRST[track]])
+    values = models.groupby(["method", "base"])[FIRST[track]].mean().groupby("method").mean()
+    grid = pd.DataFrame(
+        {s: {i: values[PUBLISHED.get(f"{i}/{s}", f"{i}/{s}")] for i in INTERVENTIONS} for s in STATISTICS}
+    )
+    apart = grid - grid.to_numpy().mean()
+    total = float((apart**2).to_numpy().mean())
+    by_row, by_column = (float((apart.mean(axis=axis) ** 2).mean()) / total for axis in (1, 0))
+    return by_row, by_column, 1 - by_row - by_column
+
+
+def factorial(found: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
+    """A row per intervention: average precision on the planted track, then area on the natural one."""
+    from ccs_benchmark.interventions import STATISTICS
+    from ccs_benchmark.methods import GRID, PUBLISHED
+
+    made = []
+    for intervention in dict.fromkeys(name.split("/")[0] for name in GRID):
+        row = {"what is done to a head": intervention}
+        for statistic in STATISTICS:
+            name = f"{intervention}/{statistic}"
+            method = PUBLISHED.get(name, name)
+            figures = [f"{found[track].loc[method, FIRST[track]]:.2f}" for track in TITLES if name in GRID]
+            row[statistic] = ", ".join(figures) or "–"
+        made.append(row)
+    return made
+
+
+def chosen() -> str:
+    """The default of `localize`, and by how much it leads where it was chosen."""
+    from ccs_benchmark.methods import DEFAULT
+
+    both = {track: tabled(track, development=True) for track in ("planted", "natural")}
+    mean = development(both)
+    second = mean.drop(DEFAULT).idxmax()
+    return (
+        f"On the development bases **{DEFAULT}** has the highest mean of both tracks' first figures "
+        f"({mean[DEFAULT]:.2f}; next {second}, {mean[second]:.2f}), so `clip-ccs localize` uses it."
+    )
+
+
+def sums() -> str:
+    """The leaders by another mean of the area: what goes over all cases of a model, by the truth."""
+    from ccs_benchmark.methods import METHODS
+
+    cells = kept("natural")
+    cells = cells[cells["took"] >= scoring.TOOK]
+    cells = cells.assign(gone=cells["area"] * cells["took"])
+    of_models = cells.groupby(["base", "model", "method"])[["gone", "took"]].sum()
+    shares = (of_models["gone"] / of_models["took"]).groupby(["base", "method"]).mean()
+    best = shares.groupby("method").mean().loc[list(METHODS)].sort_values(ascending=False)[:LEADERS]
+    return (
+        "An area is a ratio, and is large where little goes with the truth. As the ratio of what goes over "
+        f"all cases of a model: {', '.join(f'{name} {share:.2f}' for name, share in best.items())}."
+    )
+
+
+def development(both: Mapping[str, pd.DataFrame]) -> pd.Series:
+    """Each method's mean of both tracks' first figures."""
+    from ccs_benchmark.methods import METHODS
+
+    first = [table[FIRST[track]] for track, table in both.items()]
+    return pd.concat(first, axis=1).mean(axis=1).loc[list(METHODS)]
+
+
+def sentence(found: Mapping[str, pd.DataFrame]) -> str:
+    """The best method of each track, beside chance, the study's claim and the default."""
+    from ccs_benchmark.methods import DEFAULT, METHODS, RANDOM
+
+    said = []
+    for track, words, figure in (
+        ("planted", "where a skew was planted in known heads", "average precision"),
+        ("natural", "where a model learned its skew by itself", "area"),
+    ):
+        table = found[track]
+        best = table.loc[list(METHODS), FIRST[track]].idxmax()
+        names = [best, *(name for name in (DEFAULT, "CCS high first", RANDOM) if name != best)]
+        listed = ", ".join(f"{name} {cell(table, name, FIRST[track])}" for name in names)
+        said.append(
+            f"On {int(table['models'].max())} models of {int(table['bases'].max())} bases {words}, "
+            f"the highest {figure} is that of **{best}**: {listed}."
+        )
+    return " ".join(said)
+
+
+def units(hidden: Mapping[str, pd.DataFrame]) -> str:
+    """How many models the hidden phase has."""
+    planted, natural, idle = (int(hidden[track]["models"].max()) for track in FIRST)
+    return (
+        f"{planted} models with planted heads, {natural} whose heads learned a skew, {idle} whose MLPs did."
+    )
+
+
+def compared(found: Mapping[str, pd.DataFrame], hidden: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
+    """The leading methods, CCS and chance: the table's figure, and that of the hidden phase."""
+    from ccs_benchmark.methods import METHODS
+
+    places = sum(found[track][FIRST[track]].rank(ascending=False) for track in ("planted", "natural"))
+    leading = places.loc[list(METHODS)].sort_values(kind="stable").index[:LEADERS]
+    return [
+        {
+            "method": named(method),
+            **{
+                f"{TITLES[track]}, {when}": cell(table[track], method, FIRST[track])
+                for track in TITLES
+                for when, table in (("table", found), ("hidden", hidden))
+            },
+            "names a head where none carries, table and hidden": ", ".join(
+                f"{table['idle'].loc[method, 'alarm']:.0%}" for table in (found, hidden)
+            ),
+        }
+        for method in (*leading, "CCS high first", "random")
+    ]
+
+
+def chart(found: Mapping[str, pd.DataFrame]) -> go.Figure:
+    """The methods that have a name, on both tracks, with intervals."""
+    from ccs_benchmark.methods import METHODS
+
+    order = found["natural"].loc[list(METHODS)].sort_values("area").index
+    figure = go.Figure()
+    for track, color in (("planted", "#adb5bd"), ("natural", "#4263eb")):
+        shown, key = found[track].loc[order], FIRST[track]
+        figure.add_bar(
+            x=shown[key],
+            y=[f"<b>{name}</b>" if ours(name) else name for name in order],
+            orientation="h",
+            name=TITLES[track],
+            marker_color=color,
+            error_x={
+                "array": shown[f"{key}_high"] - shown[key],
+                "arrayminus": shown[key] - shown[f"{key}_low"],
+                "color": "#666",
+                "thickness": 1,
+            },
+        )
+    figure.update_layout(
+        template="plotly_white",
+        width=760,
+        height=760,
+        bargap=0.25,
+        margin={"l": 10, "r": 20, "t": 40, "b": 50},
+        legend={"orientation": "h", "y": 1.05, "traceorder": "reversed"},
+        xaxis={"title": "1: as the heads that carry the skew", "rangemode": "tozero"},
+        yaxis={"automargin": True},
+    )
+    return figure
+
+
+if __name__ == "__main__":
+    main()

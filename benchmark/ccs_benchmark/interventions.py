@@ -1,0 +1,139 @@
+"""Heads by the effect of changing them: an intervention on a head, and the statistic that should fall.
+
+A method is a pair of the two, and any intervention goes with any statistic:
+
+    >>> sorted(INTERVENTIONS), sorted(STATISTICS)
+    (['direct', 'direct mean', 'mean', 'resample', 'zero'], ['MaxSkew', 'lean', 'logit gap', 'signed lean'])
+
+In the forward pass, in which later layers react, a head's output becomes zero, its mean over the people
+position by position, or its output for somebody of another group (`resample`, known as activation patching:
+Vig et al. 2020). Zero may lie far from anything that later layers have seen; the mean removes only what
+differs between people (Wang et al. 2022, arXiv 2211.00593; Zhang and Nanda 2024, arXiv 2309.16042). The two
+direct interventions subtract the head's contribution, or what of it differs from its mean, from the embedding
+alone.
+
+MaxSkew looks at the top of each ranking, the lean (`ccs.metrics.ranking`) and the logit gap at the groups'
+means over all people. The signed lean counts a change along the direction in which each ranking leans before
+anything is changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ccs.analysis.carriers import (
+    Embeddings,
+    Statistic,
+    between_groups,
+    drop,
+    head_outputs,
+    in_batches,
+    learned_mask,
+    max_skew,
+    replace_outputs,
+    resample,
+    signed_lean,
+)
+from ccs.analysis.evidence import Evidence, Scores, by_head
+from ccs.analysis.search import Limits, Point, greedy
+from ccs.heads import HeadSet
+from ccs.metrics import bias
+from ccs.metrics.ranking import subtracted
+
+Intervention = Callable[[Evidence], Iterable[Embeddings]]
+"""The embeddings with each head changed in turn."""
+
+
+def zero(evidence: Evidence) -> Iterable[Embeddings]:
+    """Return the people's embeddings with each head ablated in the forward pass."""
+    return evidence.singles
+
+
+def mean(evidence: Evidence) -> Iterable[Embeddings]:
+    """Return them with each head's output at its mean over the people in the forward pass."""
+    model, people = evidence.model, evidence.people
+    batches = [people[rows] for rows in in_batches(people)]
+    outputs = (head_outputs(model, batch) for batch in batches)
+    sums = [{layer: own.sum(0, keepdim=True) for layer, own in by_layer.items()} for by_layer in outputs]
+    means = {layer: torch.stack([part[layer] for part in sums]).sum(0) / len(people) for layer in sums[0]}
+    return np.concatenate([replace_outputs(model, batch, means) for batch in batches], axis=1)
+
+
+def direct(evidence: Evidence) -> Iterable[Embeddings]:
+    """Return them with each head's contribution subtracted from the embedding."""
+    whole, parts = evidence.seen
+    return (subtracted(whole, [parts[:, row]]) for row in range(parts.shape[1]))
+
+
+def direct_mean(evidence: Evidence) -> Iterable[Embeddings]:
+    """Return them with each head's contribution at its mean in the embedding."""
+    whole, parts = evidence.seen
+    apart = parts - parts.mean(axis=0)
+    return (subtracted(whole, [apart[:, row]]) for row in range(parts.shape[1]))
+
+
+def lean(evidence: Evidence, embedded: Embeddings) -> float:
+    """Return the rankings' lean."""
+    return evidence.task.lean(embedded)
+
+
+def logit_gap(evidence: Evidence, embedded: Embeddings) -> float:
+    """Return the mean logit gap."""
+    return bias.means(embedded, evidence.task, ("logit gap",))["logit gap"]
+
+
+INTERVENTIONS: Mapping[str, Intervention] = {
+    "zero": zero,
+    "mean": mean,
+    "resample": resample,
+    "direct": direct,
+    "direct mean": direct_mean,
+}
+STATISTICS: Mapping[str, Statistic] = {
+    "MaxSkew": max_skew,
+    "lean": lean,
+    "signed lean": signed_lean,
+    "logit gap": logit_gap,
+}
+
+
+def fallen(evidence: Evidence, intervention: str, statistic: str) -> Scores:
+    """Return how far a statistic falls under an intervention on each head, both by name."""
+    return drop(evidence, INTERVENTIONS[intervention](evidence), STATISTICS[statistic])
+
+
+def between_extremes(means: Tensor) -> Tensor:
+    """Return the squared gap between the most and the least preferred group [prompts, groups]."""
+    return (means.amax(dim=1) - means.amin(dim=1)).square().mean()
+
+
+SQUARES = {"lean": between_groups, "logit gap": between_extremes}
+"""What gates can be trained to lower."""
+
+
+def gates(evidence: Evidence, statistic: str) -> Scores:
+    """Return how far the learned mask closes each head's gate to lower a statistic, by name."""
+    return learned_mask(evidence, SQUARES[statistic])
+
+
+LIMITS = Limits(max_loss=1.0, screen=8, least=0.05)
+"""No bound on accuracy: the question is which heads carry the bias, not which can be spared."""
+
+
+def search(evidence: Evidence) -> Scores:
+    """The heads on the search's path in its order, then all others by the share of the lean each removes."""
+    heads = [HeadSet([head]) for head in evidence.model.heads]
+    leans = [evidence.task.lean(one) for one in evidence.singles]
+    alone = [Point(off, math.nan, math.nan, value) for off, value in zip(heads, leans, strict=True)]
+    path = greedy(evidence.model, evidence.task, alone, LIMITS)
+    start = path[0].lean
+    found = by_head(evidence, [1 - value / start if start else 0.0 for value in leans])
+    for step, (before, after) in enumerate(pairwise(path)):
+        found[next(iter(after.off - before.off))] = 1.0 + LIMITS.max_heads - step
+    return found

@@ -1,0 +1,90 @@
+"""Methods of finding the heads that carry a bias, each a function of the same `Evidence`.
+
+`METHODS` has them by name, those of `ccs.localize` among them:
+
+    >>> DEFAULT in METHODS, len(METHODS)
+    (True, 22)
+
+`GRID` has every pair of an intervention on a head and the statistic that should fall; nine of them are
+published methods, and stand in `METHODS` under their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+import numpy as np
+
+from ccs.analysis import carriers
+from ccs.analysis.carriers import DEFAULT as DEFAULT
+from ccs.analysis.evidence import Evidence, Method, Scores, by_head, rank_heads
+from ccs_benchmark import contributions, interventions, modified_gradients
+from ccs_benchmark.interventions import INTERVENTIONS, STATISTICS, fallen
+
+SEARCH = "search"
+RANDOM = "random"
+
+
+def random(evidence: Evidence) -> Scores:
+    """A random number per head, seeded by the seed and the model's weights, so that models differ."""
+    weights = int(evidence.model.weights_hash[:8], 16)
+    rng = np.random.default_rng([evidence.seed, weights])
+    return by_head(evidence, rng.random(len(evidence.model.heads)))
+
+
+def ensemble(evidence: Evidence) -> Scores:
+    """Heads by the mean of their places by three methods, which were named before any was scored together.
+
+    Ensembles did well in the shared task of the Mechanistic Interpretability Benchmark (arXiv 2510.06811).
+    """
+    three = ("patching by integrated gradients", "activation patching", DEFAULT)
+    places = [
+        {head: place for place, head in enumerate(rank_heads(METHODS[name](evidence), evidence.seed))}
+        for name in three
+    ]
+    return {head: -float(np.mean([own[head] for own in places])) for head in evidence.model.heads}
+
+
+PUBLISHED: Mapping[str, str] = {
+    "direct/MaxSkew": "direct effect",
+    "direct mean/MaxSkew": "direct effect, mean",
+    "zero/MaxSkew": "total effect",
+    "mean/MaxSkew": "total effect, mean",
+    "resample/signed lean": "activation patching",
+    "gradient/signed lean": "patching by gradient",
+    "integrated gradients/signed lean": "patching by integrated gradients",
+    "GIM/signed lean": "GIM",
+    "gates/lean": "learned mask",
+}
+"""Pairs of the grid that have a name of their own."""
+_BY_STATISTIC: Mapping[str, tuple[Callable[..., Scores], Iterable[str]]] = {
+    **{name: (partial(fallen, intervention=name), STATISTICS) for name in INTERVENTIONS},
+    "gradient": (modified_gradients.plain, modified_gradients.DIRECTIONS),
+    "integrated gradients": (modified_gradients.integrated, modified_gradients.DIRECTIONS),
+    "GIM": (modified_gradients.modified, modified_gradients.DIRECTIONS),
+    "gates": (interventions.gates, interventions.SQUARES),
+}
+"""What is done to a head -> the method, and the statistics that it takes."""
+GRID: Mapping[str, Method] = {
+    f"{intervention}/{statistic}": partial(method, statistic=statistic)
+    for intervention, (method, statistics) in _BY_STATISTIC.items()
+    for statistic in statistics
+}
+METHODS: Mapping[str, Method] = {
+    "CCS high first": contributions.ccs_high,
+    "CCS low first": contributions.ccs_low,
+    "label People": contributions.label,
+    "TEXTSPAN, texts of the groups": contributions.group_texts,
+    "concept activation vectors": contributions.concept_vectors,
+    "mechanistic audit": contributions.audit,
+    "Head Pursuit": contributions.pursuit,
+    "SITH": contributions.singular_vectors,
+    "Locate-Then-Correct": contributions.locate_then_correct,
+    "expert heads": contributions.experts,
+    **{name: GRID[pair] for pair, name in PUBLISHED.items()},
+    **carriers.METHODS,
+    "ensemble of three": ensemble,
+    SEARCH: interventions.search,
+    RANDOM: random,
+}

@@ -1,0 +1,234 @@
+"""Cells and tables of mitigations: one cell is one mitigation on one model, attribute, and split."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from torch.utils.flop_counter import FlopCounterMode
+
+from ccs.analysis.evidence import Subject
+from ccs.analysis.mitigate import Half
+from ccs.analysis.mitigations import NOTHING, Fitted, Mitigation, Units
+from ccs.analysis.task import Sets
+from ccs.data import synthetic
+from ccs.errors import InputError
+from ccs.metrics import accuracy
+from ccs.model.encoder import Trunk
+from ccs.model.model import Model
+from ccs_benchmark import planted_models, variants
+from ccs_benchmark.mitigations import METHODS, SHARED, UNLABELED
+from ccs_benchmark.protocol import one_pass, with_free_reading
+from ccs_benchmark.scoring import KEY, TOOK, by_model, joined, keep, means, of_cases, with_kept
+from ccs_benchmark.scoring import kept as kept_cells
+
+CELLS = Path(__file__).with_name("cells") / "mitigation.parquet"
+ORACLE = "weights put back"
+"""The truth in the place of a mitigation: the weights that learned the skew are those of the base again."""
+BIAS = ("max_skew", "ndkl", "lean")
+FIGURES = (*BIAS, "accuracy", "occupations", "retrieval", "other_skew", "moved", "group_accuracy")
+CHANCE = tuple(f"{name}_chance" for name in BIAS)
+COLUMNS = ("base", *KEY, *FIGURES, *CHANCE, "passes", "took", "where")
+Tell = Callable[[str], None]
+PAIRS = 100
+"""Images with captions, for retrieval."""
+OCCUPATIONS, RETRIEVAL = "occupations", "retrieval"
+
+
+@dataclass(frozen=True, eq=False)
+class LabeledImages:
+    """Images (a trunk), each of which belongs to one of some texts [c, d]: `labels` [n] is its number."""
+
+    images: Trunk
+    texts: NDArray[np.float32]
+    labels: NDArray[np.int64]
+
+
+def synthetic_extras(model: Model) -> dict[str, LabeledImages]:
+    """Return people at work with their props, and scenes with captions, of the synthetic world."""
+    workers, clips = synthetic.classification_set("occupations"), synthetic.retrieval_set(PAIRS)
+    names = accuracy.class_weights(model, workers.classes, workers.templates)
+    captions = model.embed_texts([texts[0] for texts in clips.captions])
+    frames = [clip[len(clip) // 2] for clip in clips.clips]
+    return {
+        OCCUPATIONS: LabeledImages(model.trunk(workers.images), names, workers.labels),
+        RETRIEVAL: LabeledImages(model.trunk(frames), captions, np.arange(len(frames))),
+    }
+
+
+class ScoredHalf(Half):
+    """The unseen half, with further sets of images that nobody saw.
+
+    Args:
+        subject, attribute, seed: as for `Half`.
+        extras: the sets, by name.
+    """
+
+    def __init__(
+        self, subject: Subject, attribute: str, seed: int, extras: Mapping[str, LabeledImages] | None = None
+    ) -> None:
+        super().__init__(subject, attribute, seed)
+        self.extras = dict(extras or {})
+        self.images |= {name: extra.images for name, extra in self.extras.items()}
+
+    def judge(self, options: Sequence[Fitted], model: Model | None = None) -> list[dict[str, float]]:
+        """Return FIGURES of each option.
+
+        Args:
+            options: what is done to the model.
+            model: another one with the same lower layers and texts.
+        """
+        embedded = self.embed(options, model)
+        return [self.figures(option, units) for option, units in zip(options, embedded, strict=True)]
+
+    def figures(self, fitted: Fitted, units: Mapping[str, Units]) -> dict[str, float]:
+        """Return FIGURES of an option from its embeddings; accuracies are shares of 1."""
+        people, task = units["people"], self.mapped_task(fitted)
+        skews = {name: metric.mean.value for name, metric in self.measure(people, task).metrics.items()}
+        extras = {
+            name: _share_right(units[name], fitted.on_texts(extra.texts), extra.labels)
+            for name, extra in self.extras.items()
+        }
+        return {
+            "max_skew": skews["MaxSkew"],
+            "ndkl": skews["NDKL"],
+            "lean": task.lean(people),
+            "accuracy": _share_right(units["controls"], fitted.on_texts(task.class_weights), task.labels),
+            **{name: extras.get(name, math.nan) for name in (OCCUPATIONS, RETRIEVAL)},
+            **self.side_effects(fitted, units),
+        }
+
+
+def _share_right(units: Units, texts: NDArray[np.float32], labels: Any) -> float:
+    return float(accuracy.correct(units, texts, labels).mean())
+
+
+def names() -> tuple[str, ...]:
+    """The names of the program's mitigations."""
+    return tuple(METHODS)
+
+
+def learned(name: str) -> tuple[str, tuple[str, ...], str]:
+    """The base of a model of the benchmark, or of one that learned a skew contrastively, the attributes of
+    the skew, and the model's weights; InputError for another.
+    """
+    if name in variants.names():
+        about = variants.known(name)
+        shown = ("gender", "skin tone") if about.get("world") == "skewed" else ()
+        return about.get("base", name), shown, variants.weights(name)
+    truth = planted_models.truth(name)
+    return truth.base, truth.attributes, planted_models.weights(name)
+
+
+def score(
+    method: Mitigation,
+    models: Iterable[str] | None = None,
+    splits: int = 1,
+    *,
+    tell: Tell = print,
+) -> pd.DataFrame:
+    """How much a mitigation lowers a skew that is known, and what it costs, beside the known mitigations.
+
+    Args:
+        method: a function of `ccs.analysis.evidence.Evidence` that returns what it has fitted, a `Fitted`.
+        models: names of models with a planted skew (`ccs_benchmark.names()`) or of those that learned one;
+            by default those for which the known mitigations were measured.
+        splits: into halves, each an experiment of its own.
+        tell: called with a line for each case.
+
+    Returns the `table`. Raises InputError for another model.
+    """
+    name = getattr(method, "__name__", "method")
+    places = sorted(set(kept()["model"])) if models is None else list(models)
+    return table(with_kept(run({name: method}, places, splits, tell=tell), CELLS))
+
+
+def kept(path: Path = CELLS) -> pd.DataFrame:
+    """The cells in a file, none without one."""
+    return kept_cells(path)
+
+
+def run(
+    some: Mapping[str, Mitigation],
+    places: Sequence[str],
+    splits: int,
+    *,
+    file: Path | None = None,
+    tell: Tell = print,
+) -> pd.DataFrame:
+    """The cells of mitigations, of nothing and of the oracle; what `file` has is not made again."""
+    found, wanted = [], {NOTHING: METHODS[NOTHING], **some}
+    for place in places:
+        (origin, attributes, weights), subject, base, extras = learned(place), None, None, None
+        for attribute, seed in product(attributes, range(splits)):
+            case = dict(zip(KEY, (place, weights, attribute, seed), strict=False))
+            there = of_cases(kept(file) if file else joined([]), pd.DataFrame([case]))
+            if {*wanted, ORACLE} <= set(there["method"]):
+                found.append(there)
+                continue
+            if subject is None:
+                subject = Subject(planted_models.load(place), Sets.synthetic())
+                base, extras = variants.load(origin), synthetic_extras(subject.model)
+            tell(f"{place}, {attribute}, split {seed}")
+            half = ScoredHalf(subject, attribute, seed, extras)
+            assert base is not None
+            rows = [{"base": origin} | case | row for row in _cells(half, wanted, base)]
+            found.append(pd.DataFrame(rows, columns=list(COLUMNS)))
+            if file:
+                keep(found[-1], file)
+    return joined(found)
+
+
+def _cells(half: ScoredHalf, some: Mapping[str, Mitigation], base: Model) -> list[dict[str, Any]]:
+    """The cells of one case, without what names it."""
+    fitted, costs, plain = dict[str, Fitted](), dict[str, float](), one_pass(half.evidence)
+    evidence, spared = with_free_reading(half.evidence)
+    for name, method in some.items():
+        with FlopCounterMode(display=False) as counted:
+            fitted[name] = method(evidence)
+        costs[name] = (counted.get_total_flops() - sum(spared)) / plain
+        spared.clear()
+    for name in SHARED & set(costs):  # who came first paid for the ranking that they share
+        costs[name] = max(costs[one] for one in SHARED & set(costs))
+    figures = dict(zip(fitted, half.judge(list(fitted.values())), strict=True))
+    figures[ORACLE] = half.judge([Fitted()], base)[0]
+    took = figures[NOTHING]["max_skew"] - figures[ORACLE]["max_skew"]
+    where = {name: one.where for name, one in fitted.items()} | {ORACLE: "weights"}
+    rows = []
+    for name, own in figures.items():
+        about = {"passes": costs.get(name, 0.0), "took": took, "where": where[name]}
+        rows.append({"method": name, **own, **half.chance, **about})
+    return rows
+
+
+def table(cells: pd.DataFrame) -> pd.DataFrame:
+    """A row per mitigation, by rising MaxSkew, nothing and the oracle first.
+
+    Means over bases of the means over their models, a model's attributes and splits averaged first, each of
+    FIGURES with the 95% interval of `over_bases` (`_low`, `_high`): MaxSkew, NDKL and `lean` with their
+    chance levels (`_chance`), `accuracy` on things, on `occupations` with props and in `retrieval` (R@1),
+    MaxSkew of the other attribute, how far embeddings of things `moved` and `group_accuracy`. `passes`: the
+    cost of fitting. `labels`: whether people's groups are needed. `where`: where it acts. `models`, `bases`,
+    `cases`: how many. Cases whose skew did not take (see `ccs_benchmark`) are left out.
+    Raises InputError where none is left.
+    """
+    took, models, rows = cells[cells["took"] >= TOOK], by_model(cells, FIGURES + CHANCE), []
+    for name, own in took.groupby("method"):
+        theirs = models[models["method"] == name]
+        row: dict[str, Any] = {"method": name, "models": len(theirs)}
+        row |= {"bases": own["base"].nunique(), "cases": len(own)} | means(theirs, FIGURES)
+        row |= {figure: float(theirs[figure].mean()) for figure in CHANCE}
+        row |= {"passes": own["passes"].median(), "where": own["where"].iloc[0]}
+        row["labels"] = name not in UNLABELED | {ORACLE}
+        rows.append(row)
+    if not rows:
+        raise InputError("There is no model here in which a skew took.")
+    rows.sort(key=lambda row: (row["method"] not in (NOTHING, ORACLE), row["max_skew"]))
+    return pd.DataFrame(rows).set_index("method")

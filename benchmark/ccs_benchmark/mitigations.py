@@ -1,0 +1,218 @@
+"""Ways to lower a bias: those of `ccs.mitigate`, and their rivals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from ccs.analysis import mitigations
+from ccs.analysis.ablation_sets import level_heads
+from ccs.analysis.evidence import Evidence
+from ccs.analysis.mitigations import (
+    NOTHING,
+    Affine,
+    Fitted,
+    Mitigation,
+    Units,
+    masked_heads,
+    name_embeddings,
+    nothing,
+    span,
+)
+from ccs.heads import MEAN, PROTOTYPE, Change, HeadSet, Intervention
+from ccs.metrics.stats import Floats
+
+
+def consistent(evidence: Evidence) -> Fitted:
+    """Off are the heads of high CCS, as in "Pruning the Paradox" (arXiv 2503.11103)."""
+    texts = max(len(spans) for spans in evidence.reading.spans.values())
+    return Fitted(level_heads(evidence.reading.scores, texts)["high"])
+
+
+def random(evidence: Evidence) -> Fitted:
+    """Off are as many heads as in `ablation`, drawn at random."""
+    heads, rng = list(evidence.model.heads), np.random.default_rng([evidence.seed, 11])
+    drawn = rng.permutation(len(heads))[: len(masked_heads(evidence))]
+    return Fitted(HeadSet(heads[place] for place in drawn))
+
+
+def at_mean(evidence: Evidence) -> Fitted:
+    """Let the heads of `ablation` write their mean over the people, which says nothing of the person. Zero
+    takes a head's usual output away too, and can overstate what it does (arXiv 2604.14433).
+    """
+    return _held(evidence, MEAN)
+
+
+def at_prototype(evidence: Evidence) -> Fitted:
+    """The same heads write the mean over groups of the groups' means ("Debiasing CLIP with neural
+    interventions", ECIR 2026, known to us from its summary).
+    """
+    return _held(evidence, PROTOTYPE)
+
+
+def _held(evidence: Evidence, at: str) -> Fitted:
+    heads = Intervention(dict.fromkeys(masked_heads(evidence), Change(at=at)))
+    return Fitted(evidence.model.at_means(heads, evidence.people, evidence.task.groups))
+
+
+def names_from_texts(evidence: Evidence) -> Fitted:
+    """Texts lose the directions in which the groups' texts differ (Chuang et al. 2023, arXiv 2302.00070),
+    without that work's calibration, which needs pairs of prompts.
+    """
+    return Fitted(texts=_without_names(evidence))
+
+
+def names_from_images(evidence: Evidence) -> Fitted:
+    """Images lose the same directions."""
+    return Fitted(images=_without_names(evidence))
+
+
+def _without_names(evidence: Evidence) -> Affine:
+    named = name_embeddings(evidence)
+    return Affine.without(named - named.mean(axis=0))
+
+
+@dataclass(frozen=True, eq=False)
+class Balanced:
+    """The map of `closed_form` for an orthonormal basis [k, d] of the attribute's directions."""
+
+    basis: Floats
+
+    def __call__(self, units: Units) -> Units:
+        x = units.astype(np.float64)
+        own = x @ self.basis.T @ self.basis
+        rest = x - own
+        a, b = (np.linalg.norm(part, axis=1, keepdims=True) for part in (own, rest))
+        # The unit vector s rest/b + t own/a for which the shares t/a and (1 - cosine)/(1 - b) are equal:
+        # with e = a + (1 - b)/a this is 1 - b s = e t, where s^2 + t^2 = 1.
+        safe = np.maximum(a, 1e-9)
+        e = a + (1 - b) / safe
+        t = (e - b * np.sqrt(np.maximum(e**2 - a**2, 0))) / (e**2 + b**2)
+        moved = np.sqrt(1 - t**2) * rest / np.maximum(b, 1e-9) + t * own / safe
+        # As short as this is rounding, which has no direction.
+        return np.asarray(np.where((a < 1e-6) | (b < 1e-6), x, moved), np.float32)
+
+
+def closed_form(evidence: Evidence) -> Fitted:
+    """The closed form of Lian et al. 2026 (arXiv 2603.12998), read from its abstract and its authors' code,
+    without the paraphrases that a language model writes there. Images and texts alike keep so much of what
+    lies along the groups' texts that its share and the utility lost (1 - cosine with the embedding as it
+    was), as a share of what full erasure loses, are equal.
+    """
+    named = name_embeddings(evidence)
+    both = Balanced(span(named - named.mean(axis=0)))
+    return Fitted(images=both, texts=both)
+
+
+# Single dimensions, and a residual --------------------------------------------------------------------------
+
+DROPPED = 0.2
+"""The share of dimensions that CLIP-clip drops; its authors try several."""
+IMPUTED = 0.1
+"""The share of dimensions that SFID replaces: about its 50 of 512, from memory."""
+UNSURE = 0.7
+"""Images whose most likely group the forest gives less than this are unsure; SFID's value from memory."""
+TREES = 100
+
+
+def clip_clip(evidence: Evidence) -> Fitted:
+    """CLIP-clip (Wang et al. 2021, arXiv 2109.05433): dimensions that tell most of groups are dropped."""
+    from sklearn.feature_selection import mutual_info_classif
+
+    told = mutual_info_classif(evidence.units, evidence.codes, random_state=evidence.seed)
+    kept = np.ones(len(told))
+    kept[np.argsort(-told)[: round(DROPPED * len(told))]] = 0
+    both = Affine(np.diag(kept))
+    return Fitted(images=both, texts=both)
+
+
+def sfid(evidence: Evidence) -> Fitted:
+    """SFID (Jung et al. 2024, arXiv 2410.07593): the dimensions by which a random forest tells groups are set
+    to their mean over images of which it is unsure. On images alone: its text side needs texts with groups.
+    """
+    from sklearn.ensemble import RandomForestClassifier
+
+    units, codes = evidence.units, evidence.codes
+    half = np.random.default_rng([evidence.seed, 12]).permutation(len(units)) % 2 == 0
+    forest = RandomForestClassifier(TREES, random_state=evidence.seed).fit(units[half], codes[half])
+    sure = forest.predict_proba(units[~half]).max(axis=1)
+    unsure = units[~half][sure < max(UNSURE, np.quantile(sure, 0.1))]  # the least sure, where all are sure
+    replaced = np.argsort(-forest.feature_importances_)[: round(IMPUTED * units.shape[1])]
+    kept, shift = np.ones(units.shape[1]), np.zeros(units.shape[1])
+    kept[replaced] = 0
+    shift[replaced] = unsure.mean(axis=0)[replaced]
+    return Fitted(images=Affine(np.diag(kept), shift))
+
+
+STEPS, RATE = 300, 0.01
+KEEP = 20.0
+"""What it costs to move embeddings: the weight of the mean squared length of the residual."""
+
+
+def dear(evidence: Evidence) -> Fitted:
+    """DeAR (Seth et al. 2023, arXiv 2303.10431): a linear layer is trained whose output, added to an image's
+    embedding, leaves a classifier of the groups with equal probabilities, and is small.
+
+    The classifier, linear and fitted beforehand, stays as it is. Steps, rate and the weight of the residual's
+    length are ours; that work's classifier is deeper and told the groups of FairFace.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    units, codes = evidence.units.astype(np.float64), evidence.codes
+    tells = LogisticRegression(C=1e3, max_iter=2000).fit(units, codes)
+    two = len(tells.coef_) == 1  # of two groups scikit-learn keeps the second's logit only
+    weight, bias = (np.concatenate([0 * w, w]) if two else w for w in (tells.coef_, tells.intercept_))
+    x, w, b = (torch.from_numpy(one) for one in (units, weight, bias))
+    layer = torch.zeros(x.shape[1], x.shape[1], dtype=x.dtype, requires_grad=True)
+    shift = torch.zeros(x.shape[1], dtype=x.dtype, requires_grad=True)
+    optimizer = torch.optim.Adam([layer, shift], RATE)
+    for _ in range(STEPS):
+        residual = x @ layer.T + shift
+        logits = F.normalize(x + residual, dim=1) @ w.T + b
+        even = -F.log_softmax(logits, dim=1).mean()
+        loss = even + KEEP * residual.square().sum(dim=1).mean()
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        optimizer.step()
+    added = layer.detach().numpy()
+    return Fitted(images=Affine(np.eye(len(added)) + added, shift.detach().numpy()))
+
+
+METHODS: Mapping[str, Mitigation] = {
+    NOTHING: nothing,
+    "ablation": mitigations.ablation,
+    "heads of high CCS off": consistent,
+    "as many at random off": random,
+    "scaling": mitigations.scaling,
+    "heads at their mean": at_mean,
+    "heads at prototypes": at_prototype,
+    "projection": mitigations.projection,
+    "LEACE": mitigations.leace,
+    "groups' texts from texts": names_from_texts,
+    "groups' texts from images": names_from_images,
+    "closed form": closed_form,
+    "CLIP-clip": clip_clip,
+    "SFID": sfid,
+    "DeAR's residual": dear,
+}
+
+UNLABELED = frozenset(
+    {NOTHING, "heads of high CCS off", "groups' texts from texts", "groups' texts from images", "closed form"}
+)
+"""Those that need nobody's group."""
+_CONSTANT = "it adds a constant to embeddings of unit length, and the last projection comes before that"
+_BY_TOKEN = "a mean differs from token to token, and a bias does not"
+UNSAVED = {
+    **dict.fromkeys(("LEACE", "SFID", "DeAR's residual"), _CONSTANT),
+    "closed form": "how much it takes away differs from embedding to embedding",
+    **dict.fromkeys(("heads at their mean", "heads at prototypes"), _BY_TOKEN),
+}
+"""Those that no model's weights can hold, and why."""
+SHARED = frozenset(
+    {"ablation", "as many at random off", "scaling", "heads at their mean", "heads at prototypes"}
+)
+"""Those that begin with one ranking of heads, which is made once."""

@@ -1,0 +1,123 @@
+"""Gradient interaction modifications (GIM: Edin et al. 2025, arXiv 2505.17630), and integrated gradients.
+
+Both are forms of `ccs.analysis.carriers.gradient`. Integrated gradients (EAP-IG: Hanna et al. 2024, arXiv
+2403.17806) take the mean of the gradients at inputs between a person's and the counterpart's.
+
+GIM changes the rules of the gradient. A gradient says what a small change does, others held as they are. If
+parts substitute for one another it says that none of them matters: attention that is sharp has next to no
+slope, a norm takes back what one part adds, and of two factors each gets the whole product. GIM changes three
+rules of the backward pass, and the forward pass stays as it is. Softmax has the slope that it has at a
+temperature of 2. Norms are constants. If two tensors are multiplied, each gets half of the gradient, so that
+queries and keys get a quarter and values a half. (The authors' code, github.com/corticph/gim, also halves
+both factors of a gated MLP; no encoder of the benchmark has one, and here they are left.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from ccs.analysis.carriers import Directions, gradient
+from ccs.analysis.evidence import Evidence, Scores
+from ccs.model.encoders.parts import Layer, Pool, weighted_values
+
+STEPS = 5
+"""Inputs on the way from the other person to the own one, as in EAP-IG."""
+DIRECTIONS: Mapping[str, Directions] = {
+    "signed lean": lambda evidence: evidence.toward,
+    "logit gap": lambda evidence: evidence.apart,
+}
+"""Statistics with a gradient. To first order the lean is the signed lean; MaxSkew has none."""
+
+
+def plain(evidence: Evidence, statistic: str = "signed lean", **options: Any) -> Scores:
+    """Return scores by the gradient of a statistic, by name; options are those of `gradient`."""
+    return gradient(evidence, DIRECTIONS[statistic], **options)
+
+
+integrated = partial(plain, steps=[step / STEPS for step in range(1, STEPS + 1)])
+
+
+def modified(evidence: Evidence, statistic: str = "signed lean") -> Scores:
+    """Return scores by GIM of a statistic, by name."""
+    return plain(evidence, statistic, rules=Modified, values=values)
+
+
+# GIM --------------------------------------------------------------------------------------------------------
+
+TEMPERATURE = 2.0
+"""Of the softmax whose slope is used, as in the paper."""
+
+
+def scaled(x: Tensor, factor: float) -> Tensor:
+    """x, whose gradient is multiplied by a factor."""
+    return x.detach() + factor * (x - x.detach())
+
+
+def softened(scores: Tensor, dim: int = -1) -> Tensor:
+    """Softmax with the gradient `s (g - sum(s g))`: s the softmax at TEMPERATURE, g the gradient above."""
+    soft = TEMPERATURE * torch.softmax(scores / TEMPERATURE, dim)
+    return _sloped(torch.softmax(scores.detach(), dim), soft)
+
+
+def attended(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+    """Attention [n, H, T, d], with TEMPERATURE's slope of the softmax and shared gradients; never [T, T]."""
+    plain = F.scaled_dot_product_attention(q.detach(), k.detach(), scaled(v, 1 / 2), attn_mask=attn_mask)
+    soft = F.scaled_dot_product_attention(
+        scaled(q, 1 / 4) / TEMPERATURE,
+        scaled(k, 1 / 4),
+        v.detach(),
+        attn_mask=None if attn_mask is None else attn_mask / TEMPERATURE,
+    )
+    return _sloped(plain, TEMPERATURE * soft)
+
+
+def normed(
+    x: Tensor,
+    shape: Iterable[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """`F.layer_norm`, whose standard deviation is a constant."""
+    dims = tuple(range(-len(tuple(shape)), 0))
+    variance, mean = torch.var_mean(x, dim=dims, correction=0, keepdim=True)
+    out = (x - mean) / (variance + eps).sqrt().detach()
+    out = out if weight is None else out * weight
+    return out if bias is None else out + bias
+
+
+def _sloped(value: Tensor, slope: Tensor) -> Tensor:
+    """The value, with the gradients of both."""
+    return value + (slope - slope.detach())
+
+
+_INSTEAD: Mapping[Callable[..., Any], Callable[..., Tensor]] = {
+    F.layer_norm: normed,
+    F.scaled_dot_product_attention: attended,
+    torch.softmax: softened,
+}
+
+
+class Modified(TorchFunctionMode):
+    """While it is entered, PyTorch's attention, softmax and norms have these gradients (in this thread)."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        instead: Callable[..., Any] = _INSTEAD.get(func, func)
+        return instead(*args, **(kwargs or {}))
+
+
+def values(layer: Layer, x: Tensor) -> Tensor:
+    """The heads' outputs [n, T, H d] by way of queries, keys and values, also where one token is read."""
+    if isinstance(layer, Pool):
+        attention = layer.attention(scaled(x, 1 / 4))
+        return weighted_values(attention, scaled(layer.norm(x), 1 / 2), layer.value())
+    return layer.values(x)

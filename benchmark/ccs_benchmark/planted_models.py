@@ -1,0 +1,178 @@
+"""Models that differ from an embedded one in the slices of a few heads, and the truth about those heads.
+
+A head's slices are its rows of the attention's input projection (query, key, value) with their biases, and
+its columns of the output projection. One safetensors file per model holds their values; everything else is,
+bit for bit, the base model's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
+
+from ccs.bundled import Truth
+from ccs.errors import InputError
+from ccs.files import endpoint, sha256
+from ccs.heads import IMAGE, HeadSet
+from ccs.model.model import Model, embedded
+from ccs_benchmark import variants
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FORMAT = "clip-ccs difference 1"
+SUFFIX, HUB = ".safetensors", "hf://"
+MAX_BYTES, MAX_MODELS = 64 * 2**20, 200
+FOLDER = Path(__file__).with_name("models") / "planted"
+_TRUTH = TypeAdapter(Truth)
+
+
+def names() -> tuple[str, ...]:
+    """The names of the models that come with this package, in order."""
+    return tuple(sorted(path.stem for path in FOLDER.glob(f"*{SUFFIX}")))
+
+
+def located(models: str | Path | Iterable[str | Path] = "planted") -> tuple[str, ...]:
+    """Names and paths of models with something planted: see `ccs_benchmark.score`. InputError for others."""
+    if not isinstance(models, str | Path):
+        return tuple(one for each in models for one in located(each))
+    text = str(models)
+    if text == "planted":
+        return tuple(name for name in names() if truth(name).attributes)
+    folder = fetched(text) if text.startswith(HUB) else Path(text)
+    if not folder.is_dir():
+        truth(text)
+        return (text,)
+    found = [str(path) for path in sorted(folder.glob(f"*{SUFFIX}")) if truth(str(path)).attributes]
+    if not found:
+        raise InputError(f"{text[:100]} holds no model with a planted skew (*{SUFFIX}).")
+    return tuple(found)
+
+
+def fetched(address: str) -> Path:
+    """A folder with the models of a repository on the Hub, `hf://USER/NAME` or `hf://USER/NAME@REVISION`: at
+    most MAX_MODELS files of MAX_BYTES. Raises InputError.
+    """
+    from huggingface_hub import HfApi, snapshot_download
+
+    match = re.fullmatch(rf"{HUB}([\w.-]{{1,96}}/[\w.-]{{1,96}})(?:@([\w./-]+))?", address, re.ASCII)
+    if not match or ".." in address:
+        raise InputError(f"{address[:100]!r} is no repository of models; one looks like {HUB}USER/NAME.")
+    name, revision = match[1], match[2]
+    try:
+        api = HfApi(endpoint=endpoint())
+        about = api.model_info(name, revision=revision, timeout=10, files_metadata=True)
+        sizes = [one.size or 0 for one in about.siblings or [] if one.rfilename.endswith(SUFFIX)]
+        if len(sizes) > MAX_MODELS or max(sizes, default=0) > MAX_BYTES:
+            raise InputError(f"{address} holds {len(sizes)} files of up to {max(sizes):,} bytes; too much.")
+        some = f"*{SUFFIX}"
+        return Path(snapshot_download(name, revision=about.sha, allow_patterns=some, endpoint=endpoint()))
+    except InputError:
+        raise
+    except Exception as error:  # the Hub's client raises dozens of kinds
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        why = type(error).__name__ if status is None else f"status {status}"
+        raise InputError(f"{address} could not be fetched: {why}.") from error
+
+
+def weights(name: str) -> str:
+    """The start of the SHA-256 of a model's file, by which its scores are known."""
+    return sha256(_file(name))[:16]
+
+
+def file_of(name: str) -> Path | None:
+    """The file of a model that comes with this package, or that a path names; None for another name."""
+    if name in names():
+        return FOLDER / f"{name}{SUFFIX}"
+    return Path(name) if name.endswith(SUFFIX) and "\0" not in name and Path(name).is_file() else None
+
+
+def load(name: str, *, device: str = "cpu") -> Model:
+    """The model of that name or path: its base with other heads, one of `variants`, or any that `ccs.load`
+    knows. Raises InputError, also without its base.
+    """
+    if (file := file_of(name)) is None:
+        return variants.load(name, device=device)
+    base = truth(name).base
+    if base not in (*embedded(), *variants.names()):
+        raise InputError(f"{file.name} is for {base[:100]!r}, which does not come with this package.")
+    model = variants.load(base, device=device)
+    apply(model.clip, file)
+    model.name = file.stem
+    return model
+
+
+def truth(name: str) -> Truth:
+    """The truth about the model of that name or path. Raises InputError if nothing is planted in it."""
+    with _opened(_file(name)) as (found, _):
+        return found
+
+
+def _file(name: str) -> Path:
+    if (file := file_of(name)) is None:
+        here = f"{names()[0]} to {names()[-1]}" if names() else "none"
+        raise InputError(f"{name[:100]!r} is no model with something planted; those here: {here}.")
+    return file
+
+
+def slices(clip: Any, heads: HeadSet) -> dict[str, Tensor]:
+    """Name of a parameter -> the heads' rows in it, or their columns in an output projection."""
+    import torch
+
+    found: dict[str, Tensor] = {}
+    for tower, layer in sorted({(head.tower, head.layer) for head in heads}):
+        name = f"{'visual.' if tower == IMAGE else ''}transformer.resblocks.{layer}.attn"
+        attn = clip.get_submodule(name)
+        numbers = torch.tensor(heads.of_tower(tower).in_layer(layer))
+        own = (numbers[:, None] * attn.head_dim + torch.arange(attn.head_dim)).flatten()
+        rows = torch.cat([own + part * attn.embed_dim for part in range(3)])
+        found |= dict.fromkeys((f"{name}.in_proj_weight", f"{name}.in_proj_bias"), rows)
+        found[f"{name}.out_proj.weight"] = own
+    return found
+
+
+def by_head(name: str, values: Tensor) -> Tensor:
+    """A parameter that `slices` names, or the like, with the heads along the first axis (a view)."""
+    return values.T if name.endswith("out_proj.weight") else values
+
+
+def apply(clip: Any, file: Path) -> None:
+    """Write the slices of a file into its base. InputError for a file with other heads, shapes or types."""
+    import torch
+
+    with _opened(file) as (known, opened):
+        layers = clip.visual.transformer.resblocks
+        if any(h.layer >= len(layers) or h.head >= layers[h.layer].attn.num_heads for h in known.heads):
+            raise ValueError(f"{known.base} does not have all of {known.heads}")
+        wanted = slices(clip, known.heads)
+        if sorted(opened.keys()) != sorted(wanted):
+            raise ValueError(f"it does not hold the slices of {known.heads} and nothing else")
+        held = {name: opened.get_tensor(name) for name in wanted}
+    for name, own in wanted.items():
+        place, values = by_head(name, clip.get_parameter(name).detach()), held[name]
+        if values.shape != place[own].shape or values.dtype != torch.float16:
+            raise InputError(f"{file.name} holds {name} in a shape or type that does not fit.")
+        if not torch.isfinite(values).all():
+            raise InputError(f"The weights of {file.name} are not all finite.")
+        place[own] = values.float().to(place.device)
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[tuple[Truth, Any]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        if file.stat().st_size > MAX_BYTES:
+            raise ValueError(f"it is larger than {MAX_BYTES >> 20} MiB")
+        with safe_open(file, "pt") as opened:
+            about = opened.metadata() or {}
+            if about.get("format") != FORMAT:
+                raise ValueError(f"it is not of the format {FORMAT}")
+            yield _TRUTH.validate_json(about["truth"]), opened
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(f"{file.name} cannot be read as a planted model: {str(error)[:200]}.") from None

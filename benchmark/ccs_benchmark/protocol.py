@@ -1,0 +1,155 @@
+"""The protocol: a method sees one half of the people and prompts, and is judged on the other.
+
+People (within each group), prompts and images with classes (within each class) are split in half at random. A
+ranking of heads is compared with the heads that carry the planted skew. As many of its first heads as carry
+the skew are switched off in the forward pass, on the half that the method did not see.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats.contingency import association, crosstab
+from torch.utils.flop_counter import FlopCounterMode
+
+from ccs.analysis.evidence import Evidence, Method, Reading, Scores, rank_heads
+from ccs.analysis.localize import first_carriers
+from ccs.analysis.task import Task
+from ccs.errors import InputError
+from ccs.heads import Head, HeadSet
+from ccs.metrics import accuracy
+from ccs.metrics.ranking import cosines
+from ccs.model.model import Model
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Mean MaxSkew, Cramér's V and top-1 accuracy with a set of heads off."""
+
+    max_skew: float
+    cramers_v: float
+    accuracy: float
+
+
+def reached(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[Reached]:
+    """The figures of each set of heads on a half of the people."""
+    people, controls = (model.embed_images(images, list(sets)) for images in (task.people, task.controls))
+    return [
+        Reached(
+            task.max_skew(one),
+            cramers_v(one, task.prompts, task.groups),
+            float(accuracy.correct(other, task.class_weights, task.labels).mean()),
+        )
+        for one, other in zip(people, controls, strict=True)
+    ]
+
+
+def cramers_v(embeddings: ArrayLike, prompts: ArrayLike, groups: ArrayLike) -> float:
+    """Cramér's V (0 to 1) of each person's best prompt and group; 0 where all have the same prompt.
+    embeddings [people, d], prompts [prompts, d], groups [people].
+    """
+    best = cosines(prompts, embeddings).argmax(axis=0)
+    counts = crosstab(best, np.asarray(groups, np.str_)).count
+    return float(association(counts, method="cramer")) if min(counts.shape) > 1 else 0.0
+
+
+def average_precision(order: Sequence[Head], planted: HeadSet) -> float:
+    """The mean, over the planted heads, of the precision at their places in the order; 0 for a head that is
+    missing. InputError without planted heads.
+    """
+    places = _places(order, planted)
+    return sum(found / place for found, place in enumerate(places, 1)) / len(planted)
+
+
+def precision(order: Sequence[Head], planted: HeadSet) -> float:
+    """The share of planted heads among as many first ones as were planted; InputError if none were."""
+    return sum(place <= len(planted) for place in _places(order, planted)) / len(planted)
+
+
+def _places(order: Sequence[Head], planted: HeadSet) -> list[int]:
+    """Places of the planted heads in the order, from 1."""
+    if not planted:
+        raise InputError("A ranking can be scored only against one or more planted heads.")
+    return [place for place, head in enumerate(order, 1) if head in planted]
+
+
+def one_pass(evidence: Evidence) -> int:
+    """Floating-point operations of a pass: all people of the half, once through the layers with heads."""
+    with FlopCounterMode(display=False) as counted:
+        evidence.model.embed_images(evidence.people)
+    return int(counted.get_total_flops())
+
+
+def measured(method: Method, evidence: Evidence) -> tuple[Scores, int]:
+    """A method's scores, and its floating-point operations in PyTorch, backward passes and texts included;
+    without those of the reading, for CCS is there before anybody looks for heads.
+    """
+    free, spared = with_free_reading(evidence)
+    with FlopCounterMode(display=False) as counted:
+        scores = method(free)
+    return scores, int(counted.get_total_flops()) - sum(spared)
+
+
+def with_free_reading(evidence: Evidence) -> tuple[Evidence, list[int]]:
+    """The same evidence, and the floating-point operations that its reading takes, once somebody reads."""
+    spared: list[int] = []
+
+    def read() -> Reading:
+        with FlopCounterMode(display=False) as inside:
+            found = evidence.reading
+        spared.append(inside.get_total_flops())
+        return found
+
+    return replace(evidence, read=read), spared
+
+
+Orders = Mapping[str, tuple[Head, ...]]
+"""Each method's heads, in its order."""
+
+
+def rankings(
+    evidence: Evidence, methods: Mapping[str, Method], seed: int, failed: dict[str, str]
+) -> tuple[Orders, dict[str, float]]:
+    """Each method's heads in its order, and its cost in passes; methods that fail are added to `failed`."""
+    orders, passes, plain = dict[str, tuple[Head, ...]](), dict[str, float](), one_pass(evidence)
+    for name, method in methods.items():
+        try:
+            scores, operations = measured(method, evidence)
+        except InputError as error:
+            failed[name] = str(error)
+        else:
+            orders[name], passes[name] = rank_heads(scores, seed), operations / plain
+    return orders, passes
+
+
+def own(name: str, method: Callable[[Evidence], Mapping[Head, float]]) -> Method:
+    """A method of a user's own, which ends in an InputError where it fails or does not score each head."""
+
+    def scored(evidence: Evidence) -> Scores:
+        try:
+            found = {head: float(score) for head, score in dict(method(evidence)).items()}
+        except Exception as error:
+            line = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(line.filename).name}, line {line.lineno}"
+            raise InputError(
+                f"The method {name} failed: {type(error).__name__}: {error} ({where})."
+            ) from error
+        for head in evidence.model.heads:
+            if head not in found:
+                raise InputError(f"The method {name} gives no score for {head}.")
+            if not math.isfinite(found[head]):
+                raise InputError(f"The method {name} gives {found[head]} for {head}, not a finite number.")
+        return {head: found[head] for head in evidence.model.heads}
+
+    return scored
+
+
+def names_any(evidence: Evidence, order: Sequence[Head]) -> bool:
+    """Whether `first_carriers` of this ranking is any head, or the answer is that none carries the bias."""
+    return bool(first_carriers(evidence, order[:2]))

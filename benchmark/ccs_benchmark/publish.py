@@ -1,0 +1,65 @@
+"""Publish the benchmark and its leaderboard: `python -m ccs_benchmark.publish FOLDER --repo USER/NAME`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+from ccs.batch.command_line import Command
+from ccs.batch.options import Public, describe
+from ccs.errors import InputError
+from ccs.files import read_text, write_text
+from ccs.results.hub_repository import Repository
+from ccs_benchmark import leaderboard, planted_models, scoring
+
+SUBMISSIONS = Path(__file__).parents[1] / "submissions"
+OWNED = (f"*{planted_models.SUFFIX}", "*.csv", "*.parquet", "*.json")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Publish models with planted heads on the Hub, and as a static Space the leaderboard of their cells."""
+
+    folder: Path = Path("runs/benchmark")
+    """Folder that `python -m research.planted --benchmark` writes"""
+    _: KW_ONLY
+    repo: str
+    """Repository of models, USER/NAME"""
+    space: Annotated[str | None, describe("Space of the leaderboard", "of the same name")] = None
+    public: Public = False
+    dry_run: bool = False
+    """Print what would change, and change nothing"""
+
+
+def _publish(args: Settings) -> None:
+    source = args.folder
+    if not (source / "truth.csv").is_file():
+        raise InputError(f"{source} is not what python -m research.planted writes: it has no truth.csv.")
+    models = Repository(args.repo, "model", dry=args.dry_run)
+    space = Repository(args.space or args.repo, "space", dry=args.dry_run)
+    with TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        for name in (*OWNED, "README.md", "LICENSE"):
+            for path in source.glob(name):
+                shutil.copy(path, folder)
+        for path in (*folder.glob("*.md"), *folder.glob("*.json")):
+            write_text(path, read_text(path).replace("USER/NAME", args.repo))
+        models.push(folder, "Models with planted heads", public=args.public, owned=OWNED)
+    cells = scoring.kept(source / "cells.parquet")
+    truths = {path.stem: planted_models.truth(str(path)) for path in source.glob(OWNED[0])}
+    with TemporaryDirectory() as scratch:
+        cells = scoring.joined([cells, *leaderboard.submitted(SUBMISSIONS, cells)])
+        leaderboard.write(Path(scratch), cells, truths, args.repo)
+        space.push(Path(scratch), "The leaderboard", public=args.public, sdk="static")
+    print(f"Space {space.name}: the leaderboard")
+    print(f"{args.repo}: score a method on it with models={planted_models.HUB}{args.repo}")
+
+
+main = Command(Settings, _publish, interrupted="Interrupted; give the command again.")
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,319 @@
+"""Scores of methods on models in which it is known who carries a skew: cells, and tables over models.
+
+A cell is one method on one model, attribute and split. There are two tracks: `PLANTED_HEADS`, models with
+known heads, and `NATURAL` (`natural`), models that learned a skew by themselves. The cells of the methods of
+`METHODS` on the models of this package are in `cells`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ccs.analysis.evidence import Method, Subject
+from ccs.analysis.task import Sets, Task
+from ccs.errors import InputError
+from ccs.files import atomic_write
+from ccs.heads import Head, HeadSet
+from ccs.metrics import stats
+from ccs.model.model import Model
+from ccs_benchmark import natural, planted_models, variants
+from ccs_benchmark.protocol import (
+    Orders,
+    average_precision,
+    names_any,
+    own,
+    precision,
+    rankings,
+    reached,
+)
+
+CELLS = Path(__file__).with_name("cells") / "planted.parquet"
+PLANTED = "planted heads"
+"""The truth in the place of a method: what the heads that carry the skew do."""
+KEY = ("model", "weights", "attribute", "seed", "method")
+FIGURES = ("average_precision", "precision", "max_skew_taken", "cramers_v_taken", "accuracy_lost")
+REST = ("base", "passes", "took", "named", "heads")
+COLUMNS = (*KEY, *FIGURES, *REST)
+DEVELOPMENT = ("organism-first", "organism-base-0", "organism-base-1")
+"""Bases on which methods, their settings and the default were chosen; tables that compare leave them out."""
+TOOK = 0.05
+"""The least MaxSkew that goes with all planted heads; a skew of less did not take, and is left out."""
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Track:
+    """Models, and what a ranking of their heads is scored by. figures: of a cell; tables are in the order of
+    the first. oracle: the truth as a method. file: the cells that ship. truths: attribute -> truth. weights:
+    what cells know a model by.
+    """
+
+    figures: tuple[str, ...]
+    oracle: str
+    file: Path
+    truths: Callable[[str], Mapping[str, Any]]
+    best: Callable[[Any], tuple[Head, ...]]
+    measure: Callable[..., dict[str, dict[str, float]]]
+    weights: Callable[[str], str]
+    base: Callable[[str], str]
+    load: Callable[..., Model]
+
+
+_Carriers = tuple[tuple[Head, ...], HeadSet]
+"""The heads to find, most first, and all in which something was planted."""
+
+
+def score(
+    method: Callable[..., Mapping[Head, float]],
+    models: str | Path | Iterable[str | Path] = "planted",
+    splits: int = 4,
+    *,
+    tell: Tell = print,
+) -> pd.DataFrame:
+    """How well a method finds the heads that carry a planted skew, beside the methods that are known.
+
+    Args:
+        method: a function of `ccs.analysis.evidence.Evidence` that returns a score for each head of the
+            model, the higher the more likely it carries the skew.
+        models: "planted", those of this package; some of `names()`; files, or folders of files, of such
+            models; "hf://USER/NAME", a repository on the Hub with such files; or "natural", the models of
+            this package that learned a skew by themselves, with the figures of `natural`.
+        splits: into halves, each an experiment of its own.
+        tell: called with a line for each model.
+
+    Returns a row per method, by falling average precision, with the columns of `table`. The known methods
+    are there where their cells of these models and splits are kept. Raises InputError, with the place, for a
+    method that fails or that leaves a head without a score.
+    """
+    name = getattr(method, "__name__", "method")
+    track = NATURAL if models == "natural" else PLANTED_HEADS
+    places = natural.located() if models == "natural" else planted_models.located(models)
+    cells, failed = run({name: own(name, method)}, places, splits, track=track, tell=tell)
+    if failed:
+        raise InputError(failed[name])
+    return table(with_kept(cells, track.file), name, track)
+
+
+def with_kept(cells: pd.DataFrame, file: Path) -> pd.DataFrame:
+    """The cells, and those in a file of the same models, attributes and splits."""
+    return joined([of_cases(kept(file), cells), cells])
+
+
+def of_cases(some: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+    """Some cells, but those of other models, attributes and splits than `cells` have."""
+    asked, theirs = (pd.MultiIndex.from_frame(one[list(KEY[:4])]) for one in (cells, some))
+    return some[theirs.isin(asked)]
+
+
+def joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """Cells of several tables; of the same cell, that of the last."""
+    filled = [one for one in tables if len(one)]
+    if not filled:
+        return pd.DataFrame(columns=list(COLUMNS))
+    return pd.concat(filled, ignore_index=True).drop_duplicates(list(KEY), keep="last", ignore_index=True)
+
+
+def kept(path: Path = CELLS) -> pd.DataFrame:
+    """The cells in a file, none without one."""
+    return pd.read_parquet(path) if path.exists() else pd.DataFrame(columns=list(COLUMNS))
+
+
+def run(
+    methods: Mapping[str, Method],
+    places: Sequence[str],
+    splits: int | Sequence[int],
+    *,
+    file: Path | None = None,
+    attributes: Sequence[str] = (),
+    track: Track | None = None,
+    tell: Tell = print,
+    device: str = "cpu",
+) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The cells of methods on models (names or paths), and a sentence for each method that failed, which is
+    then left out.
+
+    splits: how many, or their numbers. file: where cells are kept, so that a run which was stopped goes on.
+    attributes: all by default.
+    """
+    track = track or PLANTED_HEADS
+    sets, failed, found = Sets.synthetic(), dict[str, str](), []
+    seeds = range(splits) if isinstance(splits, int) else splits
+    for place in places:
+        truths, weights = track.truths(place), track.weights(place)
+        subject: Subject | None = None
+        for attribute, seed in product(attributes or truths, seeds):
+            case = dict(zip(KEY, (Path(place).stem, weights, attribute, seed), strict=False))
+            there = of_cases(kept(file) if file else joined([]), pd.DataFrame([case]))
+            missing = {
+                name: method
+                for name, method in methods.items()
+                if name not in set(there["method"]) and name not in failed
+            }
+            found.append(there[there["method"].isin([*methods, track.oracle])])
+            if not missing:
+                continue
+            subject = subject or Subject(track.load(place, device=device), sets)
+            tell(f"{subject.model.name}, {attribute}, split {seed}: {', '.join(missing)}")
+            truth, (evidence, unseen) = truths[attribute], subject.split(attribute, seed)
+            orders, passes = rankings(evidence, missing, seed, failed)
+            if track.oracle:
+                orders = {track.oracle: track.best(truth), **orders}
+            named = {name: names_any(evidence, order) for name, order in orders.items()}
+            found_by = track.measure(subject.model, unseen, truth, orders, named)
+            rows = [
+                case
+                | {"method": name, "base": track.base(place), "passes": passes.get(name, 0.0)}
+                | {"named": named[name], "heads": " ".join(map(str, order))}
+                | found_by[name]
+                for name, order in orders.items()
+            ]
+            new = pd.DataFrame(rows, columns=[*KEY, *track.figures, *REST])
+            found.append(new[~new["method"].isin(there["method"])])
+            if file:
+                keep(found[-1], file)
+    return joined(found), failed
+
+
+def keep(cells: pd.DataFrame, file: Path) -> None:
+    """Add cells to a file. Those of other weights of the same models go, since these models are gone."""
+    old, weights = kept(file), dict(zip(cells["model"], cells["weights"], strict=True))
+    stale = old["weights"] != old["model"].map(weights).fillna(old["weights"])
+    every = joined([old[~stale], cells]).sort_values(list(KEY), kind="stable")
+    with atomic_write(file) as temporary:
+        every.to_parquet(temporary, index=False, compression="zstd")
+
+
+def _truths(place: str) -> dict[str, _Carriers]:
+    truth = planted_models.truth(place)
+    return {name: (truth.carriers(name), truth.carries[name]) for name in truth.attributes}
+
+
+def _figures(
+    model: Model, unseen: Task, truth: _Carriers, orders: Orders, named: Mapping[str, bool]
+) -> dict[str, dict[str, float]]:
+    """FIGURES of each order of heads on the half that was not seen."""
+    carriers, planted = truth
+    first = {name: HeadSet(order[: len(carriers)]) for name, order in orders.items()}
+    sets = [HeadSet(), planted, *sorted(set(first.values()), key=str)]
+    before, without, *others = reached(model, unseen, sets)
+    by_set, found = dict(zip(sets[2:], others, strict=True)), dict[str, dict[str, float]]()
+    for name, order in orders.items():
+        after = by_set[first[name]]
+        found[name] = {
+            "average_precision": average_precision(order, HeadSet(carriers)),
+            "precision": precision(order, HeadSet(carriers)),
+            "max_skew_taken": before.max_skew - after.max_skew,
+            "cramers_v_taken": before.cramers_v - after.cramers_v,
+            "accuracy_lost": before.accuracy - after.accuracy,
+            "took": before.max_skew - without.max_skew,
+        }
+    return found
+
+
+PLANTED_HEADS = Track(
+    FIGURES,
+    PLANTED,
+    CELLS,
+    _truths,
+    itemgetter(0),
+    _figures,
+    planted_models.weights,
+    lambda place: planted_models.truth(place).base,
+    planted_models.load,
+)
+
+NATURAL = Track(
+    natural.FIGURES,
+    natural.TRUTH,
+    natural.CELLS,
+    natural.truth,
+    natural.best,
+    natural.figures,
+    variants.weights,
+    lambda place: str(variants.known(place)["base"]),
+    variants.load,
+)
+
+
+def by_model(cells: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFrame:
+    """A row per model and method, means over attributes that took and splits: the figures and `passes`."""
+    took = cells[cells["took"] >= TOOK]
+    groups = took.groupby(["base", "model", "weights", "method"])
+    # A figure that is unknown for a case is unknown for its model.
+    unknown = groups[list(figures)].count().lt(groups.size(), axis=0)
+    return groups[list(figures)].mean().mask(unknown).join(groups["passes"].median()).reset_index()
+
+
+def table(cells: pd.DataFrame, against: str | None = None, track: Track = PLANTED_HEADS) -> pd.DataFrame:
+    """A row per method, by falling average precision (`natural`: area), the truth first.
+
+    Means over bases of the means over their models, with the 95% intervals of `over_bases` (`_low`, `_high`),
+    of the track's figures; of the planted ones `average_precision` of the ranking, `precision` at as many
+    heads as carry the skew, and what switching these off does on the other half: `max_skew_taken`,
+    `cramers_v_taken`, `accuracy_lost`. `passes`: the cost, the median. `models`, `bases`, `cases` (models,
+    attributes and splits): how many. against: a method whose models and splits alone count; `difference`,
+    `difference_low`, `difference_high` and `p_value` are its first figure less the row's, paired over models.
+    """
+    if against:
+        cells = of_cases(cells, cells[cells["method"] == against])
+    models, rows = by_model(cells, track.figures), []
+    for name, own_rows in models.groupby("method"):
+        cases = int(((cells["method"] == name) & (cells["took"] >= TOOK)).sum())
+        row: dict[str, Any] = {"method": name, "models": len(own_rows), "cases": cases}
+        row |= {"bases": own_rows["base"].nunique()} | means(own_rows, track.figures)
+        row |= {"passes": own_rows["passes"].median()}
+        if against and name not in (against, track.oracle):
+            less = difference(models, against, str(name), track.figures[0])
+            row |= {"difference": less.value, "difference_low": less.low, "difference_high": less.high}
+            row["p_value"] = less.p_value
+        rows.append(row)
+    if not rows:
+        raise InputError("There is no model here in which a skew took.")
+    rows.sort(key=lambda row: (row["method"] != track.oracle, -row[track.figures[0]]))
+    return pd.DataFrame(rows).set_index("method")
+
+
+def means(models: pd.DataFrame, figures: Sequence[str]) -> dict[str, float]:
+    """Each figure's mean over bases with its interval (`_low`, `_high`), of rows of `by_model`; NaN where a
+    model lacks it.
+    """
+    found: dict[str, float] = {}
+    for figure in figures:
+        values = models[figure]
+        one = stats.UNKNOWN if values.isna().any() else over_bases(values, models["base"])
+        found |= {figure: one.value, f"{figure}_low": one.low, f"{figure}_high": one.high}
+    return found
+
+
+def over_bases(values: pd.Series, bases: pd.Series, draws: int = 2000) -> stats.Effect:
+    """The mean over bases of the means over their models [models], with a bootstrap of bases, then models:
+    those of one base share their lower half, their heads and their accidents.
+    """
+    groups = [own.to_numpy() for _, own in values.groupby(bases.to_numpy())]
+    rng, n = np.random.default_rng(0), len(groups)
+    # Each of the n places of a draw has a base, and means over its models that no other place has.
+    means = np.stack([own[rng.integers(len(own), size=(draws, n, len(own)))].mean(axis=2) for own in groups])
+    chosen = rng.integers(n, size=(draws, n))
+    found = np.take_along_axis(means, chosen[None], axis=0)[0].mean(axis=1)
+    return stats.effect(float(np.mean([own.mean() for own in groups])), found)
+
+
+def difference(models: pd.DataFrame, one: str, other: str, figure: str = "average_precision") -> stats.Effect:
+    """One method's figure less another's, paired over the models (rows of `by_model`) that have both."""
+    rows = models.pivot(index=["base", "model", "weights"], columns="method", values=figure)
+    both = rows[[one, other]].dropna()
+    return over_bases(both[one] - both[other], both.reset_index()["base"])
+
+
+def estimate(row: pd.Series, figure: str = "average_precision") -> stats.Estimate:
+    """Return a figure in a row of `table`, with its interval."""
+    return stats.Estimate(row[figure], row[f"{figure}_low"], row[f"{figure}_high"])

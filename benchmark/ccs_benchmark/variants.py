@@ -1,0 +1,67 @@
+"""Models that differ from another in whole parameters: the first model, five bases, and models that learned
+a skew from these.
+
+One safetensors file per model. Those of the first and of the bases hold parameters as float16, the others
+differences from their base as int8, with a factor for each row. What is known of the model is in the header.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ccs.errors import InputError
+from ccs.files import sha256
+from ccs.model.model import Model
+from ccs.model.model import load as load_model
+
+SUFFIX, FACTOR = ".safetensors", ".factor"
+FOLDER = Path(__file__).with_name("models") / "variants"
+
+
+def names(folder: Path | None = None) -> tuple[str, ...]:
+    """The names of the models in a folder (default: of those that come with this package), in order."""
+    return tuple(sorted(path.stem for path in (folder or FOLDER).glob(f"*{SUFFIX}")))
+
+
+def known(name: str) -> dict[str, Any]:
+    """What the study that made the model of that name or path says, such as its `base`; else InputError."""
+    from safetensors import safe_open
+
+    with safe_open(_file(name), "pt") as opened:
+        return dict(json.loads(opened.metadata()["about"]))
+
+
+def weights(name: str) -> str:
+    """The start of the SHA-256 of the model's file, by which its scores are known."""
+    return sha256(_file(name))[:16]
+
+
+def load(name: str, *, device: str = "cpu") -> Model:
+    """The model of that name or path, or any other that `ccs.load` knows. Raises InputError."""
+    from safetensors.torch import load_file
+
+    if name not in names() and not name.endswith(SUFFIX):
+        return load_model(name, device=device)
+    file, base = _file(name), known(name)["base"]
+    beside = file.with_name(f"{base}{SUFFIX}")
+    model = load(str(beside) if beside.is_file() else base, device=device)
+    held = load_file(file, device=str(model.tower.device))
+    for parameter, values in held.items():
+        if parameter.endswith(FACTOR):
+            continue
+        place = model.clip.get_parameter(parameter).detach()
+        factor = held.get(parameter + FACTOR)
+        place.copy_(values.float() if factor is None else place + values.float() * factor)
+    model.name = file.stem
+    return model
+
+
+def _file(name: str) -> Path:
+    """The file of a model that comes with this package, or that a path names."""
+    if name in names():
+        return FOLDER / f"{name}{SUFFIX}"
+    if name.endswith(SUFFIX) and Path(name).is_file():
+        return Path(name)
+    raise InputError(f"{name[:100]!r} is none of these models: {', '.join(names()) or 'none'}.")

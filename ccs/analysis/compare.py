@@ -1,0 +1,210 @@
+"""Which heads of two models correspond, and which changed most?
+
+Heads correspond by what they write: each head's contributions to the same images, along the same texts (each
+model's own embeddings of them), minus their mean over the images. A head of one model goes with the head of
+the other whose writing correlates most, one to one (the assignment with the largest sum).
+
+If one model was made from the other, heads correspond within a layer, and a head's change is its own: both
+versions are given the tokens that enter the first model's layer, so a head whose weights are the same has
+changed by nothing, whatever changed below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from ccs.analysis.bias import embed_occupations, rank_gallery, set_question
+from ccs.analysis.evidence import read_heads
+from ccs.analysis.inputs import load_model, open_people
+from ccs.analysis.result import Result, axes
+from ccs.data import BiasSet, ImageSet
+from ccs.data.open import open_images
+from ccs.data.rows import spread
+from ccs.errors import InputError
+from ccs.heads import Head, HeadSet
+from ccs.metrics.bias import means
+from ccs.model.model import Images, Model
+from ccs.texts.pools import load_pool
+
+RELATED = 0.5
+"""The least correlation, in the median of heads, of what both models' heads write given the same tokens, with
+which one model counts as made from the other."""
+MOST_TEXTS = 300
+"""Texts along which heads are compared, evenly spaced in the pool."""
+SIDES = ("first", "second")
+
+
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
+class ComparisonTable(Result):
+    """The result of `ccs.compare`. A notebook shows its plot.
+
+    Attributes:
+        about: the models, images, texts, and gallery behind the numbers, and each model's MaxSkew.
+        rows: one row per pair of heads, those that changed most first, else those least alike. Columns:
+            `first`, `second`; `alike`, the correlation of what they write, -1 to 1; `changed`, the variance
+            of the difference of their contributions as a share of the mean of their variances, given the
+            same tokens (0: the same, 2: unrelated; NaN if neither model was made from the other); for each
+            side `_label`, `_ccs`, `_texts` by the tag-based judge, and `_before` and `_after`, the model's
+            MaxSkew and that with the head ablated, for the first `top` pairs.
+        related: whether one model was made from the other.
+    """
+
+    related: bool
+
+    def __repr__(self) -> str:
+        models = f"{self.about['first']} and {self.about['second']}"
+        return f"<ComparisonTable of {models}: {len(self.rows)} pairs of heads>"
+
+    def plot(self, *, most: int = 20, ax: Any = None) -> Any:
+        """Draw how far the first pairs changed, or how alike they are.
+
+        Args:
+            most: number of pairs.
+            ax: matplotlib's Axes to draw on; by default those of a new figure.
+
+        Returns:
+            Axes: matplotlib's.
+
+        Raises:
+            MissingExtra: Without matplotlib.
+        """
+        rows, column = self.rows.head(most).iloc[::-1], "changed" if self.related else "alike"
+        ax, places = axes(len(rows), ax), np.arange(len(rows))
+        ax.barh(places, rows[column], color="C0")
+        ax.set_yticks(places, [f"{one} {other}" for one, other in rows[list(SIDES)].to_numpy()])
+        ax.set(xlabel=column, title=f"{self.about['first']} and {self.about['second']}")
+        return ax
+
+
+def compare(
+    first: Model | str,
+    second: Model | str,
+    images: ImageSet | str = "world",
+    texts: str = "world",
+    *,
+    gallery: BiasSet | str = "world/faces",
+    attribute: str | None = None,
+    max_images: int = 300,
+    top: int = 10,
+    device: str = "cpu",
+) -> ComparisonTable:
+    """Pair the scored heads of two models by what they write.
+
+    Args:
+        first: from `ccs.load`, or a name that it takes; of a fine-tuned model, its base.
+        second: the other model.
+        images: what the heads write about, and what TEXTSPAN reads, as `ccs.open_images` takes it.
+        texts: the pool of texts along which they are compared.
+        gallery: people to rank, for each model's MaxSkew.
+        attribute: the column of groups; by default gender, or else the first.
+        max_images: the most images, of a set opened here.
+        top: pairs whose heads are also ablated.
+        device: for models given by name.
+
+    Returns:
+        ComparisonTable: one row per pair of heads.
+
+    Raises:
+        InputError: For fewer than two images or texts, or if an argument does not fit.
+    """
+    models = load_model(first, device), load_model(second, device)
+    if isinstance(images, str):
+        images = open_images(images, max_images)
+    pool = load_pool(texts).texts
+    pairs = pair_heads(*models, images.images, [pool[i] for i in spread(len(pool), MOST_TEXTS)])
+    table = pd.DataFrame([vars(pair) for pair in pairs]).astype(dict.fromkeys(SIDES, "str"))
+    people, attribute, _ = open_people(gallery, attribute)
+    people = set_question(people)
+    for side, model in zip(SIDES, models, strict=True):
+        heads = [getattr(pair, side) for pair in pairs]
+        reading = read_heads(model, images, texts)
+        table[f"{side}_label"] = [reading.scores[head].label or "no concept" for head in heads]
+        table[f"{side}_ccs"] = [reading.scores[head].ccs for head in heads]
+        table[f"{side}_texts"] = [" | ".join(span.text for span in reading.spans[head]) for head in heads]
+        ranking = rank_gallery(people, attribute, embed_occupations(model, people))
+        sets = [HeadSet(), *(HeadSet([head]) for head in heads[:top])]
+        embedded = model.embed_images(model.trunk(people.images), sets)
+        table[f"{side}_before"], *after = (means(units, ranking)["MaxSkew"] for units in embedded)
+        table.loc[: len(after) - 1, f"{side}_after"] = after
+    about: dict[str, Any] = {side: model.name for side, model in zip(SIDES, models, strict=True)}
+    about |= {"images": images.name, "texts": texts, "gallery": people.name, "attribute": attribute}
+    about |= {f"{side}_max_skew": float(table[f"{side}_before"].iloc[0]) for side in SIDES}
+    return ComparisonTable(about=about, rows=table, related=bool(table["changed"].notna().all()))
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Heads that correspond. alike: the correlation of what they write, -1 to 1.
+
+    changed: the variance of the difference of their contributions as a share of the mean of their variances,
+    given the same tokens; 0 for the same, 2 for unrelated. None where neither model was made from the other.
+    """
+
+    first: Head
+    second: Head
+    alike: float
+    changed: float | None = None
+
+
+def pair_heads(first: Model, second: Model, images: Images, texts: Sequence[str]) -> list[Pair]:
+    """The scored heads of two models that correspond, those that changed most first, else those least alike.
+
+    InputError for fewer than two images or texts.
+    """
+    if min(len(images), len(texts)) < 2:
+        raise InputError("Two or more images and texts are needed to compare heads.")
+    parts, along = [], []
+    for model in (first, second):
+        whole = model.contributions(images, model.heads).direct
+        parts.append(whole - whole.mean(axis=0))
+        along.append(model.embed_texts(texts))
+    ours, theirs = map(_written, parts, along)
+    alike = merit = ours @ theirs.T
+    heads, others = list(first.heads), list(second.heads)
+    alone = _given_the_tokens_of(first, second, images) if _built_alike(first, second) else None
+    if alone is not None:
+        same_layer = np.equal.outer([one.layer for one in heads], [one.layer for one in others])
+        own = np.where(same_layer, ours @ _written(alone, along[0]).T, -1)
+        if np.median(own.max(axis=1)) < RELATED:
+            alone = None
+        else:  # from the same tokens a head that was not trained writes the same
+            merit = np.where(same_layer, alike + own, -2)
+    pairs = []
+    for row, column in zip(*linear_sum_assignment(-merit), strict=True):
+        changed = None if alone is None else _changed(parts[0][:, row], alone[:, column])
+        pairs.append(Pair(heads[row], others[column], float(alike[row, column]), changed))
+    return sorted(pairs, key=lambda pair: pair.alike if pair.changed is None else -pair.changed)
+
+
+def _given_the_tokens_of(first: Model, second: Model, images: Images) -> NDArray[np.float32]:
+    """Contributions [images, heads, dim], centered, of the second model given the tokens of the first."""
+    tower, heads = first.tower, first.heads
+    read = (tower.embed_and_read(part, heads=heads, entering=True)[1] for _, part in first.batches(images))
+    whole = np.concatenate([tower.contributions_of(second.tower, one, heads).cpu().numpy() for one in read])
+    return np.asarray(whole - whole.mean(axis=0))
+
+
+def _written(parts: NDArray[np.float32], along: NDArray[np.float32]) -> NDArray[np.float32]:
+    """What heads write along vectors [texts, dim], as unit rows [heads, images x texts]; zeros stay zeros."""
+    flat = (parts @ along.T).transpose(1, 0, 2).reshape(parts.shape[1], -1)
+    lengths = np.linalg.norm(flat, axis=1, keepdims=True)
+    return np.asarray(flat / np.where(lengths > 0, lengths, 1), np.float32)
+
+
+def _changed(before: NDArray[np.float32], after: NDArray[np.float32]) -> float:
+    spread = (np.square(before).sum() + np.square(after).sum()) / 2
+    return float(np.square(before - after).sum() / spread) if spread > 0 else 0.0
+
+
+def _built_alike(first: Model, second: Model) -> bool:
+    """True where one image tower's layers can be put into the other."""
+    visuals = (one.clip.visual.state_dict().items() for one in (first, second))
+    ours, theirs = ({name: values.shape for name, values in each} for each in visuals)
+    return ours == theirs and first.heads == second.heads

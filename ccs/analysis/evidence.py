@@ -1,0 +1,250 @@
+"""The interface of methods that find heads: evidence in, a score per head out.
+
+A method is a function of `Evidence` that returns a score for each of the model's heads. The higher the score,
+the more likely the head carries the bias.
+
+    >>> rank_heads({Head(7, 0): 0.1, Head(7, 1): 0.9})[0]
+    Head(layer=7, head=1, tower='L')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccs.analysis.task import Sets, Task, halves, make_task
+from ccs.data import ImageSet
+from ccs.data.open import open_images
+from ccs.heads import Head, HeadSet
+from ccs.metrics.stats import Floats
+from ccs.model.encoder import Trunk
+from ccs.model.head_statistics import Moments, collect_moments
+from ccs.model.model import Model
+from ccs.texts.labels import score_by_tags
+from ccs.texts.pools import Pool, load_pool
+from ccs.texts.score import HeadScore
+from ccs.texts.textspan import Span, textspan
+
+Scores = Mapping[Head, float]
+Tell = Callable[[str], None]
+
+
+def say_nothing(line: str) -> None:
+    """Ignore a line of progress."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reading:
+    """What TEXTSPAN reads in the heads.
+
+    Attributes:
+        moments: head statistics of the images.
+        pool: the texts, with `pool_embeddings` [texts, d].
+        spans: each head's texts.
+        scores: each head's CCS and label, by the tag-based judge.
+    """
+
+    moments: Moments
+    pool: Pool
+    pool_embeddings: NDArray[np.float32]
+    spans: Mapping[Head, Sequence[Span]]
+    scores: Mapping[Head, HeadScore]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Evidence:
+    """One half of the people and prompts of a task, and data about the model's heads.
+
+    Attributes:
+        model: whose heads are ranked.
+        task: the half; its `people` and `controls` are trunks.
+        names: group -> texts that name it.
+        read: makes the `reading`, which takes a while and which most methods don't need.
+        seed: of whatever a method draws.
+        tell: called with a line at each step of a long method; what it raises ends the method.
+        memory: scores that several methods share, by method.
+    """
+
+    model: Model
+    task: Task
+    names: Mapping[str, Sequence[str]]
+    read: Callable[[], Reading]
+    seed: int = 0
+    tell: Tell = say_nothing
+    memory: dict[str, Scores] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def reading(self) -> Reading:
+        """The texts and the CCS of each head."""
+        return self.read()
+
+    @property
+    def people(self) -> Trunk:
+        """The people's activations below the first scored head."""
+        people: Trunk = self.task.people
+        return people
+
+    @property
+    def prompts(self) -> NDArray[np.float32]:
+        """Unit text embeddings [prompts, d]."""
+        return self.task.prompts.astype(np.float32)
+
+    @cached_property
+    def codes(self) -> NDArray[np.intp]:
+        """Each person's group [n] as a number from 0."""
+        return np.unique(np.asarray(self.task.groups, dtype=np.str_), return_inverse=True)[1]
+
+    @cached_property
+    def units(self) -> NDArray[np.float32]:
+        """Unit embeddings of the people [n, d]."""
+        return self.model.embed_images(self.people)
+
+    @cached_property
+    def seen(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Unit embeddings of the people [n, d], and each head's contribution to them [n, heads, d]."""
+        embedded, parts = self.model.embed_with_contributions(self.people, heads=self.model.heads)
+        return embedded, parts.direct
+
+    @cached_property
+    def singles(self) -> NDArray[np.float32]:
+        """Unit embeddings of the people with each head ablated alone [heads, n, d]."""
+        return self.model.embed_images(self.people, [HeadSet([head]) for head in self.model.heads])
+
+    @cached_property
+    def _leans(self) -> dict[HeadSet, float]:
+        return {}
+
+    def lean_without(self, heads: HeadSet) -> float:
+        """Return the rankings' lean with these heads ablated."""
+        if heads not in self._leans:
+            alone = list(self.model.heads).index(next(iter(heads))) if len(heads) == 1 else None
+            embedded = self.model.embed_images(self.people, heads) if alone is None else self.singles[alone]
+            self._leans[heads] = self.task.lean(embedded)
+        return self._leans[heads]
+
+    @cached_property
+    def toward(self) -> NDArray[np.float32]:
+        """Vectors [n, d] whose products with embeddings, summed, are the rankings' mean lean."""
+        return self.task.toward(self.seen[0])
+
+    @cached_property
+    def apart(self) -> NDArray[np.float32]:
+        """Vectors [n, d] whose products with embeddings, summed, are the rankings' mean gap."""
+        return self.task.apart(self.seen[0])
+
+
+Method = Callable[[Evidence], Scores]
+
+
+class Subject:
+    """A model with its sets, whose embeddings below the first scored head all splits share.
+
+    Args:
+        model: from `ccs.load`.
+        sets: people and control images.
+        trunks: activations of both below the first scored head, if they are known.
+    """
+
+    def __init__(self, model: Model, sets: Sets, trunks: tuple[Trunk, Trunk] | None = None) -> None:
+        self.model, self.sets, self._trunks = model, sets, trunks
+        self._tasks: dict[str, Task] = {}
+
+    @cached_property
+    def trunks(self) -> tuple[Trunk, Trunk]:
+        """Activations of the people and of the control images below the first scored head."""
+        if self._trunks is not None:
+            return self._trunks
+        return self.model.trunk(self.sets.people.images), self.model.trunk(self.sets.controls.images)
+
+    @cached_property
+    def reading(self) -> Reading:
+        """The texts that TEXTSPAN reads in the model's heads, and their CCS by the tag-based judge."""
+        images = open_images(self.sets.images, self.sets.max_images)
+        return read_heads(self.model, images, self.sets.texts)
+
+    def whole(self, attribute: str) -> Task:
+        """Return the task for an attribute."""
+        if attribute not in self._tasks:
+            task = make_task(self.model, self.sets.people, self.sets.controls, attribute)
+            self._tasks[attribute] = replace(task, people=self.trunks[0], controls=self.trunks[1])
+        return self._tasks[attribute]
+
+    def split(self, attribute: str, seed: int = 0, tell: Tell = say_nothing) -> tuple[Evidence, Task]:
+        """Return the evidence that methods see for an attribute, and the half on which they are judged.
+
+        Args:
+            attribute: a column of groups of the people.
+            seed: of the split and of whatever a method draws.
+            tell: called with a line at each step of a long method.
+
+        Raises:
+            InputError: If there is too little to split (`ccs.analysis.task.halves`).
+        """
+        seen, unseen = halves(self.whole(attribute), seed)
+        names = group_names(attribute, sorted(set(self.sets.people.groups[attribute].tolist())))
+        evidence = Evidence(
+            model=self.model, task=seen, names=names, read=lambda: self.reading, seed=seed, tell=tell
+        )
+        return evidence, unseen
+
+    def unseen(self, attribute: str, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return the numbers of the people and of the prompts in the half that methods don't see."""
+        whole = self.whole(attribute)
+        numbers = replace(whole, people=np.arange(len(whole.groups)), prompts=np.eye(len(whole.prompts)))
+        half = halves(numbers, seed)[1]
+        return half.people, half.prompts.argmax(axis=1)
+
+
+def read_heads(model: Model, images: ImageSet, texts: str) -> Reading:
+    """Return the five texts that TEXTSPAN reads in each head, and the heads' CCS by the tag-based judge.
+
+    Args:
+        model: whose scored heads are read.
+        images: what they see.
+        texts: a pool's name.
+    """
+    pool = load_pool(texts)
+    moments = collect_moments(model, [images.images])
+    embeddings = model.embed_texts(pool.texts)
+    spans = textspan(moments, pool.texts, embeddings, 5)
+    scores = score_by_tags(spans, pool)
+    return Reading(moments=moments, pool=pool, pool_embeddings=embeddings, spans=spans, scores=scores)
+
+
+def rank_heads(scores: Scores, seed: int = 0) -> tuple[Head, ...]:
+    """Return heads by descending score; heads with equal scores are in an order drawn from the seed."""
+    heads = sorted(scores)
+    order = np.random.default_rng([seed, 5]).permutation(len(heads))
+    return tuple(sorted((heads[i] for i in order), key=lambda head: -scores[head]))
+
+
+def by_head(evidence: Evidence, values: Floats | Sequence[float]) -> dict[Head, float]:
+    """Return scores from values [heads] in the order of the model's heads."""
+    return dict(zip(evidence.model.heads, map(float, values), strict=True))
+
+
+def group_means(units: NDArray[np.floating], groups: NDArray[Any]) -> Floats:
+    """Return the mean embedding of each group's people [groups, d], groups in order."""
+    return np.stack([units[groups == group].mean(axis=0, dtype=np.float64) for group in np.unique(groups)])
+
+
+_TEMPLATES = {
+    "gender": ("a {}", "a photo of a {}"),
+    "skin tone": ("a woman with {} skin", "a man with {} skin"),
+}
+_OTHERS = ("a {} person", "a photo of a {} person")
+_WORDS = {"male": "man", "female": "woman"}
+
+
+def group_names(attribute: str, groups: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    """Return, for each group, texts that name it, such as "a woman with dark skin"."""
+    templates = _TEMPLATES.get(attribute, _OTHERS)
+    words = {group: _WORDS.get(group.lower(), group.lower()) for group in groups}
+    return {
+        group: tuple(template.replace("{}", word) for template in templates) for group, word in words.items()
+    }

@@ -1,0 +1,223 @@
+"""Which heads of a model carry a bias?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from ccs.analysis.ablation_sets import Plan, matched
+from ccs.analysis.carriers import DEFAULT, METHODS, reliability
+from ccs.analysis.evidence import Evidence, Method, Subject, Tell, rank_heads, say_nothing
+from ccs.analysis.inputs import Names, load_model
+from ccs.analysis.result import Result, axes
+from ccs.analysis.search import held_out_figures, held_out_rows
+from ccs.analysis.task import open_sets
+from ccs.data import BiasSet, ClassificationSet
+from ccs.errors import InputError
+from ccs.heads import Head, HeadSet
+
+if TYPE_CHECKING:
+    from ccs.model.model import Model
+
+MOST, LEAST = 8, 0.05
+"""The most heads of an answer, and the share of the lean that each of them must take away."""
+RANDOM_SETS = 20
+"""Random sets to compare an answer with."""
+FOUND, RANDOM = "found", "random:layers"
+"""Names of the ablation sets in the effects: the heads found, and random ones of the same layers."""
+
+
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
+class CarrierTable(Result):
+    """The result of `ccs.localize`. A notebook shows its plot.
+
+    Attributes:
+        about: the model, gallery, attribute, method, and seed behind the numbers.
+        rows: one row per head, the most likely carrier first. Columns: `head`, `rank`, `score` by the method,
+            and `carries`, whether it is one of `heads`.
+        heads: the first heads, as long as each takes 5% of the rankings' lean away; none if none does.
+        effects: the effect of ablating them on the half of people and prompts that the method did not see,
+            next to random sets with as many heads of each layer; columns as in `ccs.search`.
+        p_value: of the fall of MaxSkew among the random sets; NaN without heads.
+        people: number of people in the unseen half.
+        prompts: number of prompts in the unseen half.
+    """
+
+    heads: tuple[Head, ...]
+    effects: pd.DataFrame
+    p_value: float
+    people: int
+    prompts: int
+
+    def __repr__(self) -> str:
+        answer = " ".join(map(str, self.heads)) or "no head"
+        return f"<CarrierTable of {self.about['model']} by {self.about['attribute']}: {answer}>"
+
+    def plot(self, *, most: int = 20, ax: Any = None) -> Any:
+        """Draw the scores of the first heads.
+
+        Args:
+            most: number of heads.
+            ax: matplotlib's Axes to draw on; by default those of a new figure.
+
+        Returns:
+            Axes: matplotlib's.
+
+        Raises:
+            MissingExtra: Without matplotlib.
+        """
+        rows = self.rows.head(most).iloc[::-1]
+        ax, places = axes(len(rows), ax), np.arange(len(rows))
+        ax.barh(places, rows["score"], color=["C0" if carries else "0.8" for carries in rows["carries"]])
+        ax.set_yticks(places, list(rows["head"]))
+        title = f"{self.about['model']}, {self.about['gallery']} by {self.about['attribute']}"
+        ax.set(xlabel=f"score by {self.about['method']}", title=title)
+        return ax
+
+
+def localize(
+    model: Model | str,
+    gallery: BiasSet | str = "world/faces",
+    occupations: Names | None = None,
+    *,
+    attribute: str | None = None,
+    method: str | Method = DEFAULT,
+    preserve: ClassificationSet | str = "world/subjects",
+    classes: Names | None = None,
+    template: str | None = None,
+    top: int | None = None,
+    max_images: int | None = None,
+    skip_unreadable: bool = False,
+    seed: int = 0,
+    device: str = "cpu",
+    tell: Tell = say_nothing,
+) -> CarrierTable:
+    """Rank a model's heads by how likely they carry a bias, and measure the effect of ablating the first.
+
+    People, prompts, and control images are split in half at random: the method sees one half, and the
+    effects are those on the other.
+
+    Args:
+        model: from `ccs.load`, or a name that it takes.
+        gallery: people to rank, as in `ccs.bias`.
+        occupations: as in `ccs.bias`.
+        attribute: the column of groups; by default gender, or else the first.
+        method: "learned mask", "activation patching", "patching by gradient", "total effect", or a function
+            from `ccs.analysis.evidence.Evidence` to a score per head.
+        preserve: images with classes, for the effect on accuracy, as in `ccs.accuracy`.
+        classes: names of the classes of `preserve`, if it is opened here.
+        template: the prompt of an occupation, with `{}` for it.
+        top: K, as in `ccs.bias`; each half has half of it.
+        max_images: the most images of each set opened here; synthetic people are all used.
+        skip_unreadable: continue if more than 1% of the images cannot be read.
+        seed: of the split and the random sets.
+        device: for a model given by name.
+        tell: called with a line for each step.
+
+    Returns:
+        CarrierTable: one row per head, the most likely carrier first.
+
+    Raises:
+        InputError: For an unknown method, if an argument does not fit, or with too little to split.
+    """
+    name = method if isinstance(method, str) else getattr(method, "__name__", "method")
+    if isinstance(method, str):
+        if method not in METHODS:
+            raise InputError(f"There is no method {method!r}; there are {', '.join(METHODS)}.")
+        method = METHODS[method]
+    sets, attribute = open_sets(
+        gallery,
+        preserve,
+        occupations,
+        attribute=attribute,
+        classes=classes,
+        template=template,
+        top=top,
+        max_images=max_images,
+        skip_unreadable=skip_unreadable,
+        seed=seed,
+    )
+    return localize_subject(Subject(load_model(model, device), sets), attribute, name, method, seed, tell)
+
+
+def localize_subject(
+    subject: Subject, attribute: str, name: str, method: Method, seed: int = 0, tell: Tell = say_nothing
+) -> CarrierTable:
+    """Answer `localize` for a model whose sets are open.
+
+    Args:
+        subject: the model and its sets.
+        attribute: a column of groups of the people.
+        name: of the method.
+        method: a function from evidence to a score per head.
+        seed: of the split and the random sets.
+        tell: called with a line for each step.
+    """
+    model, sets = subject.model, subject.sets
+    evidence, unseen = subject.split(attribute, seed, tell)
+    scores = method(evidence)
+    order = rank_heads(scores, seed)
+    heads = first_carriers(evidence, order)
+    answer = HeadSet(heads)
+    compared = [Plan("none", None, HeadSet(), "nothing is ablated")]
+    if heads:
+        compared.append(Plan(FOUND, None, answer, f"found by {name}"))
+        drawn = matched(answer, model.heads, RANDOM_SETS, seed, "layers")
+        compared += [Plan(RANDOM, number, others, "drawn at random") for number, others in enumerate(drawn)]
+    effects = held_out_rows(held_out_figures(model, unseen, compared, seed))
+    changes = effects[effects["metric"] == "MaxSkew"].groupby("ablation")["difference"]
+    p_value = np.nan
+    if heads and RANDOM in changes.groups:
+        drops = changes.get_group(RANDOM)
+        p_value = (1 + (drops <= changes.get_group(FOUND).iloc[0]).sum()) / (1 + len(drops))
+    about = {
+        "model": model.name,
+        "weights": model.weights_hash[:16],
+        "gallery": sets.people.name,
+        "attribute": attribute,
+        "preserve": sets.controls.name,
+        "method": name,
+        "reliability": reliability(name),
+        "k": unseen.k,
+        "seed": seed,
+        "skipped": sets.skipped,
+    }
+    rows = [
+        {"head": str(head), "rank": place, "score": float(scores[head]), "carries": head in answer}
+        for place, head in enumerate(order, 1)
+    ]
+    return CarrierTable(
+        about=about,
+        rows=pd.DataFrame(rows),
+        heads=heads,
+        effects=effects,
+        p_value=float(p_value),
+        people=len(unseen.people),
+        prompts=len(unseen.prompts),
+    )
+
+
+def first_carriers(evidence: Evidence, order: Sequence[Head]) -> tuple[Head, ...]:
+    """Return the first heads of a ranking, as long as each takes LEAST of the lean away on the seen half.
+
+    Two in a row may take twice that together: if one substitutes for the other, the first takes little alone.
+
+    Args:
+        evidence: the half that the method saw.
+        order: heads by falling score.
+    """
+    least, size = LEAST * evidence.lean_without(HeadSet()), 0
+
+    def enough(step: int) -> bool:
+        if size + step > min(MOST, len(order)):
+            return False
+        before, after = (evidence.lean_without(HeadSet(order[:number])) for number in (size, size + step))
+        return before - after >= step * least > 0
+
+    while step := next((step for step in (1, 2) if enough(step)), 0):
+        size += step
+    return tuple(order[:size])

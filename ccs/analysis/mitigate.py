@@ -1,0 +1,398 @@
+"""How can a model's bias be lowered, what does each way cost, and which one should be chosen?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ccs.analysis.evidence import Subject, Tell, say_nothing
+from ccs.analysis.inputs import Names, load_model, read_names
+from ccs.analysis.mitigations import (
+    METHODS,
+    NOTHING,
+    Fitted,
+    Mitigation,
+    Units,
+    name_embeddings,
+    nothing,
+    round_factors,
+    why_not_in_weights,
+)
+from ccs.analysis.result import Result, axes
+from ccs.analysis.search import metric_columns, plot_tradeoff
+from ccs.analysis.task import Task, open_sets
+from ccs.data import BiasSet, ClassificationSet
+from ccs.errors import InputError
+from ccs.heads import HeadSet
+from ccs.metrics import accuracy, bias, bias_result
+from ccs.metrics.bias_result import BiasResult
+from ccs.metrics.stats import Effect, Estimate
+
+if TYPE_CHECKING:
+    from ccs.model.model import Model
+
+DRAWS = 500
+SHUFFLES = 20
+"""Random groups, for the lean's chance level."""
+
+
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
+class MitigationTable(Result):
+    """The result of `ccs.mitigate`. A notebook shows its plot.
+
+    Attributes:
+        about: the model, gallery, attribute, control dataset, and seed behind the numbers.
+        rows: one row per method and metric, on the half of people and prompts that the methods did not see;
+            the method "nothing" comes first. Columns: `method`; `metric`, one of "MaxSkew", "accuracy",
+            "group accuracy" (how often the text of a person's own group is the nearest), "MaxSkew of other
+            attributes", and "moved" (1 minus the cosine with the embedding before, the mean over control
+            images); `before` and `after`; for the first two `low`, `high`, the 95% interval of `after`, and
+            `difference`, `difference_low`, `difference_high`, `p_value`, paired; `chance`, of random
+            rankings; `in_weights`, whether a saved model can hold the method.
+        best: the name of the method that lowers MaxSkew most within `max_loss`, None if none surely does.
+        options: method -> what it fitted, with its estimates.
+        people: number of people in the unseen half.
+        prompts: number of prompts in the unseen half.
+    """
+
+    best: str | None
+    options: Mapping[str, Option]
+    people: int
+    prompts: int
+
+    def __repr__(self) -> str:
+        subject = f"{self.about['model']} by {self.about['attribute']}"
+        return f"<MitigationTable of {subject}: {self.best or 'no method'} is best, see .rows>"
+
+    def plot(self, *, ax: Any = None) -> Any:
+        """Draw the change of MaxSkew over that of accuracy, one point per method.
+
+        Raises:
+            MissingExtra: Without matplotlib.
+        """
+        return plot_tradeoff(self, "method", axes(12, ax))
+
+    def to_json(self) -> str:
+        """Return all fields but the fitted maps as JSON."""
+        methods = {name: {"heads": str(option.fitted.heads)} for name, option in self.options.items()}
+        return Result.to_json(replace(self, options=methods))  # type: ignore[arg-type]
+
+
+def mitigate(
+    model: Model | str,
+    gallery: BiasSet | str = "world/faces",
+    occupations: Names | None = None,
+    *,
+    attribute: str | None = None,
+    methods: Names | None = None,
+    preserve: ClassificationSet | str = "world/subjects",
+    max_loss: float = 0.02,
+    classes: Names | None = None,
+    template: str | None = None,
+    top: int | None = None,
+    max_images: int | None = None,
+    skip_unreadable: bool = False,
+    seed: int = 0,
+    device: str = "cpu",
+    tell: Tell = say_nothing,
+) -> MitigationTable:
+    """Fit ways to lower a bias on half of the people and prompts, and measure each on the other half.
+
+    Args:
+        model: from `ccs.load`, or a name that it takes.
+        gallery: people to rank, as in `ccs.bias`.
+        occupations: as in `ccs.bias`.
+        attribute: the column of groups; by default gender, or else the first.
+        methods: of "ablation", "scaling", "projection", and "LEACE"; by default all.
+        preserve: images with classes, on which accuracy must be preserved, as in `ccs.accuracy`.
+        max_loss: the accuracy (share of 1) that the best method may lose.
+        classes: names of the classes of `preserve`, if it is opened here.
+        template: the prompt of an occupation, with `{}` for it.
+        top: K, as in `ccs.bias`; each half has half of it.
+        max_images: the most images of each set opened here; synthetic people are all used.
+        skip_unreadable: continue if more than 1% of the images cannot be read.
+        seed: of the split into halves.
+        device: for a model given by name.
+        tell: called with a line for each step.
+
+    Returns:
+        MitigationTable: each method's numbers, and the best one.
+
+    Raises:
+        InputError: For an unknown method, if an argument does not fit, or with too little to split.
+    """
+    names = tuple(METHODS) if methods is None else read_names(methods, "method")
+    if unknown := next((name for name in names if name not in METHODS), None):
+        raise InputError(f"There is no method {unknown!r}; there are {', '.join(METHODS)}.")
+    sets, attribute = open_sets(
+        gallery,
+        preserve,
+        occupations,
+        attribute=attribute,
+        classes=classes,
+        template=template,
+        top=top,
+        max_images=max_images,
+        skip_unreadable=skip_unreadable,
+        seed=seed,
+    )
+    subject = Subject(load_model(model, device), sets)
+    return mitigate_subject(subject, attribute, {name: METHODS[name] for name in names}, max_loss, seed, tell)
+
+
+def mitigate_subject(
+    subject: Subject,
+    attribute: str,
+    methods: Mapping[str, Mitigation],
+    max_loss: float = 0.02,
+    seed: int = 0,
+    tell: Tell = say_nothing,
+) -> MitigationTable:
+    """Answer `mitigate` for a model whose sets are open.
+
+    Args:
+        subject: the model and its sets.
+        attribute: a column of groups of the people.
+        methods: name -> function from evidence to what it fitted.
+        max_loss: the accuracy (share of 1) that the best method may lose.
+        seed: of the split into halves.
+        tell: called with a line for each step.
+    """
+    half = Half(subject, attribute, seed, tell)
+    options = fit(half, methods, seed)
+    model, sets = subject.model, subject.sets
+    about = {
+        "model": model.name,
+        "weights": model.weights_hash[:16],
+        "gallery": sets.people.name,
+        "attribute": attribute,
+        "preserve": sets.controls.name,
+        "max_loss": max_loss,
+        "k": half.task.k,
+        "groups": len(half.names),
+        "fitted_on": len(half.evidence.people),
+        "seed": seed,
+        "skipped": sets.skipped,
+    }
+    rows, chance = [], half.chance["max_skew_chance"]
+    for option in options:
+        case = {"method": option.name, "in_weights": not option.reason}
+        skew, *others = _rows(options[0], option)
+        rows += [case | skew | {"chance": chance}, *(case | row for row in others)]
+    best = choose(options, max_loss)
+    return MitigationTable(
+        about=about,
+        rows=pd.DataFrame(rows),
+        best=best.name if best else None,
+        options={option.name: option for option in options},
+        people=len(half.task.people),
+        prompts=len(half.task.prompts),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """A method on the unseen half; changes are from the model as it is, paired.
+
+    Attributes:
+        name: of the method.
+        fitted: what is done to the model.
+        max_skew: with the change `max_skew_change`.
+        accuracy: on control images, a share of 1, with the change `accuracy_change`.
+        group_accuracy: how often the text of a person's own group is the nearest.
+        other_skew: MaxSkew of the other attributes, NaN without any.
+        moved: how far control images' embeddings move, 1 minus the cosine.
+        people: the people's unit embeddings [n, d].
+        reason: why weights cannot hold it, "" if they can.
+    """
+
+    name: str
+    fitted: Fitted
+    max_skew: Estimate
+    max_skew_change: Effect
+    accuracy: Estimate
+    accuracy_change: Effect
+    group_accuracy: float
+    other_skew: float
+    moved: float
+    people: Units
+    reason: str
+
+    def beats(self, other: Option) -> bool:
+        """Return whether it is no worse in MaxSkew and accuracy, and better in one of them."""
+        ours, theirs = ((one.max_skew.value, -one.accuracy.value) for one in (self, other))
+        return ours != theirs and ours[0] <= theirs[0] and ours[1] <= theirs[1]
+
+
+class Half:
+    """The half of an attribute's people, prompts, and control images that methods don't see.
+
+    Args:
+        subject: the model and its sets.
+        attribute: a column of groups of the people.
+        seed: of the split.
+        tell: called with a line for each step.
+    """
+
+    def __init__(self, subject: Subject, attribute: str, seed: int, tell: Tell = say_nothing) -> None:
+        self.model, self.attribute, self.tell = subject.model, attribute, tell
+        self.evidence, self.task = subject.split(attribute, seed, tell)
+        self.images = {"people": self.task.people, "controls": self.task.controls}
+        rows, _ = subject.unseen(attribute, seed)
+        groups = subject.sets.people.groups
+        self.other_groups = {name: values[rows] for name, values in groups.items() if name != attribute}
+
+    @cached_property
+    def names(self) -> NDArray[np.float32]:
+        """A text embedding for each group [groups, d]."""
+        return name_embeddings(self.evidence).astype(np.float32)
+
+    @cached_property
+    def chance(self) -> dict[str, float]:
+        """MaxSkew, NDKL, and lean if groups mean nothing: of random rankings, and of shuffled groups."""
+        units, rng = self.before["people"], np.random.default_rng(0)
+        shuffled = [replace(self.task, groups=rng.permutation(self.task.groups)) for _ in range(SHUFFLES)]
+        levels = self.measure(units, self.task).metrics
+        return {
+            "max_skew_chance": levels["MaxSkew"].chance_mean.value,
+            "ndkl_chance": levels["NDKL"].chance_mean.value,
+            "lean_chance": float(np.mean([task.lean(units) for task in shuffled])),
+        }
+
+    def measure(self, units: Units, task: Task, draws: int = 40, seed: int = 0) -> BiasResult:
+        """Return MaxSkew and NDKL of people's embeddings.
+
+        Args:
+            units: [n, d].
+            task: with the prompts in force.
+            draws: resampled pools for the intervals.
+            seed: of resampling.
+        """
+        return bias.measure(units, task, metrics=("MaxSkew", "NDKL"), draws=draws, seed=seed)
+
+    def mapped_task(self, fitted: Fitted) -> Task:
+        """Return the task with its prompts mapped."""
+        return replace(self.task, prompts=fitted.on_texts(self.task.prompts))
+
+    def embed(self, options: Sequence[Fitted], model: Model | None = None) -> list[dict[str, Units]]:
+        """Return, for each option, the embeddings of all sets of images.
+
+        Args:
+            options: what is done to the model.
+            model: another one with the same lower layers and texts.
+        """
+        sets = list(dict.fromkeys(fitted.heads for fitted in options if fitted.heads or model is not None))
+        after = dict(zip(sets, self._embed(model or self.model, sets), strict=True))
+        return [
+            {name: fitted.on_images(units) for name, units in after.get(fitted.heads, self.before).items()}
+            for fitted in options
+        ]
+
+    def _embed(self, model: Model, sets: list[HeadSet]) -> list[dict[str, Units]]:
+        if not sets:
+            return []
+        embedded = {name: model.embed_images(images, sets) for name, images in self.images.items()}
+        return [{name: units[place] for name, units in embedded.items()} for place in range(len(sets))]
+
+    @cached_property
+    def before(self) -> dict[str, Units]:
+        """The embeddings of all sets of images by the model as it is."""
+        return self._embed(self.model, [HeadSet()])[0]
+
+    def side_effects(self, fitted: Fitted, units: Mapping[str, Units]) -> dict[str, float]:
+        """Return `other_skew`, `moved`, and `group_accuracy` of an option (see `Option`).
+
+        Args:
+            fitted: the option.
+            units: its embeddings, from `embed`.
+        """
+        people, controls, task = units["people"], units["controls"], self.mapped_task(fitted)
+        skews = [replace(task, groups=groups).max_skew(people) for groups in self.other_groups.values()]
+        own_group = accuracy.correct(people, fitted.on_texts(self.names), task.codes)
+        return {
+            "other_skew": float(np.mean(skews)) if skews else math.nan,
+            "moved": float(1 - (controls * self.before["controls"]).sum(axis=1).mean()),
+            "group_accuracy": float(own_group.mean()),
+        }
+
+
+def fit(half: Half, methods: Mapping[str, Mitigation], seed: int = 0) -> list[Option]:
+    """Fit each method on the seen half and measure it on the other; the first option is nothing.
+
+    Args:
+        half: the unseen half, which knows the evidence of the other.
+        methods: name -> function from evidence to what it fitted.
+        seed: of resampling.
+    """
+    fitted: dict[str, Fitted] = {NOTHING: nothing(half.evidence)}
+    for name, method in methods.items():
+        half.tell(f"fitting “{name}” on {len(half.evidence.people):,} people")
+        fitted[name] = round_factors(method(half.evidence))
+    half.tell(f"judged on the other {len(half.task.people):,}")
+    skews, accuracies = list[BiasResult](), list[accuracy.Accuracy]()
+    options = []
+    for (name, way), units in zip(fitted.items(), half.embed(list(fitted.values())), strict=True):
+        skews.append(half.measure(units["people"], half.mapped_task(way), DRAWS, seed))
+        weights = way.on_texts(half.task.class_weights)
+        accuracies.append(accuracy.accuracy(units["controls"], weights, half.task.labels, seed))
+        options.append(
+            Option(
+                name=name,
+                fitted=way,
+                max_skew=skews[-1].max_skew.mean,
+                max_skew_change=bias_result.compare(skews[-1], skews[0]),
+                accuracy=accuracies[-1].top1,
+                accuracy_change=accuracy.compare(accuracies[-1], accuracies[0], seed=seed),
+                **half.side_effects(way, units),
+                people=units["people"],
+                reason=why_not_in_weights(half.model, way),
+            )
+        )
+    return options
+
+
+def _rows(before: Option, after: Option) -> list[dict[str, Any]]:
+    plain = {
+        "group accuracy": (before.group_accuracy, after.group_accuracy),
+        "MaxSkew of other attributes": (before.other_skew, after.other_skew),
+        "moved": (0.0, after.moved),
+    }
+    return [
+        metric_columns("MaxSkew", before.max_skew, after.max_skew, after.max_skew_change),
+        metric_columns("accuracy", before.accuracy, after.accuracy, after.accuracy_change),
+        *(
+            {"metric": name, "before": first, "after": second, "difference": second - first}
+            for name, (first, second) in plain.items()
+        ),
+    ]
+
+
+def unbeaten(options: Sequence[Option]) -> set[str]:
+    """Return the names of the options that none of the others beats in both MaxSkew and accuracy."""
+    return {one.name for one in options if not any(other.beats(one) for other in options)}
+
+
+def choose(options: Sequence[Option], max_loss: float) -> Option | None:
+    """Return the option with the lowest MaxSkew of those that surely lower it and lose at most this share."""
+    allowed = [option for option in options if not objection(option, max_loss)]
+    return min(allowed, key=lambda option: option.max_skew.value, default=None)
+
+
+def objection(option: Option, max_loss: float) -> str:
+    """Return why an option is not recommended, "" if it may be.
+
+    Args:
+        option: measured on the unseen half.
+        max_loss: the share of accuracy that may be lost.
+    """
+    if not option.max_skew_change.high < 0:
+        return "its change of MaxSkew is not surely below 0"
+    lost = -option.accuracy_change.value
+    return f"it loses {100 * lost:.1f} points of accuracy" if lost > max_loss + 1e-9 else ""

@@ -1,0 +1,221 @@
+"""Four ways to lower a bias, each a function from `Evidence` to what it fitted on these people.
+
+- *ablation*: zero the heads that the learned mask ranks first (`ccs.localize`).
+- *scaling*: multiply each head by its learned gate; none is cut off.
+- *projection*: remove the directions in which groups' mean embeddings differ (with words: Bolukbasi et al.
+  2016, arXiv 1607.06520).
+- *LEACE*: the affine map that moves embeddings least of all after which no linear classifier can tell groups
+  better than a constant (Belrose et al. 2023, arXiv 2306.03819).
+
+    >>> away = Affine.without(np.array([[1.0, 0.0]]))
+    >>> away(np.array([[0.6, 0.8]]))    # the rest, at unit length
+    array([[0., 1.]], dtype=float32)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccs.analysis.carriers import learned_mask
+from ccs.analysis.evidence import Evidence, group_means, rank_heads
+from ccs.analysis.localize import first_carriers
+from ccs.errors import InputError
+from ccs.heads import Change as HeadChange
+from ccs.heads import Head, HeadSet, Intervention, changes, factors
+from ccs.metrics.stats import Floats
+from ccs.model.export import Change, changed
+from ccs.model.model import Model
+
+Units = NDArray[np.float32]
+Map = Callable[[Units], Units]
+"""From unit embeddings [n, d] to unit embeddings [n, d]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """An affine map of unit embeddings, whose results are made unit again. matrix [d, d], shift [d] or 0."""
+
+    matrix: Floats
+    shift: Floats | float = 0.0
+
+    def __call__(self, units: Units) -> Units:
+        moved = units @ self.matrix.T + self.shift
+        lengths = np.linalg.norm(moved, axis=1, keepdims=True)
+        return np.asarray(moved / np.maximum(lengths, 1e-12), np.float32)
+
+    @property
+    def linear(self) -> bool:
+        """True where nothing is added, so that an embedding's length does not matter."""
+        return not np.any(self.shift)
+
+    @classmethod
+    def without(cls, directions: Floats) -> Affine:
+        """The orthogonal projection that takes away the span of these directions [k, d]."""
+        basis = span(directions)
+        return cls(np.eye(basis.shape[1]) - basis.T @ basis)
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """What is done to a model. heads: off, or what becomes of them. images, texts: maps of the embeddings of
+    all images and of all texts; None leaves them.
+    """
+
+    heads: HeadSet = field(default_factory=HeadSet)
+    images: Map | None = None
+    texts: Map | None = None
+
+    @property
+    def where(self) -> str:
+        """Where it acts, in words."""
+        names = {"heads": self.heads, "image embeddings": self.images, "text embeddings": self.texts}
+        return ", ".join(name for name, part in names.items() if part) or "nowhere"
+
+    def on_images(self, units: Any) -> Units:
+        """Image embeddings [n, d] mapped."""
+        return np.asarray(units, np.float32) if self.images is None else self.images(units)
+
+    def on_texts(self, units: Any) -> Units:
+        """Text embeddings [n, d] mapped."""
+        return np.asarray(units, np.float32) if self.texts is None else self.texts(units)
+
+
+Mitigation = Callable[[Evidence], Fitted]
+
+
+def ablation(evidence: Evidence) -> Fitted:
+    """Ablate the first heads of the ranking that `ccs.localize` uses, as many as it would name."""
+    return Fitted(HeadSet(masked_heads(evidence)))
+
+
+def scaling(evidence: Evidence) -> Fitted:
+    """Multiply each head by its gate of the learned mask."""
+    return Fitted(Intervention({head: 1 - closed for head, closed in learned_mask(evidence).items()}))
+
+
+def masked_heads(evidence: Evidence) -> tuple[Head, ...]:
+    """Return the first heads of the learned mask's ranking, as many as `ccs.localize` would name."""
+    return first_carriers(evidence, rank_heads(learned_mask(evidence), evidence.seed))
+
+
+def projection(evidence: Evidence) -> Fitted:
+    """Remove from images the directions in which the groups' mean embeddings differ."""
+    means = group_means(evidence.units, evidence.codes)
+    return Fitted(images=Affine.without(means - means.mean(axis=0)))
+
+
+def leace(evidence: Evidence) -> Fitted:
+    """Apply LEACE to images.
+
+    It moves the seen people and control images least together: fitted on faces alone it moved everything else
+    far in directions in which faces hardly vary. The result is made unit again, which the theorem does not
+    cover.
+    """
+    people, controls = evidence.units, evidence.model.embed_images(evidence.task.controls)
+    return Fitted(images=least_change(people, evidence.codes, np.concatenate([people, controls])))
+
+
+def least_change(people: Units, codes: NDArray[np.intp], images: Units) -> Affine:
+    """Return LEACE's map.
+
+    It whitens embeddings, removes the span of their covariance with the groups, and colors them again. The
+    covariance is shrunk (Ledoit and Wolf), since there are few images for so many dimensions: no less is
+    erased, but the change is least for the shrunk covariance.
+
+    Args:
+        people: embeddings [n, d].
+        codes: their groups [n], as numbers from 0.
+        images: embeddings [m, d] that should move least.
+    """
+    from sklearn.covariance import ledoit_wolf
+
+    x, members = people.astype(np.float64), np.eye(codes.max() + 1)[codes]
+    sizes, axes = np.linalg.eigh(ledoit_wolf(images.astype(np.float64))[0])
+    whiten, color = (axes * sizes**power @ axes.T for power in (-0.5, 0.5))
+    covariance = (x - x.mean(axis=0)).T @ (members - members.mean(axis=0)) / len(x)
+    basis = span((whiten @ covariance).T)
+    removed = color @ basis.T @ basis @ whiten
+    return Affine(np.eye(len(removed)) - removed, removed @ images.mean(axis=0))
+
+
+NOTHING = "nothing"
+
+
+def nothing(evidence: Evidence) -> Fitted:
+    """Leave the model as it is."""
+    return Fitted()
+
+
+METHODS: Mapping[str, Mitigation] = {
+    "ablation": ablation,
+    "scaling": scaling,
+    "projection": projection,
+    "LEACE": leace,
+}
+QUICK = ("projection", "LEACE")
+"""Those that need the people's embeddings alone."""
+
+
+def span(directions: Floats) -> Floats:
+    """Return an orthonormal basis [k, d] of what these directions [n, d] span, without rounding noise."""
+    _, sizes, basis = np.linalg.svd(np.asarray(directions, np.float64), full_matrices=False)
+    return np.asarray(basis[sizes > 1e-6 * max(float(sizes.max(initial=0)), 1e-12)])
+
+
+def name_embeddings(evidence: Evidence) -> Floats:
+    """Return each group's mean text embedding [groups, d], unit rows in the order of the groups' codes."""
+    means = [evidence.model.embed_texts(list(texts)).mean(axis=0) for texts in evidence.names.values()]
+    return np.stack([mean / np.linalg.norm(mean) for mean in means]).astype(np.float64)
+
+
+# In weights -------------------------------------------------------------------------------------------------
+
+
+def round_factors(fitted: Fitted) -> Fitted:
+    """Return the same with factors of two digits, those at 1 left out: short enough to type or link."""
+    heads = fitted.heads
+    if not isinstance(heads, Intervention):
+        return fitted
+    short = {head: HeadChange(round(c.factor, 2), c.at, c.first) for head, c in changes(heads)}
+    acting = {head: change for head, change in short.items() if change != HeadChange(1.0)}
+    return replace(fitted, heads=Intervention(acting, heads.means))
+
+
+def why_not_in_weights(model: Model, fitted: Fitted) -> str:
+    """Return why the model's weights cannot hold it, "" if they can."""
+    try:
+        changed(model, as_change(fitted))
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def as_change(fitted: Fitted, said: Sequence[str] = ()) -> Change:
+    """Return what a folder of the model would hold.
+
+    Args:
+        fitted: what is done to the model.
+        said: sentences for the folder's model card.
+
+    Raises:
+        InputError: If a map is not linear.
+    """
+    factors(fitted.heads, "Weights")
+    images, texts = (_matrix(part) for part in (fitted.images, fitted.texts))
+    return Change(fitted.heads or HeadSet(), images, texts, said)
+
+
+def _matrix(map: Map | None) -> np.ndarray | None:
+    if map is None:
+        return None
+    if not isinstance(map, Affine) or not map.linear:
+        fault = "adds a constant to" if isinstance(map, Affine) else "depends on the direction of"
+        raise InputError(
+            f"It {fault} embeddings of unit length, and the last projection is applied before they get it."
+        )
+    return map.matrix

@@ -1,0 +1,201 @@
+"""The task of making a model fairer: people to rank, images to still classify, each split into two halves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ccs.analysis.bias import embed_occupations, rank_gallery, set_question
+from ccs.analysis.inputs import Names, open_classes, open_people, require_readable
+from ccs.data import BiasSet, ClassificationSet
+from ccs.data.open import open_dataset, open_gallery
+from ccs.errors import InputError, require_seed
+from ccs.metrics import bias
+from ccs.metrics.accuracy import class_weights
+from ccs.metrics.ranking import Ranking
+from ccs.model.encoder import Trunk
+
+if TYPE_CHECKING:
+    from ccs.model.model import Model
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Task(Ranking):
+    """A ranking that should become fairer, and a classification whose accuracy should be preserved.
+
+    Attributes:
+        people: images, pixels, or a trunk of the people ranked.
+        controls: images, pixels, or a trunk of the control dataset.
+        labels: int [controls], each control image's class.
+        class_weights: [classes, d], unit text embeddings.
+    """
+
+    people: Any
+    controls: Any
+    labels: ArrayLike
+    class_weights: ArrayLike
+
+    def max_skew(self, embeddings: ArrayLike) -> float:
+        """Return the mean MaxSkew over the prompts for embeddings [people, d]."""
+        return bias.means(embeddings, self)["MaxSkew"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sets:
+    """The images that a search for heads needs.
+
+    Attributes:
+        people: the gallery, with its occupations and K.
+        controls: images with classes, on which accuracy must be preserved.
+        images: what TEXTSPAN reads, as `ccs.open_images` takes it.
+        texts: its pool of texts.
+        max_images: the most of these images.
+    """
+
+    people: BiasSet
+    controls: ClassificationSet
+    images: str = "world"
+    texts: str = "world"
+    max_images: int = 500
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """Images that cannot be read, as "set: file and reason"."""
+        return tuple(
+            f"{dataset.name}: {name}"
+            for dataset in (self.people, self.controls)
+            for name in require_readable(dataset, skip_unreadable=True)
+        )
+
+    @classmethod
+    def synthetic(cls) -> Sets:
+        """Return those of the benchmark: 600 synthetic faces, and 186 synthetic subjects."""
+        controls = open_dataset("world/subjects", max_images=186)
+        assert isinstance(controls, ClassificationSet)
+        return cls(people=open_gallery("world/faces"), controls=controls)
+
+
+def open_sets(
+    gallery: BiasSet | str,
+    preserve: ClassificationSet | str,
+    occupations: Names | None = None,
+    *,
+    attribute: str | None = None,
+    classes: Names | None = None,
+    template: str | None = None,
+    top: int | None = None,
+    max_images: int | None = None,
+    skip_unreadable: bool = False,
+    seed: int = 0,
+) -> tuple[Sets, str]:
+    """Return the sets and the attribute of a question about both skew and accuracy.
+
+    Args:
+        gallery: people, as `ccs.open_gallery` takes them.
+        preserve: images with classes, as `ccs.open_dataset` takes them.
+        occupations: as in `ccs.bias`.
+        attribute: the column of groups; by default gender, or else the first.
+        classes: names of the classes of `preserve`, if it is opened here.
+        template: the prompt of an occupation, with `{}` for it.
+        top: K.
+        max_images: the most images of each set opened here; synthetic people are all used.
+        skip_unreadable: continue if more than 1% of the images cannot be read.
+        seed: the question's, which is checked here.
+
+    Raises:
+        InputError: If an argument does not fit the others.
+    """
+    require_seed(seed)
+    people, attribute, _ = open_people(gallery, attribute, max_images)
+    controls = open_classes(preserve, classes, max_images=max_images)
+    for dataset in (people, controls):
+        require_readable(dataset, skip_unreadable)
+    return Sets(people=set_question(people, occupations, template, top), controls=controls), attribute
+
+
+def make_task(model: Model, people: BiasSet, controls: ClassificationSet, attribute: str) -> Task:
+    """Return the task of making these people's rankings for their occupations fairer.
+
+    Args:
+        model: embeds the prompts.
+        people: with occupations and K.
+        controls: images with classes.
+        attribute: one of the people's columns of groups.
+    """
+    ranking = rank_gallery(people, attribute, embed_occupations(model, people))
+    return Task(
+        **{field.name: getattr(ranking, field.name) for field in fields(ranking)},
+        people=people.images,
+        controls=controls.images,
+        labels=controls.labels,
+        class_weights=class_weights(model, controls.classes, controls.templates),
+    )
+
+
+def halves(task: Task, seed: int) -> tuple[Task, Task]:
+    """Split a task in two at random: people by group, prompts, and control images by class.
+
+    If prompts have pools, each half has all people that its prompts rank, and the whole K; otherwise half.
+
+    Args:
+        task: the whole.
+        seed: of the split.
+
+    Raises:
+        InputError: With fewer than two prompts, a K below 2, or fewer than four images.
+    """
+    rng = np.random.default_rng([seed, 3])
+    n_prompts, labels = len(task.prompts), np.asarray(task.labels)
+    for number, needed in (
+        (n_prompts, "2 or more prompts that differ to the model"),
+        (task.k, "a K of 2 or more"),
+    ):
+        if number < 2:
+            raise InputError(
+                f"What is found on one half is judged on the other, which needs {needed}, not {number}."
+            )
+    if task.units is None:
+        people = _split(task.groups, len(task.people), "people", rng)
+    else:  # images that are resampled together stay together
+        units, unit_of = np.unique(task.units, return_inverse=True)
+        cut = _split(np.zeros(len(units)), len(units), "sets of people", rng)
+        people = np.flatnonzero(np.isin(unit_of, cut[0])), np.flatnonzero(np.isin(unit_of, cut[1]))
+    controls = _split(labels, len(task.controls), "images of classes", rng)
+    mixed = rng.permutation(n_prompts)
+
+    def half(side: int) -> Task:
+        prompts, ranked = np.sort(mixed[side::2]), people[side]
+        if task.pools is not None:
+            ranked = np.flatnonzero(task.pools[prompts].any(axis=0))
+        return Task(
+            people=_take(task.people, ranked),
+            groups=task.groups[ranked],
+            prompts=task.prompts[prompts],
+            k=task.k // 2 if task.pools is None else task.k,
+            pools=None if task.pools is None else task.pools[np.ix_(prompts, ranked)],
+            units=None if task.units is None else task.units[ranked],
+            controls=_take(task.controls, controls[side]),
+            labels=labels[controls[side]],
+            class_weights=task.class_weights,
+        )
+
+    return half(0), half(1)
+
+
+def _split(
+    kinds: NDArray[Any], n: int, noun: str, rng: np.random.Generator
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return two halves of the indices, as even as possible within each kind."""
+    if kinds.shape != (n,) or n < 4:
+        raise InputError(f"Expected at least 4 {noun} with one label each; got {n} and {kinds.size} labels.")
+    shuffled = rng.permutation(n)
+    by_kind = shuffled[np.argsort(kinds[shuffled], kind="stable")]
+    return np.sort(by_kind[0::2]), np.sort(by_kind[1::2])
+
+
+def _take(images: Any, rows: NDArray[np.intp]) -> Any:
+    is_array = hasattr(images, "shape") or isinstance(images, Trunk)
+    return images[rows] if is_array else [images[int(row)] for row in rows]

@@ -1,0 +1,128 @@
+"""Which tower a lean sits in, that of the images or that of the prompts, and which text heads carry it.
+
+A lean is a product: prompts point along what differs between groups of people. Switching off whatever tells
+groups apart ends it, and so does whatever tells prompts apart, whoever is to blame. So a third thing is
+needed: pictures of the same occupations, of all groups alike. Where they, in the place of the prompts, lean
+to the same groups, the image tower puts what belongs to occupations into groups. Where they do not, the lean
+is in the prompts. The question is that of Freeze and Reveal (arXiv 2508.07432), which trains a tower at a
+time instead.
+
+Text heads are then found by putting each, where a text is read, at its mean over the prompts: what it still
+says there is the same for all occupations, and later layers see nothing unusual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccs.analysis.bias import embed_occupations, in_prompts
+from ccs.analysis.evidence import group_means
+from ccs.data import BiasSet
+from ccs.errors import InputError
+from ccs.heads import MEAN, Change, Head, HeadSet, Intervention
+from ccs.metrics import stats
+from ccs.metrics.stats import Estimate, Floats
+from ccs.model.model import Model
+
+DRAWS = 500
+"""Resamples of the occupations, for the interval."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Towers:
+    """Where a lean sits. images: the share, 0 to 1, that pictures in the place of prompts show too. Intervals
+    are over occupations. carried: the share of the rankings' lean that goes with each text head at its mean,
+    the most first; below 0 where the lean grows.
+    """
+
+    images: Estimate
+    carried: dict[Head, float]
+    occupations: int
+
+    @property
+    def prompts(self) -> Estimate:
+        return Estimate(1 - self.images.value, 1 - self.images.high, 1 - self.images.low)
+
+    @property
+    def shown(self) -> bool:
+        """True where the interval leaves no doubt."""
+        return not self.images.low <= 0.5 <= self.images.high
+
+
+def which_tower(
+    model: Model,
+    people: BiasSet,
+    pictures: BiasSet,
+    attribute: str,
+    seed: int = 0,
+    embedded: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None,
+) -> Towers:
+    """Where the lean of people's rankings for occupations sits.
+
+    people: to be ranked for their occupations. pictures: a gallery that says which occupation each of its
+    images shows, as world/counterfactuals and socialcounterfactuals do; groups are weighed alike. embedded:
+    the unit embeddings of both, where they are known. InputError: fewer than three occupations in common, a
+    group that is missing from an occupation's pictures.
+    """
+    known = () if pictures.pools is None else pictures.occupations
+    shared = tuple(one for one in people.occupations if one in known)
+    if len(shared) < 3:
+        raise InputError(
+            f"{pictures.name} must show at least three of the occupations asked for, and say which each "
+            f"picture shows; they share {len(shared) or 'none'}."
+        )
+    if attribute not in pictures.groups:
+        raise InputError(f"{pictures.name} does not say the {attribute} of the people whom it shows.")
+    people = replace(people, occupations=shared)
+    faces, scenes = embedded or (model.embed_images(people.images), model.embed_images(pictures.images))
+    means = group_means(faces, people.groups[attribute])
+    apart = means - means.mean(axis=0)
+    ours = _leans(embed_occupations(model, people), apart)
+    theirs = _leans(_shown(scenes, pictures, attribute, shared), apart)
+    both, own = (ours * theirs).sum(1), (ours**2).sum(1)
+    weights = np.random.default_rng([seed, 9]).multinomial(len(own), np.full(len(own), 1 / len(own)), DRAWS)
+    drawn = np.concatenate([np.ones((1, len(own))), weights])
+    shares = np.clip((drawn @ both) / np.maximum(drawn @ own, 1e-12), 0, 1)
+    carried = _carried(model, people, apart)
+    return Towers(
+        images=stats.interval(float(shares[0]), shares[1:]),
+        carried=dict(sorted(carried.items(), key=lambda item: -item[1])),
+        occupations=len(shared),
+    )
+
+
+def _leans(queries: NDArray[np.floating], apart: Floats) -> Floats:
+    """How far queries [occupations, d], centered and scaled, prefer each group [occupations, groups]."""
+    own = np.asarray(queries, np.float64) - queries.mean(0, dtype=np.float64)
+    return np.asarray(own @ apart.T / max(float(np.linalg.norm(own)), 1e-12))
+
+
+def _shown(
+    units: NDArray[np.float32], pictures: BiasSet, attribute: str, occupations: Sequence[str]
+) -> Floats:
+    """The mean embedding of an occupation's pictures [occupations, d], groups weighed alike."""
+    groups, means = pictures.groups[attribute], []
+    for name, group in product(occupations, np.unique(groups)):
+        own = units[(pictures.pools == name) & (groups == group)]
+        if not len(own):
+            raise InputError(f"{pictures.name} shows no {group} as {name!r}; every group is needed.")
+        means.append(own.mean(0, dtype=np.float64))
+    return np.asarray(np.reshape(means, (len(occupations), -1, units.shape[1])).mean(axis=1))
+
+
+def _carried(model: Model, people: BiasSet, apart: Floats) -> dict[Head, float]:
+    """The share of the rankings' lean that goes with each text head at its mean where a text is read."""
+    names, templates = in_prompts(people), people.templates
+    texts = [one.replace("{}", name) for name in names for one in templates]
+    at_mean = dict.fromkeys(model.text_heads, Change(at=MEAN, first=True))
+    means = model.texts.at_means(Intervention(at_mean), texts)
+    plans = [HeadSet(), *(means.only([head]) for head in means)]
+    units = model.texts.embed(texts, plans).reshape(len(plans), len(names), len(templates), -1).mean(axis=2)
+    units /= np.linalg.norm(units, axis=-1, keepdims=True)
+    whole, *left = np.linalg.norm(units @ apart.T, axis=(1, 2)).tolist()
+    return {head: 1 - lean / max(whole, 1e-12) for head, lean in zip(means, left, strict=True)}

@@ -1,0 +1,92 @@
+"""Which heads of two models correspond, and which changed: copies of which both are known."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import ccs
+from ccs import Head, HeadSet, InputError
+from ccs.analysis.compare import pair_heads
+from ccs.batch import command_line
+from ccs_benchmark import planted_models
+from ccs_benchmark.planted_models import by_head, slices
+from tests.support.app_page import small_gallery
+from tests.support.tiny_model import write_tiny_model
+
+TEXTS = ["a dog", "two cats in the snow", "a red house", "the letter A"]
+
+
+def copied(model, folder, heads, noise=""):
+    """The tiny model with each head's weights in the place of another, and noise on some of them."""
+    write_tiny_model(folder)
+    file = folder / "open_clip_model.safetensors"
+    weights, plain = load_file(file), model.clip.state_dict()
+    for head, source in heads.items():
+        of, to = (slices(model.clip, HeadSet([one])) for one in (source, head))
+        for name in to:
+            own = by_head(name, plain[name])[of[name]]
+            if head in HeadSet.parse(noise):
+                own = own + 0.3 * own.std() * torch.randn_like(own)
+            by_head(name, weights[name])[to[name]] = own
+    save_file(weights, file)
+    return folder
+
+
+def test_a_permuted_copy_matches_head_by_head(tiny_model, tmp_path):
+    torch.manual_seed(0)
+    turned = {head: Head(head.layer, (head.head + 1 + head.layer) % 4) for head in tiny_model.heads}
+    other = ccs.load(str(copied(tiny_model, tmp_path / "turned", turned)))
+    x = torch.randn(8, 3, 32, 32)
+    np.testing.assert_allclose(other.embed_images(x), tiny_model.embed_images(x), atol=1e-5)
+    pairs = pair_heads(tiny_model, other, x, TEXTS)
+    assert {pair.second: pair.first for pair in pairs} == turned
+    assert min(pair.alike for pair in pairs) == pytest.approx(1, abs=1e-4)
+    assert max(pair.changed or 0 for pair in pairs) < 1e-6
+
+
+def test_heads_that_were_trained_come_first_and_alone(tiny_model, tmp_path):
+    torch.manual_seed(0)
+    trained = HeadSet.parse("L2.H1 L3.H0 L5.H3")
+    same = {head: head for head in tiny_model.heads}
+    other = ccs.load(str(copied(tiny_model, tmp_path / "trained", same, str(trained))))
+    x = torch.randn(8, 3, 32, 32)
+    pairs = pair_heads(tiny_model, other, x, TEXTS)
+    assert HeadSet(pair.first for pair in pairs[:3]) == trained
+    assert all(pair.changed < 1e-6 < pairs[2].changed for pair in pairs[3:])
+    with pytest.raises(InputError, match="Two or more images and texts"):
+        pair_heads(tiny_model, other, x, TEXTS[:1])
+
+
+@pytest.mark.parametrize("built", [{"embed_dim": 20, "width": 64}, {}])
+def test_models_of_which_none_was_made_from_the_other(tiny_model, tmp_path, built):
+    wide = ccs.load(str(write_tiny_model(tmp_path / "wide", seed=7, **built)))
+    pairs = pair_heads(tiny_model, wide, torch.randn(8, 3, 32, 32), TEXTS)
+    assert len(pairs) == len(tiny_model.heads)
+    assert {pair.changed for pair in pairs} == {None}
+    assert [pair.alike for pair in pairs] == sorted(pair.alike for pair in pairs)
+
+
+def test_the_heads_that_changed_come_first(tmp_path):
+    """Of a model with planted heads and its base."""
+    models = [planted_models.load(name) for name in ("organism-first", "organism-planted-03")]
+    found = ccs.compare(*models, max_images=8, gallery=small_gallery(60), top=4)
+    table, known = found.rows, planted_models.truth("organism-planted-03").heads
+    assert found.related
+    assert set(table["first"][table["changed"] > 0]) == set(map(str, known))
+    assert table["second_after"].notna().sum() == 4
+    (before,) = set(table["first_before"])
+    assert before == found.about["first_max_skew"]
+    assert json.loads(found.to_json())["rows"][0]["first"] in set(map(str, known))
+    assert found.plot().get_xlabel() == "changed"
+
+
+def test_the_command_lists_pairs(tiny_folder, tmp_path, capsys):
+    words = ["compare", str(tiny_folder), str(tiny_folder), "--max-images", "4", "--heads", "2"]
+    assert command_line.main([*words, "--csv", str(tmp_path / "heads.csv")]) == 0
+    said, table = capsys.readouterr().out, pd.read_csv(tmp_path / "heads.csv")
+    assert f"{len(table)} pairs of heads" in said
+    assert all(head in said for head in table["first"][:2])

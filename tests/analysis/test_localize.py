@@ -1,0 +1,23 @@
+"""The command that finds heads: what it says."""
+
+import re
+
+from ccs.analysis import localize as question
+from ccs.analysis.carriers import DEFAULT
+from ccs.batch import localize
+
+
+def test_ten_lines_say_which_heads_and_how_sure_then_which_tower(tiny_folder, capsys, monkeypatch):
+    monkeypatch.setattr(question, "RANDOM_SETS", 4)
+    asked = ["--max-images", "40", "--attribute", "gender", "--towers", "both"]
+    assert localize.main(["--model", str(tiny_folder), *asked]) == 0
+    heads, _, towers = capsys.readouterr().out.partition("Of the lean of 20 occupations' rankings by gender")
+    lines = heads.strip().splitlines()
+    assert len(lines) <= 10
+    assert lines[0].endswith("world/faces by gender")
+    assert re.match(rf"Method: {DEFAULT}\. On small models .* is 0\.99 \(random 0\.17\); on models", lines[1])
+    assert re.match(r"Heads to look at, first to last: (L\d\.H\d ?)+$", lines[2])
+    assert "300 people, 10 prompts" in lines[3]
+    assert re.search(r"random sets, as many heads of each layer: MaxSkew [+-]0\.\d{3} on average", lines[6])
+    assert re.match(r", [01]\.\d\d.* in the images", towers)
+    assert "the pictures of world/counterfactuals take" in towers

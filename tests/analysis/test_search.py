@@ -1,0 +1,185 @@
+"""The search on a toy model of which it is known what each head carries; searches kept beside results."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ccs import HeadSet, InputError
+from ccs.analysis import search
+from ccs.analysis.ablation_sets import Plan
+from ccs.analysis.search import Limits
+from ccs.analysis.task import Task, halves
+from ccs.batch import search as search_command
+from ccs.metrics import accuracy as zeroshot
+from ccs.metrics import bias
+from ccs.metrics.ranking import Ranking
+from ccs.results import searches
+from ccs.results.searches import Search
+
+HEADS = HeadSet.parse("L4.H0 L4.H1 L4.H2 L5.H0 L5.H1 L5.H2")
+
+
+class ToyModel:
+    """An image is what each head writes for it, [heads, d]; an embedding, the sum of those that are on."""
+
+    heads = HEADS
+
+    def embed_images(self, images, ablate=None):
+        plans = [HeadSet()] if ablate is None else ablate
+        kept = np.array([[head not in plan for head in HEADS] for plan in plans], dtype=float)
+        whole = np.einsum("ph,nhd->pnd", kept, images) + 1e-3
+        whole /= np.linalg.norm(whole, axis=2, keepdims=True)
+        return whole[0] if ablate is None else whole
+
+
+def toy(seed=0, people=400, things=200):
+    """L4.H1 and L5.H2 write the group (skew); L5.H0 the class, and a little group; the others noise."""
+    rng = np.random.default_rng(seed)
+    d, n = 16, people + things
+    images = 0.1 * rng.standard_normal((n, 6, d))
+    images[:, 0, 0] += 1
+    groups = rng.choice(["dark", "light"], people)
+    sign = np.where(groups == "dark", 1.0, -1.0)
+    labels = rng.integers(0, 6, things)
+    # Noise along the same directions keeps MaxSkew below its ceiling, where no single head would lower it.
+    images[:people, 2, 1:4] += 0.25 * rng.standard_normal((people, 3))
+    images[:people, 1, 1] += 0.18 * sign
+    images[:people, 5, 2] += 0.12 * sign
+    images[:people, 3, 3] += 0.09 * sign
+    images[people + np.arange(things), 3, 4 + labels] += 0.8
+    prompts = 0.2 * rng.standard_normal((12, d))
+    prompts[:, 0] += 1
+    prompts[:, 1:4] += rng.choice([-1, 1], (12, 1)) * rng.uniform(0.3, 1, (12, 1))
+    weights = np.zeros((6, d))
+    weights[np.arange(6), 4 + np.arange(6)] = 1
+    weights[:, 0] = 0.5
+    known = {"groups": groups, "prompts": prompts, "labels": labels, "class_weights": weights}
+    return Task(people=images[:people], controls=images[people:], k=60, **known)
+
+
+def test_the_heads_that_carry_the_skew_are_found_and_the_classes_kept():
+    found = search.search_task(ToyModel(), toy(), Limits(max_loss=0.03, least=0.04))
+    assert str(found.heads) == "L4.H1 L5.H2"
+    none, searched = found.unseen[0], next(one for one in found.unseen if one.plan == "searched")
+    assert searched.max_skew_change.high < 0
+    assert searched.accuracy_change.value > -0.06
+    assert none.accuracy.value > 0.8
+    assert none.max_skew_change.p_value == 1
+    assert [len(point.off) for point in found.seen[-3:]] == [0, 1, 2]
+
+
+def test_halves_share_nothing_and_keep_the_mix():
+    task = toy()
+    one, two = halves(task, 0)
+    both = np.concatenate([one.people, two.people])
+    assert sorted(map(tuple, both.reshape(400, -1))) == sorted(map(tuple, task.people.reshape(400, -1)))
+    assert len({p.tobytes() for p in one.people} & {p.tobytes() for p in two.people}) == 0
+    assert len(one.prompts) == len(two.prompts) == 6
+    assert not (one.prompts[:, None] == two.prompts[None]).all(axis=2).any()
+    dark = [(half.groups == "dark").sum() for half in (one, two)]
+    assert abs(dark[0] - dark[1]) <= 1
+    assert max(abs((one.labels == c).sum() - (two.labels == c).sum()) for c in range(6)) <= 1
+    assert one.k == two.k == 30
+
+
+def test_halves_of_people_with_pools_are_those_of_their_prompts():
+    pools = np.arange(400)[None] % 12 == np.arange(12)[:, None]
+    task = replace(toy(), pools=pools, units=np.arange(400) // 4, k=8)
+    for half in halves(task, 0):
+        assert half.pools.shape == (6, len(half.people))
+        assert (half.pools.sum(axis=0) == 1).all()
+        assert half.k == 8
+        for own, prompt in zip(half.pools, half.prompts, strict=True):
+            place = int((task.prompts == prompt).all(axis=1).argmax())
+            np.testing.assert_array_equal(half.people[own], task.people[pools[place]])
+    one, other = (set(half.units) for half in halves(replace(task, pools=None), 0))
+    assert not one & other
+
+
+def test_the_command_searches_prints_and_writes(tiny_folder, tmp_path, capsys):
+    command = ["--model", str(tiny_folder), "--gallery", "world/faces", "--preserve", "world/subjects"]
+    command += ["--max-images", "40", "--max-heads", "1", "--max-loss", "1", "--attribute", "skin tone"]
+    assert search_command.main([*command, "--save", "--results", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "Chance: MaxSkew" in said
+    assert "Answer:" in said
+    (out,) = tmp_path.iterdir()
+    (written,) = json.loads(out.read_text("utf-8"))["searches"]
+    assert (written["attribute"], written["unseen"][0]["plan"]) == ("skin tone", "none")
+    assert written["unseen"][0]["max_skew"]["value"] > 0
+    assert len(written["weights_hash"]) == 64
+
+
+def test_search_refuses():
+    for change, says in (
+        ({"k": 1}, "a K of 2 or more, not 1"),
+        ({"prompts": np.ones((1, 16))}, "2 or more prompts that differ to the model, not 1"),
+        ({"controls": np.ones((3, 6, 16))}, "got 3 and 200 labels"),
+    ):
+        with pytest.raises(InputError, match=says):
+            search.search_task(ToyModel(), replace(toy(), **change))
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_the_figures_of_a_search_are_those_of_the_measurement(own):
+    """With a pool for each occupation, and with one for all; prompt by prompt, half by half."""
+    pools = np.arange(400)[None] % 12 == np.arange(12)[:, None]
+    task = replace(toy(), pools=pools, k=8) if own else toy()
+    found = search.search_task(ToyModel(), task, Limits(max_loss=0.03, max_heads=1))
+    last, off = found.seen[-1], next(one for one in found.unseen if one.plan == "searched")
+    seen, unseen = halves(task, 0)
+    for half, heads, skew, accuracy in (
+        (seen, last.off, last.max_skew, last.accuracy),
+        (unseen, off.heads, off.max_skew.value, off.accuracy.value),
+    ):
+        people, things = (ToyModel().embed_images(x, [heads])[0] for x in (half.people, half.controls))
+        expected = [
+            bias.measure(people[rows], Ranking(half.prompts[i : i + 1], half.groups[rows], half.k), draws=40)
+            for i, rows in enumerate(half.pools if own else np.ones((6, len(people)), bool))
+        ]
+        assert skew == pytest.approx(np.mean([one.max_skew.values for one in expected]))
+        right = zeroshot.accuracy(things, half.class_weights, half.labels).top1
+        assert accuracy == pytest.approx(right.value)
+
+
+LIMITS = Limits(max_loss=0.03, least=0.04)
+
+
+@pytest.fixture(scope="module")
+def made():
+    beside = [Plan("random", 3, ToyModel.heads - {*list(ToyModel.heads)[:4]}, "")]
+    found = search.search_task(ToyModel(), toy(), LIMITS, compare_with=beside)
+    asked = {"model": "ViT/toy", "weights_hash": "ab" * 32, "people": "faces", "attribute": "gender"}
+    asked |= {"things": "subjects", "prompts": ("a cook", "a judge"), "templates": ("{}",)}
+    return Search(**asked, k=60, seed=0, limits=LIMITS, **vars(found))
+
+
+def test_searches_are_read_as_written_one_of_each_question_and_none_of_other_weights(made, tmp_path):
+    path = searches.keep(tmp_path, made)
+    assert path == tmp_path / "ViT--toy.search.json"
+    assert list(tmp_path.iterdir()) == [path]
+    assert searches.beside(tmp_path, made.model, made.weights_hash) == (made,)
+    assert {one.plan for one in made.unseen} == {"none", "searched", "step 1", "random"}
+    assert [one.seed for one in made.unseen if one.plan == "random"] == [3]
+    again, other = replace(made, seed=7), replace(made, attribute="skin tone")
+    for one in (other, again):
+        searches.keep(tmp_path, one)
+    assert searches.beside(tmp_path, made.model, made.weights_hash) == (again, other)
+    fresh = replace(other, weights_hash="cd" * 32)
+    assert searches.beside(tmp_path, made.model, fresh.weights_hash) == ()
+    assert searches.keep(tmp_path, fresh) == path
+    assert searches.beside(tmp_path, made.model, fresh.weights_hash) == (fresh,)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"version": 9, "searches": []}', '{"version": 1, "searches": [{"k": 1}]}']
+)
+def test_a_broken_file_is_nothing_to_the_reader_and_an_error_to_the_writer(text, made, tmp_path):
+    path = searches.place(tmp_path, made.model)
+    path.write_text(text, "utf-8")
+    assert searches.beside(tmp_path, made.model, made.weights_hash) == ()
+    with pytest.raises(InputError, match=r"search\.json"):
+        searches.keep(tmp_path, made)
+    assert path.read_text("utf-8") == text

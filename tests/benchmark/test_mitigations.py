@@ -1,0 +1,199 @@
+"""Each mitigation by the property that defines it, against slow references, and judged on the unseen half."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.optimize import brentq
+from sklearn.linear_model import LogisticRegression
+
+import ccs_benchmark
+from ccs import HeadSet, InputError
+from ccs.analysis.evidence import group_means
+from ccs.analysis.mitigations import (
+    Affine,
+    Fitted,
+    least_change,
+    name_embeddings,
+    span,
+    why_not_in_weights,
+)
+from ccs.analysis.task import Sets, halves, make_task
+from ccs.data import synthetic
+from ccs.texts.score import HeadScore
+from ccs_benchmark import mitigation_scoring as scoring
+from ccs_benchmark import variants
+from ccs_benchmark.mitigations import METHODS, NOTHING, UNLABELED, UNSAVED
+from tests.benchmark.test_scoring import small  # noqa: F401 - a fixture
+from tests.support.locate_sample import WRITER, sample
+
+PLANTED = "organism-planted-04"
+
+
+@pytest.fixture(scope="module")
+def evidence(tiny_folder, pictures):
+    found = sample(tiny_folder, pictures)
+    scores = {head: HeadScore(place % 4, "Colors") for place, head in enumerate(found.model.heads)}
+    return replace(found, read=lambda: replace(found.reading, scores=scores))  # three texts a head
+
+
+def leaning(evidence, fitted):
+    """The lean that is left on the people that were seen."""
+    units = fitted.on_images(evidence.model.embed_images(evidence.people, fitted.heads))
+    return replace(evidence.task, prompts=fitted.on_texts(evidence.prompts)).lean(units)
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != NOTHING])
+def test_it_lowers_the_lean_of_a_skew_in_one_head_and_says_where_it_acts(evidence, name):
+    fitted = METHODS[name](evidence)
+    assert bool(why_not_in_weights(evidence.model, fitted)) == (name in UNSAVED)
+    before = leaning(evidence, Fitted())
+    if name in ("heads of high CCS off", "as many at random off", "CLIP-clip", "SFID"):
+        assert leaning(evidence, fitted) != before  # they look for something else, or at single dimensions
+    else:
+        assert leaning(evidence, fitted) < 0.9 * before
+    assert set(fitted.where.split(", ")) <= {"heads", "image embeddings", "text embeddings"}
+
+
+def test_those_that_need_no_groups_are_the_same_with_other_groups(evidence):
+    drawn = np.random.default_rng(4).permutation(np.asarray(evidence.task.groups))
+    other = replace(evidence, task=replace(evidence.task, groups=drawn))
+    for name in (*UNLABELED - {NOTHING}, "projection"):
+        left = [leaning(evidence, METHODS[name](one)) for one in (evidence, other)]
+        assert (left[0] == left[1]) == (name in UNLABELED)
+
+
+def test_heads_off_are_those_that_carry_it_and_gates_close_them_most(evidence):
+    assert WRITER in METHODS["ablation"](evidence).heads
+    gates = METHODS["scaling"](evidence).heads
+    assert min(gates, key=lambda head: gates[head].factor) == WRITER
+
+
+def test_projected_group_means_are_one_and_the_rest_stays(evidence):
+    fitted = METHODS["projection"](evidence)
+    means = group_means(evidence.units, evidence.codes)
+    moved = means @ fitted.images.matrix.T
+    np.testing.assert_allclose(moved[0], moved[1], atol=1e-12)
+    across = np.cross(np.eye(3)[0], np.eye(3)[1])  # a vector that is orthogonal to what is taken away stays
+    kept = Affine.without(np.eye(3)[:2])(across[None].astype(np.float32))
+    np.testing.assert_array_equal(kept[0], across)
+
+
+@pytest.fixture(scope="module")
+def grouped():
+    """Points in 8 dimensions whose three groups differ in means, in a skewed cloud, and their codes."""
+    rng = np.random.default_rng(3)
+    codes = np.arange(600) % 3
+    cloud = rng.standard_normal((600, 8)) @ rng.standard_normal((8, 8))
+    return cloud + 3 * rng.standard_normal((3, 8))[codes], codes
+
+
+def test_after_leace_no_linear_classifier_beats_a_constant(grouped):
+    x, codes = grouped
+    found = least_change(x, codes, x)
+    moved = x @ found.matrix.T + found.shift
+    assert LogisticRegression(max_iter=5000).fit(x, codes).score(x, codes) > 0.9
+    told = LogisticRegression(C=1e6, max_iter=5000).fit(moved, codes)
+    assert np.abs(told.coef_).max() < 1e-3  # it answers by the groups' shares alone
+    means = np.stack([moved[codes == code].mean(axis=0) for code in range(3)])
+    np.testing.assert_allclose(means, means[[0, 0, 0]], atol=1e-8)
+
+
+def test_no_other_affine_map_that_erases_as_much_moves_less_than_leace(grouped):
+    x, codes = grouped
+    found = least_change(x, codes, x)
+
+    def change(matrix, shift):
+        return np.square(x @ matrix.T + shift - x).sum(axis=1).mean()
+
+    least = change(found.matrix, found.shift)
+    means = np.stack([x[codes == code].mean(axis=0) for code in range(3)])
+    away = (means - means.mean(axis=0))[:2]  # what any such map sends to zero
+    rng = np.random.default_rng(0)
+    for scale in (0.001, 0.03, 1.0):
+        for _ in range(50):
+            noise = scale * rng.standard_normal((8, 8))
+            other = found.matrix + noise - noise @ away.T @ np.linalg.pinv(away.T)
+            np.testing.assert_allclose(other @ away.T, 0, atol=1e-7)
+            best = x.mean(axis=0) - other @ x.mean(axis=0)
+            assert change(other, best) > least * (1 - 1e-3)  # but for the covariance's shrinking
+
+
+def test_the_closed_form_is_where_both_shares_are_equal(evidence):
+    named = name_embeddings(evidence)
+    (axis,) = span(named - named.mean(axis=0))
+    unit = np.random.default_rng(1).standard_normal(len(axis))
+    unit /= np.linalg.norm(unit)
+    own = axis * (axis @ unit)
+    rest = unit - own
+    a, b = np.linalg.norm(own), np.linalg.norm(rest)
+
+    def at(t):
+        return np.sqrt(1 - t**2) * rest / b + t * own / a
+
+    t = brentq(lambda t: t / a - (1 - at(t) @ unit) / (1 - b), 0, a)
+    fitted = METHODS["closed form"](evidence)
+    np.testing.assert_allclose(fitted.on_images(unit[None].astype(np.float32))[0], at(t), atol=1e-6)
+    along = fitted.on_texts(np.stack([axis, rest / b]).astype(np.float32))  # nothing to balance there
+    np.testing.assert_allclose(along, [axis, rest / b], atol=1e-6)
+
+
+def carriers_off(evidence):
+    """Somebody's own: the heads that carry the skew, off, and the first dimension dropped."""
+    keep = np.eye(evidence.model.dim)
+    keep[0, 0] = 0
+    return Fitted(HeadSet(ccs_benchmark.truth(PLANTED).carriers("gender")), images=Affine(keep))
+
+
+def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(scoring, "PAIRS", 10)
+    monkeypatch.setattr(synthetic, "classification_set", partial(synthetic.classification_set, n=40))
+    file, ran, run = tmp_path / "cells.parquet", [], scoring.run
+    monkeypatch.setattr(
+        scoring, "run", lambda *asked, **how: ran.append(run(*asked, file=file, **how)) or ran[0]
+    )
+    table = scoring.score(carriers_off, [PLANTED])
+    assert f"{PLANTED}, gender, split 0" in capsys.readouterr().out
+    assert {NOTHING, scoring.ORACLE} == set(table.index[:2])
+    own = table.loc["carriers_off"]
+    assert own["max_skew_low"] <= own["max_skew"] <= own["max_skew_high"]
+    assert own["max_skew"] < table.loc[NOTHING, "max_skew"]
+    (cells,) = ran
+    row = cells[cells["attribute"] == "gender"].set_index("method").loc["carriers_off"]
+    model, sets = ccs_benchmark.load(PLANTED), Sets.synthetic()
+    _, unseen = halves(make_task(model, sets.people, sets.controls, "gender"), 0)
+    off = HeadSet(ccs_benchmark.truth(PLANTED).carriers("gender"))
+
+    def moved(images):
+        units = model.embed_images(images, off)
+        units[:, 0] = 0
+        return units / np.linalg.norm(units, axis=1, keepdims=True)
+
+    people, things = moved(unseen.people), moved(unseen.controls)
+    assert row["max_skew"] == pytest.approx(unseen.max_skew(people), abs=1e-6)
+    assert row["lean"] == pytest.approx(unseen.lean(people), abs=1e-6)
+    assert row["accuracy"] == ((things @ unseen.class_weights.T).argmax(axis=1) == unseen.labels).mean()
+    cosines = (things * model.embed_images(unseen.controls)).sum(1)
+    assert row["moved"] == pytest.approx(1 - cosines.mean(), abs=1e-5)
+    assert row["where"] == "heads, image embeddings"
+    before, after = (cells[cells["method"] == name].iloc[0] for name in (NOTHING, scoring.ORACLE))
+    assert after["lean"] < before["lean"] / 2
+    assert before["took"] == pytest.approx(before["max_skew"] - after["max_skew"])
+    again = run({"carriers_off": None}, [PLANTED], 1, file=file)  # is taken from the file
+    ours, theirs = (one.sort_values(["attribute", "method"], ignore_index=True) for one in (again, cells))
+    pd.testing.assert_frame_equal(ours, theirs)
+
+
+def test_only_models_with_a_skew_and_cases_whose_skew_took_count():
+    with pytest.raises(InputError, match="no model with something planted"):
+        scoring.score(carriers_off, ["organism"])
+    assert scoring.learned(variants.names()[0])[1] == ()
+    row = {"base": "b", "model": "m", "weights": "w", "attribute": "gender", "seed": 0, "method": NOTHING}
+    row |= dict.fromkeys((*scoring.FIGURES, *scoring.CHANCE), 0.5) | {"passes": 1.0, "where": "nowhere"}
+    with pytest.raises(InputError, match="in which a skew took"):
+        scoring.table(pd.DataFrame([row | {"took": 0.01}]))
+    took = [row | {"took": 0.4}, row | {"took": 0.4, "model": "n", "max_skew": 0.7}]
+    table = scoring.table(pd.DataFrame(took))
+    assert table.loc[NOTHING, ["max_skew", "models", "bases"]].tolist() == [0.6, 2, 1]

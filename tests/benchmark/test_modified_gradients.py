@@ -1,0 +1,138 @@
+"""Activation patching and its gradient against slow references."""
+
+import contextlib
+
+import pytest
+import torch
+
+from ccs import Head
+from ccs.analysis.carriers import counterparts, gradient
+from ccs.model.encoder import ImageEncoder
+from ccs_benchmark import modified_gradients as gim
+from ccs_benchmark.interventions import fallen
+from ccs_benchmark.modified_gradients import modified
+from tests.support import shrunk
+from tests.support.locate_sample import sample
+
+HEADS = [Head(2, 1), Head(3, 2), Head(5, 3)]
+
+
+@pytest.fixture(scope="module")
+def evidence(tiny_folder, pictures):
+    return sample(tiny_folder, pictures, 16)
+
+
+def attended(q, k, v):
+    """A head's output [N, tokens, d]."""
+    return torch.softmax(q @ k.transpose(1, 2) / q.shape[-1] ** 0.5, dim=-1) @ v
+
+
+def plain_pass(clip, tokens, change=lambda *_: None, attend=attended, norm=lambda x, module: module(x)):
+    """Unit embeddings with open_clip's weights, one head at a time, and the heads' outputs by layer, which
+    `change` may write to."""
+    visual, x, outputs = clip.visual, tokens, {}
+    for layer, block in list(enumerate(visual.transformer.resblocks))[2:]:
+        attn, normed = block.attn, norm(x, block.ln_1)
+        parts = (normed @ attn.in_proj_weight.T + attn.in_proj_bias).chunk(3, dim=-1)
+        heads = zip(*(part.chunk(attn.num_heads, dim=-1) for part in parts), strict=True)
+        outputs[layer] = [attend(*head) for head in heads]
+        change(layer, outputs[layer])
+        x = x + torch.cat(outputs[layer], dim=-1) @ attn.out_proj.weight.T + attn.out_proj.bias
+        x = x + block.mlp(norm(x, block.ln_2))
+    embedded = norm(x[:, 0], visual.ln_post) @ visual.proj
+    return torch.nn.functional.normalize(embedded, dim=-1), outputs
+
+
+@torch.no_grad()
+def of_both(evidence):
+    """Embeddings and heads' outputs of each person, and those of the one of another group beside them."""
+    others = evidence.people.tokens[torch.from_numpy(counterparts(evidence))]
+    return [plain_pass(evidence.model.clip, tokens) for tokens in (evidence.people.tokens, others)]
+
+
+@torch.no_grad()
+def slow(evidence, swapped, share):
+    """What is lost where one head's output is moved by `share` of the way to the other person's."""
+    (before, _), (_, theirs) = of_both(evidence)
+
+    def swap(layer, outputs):
+        if layer == swapped.layer:
+            own = outputs[swapped.head]
+            outputs[swapped.head] = own + share * (theirs[layer][swapped.head] - own)
+
+    after, _ = plain_pass(evidence.model.clip, evidence.people.tokens, swap)
+    return float(((before - after).numpy() * evidence.toward).sum())
+
+
+def test_patching_is_what_is_lost_when_each_head_is_swapped_by_hand(evidence):
+    found = fallen(evidence, "resample", "signed lean")
+    for head in HEADS:
+        assert found[head] == pytest.approx(slow(evidence, head, 1.0), rel=1e-3, abs=1e-8)
+
+
+def test_the_gradient_is_the_slope_of_a_small_swap(evidence):
+    found, step = gradient(evidence), 0.05
+    for head in HEADS:
+        slope = (slow(evidence, head, step) - slow(evidence, head, -step)) / (2 * step)
+        assert found[head] == pytest.approx(slope, rel=0.03, abs=1e-7)
+
+
+class SoftmaxAtTwo(torch.autograd.Function):
+    """The paper's rule: softmax forward, and backward the slope of softmax at temperature 2."""
+
+    @staticmethod
+    def forward(ctx, scores):
+        ctx.save_for_backward(scores)
+        return torch.softmax(scores, dim=-1)
+
+    @staticmethod
+    def backward(ctx, g):
+        soft = torch.softmax(ctx.saved_tensors[0] / 2, dim=-1)
+        return soft * (g - (soft * g).sum(-1, keepdim=True))
+
+
+def norm_by_hand(x, norm):
+    deviation = (x.var(-1, correction=0, keepdim=True) + norm.eps).sqrt()
+    return (x - x.mean(-1, keepdim=True)) / deviation.detach() * norm.weight + norm.bias
+
+
+def attended_by_gim(q, k, v):
+    if q.requires_grad:
+        for tensor, share in ((q, 0.25), (k, 0.25), (v, 0.5)):
+            tensor.register_hook(lambda g, share=share: g * share)
+    out = SoftmaxAtTwo.apply(q @ k.transpose(1, 2) / q.shape[-1] ** 0.5) @ v
+    return out if out.requires_grad else out.requires_grad_()
+
+
+def test_gim_is_the_gradient_by_the_papers_rules(evidence):
+    (_, ours), (_, theirs) = of_both(evidence)
+    clip, rules = evidence.model.clip.requires_grad_(False), {"attend": attended_by_gim, "norm": norm_by_hand}
+    embedded, outputs = plain_pass(clip, evidence.people.tokens, **rules)
+    flat = [out for outs in outputs.values() for out in outs]
+    slopes = iter(torch.autograd.grad((embedded * torch.from_numpy(evidence.toward)).sum(), flat))
+    found, plain = modified(evidence), gradient(evidence)
+    for layer, outs in outputs.items():
+        for head, out in enumerate(outs):
+            torch.testing.assert_close(out, ours[layer][head], atol=1e-5, rtol=0)  # forward it is the same
+            lost = ((ours[layer][head] - theirs[layer][head]) * next(slopes)).sum()
+            assert found[Head(layer, head)] == pytest.approx(float(lost), rel=1e-3, abs=1e-7)
+    assert any(abs(found[head] - plain[head]) > 0.01 * abs(plain[head]) for head in HEADS)
+
+
+@pytest.mark.parametrize("name", ["ViT-B-16-SigLIP", "EVA02-B-16", "coca_ViT-B-32", "RN50"])
+def test_gim_changes_the_gradient_and_nothing_else(name):
+    tower = ImageEncoder(shrunk.tower(name))
+    images = tower.trunk(torch.randn(3, 3, *tower.image_size, generator=torch.Generator().manual_seed(0)))
+    start, slopes = images.tokens.requires_grad_(), []
+    for rules, values in ((contextlib.nullcontext(), None), (gim.Modified(), gim.values)):
+        with rules:
+            embedded = tower.with_values(images, lambda _, own: own, values)
+        torch.testing.assert_close(embedded.detach(), tower.embed(images)[0], atol=1e-5, rtol=0)
+        slopes += torch.autograd.grad(embedded[:, 0].sum(), start)
+    assert (slopes[0] - slopes[1]).norm() > 0.1 * slopes[0].norm()
+
+
+def test_everybody_is_paired_with_someone_of_another_group(evidence):
+    other = counterparts(evidence)
+    assert (evidence.codes[other] != evidence.codes).all()
+    assert len(set(other.tolist())) == len(other)  # groups of equal size: nobody twice
