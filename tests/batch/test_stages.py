@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ccs.batch.compute import parse
+from ccs.batch.compute.__main__ import main
 from ccs.batch.compute.embed import Backoff
 from ccs.batch.compute.inputs import load, shards_of
 from ccs.batch.compute.judge import Judging, score_heads
@@ -124,7 +124,7 @@ SPANS = {
 
 
 def judging(out, *more):
-    settings = parse(["--k", "2,3,4", "--out", str(out), *more])
+    settings = main.parse(["--k", "2,3,4", "--out", str(out), *more])
     return Judging(settings, Store(out / "stages", Processes()), POOL)
 
 

@@ -1,4 +1,4 @@
-"""A run, from images to tables; here its settings, of which each is one option of the command line."""
+"""The command `compute`, from images to tables; here its settings, each an option."""
 
 from __future__ import annotations
 
@@ -48,9 +48,10 @@ PAPER_KS = (5, 7, 9, 11, 13)
 """Texts per head in the paper: 5, and in its table 3 the others too."""
 
 
-_FEW_RANDOM_SETS = 20  # elsewhere than on the drawn world
+_FEW_RANDOM_SETS = 20
+"""On other data."""
 _QUICK, _FULL = (600, 120, 10), (2000, 400, 200)
-"""On the drawn world: images for the moments, images of each set, random sets."""
+"""On synthetic data: images for head statistics, images of each set, random sets."""
 _DESCRIBED = (
     "text_encoder",
     "images",
@@ -89,10 +90,10 @@ def _paper_models(_: Any, tokens: Sequence[Token]) -> tuple[str, ...]:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    found = [int(part) for part in text.split(",") if re.fullmatch(r"\s*\d{1,4}\s*", part, re.ASCII)]
-    if len(found) <= text.count(",") or found != sorted(set(found)) or found[0] < 1:
+    numbers = [int(part) for part in text.split(",") if re.fullmatch(r"\s*\d{1,4}\s*", part, re.ASCII)]
+    if len(numbers) <= text.count(",") or numbers != sorted(set(numbers)) or numbers[0] < 1:
         raise InputError(f"--k is {text[:60]!r}, but must be whole numbers that rise, such as 5 or 5,7,9.")
-    return tuple(found)
+    return tuple(numbers)
 
 
 def _layers(text: str) -> tuple[int, ...] | Literal["all"]:
@@ -100,9 +101,9 @@ def _layers(text: str) -> tuple[int, ...] | Literal["all"]:
         return "all"
     layers: list[int] = []
     for part in text.split(","):
-        if (found := re.fullmatch(r"\s*(\d{1,3})(?:-(\d{1,3}))?\s*", part, re.ASCII)) is None:
+        if (match := re.fullmatch(r"\s*(\d{1,3})(?:-(\d{1,3}))?\s*", part, re.ASCII)) is None:
             raise InputError(f"--layers is {text[:60]!r}, but must be all, or numbers such as 8-11 or 0,5.")
-        first, last = int(found[1]), int(found[2] or found[1])
+        first, last = int(match[1]), int(match[2] or match[1])
         layers += range(first, last + 1)
     return tuple(sorted(set(layers)))
 
@@ -111,8 +112,8 @@ def _layers(text: str) -> tuple[int, ...] | Literal["all"]:
 class Settings:
     """Describe and score the attention heads of models, measure ablations, and write tables of results."""
 
-    # None is chosen by the program (`for_model`). ks rise; the first is the main K, which labels, levels and
-    # plans without a K in their name belong to.
+    # `for_model` replaces None. ks rise; the first is the main K, to which labels, levels, and ablation sets
+    # without a K in their name belong.
 
     paper: Annotated[
         tuple[str, ...] | None,
@@ -268,12 +269,12 @@ class Settings:
 
     @property
     def all_ks(self) -> tuple[int, ...]:
-        """Every K: how many texts of a head are judged together."""
+        """All K, the numbers of texts of a head that are judged together."""
         return self.ks or PAPER_KS[:1]
 
     @property
     def clip(self) -> str:
-        """The CLIP that is loaded: the model, or the one that a language model's image tower is from."""
+        """The CLIP that is loaded: the model, or the one that a VLM's image encoder is from."""
         return self.text_encoder or self.models[0]
 
     @property
@@ -282,7 +283,7 @@ class Settings:
         return self.all_ks[0]
 
     def for_model(self, name: str) -> Settings:
-        """The settings with what depends on the model chosen: texts, suite, how many texts and images."""
+        """Return the settings with the defaults that depend on the model: texts, suite, numbers of images."""
         drawn = self.images == "world"
         home = drawn and _ORGANISM.fullmatch(name) is not None
         suite = self.suite or ("world" if home and not self.galleries else "none")
@@ -299,7 +300,7 @@ class Settings:
         )
 
     def described(self) -> dict[str, Any]:
-        """The settings that change a figure, for the manifest."""
+        """Return the settings that change a result, for the manifest."""
         values = asdict(self) | {"k": self.k, "further_k": self.all_ks[1:]}
         return {name: list(v) if isinstance(v := values[name], tuple) else v for name in _DESCRIBED}
 

@@ -45,8 +45,20 @@ def _main(settings: Settings) -> int:
 
 
 def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]) -> int:
-    """Run every model of the settings in turn. One that cannot be had is told, and the others are done."""
-    # Imported here: a mistake on the command line is answered at once, without loading PyTorch's world.
+    """Run all models of the settings in turn. One that isn't accessible is reported, and the others run.
+
+    Args:
+        settings: The settings for all models.
+        processes: The processes of the run.
+        tell: Gets sentences and summaries.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        InputError: The only model can't be used, or another process is gone.
+    """
+    # Imported here: a mistake on the command line is answered at once, without loading PyTorch.
     from ccs.batch.compute import inputs, needs, run_manifest
     from ccs.batch.compute.judge import check
     from ccs.batch.compute.run import Run
@@ -57,44 +69,44 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
     if settings.dry_run:
         tell(needs.page(settings))
         return 0
-    chosen = [settings.for_model(name) for name in dict.fromkeys(settings.models)]
-    for one in chosen:
-        processes.once(partial(check, one))
+    by_model = [settings.for_model(name) for name in dict.fromkeys(settings.models)]
+    for model_settings in by_model:
+        processes.once(partial(check, model_settings))
     if settings.publish:
         processes.once(lambda: Repository(str(settings.publish)).require_login())
-    tell = cache(tell)  # a sentence once, however many models it holds for
-    asked, chosen = len(chosen), processes.once(lambda: needs.usable(chosen, tell))
+    tell = cache(tell)  # each sentence once, however many models it concerns
+    usable = processes.once(lambda: needs.usable(by_model, tell))
     done: list[str] = []
-    failed = 2 * (len(chosen) < asked)
+    status = 2 * (len(usable) < len(by_model))
     spending = Spending("estimated" if settings.budget is None else settings.budget)
     with ExitStack() as stack:
         processes.once(lambda: stack.enter_context(locked(settings.out)))
         quiet = None if processes.first else True  # the first speaks for all: shards are dealt out evenly
         bar = RunBar(JsonLines if settings.progress and processes.first else tqdm, disable=quiet)
         stack.enter_context(bar.whole)
-        opened = cache(lambda asked: processes.once(lambda: inputs.open_all(asked, tell)))
-        for number, one in enumerate(chosen, 1):
+        open_data = cache(lambda data: processes.once(lambda: inputs.open_all(data, tell)))
+        for number, model_settings in enumerate(usable, 1):
             try:
-                if not (takes := footprint(one.clip)).here:
-                    tell(takes.sentence)
-                run = Run(one, processes, opened, spending, bar)
-                bar.expect(bar.whole.n, number / len(chosen), run.parts())
+                if not (size := footprint(model_settings.clip)).here:
+                    tell(size.sentence)
+                run = Run(model_settings, processes, open_data, spending, bar)
+                bar.expect(bar.whole.n, number / len(usable), run.parts())
                 run.go()
                 for sentence in processes.once(partial(run_manifest.write, run)):
                     tell(sentence)
                 tell(run_manifest.page(run))
                 done.append(run.model.name)
             except InputError as error:
-                if asked == 1 or isinstance(error, Lost):
+                if len(by_model) == 1 or isinstance(error, Lost):
                     raise
-                failed = 2
-                tell(f"error: {one.models[0]} is left out: {error}")
+                status = 2
+                tell(f"error: {model_settings.models[0]} is left out: {error}")
         if settings.publish and done:
             from ccs.batch import publish  # needs the Hub's cards, which no other run does
 
             tables = publish.Settings(repo=settings.publish, results=settings.out, model=tuple(done))
             processes.once(lambda: publish.publish(tables))
-    return failed
+    return status
 
 
 main = Compute(

@@ -28,7 +28,7 @@ from ccs.model.model import Model
 
 EvaluationSet = ClassificationSet | BiasSet | RetrievalSet
 Opened = tuple[ImageSet, list[EvaluationSet], list[dict[str, str]]]
-"""The images of the moments, the evaluation sets, and the name and reason of each that could not be had."""
+"""The images of the statistics, the evaluation sets, and name and reason of those that are missing."""
 
 _LEAST_FOR_WORKERS = 256
 """Below so many images worker processes take longer to start than they save."""
@@ -41,7 +41,12 @@ _END_WITH_PARENT = 1  # of prctl(2): the signal when the thread that made this p
 
 
 def open_all(settings: Settings, tell: Callable[[str], None]) -> Opened:
-    """Everything that a run reads, fetched and hashed; `tell` is told of what is left out."""
+    """Fetch, open, and hash all that a run reads.
+
+    Args:
+        settings: The run's settings.
+        tell: Gets a sentence for everything that is left out.
+    """
     images = open_moment_images(settings)
     _tell_unreadable(images, settings, tell)
     return images, *open_datasets(settings, tell)
@@ -53,7 +58,7 @@ def _tell_unreadable(data: ImageSet | RetrievalSet, settings: Settings, tell: Ca
 
 
 def open_moment_images(settings: Settings) -> ImageSet:
-    """The images that moments are collected from. Raises InputError where fewer than two can be read."""
+    """Open the images for head statistics. Raises InputError if fewer than two are readable."""
     images = open_images(settings.images, settings.max_images, seed=settings.seed)
     if len(images.images) < 2:
         raise InputError(
@@ -64,7 +69,7 @@ def open_moment_images(settings: Settings) -> ImageSet:
 
 
 def names_of_sets(settings: Settings) -> tuple[str, ...]:
-    """The evaluation sets asked for: those named, or else the suite's."""
+    """Return the names of the evaluation sets: those of the settings, or else the suite's."""
     studied = tuple(record.name for record in SOURCES.values() if record.measured)
     drawn = tuple(f"world/{name}" for name in synthetic.names())
     suites = {"world": drawn, "paper": studied, "none": ()}
@@ -74,8 +79,17 @@ def names_of_sets(settings: Settings) -> tuple[str, ...]:
 def open_datasets(
     settings: Settings, tell: Callable[[str], None]
 ) -> tuple[list[EvaluationSet], list[dict[str, str]]]:
-    """The evaluation sets asked for, and the name and reason of each that could not be had. InputError for
-    one that was asked for by name, and where two have one name.
+    """Open the evaluation sets.
+
+    Args:
+        settings: The run's settings.
+        tell: Gets a sentence for everything that is left out.
+
+    Returns:
+        The sets, and the name and reason of those of a suite that are missing.
+
+    Raises:
+        InputError: A set that the user names is missing, or two sets have one name.
     """
     sets: list[EvaluationSet] = []
     absent: list[dict[str, str]] = []
@@ -107,16 +121,18 @@ def open_datasets(
 def _open(name: str, settings: Settings) -> ImageSet | RetrievalSet:
     if name == "world/clips" and settings.eval_images is not None:  # a clip is several images
         return synthetic.retrieval_set(max(10, settings.eval_images // 4))
-    most, template = settings.eval_images, settings.template
-    return open_dataset(name, max_images=most, classes=settings.classes, template=template)
+    return open_dataset(
+        name, max_images=settings.eval_images, classes=settings.classes, template=settings.template
+    )
 
 
 def items(data: ImageSet | RetrievalSet) -> Sequence[Any]:
-    """The set's images, or its clips of several images each."""
+    """Return the set's images, or its clips of several images each."""
     return data.clips if isinstance(data, RetrievalSet) else data.images
 
 
 def described(data: EvaluationSet) -> dict[str, Any]:
+    """Describe a set for the manifest."""
     entry: dict[str, Any] = {"name": data.name, "kind": "retrieval", "count": len(items(data))}
     if isinstance(data, ClassificationSet):
         entry |= {"kind": "classification", "classes": len(data.classes)}
@@ -130,8 +146,15 @@ def described(data: EvaluationSet) -> dict[str, Any]:
 def hosts(
     sets: Sequence[EvaluationSet], plans: Mapping[str, object]
 ) -> dict[str, tuple[EvaluationSet, np.ndarray | None]]:
-    """For each set, by name, the largest set that has all of its images and equal plans (CIFAR-100 for both
-    spellings of its classes), and its images' places there; itself and None if it has its own.
+    """Find sets whose embeddings another set has, such as CIFAR-100 for both spellings of its classes.
+
+    Args:
+        sets: The sets.
+        plans: Their ablation sets, by name.
+
+    Returns:
+        By name, the largest set that has all images of the set and equal ablation sets, and the places of the
+        images there; the set itself and None if no other has them.
     """
     host_of: dict[str, tuple[EvaluationSet, np.ndarray | None]] = {data.name: (data, None) for data in sets}
     by_size = sorted(sets, key=lambda data: -len(items(data)))
@@ -145,7 +168,7 @@ def hosts(
 
 
 def _places(data: EvaluationSet, other: EvaluationSet) -> np.ndarray | None:
-    """The places of a set's images in another; None where one is missing there."""
+    """Return the places of a set's images in another; None if one is missing there."""
     ours, theirs = getattr(data, "digests", None), getattr(other, "digests", None)
     if ours is None or theirs is None or not (theirs == ours[0]).all(axis=1).any():
         return None
@@ -155,7 +178,7 @@ def _places(data: EvaluationSet, other: EvaluationSet) -> np.ndarray | None:
 
 
 def question(data: EvaluationSet) -> str:
-    """Hash of what is asked of a set's images: labels, classes, templates, groups, captions."""
+    """Hash all that matters of a set besides its images: labels, classes, templates, groups, captions."""
     images = {"images", "clips", "digests", "fingerprint", "source", "skipped"}
     names = [field.name for field in fields(data) if field.name not in images]
     return digest({name: getattr(data, name) for name in names})
@@ -177,7 +200,12 @@ class Batch:
 
 
 def shards_of(items: int, size: int | None = None) -> list[range]:
-    """The items in shards, whatever the processes: to lose little, and few enough for a folder."""
+    """Cut items into shards: small enough to lose little, and few enough for a folder.
+
+    Args:
+        items: The number of items.
+        size: Items of a shard (default: by the number of items, not by that of processes).
+    """
     size = size or min(65_536, max(128, -(-items // 1000)))
     return [range(start, min(items, start + size)) for start in range(0, max(1, items), size)]
 
@@ -194,7 +222,7 @@ class _Items(torch.utils.data.Dataset[tuple[Tensor, int] | str]):
         return len(self.items)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int] | str:
-        """Or why it cannot be read any more: an exception of a worker's brings its traceback along."""
+        """Return pixels and count, or why not: an exception would bring a worker's traceback."""
         try:
             item = self.items[index]
             frames = list(item) if self.clips else [item]
@@ -217,7 +245,16 @@ def load(
     batch: int,
     workers: int | None,
 ) -> Iterator[Batch]:
-    """The pixels of the wanted shards, in order, in batches that never cross a shard's end."""
+    """Load pixels in order, in batches that never cross a shard's end.
+
+    Args:
+        model: The model, for its preprocessing.
+        data: The set.
+        shards: All shards.
+        wanted: The indices of the shards to load.
+        batch: Items per batch.
+        workers: Processes that decode (default: automatic).
+    """
     n = sum(len(shards[shard]) for shard in wanted)
     if not n:
         return
@@ -240,29 +277,37 @@ def load(
 
 
 def begin_decoding(_: int = 0) -> None:
-    """Let this process, which decodes for another, end with that one: on Linux by the kernel, at once."""
+    """Let this process, which decodes for another, end with it: on Linux by the kernel, at once."""
     sandbox.end_with_parent()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL)
 
 
 def _batches(shards: Sequence[range], wanted: Sequence[int], size: int) -> Iterator[tuple[int, range]]:
-    """Shard and items of each batch; one at a time, for a billion items make many."""
+    """Yield shard and items of each batch."""
     for shard in wanted:
         for start in shards[shard][::size]:
             yield shard, range(start, min(start + size, shards[shard].stop))
 
 
 def _join(loaded: list[tuple[Tensor, int] | str]) -> tuple[Tensor, tuple[int, ...]] | str:
-    """The pixels together, or the first of the reasons why there are none."""
-    pairs = [one for one in loaded if not isinstance(one, str)]
-    if len(pairs) < len(loaded):
-        return next(one for one in loaded if isinstance(one, str))
+    """Join the pixels, or return the first of the reasons why there are none."""
+    pairs = []
+    for item in loaded:
+        if isinstance(item, str):
+            return item
+        pairs.append(item)
     return torch.cat([pixels for pixels, _ in pairs]), tuple(count for _, count in pairs)
 
 
 def decoders(images: int, device: str, workers: int | None = None) -> int:
-    """Processes that decode for this one: `workers`; none for a short job; on a CPU half of its cores."""
+    """Choose the number of processes that decode for this one.
+
+    Args:
+        images: The number of images; a short job needs none.
+        device: "cpu" leaves half of the cores to the model.
+        workers: The user's choice.
+    """
     if workers is not None:
         return workers
     if images < _LEAST_FOR_WORKERS:

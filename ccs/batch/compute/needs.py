@@ -1,8 +1,8 @@
-"""What a run needs, asked before it starts: whether models and sets can be had (`usable`), and a page of
-downloads and their terms, requests to judges, dollars, hours and disk.
+"""The needs of a run before it starts: access to models and sets (`usable`), and a page of downloads, terms,
+requests to judges, dollars, hours, and disk space.
 
-For the page nothing is opened, fetched or computed: sizes and licenses are those of the registered sets'
-records, heads and weights are counted on open_clip's configuration, and questions on the pool of texts.
+For the page nothing is opened, fetched, or computed: sizes and licenses are in the records of known sets,
+heads and weights are counted on open_clip's configuration, and questions on the pool of texts.
 """
 
 from __future__ import annotations
@@ -38,31 +38,51 @@ from ccs.texts.pools import ADDRESSES, REFERENCE, find_reference
 
 
 def usable(chosen: Sequence[Settings], tell: Callable[[str], None]) -> list[Settings]:
-    """The settings whose model can be had; each thing that cannot is told once. InputError where that is the
-    only model, the images of the moments or a set that was asked for by name, or where the disk has no room.
+    """Check that models and sets can be fetched.
+
+    Args:
+        chosen: The settings of each model.
+        tell: Gets a sentence for each model or set that is left out.
+
+    Returns:
+        The settings whose model is accessible.
+
+    Raises:
+        InputError: The only model, the images of the statistics, or a set that the user names isn't
+            accessible, or the disk has no room.
     """
-    found, size = list[Settings](), 0.0
-    for one in chosen:
+    accessible, size = list[Settings](), 0.0
+    for settings in chosen:
         try:
-            size += _weights_to_fetch(one.clip)
-            found.append(one)
+            size += _weights_to_fetch(settings.clip)
+            accessible.append(settings)
         except InputError as error:
             if len(chosen) == 1:
                 raise
-            tell(f"error: {one.models[0]} is left out: {error}")
-    needed = dict.fromkeys(one.images for one in found)
-    optional = dict.fromkeys(name for one in found for name in names_of_sets(one) if name not in one.datasets)
-    needed |= dict.fromkeys(name for one in found for name in (*one.datasets, *one.galleries))
-    fetched = dict[str, float]()
-    for name, record in _registered(needed | optional).items():
+            tell(f"error: {settings.models[0]} is left out: {error}")
+    named_sets = {name for settings in accessible for name in (*settings.datasets, *settings.galleries)}
+    needed = {settings.images for settings in accessible} | named_sets
+    download = dict[str, float]()
+    for name, record in _registered(_all_data(accessible)).items():
         try:
-            fetched[record.address] = _set_to_fetch(record)
+            download[record.address] = _set_to_fetch(record)
         except InputError as error:
             if name in needed:
                 raise
             tell(f"{name} is left out: {error}")
-    _require_disk(size + sum(fetched.values()))
-    return found
+    _require_disk(size + sum(download.values()))
+    return accessible
+
+
+def _all_data(chosen: Sequence[Settings]) -> list[str]:
+    """Return the names of all images and sets, each once."""
+    return list(
+        dict.fromkeys(
+            name
+            for settings in chosen
+            for name in (settings.images, *names_of_sets(settings), *settings.galleries)
+        )
+    )
 
 
 def _registered(names: Iterable[str]) -> dict[str, DatasetRecord]:
@@ -70,7 +90,7 @@ def _registered(names: Iterable[str]) -> dict[str, DatasetRecord]:
 
 
 def _weights_to_fetch(name: str) -> float:
-    """Bytes of a model's weights that are not here."""
+    """Return the bytes of a model's weights that are not here."""
     takes = footprint(name)
     repository = sources.find(name).repository
     if takes.here or not repository:
@@ -84,7 +104,7 @@ def _weights_to_fetch(name: str) -> float:
 
 
 def _set_to_fetch(record: DatasetRecord) -> float:
-    """Bytes of a set that are not here."""
+    """Return the bytes of a set that are not here."""
     if local_copy(record) is not None or (record.excerpt and untrusted.excerpt_file(record).exists()):
         return 0
     from huggingface_hub import HfApi, constants
@@ -97,8 +117,8 @@ def _set_to_fetch(record: DatasetRecord) -> float:
     api = HfApi(endpoint=endpoint())
     with explained(record.name, record.hub):
         api.auth_check(record.hub, repo_type="dataset")
-        about = api.dataset_info(record.hub, revision=record.revision, files_metadata=True, timeout=30)
-    return 0 if held else min(record.gigabytes * 1e9, sum(file.size or 0 for file in about.siblings or []))
+        info = api.dataset_info(record.hub, revision=record.revision, files_metadata=True, timeout=30)
+    return 0 if held else min(record.gigabytes * 1e9, sum(file.size or 0 for file in info.siblings or []))
 
 
 def _require_disk(size: float) -> None:
@@ -119,15 +139,18 @@ def _require_disk(size: float) -> None:
 
 @dataclass(frozen=True)
 class _Model:
-    """One of the models. weights: bytes to fetch, in single precision, None where shapes do not tell. asked:
-    of language models about all heads, with the pool's longest texts.
+    """A model of the run.
+
+    Attributes:
+        weights: Bytes to fetch, in single precision; None if unknown.
+        estimates: The cost of LLMs for all heads, with the pool's longest texts.
     """
 
     settings: Settings
     source: sources.Source
     tower: ImageEncoder
     weights: float | None
-    asked: Sequence[CostEstimate]
+    estimates: Sequence[CostEstimate]
 
     @property
     def needs(self) -> str:
@@ -146,57 +169,60 @@ def _model(settings: Settings) -> _Model:
         weights = 0
     elif source.config["text_cfg"].get("hf_model_name"):
         weights = None  # its text tower is described on the Hub
-    return _Model(settings, source, tower, weights, _asked(settings, len(tower.heads)))
+    return _Model(settings, source, tower, weights, _estimates(settings, len(tower.heads)))
 
 
-def _asked(settings: Settings, heads: int) -> list[CostEstimate]:
+def _estimates(settings: Settings, heads: int) -> list[CostEstimate]:
     pool = known_pool(settings)
     panel, labeler = judges_of(settings, pool)
     texts = tuple(sorted(pool.texts, key=len)[-settings.all_ks[-1] :])
     one_head = [] if labeler is None else [labeler.estimate({Head(0, 0): texts[: settings.k]})]
     parts = filter(None, (texts[: settings.k], texts[settings.k :]))
     one_head += panel.estimate([Question("L0.H0", "Backgrounds", part) for part in parts])
-    return [one.times(heads) for one in one_head]
+    return [estimate.times(heads) for estimate in one_head]
 
 
 def page(settings: Settings) -> str:
-    """The needs of all models, for a person to read. Raises InputError if none can be used."""
+    """Describe the needs of all models for a person to read. Raises InputError if no model can be used."""
     chosen = [settings.for_model(name) for name in dict.fromkeys(settings.models)]
     models, lines, failed = list[_Model](), list[tuple[str, int | None, str]](), list[InputError]()
-    for one in chosen:
+    for of_model in chosen:
         try:
-            model = _model(one)
+            model = _model(of_model)
         except InputError as error:
             failed.append(error)
-            lines.append((one.clip, None, f"not counted: {error}"))
+            lines.append((of_model.clip, None, f"not counted: {error}"))
             continue
         models.append(model)
         lines.append((model.source.name, len(model.tower.heads), model.needs))
     if not models:
         raise failed[0]
-    names = dict.fromkeys(
-        name for one in chosen for name in (one.images, *names_of_sets(one), *one.galleries)
-    )
+    names = _all_data(chosen)
     known = _registered(names)
-    records, asked = list(known.values()), [estimate for model in models for estimate in model.asked]
+    records = list(known.values())
+    estimates = [estimate for model in models for estimate in model.estimates]
     weights = sum(model.weights or 0 for model in models) / 1e9
     sizes = {record.address: record.gigabytes for record in records}  # an address is fetched once
-    expected, budget = sum(one.dollars for one in asked), settings.budget
+    expected, budget = sum(estimate.dollars for estimate in estimates), settings.budget
     if budget is None and not isnan(expected):
         budget = default_budget(expected)
-    judges = dict.fromkeys(one.judge for one in asked)
-    by_judge = [CostEstimate.total(name, [one for one in asked if one.judge == name]) for name in judges]
+    by_judge = [
+        CostEstimate.total(judge, [estimate for estimate in estimates if estimate.judge == judge])
+        for judge in dict.fromkeys(estimate.judge for estimate in estimates)
+    ]
     return printed(
         "cost",
         time=_time(settings, models, records, weights + sum(sizes.values())) if records else None,
-        budget=budget if asked else None,
+        budget=budget if estimates else None,
         by_default=settings.budget is None,
         models=lines,
         records=records,
         others=[(name, _place(name)) for name in names if name not in known],
-        texts=REFERENCE if find_reference() is None and any(one.texts == REFERENCE for one in chosen) else "",
+        texts=REFERENCE
+        if find_reference() is None and any(each_model.texts == REFERENCE for each_model in chosen)
+        else "",
         address=ADDRESSES[0],
-        judges=[*by_judge, CostEstimate.total("all", by_judge)] if asked else [],
+        judges=[*by_judge, CostEstimate.total("all", by_judge)] if estimates else [],
         weights=weights,
         sets=sum(sizes.values()),
         embeddings=max((_embedded(model, record) for model in models for record in records), default=0),
@@ -205,7 +231,7 @@ def page(settings: Settings) -> str:
 
 
 def _embedded(model: _Model, record: DatasetRecord) -> float:
-    """GB of a set's embeddings under every plan, which are there while it is measured."""
+    """Return the GB of a set's embeddings under all ablation sets, which exist while it is measured."""
     if record.kind not in ("classification", "bias"):
         return 0.0
     n = min(record.rows, model.settings.eval_images or record.rows)
@@ -214,9 +240,9 @@ def _embedded(model: _Model, record: DatasetRecord) -> float:
 
 
 def _place(name: str) -> str:
-    """Where a set that has no record is."""
+    """Say where a set without a record is."""
     if name in {"world", *(f"world/{drawn}" for drawn in ("images", *synthetic.names()))}:
-        return "drawn here"
+        return "generated here"
     if Path(name).expanduser().exists():
         return "on disk"
     return "on the Hub, if anywhere" if "/" in name.removeprefix("world/") else "not found here"
@@ -225,7 +251,9 @@ def _place(name: str) -> str:
 # How long does it take? ---------------------------------------------------------------------------------
 
 PEAKS = {"h100": (67e12, 3.35e12), "a100": (19.5e12, 2.04e12), "l4": (30.3e12, 0.3e12)}
-"""Operations in float32 without TF32, and bytes, that each GPU can do in a second, as its vendor says."""
+"""Operations in float32 without TF32, and bytes, that a GPU can do in a second by its vendor's data."""
+_HALF_PRECISION = 0.21
+"""The time of a pass in bf16 or fp16 on a GPU over that in float32: 0.13 to 0.21, measured."""
 _REACHED = 0.5
 """The share of these that is assumed."""
 _CORE = 73e9
@@ -241,7 +269,7 @@ _DECODED, _FETCHED, _FIGURE = 200, 50e6, 27e-6
 def _time(
     settings: Settings, models: Sequence[_Model], records: Sequence[DatasetRecord], gigabytes: float
 ) -> Mapping[str, Any]:
-    """Hours of each part of a run, and what they rest on; gigabytes: to fetch."""
+    """Estimate the hours of each part of a run; gigabytes: to fetch."""
     device, cores = _device(settings), os.cpu_count() or 1
     if device is None:
         return {"device": None, "known": list(PEAKS)}
@@ -255,6 +283,7 @@ def _time(
         "device": device,
         "cores": cores,
         "gigaflops": peak / 1e9,
+        "precision": settings.precision,
         "moved": moved / 1e9,
         "whole": max(passes, decoding) + figures + fetching,
         "passes": passes,
@@ -267,18 +296,18 @@ def _time(
 
 
 def _device(settings: Settings) -> str | None:
-    """The device that an estimate is for: a key of `PEAKS` or cpu; None for a GPU that is not known here."""
+    """Return the device that an estimate is for: a key of `PEAKS` or cpu; None for an unknown GPU."""
     if settings.device_like is not None:
         return settings.device_like
     device = usable_device(settings.device)
     if device.type == "cpu":
         return "cpu"
-    named = torch.cuda.get_device_name(device).lower().replace("-", " ").split()
-    return next((name for name in PEAKS if name in named), None)
+    words = torch.cuda.get_device_name(device).lower().replace("-", " ").split()
+    return next((name for name in PEAKS if name in words), None)
 
 
 def _one_pass(tower: ImageEncoder, device: str) -> float:
-    """Seconds for one image."""
+    """Return the seconds for one image in float32."""
     layers, tokens, width = tower.n_layers, tower.n_tokens, tower.width
     operations = layers * (24 * tokens * width**2 + 4 * tokens**2 * width)
     if device == "cpu":
@@ -288,17 +317,20 @@ def _one_pass(tower: ImageEncoder, device: str) -> float:
 
 
 def _work(model: _Model, records: Sequence[DatasetRecord], device: str) -> tuple[float, int, int]:
-    """Of one model: seconds of its passes, images that are decoded, images of people times plans."""
-    settings, seen = model.settings, set[str]()
-    passes, decoded, figures = 0.0, 0, 0
+    """Return a model's seconds of passes, images to decode, and images of people times ablation sets."""
+    settings, embedded = model.settings, set[str]()
+    evaluation = 1.0 if device == "cpu" or settings.precision == "fp32" else _HALF_PRECISION
+    passes, decoded, ranked = 0.0, 0, 0
     for record in records:
-        most = settings.max_images if record.kind == "images" else settings.eval_images
-        items = min(record.rows, most or record.rows)
+        statistics = record.kind == "images"
+        limit = settings.max_images if statistics else settings.eval_images
+        items = min(record.rows, limit or record.rows)
         images = items * max(1, record.frames)
-        plans = 0 if record.kind == "images" else n_plans(record, settings, len(model.tower.heads))
-        if record.address not in seen or not record.hub:  # what sets share is embedded once
-            passes += images * (1 + plans * _PLAN / model.tower.n_layers)
+        plans = 0 if statistics else n_plans(record, settings, len(model.tower.heads))
+        if record.address not in embedded or not record.hub:  # what sets share is embedded once
+            time = images * (1 + plans * _PLAN / model.tower.n_layers)
+            passes += time if statistics else evaluation * time
             decoded += images
-        seen.add(record.address)
-        figures += plans * items * (record.kind == "bias")
-    return _one_pass(model.tower, device) * passes, decoded, figures
+        embedded.add(record.address)
+        ranked += plans * items * (record.kind == "bias")
+    return _one_pass(model.tower, device) * passes, decoded, ranked

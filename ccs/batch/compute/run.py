@@ -41,22 +41,29 @@ KEPT_BYTES = 1e9
 
 
 def _refuse_others(folder: Path, model: Model) -> None:
-    """InputError where the folder has the results of other weights, such as of a folder of the same name."""
+    """Raise InputError if the folder has the results of other weights, as of a folder of the same name."""
     try:
-        there = results.read_manifest(folder)["model"]
+        earlier = results.read_manifest(folder)["model"]
     except InputError:
         return
-    if there["weights_hash"] != model.weights_hash:
+    if earlier["weights_hash"] != model.weights_hash:
         raise InputError(
-            f"{folder} has tables of other weights named {there['name']!r} ({there['weights_hash'][:12]}, "
-            f"not {model.weights_hash[:12]}): give another --out, or remove that folder."
+            f"{folder} has tables of other weights named {earlier['name']!r} "
+            f"({earlier['weights_hash'][:12]}, not {model.weights_hash[:12]}): give another --out, or remove "
+            "that folder."
         )
 
 
 class Run:
-    """One model's run, of which all processes make one and call `go`. `errors`: see `largest_errors`.
-    `notices`: on plans that were left out. `warnings`: on figures to doubt. `alike`: prompts of each bias set
-    that are one text to the model.
+    """One model's run. All processes make one and call `go`.
+
+    Attributes:
+        tables: The rows of each table.
+        errors: How exact fast paths are; see `largest_errors`.
+        chance: CCS@0 ... CCS@k of random texts, if scored by tags.
+        notices: Ablation sets that were left out, and why.
+        warnings: Results to doubt, and why.
+        alike: The prompts of each bias set that the model encodes identically.
     """
 
     def __init__(
@@ -80,10 +87,10 @@ class Run:
             InputError: The model or its images can't be used.
         """
         self.settings, self.processes, self.started = settings, processes, monotonic()
-        named = partial(ccs.load, settings.clip)
+        source = partial(ccs.load, settings.clip)
         if settings.text_encoder:
-            named = partial(ccs.extract_image_encoder, settings.models[0], settings.text_encoder)
-        load = partial(named, device=processes.device, precision=settings.precision, layers=settings.layers)
+            source = partial(ccs.extract_image_encoder, settings.models[0], settings.text_encoder)
+        load = partial(source, device=processes.device, precision=settings.precision, layers=settings.layers)
         self.model = processes.together(load)
         self.model.tower.require(Intervention.parse(settings.ablate))
         if settings.ablate and not (inputs.names_of_sets(settings) or settings.galleries):
@@ -104,10 +111,13 @@ class Run:
         self._hosts: dict[str, tuple[EvaluationSet, np.ndarray | None]] = {}
 
     def go(self) -> None:
-        """Do what is not done yet. Raises InputError."""
+        """Do the stages that are not done yet. Raises InputError."""
         model, images = self.model, self.images
-        about = {"weights": model.weights_hash, "images": images.fingerprint, "heads": str(model.heads)}
-        self.errors = self.store.json("checks", about, lambda: largest_errors(model, images.images))
+        inputs_of_checks = {"weights": model.weights_hash, "images": images.fingerprint}
+        inputs_of_checks |= {"heads": str(model.heads)}
+        self.errors = self.store.json(
+            "checks", inputs_of_checks, lambda: largest_errors(model, images.images)
+        )
         moments = self.embedder.moments(images)
         spans, variance = self._spans(moments)
         labeled = self.judging.labels(spans)
@@ -116,34 +126,34 @@ class Run:
                 f"The labeler named no concept for {count(n, 'head')}, a later run asks again: {cause}"
             )
         self.tables["labels"] = [
-            {"layer": head.layer, "head": head.head, "label": self.judging.normal[head], "given": given}
+            {"layer": head.layer, "head": head.head, "label": self.judging.normal[head], "given": label}
             | {"labeler": self.judging.labeler["name"]}
-            for head, given in sorted(labeled.items())
+            for head, label in sorted(labeled.items())
         ]
         judged = self.tables["judgments"] = self.judging.judgments(spans, labeled)
         self.chance = self.judging.chance(self.settings.k)
         scores, rows = score_heads(spans, labeled, judged, variance, self.settings.all_ks)
         self.tables["scores"] = rows
         high = level_heads(scores[self.settings.k], self.settings.k)["high"]
-        both = {head: (labeled[head], self.judging.normal[head]) for head in high}
-        self.tables["ccr"] = score.ccr_rows(both, sorted({head.layer for head in labeled}))
+        spellings = {head: (labeled[head], self.judging.normal[head]) for head in high}
+        self.tables["ccr"] = score.ccr_rows(spellings, sorted({head.layer for head in labeled}))
         if not self.sets:
             return
         self.warnings += filter(
             None, (ablation_sets.too_many_unscored(scores[k], k) for k in self.settings.all_ks)
         )
         plans = make_plans(model, self.settings, scores, variance, self.notices.append)
-        asked = {data.name: plans.on(data, self.settings) for data in self.sets}
-        offs = {name: list(dict.fromkeys(plan.off for plan in some)) for name, some in asked.items()}
+        by_set = {data.name: plans.on(data, self.settings) for data in self.sets}
+        offs = {name: list(dict.fromkeys(plan.off for plan in of_set)) for name, of_set in by_set.items()}
         self._hosts = inputs.hosts(self.sets, offs)
         for place, data in enumerate(self.sets):
-            self._measure(data, asked[data.name], self.sets[place + 1 :])
+            self._measure(data, by_set[data.name], self.sets[place + 1 :])
         measured = [row for table in ("pruning", "bias") for row in self.tables.get(table, [])]
         if rows := measure.head_effects(measured):
             self.tables["heads"] = rows
 
     def parts(self) -> dict[str, float]:
-        """How long the parts of the run that take time are, in images whose moments are collected."""
+        """Estimate how long the parts of the run take, in images whose statistics are collected."""
         lengths = {"moments": float(len(self.images.images)), "texts": len(self.pool.texts) / 20}
         if not self.judging.by_tags:
             lengths |= {"labels": 20.0 * len(self.model.heads), "judgments": 20.0 * len(self.model.heads)}
@@ -159,7 +169,7 @@ class Run:
     # Stages ---------------------------------------------------------------------------------------------
 
     def _spans(self, moments_stage: Stage) -> tuple[dict[Head, tuple[Span, ...]], dict[Head, float]]:
-        """The texts of each head, and the variance of its contribution."""
+        """Return the texts of each head, and the variance of its contribution."""
         texts_stage = self.embedder.texts(self.pool)
         k = self.settings.all_ks[-1]  # a greedy choice: the texts of every smaller K come first
 
@@ -172,22 +182,22 @@ class Run:
                 for head, chosen in spans_by_head.items()
             ]
 
-        about = {"moments": moments_stage.key, "texts": texts_stage.key, "k": k}
-        read = [(Head.parse(name), *rest) for name, *rest in self.store.json("spans", about, choose)]
-        spans = {head: tuple(Span(*span) for span in chosen) for head, _, chosen in read}
+        stage_inputs = {"moments": moments_stage.key, "texts": texts_stage.key, "k": k}
+        rows = self.store.json("spans", stage_inputs, choose)
+        spans = {Head.parse(name): tuple(Span(*span) for span in chosen) for name, _, chosen in rows}
         self.tables["spans"] = [
             {"layer": head.layer, "head": head.head, "rank": rank, "text": span.text}
             | {"concept": self.pool.concept_of(span.text), "share": span.share}
             for head, chosen in spans.items()
             for rank, span in enumerate(chosen)
         ]
-        return spans, {head: variance for head, variance, _ in read}
+        return spans, {Head.parse(name): variance for name, variance, _ in rows}
 
     def _measure(self, data: EvaluationSet, plans: Sequence[Plan], later: Sequence[EvaluationSet]) -> None:
-        """Add a set's figures to the tables. later: the sets that come after it."""
+        """Add a set's results to the tables. later: the sets that come after it."""
         settings, (host, rows) = self.settings, self._hosts[data.name]
         offs = list(dict.fromkeys(plan.off for plan in plans))
-        about = {
+        stage_inputs = {
             "schema": schema.VERSION,
             "embeddings": digest(self.embedder.plans_inputs(data, offs)),
             "plans": [[plan.name, plan.seed, str(plan.off)] for plan in plans],
@@ -196,31 +206,31 @@ class Run:
             "as_published": settings.as_published,
             "draws": [measure.DRAWS, bias.DRAWS],
         }
-        stage = self.store.stage(f"measure/{data.name}", about)
+        stage = self.store.stage(f"measure/{data.name}", stage_inputs)
         if not stage.done:
             embedded = self.embedder.plans(host, offs)
             stage.begin()
             with self.store.bar(desc=f"figures/{data.name}", total=len(plans)) as bar:
-                found = self._figures(data, plans, embedded, offs, rows)
-                self.processes.once(lambda: stage.write_json(found))
+                results_of_set = self._results(data, plans, embedded, offs, rows)
+                self.processes.once(lambda: stage.write_json(results_of_set))
                 bar.update(len(plans))
             stage.finish()
             size = sum(path.stat().st_size for path in embedded.paths.values())
             if size > KEPT_BYTES and not any(self._hosts[other.name][0] is host for other in later):
                 embedded.discard()
-        found = stage.read_json()
-        self.tables.setdefault(found["table"], []).extend(found["rows"])
-        whole = found["rows"][0]
+        measured = stage.read_json()
+        self.tables.setdefault(measured["table"], []).extend(measured["rows"])
+        baseline = measured["rows"][0]
         if isinstance(data, ClassificationSet) and (
-            said := near_chance(whole["value"], whole["low"], len(data.classes))
+            doubt := near_chance(baseline["value"], baseline["low"], len(data.classes))
         ):
-            self.warnings.append(f"{data.name}: {said}")
-        self.alike[data.name] = found["alike"]
-        if "moved" in found:
+            self.warnings.append(f"{data.name}: {doubt}")
+        self.alike[data.name] = measured["alike"]
+        if "moved" in measured:
             name = f"mean MaxSkew in {settings.precision}"
-            self.errors[name] = max(found["moved"], self.errors.get(name, 0.0))
+            self.errors[name] = max(measured["moved"], self.errors.get(name, 0.0))
 
-    def _figures(
+    def _results(
         self,
         data: EvaluationSet,
         plans: Sequence[Plan],
@@ -228,9 +238,7 @@ class Run:
         offs: Sequence[HeadSet],
         rows: np.ndarray | None,
     ) -> dict[str, Any]:
-        """The figures of every plan, each process's share by itself. offs: the sets of heads in the stage.
-        rows: the images in it (default: all).
-        """
+        """Measure all ablation sets, each process its share. offs: the stage's. rows: the images read."""
         mine = measure.shares(plans, self.processes.size)[self.processes.rank]
         order = list(dict.fromkeys(plan.off for plan in mine))
         texts = measure.embed_texts(self.model, data)
@@ -238,7 +246,7 @@ class Run:
         scaled = self.embedder.scaled_as_published(data)
         names = ["plans"] + ["published"] * scaled
         ours, *other = [PlanReader(embedded, offs, order, name, rows) for name in names]
-        table, found = self.processes.together(
+        table, own_rows = self.processes.together(
             lambda: measure.of_plans(
                 texts,
                 data,
@@ -250,38 +258,43 @@ class Run:
                 published=other[0] if scaled else None,
             )
         )
-        made = measure.joined(self.processes.gather(found), plans)
-        made += measure.over_sets(made, table)
-        figures = {"table": table, "rows": made, "alike": alike}
+        set_rows = measure.joined(self.processes.gather(own_rows), plans)
+        set_rows += measure.over_sets(set_rows, table)
+        measured = {"table": table, "rows": set_rows, "alike": alike}
         if self.settings.precision == "fp32" or not isinstance(data, BiasSet) or len(data.images) > SAMPLED:
-            return figures
-        # How far another precision moves mean MaxSkew, on a sample: with no and with the high heads off.
-        some = [plan.off for plan in plans if plan.name in ("none", "high")]
-        exact = self.embedder.in_float32().plans(data, some, "float32")
-        ours, theirs = PlanReader(embedded, offs, some, rows=rows), PlanReader(exact, some, some)
-        pairs = ((ours(off), theirs(off)) for off in some)
-        return figures | {"moved": self.processes.once(lambda: measure.moved(texts, data, pairs))}
+            return measured
+        # How far another precision moves mean MaxSkew, on a sample: with no and with the high heads ablated.
+        compared = [plan.off for plan in plans if plan.name in ("none", "high")]
+        exact = self.embedder.in_float32().plans(data, compared, "float32")
+        ours, theirs = PlanReader(embedded, offs, compared, rows=rows), PlanReader(exact, compared, compared)
+        pairs = ((ours(off), theirs(off)) for off in compared)
+        return measured | {"moved": self.processes.once(lambda: measure.moved(texts, data, pairs))}
 
 
 SAMPLED = 20_000
 """Images at most of a set that is embedded in both precisions: FairFace has 10,954."""
 SINGLE_HEADS = {"world/subjects", "world/colors", "world/occupations", "world/faces", "world/counterfactuals"}
-"""Drawn sets on which every head is switched off alone, and all random sets are: most of a set's cost."""
+"""Synthetic sets on which each head is ablated alone, and all random sets are: most of a set's cost."""
 FURTHER_K_SETS = {
     *("cifar10", "cifar10-jpeg", "cifar100", "cifar100-joined"),
     *("world/subjects", "world/colors"),
 }
-"""Sets with plans at further K: those of the study's table 3, and two drawn ones in their place."""
+"""Sets with ablation sets at further K: those of the paper's table 3, and two synthetic ones."""
 FURTHER_KINDS = ("high", "low", "random")
-"""Plans at a further K: what the study prints (high), and what to hold it against."""
+"""Ablation sets at a further K: what the paper prints (high), and what to compare it with."""
 FEW_SETS = 20
-"""Random sets at most at a further K, and on drawn sets that are not among SINGLE_HEADS."""
+"""Random sets at most at a further K, and on synthetic sets that are not among SINGLE_HEADS."""
 
 
 @dataclass(frozen=True)
 class Plans:
-    """`main`: of every set, `none` first. `random`: random sets of each kind. `further`: at further K, random
-    ones too. `singles`: each head alone.
+    """Ablation sets of a model.
+
+    Attributes:
+        main: For all data, `none` first.
+        random: Random sets of each kind.
+        further: At further K, random ones too.
+        singles: Each head alone.
     """
 
     main: tuple[Plan, ...]
@@ -290,25 +303,37 @@ class Plans:
     singles: tuple[Plan, ...]
 
     def on(self, data: EvaluationSet, settings: Settings) -> list[Plan]:
-        """The plans measured on a set. A set that was asked for by name has those at further K too."""
-        more, whole = data.name in FURTHER_K_SETS or data.name in settings.datasets, _singles_on(data)
+        """Choose the ablation sets that are measured on some data.
+
+        Args:
+            data: The evaluation set; one that the user names has ablation sets at further K, too.
+            settings: The run's settings.
+        """
+        at_further_k = data.name in FURTHER_K_SETS or data.name in settings.datasets
+        whole = _singles_on(data)
         few = [plan for plan in self.random if plan.name == "random"][:FEW_SETS]
         return [
             *self.main,
             *(self.random if whole and not isinstance(data, RetrievalSet) else few),
-            *(self.further if more else ()),
+            *(self.further if at_further_k else ()),
             *(self.singles if whole else ()),
         ]
 
 
 def _singles_on(data: EvaluationSet | DatasetRecord) -> bool:
-    """True if each head is switched off alone on a set; not for retrieval, where no such effect is shown."""
+    """Return True if each head is ablated alone on a set; not for retrieval, where no effect is expected."""
     known = not data.name.startswith("world/") or data.name in SINGLE_HEADS
     return known and not isinstance(data, RetrievalSet)
 
 
 def n_plans(data: EvaluationSet | DatasetRecord, settings: Settings, heads: int) -> int:
-    """About how many plans will be measured on a set, before the scores are known that make them."""
+    """Estimate how many ablation sets will be measured, before the scores are known that make them.
+
+    Args:
+        data: The evaluation set, or its record.
+        settings: The run's settings.
+        heads: The number of heads.
+    """
     whole, random = _singles_on(data), settings.random_sets or FEW_SETS
     return 10 + 20 * (settings.suite == "paper") + (heads + 3 * random if whole else min(random, FEW_SETS))
 
@@ -320,8 +345,16 @@ def make_plans(
     variance: Mapping[Head, float],
     notice: Callable[[str], None],
 ) -> Plans:
-    """All plans of a model, from its heads' scores at each K and variances; `notice`: of those left out."""
-    made: dict[int, list[Plan]] = {}
+    """Make all ablation sets of a model.
+
+    Args:
+        model: The model.
+        settings: The run's settings.
+        scores: The heads' scores at each K.
+        variance: The heads' variances.
+        notice: Called with a sentence for sets that are left out.
+    """
+    by_k: dict[int, list[Plan]] = {}
     sets = settings.random_sets or FEW_SETS
     for k in settings.all_ks:
         main = k == settings.k
@@ -329,7 +362,7 @@ def make_plans(
         if sentence := ablation_sets.too_many_unscored(scores[k], k):
             notice(sentence)
             kinds = ("none",)
-        made[k] = ablation_sets.plans(
+        by_k[k] = ablation_sets.plans(
             scores[k],
             k,
             model.heads,
@@ -340,13 +373,13 @@ def make_plans(
             at_k=None if main else k,
             notice=notice,
         )
-    further = [plan for k in settings.all_ks[1:] for plan in made[k][1:]]  # each begins with `none`
-    main_plans = [plan for plan in made[settings.k] if plan.kind != "random"]
+    further = [plan for k in settings.all_ks[1:] for plan in by_k[k][1:]]  # each begins with `none`
+    main_plans = [plan for plan in by_k[settings.k] if plan.kind != "random"]
     chosen = Intervention.parse(settings.ablate)
-    own = [Plan("chosen", None, chosen, "named by --ablate")] if chosen else []
+    custom = [Plan("chosen", None, chosen, "named by --ablate")] if chosen else []
     return Plans(
-        (*main_plans, *own, *ablation_sets.of_the_study(model.name)),
-        tuple(plan for plan in made[settings.k] if plan.kind == "random"),
+        (*main_plans, *custom, *ablation_sets.of_the_study(model.name)),
+        tuple(plan for plan in by_k[settings.k] if plan.kind == "random"),
         tuple(further),
         tuple(ablation_sets.singles(model.heads)),
     )

@@ -1,8 +1,8 @@
 """A run's processes, and its memory: what each stage wrote, shard by shard, so that a killed run resumes.
 
 Started plainly there is one process. Under `torchrun` or `accelerate launch` there are several; each does its
-share of the images, and what is not images (language models, tables) is done by the first alone. A user's
-mistake noticed by one process ends all of them with the same sentence.
+share of the images, and only the first does everything else (LLMs, tables). A user's mistake noticed by one
+process ends all of them with the same sentence.
 
 A stage is named and keyed by a hash of everything it depends on. Its shards are files
 `INDEX.KEY.CHECKSUM.SUFFIX`, written under another name and renamed: a file under its final name is whole, and
@@ -48,7 +48,7 @@ _WAIT = timedelta(days=7)
 
 
 class Lost(InputError):
-    """Another process is gone, and no model can be done without it."""
+    """Another process is gone, and no model can be computed without it."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Processes:
         return self.rank == 0
 
     def gather(self, value: T) -> list[T]:
-        """Everyone's value, in order of rank. All processes must call it."""
+        """Return the values of all processes, in order of rank. All must call it."""
         if self.size == 1:
             return [value]
         from accelerate.utils import gather_object
@@ -72,7 +72,7 @@ class Processes:
         return _exchanged(lambda: gather_object([value]))
 
     def once(self, work: Callable[[], T]) -> T:
-        """Do `work` in the first process; all return what it returned, or raise its InputError."""
+        """Do `work` in the first process; all return its result, or raise its InputError."""
         result = [self.together(lambda: work() if self.first else None)]
         if self.size > 1:
             from accelerate.utils import broadcast_object_list
@@ -81,7 +81,7 @@ class Processes:
         return cast(T, result[0])
 
     def together(self, work: Callable[[], T]) -> T:
-        """Do `work` in every process; all return their own result, or raise the first InputError."""
+        """Do `work` in each process; all return their result, or raise the first InputError."""
         result, sentence = None, None
         try:
             result = work()
@@ -137,7 +137,7 @@ def stop() -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the output folder for this run; InputError if another does. Without locks one process goes on."""
+    """Lock the output folder for this run. Raises InputError if another run has it, or without locks."""
     with disk_errors(folder):
         (folder / STAGES).mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / STAGES / "lock")
@@ -159,7 +159,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def digest(value: Any) -> str:
-    """Hash of a JSON value (which may hold arrays), the same in every process and on every machine."""
+    """Hash a JSON value, which may hold arrays; the same in all processes and on all machines."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=_plain)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -170,7 +170,7 @@ def _plain(value: Mapping[str, Any] | np.ndarray) -> Any:
 
 @dataclass
 class Stage:
-    """One stage of one run. All processes open and finish it; each writes shards of its own."""
+    """One stage of one run. All processes open and finish it, and each writes its own shards."""
 
     name: str
     key: str
@@ -187,11 +187,11 @@ class Stage:
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """The shards that are not there, as far as this process knows before the stage is finished."""
+        """The shards that are missing, as far as this process knows before the stage is finished."""
         return tuple(index for index in range(self.shards) if index not in self.paths)
 
     def mine(self) -> list[int]:
-        """The missing shards that this process is to write, every `size`-th."""
+        """Return the missing shards that this process writes, each `size`-th."""
         return list(self.missing[self.processes.rank :: self.processes.size])
 
     def begin(self) -> None:
@@ -199,39 +199,48 @@ class Stage:
         self.started = time.monotonic()
 
     def write_arrays(self, index: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Write a shard.
+
+        Args:
+            index: The shard.
+            arrays: Its arrays by name.
+        """
         # Bytes first and one plain write: a full disk is then an OSError and not a fault in mapped memory.
         self._write(index, save_arrays({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
 
     def write_json(self, value: Any) -> None:
+        """Write a stage of one shard, a JSON value."""
         self._write(0, json.dumps(value, ensure_ascii=False).encode())
 
     def read_arrays(self, index: int) -> dict[str, np.ndarray]:
+        """Read a shard's arrays."""
         arrays: dict[str, np.ndarray] = load_file(self.paths[index])
         return arrays
 
     def read_rows(self, name: str) -> np.ndarray:
-        """The arrays of that name, of all shards, one after the other."""
+        """Read the arrays of that name of all shards, one after the other."""
         return np.concatenate([self.read_arrays(index)[name] for index in range(self.shards)])
 
     def read_json(self) -> Any:
+        """Read a stage of one shard."""
         return json.loads(self.paths[0].read_text(encoding="utf-8"))
 
     def finish(self) -> None:
-        """Wait for the others, learn what they wrote, and note how long it took."""
+        """Wait for the other processes, learn what they wrote, and note how long it took."""
         for written in self.processes.gather(self.paths):
             self.paths = self.paths | written
         text = json.dumps({"name": self.name, "seconds": round(time.monotonic() - self.started, 2)})
         self.processes.once(lambda: write_text(self.folder / _RECORD, text))
 
     def discard(self) -> None:
-        """Remove the shards: what was made of them is kept elsewhere."""
+        """Remove the shards, whose results are kept elsewhere."""
         if self.processes.first:
             for path in self.paths.values():
                 path.unlink(missing_ok=True)
         self.paths = {}
 
     def sort(self) -> dict[int, Path]:
-        """The shards to trust in the folder; all others are removed."""
+        """Return the valid shards in the folder; all others are removed."""
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         whole: dict[int, Path] = {}
@@ -260,7 +269,14 @@ class Store:
         self.folder, self.processes, self.bar = folder, processes, bar
 
     def stage(self, name: str, inputs: Mapping[str, Any], *, shards: int = 1, suffix: str = "json") -> Stage:
-        """Open a stage. `inputs`: all that it depends on, JSON; another hash makes the old shards void."""
+        """Open a stage.
+
+        Args:
+            name: Its name.
+            inputs: All that it depends on, JSON; other inputs make the old shards void.
+            shards: The number of shards.
+            suffix: Of the shards' files.
+        """
         key = digest([name, suffix, {**inputs, "shards": shards}])[:16]
         folder = self.folder / name.replace("/", "--")
         stage = Stage(name, key, folder, shards, suffix, self.processes)
@@ -268,7 +284,13 @@ class Store:
         return stage
 
     def json(self, name: str, inputs: Mapping[str, Any], work: Callable[[], Any]) -> Any:
-        """The JSON value of a stage that the first process does alone, if it is not done yet."""
+        """Return the JSON value of a stage that only the first process does, if it is not done yet.
+
+        Args:
+            name: The stage's name.
+            inputs: All that it depends on.
+            work: Computes the value.
+        """
         stage = self.stage(name, inputs)
         if not stage.done:
             self.processes.once(lambda: stage.write_json(work()))
@@ -276,7 +298,7 @@ class Store:
         return stage.read_json()
 
     def seconds(self) -> dict[str, float]:
-        """How long each stage took, whenever it was done."""
+        """Return how long each stage took, whenever it was done."""
         by_stage: dict[str, float] = {}
         for path in sorted(self.folder.glob(f"*/{_RECORD}")):
             with suppress(OSError, ValueError, KeyError, TypeError):  # a record that nobody can read is none
