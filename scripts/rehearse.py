@@ -84,7 +84,7 @@ def _rehearse(stack: ExitStack, folder: Path, args: argparse.Namespace) -> int:
         steps.run("ccs.batch.compute.__main__", ["--paper", *studied, "--out", str(out), *skip])
     with steps("report"):
         report = folder / "docs" / "report"
-        steps.run("ccs.batch.report.__main__", ["--results", str(out), "--out", str(report)])
+        steps.run("ccs.batch.report", ["--results", str(out), "--out", str(report)])
     with steps("publish"):
         steps.run("ccs.batch.publish", ["--repo", REPOSITORY, "--results", str(out), "--tag", "v1"])
     with steps("app"):
@@ -144,7 +144,8 @@ def _models_in_the_app(models: Sequence[str]) -> list[str]:
 
 def _holes(out: Path, models: Sequence[str]) -> Iterator[str]:
     """Holes that a reader of these results would notice."""
-    from ccs import replication, results
+    from ccs import results
+    from ccs.batch import report
     from ccs.data import SOURCES
     from ccs.results import schema
 
@@ -166,12 +167,12 @@ def _holes(out: Path, models: Sequence[str]) -> Iterator[str]:
             yield f"{model}: {unknown} scores are unknown"
         plans = set(found.table("pruning")["ablation"])
         layers = set(found.table("ccr")["layer"].dropna())
-        for key in replication.TABLES:
-            for claim in replication.claims(key):
+        for key in report.TABLES:
+            for claim in report.claims(key):
                 # A layer without high heads has no ratio, a concept without them no plan.
                 if claim.layer in layers or (claim.plan.startswith("concept:") and claim.plan not in plans):
                     continue
-                if claim.model == model and not replication.compare(claim, found).measured:
+                if claim.model == model and not report.compare(claim, found).measured:
                     yield f"{model}: {key}, {claim.row} {claim.column} has no measured figure"
 
 

@@ -139,4 +139,4 @@ def test_the_study_runs_from_one_command_to_the_app_without_a_hole(tmp_path):
     assert done.returncode == 0, said
     assert "\n0 holes." in done.stdout, said
     assert (tmp_path / "results" / "ViT-B-32--openai" / "manifest.json").is_file()
-    assert "### Figure 5. Text-to-video retrieval" in (tmp_path / "docs/report/report.md").read_text("utf-8")
+    assert "## Figure 5. Text-to-video retrieval" in (tmp_path / "docs/report/report.md").read_text("utf-8")

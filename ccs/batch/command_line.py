@@ -37,7 +37,7 @@ COMMANDS = {
     "compare": ("ccs.batch.compare", "Match the heads of two models and list the changes."),
     "export": ("ccs.batch.export", "Save a model with ablated heads."),
     "publish": ("ccs.batch.publish", "Publish results, or the app, on the Hugging Face Hub."),
-    "report": ("ccs.batch.report.__main__", "Compare your results with the paper's."),
+    "report": ("ccs.batch.report", "Compare your results with the paper's."),
     "annotate": ("ccs.batch.annotate", "Measure the agreement of people with LLM judges."),
 }
 """The module and the summary of each subcommand."""

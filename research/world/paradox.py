@@ -7,7 +7,9 @@ from pathlib import Path
 
 from ccs.analysis.search import HeldOut
 from ccs.batch.pages import Block, change, filled, in_brackets, interval
-from ccs.batch.report.questions import (
+from ccs.results import Results
+from ccs.results.searches import Search, beside
+from research.paper.questions import (
     HURT,
     LOWERS,
     QUESTIONS,
@@ -17,8 +19,6 @@ from ccs.batch.report.questions import (
     strictest,
     tests_of,
 )
-from ccs.results import Results
-from ccs.results.searches import Search, beside
 from research.world import CONTROL, ORGANISM
 from research.world import planted_truth as truth
 from research.world.shown_skew import ccs_and_lowering, listed, organisms, plan_rows, planted_blocks

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ccs import paper, replication
+from ccs import paper
+from ccs.batch import report
 from ccs.data import SOURCES, clips, source, templates
 from ccs.data.open import open_dataset
 from ccs.errors import InputError
@@ -131,6 +132,6 @@ def test_the_registry_is_whole():
         if record.kind == "classification":
             assert templates(record.templates)
     # Every set the study reports is registered, under the name that the comparison looks for.
-    claims = [claim for key in replication.TABLES for claim in replication.claims(key) if claim.dataset]
-    asked = {name for claim in claims for name in replication.dataset_names(claim)}
+    claims = [claim for key in report.TABLES for claim in report.claims(key) if claim.dataset]
+    asked = {name for claim in claims for name in report.dataset_names(claim)}
     assert {name.removesuffix(" (as-published)") for name in asked} - {"fairface"} <= set(SOURCES)

@@ -7,13 +7,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ccs import paper, replication
-from ccs.batch.report.published import heads_found_again
+from ccs import paper
+from ccs.batch import report
+from ccs.batch.report import by_chance, overlaps
 from ccs.heads import Head
-from ccs.replication import audit, by_chance, overlaps
-from ccs.results import Results, queries
+from ccs.results import Collection, Results, queries
 from ccs.results.schema import TABLES
 from ccs.texts import labels, score
+from research.paper import audit
 
 CCS = {"high": 5, "moderate": 3}
 
@@ -38,12 +39,12 @@ def heads_of(model):
 def measured(model):
     """Results whose every figure is the printed one, under the plan and the set that answer it."""
     rows = {"pruning": [], "retrieval": [], "bias": []}
-    for key in (*replication.TABLES, "section4.4"):
-        for claim in replication.claims(key):
+    for key in (*report.TABLES, "section4.4"):
+        for claim in report.claims(key):
             if claim.model != model.name or claim.measure not in rows:
                 continue
-            about = {"ablation": replication.plan_names(claim)[0], "seed": None, "low": None, "high": None}
-            about |= {"dataset": replication.dataset_names(claim)[0], "value": claim.published / 100}
+            about = {"ablation": report.plan_names(claim)[0], "seed": None, "low": None, "high": None}
+            about |= {"dataset": report.dataset_names(claim)[0], "value": claim.published / 100}
             about |= {"chance": None, "chance_low": None, "chance_high": None}
             if key == "section4.4" and "L-14" in claim.row:
                 continue  # its figures are another model's in figure 4
@@ -78,25 +79,25 @@ def ideal():
 
 @pytest.fixture(scope="module")
 def compared(ideal):
-    keys = (*replication.TABLES, *replication.REPEATED)
-    claims = (claim for key in keys for claim in replication.claims(key))
-    return {claim: replication.compare(claim, ideal[claim.model]) for claim in claims}
+    keys = (*report.TABLES, *report.REPEATED)
+    claims = (claim for key in keys for claim in report.claims(key))
+    return {claim: report.compare(claim, ideal[claim.model]) for claim in claims}
 
 
 def test_every_printed_figure_is_answered_and_agrees(compared):
     for claim, found in compared.items():
-        if claim.table in replication.TABLES:
+        if claim.table in report.TABLES:
             assert found.agrees is True, (claim, found.measured)
 
 
 def test_the_studys_heads_are_found_again(ideal):
     rows = overlaps(ideal)
     assert len(rows) == 18
-    assert all((one.both, one.jaccard, one.alike) == (one.printed, 1.0, one.printed) for one in rows)
+    assert all((one.shared, one.jaccard, one.same_label) == (one.printed, 1.0, one.printed) for one in rows)
     assert max(one.adjusted for one in rows) < 1e-4
     assert overlaps({"organism": ideal["ViT-B-32/openai"]}) == []
     row = "| ViT-B-32-OpenAI | high | 48 | 8 | 8 | 8 | 8 | 1.00 | 0.10 | < 0.001 |"
-    assert row in "".join(heads_found_again(ideal))
+    assert row in report.build(Collection(ideal, "here"))
 
 
 @pytest.mark.parametrize(
@@ -117,16 +118,16 @@ def test_figures_of_the_heads_found_here_are_not_those_of_the_printed_heads(idea
     """Results of a rerun whose TEXTSPAN or scores are wrong: its printed heads agree all the same."""
     model = "ViT-B-32/openai"
     asked = (model, "cifar100", "high")
-    (claim,) = (one for one in replication.claims("table5") if (one.model, one.dataset, one.plan) == asked)
+    (claim,) = (one for one in report.claims("table5") if (one.model, one.dataset, one.plan) == asked)
     table = ideal[model].table("pruning")
     row = table[(table["ablation"] == "published-high") & (table["dataset"] == "cifar100-joined")].iloc[:1]
     wrong = pd.concat([table, row.assign(ablation="high", value=0.5)])
     rerun = replace(ideal[model], tables={**ideal[model].tables, "pruning": wrong})
-    assert replication.compare(claim, rerun).agrees is True
-    own = replication.compare(claim, rerun, found=True)
+    assert report.compare(claim, rerun).agrees is True
+    own = report.compare(claim, rerun, rescored=True)
     assert own.measured is not None
     assert (own.measured.plan, own.measured.value, own.agrees) == ("high", 50.0, False)
-    assert replication.compare(claim, ideal[model], found=True).measured is None
+    assert report.compare(claim, ideal[model], rescored=True).measured is None
 
 
 def test_every_sentence_comes_out_as_in_print(ideal, compared, monkeypatch):
@@ -154,7 +155,7 @@ def test_ratios_by_layer_and_of_merged_labels_follow_from_table_12():
         merged = paper.table("table11-merged").value(model.paper_name, "CCR")
         assert round(rows["normalized", None], 3) == merged
         assert rows["as given", None] == score.ccr(list(high.values()))
-        for concept, name in replication.LABELS.items():
+        for concept, name in report.LABELS.items():
             count = paper.table("concepts").value(model.paper_name, concept)
             assert list(high.values()).count(name) == count
 

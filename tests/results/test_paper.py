@@ -7,10 +7,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ccs import paper, replication
+from ccs import paper
+from ccs.batch import report
 from ccs.heads import Head, HeadSet
-from ccs.replication import audit
 from ccs.results import Results
+from research.paper import audit
 from tests.support.shared import SHARED
 
 
@@ -117,10 +118,10 @@ def test_the_audit_runs_over_a_part_of_the_measurements():
 
 
 def test_every_printed_cell_is_a_claim_once():
-    for key in replication.TABLES:
+    for key in report.TABLES:
         table = paper.table(key)
         cells = sum(value is not None for values in table.rows.values() for value in values)
-        assert len(replication.claims(key)) == cells, key
+        assert len(report.claims(key)) == cells, key
 
 
 def row(**changes):
@@ -133,8 +134,8 @@ def results_of(rows, table="pruning"):
 
 
 def compared(key, row_name, column, results):
-    (found,) = (c for c in replication.claims(key) if c.row == row_name and c.column == column)
-    return replication.compare(found, results)
+    (found,) = (c for c in report.claims(key) if c.row == row_name and c.column == column)
+    return report.compare(found, results)
 
 
 def test_bias_is_compared_with_the_released_codes_mode_and_shown_by_the_correct_one():

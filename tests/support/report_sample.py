@@ -2,7 +2,7 @@
 
 import re
 
-from ccs.batch.report.__main__ import main as report
+from ccs.batch.report import main as report
 from ccs.heads import Head
 from ccs.texts import score
 from tests.support.results_sample import interval, sample_rows, write

@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 from ccs import paper
-from ccs.replication import REPEATED, TABLES, claims, compare
+from ccs.batch.report import REPEATED, TABLES, claims, compare
 from ccs.results import Results
 
 Figures = Mapping[tuple[str, str, str], float]
@@ -50,7 +50,7 @@ class Check:
 
 @cache
 def _sentences() -> list[dict[str, Any]]:
-    text = files("ccs.replication").joinpath("audit.toml").read_text("utf-8")
+    text = files("research.paper").joinpath("audit.toml").read_text("utf-8")
     sentences: list[dict[str, Any]] = tomllib.loads(text)["sentences"]
     return sentences
 

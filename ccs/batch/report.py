@@ -1,0 +1,459 @@
+"""Compare your results with the paper's tables and figures: `clip-ccs report --results DIR`.
+
+A printed number is a `Claim`. `compare` looks up its counterpart in the results (docs/tables.md has their
+schema) and checks whether the printed number lies within the measured interval. Accuracies, recalls, and
+shares are in percent, as printed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats as distributions
+
+from ccs import paper, results
+from ccs.analysis.ablation_sets import PlanName
+from ccs.batch.command_line import Command
+from ccs.batch.options import DATA, OUTPUT, describe, read, to_folder
+from ccs.batch.pages import as_markdown, fill, p_text
+from ccs.errors import InputError
+from ccs.files import write_text
+from ccs.heads import HeadSet
+from ccs.metrics import stats
+from ccs.metrics.released_code import fault_of
+from ccs.metrics.stats import UNKNOWN, Estimate
+from ccs.results import Results, queries, schema
+from ccs.texts import score
+
+TABLES = (
+    *("table2", "table3", "table5", "table6", "table7", "table8", "table9", "table10", "table11"),
+    *("appendix-b", "figure2", "figure3", "figure4", "figure5"),
+)
+"""Tables and figures that can be measured (tables 4 and v1-table2 need people's annotations)."""
+REPEATED = ("section4.4", "poster", "v1-table3", "table11-merged", "concepts")
+"""Numbers printed a second time or counted from the tables. The report leaves them out."""
+LABELS = {"objects": "Objects", "locations": "Locations", "animals": "Animals", "colors": "Colors"}
+VARIANTS = {
+    "cifar10": "cifar10-jpeg",
+    "cifar100": "cifar100-joined",
+    "food101": "food101-joined",
+    "oxford-pets": "oxford-pets-first-word",
+}
+"""Datasets that the paper's code reads in a way of its own, and the variants that do the same."""
+EXCHANGED = {"high": "equal-low", "low": "equal-high"}
+"""The ablations under table 7's headings: its column High repeats the low heads of tables 5 and 6."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One printed number.
+
+    Attributes:
+        measure: Where its counterpart is. A table of results ("pruning", "retrieval", "bias"), or the scores:
+            number of heads of a level ("level"), share of heads by score ("ccs", or "alone" by one judge),
+            number of high heads with a label ("label"), or concentrated concept ratio ("ccr").
+        plan: Name of the ablation, or what is counted.
+        k: Texts per head; for "ccs" and "alone" the score.
+        digits: Decimals printed.
+    """
+
+    table: str
+    row: str
+    column: str
+    model: str
+    published: float
+    digits: int
+    measure: str
+    plan: str = ""
+    dataset: str = ""
+    subset: str = ""
+    attribute: str = ""
+    k: int = 5
+    layer: int | None = None
+    labels: str = "as given"
+
+
+@dataclass(frozen=True)
+class Measured(Estimate):
+    """A measured number, with the ablation and dataset behind it. Only bias has a chance level."""
+
+    plan: str = ""
+    dataset: str = ""
+    mode: str = ""
+    chance: Estimate = UNKNOWN
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A claim with the measured number, or None.
+
+    `correct` is bias by the correct metric, if `measured` follows the released code.
+    """
+
+    claim: Claim
+    measured: Measured | None
+    correct: Measured | None = None
+
+    @property
+    def difference(self) -> float | None:
+        """Measured minus printed."""
+        return None if self.measured is None else self.measured.value - self.claim.published
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether the printed number lies in the measured interval, plus or minus its last digit.
+
+        None if nothing was measured. A share of heads may be off by one more, as the printed rows sum to 1.
+        """
+        if (measured := self.measured) is None:
+            return None
+        slack = (1.5001 if self.claim.measure in ("ccs", "alone") else 0.5001) * 10.0**-self.claim.digits
+        low, high = measured.low, measured.high
+        if math.isnan(low):
+            low = high = measured.value
+        return low - slack <= self.claim.published <= high + slack
+
+
+def claims(key: str) -> tuple[Claim, ...]:
+    """Return the numbers of one table or figure that can be measured."""
+    table = paper.table(key)
+    possible = (_claim(table, *cell) for cell in table.cells())
+    return tuple(claim for claim in possible if claim is not None)
+
+
+def _claim(table: paper.PaperTable, row: str, column: str, value: float) -> Claim | None:
+    base = Claim(
+        table=table.key,
+        row=row,
+        column=column,
+        model=paper.model(row.split("/")[-1]).name,
+        published=value,
+        digits=max(len(str(value).partition(".")[2]) for *_, value in table.cells()),
+        measure={"accuracy": "pruning", "retrieval": "retrieval", "bias": "bias"}.get(table.kind, ""),
+    )
+    if table.key == "table2":
+        return replace(base, measure="level", plan=column)
+    if table.kind == "share":
+        measure = "ccs" if table.key == "table10" else "alone"
+        return replace(base, measure=measure, k=int(column.removeprefix("CCS@")))
+    if table.kind == "ratio":
+        layer = None if column == "CCR" else paper.model(row).layers + int(column)
+        labels = "normalized" if table.key == "table11-merged" else "as given"
+        return replace(base, measure="ccr", layer=layer, labels=labels)
+    if table.key == "concepts":
+        return replace(base, measure="label", plan=LABELS[column])
+    if table.kind == "agreement" or table.key == "open_clip":
+        return None
+    if table.kind == "bias":
+        attribute, plan = column.split("/")
+        dataset = "fairface-1.25" if table.key == "table8" else "socialcounterfactuals"
+        return replace(base, plan=_plan(plan), attribute=attribute, dataset=dataset)
+    if table.key in ("table3", "table5", "table6", "table7"):
+        dataset, plan = column.split("/")
+        k = int(plan.removeprefix("K=")) if plan.startswith("K=") else 5
+        plan = EXCHANGED.get(plan, "none") if table.key == "table7" else _plan(plan)
+        return replace(base, dataset=dataset.replace("_", "-"), plan=plan, k=k)
+    if table.key in ("figure2", "figure5"):
+        return replace(base, dataset=row.split("/")[0].replace("_", "-"), plan=_plan(column))
+    place = row.split("/")[0] if table.key == "section4.4" else table.key
+    countries = place in ("figure3", "country211")
+    dataset, subset = ("country211", "") if countries else ("cifar10", "objects")
+    return replace(base, dataset=dataset, subset=subset, plan=_plan(column))
+
+
+def _plan(printed: str) -> str:
+    if printed == "original":
+        return "none"
+    if printed.startswith("K="):
+        return "high"
+    return str(PlanName("concept", argument=LABELS[printed])) if printed in LABELS else printed
+
+
+def plan_names(claim: Claim, main_k: int = 5, rescored: bool = False) -> tuple[str, ...]:
+    """Return the ablations that measure a claim, best first.
+
+    Args:
+        claim: The printed number.
+        main_k: Main number of texts per head in the results.
+        rescored: Leave out the heads that the paper lists, and use those of your scores.
+    """
+    name = PlanName.parse(claim.plan)
+    if name.kind == "none":
+        return (str(name),)
+    scored = str(name.at(None if claim.k == main_k else claim.k))
+    return (str(name.published()), scored) if claim.k == 5 and not rescored else (scored,)
+
+
+def dataset_names(claim: Claim) -> tuple[str, ...]:
+    """Return the datasets that measure a claim, the paper's own way of reading first."""
+    if claim.dataset.startswith("fairface"):
+        return ("fairface-1.25", "fairface-0.25", "fairface")
+    if claim.dataset == "socialcounterfactuals" and claim.attribute == "gender":
+        return ("socialcounterfactuals-gender", "socialcounterfactuals")
+    if claim.measure == "retrieval":
+        return (f"{claim.dataset}{schema.AS_PUBLISHED}", claim.dataset)
+    variant = VARIANTS.get(claim.dataset)
+    return (variant, claim.dataset) if variant else (claim.dataset,)
+
+
+def compare(claim: Claim, model_results: Results | None, rescored: bool = False) -> Compared:
+    """Compare a printed number with a model's results.
+
+    Args:
+        claim: The printed number.
+        model_results: Results of its model, if there are any.
+        rescored: Use the heads of your scores in place of those that the paper lists.
+    """
+    if model_results is None:
+        return Compared(claim, None)
+    if claim.measure in ("level", "ccs", "alone", "label", "ccr"):
+        return Compared(claim, _from_scores(claim, model_results))
+    names = plan_names(claim, queries.main_k(model_results) or 5, rescored)
+    if claim.measure != "bias":
+        return Compared(claim, _look_up(claim, model_results, names))
+    measured = correct = _look_up(claim, model_results, names)
+    if any(fault_of(dataset, claim.attribute) for dataset in dataset_names(claim)):
+        # The printed numbers come from the released code; only its mode can explain them.
+        measured = _look_up(claim, model_results, names, "as-published")
+    return Compared(claim, measured, correct)
+
+
+def _look_up(
+    claim: Claim, model_results: Results, names: Sequence[str], mode: queries.Mode = "correct"
+) -> Measured | None:
+    if claim.measure == "pruning":
+        rows = queries.top1(model_results, subset=claim.subset)
+    elif claim.measure == "retrieval":
+        rows = queries.recall(model_results, direction="text-to-clip")
+    else:
+        rows = queries.max_skew(model_results, "sum", mode=mode, attribute=claim.attribute)
+    for dataset, plan in itertools.product(dataset_names(claim), names):
+        if len(matching := queries.of_plan(rows, plan, dataset)):
+            bias, row = claim.measure == "bias", matching.iloc[0]
+            estimate = queries.estimate(row).times(1 if bias else 100)
+            more = (mode, queries.chance(row)) if bias else ()
+            return Measured(estimate.value, estimate.low, estimate.high, plan, dataset, *more)
+    return None
+
+
+def _from_scores(claim: Claim, model_results: Results) -> Measured | None:
+    scores = model_results.table("scores")
+    scores = scores[scores["k"] == 5]
+    if not len(scores):
+        return None
+    if claim.measure == "level":
+        value = float((scores["level"] == claim.plan).sum())
+    elif claim.measure in ("ccs", "alone"):
+        panel = [int(value) for value in scores["ccs"].dropna()]
+        counts = panel if claim.measure == "ccs" else queries.ccs_alone(model_results, "openai", 5)
+        value = score.ccs_at_k(counts, 5)[claim.k]
+    elif claim.measure == "label":
+        value = float(sum(label == claim.plan for label, _ in queries.high_labels(model_results).values()))
+    else:
+        value = queries.ccr(model_results, claim.labels, claim.layer)
+    return None if math.isnan(value) else Measured(value, math.nan, math.nan)
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """The overlap of the heads that the paper lists at one level of one model with those of your scores.
+
+    Attributes:
+        heads: Number of scored heads.
+        printed: Number that the paper lists.
+        measured: Number at this level in your scores.
+        shared: Number in both sets, of which `same_label` have the printed label.
+        expected: Mean Jaccard index of a random set of as many heads.
+        p_value: Probability that such a set shares as many heads; `adjusted` by Holm.
+    """
+
+    model: str
+    level: str
+    heads: int
+    printed: int
+    measured: int
+    shared: int
+    same_label: int
+    jaccard: float
+    expected: float
+    p_value: float
+    adjusted: float = float("nan")
+
+
+def by_chance(heads: int, printed: int, measured: int, shared: int) -> tuple[float, float]:
+    """Return the mean Jaccard index of random sets, and the probability that they share as many heads."""
+    possible = np.arange(max(0, printed + measured - heads), min(printed, measured) + 1)
+    law = distributions.hypergeom(heads, printed, measured)
+    jaccard = possible / np.maximum(1, printed + measured - possible)
+    return float(law.pmf(possible) @ jaccard), float(law.sf(shared - 1))
+
+
+def overlaps(models: Mapping[str, Results]) -> Sequence[Overlap]:
+    """Return a row for each level of each of the paper's models that was scored at K = 5."""
+    rows: list[Overlap] = []
+    for model in paper.models():
+        scores = models[model.name].table("scores") if model.name in models else None
+        if scores is None or not len(scores := scores[scores["k"] == 5]):
+            continue
+        labels = {head: (row.level, row.label) for head, row in queries.by_head(scores)}
+        scored = model.heads & HeadSet(labels)
+        for level, listed in paper.head_labels(model.name).items():
+            ours = HeadSet(head for head in scored if labels[head][0] == level)
+            theirs = HeadSet(listed) & scored
+            shared = ours & theirs
+            n = len(scored), len(theirs), len(ours), len(shared)
+            same_label = sum(labels[head][1] == listed[head] for head in shared)
+            jaccard = len(shared) / max(1, len(ours | theirs))
+            rows.append(Overlap(model.paper_name, level, *n, same_label, jaccard, *by_chance(*n)))
+    adjusted = stats.holm([row.p_value for row in rows])
+    return [replace(row, adjusted=float(p)) for row, p in zip(rows, adjusted, strict=True)]
+
+
+# The report -------------------------------------------------------------------------------------------------
+
+
+def build(collection: results.Collection) -> str:
+    """Write the report on these results, in Markdown."""
+    models = collection.models
+    tables = {key: [compare(claim, models.get(claim.model)) for claim in claims(key)] for key in TABLES}
+    return as_markdown(
+        fill(
+            "report",
+            source=collection.source,
+            models=list(models),
+            notices=list(collection.notices),
+            summary=_summary(tables),
+            overlaps=[_overlap_row(row) for row in overlaps(models)],
+            deciders=_deciders(models),
+            sections=[_section(key, cells, models) for key, cells in tables.items()],
+        )
+    )
+
+
+def _summary(tables: Mapping[str, Sequence[Compared]]) -> pd.DataFrame:
+    """Count the printed numbers, those measured, and those that agree, by table and in total."""
+    rows = []
+    for key, cells in tables.items():
+        agree = [cell.agrees for cell in cells if cell.agrees is not None]
+        counts = {"printed": len(cells), "measured": len(agree), "agree": sum(agree)}
+        rows.append({"": paper.table(key).number, "title": paper.table(key).title} | counts)
+    frame = pd.DataFrame(rows)
+    totals = frame[["printed", "measured", "agree"]].sum().to_dict()
+    frame.loc[len(frame)] = {"": "**All**", "title": "", **totals}
+    return frame
+
+
+def _overlap_row(row: Overlap) -> dict[str, str]:
+    texts = {name.replace("_", " "): str(value) for name, value in list(vars(row).items())[:7]}
+    jaccard = {"Jaccard": f"{row.jaccard:.2f}", "by chance": f"{row.expected:.2f}"}
+    return texts | jaccard | {"p": p_text(row.p_value), "adjusted p": p_text(row.adjusted)}
+
+
+def _deciders(models: Mapping[str, Results]) -> list[str]:
+    """Name the LLMs behind the labels and scores of each model of the paper."""
+    names = [model.name for model in paper.models() if model.name in models]
+    return [f"{name}: {queries.decided_by(models[name].manifest)}" for name in names]
+
+
+def _section(key: str, cells: Sequence[Compared], models: Mapping[str, Results]) -> dict[str, Any]:
+    """Fill in the section of one table or figure."""
+    printed = paper.table(key)
+    unit = {"%": "Percent.", "sum": "Natural logarithm; lower is better."}.get(printed.unit, "")
+    names = {cell.claim.model for cell in cells if cell.measured is not None}
+    rows = [_row(cell, models[cell.claim.model]) for cell in cells if cell.claim.model in names]
+    compared = {row[""] for row in rows}
+    others = [[row, *map(_plain, values)] for row, values in printed.rows.items() if row not in compared]
+    return {
+        "title": f"{printed.number}. {printed.title}",
+        "note": f"{unit} {printed.note}".strip(),
+        "measured": rows,
+        "published": pd.DataFrame(others, columns=["", *printed.columns]) if others else None,
+    }
+
+
+def _row(cell: Compared, model_results: Results) -> dict[str, str]:
+    """Compare one number, measured with the heads that the paper lists and with those of your scores."""
+    claim, digits = cell.claim, cell.claim.digits
+    value, bounds = _texts(cell.measured, digits)
+    row = {
+        "": claim.row,
+        "column": claim.column,
+        "published": f"{claim.published:.{digits}f}",
+        "measured": value,
+        "95% interval": bounds,
+        "difference": "–" if cell.difference is None else f"{cell.difference:+.{digits}f}",
+        "agrees": {True: "✓", False: "✗", None: "–"}[cell.agrees],
+        "source": _source(cell),
+    }
+    if claim.measure == "bias":
+        row["correct metric"] = " ".join(_texts(cell.correct, digits))
+        row["chance"] = " ".join(_texts(cell.correct.chance if cell.correct else None, 1))
+    if claim.measure in ("pruning", "retrieval", "bias"):
+        listed = cell.measured is not None and cell.measured.plan.startswith("published-")
+        rescored = compare(claim, model_results, rescored=True).measured if listed else None
+        row["with your scores' heads"] = " ".join(dict.fromkeys(_texts(rescored, digits)))
+    return row
+
+
+def _texts(estimate: Estimate | None, digits: int) -> tuple[str, str]:
+    """Format the value and its interval, with dashes for missing numbers."""
+    if estimate is None or math.isnan(estimate.value):
+        return "–", "–"
+    bounds = "–" if math.isnan(estimate.low) else f"[{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+    return f"{estimate.value:.{digits}f}", bounds
+
+
+def _source(cell: Compared) -> str:
+    if (measured := cell.measured) is None:
+        return "–"
+    parts = (measured.plan, measured.dataset or cell.claim.dataset, measured.mode)
+    return ", ".join(filter(None, parts)) if measured.plan else "scores"
+
+
+def _plain(value: float | None) -> str:
+    return "–" if value is None else f"{value:g}"
+
+
+# The command ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Write report.md: the paper's tables and figures next to your results."""
+
+    results: Annotated[
+        str | None,
+        DATA,
+        describe(
+            "Folder of results, or hf://datasets/USER/NAME", "results/ if it holds any, else the bundled"
+        ),
+    ] = None
+    out: Annotated[Path, OUTPUT, read(to_folder)] = Path("report")
+    """Folder for report.md"""
+
+
+def write_report(settings: Settings) -> None:
+    """Write the file and print its path."""
+    place = settings.results or results.default_folder()
+    print(f"Results: {place}", file=sys.stderr)
+    collection = results.load(None if place == results.PRECOMPUTED else place, instead=False)
+    for notice in collection.notices:
+        print(f"Skipped: {notice}", file=sys.stderr)
+    if not collection.models:
+        raise InputError(f"{place} holds no results; compute some with clip-ccs compute.")
+    write_text(settings.out / "report.md", build(collection))
+    print(settings.out / "report.md")
+
+
+main = Command(Settings, write_report, ("clip-ccs report --results results --out report",))
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""Update the audit's counts and the toy models' answers in the documentation: `python -m research.paper`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from ccs import results
+from ccs.batch.command_line import Command
+from ccs.batch.pages import table
+from research.documents import bring_up_to_date
+from research.paper import audit
+from research.paper.questions import HURT, MORE, by_model, in_words, strictest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+ORGANISMS = ("organism", "organism-control")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Update the audit's counts in docs/audit.md and the toy models' answers in docs/findings.md."""
+
+
+def update(_: Settings) -> None:
+    """Write the parts of both pages that are computed."""
+    by = "python -m research.paper"
+    bring_up_to_date(DOCS / "audit.md", "audit", counts(), by)
+    bring_up_to_date(DOCS / "findings.md", "answers", answers(results.load(instead=False).models), by)
+
+
+def counts() -> str:
+    """Count the printed cells that support each sentence of the paper, as a table in Markdown."""
+    rows = [
+        {
+            "sentence": check.statement,
+            "where": check.source,
+            "cells for it": f"{check.holds} of {check.of}" if check.of else "–",
+            "note": check.note or "–",
+        }
+        for check in audit.audit()
+    ]
+    return table(pd.DataFrame(rows))
+
+
+def answers(models: Mapping[str, results.Results]) -> str:
+    """List the toy models' answers in Markdown; "" without them."""
+    tests = strictest(by_model({name: models[name] for name in ORGANISMS if name in models}))
+    first = [test for test in tests if test.question in (HURT, MORE)]
+    return "\n".join(f"- {answer}" for answer in in_words(first))
+
+
+main = Command(Settings, update)
+
+if __name__ == "__main__":
+    sys.exit(main())

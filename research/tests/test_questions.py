@@ -1,0 +1,77 @@
+"""The paper's two questions, tested on made-up results."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ccs import results
+from ccs.analysis.ablation_sets import ALIKE, PlanName
+from ccs.metrics.stats import Ranked
+from research.paper import __main__ as docs
+from research.paper import questions
+from tests.support import report_sample
+
+
+def around(drawn, none, high, n=100):
+    """A measure under each plan: random sets of all kinds at `drawn`, give or take 0.01."""
+    rng, values = np.random.default_rng(0), {"none": none, "high": high}
+    for name in map(str, map(PlanName.random, ALIKE)):
+        values |= {f"{name}@{seed}": drawn + 0.01 * rng.normal() for seed in range(n)} | {name: drawn}
+    return values
+
+
+def model_of(changed, high, *, colors=100):
+    """Random sets and the high heads lower every measure by about 0.1; these change one by `high`."""
+    top1, skew, gap = (
+        (0.5, 0.6, 0.6 + (high if name == changed else -0.1)) for name in ("top1", "MaxSkew", questions.GAP)
+    )
+    pruning = report_sample.pruning_rows("organism", "world/subjects", around(*top1))
+    pruning += report_sample.pruning_rows("organism", "world/colors", around(*top1, colors))
+    bias = [
+        row | {"metric": f"{name} mean", "attribute": attribute}
+        for name, values in (("MaxSkew", skew), (questions.GAP, gap))
+        for row in report_sample.bias_rows("organism", "world/faces", around(*values))
+        if row["metric"] == "MaxSkew mean"
+        for attribute in ("gender", "skin tone")
+    ]
+    tables = {"pruning": pd.DataFrame(pruning), "bias": pd.DataFrame(bias)}
+    return results.Results("organism", Path(), tables, {})
+
+
+@pytest.mark.parametrize(
+    ("measure", "question", "high", "answer"),
+    [
+        ("top1", questions.HURT, -0.2, "confirmed"),
+        ("top1", questions.HURT, -0.102, "inconclusive"),
+        ("MaxSkew", questions.MORE, -0.2, "confirmed"),
+        (questions.GAP, questions.NARROWS_MORE, 0.0, "rejected"),
+    ],
+)
+def test_whether_high_heads_carry_more_than_random_sets_like_them(measure, question, high, answer):
+    """The models differ in one measure alone, and so do the answers; two of them are the README's."""
+    model = model_of(measure, high)
+    found = [one for one in questions.by_model({"organism": model}) if one.alike]
+    asked = {name: [one for one in found if one.question == name] for name in questions.QUESTIONS}
+    said = {name: questions.said(tests) for name, tests in asked.items() if tests}
+    readme = docs.answers({"organism": model})
+    assert set(said) == {questions.HURT, questions.MORE, questions.NARROWS_MORE}
+    for name, text in said.items():
+        expected = answer if name == question else "inconclusive"
+        assert text.startswith(f"organism: {expected} (")
+        assert ("minimum detectable effect" in text) == (expected == "inconclusive")
+        assert text.count("of 101 among sets alike in") == 3
+        if name != questions.NARROWS_MORE:
+            assert f"**{questions.QUESTIONS[name]}** {text.split(';')[0]}" in readme
+    assert [one.alike for one in asked[question]] == list(ALIKE)
+    (strictest,) = questions.strictest(asked[question])
+    assert strictest.adjusted == max(one.adjusted for one in asked[question])
+    by_set = [one for one in questions.tests_of(model) if one.alike and one.question == question]
+    assert {one.answer for one in by_set} == {answer}
+
+
+def test_a_set_with_only_some_of_the_random_sets_is_left_out():
+    tests = [one for one in questions.tests_of(model_of("top1", -0.2, colors=3)) if one.alike]
+    assert "world/colors" not in {one.where for one in tests}
+    assert {one.effect.of for one in tests if isinstance(one.effect, Ranked)} == {101}
