@@ -12,7 +12,7 @@ import pandas as pd
 from ccs import results
 from ccs.batch.command_line import Command
 from ccs.batch.pages import table
-from research.documents import bring_up_to_date
+from ccs_benchmark.documents import bring_up_to_date
 from research.paper import audit
 from research.paper.questions import HURT, MORE, by_model, in_words, strictest
 
