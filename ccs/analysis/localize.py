@@ -13,9 +13,10 @@ from ccs.analysis.ablation_sets import Plan, matched
 from ccs.analysis.carriers import DEFAULT, METHODS, reliability
 from ccs.analysis.evidence import Evidence, Method, Subject, Tell, rank_heads, say_nothing
 from ccs.analysis.inputs import Names, load_model
+from ccs.analysis.preference import effects_of_heads, head_rows
 from ccs.analysis.result import Result, axes
 from ccs.analysis.search import held_out_figures, held_out_rows
-from ccs.analysis.task import open_sets
+from ccs.analysis.task import Task, open_sets
 from ccs.data import BiasSet, ClassificationSet
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
@@ -42,6 +43,9 @@ class CarrierTable(Result):
         heads: the first heads, as long as each takes 5% of the rankings' lean away; none if none does.
         effects: the effect of ablating them on the half of people and prompts that the method did not see,
             next to random sets with as many heads of each layer; columns as in `ccs.search`.
+        parts: one row per head, and one for all of them, on the same half: the change of the general and the
+            occupation-specific part of the group scores, as shares of the total, and which part it `moves`
+            (`ccs.metrics.preference`).
         p_value: of the fall of MaxSkew among the random sets; NaN without heads.
         people: number of people in the unseen half.
         prompts: number of prompts in the unseen half.
@@ -49,6 +53,7 @@ class CarrierTable(Result):
 
     heads: tuple[Head, ...]
     effects: pd.DataFrame
+    parts: pd.DataFrame
     p_value: float
     people: int
     prompts: int
@@ -195,10 +200,27 @@ def localize_subject(
         rows=pd.DataFrame(rows),
         heads=heads,
         effects=effects,
+        parts=_parts(model, unseen, heads, seed),
         p_value=float(p_value),
         people=len(unseen.people),
         prompts=len(unseen.prompts),
     )
+
+
+def _parts(model: Model, unseen: Task, heads: Sequence[Head], seed: int) -> pd.DataFrame:
+    """Return how ablating each head, and all of them, moves the two parts; no rows if unmeasurable."""
+    singles = [HeadSet([head]) for head in heads]
+    ablations = singles + [HeadSet(heads)] * (len(heads) > 1)
+    if not ablations:
+        return head_rows([])
+    embeddings = model.embed_images(unseen.people, [HeadSet(), *ablations])
+    try:
+        effects = effects_of_heads(
+            embeddings[0], embeddings[1:], ablations, unseen, logit_scale=model.logit_scale, seed=seed
+        )
+    except InputError:  # too few prompts, or people of a group
+        return head_rows([])
+    return head_rows(effects)
 
 
 def first_carriers(evidence: Evidence, order: Sequence[Head]) -> tuple[Head, ...]:

@@ -177,3 +177,19 @@ def effects_of_heads(
         }
         effects.append(HeadEffect(HeadSet([chosen]) if isinstance(chosen, Head) else chosen, **changes))
     return tuple(effects)
+
+
+def head_rows(effects: Sequence[HeadEffect]) -> pd.DataFrame:
+    """Return one row per effect: the ablated heads, the change of each part, and which part `moves`.
+
+    Changes are shares of the total before; each has its 95% interval and p-value.
+    """
+    rows = []
+    for effect in effects:
+        row: dict[str, Any] = {"ablate": str(effect.heads)}
+        for name in ("general", "specific"):
+            change = getattr(effect, name)
+            row |= {name: change.value, f"{name}_low": change.low, f"{name}_high": change.high}
+            row[f"{name}_p"] = change.p_value
+        rows.append(row | {"moves": effect.moves})
+    return pd.DataFrame(rows)

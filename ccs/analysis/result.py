@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from importlib.util import find_spec
 from io import StringIO
 from typing import Any
@@ -73,6 +73,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, pd.DataFrame):
         indexed = value if isinstance(value.index, pd.RangeIndex) else value.reset_index()
         return json.loads(indexed.to_json(orient="records", double_precision=15))
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
         return {str(name): _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

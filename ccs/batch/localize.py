@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import ccs
 from ccs.analysis.bias import set_question
@@ -73,8 +74,18 @@ def page(table: CarrierTable) -> str:
         about=table.about,
         changed=changed,
         chance=float(effects["none", "MaxSkew"]["chance"].iloc[0]),
+        parts=[_part(row) for row in table.parts.to_dict("records")],
         drawn=list(effects[RANDOM, "MaxSkew"]["difference"]) if (RANDOM, "MaxSkew") in effects else [],
     )
+
+
+def _part(row: Mapping[Any, Any]) -> dict[str, str]:
+    """Return a line about how ablation moves the general and the specific part."""
+    line = {"ablated": row["ablate"]}
+    for name in ("general", "specific"):
+        low, high = row[f"{name}_low"], row[f"{name}_high"]
+        line[f"{name} part"] = f"{row[name]:+.0%} [{low:+.0%}, {high:+.0%}]"
+    return line | {"moves": row["moves"]}
 
 
 main = Command(

@@ -1,5 +1,7 @@
 """The split into a general and an occupation-specific preference, against plain loops and known answers."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -172,7 +174,7 @@ def test_bias_reports_the_split_and_neutral_prompts(tiny_model, capsys):
         "MaxSkew",
     ]
     assert list(rows.loc[rows["quantity"] == "MaxSkew", "name"]) == list(NEUTRAL)
-    assert "neutral" in table.to_json()
+    assert json.loads(table.to_json())["preference"]["after"]["verdict"] == table.preference.verdict
     assert f"General preference or stereotype: {table.preference.verdict}" in command.page(table)
     alone = ccs.bias(tiny_model, gallery, "judge", attribute="gender").preference
     assert alone.after is None
