@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ccs.analysis.accuracy import accuracy
-from ccs.analysis.bias import embed_occupations, measure_gallery, set_question
+from ccs.analysis.bias import choose_groups, embed_occupations, measure_gallery, set_question
 from ccs.analysis.crossing import SMALLEST, cross_groups
 from ccs.analysis.inputs import embed, load_model, require_readable
 from ccs.analysis.result import Result, axes
@@ -157,16 +157,13 @@ def audit(
     model, ablation = load_model(model, device), Intervention.of(ablate)
     sets = _prompt_sets(gallery, prompts)
     names = tuple(attributes or _default_attributes(gallery))
+    galleries = {name: _grouped(gallery, name, smallest) for name in names}
     images = embed(model, gallery.images, [HeadSet(), ablation] if ablation else [HeadSet()])
     rows: list[dict[str, Any]] = []
     tops: list[dict[str, Any]] = []
-    left_out: dict[str, Mapping[str, int]] = {}
     same: dict[str, tuple[tuple[str, ...], ...]] = {}
-    for name in names:
-        people, part = gallery, images
-        if name not in gallery.groups:
-            people, left_out[name] = cross_groups(gallery, name, smallest)
-            part = images[:, _members(gallery, name, left_out[name])]
+    for name, (people, left_out) in galleries.items():
+        part = images[:, _members(gallery, name, left_out)] if left_out else images
         for prompt_set in sets:
             question = set_question(people, prompt_set.names, top=top)
             if prompt_set.name != GALLERY:
@@ -201,7 +198,7 @@ def audit(
         about=about,
         rows=pd.DataFrame(rows).reindex(columns=list(COLUMNS)),
         top=pd.DataFrame(tops),
-        left_out=left_out,
+        left_out={name: left_out for name, (_, left_out) in galleries.items()},
         alike=same,
         prompts={one.title: one.source for one in (*sets, load_prompts(HARMS))},
     )
@@ -221,6 +218,13 @@ def _prompt_sets(gallery: BiasSet, prompts: Sequence[str] | str | None) -> list[
 def _default_attributes(gallery: BiasSet) -> list[str]:
     crossed = [",".join(pair) for pair in list(combinations(gallery.groups, 2))[:1]]
     return [*gallery.groups, *crossed]
+
+
+def _grouped(gallery: BiasSet, attribute: str, smallest: int) -> tuple[BiasSet, Mapping[str, int]]:
+    """Return the gallery with the attribute among its groups, and the people left out by group."""
+    if attribute in gallery.groups or "," not in attribute:
+        return choose_groups(gallery, attribute)[0], {}
+    return cross_groups(gallery, attribute, smallest)
 
 
 def _members(gallery: BiasSet, attribute: str, small: Mapping[str, int]) -> NDArray[np.int64]:
