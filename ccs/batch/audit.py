@@ -254,7 +254,7 @@ def compare(rows: pd.DataFrame) -> pd.DataFrame:
 EXAMPLES: Sequence[str] = (
     "clip-ccs audit --out audit",
     'clip-ccs audit --model ViT-B-32/openai --gallery fairface-1.25 --attribute "gender,race" --out audit',
-    "clip-ccs audit --model ViT-B-32/openai --model ViT-B-16/openai --gallery DIR --prompts so-b-it --out audit",
+    "clip-ccs audit --model ViT-B-32/openai --model ViT-B-16/openai --gallery DIR --prompts so-b-it",
 )
 main = Command(Settings, measure, EXAMPLES)
 
