@@ -312,7 +312,7 @@ def _harm_rows(
             }
         yield shared | {
             "metric": "largest gap",
-            "group": f"{gap.highest} minus {gap.lowest}",
+            "group": f"{gap.highest} minus {gap.lowest}" if gap.value else "no difference",
             "n": len(groups),
             "before": max(first.values()) - min(first.values()),
             "after": gap.value,

@@ -20,6 +20,7 @@ from ccs.batch.options import (
     MaxImages,
     ModelName,
     Occupations,
+    Prompts,
     Seed,
     SkipUnreadable,
     Template,
@@ -46,6 +47,7 @@ class Settings:
     ablate: Ablation = ""
     top: Top = None
     template: Template = None
+    prompts: Prompts = None
     max_images: MaxImages = None
     as_published: Annotated[bool, ANALYSIS] = False
     """MaxSkew as in the paper's released code, with its faults"""

@@ -11,6 +11,7 @@ from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
 from ccs.errors import InputError
+from ccs.texts.prompts import prompt_sets
 
 MODEL = Parameter(group=Group("Model", sort_key=1))
 DATA = Parameter(group=Group("Data", sort_key=2))
@@ -140,6 +141,11 @@ Classes = Annotated[
 ]
 Template = Annotated[
     str | None, DATA, describe('Prompt with {} for the name, such as "a photo of a {}"', "the data's")
+]
+Prompts = Annotated[
+    str | None,
+    DATA,
+    describe(f"Named prompts in place of occupations and template: {', '.join(prompt_sets())}", "none"),
 ]
 Top = Annotated[
     int | None,
