@@ -12,9 +12,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ccs.analysis.accuracy import accuracy
-from ccs.analysis.bias import choose_groups, embed_occupations, measure_gallery, set_question
+from ccs.analysis.bias import embed_occupations, measure_gallery, set_question
 from ccs.analysis.crossing import SMALLEST, cross_groups
-from ccs.analysis.inputs import embed, load_model, require_readable
+from ccs.analysis.inputs import embed, load_model, open_people, require_readable
 from ccs.analysis.result import Result, axes
 from ccs.data import BiasSet, ClassificationSet
 from ccs.data.open import open_dataset, open_gallery
@@ -223,7 +223,7 @@ def _default_attributes(gallery: BiasSet) -> list[str]:
 def _grouped(gallery: BiasSet, attribute: str, smallest: int) -> tuple[BiasSet, Mapping[str, int]]:
     """Return the gallery with the attribute among its groups, and the people left out by group."""
     if attribute in gallery.groups or "," not in attribute:
-        return choose_groups(gallery, attribute)[0], {}
+        return open_people(gallery, attribute)[0], {}
     return cross_groups(gallery, attribute, smallest)
 
 
