@@ -12,7 +12,6 @@ EXTRAS = {
     "report": "The report needs",
     "plot": "A plot needs",
     "mat": "A .mat file needs",
-    "onnx": "An export without heads needs",
     "all": "A run in several processes needs",
 }
 """Each extra of pyproject.toml, and what it is for."""

@@ -21,7 +21,7 @@ MODULES = {
     "Texts and scores": ("ccs.texts.textspan", "ccs.texts.pools", "ccs.texts.labels", "ccs.texts.score"),
     "Bias and accuracy": (
         "ccs.metrics.skew", "ccs.metrics.accuracy", "ccs.metrics.retrieval",
-        "ccs.metrics.agreement", "ccs.metrics.adapters",
+        "ccs.metrics.agreement",
     ),
     "Finding heads": (
         "ccs.analysis.ablation_sets", "ccs.analysis.carriers", "ccs.analysis.evidence",

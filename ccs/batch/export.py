@@ -14,7 +14,6 @@ from ccs.batch.options import MODEL, OUTPUT, ModelName, Public, read, to_folder
 from ccs.errors import InputError
 from ccs.heads import TEXT, Intervention, verb
 from ccs.model.export import export
-from ccs.model.onnx_export import export_onnx
 from ccs.results.hub_repository import Repository
 
 
@@ -28,8 +27,6 @@ class Settings:
     model: ModelName = "organism"
     ablate: Annotated[str, MODEL] = ""
     """Heads of the image encoder to ablate or scale, such as "L8.H1 L9.H2=0.3\""""
-    remove: Annotated[bool, OUTPUT] = False
-    """ONNX files image.onnx and text.onnx without the heads' weights"""
     out: Annotated[Path | None, OUTPUT, read(to_folder)] = None
     """New folder for the model"""
     repo: Annotated[str | None, OUTPUT] = None
@@ -49,10 +46,7 @@ def export_model(settings: Settings) -> None:
     title = f"{model.name} with {off or 'no head'} {verb(off)}"
     with tempfile.TemporaryDirectory() as scratch:
         folder = settings.out or Path(scratch) / "model"
-        if settings.remove:
-            error = export_onnx(model, off, folder)
-        else:
-            error = export(model, off, folder, settings.model)
+        error = export(model, off, folder, settings.model)
         print(f"{title}: the embeddings computed from the folder without this program differ by {error:.1e}.")
         if settings.out:
             print(f"Written to {folder}.")

@@ -7,13 +7,10 @@ import torch
 from timm.models import _registry
 
 import ccs
-from ccs import HeadSet, InputError, Intervention
+from ccs import HeadSet, InputError
 from ccs.batch import export as command
-from ccs.model import onnx_export
 from ccs.model.encoders import convolutional
 from ccs.model.export import export
-from tests.support.checkpoint import write_siglip
-from tests.support.tiny_model import write_tiny_model
 
 OFF = HeadSet.parse("L1.H1 L4.H0 L4.H3 L5.H2")
 
@@ -43,10 +40,7 @@ def test_what_cannot_be_exported_is_named(tiny_model, tmp_path, monkeypatch):
     monkeypatch.setitem(tiny_model.config["text_cfg"], "hf_tokenizer_name", "somebody/words")
     with pytest.raises(InputError, match="tokenizer of its own"):
         export(tiny_model, OFF, tmp_path / "out")
-    write_siglip(tmp_path / "theirs")
-    with pytest.raises(InputError, match="fixes the number of heads"):
-        onnx_export.export_onnx(ccs.load(str(tmp_path / "theirs")), HeadSet.parse("L0.H1"), tmp_path / "less")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["full", "theirs"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["full"]
 
 
 @pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of huggingface_hub's own uploads
@@ -69,24 +63,3 @@ def test_an_architecture_of_our_own_needs_what_its_card_says(tmp_path, monkeypat
     monkeypatch.delitem(_registry._model_entrypoints, convolutional.NAME)  # as where ccs loaded nothing
     convolutional.register.cache_clear()
     exec(recipe, {})
-
-
-def test_onnx_without_heads_is_the_model_with_them_off(tmp_path, capsys):
-    folder, less = write_tiny_model(tmp_path / "tiny", layers=2), tmp_path / "less"
-    model = ccs.load(str(folder), layers="all")
-    layer = " ".join(f"L1.H{head}" for head in range(model.tower.n_heads))  # all of one
-    off = f"L0.H1 L0.H2=0.3 {layer}"
-    assert command.main(["--model", str(folder), "--ablate", off, "--remove", "--out", str(less)]) == 0
-    assert f"{layer} off or scaled: the embeddings" in capsys.readouterr().out
-    x = torch.randn(3, 3, *model.tower.image_size, generator=torch.Generator().manual_seed(5))
-    found = onnx_export.run(less / onnx_export.IMAGES, x)
-    np.testing.assert_allclose(found, model.embed_images(x, Intervention.parse(off)), atol=1e-5)
-    assert np.abs(found - model.embed_images(x)).max() > 1e-3
-    read = onnx_export.run(less / onnx_export.TEXTS, model.tokenize(["a dog"]))
-    np.testing.assert_allclose(read, model.embed_texts(["a dog"]), atol=1e-5)
-    # Every head has d rows of three projections, with biases, and d columns of a fourth.
-    width, d = model.tower.width, model.head_dim
-    made = [onnx_export.without_heads(model, one) for one in (HeadSet(), Intervention.parse(off))]
-    whole, rest = (sum(p.numel() for p in one.parameters()) for one in made)
-    assert whole - rest == (1 + model.tower.n_heads) * (4 * width * d + 3 * d)
-    assert layer.split()[0] in (less / "README.md").read_text("utf-8")

@@ -11,13 +11,12 @@ import pytest
 import yaml
 
 import ccs_benchmark
-from ccs import InputError, locate
-from ccs.batch import localize
+from ccs import InputError
+from ccs_benchmark import check_submission, leaderboard, methods, planted_models, scoring
+from ccs_benchmark import document as tables
 from ccs_benchmark import folder as benchmark_folder
-from ccs_benchmark import leaderboard, planted_models, scoring
-from research.planted import publish as planted
-from scripts import benchmark as tables
-from scripts import check_submission
+from ccs_benchmark import publish as planted
+from ccs_benchmark.__main__ import main
 from tests.benchmark.test_scoring import small  # noqa: F401 - a fixture for all tests here
 
 ONE = "organism-planted-32"
@@ -66,7 +65,7 @@ def test_a_submission_is_read_as_a_strangers_and_a_sample_of_it_is_computed_agai
     file, table = folder / "last.py", folder / "last.parquet"
     file.write_text("def find(evidence):\n    return {head: head.layer for head in evidence.model.heads}\n")
     command = ["--models", ONE, "--splits", "1", "--cells", str(table), "--method", "submissions.last:find"]
-    assert localize.main(command) == 0
+    assert main(command) == 0
     monkeypatch.setattr(check_submission, "SPLITS", 1)
     assert "1 cells, 1 of them computed again" in check_submission.check(file, models=[ONE])
     cells = ccs_benchmark.kept(table)
@@ -96,6 +95,6 @@ def test_a_submission_is_read_as_a_strangers_and_a_sample_of_it_is_computed_agai
 def test_the_default_is_the_method_that_leads_where_it_was_chosen():
     """Of both tracks' first figures, on the bases that are for development and in no table."""
     leads = tables.development({track: tables.tabled(track, development=True) for track in tables.TITLES})
-    assert set(leads.index) == set(locate.METHODS)
-    assert leads.idxmax() == locate.DEFAULT
+    assert set(leads.index) == set(methods.METHODS)
+    assert leads.idxmax() == methods.DEFAULT
     assert not set(tables.kept("planted")["base"]) & set(scoring.DEVELOPMENT)
