@@ -15,7 +15,9 @@ import ccs
 from ccs import results
 from ccs.analysis.bias import embed_occupations, rank_gallery
 from ccs.batch.compute import __main__ as compute
-from ccs.batch.compute import inputs, needs
+from ccs.batch.compute import inputs, measure, needs
+from ccs.batch.compute.run import Run
+from ccs.batch.compute.stages import Processes
 from ccs.data.open import open_dataset
 from ccs.errors import InputError
 from ccs.heads import HeadSet
@@ -155,6 +157,28 @@ def test_what_another_precision_does_to_skew_is_measured_on_a_sample(few_draws, 
     assert expected > 0
     said = queries.moved_by_precision(found.manifest)
     assert f"mean MaxSkew in bf16 is within {expected:.4f} of float32's" in said
+
+
+@pytest.mark.parametrize("limit", [1.0, 0.0])
+def test_half_precision_is_used_on_a_gpu_if_it_changes_little(
+    tiny_folder, texts, tmp_path, monkeypatch, limit
+):
+    """On the CPU in place of a GPU."""
+    load = ccs.load
+    monkeypatch.setattr(ccs, "load", lambda name, *, device, **options: load(name, device="cpu", **options))
+    monkeypatch.setattr(measure, "LARGEST_CHANGES", dict.fromkeys(measure.LARGEST_CHANGES, limit))
+    args = ["--model", str(tiny_folder), "--texts", str(texts), "--out", str(tmp_path), "--max-images", "20"]
+    args += ["--dataset", "world/colors", "--gallery", "world/faces", "--eval-images", "20"]
+    settings = compute.main.parse(args).for_model(str(tiny_folder))
+    checked = Run(settings, Processes(device="cuda"), lambda chosen: inputs.open_all(chosen, print))
+    assert checked.settings.precision == ("bf16" if limit else "fp32")
+    changes = checked.precision["changes"]
+    assert set(changes) == set(measure.LARGEST_CHANGES)
+    assert 0 < changes["cosine"] < 0.1
+    model = load(str(tiny_folder), precision="bf16")
+    faces = checked.sets[1].images[:1]
+    same = np.array_equal(checked.model.embed_images(faces), model.embed_images(faces))
+    assert same == (limit > 0)
 
 
 def test_images_that_sets_share_are_embedded_once(texts, tmp_path, monkeypatch):

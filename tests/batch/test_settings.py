@@ -31,7 +31,7 @@ def test_the_study_is_one_word_and_what_is_given_beside_it_counts():
     study = compute.main.parse(["--paper"])
     assert study.models == tuple(model.name for model in paper.models())
     assert (study.images, study.texts, study.suite) == ("imagenet", "reference", "paper")
-    assert (study.labeler, study.judges, study.precision) == ("paper", "paper", "fp32")
+    assert (study.labeler, study.judges, study.precision) == ("paper", "paper", "auto")
     assert study.as_published
     assert study.for_model("ViT-B-32/openai").all_ks == (5, 7, 9, 11, 13)
     words = "--labeler tags --paper ViT-L-14-LAION ViT-B-32/openai --texts world"

@@ -235,8 +235,8 @@ class Settings:
     progress: Annotated[Literal["json"] | None, OUTPUT] = None
     """Progress as lines of JSON on standard error, in place of bars"""
     device: Device = "auto"
-    precision: Annotated[Literal["fp32", "bf16", "fp16"], MACHINE] = "fp32"
-    """Precision of evaluations; head statistics use fp32"""
+    precision: Annotated[Literal["auto", "fp32", "bf16", "fp16"], MACHINE] = "auto"
+    """Precision of evaluations: auto is bf16 on a GPU that passes a check, else fp32; statistics use fp32"""
     seed: Annotated[Seed, describe("Random seed of ablations, samples, and resampling")] = 0
     batch_size: Annotated[int | None, MACHINE, at_least(1), describe("Images per batch", "automatic")] = None
     workers: Annotated[

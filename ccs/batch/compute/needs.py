@@ -283,7 +283,7 @@ def _time(
         "device": device,
         "cores": cores,
         "gigaflops": peak / 1e9,
-        "precision": settings.precision,
+        "precision": settings.precision.replace("auto", "bf16"),
         "moved": moved / 1e9,
         "whole": max(passes, decoding) + figures + fetching,
         "passes": passes,

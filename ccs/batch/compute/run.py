@@ -60,6 +60,7 @@ class Run:
     Attributes:
         tables: The rows of each table.
         errors: How exact fast paths are; see `largest_errors`.
+        precision: What half precision changes on a sample, if it was checked.
         chance: CCS@0 ... CCS@k of random texts, if scored by tags.
         notices: Ablation sets that were left out, and why.
         warnings: Results to doubt, and why.
@@ -90,7 +91,9 @@ class Run:
         source = partial(ccs.load, settings.clip)
         if settings.text_encoder:
             source = partial(ccs.extract_image_encoder, settings.models[0], settings.text_encoder)
-        load = partial(source, device=processes.device, precision=settings.precision, layers=settings.layers)
+        automatic = "bf16" if processes.device.startswith("cuda") else "fp32"
+        precision = automatic if settings.precision == "auto" else settings.precision
+        load = partial(source, device=processes.device, precision=precision, layers=settings.layers)
         self.model = processes.together(load)
         self.model.tower.require(Intervention.parse(settings.ablate))
         if settings.ablate and not (inputs.names_of_sets(settings) or settings.galleries):
@@ -101,7 +104,10 @@ class Run:
         self.store = Store(settings.out / results.STAGES / self.folder.name, processes, bar)
         self.judging = Judging(settings, self.store, self.pool, spending)
         self.images, self.sets, self.absent = sets(replace(settings, models=()))
-        self.embedder = Embedder(self.model, self.store, settings)
+        self.precision: dict[str, Any] = {}
+        if settings.precision == "auto":
+            self._choose_precision(precision)
+        self.embedder = Embedder(self.model, self.store, self.settings)
         self.tables: dict[str, list[Row]] = {}
         self.errors: dict[str, float] = {}
         self.chance: list[float] = []
@@ -110,13 +116,26 @@ class Run:
         self.alike: dict[str, list[list[str]]] = {}
         self._hosts: dict[str, tuple[EvaluationSet, np.ndarray | None]] = {}
 
+    def _choose_precision(self, precision: str) -> None:
+        """Keep a half precision if it changes little on a sample, else use float32."""
+        if precision != "fp32":
+            stage_inputs = {"weights": self.model.weights_hash, "precision": precision}
+            stage_inputs |= {data.name: data.fingerprint for data in self.sets}
+            changes = self.store.json(
+                "precision", stage_inputs, lambda: measure.changes_by_precision(self.model, self.sets)
+            )
+            self.precision = {"checked": precision, "images": measure.SAMPLE, "changes": changes}
+            if not changes or any(changes[name] > measure.LARGEST_CHANGES[name] for name in changes):
+                self.model, precision = self.model.in_float32(), "fp32"
+        self.settings = replace(self.settings, precision=precision)
+
     def go(self) -> None:
         """Do the stages that are not done yet. Raises InputError."""
         model, images = self.model, self.images
         inputs_of_checks = {"weights": model.weights_hash, "images": images.fingerprint}
         inputs_of_checks |= {"heads": str(model.heads)}
         self.errors = self.store.json(
-            "checks", inputs_of_checks, lambda: largest_errors(model, images.images)
+            "checks", inputs_of_checks, lambda: largest_errors(model.in_float32(), images.images)
         )
         moments = self.embedder.moments(images)
         spans, variance = self._spans(moments)

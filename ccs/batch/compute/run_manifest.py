@@ -124,6 +124,7 @@ def manifest(run: Run) -> dict[str, Any]:
             "processes": run.processes.size,
             "device": run.processes.device,
             "spent": run.judging.spent,
+            **({"precision": run.precision} if run.precision else {}),
         },
         "absent": run.absent + [{"name": "ablation sets", "reason": notice} for notice in run.notices],
         "tables": {},
