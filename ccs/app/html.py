@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,6 +45,13 @@ def interval(value: float, low: float, high: float, digits: int = 2, sign: bool 
         return Markup(write(value, digits))
     words = '{} <span class="ci">({} to {})</span>'
     return Markup(words).format(write(value, digits), write(low, digits), write(high, digits))
+
+
+def for_visitors(error: object) -> str:
+    """Return an error's sentence without names of exceptions and variables of this program."""
+    named = r" ?\(\w*(Error|Exception|BadZipFile|Timeout)\b[^()]*(\([^()]*\)[^()]*)*\)"
+    words = re.sub(named, "", str(error))
+    return re.sub(r";? ?[^.;]*\$CCS_\w+[^.;]*", "", words).strip()
 
 
 def count(n: int, noun: str) -> str:

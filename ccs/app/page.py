@@ -65,6 +65,11 @@ def work(screen: Screen, fresh: bool = True) -> Work:
         yield Update(1.0, "", _failed(screen, "Something went wrong; the error was logged."))
 
 
+def canceled(screen: Screen) -> Work:
+    """Tell that the work was canceled, and do none."""
+    yield Update(1.0, "", {"top": _top(screen)})
+
+
 def _missing_models(screen: Screen) -> list[str]:
     names = VIEWS[screen.state.tab].models(screen.state)
     return [name for name in names if name not in screen.app.model_cache.loaded()]

@@ -162,11 +162,12 @@ class Pages:
         for job in self.jobs.of(form.page):
             await job.finished(5)
 
-        def tell(screen: Screen) -> None:
-            screen.session.budget = None
-            raise InputError(CANCELED)
-
-        return await self.change(request, form, tell)
+        key, screen = await run_in_threadpool(self._screen, form)
+        screen.session.budget = None
+        screen.session.notify(CANCELED)
+        job = self._start(request, key, screen, page.canceled(screen))
+        await job.finished(SOON)
+        return self._answer(request, key, screen.state.query(), job)
 
     def program(self, request: Request) -> Response:
         """Answer with a program that prints what a screen shows."""

@@ -87,7 +87,7 @@ def test_a_hub_that_does_not_answer_is_told_and_an_upload_is_offered(tiny_folder
     assert "You can rank your own faces" in shown(app, tab="start")["main"]
     page = shown(app, tab="heads")
     assert "was not found on the Hub" in page["main"]
-    assert "Where it looks" in page["main"]
+    assert "Attention and contribution" in page["main"] or "Attention</h3>" in page["main"]
 
 
 def test_heads_and_start_show_photographs(fetched):

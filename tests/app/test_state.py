@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccs.app.html import for_visitors
 from ccs.app.state import OWN, State, clean_line, from_query, split_texts
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet, Intervention
@@ -69,3 +70,13 @@ def test_typed_split_texts():
         split_texts("\n".join(map(str, range(201))))
     with pytest.raises(InputError, match="201 characters"):
         split_texts("x" * 201)
+
+
+def test_internals_never_reach_a_visitor():
+    for error, words in (
+        ("X is absent (ConnectError: [Errno -2] Name (x) not known); try photo.", "X is absent; try photo."),
+        ("The file is no zip (BadZipFile: bad).", "The file is no zip."),
+        ("It isn't here; put it into $CCS_DATA.", "It isn't here."),
+        ("K is 4 (of 3).", "K is 4 (of 3)."),
+    ):  # fmt: skip
+        assert for_visitors(error) == words

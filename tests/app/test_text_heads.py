@@ -63,7 +63,7 @@ def test_the_card_of_a_text_head_shows_the_prompts_that_it_tells_apart(app, mode
     far = centered @ np.linalg.svd(centered, full_matrices=False)[2][0]
     order = np.argsort(far * np.sign(far[np.abs(far).argmax()]))[::-1]
     assert [row["prompt"] for row in shown] == [prompts[i] for i in (*order[:6], *order[-6:])]
-    assert "Where it looks" not in html
+    assert "Attention" not in html
     assert ">similarity<" not in html  # of the image, which no text head changes
     asked = {"tab": "classify", "tower": "T", "ablate": "T3.H1", "classes": "a dog\nA Dog\na cat"}
     page = regions(opened(app, asked))

@@ -14,7 +14,7 @@ import numpy as np
 from cachetools import TTLCache
 from PIL import Image
 
-from ccs.app.html import describe_ablation
+from ccs.app.html import describe_ablation, for_visitors
 from ccs.app.services.cache import Cache, result
 from ccs.app.services.model_cache import RETRY, saw_drawings_only
 from ccs.app.state import NO_HEADS, OWN
@@ -150,8 +150,8 @@ class Galleries:
         try:
             yield from self._cache.fill(("fetched", name), work)
         except InputError as error:
-            self._failed[name] = str(error)
-            raise
+            self._failed[name] = for_visitors(error)
+            raise InputError(self._failed[name]) from None
 
     def find(self, name: str) -> ImageSet:
         """The set; InputError for an unknown name, and for one that has not been `fetched`."""

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from cachetools import LRUCache, TTLCache
 
 import ccs
+from ccs.app.html import for_visitors
 from ccs.errors import InputError
 from ccs.heads import IMAGE, TEXT, HeadSet, last_layers
 from ccs.model.loading.fetching import forget
@@ -165,7 +166,7 @@ class ModelCache:
             self.keep(name, model)
         except InputError as error:
             with self._lock:
-                self._failed[name] = str(error)
+                self._failed[name] = for_visitors(error)
         except Exception:  # a thread of its own: what it does not tell nobody would see
             log.exception("the model %s could not be loaded", name)
             with self._lock:

@@ -1,4 +1,4 @@
-"""The view About: where every figure comes from, who judged, what is a stand-in, and how to cite it."""
+"""The view About: how the results were made, who judged, which parts are simplified, and how to cite."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class About(View):
 
     name = "about"
     title = "About"
-    purpose = "How the figures came about: texts, images, judges, seeds, versions, licenses."
+    purpose = "How the results were made: texts, images, judges, seeds, versions, and licenses."
 
     def models(self, state: State) -> tuple[str, ...]:
         return ()
@@ -74,7 +74,7 @@ def judges(records: ModelRecords) -> Iterator[Figure]:
         failed = table[(table["judge"] == name) & (table["cause"] != "")]["cause"]
         causes = ", ".join(f"{cause} {n}" for cause, n in Counter(map(str, failed)).most_common())
         entry = about.get(name, {})
-        kind = "stand-in, no language model" if entry.get("stand_in") else "language model"
+        kind = "tag-based, no LLM" if entry.get("stand_in") else "LLM"
         kind += f", in place of {entry['instead_of']}" if "instead_of" in entry else ""
         rows.append([name, kind, len(said), yes, 1 - len(scored) / len(said), causes or "–"])
     columns = ["judge", "kind", "texts", "yes", "unscored", "causes"]

@@ -67,7 +67,7 @@ class Bias(View):
 
     name = "bias"
     title = "Bias"
-    purpose = "Whom the model puts first when it ranks people for an occupation."
+    purpose = "Who ranks first for an occupation, before and after ablation."
 
     def pending(self, screen: Screen) -> bool:
         session, galleries, name = screen.session, screen.app.galleries, _name(screen)
@@ -96,8 +96,8 @@ class Bias(View):
         try:
             query = BiasQuery.of(app, state)
         except InputError as error:
-            wait = "Meanwhile, or instead, rank faces of your own: “Your own …” takes a zip or parquet file."
-            empty = Empty(f"{_words(name)} cannot be shown", f"{error} {wait}")
+            wait = "You can rank your own faces instead: “Your own …” takes a zip or Parquet file."
+            empty = Empty(f"{_words(name)} can't be shown", f"{error} {wait}")
             return render("bias.html", query=None, galleries=listed, found=empty, name=name)
         found = of_model(screen, complete, lambda model: measure(screen, complete))
         figures: list[Figure] = []
@@ -139,7 +139,7 @@ def measure(screen: Screen, complete: bool = True) -> Measurement | Empty:
     model, query, off = screen.model, BiasQuery.of(screen.app, screen.state), screen.state.ablate
     found = embedded(screen.app, model, query, off, complete)
     if found is None:
-        return Empty("The measurement is under way", "Its figures follow.")
+        return Empty("Measuring", "The results follow.")
     query, *images = found
     texts = [query.texts(screen.session, model, one) for one in (HeadSet(), off)]
     first, second = query.measure(images, texts, model.logit_scale)

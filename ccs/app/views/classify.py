@@ -175,7 +175,7 @@ class Classify(View):
 
     name = "classify"
     title = "Classify"
-    purpose = "What the model answers to images, with all heads and without some."
+    purpose = "Zero-shot answers to images, before and after ablation."
 
     def render(self, screen: Screen, complete: bool = True) -> Markup:
         state = screen.state

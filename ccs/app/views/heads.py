@@ -179,7 +179,7 @@ def where(screen: Screen, model: Model, record: HeadRecord) -> Figure:
         drawn = examples.lit(picture, look, peak), *(examples.tinted(picture, one, most) for one in written)
         maps.append((image.name, drawn, look))
     n = len(values)
-    title = ", and ".join(("Where it looks", "what it writes there")[:n])
+    title = " and ".join(("Attention", "contribution")[:n])
     unit = "; ".join(("share of attention", "part of the cosine")[:n])
     columns = ["image", "row", "column", *("attention", "written")[:n]]
     shown = {"along": text, "contrasted": len(firsts) > 1, "most": most, "peak": peak, "shown": maps}
@@ -266,7 +266,7 @@ def _nearest(screen: Screen, model: Model, head: Head, pictures: Written) -> Fig
         "least": float(found.agreement.min()),
         "pictures": app.galleries.find(name),
     }
-    columns, title = ["by", "rank", "picture", "cosine"], f"Pictures nearest to {image.name}"
+    columns, title = ["by", "rank", "picture", "cosine"], f"Images nearest to {image.name}"
     made = {"gallery": name, "ablated heads": ""}
     return Figure("nearest", title, "cosine", columns, rows, shown, str(head), made)
 
