@@ -73,7 +73,7 @@ def ablate(
             root, places = locations(model, encoder)
             check = _PassCheck()
             for layer, place in _changed_places(root, places, chosen):
-                ablation = Ablation(place.module, _label(root, place.module), chosen.of_layer(layer))
+                ablation = Ablation(place.module, root, chosen.of_layer(layer))
                 begin(ablation)
                 block.callback(end, ablation)
                 if not ablation.heads <= unread:
@@ -158,8 +158,3 @@ def _has_class_token(encoder: Any) -> bool:
     holders = (encoder, getattr(encoder, "embeddings", None), unwrapped(getattr(encoder, "trunk", None)))
     names = ("class_embedding", "cls_token")
     return any(getattr(holder, name, None) is not None for holder in holders for name in names)
-
-
-def _label(root: Any, module: Any) -> str:
-    names = (name for name, each in root.named_modules() if each is module)
-    return f"{next(names, '') or 'the encoder'} ({type(module).__name__})"

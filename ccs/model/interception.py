@@ -81,12 +81,12 @@ class Ablation:
 
     Args:
         module: The attention module.
-        label: Its class and place, for messages.
+        root: The encoder that it is in.
         heads: The heads to change, all of one layer.
     """
 
-    def __init__(self, module: Any, label: str, heads: HeadSet) -> None:
-        self.module, self.label, self.heads = module, label, heads
+    def __init__(self, module: Any, root: Any, heads: HeadSet) -> None:
+        self.module, self.root, self.heads = module, root, heads
         self.n_heads, self.head_dim = int(module.num_heads), head_dim(module)
         self.is_open, self.reached = True, False
         self.factors: Tensor | None = None
@@ -100,6 +100,12 @@ class Ablation:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Ablation:
         return self
+
+    @property
+    def label(self) -> str:
+        """The module's place and class, for messages."""
+        names = (name for name, module in self.root.named_modules() if module is self.module)
+        return f"{next(names, '') or 'the encoder'} ({type(self.module).__name__})"
 
     def changed(self, values: Tensor) -> Tensor:
         """Change the heads' outputs [..., H d]; InputError if they are not all of this layer's heads."""
