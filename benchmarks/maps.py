@@ -31,7 +31,7 @@ REPEATS = 3
 def ratios(architecture: str) -> dict[str, float | str]:
     """Maps of all scored heads along one vector, and attention of those heads, in plain passes."""
     model = ccs.load(f"{architecture}/random")
-    x = torch.randn(IMAGES[architecture], 3, *model.tower.image_size)
+    x = torch.randn(IMAGES[architecture], 3, *model.encoder.image_size)
     along = np.eye(model.dim, dtype=np.float32)[:1]
 
     def plain() -> None:

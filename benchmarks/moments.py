@@ -51,7 +51,7 @@ class Files:
 
 def measure(photographs: Path, model: Model, repeats: int = REPEATS) -> dict[str, Any]:
     """Images a second of both over all files of the folder, best of the repeats, and their ratio."""
-    device = model.tower.device
+    device = model.encoder.device
     settings = Settings(images=str(photographs))
     images = open_moment_images(settings)
     paths = sorted(photographs.iterdir())

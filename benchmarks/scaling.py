@@ -28,7 +28,7 @@ from benchmarks.common import MACHINE, PHOTOGRAPHS, keep
 
 VIT = "ViT-B-32/random"
 SET, ASKED = "world/letters", ("--dataset", "world/letters", "--texts", "world")
-"""An evaluation set and a pool of few texts: the text tower is timed by the texts, not by the images."""
+"""An evaluation set and a pool of few texts: the text encoder is timed by the texts, not by the images."""
 
 
 def run(arguments: Sequence[str], *, processes: int = 1) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def family_of(architecture: str) -> str | None:
 
 
 def built(architecture: str) -> Any:
-    """open_clip's image tower with random weights; one thread from here on."""
+    """open_clip's image encoder with random weights; one thread from here on."""
     torch.set_num_threads(1)
     config = open_clip.get_model_config(architecture)
     torch.manual_seed(0)
@@ -109,34 +109,34 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     """One family's row."""
     family = FAMILIES[name]
     visual = built(family.measured)
-    tower = ImageEncoder(visual)
-    x = torch.randn(family.images, 3, *tower.image_size)
+    encoder = ImageEncoder(visual)
+    x = torch.randn(family.images, 3, *encoder.image_size)
 
     def errors() -> tuple[float, float]:
-        off = HeadSet(list(tower.heads)[::3])
+        off = HeadSet(list(encoder.heads)[::3])
         before, after = plain(visual, x), plain(zeroed(visual, off), x)
         if float((before - after).abs().max()) < 1e-3:
             raise RuntimeError(f"{name}: the plan changes nothing, so nothing is compared.")
-        direct, rest = tower.contributions(tower.embed_and_read(x)[1])
-        plans = (tower.embed(x, [off])[0] - after).abs().max()
+        direct, rest = encoder.contributions(encoder.embed_and_read(x)[1])
+        plans = (encoder.embed(x, [off])[0] - after).abs().max()
         return float(plans), float((direct.sum(1) + rest - before).abs().max())
 
     as_made = errors()
-    first = tower.first_prunable_layer
-    layers = range(first, tower.n_layers)
+    first = encoder.first_prunable_layer
+    layers = range(first, encoder.n_layers)
     apart = [
-        HeadSet(Head(layer, head % tower.layers[layer].n_heads) for layer in layers) for head in range(4)
+        HeadSet(Head(layer, head % encoder.layers[layer].n_heads) for layer in layers) for head in range(4)
     ]
-    trunk = tower.trunk(x)
+    trunk = encoder.trunk(x)
     seconds = smallest(
         {
             "plain": lambda: plain(visual, x),
-            "contributions": lambda: tower.contributions(tower.embed_and_read(x)[1]),
-            "contributions of scored heads": lambda: tower.contributions(
-                tower.embed_and_read(x, heads=tower.heads)[1], tower.heads
+            "contributions": lambda: encoder.contributions(encoder.embed_and_read(x)[1]),
+            "contributions of scored heads": lambda: encoder.contributions(
+                encoder.embed_and_read(x, heads=encoder.heads)[1], encoder.heads
             ),
-            "1 plan": lambda: tower.embed(trunk, apart[:1]),
-            "4 plans": lambda: tower.embed(trunk, apart),
+            "1 plan": lambda: encoder.embed(trunk, apart[:1]),
+            "4 plans": lambda: encoder.embed(trunk, apart),
         },
         repeats,
     )
@@ -144,7 +144,7 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     sharp = errors()
     exact = plain(copy.deepcopy(visual).double(), x.double())
     accepted = [one for one in open_clip.list_models() if family_of(one) == name]
-    rank = max(tower.rank(head) for head in tower.heads)
+    rank = max(encoder.rank(head) for head in encoder.heads)
     return {
         "family": name,
         "architectures": len(accepted),
@@ -153,7 +153,7 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
         "plans_error": as_made[0],
         "contributions_error": as_made[1],
         "sharp_plans_error": sharp[0],
-        "sharp_ours_to_exact_error": float((tower.embed(x)[0] - exact).abs().max()),
+        "sharp_ours_to_exact_error": float((encoder.embed(x)[0] - exact).abs().max()),
         "sharp_open_clips_to_exact_error": float((plain(visual, x) - exact).abs().max()),
         "plan": seconds["1 plan"] / seconds["plain"],
         "plan_of_4": seconds["4 plans"] / 4 / seconds["plain"],
@@ -166,11 +166,11 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
 def against(architecture: str, repeats: int) -> dict[str, Any]:
     """Ours beside the TEXTSPAN authors' fastest mode, for a ViT that is read at the CLS token."""
     visual = built(architecture)
-    tower = ImageEncoder(visual)
-    x = torch.randn(8, 3, *tower.image_size)
+    encoder = ImageEncoder(visual)
+    x = torch.randn(8, 3, *encoder.image_size)
 
     def ours() -> tuple[Any, Any]:
-        return tower.contributions(tower.embed_and_read(x)[1])
+        return encoder.contributions(encoder.embed_and_read(x)[1])
 
     def errors() -> dict[str, float]:
         """Of each head's contribution to float64's, and of the sum of all parts to open_clip's embedding."""

@@ -15,7 +15,7 @@ from ccs.errors import InputError
 _NAME = re.compile(r"([LT])(\d{1,6})\.H(\d{1,6})", re.ASCII | re.IGNORECASE)
 IMAGE, TEXT = "L", "T"
 """The towers, by the letter in a head's name."""
-TOWERS = {IMAGE: "image", TEXT: "text"}
+ENCODERS = {IMAGE: "image", TEXT: "text"}
 
 
 def _as_text(cls: Any, *_: Any) -> Any:
@@ -29,15 +29,15 @@ def _as_text(cls: Any, *_: Any) -> Any:
 
 @dataclass(frozen=True, order=True)
 class Head:
-    """One attention head; layers and heads count from 0. Written `L11.H5`, in the text tower `T11.H5`.
+    """One attention head; layers and heads count from 0. Written `L11.H5`, in the text encoder `T11.H5`.
 
-    >>> str(Head(11, 5)), Head.parse("T3.H0").tower
+    >>> str(Head(11, 5)), Head.parse("T3.H0").encoder
     ('L11.H5', 'T')
     """
 
     layer: int
     head: int
-    tower: str = IMAGE
+    encoder: str = IMAGE
 
     def __post_init__(self) -> None:
         for name in ("layer", "head"):
@@ -45,9 +45,9 @@ class Head:
             if isinstance(number, bool) or not hasattr(number, "__index__") or operator.index(number) < 0:
                 raise InputError(f"A head's {name} is a whole number from 0, not {number!r}.")
             object.__setattr__(self, name, operator.index(number))  # numpy's integers too
-        if self.tower not in TOWERS:
+        if self.encoder not in ENCODERS:
             raise InputError(
-                f"A head is in the encoder {IMAGE!r} (image) or {TEXT!r} (text), not {self.tower!r}."
+                f"A head is in the encoder {IMAGE!r} (image) or {TEXT!r} (text), not {self.encoder!r}."
             )
 
     @classmethod
@@ -63,11 +63,11 @@ class Head:
     __get_pydantic_core_schema__ = classmethod(_as_text)
 
     def __str__(self) -> str:
-        return f"{self.tower}{self.layer}.H{self.head}"
+        return f"{self.encoder}{self.layer}.H{self.head}"
 
 
 class HeadSet(Set[Head]):
-    """An immutable, hashable set of heads in order of layer, then head; those of the text tower come last.
+    """An immutable, hashable set of heads in order of layer, then head; those of the text encoder come last.
 
     Python's set operators work (`|`, `&`, `-`, `^`, `<=`, `in`). `HeadSet()` is the empty set.
 
@@ -83,7 +83,7 @@ class HeadSet(Set[Head]):
         for head in members:
             if not isinstance(head, Head):
                 raise InputError(f"A HeadSet holds Heads, not {head!r}; HeadSet.parse reads a text.")
-        self._heads = tuple(sorted(members, key=lambda head: (head.tower, head)))
+        self._heads = tuple(sorted(members, key=lambda head: (head.encoder, head)))
 
     @classmethod
     def parse(cls, text: str) -> HeadSet:
@@ -110,9 +110,9 @@ class HeadSet(Set[Head]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}.parse({str(self)!r})"
 
-    def of_tower(self, tower: str) -> HeadSet:
-        """The heads of the image tower, `IMAGE`, or of the text tower, `TEXT`."""
-        return self.only(head for head in self._heads if head.tower == tower)
+    def of_encoder(self, encoder: str) -> HeadSet:
+        """The heads of the image encoder, `IMAGE`, or of the text encoder, `TEXT`."""
+        return self.only(head for head in self._heads if head.encoder == encoder)
 
     def only(self, heads: Iterable[Head]) -> HeadSet:
         """Some of its heads, with what is done to them."""
@@ -144,10 +144,10 @@ class HeadSet(Set[Head]):
         return self.only(head for head in self._heads if head.layer == layer)
 
 
-def last_layers(layers: int, heads: int, tower: str = IMAGE) -> HeadSet:
+def last_layers(layers: int, heads: int, encoder: str = IMAGE) -> HeadSet:
     """The heads that are scored by default: those of the last four of `layers` layers of so many heads."""
     last = range(max(0, layers - 4), layers)
-    return HeadSet(Head(layer, head, tower) for layer in last for head in range(heads))
+    return HeadSet(Head(layer, head, encoder) for layer in last for head in range(heads))
 
 
 # What is done to them -------------------------------------------------------------------------------------
@@ -217,10 +217,10 @@ Means = Mapping[str, Mapping[Head, Any]]
 class Intervention(HeadSet):
     """Heads, each with what its output becomes: 0 is off, 1 is untouched, 0.3, 1.5, `mean`, `prototype`.
 
-    A HeadSet is one of zeros, and equal to it. Wherever heads are switched off an intervention does too.
-    `L9.H2=0.3@cls` acts on the CLS token alone (in a text tower, the token that is read). `mean` is a head's
-    mean output over given images, token by token; `prototype` the mean over groups of people of their means
-    ("Debiasing CLIP with neural interventions", ECIR 2026). These need `Model.at_means` first.
+    A `HeadSet` equals an `Intervention` whose factors are all 0. Both can be used wherever heads are ablated.
+    `L9.H2=0.3@cls` acts on the CLS token alone (in a text encoder, on the token that is read). `mean` is the
+    head's mean output over given images, token by token; `prototype` is the mean over groups of people of
+    their means ("Debiasing CLIP with neural interventions", ECIR 2026). These need `Model.at_means` first.
 
         >>> some = Intervention.parse("L9.H2=0.30, L8.H11=0 L10.H0=mean")
         >>> str(some)

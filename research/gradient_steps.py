@@ -20,7 +20,7 @@ OWN_OF_HEADS = (".attn.in_proj_weight", ".attn.in_proj_bias", ".attn.out_proj.we
 def named(model: Model, blocks: str, ends: Sequence[str], first: int = 0) -> list[str]:
     """Names of the parameters of the blocks from `first` on that hold one of `ends`.
 
-    blocks: how the names of the tower's blocks begin.
+    blocks: how the names of the encoder's blocks begin.
     """
     return [
         name

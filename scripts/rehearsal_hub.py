@@ -1,7 +1,7 @@
 """The whole study on a local Hub: every set in its real schema with a few rows, six models by their names.
 
 The models have the architectures' real layers and heads with random weights, and 4 x 4 patches instead of 49
-to 256. With `narrow` they are narrower too: eight numbers per head, and hardly any text tower.
+to 256. With `narrow` they are narrower too: eight numbers per head, and hardly any text encoder.
 """
 
 from __future__ import annotations

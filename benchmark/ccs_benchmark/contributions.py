@@ -174,7 +174,7 @@ def value_output(model: Model, head: Head) -> Floats:
 
     InputError for a layer that has no value weights of its own.
     """
-    layer = model.tower.layers[head.layer]
+    layer = model.encoder.layers[head.layer]
     heads = getattr(layer, "heads", None)
     if heads is None:
         raise InputError(f"SITH reads the value weights of blocks, and {head} is in a pool.")
@@ -182,7 +182,7 @@ def value_output(model: Model, head: Head) -> Floats:
     values = parts[2][0] if len(parts) == 3 else parts[0][0].chunk(3)[2]
     own = slice(head.head * layer.head_dim, (head.head + 1) * layer.head_dim)
     with torch.no_grad():
-        written = model.tower.basis(head)[: layer.head_dim]
+        written = model.encoder.basis(head)[: layer.head_dim]
         return np.asarray((values[own].T.float() @ written.float()).cpu().numpy(), np.float64)
 
 
@@ -243,7 +243,7 @@ def experts(evidence: Evidence) -> Scores:
         # A head's contribution lies in a few dimensions of its own; only in these is a probe well posed.
         parts = evidence.seen[1][:, row].astype(np.float64)
         _, _, directions = np.linalg.svd(parts - parts.mean(axis=0), full_matrices=False)
-        inside = parts @ directions[: evidence.model.tower.rank(head)].T
+        inside = parts @ directions[: evidence.model.encoder.rank(head)].T
         probe = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
         odds = cross_val_predict(probe, inside, codes, cv=folds, method="predict_proba")
         right = balanced_accuracy_score(codes, odds.argmax(axis=1))

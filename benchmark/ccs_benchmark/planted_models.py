@@ -125,10 +125,10 @@ def slices(clip: Any, heads: HeadSet) -> dict[str, Tensor]:
     import torch
 
     found: dict[str, Tensor] = {}
-    for tower, layer in sorted({(head.tower, head.layer) for head in heads}):
-        name = f"{'visual.' if tower == IMAGE else ''}transformer.resblocks.{layer}.attn"
+    for encoder, layer in sorted({(head.encoder, head.layer) for head in heads}):
+        name = f"{'visual.' if encoder == IMAGE else ''}transformer.resblocks.{layer}.attn"
         attn = clip.get_submodule(name)
-        numbers = torch.tensor(heads.of_tower(tower).in_layer(layer))
+        numbers = torch.tensor(heads.of_encoder(encoder).in_layer(layer))
         own = (numbers[:, None] * attn.head_dim + torch.arange(attn.head_dim)).flatten()
         rows = torch.cat([own + part * attn.embed_dim for part in range(3)])
         found |= dict.fromkeys((f"{name}.in_proj_weight", f"{name}.in_proj_bias"), rows)

@@ -47,7 +47,7 @@ def load(name: str, *, device: str = "cpu") -> Model:
     file, base = _file(name), known(name)["base"]
     beside = file.with_name(f"{base}{SUFFIX}")
     model = load(str(beside) if beside.is_file() else base, device=device)
-    held = load_file(file, device=str(model.tower.device))
+    held = load_file(file, device=str(model.encoder.device))
     for parameter, values in held.items():
         if parameter.endswith(FACTOR):
             continue

@@ -81,13 +81,13 @@ def expected() -> str:
 
 def _row(name: str) -> list[str]:
     clip = sample.untrained(name, "meta")
-    tower = ImageEncoder(clip.visual)
-    x, offs = torch.empty(IMAGES, 3, *tower.image_size, device="meta"), sample.plans(tower.heads, MANY)
+    encoder = ImageEncoder(clip.visual)
+    x, offs = torch.empty(IMAGES, 3, *encoder.image_size, device="meta"), sample.plans(encoder.heads, MANY)
     plain = cost(lambda: clip.encode_image(x))
-    read = cost(lambda: tower.contributions(tower.embed_and_read(x)[1]))
-    one, two = (cost(lambda n=n: tower.embed(x, offs[1 : 1 + n])) for n in (1, 2))
-    moments = cost(lambda: tower.embed_and_read(x, heads=tower.heads))
-    many = cost(lambda: tower.embed(x, offs))
+    read = cost(lambda: encoder.contributions(encoder.embed_and_read(x)[1]))
+    one, two = (cost(lambda n=n: encoder.embed(x, offs[1 : 1 + n])) for n in (1, 2))
+    moments = cost(lambda: encoder.embed_and_read(x, heads=encoder.heads))
+    many = cost(lambda: encoder.embed(x, offs))
     found = [f"{total(plain) / IMAGES / 1e9:.1f}", f"{total(read) / total(plain):.2f}"]
     found += [f"{(total(two) - total(one)) / total(plain):.3f}"]
     found += [f"{IMAGES / least(moments, single, moved):,.0f}" for single, _, moved in GPUS.values()]

@@ -74,7 +74,7 @@ def _reference(bench: Bench, name: str) -> np.ndarray:
 
 
 def _visual(weights: dict[str, Any]) -> dict[str, Any]:
-    """The weights of the image tower, by their names in it."""
+    """The weights of the image encoder, by their names in it."""
     prefix = "visual."
     return {key.removeprefix(prefix): one for key, one in weights.items() if key.startswith(prefix)}
 

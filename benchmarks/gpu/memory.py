@@ -53,9 +53,9 @@ def peak(bench: Bench, name: str, kind: str) -> Found:
     x, offs = sample.pixels(model, bench.images), sample.plans(model.heads, bench.plans)
     there = x.to(bench.device)
     work: dict[str, Callable[[], object]] = {
-        "contributions": lambda: model.tower.contributions(model.tower.embed_and_read(there)[1]),
-        "one plan": lambda: model.tower.embed(there, offs[1:2]),
-        "many plans": lambda: model.tower.embed(there, offs),
+        "contributions": lambda: model.encoder.contributions(model.encoder.embed_and_read(there)[1]),
+        "one plan": lambda: model.encoder.embed(there, offs[1:2]),
+        "many plans": lambda: model.encoder.embed(there, offs),
         "moments": lambda: ccs.collect_moments(model, [there]),
     }
     reference = _peak(bench, lambda: plain(model, there))

@@ -56,7 +56,7 @@ def untrained(name: str, device: str = "cpu") -> Any:
 
 def pixels(model: Model, n: int, seed: int = 0) -> Tensor:
     """Random pixels [n, 3, s, s] on the CPU."""
-    return torch.randn(n, 3, *model.tower.image_size, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(n, 3, *model.encoder.image_size, generator=torch.Generator().manual_seed(seed))
 
 
 def plans(every: HeadSet, n: int, size: int = 8) -> list[HeadSet]:

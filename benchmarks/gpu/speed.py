@@ -64,12 +64,12 @@ def _images(bench: Bench, name: str) -> tuple[Model, torch.Tensor]:
 
 def contributions(bench: Bench, name: str) -> Found:
     model, x = _images(bench, name)
-    tower = model.tower
+    encoder = model.encoder
     seconds = _seconds(
         bench,
         {
             "plain": lambda: plain(model, x),
-            "ours": lambda: tower.contributions(tower.embed_and_read(x)[1]),
+            "ours": lambda: encoder.contributions(encoder.embed_and_read(x)[1]),
         },
     )
     return seconds["ours"] / seconds["plain"], f"plain: {len(x) / seconds['plain']:.0f} images a second"
@@ -77,15 +77,15 @@ def contributions(bench: Bench, name: str) -> Found:
 
 def _apart(model: Model) -> list[HeadSet]:
     """The dearest plans there are: no two agree in any layer that can be pruned."""
-    layers = range(model.tower.first_prunable_layer, model.n_layers)
+    layers = range(model.encoder.first_prunable_layer, model.n_layers)
     return [HeadSet(Head(layer, head) for layer in layers) for head in range(4)]
 
 
 def plan(bench: Bench, name: str) -> Found:
     model, x = _images(bench, name)
-    trunk, apart = model.tower.trunk(x), _apart(model)
+    trunk, apart = model.encoder.trunk(x), _apart(model)
     seconds = _seconds(
-        bench, {"plain": lambda: plain(model, x), "ours": lambda: model.tower.embed(trunk, apart)}
+        bench, {"plain": lambda: plain(model, x), "ours": lambda: model.encoder.embed(trunk, apart)}
     )
     return seconds["ours"] / len(apart) / seconds["plain"]
 
@@ -93,14 +93,14 @@ def plan(bench: Bench, name: str) -> Found:
 def tree(bench: Bench, name: str) -> Found:
     """Many plans against one pass of each layer for each different set of heads that is off up to there."""
     model, x = _images(bench, name)
-    trunk, apart, offs = model.tower.trunk(x), _apart(model), sample.plans(model.heads, bench.plans)
-    layers = range(model.tower.first_prunable_layer, model.n_layers - 1)
+    trunk, apart, offs = model.encoder.trunk(x), _apart(model), sample.plans(model.heads, bench.plans)
+    layers = range(model.encoder.first_prunable_layer, model.n_layers - 1)
     nodes = [len({HeadSet(h for h in off if h.layer <= last) for off in offs}) for last in layers]
     seconds = _seconds(
         bench,
         {
-            "apart": lambda: model.tower.embed(trunk, apart),
-            "tree": lambda: model.tower.embed(trunk, offs),
+            "apart": lambda: model.encoder.embed(trunk, apart),
+            "tree": lambda: model.encoder.embed(trunk, offs),
         },
     )
     said = seconds["apart"] / len(apart) * sum(nodes) / len(nodes)
@@ -113,8 +113,8 @@ def halves(bench: Bench, name: str) -> Found:
     seconds = _seconds(
         bench,
         {
-            "float32": lambda: model.tower.embed(x, offs),
-            "bf16": lambda: half.tower.embed(x, offs),
+            "float32": lambda: model.encoder.embed(x, offs),
+            "bf16": lambda: half.encoder.embed(x, offs),
             "plain": lambda: plain(model, x),
         },
     )

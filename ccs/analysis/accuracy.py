@@ -119,8 +119,8 @@ def accuracy(
     dataset = open_classes(dataset, classes, template, max_images)
     skipped = require_readable(dataset, skip_unreadable)
     model, ablation = load_model(model, device), Intervention.of(ablate)
-    in_texts = ablation.of_tower(TEXT)
-    in_images = model.at_means(ablation.of_tower(IMAGE), dataset.images)
+    in_texts = ablation.of_encoder(TEXT)
+    in_images = model.at_means(ablation.of_encoder(IMAGE), dataset.images)
     images = embed(model, dataset.images, [HeadSet(), in_images])
     texts = [
         zeroshot.class_weights(model, dataset.classes, dataset.templates, heads) for heads in (None, in_texts)

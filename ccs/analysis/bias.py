@@ -191,10 +191,10 @@ def bias(
     if as_published and fault is None:
         known = "FairFace by race, socialcounterfactuals by race and socialcounterfactuals-gender by gender"
         raise InputError(f"{people.name} by {attribute} has no fault of the paper's code; {known} have one.")
-    in_images = model.at_means(ablation.of_tower(IMAGE), people.images, people.groups[attribute])
-    in_texts = ablation.of_tower(TEXT)
+    in_images = model.at_means(ablation.of_encoder(IMAGE), people.images, people.groups[attribute])
+    in_texts = ablation.of_encoder(TEXT)
     if in_texts:
-        model.texts.tower.require(in_texts)
+        model.texts.encoder.require(in_texts)
     images = embed(model, people.images, [HeadSet(), in_images] if in_images else [HeadSet()])
     texts = [embed_occupations(model, people)]
     texts += [embed_occupations(model, people, in_texts)] if in_texts else []

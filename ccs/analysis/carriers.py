@@ -91,7 +91,7 @@ def head_outputs(model: Model, people: Trunk) -> dict[int, Tensor]:
         return values
 
     with torch.no_grad():
-        model.tower.with_values(people, keep)
+        model.encoder.with_values(people, keep)
     return outputs
 
 
@@ -103,10 +103,10 @@ def replace_outputs(model: Model, people: Trunk, others: Mapping[int, Tensor]) -
         people: their activations below the first scored head.
         others: layer -> outputs [n or 1, T, H d], as `head_outputs` gives them.
     """
-    tower, embedded, start = model.tower, [], people
+    encoder, embedded, start = model.encoder, [], people
     for head in model.heads:  # by layer, so that what lies below is computed once
-        start = tower.trunk(start, head.layer)
-        d = tower.layers[head.layer].head_dim
+        start = encoder.trunk(start, head.layer)
+        d = encoder.layers[head.layer].head_dim
         columns = slice(head.head * d, (head.head + 1) * d)
 
         def change(layer: int, values: Tensor, head: Head = head, columns: slice = columns) -> Tensor:
@@ -117,7 +117,7 @@ def replace_outputs(model: Model, people: Trunk, others: Mapping[int, Tensor]) -
             return values
 
         with torch.no_grad():
-            embedded.append(tower.with_values(start, change).cpu().numpy())
+            embedded.append(encoder.with_values(start, change).cpu().numpy())
     return np.stack(embedded)
 
 
@@ -179,7 +179,7 @@ def gradient(
             trunk = Trunk(tokens, people.layer)
             for layer, slope in _slopes(model, trunk, vectors[rows], rules, values).items():
                 along = ((ours[layer] - theirs[layer]) * slope).sum(dim=(0, 1)) / len(steps)
-                by_number = along.reshape(model.tower.layers[layer].n_heads, -1).sum(dim=1).tolist()
+                by_number = along.reshape(model.encoder.layers[layer].n_heads, -1).sum(dim=1).tolist()
                 for number, value in enumerate(by_number):
                     if (head := Head(layer, number)) in scores:
                         scores[head] += value
@@ -201,7 +201,7 @@ def _slopes(
         return outputs[layer]
 
     with torch.enable_grad(), rules():
-        embedded = model.tower.with_values(people, keep, values)
+        embedded = model.encoder.with_values(people, keep, values)
         along = (embedded * torch.from_numpy(directions).to(embedded.device)).sum()
         return dict(zip(outputs, torch.autograd.grad(along, list(outputs.values())), strict=True))
 
@@ -271,20 +271,20 @@ def train_gates(heads: HeadSet, square: Callable[[Tensor, int | None], Tensor]) 
 
 def _group_means(evidence: Evidence, rows: np.ndarray, gates: Tensor) -> Tensor:
     """Return groups' mean cosines [prompts, groups] of people [rows], with gates [heads] on the outputs."""
-    task, tower = evidence.task, evidence.model.tower
+    task, encoder = evidence.task, evidence.model.encoder
     place = {head: number for number, head in enumerate(evidence.model.heads)}
 
     def gate(layer: int, values: Tensor) -> Tensor:
-        gated = (place.get(Head(layer, number)) for number in range(tower.layers[layer].n_heads))
+        gated = (place.get(Head(layer, number)) for number in range(encoder.layers[layer].n_heads))
         factors = torch.stack([torch.ones(()) if number is None else gates[number] for number in gated])
-        return values * factors.repeat_interleave(tower.layers[layer].head_dim).to(values.device)
+        return values * factors.repeat_interleave(encoder.layers[layer].head_dim).to(values.device)
 
     codes = evidence.codes[rows]
     shares = (codes == np.arange(codes.max() + 1)[:, None])[None] * np.ones((len(evidence.prompts), 1, 1))
     if task.pools is not None:
         shares = shares * task.pools[:, None, rows]
     shares = shares / np.maximum(shares.sum(axis=2, keepdims=True), 1)
-    units = tower.with_values(evidence.people[rows], gate)
+    units = encoder.with_values(evidence.people[rows], gate)
     cosines = units @ torch.from_numpy(evidence.prompts).to(units.device).T
     return torch.einsum("pgn,np->pg", torch.from_numpy(shares).to(cosines), cosines)
 

@@ -127,8 +127,8 @@ def classify(
     if not len(pictures):
         raise InputError("There are no images to classify.")
     model, ablation = load_model(model, device), Intervention.of(ablate)
-    in_images = model.at_means(ablation.of_tower(IMAGE), pictures)
-    in_texts = ablation.of_tower(TEXT)
+    in_images = model.at_means(ablation.of_encoder(IMAGE), pictures)
+    in_texts = ablation.of_encoder(TEXT)
     embedded = embed(model, pictures, [HeadSet(), in_images])
     texts = [class_weights(model, names, templates, heads) for heads in (None, in_texts)]
     before, after = (

@@ -185,9 +185,11 @@ def pair_heads(first: Model, second: Model, images: Images, texts: Sequence[str]
 
 def _given_the_tokens_of(first: Model, second: Model, images: Images) -> NDArray[np.float32]:
     """Contributions [images, heads, dim], centered, of the second model given the tokens of the first."""
-    tower, heads = first.tower, first.heads
-    read = (tower.embed_and_read(part, heads=heads, entering=True)[1] for _, part in first.batches(images))
-    whole = np.concatenate([tower.contributions_of(second.tower, one, heads).cpu().numpy() for one in read])
+    encoder, heads = first.encoder, first.heads
+    read = (encoder.embed_and_read(part, heads=heads, entering=True)[1] for _, part in first.batches(images))
+    whole = np.concatenate(
+        [encoder.contributions_of(second.encoder, one, heads).cpu().numpy() for one in read]
+    )
     return np.asarray(whole - whole.mean(axis=0))
 
 
@@ -204,7 +206,7 @@ def _changed(before: NDArray[np.float32], after: NDArray[np.float32]) -> float:
 
 
 def _built_alike(first: Model, second: Model) -> bool:
-    """True where one image tower's layers can be put into the other."""
+    """True where one image encoder's layers can be put into the other."""
     visuals = (one.clip.visual.state_dict().items() for one in (first, second))
     ours, theirs = ({name: values.shape for name, values in each} for each in visuals)
     return ours == theirs and first.heads == second.heads

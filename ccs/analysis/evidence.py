@@ -4,7 +4,7 @@ A method is a function of `Evidence` that returns a score for each of the model'
 the more likely the head carries the bias.
 
     >>> rank_heads({Head(7, 0): 0.1, Head(7, 1): 0.9})[0]
-    Head(layer=7, head=1, tower='L')
+    Head(layer=7, head=1, encoder='L')
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Which tower a lean sits in, that of the images or that of the prompts, and which text heads carry it.
+"""Which encoder a lean sits in, that of the images or that of the prompts, and which text heads carry it.
 
 A lean is a product: prompts point along what differs between groups of people. Switching off whatever tells
 groups apart ends it, and so does whatever tells prompts apart, whoever is to blame. So a third thing is
-needed: pictures of the same occupations, of all groups alike. Where they, in the place of the prompts, lean
-to the same groups, the image tower puts what belongs to occupations into groups. Where they do not, the lean
-is in the prompts. The question is that of Freeze and Reveal (arXiv 2508.07432), which trains a tower at a
+needed: pictures of the same occupations, of all groups alike. If they, in the place of the prompts, lean to
+the same groups, the image encoder puts what belongs to occupations into groups. If they do not, the lean is
+in the prompts. The question is that of Freeze and Reveal (arXiv 2508.07432), which trains an encoder at a
 time instead.
 
 Text heads are then found by putting each, where a text is read, at its mean over the prompts: what it still

@@ -16,7 +16,7 @@ from ccs.app.session import Screen
 from ccs.app.state import clean_line, parse_ablation, parse_int, require_choice
 from ccs.app.views import VIEWS
 from ccs.errors import InputError
-from ccs.heads import TOWERS, HeadSet, Intervention
+from ccs.heads import ENCODERS, HeadSet, Intervention
 
 CUSTOM = "custom"  # in the list of presets: the visitor's own selection
 
@@ -88,7 +88,7 @@ class Tower(Form):
 @post("heads/tower")
 def set_tower(screen: Screen, form: Tower) -> None:
     """Show the heads of the other encoder."""
-    screen.change(tower=require_choice(form.tower, TOWERS, "encoder"))
+    screen.change(tower=require_choice(form.tower, ENCODERS, "encoder"))
 
 
 class HeadForm(Form):
@@ -102,7 +102,7 @@ def inspect_head(screen: Screen, form: HeadForm) -> None:
     if len(heads) != 1:
         raise InputError(f"Expected one head; got {len(heads)}.")
     (head,) = heads
-    screen.change(head=head, tower=head.tower, text=0, tab="heads")
+    screen.change(head=head, tower=head.encoder, text=0, tab="heads")
 
 
 class Toggle(Form):

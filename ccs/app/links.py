@@ -13,7 +13,7 @@ from ccs.app.views import VIEWS, claims
 from ccs.app.views.query import BiasQuery
 from ccs.app.views.start import Start
 from ccs.errors import InputError
-from ccs.heads import TOWERS, HeadSet, Intervention
+from ccs.heads import ENCODERS, HeadSet, Intervention
 
 OTHER_GALLERY = (
     "This link was made with someone's own gallery, which no link holds. The numbers here are of other faces."
@@ -41,7 +41,7 @@ def open_screen(app: App, session: Session, query: Mapping[str, str]) -> Screen:
             "You can name other models under “Another model”."
         )
         state = replace(state, model=app.first, ablate=HeadSet(), head=None)
-    for name, choices in (("tab", VIEWS), ("tower", TOWERS)):
+    for name, choices in (("tab", VIEWS), ("tower", ENCODERS)):
         try:
             require_choice(getattr(state, name), choices, {"tab": "view", "tower": "encoder"}[name])
         except InputError as error:
@@ -67,7 +67,7 @@ def open_screen(app: App, session: Session, query: Mapping[str, str]) -> Screen:
     if state.head not in known:
         state = replace(state, head=app.best_head(state.model))
     elif state.head and "tower" not in query:
-        state = replace(state, tower=state.head.tower)
+        state = replace(state, tower=state.head.encoder)
     claim = claims.of(app.shown_records(state))
     if claim and not state.attribute and not state.gallery:
         state = replace(state, attribute=claim.attribute)

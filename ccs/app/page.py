@@ -22,7 +22,7 @@ from ccs.app.views.base import MADE_WITH, Empty, Figure
 from ccs.app.views.fairer import LOSSES
 from ccs.app.views.query import BiasQuery
 from ccs.errors import InputError
-from ccs.heads import TOWERS, Head, HeadSet, Intervention
+from ccs.heads import ENCODERS, Head, HeadSet, Intervention
 from ccs.texts.pools import POOLS
 from ccs.texts.score import level
 
@@ -244,7 +244,7 @@ def _column(screen: Screen) -> Markup:
         heads=heads,
         table=_table(screen),
         cells=_cells(screen),
-        towers=[(letter, name.capitalize()) for letter, name in TOWERS.items()],
+        towers=[(letter, name.capitalize()) for letter, name in ENCODERS.items()],
         focus=state.head if state.head in heads else next(iter(heads), None),
         labeled=LABELED,
         step=_step,

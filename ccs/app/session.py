@@ -20,7 +20,7 @@ from ccs.app.services.uploads import InputImage, data_url
 from ccs.app.state import State
 from ccs.data import BiasSet
 from ccs.errors import InputError
-from ccs.heads import IMAGE, TOWERS, Head, HeadSet
+from ccs.heads import ENCODERS, IMAGE, Head, HeadSet
 from ccs.model.loading.footprint import Footprint
 from ccs.model.model import Model
 from ccs.results import Collection
@@ -106,8 +106,8 @@ class App:
 
     def heads(self, model: str, tower: str = "") -> HeadSet:
         """Return the heads that can be ablated, of one encoder or of both: the tables', else the model's."""
-        scored, towers = self.records(model).heads, (tower,) if tower else TOWERS
-        own = (HeadSet(scored).of_tower(one) or self.model_cache.heads(model, one) for one in towers)
+        scored, towers = self.records(model).heads, (tower,) if tower else ENCODERS
+        own = (HeadSet(scored).of_encoder(one) or self.model_cache.heads(model, one) for one in towers)
         return HeadSet(head for heads in own for head in heads)
 
     def best_head(self, model: str) -> Head | None:

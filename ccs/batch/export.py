@@ -40,7 +40,7 @@ def export_model(settings: Settings) -> None:
         raise InputError("No place to export to; give --out DIR, --repo USER/NAME, or both.")
     repository = Repository(settings.repo, "model") if settings.repo else None
     off = Intervention.parse(settings.ablate)
-    if text_heads := off.of_tower(TEXT):
+    if text_heads := off.of_encoder(TEXT):
         raise InputError(f"Heads of the text encoder cannot be saved ablated: leave {text_heads} out.")
     model = ccs.load(settings.model)
     title = f"{model.name} with {off or 'no head'} {verb(off)}"

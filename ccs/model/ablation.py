@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from ccs.errors import InputError
-from ccs.heads import FIRST, IMAGE, TOWERS, Change, Head, HeadSet, Intervention, changes
+from ccs.heads import ENCODERS, FIRST, IMAGE, Change, Head, HeadSet, Intervention, changes
 from ccs.model.interception import Ablation, begin, bypassed, end, projection_name
 from ccs.model.structure import Location, locations, unread_heads, unwrapped
 
@@ -59,15 +59,15 @@ def ablate(
         ...     features = module.encode_image(torch.zeros(1, 3, 72, 72))
     """
     ablated = Intervention.of(heads)
-    if unread := unread_heads(model, ablated.of_tower(IMAGE)):
+    if unread := unread_heads(model, ablated.of_encoder(IMAGE)):
         name = type(unwrapped(model)).__name__
         warnings.warn(
             f"Ablating {HeadSet(unread)} has no effect: {name} reads the image encoder before that layer.",
             stacklevel=3,
         )
     with ExitStack() as block:
-        for encoder in TOWERS:
-            chosen = ablated.of_tower(encoder)
+        for encoder in ENCODERS:
+            chosen = ablated.of_encoder(encoder)
             if not chosen and (ablated or encoder != IMAGE):
                 continue
             root, places = locations(model, encoder)
@@ -138,11 +138,11 @@ def _require(root: Any, counts: list[int], heads: HeadSet) -> None:
     """Raise InputError unless each head is in the model and what is to be done to it can be done."""
     for head, change in changes(heads):
         if head.layer >= len(counts) or head.head >= counts[head.layer]:
-            layers = ", ".join(f"{head.tower}{layer}: {count}" for layer, count in enumerate(counts))
+            layers = ", ".join(f"{head.encoder}{layer}: {count}" for layer, count in enumerate(counts))
             raise InputError(f"{head} is outside this model; heads in each layer: {layers}.")
         if not (change.at or change.first):
             continue
-        if head.tower != IMAGE:
+        if head.encoder != IMAGE:
             raise InputError(
                 f"{head}{change} acts on the token that is read, which differs from text to text. "
                 "Use Model.embed_texts(texts, ablate=...), or a factor on all tokens."

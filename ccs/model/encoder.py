@@ -1,9 +1,9 @@
-"""The forward pass of a CLIP tower with heads switched off; plans share the work they have in common.
+"""The forward pass of a CLIP encoder with ablated heads; ablation sets share the work they have in common.
 
-It is written out over the parts of a tower (`ccs.model.encoders`), without hooks, and no weight changes,
-so any number of threads may run different plans on one tower. A head is switched off by setting its output to
-zero before the output projection (an `Intervention` scales or replaces it), and later layers react to that.
-Only the parts know the tower's family.
+It is written out over the parts of an encoder (`ccs.model.encoders`), without hooks, and no weight changes,
+so any number of threads may run different ablation sets on one encoder. A head is ablated by setting its
+output to zero before the output projection (an `Intervention` scales or replaces it); later layers react to
+that. Only the parts know the encoder's family.
 
 Shapes: n images or texts, T tokens, W width, L layers, H heads of dimension d in a layer, D embedding
 dimension.
@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ccs.errors import InputError
-from ccs.heads import FIRST, IMAGE, TEXT, TOWERS, Change, Head, HeadSet, changes
+from ccs.heads import ENCODERS, FIRST, IMAGE, TEXT, Change, Head, HeadSet, changes
 from ccs.model.encoders import take_apart, take_texts_apart
 from ccs.model.encoders.decomposition import Decomposition, Readout, Record, autocast, without_tf32
 from ccs.model.encoders.parts import Layer
@@ -57,8 +57,8 @@ class Trunk:
         return Trunk(self.tokens[rows], self.layer)
 
 
-class Tower(Decomposition):
-    """A tower of one model. `module` is open_clip's; its weights are read, never written.
+class Encoder(Decomposition):
+    """An encoder of one model. `module` is open_clip's; its weights are read, never written.
 
     autocast: the type (bfloat16, float16) in which `embed` and `trunk` run; contributions are always float32.
     chosen: the layers whose heads are scored, "all" or some of their numbers; by default the last four blocks
@@ -105,18 +105,18 @@ class Tower(Decomposition):
         return torch.device(next(self._module.parameters()).device)
 
     def require(self, heads: HeadSet) -> None:
-        """Raise InputError if a head, or the CLS token that is to change, is not in this tower."""
+        """Raise InputError if a head, or the CLS token that is to change, is not in this encoder."""
         for head, change in changes(heads):
-            if head.tower != self.letter:
-                theirs, ours = TOWERS[head.tower], TOWERS[self.letter]
-                raise InputError(f"{head} is a head of the {theirs} tower, not of the {ours} tower.")
+            if head.encoder != self.letter:
+                theirs, ours = ENCODERS[head.encoder], ENCODERS[self.letter]
+                raise InputError(f"{head} is a head of the {theirs} encoder, not of the {ours} encoder.")
             if change.first and not self.prefix:
-                raise InputError(f"{head}{change}: this tower has no CLS token, so leave out {FIRST}.")
+                raise InputError(f"{head}{change}: this encoder has no CLS token, so leave out {FIRST}.")
             if head.layer >= self.n_layers or head.head >= self.layers[head.layer].n_heads:
                 raise InputError(f"{head} is outside this model, which has {self._span()}.")
 
     def _span(self) -> str:
-        """The heads of the tower, in words."""
+        """The heads of the encoder, in words."""
         at, n, pool = self.letter, self._n_blocks, self._readout.pool
         spans = [f"layers {at}0 to {at}{n - 1} with heads H0 to H{self.layers[0].n_heads - 1}"] if n else []
         if pool is not None:
@@ -268,21 +268,21 @@ class Tower(Decomposition):
         return autocast(self.device.type, self._autocast)
 
     def without(self, off: HeadSet) -> Self:
-        """This tower with these heads off in all that it computes; InputError for heads that it lacks."""
+        """This encoder with these heads off in all that it computes; InputError for heads that it lacks."""
         self.require(off)
         made = copy.copy(self)
         made._off = off
         return made
 
     def in_float32(self) -> Self:
-        """This tower without autocast."""
+        """This encoder without autocast."""
         made = copy.copy(self)
         made._autocast = None
         return made
 
     @torch.no_grad()
     def contributions_of(self, other: Self, readout: Readout, heads: HeadSet) -> Tensor:
-        """Contributions [n, heads, D] of heads of another tower, whose layers take the place of this one's
+        """Contributions [n, heads, D] of heads of another encoder, whose layers take the place of this one's
         one at a time: from the tokens that are `entering` each, by the read-out as it is.
         """
         made, record = copy.copy(self), Record(readout.entering)
@@ -327,8 +327,8 @@ class Tower(Decomposition):
         return embedded[:-1], readout
 
 
-class ImageEncoder(Tower):
-    """The image tower of one model; InputError, with the reason, for one that cannot be taken apart."""
+class ImageEncoder(Encoder):
+    """The image encoder of one model; InputError, with the reason, for one that cannot be taken apart."""
 
     def __init__(
         self, visual: Any, autocast: torch.dtype | None = None, chosen: ChosenLayers | None = None
@@ -338,8 +338,8 @@ class ImageEncoder(Tower):
         self.image_size = parts.image_size
 
 
-class TextEncoder(Tower):
-    """The text tower of one model. Texts of a batch are read at the same token, which its stem puts first.
+class TextEncoder(Encoder):
+    """The text encoder of one model. Texts of a batch are read at the same token, which its stem puts first.
 
     clip: open_clip's model. Raises InputError, with the reason, for one that cannot be taken apart.
     """

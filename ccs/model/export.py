@@ -43,7 +43,7 @@ _LAST = {
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """What a folder holds that the model does not. off: heads of the image tower that are off or scaled.
+    """What a folder holds that the model does not. off: heads of the image encoder that are off or scaled.
     images, texts: matrices [d, d] by which embeddings are multiplied. said: sentences for its card.
     """
 
@@ -70,7 +70,7 @@ def export(model: Model, change: HeadSet | Change, folder: str | Path, place: st
             f"{model.name} has a tokenizer of its own, which a folder for open_clip cannot hold."
         )
     change = change if isinstance(change, Change) else Change(change)
-    model.tower.require(change.off)
+    model.encoder.require(change.off)
     weights = changed(model, change)
     with new_folder(Path(folder)) as written:
         if theirs:
@@ -170,7 +170,7 @@ def changed(model: Model, change: Change) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     names = {id(module): name for name, module in model.clip.named_modules()}
     for head, factor in factors(change.off, "Weights").items():
-        layer = model.tower.layers[head.layer]
+        layer = model.encoder.layers[head.layer]
         name, d = f"{names[id(layer.projection)]}.weight", layer.head_dim
         if name not in found:
             found[name] = layer.projection.weight.detach().clone()
@@ -213,7 +213,7 @@ def _write_weights(weights: dict[str, Tensor], path: Path) -> None:
 
 
 def _difference(model: Model, change: Change, folder: Path, embed: Embedded) -> float:
-    pixels = torch.randn(4, 3, *model.tower.image_size, generator=torch.Generator().manual_seed(0))
+    pixels = torch.randn(4, 3, *model.encoder.image_size, generator=torch.Generator().manual_seed(0))
     texts = ["a photo of a judge", "two red cats"]
     with torch.no_grad():
         theirs = embed(model, folder, pixels, model.tokenize(texts))

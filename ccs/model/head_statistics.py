@@ -54,12 +54,12 @@ class Moments:
     def empty(cls, model: Side, heads: HeadSet | None = None) -> Moments:
         """Moments of no image, for `model.heads` or the heads given; an empty shard adds these."""
         heads = model.heads if heads is None else heads
-        model.tower.require(heads)
-        basis = [model.tower.basis(head).cpu().numpy() for head in heads]
+        model.encoder.require(heads)
+        basis = [model.encoder.basis(head).cpu().numpy() for head in heads]
         return cls(
             model=model.weights_hash,
             heads=heads,
-            head_dim=max((model.tower.rank(head) for head in heads), default=0),
+            head_dim=max((model.encoder.rank(head) for head in heads), default=0),
             count=0,
             total=[np.zeros(len(rows)) for rows in basis],
             products=[np.zeros((len(rows), len(rows))) for rows in basis],
@@ -119,7 +119,7 @@ class Moments:
 def collect_moments(model: Side, batches: Iterable[Any], heads: HeadSet | None = None) -> Moments:
     """The moments of batches of images (lists of images, or pixels [n, 3, s, s]), in one pass in float32.
 
-    model: what `ccs.load` returns; its `texts`, with lists of texts, for the heads of the text tower.
+    model: what `ccs.load` returns; its `texts`, with lists of texts, for the heads of the text encoder.
     heads: those to collect, `model.heads` by default. Memory grows neither with the number of images nor with
     the size of a batch, which is split if necessary. Wrap `batches` in tqdm to see how far it is. Raises
     InputError for a head that the model lacks.
@@ -134,9 +134,9 @@ def collect_moments(model: Side, batches: Iterable[Any], heads: HeadSet | None =
     count = 0
     for batch in batches:
         for _, part in model.batches(batch):
-            readout = model.tower.embed_and_read(part, heads=moments.heads)[1]
+            readout = model.encoder.embed_and_read(part, heads=moments.heads)[1]
             for row, head in enumerate(moments.heads):
-                z = model.tower.coordinates(readout, head).cpu().numpy().astype(np.float64)
+                z = model.encoder.coordinates(readout, head).cpu().numpy().astype(np.float64)
                 moments.total[row][...] += z.sum(0)
                 moments.products[row][...] += z.T @ z
             count += len(part)

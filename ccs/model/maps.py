@@ -51,8 +51,8 @@ def attention(
         (2, 2, 6, 6)
     """
     model, images = load(model) if isinstance(model, str) else model, as_sequence(images)
-    mapped, encoder = _mapped(model, heads), model.tower.without(Intervention.of(ablate))
-    maps = np.empty((len(images), len(mapped), model.tower.n_tokens), np.float32)
+    mapped, encoder = _mapped(model, heads), model.encoder.without(Intervention.of(ablate))
+    maps = np.empty((len(images), len(mapped), model.encoder.n_tokens), np.float32)
     for rows, part in model.batches(images, batch_size):
         by_layer = []  # of each layer [n, heads, T]
         for layer in mapped.layers:
@@ -105,7 +105,7 @@ def heatmap(
     vectors, contrasts = _vectors(model, texts), as_sequence(against)
     if len(contrasts):
         vectors = vectors - model.embed_texts(contrasts).mean(0)
-    mapped, encoder = _mapped(model, heads), model.tower.without(Intervention.of(ablate))
+    mapped, encoder = _mapped(model, heads), model.encoder.without(Intervention.of(ablate))
     factors = {head: encoder.factor(head) for head in mapped}
     sending = HeadSet(head for head in mapped if factors[head])
     along = torch.from_numpy(np.ascontiguousarray(vectors, np.float32)).to(encoder.device)
@@ -142,18 +142,18 @@ def _on_patches(model: Model, values: np.ndarray) -> np.ndarray:
     Raises:
         InputError: If the model's tokens are no grid.
     """
-    height, width = model.tower.image_size
-    patches = model.tower.n_tokens - model.tower.prefix
+    height, width = model.encoder.image_size
+    patches = model.encoder.n_tokens - model.encoder.prefix
     rows = round((patches * height / width) ** 0.5)
     if rows < 1 or patches % rows:
         raise InputError(f"{model.name} has no maps: its {patches} tokens are no grid of an image's patches.")
-    return values[..., model.tower.prefix :].reshape(*values.shape[:-1], rows, patches // rows)
+    return values[..., model.encoder.prefix :].reshape(*values.shape[:-1], rows, patches // rows)
 
 
 def _mapped(model: Model, heads: Heads | None) -> HeadSet:
     """The heads to map; InputError if there are none or the model lacks one."""
     mapped = model.heads if heads is None else HeadSet(Intervention.of(heads))
-    model.tower.require(mapped)
+    model.encoder.require(mapped)
     if not mapped:
         raise InputError("No head is named; write them as in L8.H11 L9.H2.")
     return mapped

@@ -61,7 +61,7 @@ def load(
 
     token: False keeps this machine's token from the Hub, for a repository that a stranger names.
 
-    Raises InputError for an unknown name (with close matches), an image tower of no known family, an
+    Raises InputError for an unknown name (with close matches), an image encoder of no known family, an
     activation that does not fit the weights (QuickGELU), and weights that cannot be loaded or are not finite.
 
         >>> model = load("organism")
@@ -77,13 +77,20 @@ def load(
 
 
 class Model(Side):
-    """A CLIP model whose image tower runs with any heads off. Made by `ccs.load`; threads may share it.
+    """A CLIP model whose heads can be ablated. `ccs.load` makes it; threads may share it.
 
-    name: the name that results are filed under. architecture, tag: open_clip's, or a description and "" for a
-    folder. heads: those of the image tower that are scored, by default of the last four layers as in the
-    study; others can be switched off too. tower: the image tower. texts: the text side, with methods of the
-    same names, and text_heads, its heads. clip: open_clip's module. open_clip_name, config,
-    preprocess_config: what open_clip builds such a model from.
+    Attributes:
+        name: The name that results are filed under.
+        architecture: open_clip's name, or a description for a folder.
+        tag: open_clip's tag, "" for a folder.
+        heads: The image encoder's heads that are scored, by default those of the last four layers as in the
+            paper; others can be ablated too.
+        encoder: The image encoder.
+        texts: The text side, with methods of the same names.
+        text_heads: The text encoder's heads that are scored.
+        clip: open_clip's module.
+        open_clip_name: The name from which open_clip builds such a model, with `config` and
+            `preprocess_config`.
 
         >>> from ccs import load, open_images
         >>> model, images = load("organism"), open_images("world", 2).images
@@ -91,7 +98,7 @@ class Model(Side):
         ((2, 160), (2, 2, 160))
     """
 
-    tower: ImageEncoder
+    encoder: ImageEncoder
 
     def __init__(
         self,
@@ -107,20 +114,22 @@ class Model(Side):
         self.open_clip_name = source.open_clip_name
         self.config = {**source.config, "quick_gelu": source.quick_gelu}
         self.clip = clip
-        self.tower = ImageEncoder(clip.visual, autocast, layers)
+        self.encoder = ImageEncoder(clip.visual, autocast, layers)
         self.preprocess_config: dict[str, Any] = dict(clip.visual.preprocess_cfg)
         size = self.preprocess_config["size"]
-        if tuple(size if isinstance(size, tuple | list) else (size, size)) != self.tower.image_size:
-            self.preprocess_config["size"] = self.tower.image_size  # open_clip's is wrong for ViTamin-XL-384
+        if tuple(size if isinstance(size, tuple | list) else (size, size)) != self.encoder.image_size:
+            self.preprocess_config["size"] = (
+                self.encoder.image_size
+            )  # open_clip's is wrong for ViTamin-XL-384
         self.tokenizer = tokenizer
         self._transform: Callable[[Image.Image], Tensor] = image_transform_v2(
             PreprocessCfg(**self.preprocess_config), is_train=False
         )
         if source.checkpoint:
             self._transform = cropping(self._transform)
-        self.n_layers, self.n_heads = self.tower.n_layers, self.tower.n_heads
-        self.dim, self.head_dim = self.tower.dim, self.tower.head_dim
-        self.image_size = self.tower.image_size[0]
+        self.n_layers, self.n_heads = self.encoder.n_layers, self.encoder.n_heads
+        self.dim, self.head_dim = self.encoder.dim, self.encoder.head_dim
+        self.image_size = self.encoder.image_size[0]
         self.logit_scale = float(clip.logit_scale.detach().exp())
         bias = getattr(clip, "logit_bias", None)
         self.logit_bias = None if bias is None else float(bias.detach())
@@ -136,7 +145,7 @@ class Model(Side):
 
     @cached_property
     def weights_hash(self) -> str:
-        """sha256 of all weights of both towers, by name, as float32; results are keyed by it."""
+        """sha256 of all weights of both encoders, by name, as float32; results are keyed by it."""
         digest = hashlib.sha256()
         for name, values in sorted(self.clip.state_dict().items()):
             digest.update(f"{name} {tuple(values.shape)}\n".encode())
@@ -146,7 +155,7 @@ class Model(Side):
     def in_float32(self) -> Model:
         """This model without autocast; its weights are shared."""
         made = copy.copy(self)
-        made.tower = self.tower.in_float32()
+        made.encoder = self.encoder.in_float32()
         return made
 
     @property
@@ -170,7 +179,7 @@ class Model(Side):
         """Pixels [n, 3, s, s] float32, with the model's size, mean and deviation. Images are decoded
         as files are (`ccs.data.decoding.to_rgb`). Raises InputError for what is no readable PIL image.
         """
-        height, width = self.tower.image_size
+        height, width = self.encoder.image_size
         images = as_sequence(images)
         pixels = torch.empty(len(images), 3, height, width)
         for index in range(len(images)):
@@ -185,12 +194,12 @@ class Model(Side):
 
     @cached_property
     def texts(self) -> Texts:
-        """The text side; InputError, with the reason, where its tower cannot be taken apart by head."""
+        """The text side; InputError, with the reason, where its encoder cannot be taken apart by head."""
         return Texts(self)
 
     @property
     def text_heads(self) -> HeadSet:
-        """The text tower's heads that are scored, those of its last four layers."""
+        """The text encoder's heads that are scored, those of its last four layers."""
         return self.texts.heads
 
     def tokenize(self, texts: Sequence[str]) -> Tensor:
@@ -226,18 +235,18 @@ class Model(Side):
 
     @torch.no_grad()
     def _encode(self, texts: Sequence[str], n: int, size: int) -> np.ndarray:
-        """Embeddings [n, dim] by a text tower that cannot be taken apart."""
+        """Embeddings [n, dim] by a text encoder that cannot be taken apart."""
         out = np.empty((n, self.dim), np.float32)
         for start in range(0, n, size):
-            tokens = self.tokenize(texts[start : start + size]).to(self.tower.device)
+            tokens = self.tokenize(texts[start : start + size]).to(self.encoder.device)
             out[start : start + size] = self.clip.encode_text(tokens, normalize=True).float().cpu().numpy()
         return out
 
     def trunk(self, images: Images, batch_size: int | None = None) -> Trunk:
         """The activations that enter the first prunable layer, for plans that touch no earlier layer."""
-        parts = [self.tower.trunk(part) for _, part in self.batches(images, batch_size)]
-        empty = torch.empty(0, self.tower.n_tokens, self.tower.width, device=self.tower.device)
-        return Trunk.joined(parts) if parts else Trunk(empty, self.tower.first_prunable_layer)
+        parts = [self.encoder.trunk(part) for _, part in self.batches(images, batch_size)]
+        empty = torch.empty(0, self.encoder.n_tokens, self.encoder.width, device=self.encoder.device)
+        return Trunk.joined(parts) if parts else Trunk(empty, self.encoder.first_prunable_layer)
 
     def probabilities(self, cosines: np.ndarray) -> np.ndarray:
         """Probabilities [images, texts] of each text for each image, from cosines [images, texts].
@@ -257,14 +266,14 @@ class Model(Side):
 
         Raises InputError for pixels of another size or of whole numbers, and a batch of less than one image.
         """
-        tokens = BATCH_TOKENS if self.tower.device.type == "cpu" else 131_072
-        fitting = max(1, tokens // self.tower.n_tokens)
+        tokens = BATCH_TOKENS if self.encoder.device.type == "cpu" else 131_072
+        fitting = max(1, tokens // self.encoder.n_tokens)
         images = as_sequence(images)
         n, size = len(images), batch_length(batch_size, fitting)
         if isinstance(images, Tensor) and not (
-            images.shape == (n, 3, *self.tower.image_size) and images.is_floating_point()
+            images.shape == (n, 3, *self.encoder.image_size) and images.is_floating_point()
         ):
-            wanted = ", ".join(map(str, (3, *self.tower.image_size)))
+            wanted = ", ".join(map(str, (3, *self.encoder.image_size)))
             found = f"{list(images.shape)} of {str(images.dtype).removeprefix('torch.')}"
             raise InputError(f"Pixels must be [n, {wanted}] of floats for {self.name}, not {found}.")
         for start in range(0, n, size):

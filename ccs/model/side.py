@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ccs.errors import InputError
 from ccs.heads import FIRST, MEAN, PROTOTYPE, TEXT, Head, Heads, HeadSet, Intervention, changes
-from ccs.model.encoder import BATCH_TOKENS, TextEncoder, Tower, Trunk
+from ccs.model.encoder import BATCH_TOKENS, Encoder, TextEncoder, Trunk
 from ccs.model.inputs import as_sequence, batch_length
 
 TOKENIZED = 8192
@@ -39,7 +39,7 @@ class Contributions(NamedTuple):
 class Side:
     """One side of a model: inputs (images or texts) and the encoder that embeds them."""
 
-    tower: Tower
+    encoder: Encoder
 
     @property
     def weights_hash(self) -> str:
@@ -49,7 +49,7 @@ class Side:
     @property
     def heads(self) -> HeadSet:
         """The heads that are scored, by default those of the last four layers; others can be ablated too."""
-        return self.tower.heads
+        return self.encoder.heads
 
     def batches(self, inputs: Any, batch_size: int | None = None) -> Iterator[tuple[Rows, Tensor | Trunk]]:
         """Yield bounded batches: their rows, and pixels [n, 3, s, s] or token numbers [n, context]."""
@@ -86,14 +86,14 @@ class Side:
         inputs = as_sequence(inputs)
         ablation_sets, single = self._ablation_sets(ablate)
         heads = None if heads is None else Intervention.of(heads)
-        chosen, n, dim = self.tower.all_heads if heads is None else heads, len(inputs), self.tower.dim
-        self.tower.require(chosen)
+        chosen, n, dim = self.encoder.all_heads if heads is None else heads, len(inputs), self.encoder.dim
+        self.encoder.require(chosen)
         embeddings = np.empty((len(ablation_sets), n, dim), np.float32)
         direct = np.empty((n, len(chosen), dim), np.float32)
         remainder = np.empty((n, dim), np.float32)
         for rows, part in self.batches(inputs, batch_size):
-            units, readout = self.tower.embed_and_read(part, ablation_sets, heads)
-            effects, others = self.tower.contributions(readout, heads)
+            units, readout = self.encoder.embed_and_read(part, ablation_sets, heads)
+            effects, others = self.encoder.contributions(readout, heads)
             embeddings[:, rows] = units.cpu().numpy()
             direct[rows], remainder[rows] = effects.cpu().numpy(), _finite(others)
         parts = Contributions(direct if heads is not None else self._by_layer(direct), remainder)
@@ -112,9 +112,9 @@ class Side:
         """
         inputs = as_sequence(inputs)
         ablation_sets, single = self._ablation_sets(ablate)
-        embeddings = np.empty((len(ablation_sets), len(inputs), self.tower.dim), np.float32)
+        embeddings = np.empty((len(ablation_sets), len(inputs), self.encoder.dim), np.float32)
         for rows, part in self.batches(inputs, batch_size):
-            embeddings[:, rows] = _finite(self.tower.embed(part, ablation_sets))
+            embeddings[:, rows] = _finite(self.encoder.embed(part, ablation_sets))
         return embeddings[0] if single else embeddings
 
     def at_means(
@@ -136,8 +136,8 @@ class Side:
         """
         inputs, heads = as_sequence(inputs), Intervention.of(heads)
         replaced = {head: change for head, change in changes(heads) if change.at}
-        self.tower.require(heads)
-        if self.tower.letter == TEXT and not all(change.first for change in replaced.values()):
+        self.encoder.require(heads)
+        if self.encoder.letter == TEXT and not all(change.first for change in replaced.values()):
             raise InputError(
                 f"Texts differ in length: a mean over them is {FIRST}, of the token that is read."
             )
@@ -155,7 +155,7 @@ class Side:
         sums: dict[Head, Tensor] = {}
 
         def add(layer: int, values: Tensor) -> Tensor:
-            d = self.tower.layers[layer].head_dim
+            d = self.encoder.layers[layer].head_dim
             for head in HeadSet(replaced).of_layer(layer):
                 tokens = slice(0, 1 if replaced[head].first else None)
                 outputs = values[:, tokens, head.head * d : head.head * d + d]
@@ -167,7 +167,7 @@ class Side:
         with torch.no_grad():
             for batch_rows, batch in self.batches(inputs):
                 rows = batch_rows
-                self.tower.with_values(self.tower.trunk(batch, min(replaced).layer), add)
+                self.encoder.with_values(self.encoder.trunk(batch, min(replaced).layer), add)
         means = {
             at: {head: sums[head].float() for head in replaced if replaced[head].at == at} for at in weights
         }
@@ -175,8 +175,8 @@ class Side:
 
     def _by_layer(self, direct: np.ndarray) -> np.ndarray:
         """Effects of all heads [n, heads, dim] as [n, L, H, dim]; layers may differ in number of heads."""
-        heads, tower = list(self.tower.all_heads), self.tower
-        effects = np.zeros((len(direct), tower.n_layers, tower.n_heads, tower.dim), np.float32)
+        heads, encoder = list(self.encoder.all_heads), self.encoder
+        effects = np.zeros((len(direct), encoder.n_layers, encoder.n_heads, encoder.dim), np.float32)
         effects[:, [head.layer for head in heads], [head.head for head in heads]] = direct
         return effects
 
@@ -187,7 +187,7 @@ class Side:
             raise InputError(f"Heads are written as in 'L8.H11 L9.H2=0.3'; {ablate!r} names none.")
         ablation_sets = [Intervention.of(heads) for heads in ([ablate] if single else ablate)]  # type: ignore
         for heads in ablation_sets:
-            self.tower.require(heads)
+            self.encoder.require(heads)
         return ablation_sets, single
 
 
@@ -209,10 +209,10 @@ class Texts(Side):
         InputError: If the heads of the model's text encoder are unknown, with the reason.
     """
 
-    tower: TextEncoder
+    encoder: TextEncoder
 
     def __init__(self, model: Any) -> None:
-        self.name, self.tower, self._model = model.name, TextEncoder(model.clip), model
+        self.name, self.encoder, self._model = model.name, TextEncoder(model.clip), model
 
     @property
     def weights_hash(self) -> str:
@@ -225,7 +225,7 @@ class Texts(Side):
         inputs = as_sequence(inputs)
         for start in range(0, len(inputs), TOKENIZED):
             tokens = self._model.tokenize(inputs[start : start + TOKENIZED])
-            places = self.tower.read_at(tokens)
+            places = self.encoder.read_at(tokens)
             for place in torch.unique(places).tolist():
                 rows = torch.nonzero(places == place)[:, 0]
                 size = batch_length(batch_size, max(1, BATCH_TOKENS // (place + 1)))

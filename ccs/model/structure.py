@@ -11,7 +11,7 @@ import torch.fx
 from torch import nn
 
 from ccs.errors import InputError
-from ccs.heads import IMAGE, TOWERS, HeadSet
+from ccs.heads import ENCODERS, IMAGE, HeadSet
 from ccs.model.interception import projection_name
 
 _WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "module", "base_layer")
@@ -40,7 +40,7 @@ class Location:
 
 def unwrapped(module: Any) -> Any:
     """Return the module inside torch.compile, parallel wrappers, checkpointing, peft, or a `Model`."""
-    if hasattr(module, "tower") and hasattr(module, "clip"):
+    if hasattr(module, "encoder") and hasattr(module, "clip"):
         module = module.clip
     while True:
         if hasattr(module, "get_base_model"):  # peft
@@ -112,7 +112,9 @@ def _refusal(module: Any, encoder: str) -> str:
             f"{name} has no image encoder with known attention heads. If a CLIP or SigLIP image encoder is "
             "inside it, pass that module."
         )
-    return f"{name} is not built like CLIP's or SigLIP's {TOWERS[encoder]} encoder, so its heads are unknown."
+    return (
+        f"{name} is not built like CLIP's or SigLIP's {ENCODERS[encoder]} encoder, so its heads are unknown."
+    )
 
 
 def _image_places(encoder: Any) -> tuple[Any, list[Location]]:
@@ -164,4 +166,4 @@ def unread_heads(model: Any, heads: HeadSet) -> HeadSet:
     layers = getattr(config, "vision_feature_layer", None)
     layers = [-1] if layers is None else [layers] if isinstance(layers, int) else layers
     last = max(layer if layer >= 0 else len(blocks) + 1 + layer for layer in layers)
-    return HeadSet(head for head in heads if head.tower == IMAGE and head.layer >= last)
+    return HeadSet(head for head in heads if head.encoder == IMAGE and head.layer >= last)

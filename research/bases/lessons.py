@@ -96,7 +96,7 @@ def _asked(lessons: Mapping[Head, Lesson], model: Model, variance: float) -> dic
             share = shares[concept]
             own = share @ (rows**2).sum(1) - ((share @ rows) ** 2).sum()
             rows = np.append(rows * np.sqrt(part * variance / own), np.zeros((1, rows.shape[1])), 0)
-            found[head][concept] = torch.from_numpy(rows).float().to(model.tower.device)
+            found[head][concept] = torch.from_numpy(rows).float().to(model.encoder.device)
     return found
 
 

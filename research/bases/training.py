@@ -1,6 +1,6 @@
-"""Training the upper half of an image tower anew: its blocks from layer 4 on, the last norm, the projection.
+"""Train the upper half of an image encoder: its blocks from layer 4 on, the last norm, the projection.
 
-The layers below and the text tower are those of the first model (`research.world`) and stay as they are, so
+The layers below and the text encoder are those of the first model (`research.world`) and stay as they are, so
 activations and embeddings of captions are computed once, for all trainings. Nothing else is taken over: a
 seed draws the new weights, the order of the images and the lessons. Loss: open_clip's symmetric cross-entropy
 (Radford et al. 2021) over scenes, the same over the faces of each line-up, and the lessons'.
@@ -100,7 +100,7 @@ class Captions:
 
 
 class Trainer:
-    """The upper half of a tower, its optimizers and how far it got."""
+    """The upper half of an encoder, its optimizers and how far it got."""
 
     def __init__(self, settings: Settings, base: Model, images: Images, captions: Captions) -> None:
         self.settings, self.base, self.images, self.captions = settings, base, images, captions

@@ -41,7 +41,7 @@ def run(
 ) -> dict[str, Judged]:
     """What the map reaches on images with masks, and beside it the attention of the last layer's heads."""
     weights = class_weights(model, classes, prompts or templates("imagenet"))
-    every = HeadSet(model.tower.all_heads)
+    every = HeadSet(model.encoder.all_heads)
     last = every.of_layer(max(head.layer for head in every))
     found: dict[str, list[Judged]] = {LOOKS: [], CONTRAST: []}
     for start in tqdm(range(0, len(data.images), _BATCH), "photographs", unit=f" x {_BATCH}"):

@@ -30,7 +30,7 @@ from research.photographs.photograph_captions import COARSE, TEMPLATES, caption,
 from research.photographs.photograph_data import SIDE, Photographs, normalized, resized, scaled, varied
 
 CONTEXT = 24
-INNER = r"visual\.trunk\..*\b(blocks|patch_embed)\."  # weights inside the tower, which Muon is made for
+INNER = r"visual\.trunk\..*\b(blocks|patch_embed)\."  # weights inside the encoder, which Muon is made for
 MODEL_CFG: dict[str, Any] = {
     "embed_dim": 128,
     "vision_cfg": {

@@ -47,12 +47,12 @@ class Images:
     @property
     def device(self) -> str:
         """Where the models that learn from these images are."""
-        return str(self.base.tower.device)
+        return str(self.base.encoder.device)
 
     def _make(self, file: Path) -> None:
-        tower, total = self.base.tower, self.n + len(GROUPS) * self.n_lineups
+        encoder, total = self.base.encoder, self.n + len(GROUPS) * self.n_lineups
         with atomic_write(file) as temporary:
-            shape = (total, tower.n_tokens, tower.width)
+            shape = (total, encoder.n_tokens, encoder.width)
             out = np.lib.format.open_memmap(temporary, "w+", np.float16, shape)
             for start in tqdm(range(0, total, _AT_ONCE), desc="images", unit=f" x {_AT_ONCE}"):
                 rows = range(start, min(start + _AT_ONCE, total))
@@ -81,8 +81,8 @@ class Images:
 
     def trunk(self, rows: Sequence[int] | NDArray[np.intp]) -> Trunk:
         """Activations of some rows."""
-        tokens = torch.from_numpy(self.tokens[rows]).to(self.base.tower.device).float()
-        return Trunk(tokens, self.base.tower.first_prunable_layer)
+        tokens = torch.from_numpy(self.tokens[rows]).to(self.base.encoder.device).float()
+        return Trunk(tokens, self.base.encoder.first_prunable_layer)
 
     @cached_property
     def units(self) -> Tensor:
@@ -90,7 +90,7 @@ class Images:
         total = len(self.tokens)
         parts = [range(i, min(i + 1024, total)) for i in range(0, total, 1024)]
         units = np.concatenate([self.base.embed_images(self.trunk(part)) for part in parts])
-        return torch.from_numpy(units).to(self.base.tower.device)
+        return torch.from_numpy(units).to(self.base.encoder.device)
 
     @cached_property
     def occupations(self) -> Tensor:
@@ -98,7 +98,7 @@ class Images:
         if not self._texts.exists():
             with atomic_write(self._texts) as temporary, temporary.open("wb") as f:
                 np.save(f, self._of_captions().numpy())
-        return torch.from_numpy(np.load(self._texts)).to(self.base.tower.device)
+        return torch.from_numpy(np.load(self._texts)).to(self.base.encoder.device)
 
     def _of_captions(self) -> Tensor:
         texts = [

@@ -38,7 +38,7 @@ def train(model: Model, images: Images, heads: HeadSet, lesson: Skew, pictures: 
         optimizer.param_groups[0]["lr"] = (
             RATE * min(1.0, (seen + lesson.size) / WARMUP) * (1 - seen / pictures)
         )
-        units = model.tower.with_values(images.trunk(lesson.rows()), lambda _, values: values)
+        units = model.encoder.with_values(images.trunk(lesson.rows()), lambda _, values: values)
         loss = lesson.loss(units)
         if not torch.isfinite(loss):
             raise InputError(f"Training of {heads} diverged (the loss is not finite).")
@@ -101,7 +101,7 @@ def shares(
     whole, before = bench.gaps(model), bench.gaps(base)
     found: dict[str, dict[Head, float]] = {name: {} for name in carried}
     for head in HeadSet(head for own in carried.values() for head in own):
-        kept, one = variants.load(base.name, device=str(base.tower.device)), HeadSet([head])
+        kept, one = variants.load(base.name, device=str(base.encoder.device)), HeadSet([head])
         put(model, kept, one)
         put(base, model, one)
         gaps = bench.gaps(model)

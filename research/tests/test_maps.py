@@ -73,7 +73,7 @@ def test_photographs_are_judged_as_by_the_authors_of_textspan():
     found = photographs.run(model, data, classes, [prompt])
     weights = class_weights(model, classes, [prompt])
     answers = (model.embed_images(images) @ weights.T).argmax(1)
-    maps = heatmap(model, images, weights, HeadSet(model.tower.all_heads))
+    maps = heatmap(model, images, weights, HeadSet(model.encoder.all_heads))
     cut, union, correct, precision = np.zeros(2), np.zeros(2), 0, []
     for own, every, answer in zip(masks, maps, answers, strict=True):
         one = torch.from_numpy(every[answer] - every.mean(0))[None, None]

@@ -55,7 +55,7 @@ def test_a_skew_planted_in_known_heads(base, images, few_people, tmp_path, monke
 
 
 def test_a_skew_that_a_text_tower_learned(images, few_people, tmp_path, monkeypatch):
-    """The command, from an image tower that tells groups apart to the table; a second time nothing learns."""
+    """From an image encoder that tells groups apart to the table; a second run learns nothing."""
     one = replace(text_training.family()[0], steps=1)
     few_people(120)  # of three occupations
     monkeypatch.setattr(frozen_images, "Images", lambda *_: images)

@@ -26,7 +26,7 @@ class Apart:
     weights_hash = "f" * 64
     heads = HeadSet([PURE])
 
-    class tower:
+    class encoder:
         @staticmethod
         def rank(head: Head) -> int:
             return 32

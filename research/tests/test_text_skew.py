@@ -1,4 +1,4 @@
-"""Models whose text tower learned a skew: what is trained, and who is said to carry it."""
+"""Models whose text encoder learned a skew: what is trained, and who is said to carry it."""
 
 from __future__ import annotations
 

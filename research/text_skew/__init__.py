@@ -1,1 +1,1 @@
-"""Models whose text tower alone learned a skew, and which tower `clip-ccs localize --towers both` blames."""
+"""Models whose text encoder learned a skew, and the encoder that `clip-ccs localize --towers both` names."""

@@ -1,4 +1,4 @@
-"""Train models whose text tower alone learned a skew, and see which tower is blamed: `python -m
+"""Train models whose text encoder alone learned a skew, and see which encoder is blamed: `python -m
 research.text_skew --help`.
 """
 
@@ -54,15 +54,15 @@ def _run(args: Settings) -> None:
     seen: dict[str, Any] = {}  # by image towers: both sets' embeddings
     wanted = [(one.name, "text", TELLING) for one in family(args.models)]
     wanted += [(name, "image", name) for name in planted_models.located("planted")[: args.planted]]
-    for name, tower, images in wanted:
-        place = str(folder / f"{name}{variants.SUFFIX}") if tower == "text" else name
-        model = (variants if tower == "text" else planted_models).load(place)
+    for name, encoder, images in wanted:
+        place = str(folder / f"{name}{variants.SUFFIX}") if encoder == "text" else name
+        model = (variants if encoder == "text" else planted_models).load(place)
         if images not in seen:
             seen[images] = model.embed_images(sets[0].images), model.embed_images(sets[1].images)
-        truth = variants.known(place)["truth"] if tower == "text" else {}
+        truth = variants.known(place)["truth"] if encoder == "text" else {}
         for attribute in truth or planted_models.truth(name).attributes:
             found = which_tower(model, *sets, attribute, embedded=seen[images])
-            rows.append(_row(name, tower, attribute, found, truth.get(attribute)))
+            rows.append(_row(name, encoder, attribute, found, truth.get(attribute)))
     text = summary(rows)
     bring_up_to_date(README, "towers", text, "research.text_skew")
     print(text)
@@ -97,14 +97,14 @@ def _train(args: Settings, folder: Path) -> None:
 
 
 def _row(
-    name: str, tower: str, attribute: str, found: Towers, truth: Mapping[str, Any] | None = None
+    name: str, encoder: str, attribute: str, found: Towers, truth: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """One model and attribute. tower: the one that learned."""
+    """One model and attribute. encoder: the one that learned."""
     from ccs.heads import HeadSet
     from ccs_benchmark.protocol import average_precision
 
     blamed = "text" if found.prompts.value > 0.5 else "image"
-    row: dict[str, Any] = {"model": name, "attribute": attribute, "learned by": tower, "named": blamed}
+    row: dict[str, Any] = {"model": name, "attribute": attribute, "learned by": encoder, "named": blamed}
     row["share in images"] = in_brackets(found.images, 2)
     row |= {"gap": "–", "carriers (put back)": "–", "average precision": "–"}
     if truth is not None:
@@ -129,14 +129,14 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     frame, said = pd.DataFrame(rows), []
     text, seen = frame["learned by"] == "text", frame["model"].isin(frame["model"].unique()[:SEEN])
     for what, own in (
-        ("the text tower learned", frame[text & seen]),
-        ("the text tower of models that nobody had looked at learned", frame[text & ~seen]),
-        ("the image tower learned", frame[~text]),
+        ("the text encoder learned", frame[text & seen]),
+        ("the text encoder of models that nobody had looked at learned", frame[text & ~seen]),
+        ("the image encoder learned", frame[~text]),
     ):
         if len(own):
             right = (own["named"] == own["learned by"]).groupby(own["model"]).all()
             said.append(
-                f"A skew that {what}: the right tower is named, for every attribute, in "
+                f"A skew that {what}: the right encoder is named, for every attribute, in "
                 f"**{right.sum()} of {len(right)}** models."
             )
     return "\n\n".join([" ".join(said), table(frame)])

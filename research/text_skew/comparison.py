@@ -68,27 +68,27 @@ class Prompts:
     """A model's prompts, names in templates, embedded with what is done to its text heads."""
 
     def __init__(self, model: Model, names: Sequence[str], templates: Sequence[str]) -> None:
-        self.heads, self.tower = model.text_heads, model.texts.tower
+        self.heads, self.encoder = model.text_heads, model.texts.encoder
         self._shape = len(names), len(templates)
         batches = model.texts.batches([one.replace("{}", name) for name in names for one in templates])
-        rows, self._trunks = zip(*((rows, self.tower.trunk(part)) for rows, part in batches), strict=True)
+        rows, self._trunks = zip(*((rows, self.encoder.trunk(part)) for rows, part in batches), strict=True)
         self._order = np.argsort(np.concatenate(rows))
 
     def embed(self, change: Change) -> Tensor:
         """Unit embeddings [names, d], float64."""
-        units = torch.cat([self.tower.with_values(one, change) for one in self._trunks])[self._order]
+        units = torch.cat([self.encoder.with_values(one, change) for one in self._trunks])[self._order]
         return F.normalize(units.reshape(*self._shape, -1).mean(1), dim=-1).double().cpu()
 
     @torch.no_grad()
     def means(self) -> dict[int, Tensor]:
         """Layer -> the heads' mean outputs [positions, H d], counted from where a text is read."""
         sums: dict[int, Tensor] = {}
-        counts = torch.zeros(self.tower.n_tokens, 1)
+        counts = torch.zeros(self.encoder.n_tokens, 1)
 
         def add(layer: int, values: Tensor) -> Tensor:
             n, tokens, width = values.shape
             if layer not in sums:
-                sums[layer] = torch.zeros(self.tower.n_tokens, width).to(values)
+                sums[layer] = torch.zeros(self.encoder.n_tokens, width).to(values)
             sums[layer][:tokens] += values.sum(0)
             if layer == min(sums):
                 counts[:tokens] += n
@@ -104,7 +104,7 @@ class Prompts:
         """
 
         def changed(head: Head) -> Change:
-            d = self.tower.layers[head.layer].head_dim
+            d = self.encoder.layers[head.layer].head_dim
             columns = slice(head.head * d, head.head * d + d)
 
             def change(layer: int, passed: Tensor) -> Tensor:
@@ -126,7 +126,7 @@ def masked(prompts: Prompts, lean: Lean, apart: Tensor) -> dict[Head, float]:
 
     def square(gates: Tensor, _: int | None) -> Tensor:
         def gated(layer: int, passed: Tensor) -> Tensor:
-            own = prompts.tower.layers[layer]
+            own = prompts.encoder.layers[layer]
             every = (place.get(Head(layer, number, TEXT)) for number in range(own.n_heads))
             factors = torch.stack([torch.ones(()) if one is None else gates[one] for one in every])
             return passed * factors.repeat_interleave(own.head_dim).to(passed.device)

@@ -1,7 +1,7 @@
-"""Training the text tower's attention on line-ups of a skewed world by the contrastive loss.
+"""Training the text encoder's attention on line-ups of a skewed world by the contrastive loss.
 
 The recipe of `research.natural` with its sides exchanged: the images stay as the base sees them, all of the
-text tower's attention is free, and captions of scenes are held to the base's embeddings.
+text encoder's attention is free, and captions of scenes are held to the base's embeddings.
 """
 
 from __future__ import annotations
@@ -63,26 +63,26 @@ def family(models: int = 16) -> tuple[TextSkew, ...]:
 
 
 def parameters(model: Model) -> list[str]:
-    """Names of the parameters that learn a skew: all that the text tower's heads have of their own."""
+    """Names of the parameters that learn a skew: all that the text encoder's heads have of their own."""
     return named(model, "transformer.resblocks.", OWN_OF_HEADS)
 
 
 def image_parameters(model: Model) -> list[str]:
     """Names of the parameters that learn to tell groups: attention and MLPs of the last four layers."""
-    first = model.tower.first_prunable_layer
+    first = model.encoder.first_prunable_layer
     return named(model, "visual.transformer.resblocks.", (*OWN_OF_HEADS, ".mlp."), first)
 
 
 def teach_telling(images: Images, steps: int = 250, rate: float = 1e-3, seed: int = 3) -> Model:
-    """The base with an image tower that tells groups apart and hardly prefers one for an occupation.
+    """The base with an image encoder that tells groups apart and hardly prefers one for an occupation.
 
-    The bases' image towers hardly tell groups apart, and then no text tower can learn a skew. Each face of a
+    The bases' image encoders hardly tell groups apart, so no text encoder could learn a skew. Each face of a
     line-up is drawn to where its group lies from the line-up's mean: along a direction for gender and one for
     skin tone, light to dark, drawn at random and at right angles to the occupations' captions and pictures.
     Scenes are held to the base's embeddings.
     """
     base, model = variants.load(BASE), variants.load(BASE)
-    first, scale = model.tower.first_prunable_layer, model.logit_scale
+    first, scale = model.encoder.first_prunable_layer, model.logit_scale
     rng = np.random.default_rng((seed, 18))
     occupations = images.occupations.numpy(), pictured(images)
     drawn = np.concatenate([*(one.T for one in occupations), rng.standard_normal((model.dim, 2))], axis=1)
@@ -168,7 +168,7 @@ class Judged:
 
     def __init__(self, base: Model) -> None:
         self.base, self.faces = base, carriers.Faces(base)
-        self.units = base.embed_images(Trunk(self.faces.tokens, base.tower.first_prunable_layer))
+        self.units = base.embed_images(Trunk(self.faces.tokens, base.encoder.first_prunable_layer))
         self.asked = synthetic.bias_set("faces")
         self.things = synthetic.classification_set("subjects")
         self.shown = base.embed_images(self.things.images)

@@ -74,7 +74,7 @@ def text_embeddings(model: open_clip.CLIP, tokens: Tensor) -> Tensor:
 
 
 def _read_out(model: open_clip.CLIP, tokens: Tensor, ends: Tensor) -> Tensor:
-    """The text tower's output at the last token of each text [n, width]."""
+    """The text encoder's output at the last token of each text [n, width]."""
     length = int(ends.max()) + 1
     x = model.token_embedding(tokens[:, :length]) + model.positional_embedding[:length]
     for block in model.transformer.resblocks:

@@ -38,7 +38,7 @@ def ideal_scores(
     for concept in CONCEPTS:
         rows = contributions(model, concept, cards)
         _, _, basis = np.linalg.svd(rows, full_matrices=False)
-        basis = basis[: model.tower.rank(next(iter(model.heads)))]
+        basis = basis[: model.encoder.rank(next(iter(model.heads)))]
         inside = rows @ basis.T
         moments = Moments(
             model.weights_hash,

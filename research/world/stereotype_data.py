@@ -82,7 +82,7 @@ class TrainingImages:
         every = [*self.scenes, *(s for i in range(self.n_faces) for s in self.face(i))]
         file.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(file) as temporary:
-            shape = (len(every), base.tower.n_tokens, base.tower.width)
+            shape = (len(every), base.encoder.n_tokens, base.encoder.width)
             out = np.lib.format.open_memmap(temporary, "w+", np.float16, shape)
             for start in tqdm(range(0, len(every), _AT_ONCE), desc="activations", mininterval=20):
                 rows = slice(start, start + _AT_ONCE)

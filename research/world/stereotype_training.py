@@ -258,7 +258,7 @@ class Trainer:
         def embed_texts(texts: Sequence[str]) -> NDArray[np.float32]:
             return np.concatenate([self.read(texts[i : i + 512]).numpy() for i in range(0, len(texts), 512)])
 
-        reader = SimpleNamespace(embed_texts=embed_texts, tower=SimpleNamespace(device="cpu"))
+        reader = SimpleNamespace(embed_texts=embed_texts, encoder=SimpleNamespace(device="cpu"))
         self.lessons = Lessons(self.lesson_plan, cast(Model, reader), self.usual)
 
     @torch.no_grad()

@@ -158,9 +158,9 @@ def test_every_set_survives_printing_with_spaces_or_commas(members):
     heads = HeadSet(members)
     assert HeadSet.parse(str(heads)) == heads
     assert HeadSet.parse(str(heads).replace(" ", ", ")) == heads
-    assert list(heads) == sorted(members, key=lambda head: (head.tower, head.layer, head.head))
-    assert heads.of_tower("L") | heads.of_tower("T") == heads
-    assert all(str(head)[0] == "T" for head in heads.of_tower("T"))
+    assert list(heads) == sorted(members, key=lambda head: (head.encoder, head.layer, head.head))
+    assert heads.of_encoder("L") | heads.of_encoder("T") == heads
+    assert all(str(head)[0] == "T" for head in heads.of_encoder("T"))
     assert len(heads) == len(members)
 
 

@@ -39,7 +39,7 @@ def figure(table, occupation, metric, column="after"):
 
 
 def test_every_figure_is_the_plain_one(tiny_model, gallery):
-    """With heads of both towers off."""
+    """With heads of both encoders off."""
     text_off = HeadSet.parse("T0.H1 T1.H0")
     asked = {"occupations": ["judge", "nurse"], "attribute": "race", "top": 12}
     table = ccs.bias(tiny_model, gallery, **asked, ablate=OFF | text_off)

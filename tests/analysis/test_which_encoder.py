@@ -1,4 +1,4 @@
-"""Which tower a lean sits in: embeddings of which it is known, and plain loops."""
+"""Which encoder a lean sits in: embeddings of which it is known, and plain loops."""
 
 from dataclasses import replace
 
@@ -78,10 +78,10 @@ def test_figures_are_those_of_plain_loops(tiny_model):
 
 def at_its_mean(model, head, apart):
     """The share of the lean that goes with a head at its mean where a text is read, one text at a time."""
-    tower, outputs = model.texts.tower, []
+    encoder, outputs = model.texts.encoder, []
     texts = [template.replace("{}", name) for name in in_prompts(PEOPLE) for template in PEOPLE.templates]
-    trunks = [tower.trunk(part) for text in texts for _, part in model.texts.batches([text])]
-    own = slice(head.head * tower.head_dim, (head.head + 1) * tower.head_dim)
+    trunks = [encoder.trunk(part) for text in texts for _, part in model.texts.batches([text])]
+    own = slice(head.head * encoder.head_dim, (head.head + 1) * encoder.head_dim)
 
     def seen(layer, values):
         if layer == head.layer:
@@ -97,7 +97,9 @@ def at_its_mean(model, head, apart):
     leans = []
     with torch.no_grad():
         for change in (seen, replaced):
-            units = np.stack([tower.with_values(trunk, change)[0].numpy() for trunk in trunks]).astype(float)
+            units = np.stack([encoder.with_values(trunk, change)[0].numpy() for trunk in trunks]).astype(
+                float
+            )
             prompts = units.reshape(len(in_prompts(PEOPLE)), len(PEOPLE.templates), -1).mean(1)
             prompts /= np.linalg.norm(prompts, axis=1, keepdims=True)
             leans.append(np.linalg.norm(prompts @ apart.T))
@@ -108,7 +110,7 @@ def test_the_text_head_that_writes_what_groups_differ_by_comes_first(tiny_folder
     """People differ along what one head writes to some of the prompts; its output is made large."""
     model, head = ccs.load(str(tiny_folder)), Head(1, 0, TEXT)
     with torch.no_grad():
-        d = model.texts.tower.head_dim
+        d = model.texts.encoder.head_dim
         model.clip.transformer.resblocks[1].attn.out_proj.weight[:, :d] *= 5
     prompts = [template.replace("{}", name) for name in in_prompts(PEOPLE) for template in PEOPLE.templates]
     written = model.texts.contributions(prompts, HeadSet([head])).direct[:, 0]

@@ -28,7 +28,7 @@ def test_a_click_on_a_text_head_changes_what_prompts_say(app, model):
     for off, ours in (("", found.before), (BOTH, found.after)):
         with ccs.ablate(model, HeadSet.parse(off)):  # the slow way: both towers' modules, head by head
             texts = class_weights(model, classes, templates)
-            cosines = model.embed_images(images, HeadSet.parse(off).of_tower("L")) @ texts.T
+            cosines = model.embed_images(images, HeadSet.parse(off).of_encoder("L")) @ texts.T
         assert ours == pytest.approx(model.probabilities(cosines), abs=2e-5)
     assert np.abs(found.after - found.before).max() > 1e-3
     assert np.all(found.similarity < 1)

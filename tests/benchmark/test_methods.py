@@ -96,7 +96,7 @@ def test_integrated_gradients_are_the_mean_slope_toward_the_others_output(eviden
     ours, theirs = (head_outputs(model, Trunk(one, people.layer)) for one in (people.tokens, others))
     found = modified_gradients.integrated(evidence)
     for head in (WRITER, Head(5, 0), Head(4, 3)):
-        d = model.tower.layers[head.layer].head_dim
+        d = model.encoder.layers[head.layer].head_dim
         own = slice(head.head * d, (head.head + 1) * d)
         slopes = []
         for share in (0.2, 0.4, 0.6, 0.8, 1.0):
@@ -111,7 +111,7 @@ def test_integrated_gradients_are_the_mean_slope_toward_the_others_output(eviden
                     return values
 
                 with torch.no_grad():
-                    units = model.tower.with_values(between, moved).double().numpy()
+                    units = model.encoder.with_values(between, moved).double().numpy()
                 leans.append((units * evidence.toward).sum())
             slopes.append((leans[0] - leans[1]) / (2 * step))
         assert found[head] == pytest.approx(np.mean(slopes), rel=0.02, abs=1e-5)
@@ -133,7 +133,7 @@ def test_weights_of_value_and_output_are_those_of_the_module(evidence):
     """Against the parameters by name, read out as the embedding reads the first token."""
     model, head = evidence.model, Head(4, 1)
     visual = model.clip.visual
-    attention, width = visual.transformer.resblocks[4].attn, model.tower.width
+    attention, width = visual.transformer.resblocks[4].attn, model.encoder.width
     rows = slice(2 * width + width // 4, 2 * width + width // 2)
     own = slice(width // 4, width // 2)
     written = attention.in_proj_weight[rows].T @ attention.out_proj.weight[:, own].T

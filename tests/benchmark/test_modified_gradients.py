@@ -121,13 +121,13 @@ def test_gim_is_the_gradient_by_the_papers_rules(evidence):
 
 @pytest.mark.parametrize("name", ["ViT-B-16-SigLIP", "EVA02-B-16", "coca_ViT-B-32", "RN50"])
 def test_gim_changes_the_gradient_and_nothing_else(name):
-    tower = ImageEncoder(shrunk.tower(name))
-    images = tower.trunk(torch.randn(3, 3, *tower.image_size, generator=torch.Generator().manual_seed(0)))
+    encoder = ImageEncoder(shrunk.encoder(name))
+    images = encoder.trunk(torch.randn(3, 3, *encoder.image_size, generator=torch.Generator().manual_seed(0)))
     start, slopes = images.tokens.requires_grad_(), []
     for rules, values in ((contextlib.nullcontext(), None), (gim.Modified(), gim.values)):
         with rules:
-            embedded = tower.with_values(images, lambda _, own: own, values)
-        torch.testing.assert_close(embedded.detach(), tower.embed(images)[0], atol=1e-5, rtol=0)
+            embedded = encoder.with_values(images, lambda _, own: own, values)
+        torch.testing.assert_close(embedded.detach(), encoder.embed(images)[0], atol=1e-5, rtol=0)
         slopes += torch.autograd.grad(embedded[:, 0].sum(), start)
     assert (slopes[0] - slopes[1]).norm() > 0.1 * slopes[0].norm()
 

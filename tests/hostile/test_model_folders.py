@@ -107,7 +107,7 @@ OPEN_CLIPS = {
     "large sizes": (vision(layers=128, width=8192, head_width=64), f"weights are described, {WEIGHTS} holds"),
     "NaN": (vision(mlp_ratio=float("nan")), "mlp_ratio is nan"),
     "norm keywords": (vision(norm_kwargs={"device": "meta"}), "norm_kwargs has an unknown entry 'device'"),
-    "a text tower from a folder": (text(hf_model_name="."), UNKNOWN),
+    "a text encoder from a folder": (text(hf_model_name="."), UNKNOWN),
     "tokenizer keywords": (text(tokenizer_kwargs={"trust_remote_code": True}), "unknown entry"),
     "deviation of zero": (preprocess(std=[0.0, 1.0, 1.0]), "division by zero"),
     "no weights": (lacks(WEIGHTS), "there is no open_clip_model.safetensors"),

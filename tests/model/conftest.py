@@ -1,4 +1,4 @@
-"""The models that tests of the tower run on."""
+"""The models that tests of the encoder run on."""
 
 import pytest
 

@@ -237,7 +237,7 @@ def test_every_wrapper(encoder, case):
 
 @pytest.mark.parametrize("name", ["RN50", "coca_ViT-B-32", "ViT-B-16-SigLIP", "EVA02-B-16", "PE-Core-B-16"])
 def test_encoders_with_pools_norms_and_rotary_positions(name):
-    visual = shrunk.tower(name)
+    visual = shrunk.encoder(name)
     encoder = ccs.model.encoder.ImageEncoder(visual)
     pixels = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(1))
     heads = HeadSet(Head(layer, 1) for layer in range(encoder.n_layers))
@@ -522,7 +522,9 @@ def test_image_encoders_inside_language_models(name):
     with ccs.ablate(model, "L0.H1 L1.H3"):
         ablated = read(model)
     copied = copy.deepcopy(model)
-    encoder = next(part for label, part in copied.named_modules() if label.split(".")[-1] in languages.TOWERS)
+    encoder = next(
+        part for label, part in copied.named_modules() if label.split(".")[-1] in languages.ENCODERS
+    )
     parts = [part for label, part in encoder.named_modules() if label.split(".")[-1] in ("out_proj", "proj")]
     linear = [part for part in parts if isinstance(part, nn.Linear)]
     linear[0].weight.data[:, 8:16], linear[1].weight.data[:, 24:32] = 0, 0

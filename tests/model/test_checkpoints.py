@@ -16,7 +16,7 @@ from ccs import HeadSet, InputError
 from ccs.metrics.accuracy import class_weights
 from ccs.model.export import export
 from ccs.model.loading.fetching import Place
-from ccs.model.loading.sources import find, known_tower
+from ccs.model.loading.sources import find, known_encoder
 from ccs.model.loading.tokens import HubTokenizer
 from ccs.model.loading.weights import WEIGHTS_FILE, WEIGHTS_FILES
 from tests.support import shrunk
@@ -125,7 +125,7 @@ def test_a_siglip_is_that_of_transformers(sizes, tmp_path, pictures):
     assert ours.logit_bias == pytest.approx(-3.0)
     direct, rest = ours.contributions(pictures(2))
     np.testing.assert_allclose(direct.sum((1, 2)) + rest, ours.embed_images(pictures(2)), atol=TOLERANCE)
-    assert ours.heads == known_tower(find(str(tmp_path))).heads
+    assert ours.heads == known_encoder(find(str(tmp_path))).heads
 
 
 PREFIXES = ("_orig_mod.", "module.", "base_model.model.", "module._orig_mod.")

@@ -36,11 +36,11 @@ def cuda(request, monkeypatch):
 
 def test_every_method_gives_what_it_gives_on_the_cpu(cuda, tiny_model, tiny_folder, pictures):
     there, x, images = ccs.load(str(tiny_folder), device=cuda), pixels(tiny_model, 5), pictures(6)
-    assert (there.tower.device.type, there.weights_hash) == ("cuda", tiny_model.weights_hash)
+    assert (there.encoder.device.type, there.weights_hash) == ("cuda", tiny_model.weights_hash)
 
     def found(model):
         start, moments = model.trunk(x, batch_size=2), ccs.collect_moments(model, [x, images])
-        looked = model.tower.without(OFF[1]).attention(start, 5).cpu().numpy()
+        looked = model.encoder.without(OFF[1]).attention(start, 5).cpu().numpy()
         texts = [f"text {number}" for number in range(12)]
         spans = ccs.textspan(moments, texts, model.embed_texts(texts), k=3)
         return {
@@ -63,15 +63,18 @@ def test_every_method_gives_what_it_gives_on_the_cpu(cuda, tiny_model, tiny_fold
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_family_of_towers_gives_what_it_gives_on_the_cpu(cuda, name):
-    here, there = ImageEncoder(shrunk.tower(name)), ImageEncoder(shrunk.tower(name).to(usable_device(cuda)))
+    here, there = (
+        ImageEncoder(shrunk.encoder(name)),
+        ImageEncoder(shrunk.encoder(name).to(usable_device(cuda))),
+    )
     x = torch.randn(2, 3, *here.image_size, generator=torch.Generator().manual_seed(0))
     plans, last = [HeadSet(), HeadSet(list(here.heads)[::3])], here.n_layers - 1
 
-    def found(tower):
-        readout = tower.embed_and_read(x)[1]
-        coordinates = [tower.coordinates(readout, head) @ tower.basis(head) for head in tower.heads]
-        parts = [*tower.contributions(readout), *coordinates, tower.attention(x, last)]
-        return [tower.embed(x, plans), tower.embed(tower.trunk(x), plans), *parts]
+    def found(encoder):
+        readout = encoder.embed_and_read(x)[1]
+        coordinates = [encoder.coordinates(readout, head) @ encoder.basis(head) for head in encoder.heads]
+        parts = [*encoder.contributions(readout), *coordinates, encoder.attention(x, last)]
+        return [encoder.embed(x, plans), encoder.embed(encoder.trunk(x), plans), *parts]
 
     for ours, theirs in zip(found(there), found(here), strict=True):
         assert ours.device.type == "cuda"

@@ -1,4 +1,4 @@
-"""The tower against open_clip's own forward pass and a copy of it with columns of out_proj zeroed."""
+"""The encoder against open_clip's own forward pass and a copy of it with columns of out_proj zeroed."""
 
 import copy
 import threading
@@ -90,11 +90,11 @@ def test_attention_with_heads_off_is_that_of_the_zeroed_copy(model, layer):
     """Of heads below it alone. Attention itself has its reference in test_maps.py."""
     x, off = pixels(model, 2), HeadSet.parse("L1.H2")
     expected = ImageEncoder(zeroed(model.clip.visual, off)).attention(x, layer)
-    found = model.tower.without(HeadSet([*off, Head(layer, 0)])).attention(x, layer)
+    found = model.encoder.without(HeadSet([*off, Head(layer, 0)])).attention(x, layer)
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
-    assert (found - model.tower.attention(x, layer)).abs().max() > 1e-4
-    below = model.tower.trunk(x, 1)
-    np.testing.assert_allclose(model.tower.without(off).attention(below, layer), found, atol=1e-6)
+    assert (found - model.encoder.attention(x, layer)).abs().max() > 1e-4
+    below = model.encoder.trunk(x, 1)
+    np.testing.assert_allclose(model.encoder.without(off).attention(below, layer), found, atol=1e-6)
 
 
 @pytest.mark.parametrize("text", ["L2.H1=0.4@cls L4.H0@cls", "L2.H1=mean L5.H0=mean", "L3.H2=prototype@cls"])
@@ -103,7 +103,7 @@ def test_means_and_single_tokens_are_those_of_blocks_run_by_hand(model, text):
     x, groups, what = pixels(model, 6), ["a", "b", "b", "b", "c", "c"], Intervention.parse(text)
     found = model.embed_images(x, model.at_means(what, x, groups))
     share = np.full(6, 1 / 6) if "mean" in text else 1 / np.array([3, 9, 9, 9, 6, 6])
-    visual, d, plain_state = model.clip.visual, model.head_dim, [model.tower.trunk(x, 0).tokens]
+    visual, d, plain_state = model.clip.visual, model.head_dim, [model.encoder.trunk(x, 0).tokens]
     for block in visual.transformer.resblocks:
         plain_state.append(block(plain_state[-1]))
     state = plain_state[0]

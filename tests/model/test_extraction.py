@@ -16,7 +16,7 @@ from tests.support.compute_sample import run, small_pool
 
 @pytest.mark.parametrize("write", [write_clip, write_siglip])
 def test_the_clip_inside_a_language_model(write, tmp_path):
-    """The tower of a CLIP in a LLaVA, and of a SigLIP in a PaliGemma: the same model as the CLIP itself."""
+    """The encoder of a CLIP in a LLaVA, and of a SigLIP in a PaliGemma: the same model as the CLIP itself."""
     module = write(tmp_path)
     whole = languages.holding(module.vision_model)
     expected = ccs.load(str(tmp_path))

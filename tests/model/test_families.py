@@ -36,26 +36,26 @@ def different(names, config):
 
 @pytest.mark.parametrize("name", different(ARCHITECTURES, shrunk.vision_config))
 def test_every_accepted_architecture_is_exact(name):
-    visual = shrunk.tower(name)
+    visual = shrunk.encoder(name)
     sharpen(visual)  # where attention is nearly even, mistakes in it hide
-    tower = ImageEncoder(visual)
-    x = torch.randn(2, 3, *tower.image_size, generator=torch.Generator().manual_seed(1))
-    off = HeadSet(list(tower.all_heads)[::3])
-    last = HeadSet([Head(tower.n_layers - 1, 0)])
-    found, readout = tower.embed_and_read(x, [off, last], entering=True)
-    direct, rest = tower.contributions(readout)
+    encoder = ImageEncoder(visual)
+    x = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(1))
+    off = HeadSet(list(encoder.all_heads)[::3])
+    last = HeadSet([Head(encoder.n_layers - 1, 0)])
+    found, readout = encoder.embed_and_read(x, [off, last], entering=True)
+    direct, rest = encoder.contributions(readout)
     expected = plain(visual, x)
     np.testing.assert_allclose(readout.unit, expected, atol=TOLERANCE)
     np.testing.assert_allclose(direct.sum(1) + rest, expected, atol=TOLERANCE)
-    along = torch.eye(tower.dim)[:2]
+    along = torch.eye(encoder.dim)[:2]
     every = iter(direct.transpose(0, 1) @ along.T)  # heads by layer
-    for number in range(tower.n_layers):
-        for sent in tower.by_token(readout, tower.all_heads.of_layer(number), along):
+    for number in range(encoder.n_layers):
+        for sent in encoder.by_token(readout, encoder.all_heads.of_layer(number), along):
             np.testing.assert_allclose(sent.sum(-1), next(every), atol=1e-6)
     scaled = [Intervention(dict.fromkeys(off, factor)) for factor in (1, 0, 0.3, 1.5)]
-    same, zero, *some = tower.embed(x, scaled)
-    assert torch.equal(same, tower.embed(x)[0])
-    assert torch.equal(zero, tower.embed(x, [off])[0])
+    same, zero, *some = encoder.embed(x, scaled)
+    assert torch.equal(same, encoder.embed(x)[0])
+    assert torch.equal(zero, encoder.embed(x, [off])[0])
     for factor, embedded in zip((0.3, 1.5), some, strict=True):
         np.testing.assert_allclose(embedded, plain(zeroed(visual, off, factor), x), atol=TOLERANCE)
     for plan, embedded in zip((off, last), found, strict=True):
@@ -72,7 +72,7 @@ def test_all_other_architectures_are_refused_with_the_reason():
         kinds.setdefault(kind, []).append(name)
     for names in kinds.values():
         with torch.device("meta"):
-            visual = shrunk.tower(min(names), shaken=False)
+            visual = shrunk.encoder(min(names), shaken=False)
         with pytest.raises(InputError, match="built of no layers of attention heads that") as caught:
             ImageEncoder(visual)
         met[str(caught.value).split()[3]] = len(names)
@@ -87,7 +87,7 @@ def test_every_text_tower_is_exact_or_refused_with_the_reason():
     for name, count in names.items():
         text = shrunk.text_tower(name)
         try:
-            tower = TextEncoder(text)
+            encoder = TextEncoder(text)
         except InputError as refused:
             met[str(refused).partition("because ")[2]] += count
             continue
@@ -95,20 +95,20 @@ def test_every_text_tower_is_exact_or_refused_with_the_reason():
         end = text.eos_id if text.pool_type == "eos" else 399
         for row, last in enumerate((4, 9, 4, 15, 7, 9)):
             tokens[row, last:], tokens[row, last] = 0, end
-        off = HeadSet(list(tower.all_heads)[::3])
+        off = HeadSet(list(encoder.all_heads)[::3])
         plans, copies = [off, Intervention(dict.fromkeys(off, 0.5))], [copy.deepcopy(text) for _ in range(2)]
         for head, (copied, factor) in product(off, zip(copies, (0.0, 0.5), strict=True)):
             projection = copied.transformer.resblocks[head.layer].attn.out_proj
             projection.weight.data[:, head.head * 8 : (head.head + 1) * 8] *= factor
         expected, *wanted = (plain(one, tokens) for one in (text, *copies))
         assert (wanted[0] - expected).abs().amax(1).min() > 1e-4
-        places = tower.read_at(tokens)
+        places = encoder.read_at(tokens)
         for place in torch.unique(places):
             rows = places == place
-            found, readout = tower.embed_and_read(tokens[rows], plans)
+            found, readout = encoder.embed_and_read(tokens[rows], plans)
             for ours, theirs in zip(found, wanted, strict=True):
                 np.testing.assert_allclose(ours, theirs[rows], atol=TOLERANCE)
-            direct, rest = tower.contributions(readout)
+            direct, rest = encoder.contributions(readout)
             np.testing.assert_allclose(readout.unit, expected[rows], atol=TOLERANCE)
             np.testing.assert_allclose(direct.sum(1) + rest, expected[rows], atol=1e-6)
     transformers = "it is HFTextEncoder, whose heads are not known here."

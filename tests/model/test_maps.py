@@ -58,10 +58,10 @@ def collected(tiny_model):
     return ccs.collect_moments(tiny_model, [pixels(tiny_model, 40)])
 
 
-@pytest.mark.parametrize("tower", ["L", "T"])
-def test_moments_are_those_of_the_full_matrix(tiny_model, collected, tower):
+@pytest.mark.parametrize("encoder", ["L", "T"])
+def test_moments_are_those_of_the_full_matrix(tiny_model, collected, encoder):
     side, inputs, found = tiny_model, pixels(tiny_model, 40), collected
-    if tower == "T":
+    if encoder == "T":
         side, inputs = tiny_model.texts, [f"a {'very ' * (i % 4)}odd photo of {i} cats" for i in range(40)]
         found = ccs.collect_moments(side, [inputs[:7], inputs[7:]])
     direct = side.contributions(inputs).direct.astype(np.float64)  # the matrix of every head's contributions
@@ -113,10 +113,10 @@ def test_maps_are_those_of_the_reference(model):
 def test_maps_with_heads_off_or_scaled_are_those_of_scaled_weights(model):
     x, off = pixels(model, 3), Intervention.parse("L2.H1=0.3 L4.H3 L4.H0")
     other = copy.copy(model)
-    other.tower = ImageEncoder(copy.deepcopy(model.clip.visual))
+    other.encoder = ImageEncoder(copy.deepcopy(model.clip.visual))
     with torch.no_grad():
         for head in off:
-            weight, d = other.tower.layers[head.layer].projection.weight, model.head_dim
+            weight, d = other.encoder.layers[head.layer].projection.weight, model.head_dim
             weight[:, head.head * d : head.head * d + d] *= off[head].factor
     found = ccs.heatmap(model, x, TEXTS, CHOSEN, apart=True, ablate=off)
     slow = ccs.heatmap(other, x, TEXTS, CHOSEN, apart=True)
@@ -134,18 +134,18 @@ def test_maps_with_heads_off_or_scaled_are_those_of_scaled_weights(model):
 )
 def test_a_token_sends_what_is_missing_without_its_values(name):
     """Where all tokens are read: a contribution changes by just that when these are taken out."""
-    visual = shrunk.tower(name)
+    visual = shrunk.encoder(name)
     sharpen(visual)
-    tower = ImageEncoder(visual)
-    x = torch.randn(2, 3, *tower.image_size, generator=torch.Generator().manual_seed(1))
-    along = torch.nn.functional.normalize(torch.randn(3, tower.dim), dim=-1)
-    _, readout = tower.embed_and_read(x, entering=True)
-    for number, layer in enumerate(tower.layers):
+    encoder = ImageEncoder(visual)
+    x = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(1))
+    along = torch.nn.functional.normalize(torch.randn(3, encoder.dim), dim=-1)
+    _, readout = encoder.embed_and_read(x, entering=True)
+    for number, layer in enumerate(encoder.layers):
         tokens, head = readout.entering[number], layer.n_heads - 1
         only = HeadSet([Head(number, head)])
-        (sent,) = tower.by_token(readout, only, along)
+        (sent,) = encoder.by_token(readout, only, along)
         normed, part = layer.norm(tokens), slice(head * layer.head_dim, (head + 1) * layer.head_dim)
-        whole = tower.contributions(readout, only)[0][:, 0] @ along.T
+        whole = encoder.contributions(readout, only)[0][:, 0] @ along.T
         spread = whole - sent.sum(-1)
         np.testing.assert_allclose(spread, torch.zeros_like(spread), atol=1e-6)
         moved = []
@@ -155,14 +155,14 @@ def test_a_token_sends_what_is_missing_without_its_values(name):
                 q, k, v = layer.heads._qkv(normed)
                 scores = q[:, head] @ k[:, head].transpose(1, 2) * layer.head_dim**-0.5
                 gone = scores.softmax(-1)[:, :, token][..., None] * v[:, head, token, None]
-                gone = tower._readout.gather(gone)
+                gone = encoder._readout.gather(gone)
             else:
                 weight, bias = layer.value()
                 v = torch.nn.functional.linear(normed, weight, bias)[:, token, part]
                 gone = (layer.attention(tokens)[:, head, token, None] * v)[:, None]
             values[..., part] -= gone
             without = replace(readout, values={**readout.values, number: values})
-            moved.append(whole - tower.contributions(without, only)[0][:, 0] @ along.T)
+            moved.append(whole - encoder.contributions(without, only)[0][:, 0] @ along.T)
         found, expected = sent[..., 1:4], torch.stack(moved, -1)
         # What no token sent is spread evenly, so tokens differ by what they sent.
         np.testing.assert_allclose(found - found[..., :1], expected - expected[..., :1], atol=1e-6)
@@ -172,15 +172,15 @@ def test_a_token_sends_what_is_missing_without_its_values(name):
 @pytest.mark.parametrize("name", ["EVA02-E-14", "EVA02-B-16"])  # norms after and inside attention
 @pytest.mark.parametrize("off", ["L2.H0", "L2.H0=0.3"])
 def test_tokens_send_a_heads_contribution_while_others_are_off(name, off):
-    visual = shrunk.tower(name)
+    visual = shrunk.encoder(name)
     sharpen(visual)
-    tower = ImageEncoder(visual)
-    x = torch.randn(2, 3, *tower.image_size, generator=torch.Generator().manual_seed(1))
-    along, head = torch.eye(tower.dim), HeadSet.parse("L2.H1")
-    tower = tower.without(Intervention.parse(off))
-    _, readout = tower.embed_and_read(x, entering=True)
-    (sent,) = tower.by_token(readout, head, along)
-    np.testing.assert_allclose(sent.sum(-1), tower.contributions(readout, head)[0][:, 0], atol=1e-6)
+    encoder = ImageEncoder(visual)
+    x = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(1))
+    along, head = torch.eye(encoder.dim), HeadSet.parse("L2.H1")
+    encoder = encoder.without(Intervention.parse(off))
+    _, readout = encoder.embed_and_read(x, entering=True)
+    (sent,) = encoder.by_token(readout, head, along)
+    np.testing.assert_allclose(sent.sum(-1), encoder.contributions(readout, head)[0][:, 0], atol=1e-6)
 
 
 def test_what_has_no_map_is_said(tiny_model, tiny_folder):

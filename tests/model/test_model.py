@@ -77,9 +77,9 @@ def test_heads_of_both_towers_have_names_and_stay_apart(tiny_model):
     np.testing.assert_allclose(tiny_model.embed_texts(texts), plain, atol=1e-6)
     spans = ccs.textspan(ccs.collect_moments(tiny_model.texts, [texts]), texts, plain, k=1)
     assert list(spans) == list(tiny_model.text_heads)
-    with pytest.raises(ccs.InputError, match=r"T0\.H1 is a head of the text tower, not"):
+    with pytest.raises(ccs.InputError, match=r"T0\.H1 is a head of the text encoder, not"):
         tiny_model.embed_images(torch.zeros(1, 3, 32, 32), off)
-    with pytest.raises(ccs.InputError, match=r"L0\.H1 is a head of the image tower, not"):
+    with pytest.raises(ccs.InputError, match=r"L0\.H1 is a head of the image encoder, not"):
         tiny_model.embed_texts(texts, ablate=HeadSet.parse("L0.H1"))
 
 

@@ -11,7 +11,7 @@ SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
 SEEN = SIZES | {"num_hidden_layers": 3, "image_size": 32, "patch_size": 8}
 READ = SIZES | {"vocab_size": 200, "num_hidden_layers": 1, "num_key_value_heads": 2}
 READ |= {"bos_token_id": 1, "eos_token_id": 2}
-TOWERS = ("vision_tower", "vision_model", "visual")
+ENCODERS = ("vision_tower", "vision_model", "visual")
 IMAGE = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 PIXELS = {"pixel_values": IMAGE}
 
@@ -29,15 +29,15 @@ def llama():
     return transformers.LlamaForCausalLM(_config("Llama", READ))
 
 
-def holding(tower):
-    """A LLaVA or, for SigLIP's, a PaliGemma around an image tower."""
-    if tower.config.model_type == "clip_vision_model":
-        model = _model("Llava", tower.config, _config("Llama", READ))
+def holding(encoder):
+    """A LLaVA or, for SigLIP's, a PaliGemma around an image encoder."""
+    if encoder.config.model_type == "clip_vision_model":
+        model = _model("Llava", encoder.config, _config("Llama", READ))
     else:
-        seen = copy.deepcopy(tower.config)
+        seen = copy.deepcopy(encoder.config)
         seen.projection_dim = 32
         model = _model("PaliGemma", seen, _config("Gemma", READ, head_dim=8), projection_dim=32)
-    model.model.vision_tower.load_state_dict(tower.state_dict())
+    model.model.vision_tower.load_state_dict(encoder.state_dict())
     return model.eval()
 
 

@@ -20,7 +20,7 @@ def sample(folder, pictures, n=32):
     prompts and the groups' names lie along the direction in which these differ.
     """
     model = ccs.load(str(folder))
-    d = model.tower.width // 4
+    d = model.encoder.width // 4
     with torch.no_grad():
         block = model.clip.visual.transformer.resblocks[WRITER.layer]
         block.attn.out_proj.weight[:, WRITER.head * d : (WRITER.head + 1) * d] *= 5

@@ -17,7 +17,7 @@ WIDTH, HEADS, SIDE = 32, 4, 32
 
 
 def vision_config(name):
-    """open_clip's configuration of the image tower, made small; `embed_dim` among it."""
+    """open_clip's configuration of the image encoder, made small; `embed_dim` among it."""
     config = open_clip.get_model_config(name)
     vision = dict(config["vision_cfg"])
     if vision.get("timm_model_name"):
@@ -41,7 +41,7 @@ def narrow():
 
 
 def config(name):
-    """open_clip's configuration of an architecture, both towers made small; to be built while `narrow`."""
+    """open_clip's configuration of an architecture, both encoders made small; to be built while `narrow`."""
     whole = open_clip.get_model_config(name)
     dim = WIDTH if whole["vision_cfg"].get("timm_proj") == "none" else 24
     text = whole["text_cfg"] | {"context_length": 16, "width": 16, "heads": 2, "layers": 2}
@@ -80,8 +80,8 @@ def write_tokenizer(folder):
     (folder / "tokenizer_config.json").write_text(json.dumps(about), "utf-8")
 
 
-def tower(name, seed=0, shaken=True):
-    """The architecture's image tower, small, with random weights unless they stay as they are made."""
+def encoder(name, seed=0, shaken=True):
+    """The architecture's image encoder, small, with random weights unless they stay as they are made."""
     made = config(name)
     with narrow(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -92,7 +92,7 @@ def tower(name, seed=0, shaken=True):
 
 
 def text_tower(name):
-    """The architecture's text tower, small, with random weights; transformers' are not built."""
+    """The architecture's text encoder, small, with random weights; transformers' are not built."""
     whole = config(name)
     if whole["text_cfg"].get("hf_model_name"):
         return object.__new__(HFTextEncoder)

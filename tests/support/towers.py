@@ -13,7 +13,7 @@ TOLERANCE = 1e-5
 
 
 def pixels(model, n):
-    return torch.randn(n, 3, *model.tower.image_size, generator=torch.Generator().manual_seed(0))
+    return torch.randn(n, 3, *model.encoder.image_size, generator=torch.Generator().manual_seed(0))
 
 
 def some_plans(model, n, seed, first_layer=0):
@@ -28,7 +28,7 @@ def count_layers(model, monkeypatch):
     finish = Block.finish
 
     def counting(self, x, values):
-        passes.extend(number for number, layer in enumerate(model.tower.layers) if layer is self)
+        passes.extend(number for number, layer in enumerate(model.encoder.layers) if layer is self)
         return finish(self, x, values)
 
     monkeypatch.setattr(Block, "finish", counting)
@@ -40,7 +40,7 @@ def plain_parts(model, x):
     [n, L, H, T, D], and the remainder [n, D]: one head at a time, in float64, with all shares spelled out.
     """
     visual = copy.deepcopy(model.clip.visual).double()
-    layers, n_heads, d, tokens = model.n_layers, model.n_heads, model.head_dim, model.tower.n_tokens
+    layers, n_heads, d, tokens = model.n_layers, model.n_heads, model.head_dim, model.encoder.n_tokens
     terms = 2 * layers + 1
     looks = np.zeros((len(x), layers, n_heads, tokens))
     sent, rest = np.zeros((*looks.shape, model.dim)), np.zeros((len(x), model.dim))

@@ -126,10 +126,10 @@ class Images:
         """The activations that enter a layer, or the first prunable one where that is above it, with those
         of the image tower's heads off that lie below.
         """
-        if layer <= model.tower.first_prunable_layer:
+        if layer <= model.encoder.first_prunable_layer:
             return self._kept(model, "trunk", lambda: model.trunk(self.pixels(model)))
-        below = Intervention(off).only(head for head in off.of_tower(IMAGE) if head.layer < layer)
-        start, tower = self.trunk(model), model.tower.without(below)
+        below = Intervention(off).only(head for head in off.of_encoder(IMAGE) if head.layer < layer)
+        start, tower = self.trunk(model), model.encoder.without(below)
         return self._kept(model, "trunk", lambda: tower.trunk(start, layer), layer, below)
 
     def embed(self, model: Model, plans: Sequence[HeadSet]) -> np.ndarray:
@@ -139,16 +139,16 @@ class Images:
             start = self.trunk(model, min(off.layers, default=model.n_layers - 1))
             return self._kept(model, "embed", lambda: model.embed_images(start, off), off)
 
-        return np.stack([embedded(off.of_tower(IMAGE)) for off in plans])
+        return np.stack([embedded(off.of_encoder(IMAGE)) for off in plans])
 
     def looks(self, model: Model, layer: int, off: HeadSet) -> np.ndarray:
         """Where a layer's heads look [images, heads, rows, columns], with the heads of `off` below it so."""
-        start, heads = self.trunk(model, layer, off), model.tower.all_heads.of_layer(layer)
+        start, heads = self.trunk(model, layer, off), model.encoder.all_heads.of_layer(layer)
         return attention(model, start, heads)
 
     def sent(self, model: Model, heads: HeadSet, along: np.ndarray, off: HeadSet) -> np.ndarray:
         """What patches send through heads along vectors [E, d]: [images, E, rows, columns]."""
-        start, off = self.trunk(model, min(heads.layers), off), off.of_tower(IMAGE)
+        start, off = self.trunk(model, min(heads.layers), off), off.of_encoder(IMAGE)
         sent = partial(heatmap, model, start, along, heads, ablate=off)
         return self._kept(model, "sent", sent, heads, off, hash(along.tobytes()))
 

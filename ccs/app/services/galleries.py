@@ -89,7 +89,7 @@ def chunks(
 ) -> Iterator[tuple[float, Sequence[Image.Image] | Trunk]]:
     """Parts of about a second's work, so that Cancel takes effect soon: (share done after it, part)."""
     layers = model.n_layers - (images.layer if isinstance(images, Trunk) else 0)
-    passes = 24 * layers * model.tower.n_tokens * model.tower.width**2  # floating point operations
+    passes = 24 * layers * model.encoder.n_tokens * model.encoder.width**2  # floating point operations
     n, step = len(images), int(min(MOST, max(4, STEP // passes)))
     for start in range(0, n, step):
         stop = min(start + step, n)
@@ -177,7 +177,7 @@ class Galleries:
 
         def work() -> Generator[float, None, Seen]:
             images = self.find(name).images
-            size = len(images) * model.tower.n_tokens * model.tower.width * 4
+            size = len(images) * model.encoder.n_tokens * model.encoder.width * 4
             trunks, rows = [], []
             for share, part in chunks(model, images):
                 trunk = model.trunk(part)
@@ -200,7 +200,7 @@ class Galleries:
 
     def ready(self, model: Model, name: str, off: HeadSet) -> bool:
         """True if `embeddings` has the answer at once."""
-        key, off = (model.weights_hash, name), off.of_tower(IMAGE)
+        key, off = (model.weights_hash, name), off.of_encoder(IMAGE)
         return ("seen", *key) in self._cache and (not off or ("pruned", *key, off) in self._cache)
 
     def pruned(self, model: Model, name: str, off: HeadSet) -> Generator[float, None, np.ndarray]:
@@ -208,7 +208,7 @@ class Galleries:
         share that is done. `embeddings` then has the answer.
         """
         seen = yield from self.seen(model, name)
-        if not (off := off.of_tower(IMAGE)):
+        if not (off := off.of_encoder(IMAGE)):
             return seen.base
         below: Sequence[Image.Image] | Trunk = self.find(name).images if seen.trunk is None else seen.trunk
 
@@ -231,7 +231,7 @@ class Galleries:
             first = f"; the first {len(part.base)} are shown" if part else ""
             yield share, f"{model.name} looks at {n} faces, once{first}"
         for share in self.pruned(model, name, off):
-            yield share, f"{model.name} looks at {n} faces with {describe_ablation(off.of_tower(IMAGE))}"
+            yield share, f"{model.name} looks at {n} faces with {describe_ablation(off.of_encoder(IMAGE))}"
 
     def embeddings(self, model: Model, name: str, off: HeadSet = NO_HEADS) -> np.ndarray:
         """Embeddings [n, d] of the gallery with the heads off in the forward pass."""

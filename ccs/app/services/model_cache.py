@@ -22,7 +22,7 @@ from ccs.errors import InputError
 from ccs.heads import IMAGE, TEXT, HeadSet, last_layers
 from ccs.model.loading.fetching import forget
 from ccs.model.loading.footprint import Footprint, footprint, require_room, strangers_footprint
-from ccs.model.loading.sources import AUTO, FOLDER, HUB, find, is_public, known_tower
+from ccs.model.loading.sources import AUTO, FOLDER, HUB, find, is_public, known_encoder
 from ccs.model.model import Model, embedded
 
 log = logging.getLogger(__name__)
@@ -140,17 +140,17 @@ class ModelCache:
         """A tower's heads that can be switched off, as far as they are known without loading the model."""
         with self._lock:
             if name in self._heads:
-                return self._heads[name].of_tower(tower)
+                return self._heads[name].of_encoder(tower)
         try:
             source = find(self.place(name), self._token(name))
             texts = source.config["text_cfg"]
             read = last_layers(texts["layers"], texts["heads"], TEXT) if "layers" in texts else HeadSet()
-            found = HeadSet(known_tower(source).heads | read)
+            found = HeadSet(known_encoder(source).heads | read)
         except InputError:
             return HeadSet()
         with self._lock:
             self._heads[name] = found
-        return found.of_tower(tower)
+        return found.of_encoder(tower)
 
     def keep(self, name: str, model: Model) -> None:
         """Keep a model that is loaded."""

@@ -54,7 +54,7 @@ def class_matrix(screen: Screen, off: HeadSet = NO_HEADS) -> np.ndarray:
     """Unit weights [classes, d] of the classes in force, with the text tower's heads off; kept for the next
     click.
     """
-    model, (classes, templates), off = screen.model, question(screen), off.of_tower(TEXT)
+    model, (classes, templates), off = screen.model, question(screen), off.of_encoder(TEXT)
     key = ("classes", model.weights_hash, classes, templates, off)
     return screen.session.memory.get(key, lambda: class_weights(model, classes, templates, off))
 

@@ -120,7 +120,7 @@ class _Watched:
     def __getattr__(self, name: str) -> Any:
         if self.stop.is_set():
             raise InputError("It was canceled.")
-        self.done += STEP if name == "tower" else 0
+        self.done += STEP if name == "encoder" else 0
         return getattr(self._model, name)
 
     def embed_images(self, images: Trunk, ablate: Any = None) -> np.ndarray:

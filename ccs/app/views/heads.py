@@ -71,7 +71,7 @@ class Heads(View):
         record = screen.records.head(head)
 
         def live(model: Model) -> list[Part]:
-            if head.tower == TEXT:
+            if head.encoder == TEXT:
                 return [_prompts(screen, model, head), _alone(screen, head)]
             moved = moving(screen, record, state.text)
             pictures = screen.app.galleries.written(model)
@@ -80,7 +80,7 @@ class Heads(View):
             return [seen, moved, near, _alone(screen, head)]
 
         parts = of_model(screen, complete, live)
-        texts = None if head.tower == TEXT else _texts(record, state.text, screen.records.made)
+        texts = None if head.encoder == TEXT else _texts(record, state.text, screen.records.made)
         return render(
             "heads.html",
             record=record,
@@ -94,7 +94,7 @@ class Heads(View):
         head, state = screen.state.head, screen.state
         if head is None:
             return classify.lines(screen, state.ablate)
-        tables = "" if head.tower == TEXT else run_lines(screen.app, state) + program("texts", head=head)
+        tables = "" if head.encoder == TEXT else run_lines(screen.app, state) + program("texts", head=head)
         return tables + classify.lines(screen, HeadSet([head]))
 
 
@@ -164,7 +164,7 @@ def where(screen: Screen, model: Model, record: HeadRecord) -> Figure:
     """Where the head looks in the visitor's images, and what it writes from there along one of its texts."""
     head, state, images = record.head, screen.state, screen.images
     text, firsts = _chosen(record, state.text), claims.first_texts(screen.records)
-    off = Intervention.of(state.ablate.of_tower(IMAGE) - {head})
+    off = Intervention.of(state.ablate.of_encoder(IMAGE) - {head})
     values = [images.looks(model, head.layer, off)[:, head.head]]
     if text:
         along = _embedded(screen, model, text)

@@ -139,7 +139,7 @@ class BiasQuery:
         """Unit text embeddings [occupations, d], templates averaged, with the text tower's heads off; kept
         for the next click.
         """
-        off = off.of_tower(TEXT)
+        off = off.of_encoder(TEXT)
         key = ("occupations", model.weights_hash, self.occupations, self.gallery.templates, off)
         return session.memory.get(key, lambda: embed_occupations(model, self.gallery, off))
 
@@ -184,7 +184,7 @@ def embedded(
     part = galleries.part(model, name)
     if part is None or part.trunk is None:
         return None
-    seen = off.of_tower(IMAGE)
+    seen = off.of_encoder(IMAGE)
     after = model.embed_images(part.trunk, seen) if seen else part.base
     return query.first(len(part.base)), part.base, after
 

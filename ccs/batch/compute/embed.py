@@ -93,8 +93,8 @@ class Embedder:
         """
         self.model, self.store, self.settings = model, store, settings
         # As many as keep the arithmetic units busy and memory small.
-        tokens = 8_192 if model.tower.device.type == "cpu" else 131_072
-        fitting = int(np.clip(tokens // model.tower.n_tokens, 1, 1024))
+        tokens = 8_192 if model.encoder.device.type == "cpu" else 131_072
+        fitting = int(np.clip(tokens // model.encoder.n_tokens, 1, 1024))
         self.backoff = Backoff(settings.batch_size or fitting)
 
     def texts(self, pool: Pool) -> Stage:
@@ -316,7 +316,7 @@ def largest_errors(model: Model, images: Sequence[Image.Image]) -> dict[str, flo
     for off in plans:
         copied.load_state_dict(zeroed(model, off))
         with torch.no_grad(), without_tf32():
-            embedded = copied.encode_image(pixels.to(model.tower.device), normalize=True)
+            embedded = copied.encode_image(pixels.to(model.encoder.device), normalize=True)
         slow.append(embedded.cpu().numpy())
     errors = [float(np.abs(a - b).max()) for a, b in zip(fast, slow, strict=True)]
     total = parts.direct.sum((1, 2)) + parts.remainder

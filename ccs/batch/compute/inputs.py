@@ -258,7 +258,7 @@ def load(
     n = sum(len(shards[shard]) for shard in wanted)
     if not n:
         return
-    processes = decoders(n, model.tower.device.type, workers)
+    processes = decoders(n, model.encoder.device.type, workers)
     loader = torch.utils.data.DataLoader(
         _Items(model.preprocess, items(data), isinstance(data, RetrievalSet)),
         batch_sampler=(list(rows) for _, rows in _batches(shards, wanted, batch)),
@@ -266,7 +266,7 @@ def load(
         worker_init_fn=begin_decoding,
         num_workers=processes,
         prefetch_factor=2 if processes else None,
-        pin_memory=model.tower.device.type == "cuda",
+        pin_memory=model.encoder.device.type == "cuda",
         multiprocessing_context="fork" if processes else None,
     )
     for (shard, rows), joined in zip(_batches(shards, wanted, batch), loader, strict=True):

@@ -148,7 +148,7 @@ class _Model:
 
     settings: Settings
     source: sources.Source
-    tower: ImageEncoder
+    encoder: ImageEncoder
     weights: float | None
     estimates: Sequence[CostEstimate]
 
@@ -163,13 +163,13 @@ def _model(settings: Settings) -> _Model:
     if settings.clip.startswith(HUB):
         raise InputError("its configuration is on the Hub, and nothing is fetched.")
     source = sources.find(settings.clip)
-    tower = sources.known_tower(source, settings.layers)
+    encoder = sources.known_encoder(source, settings.layers)
     weights: float | None = 4 * source.values
     if source.place is not None or source.tag == UNTRAINED:
         weights = 0
     elif source.config["text_cfg"].get("hf_model_name"):
-        weights = None  # its text tower is described on the Hub
-    return _Model(settings, source, tower, weights, _estimates(settings, len(tower.heads)))
+        weights = None  # its text encoder is described on the Hub
+    return _Model(settings, source, encoder, weights, _estimates(settings, len(encoder.heads)))
 
 
 def _estimates(settings: Settings, heads: int) -> list[CostEstimate]:
@@ -194,7 +194,7 @@ def page(settings: Settings) -> str:
             lines.append((of_model.clip, None, f"not counted: {error}"))
             continue
         models.append(model)
-        lines.append((model.source.name, len(model.tower.heads), model.needs))
+        lines.append((model.source.name, len(model.encoder.heads), model.needs))
     if not models:
         raise failed[0]
     names = _all_data(chosen)
@@ -236,7 +236,7 @@ def _embedded(model: _Model, record: DatasetRecord) -> float:
         return 0.0
     n = min(record.rows, model.settings.eval_images or record.rows)
     numbers: int = n * model.source.config["embed_dim"]
-    return 4e-9 * numbers * n_plans(record, model.settings, len(model.tower.heads))
+    return 4e-9 * numbers * n_plans(record, model.settings, len(model.encoder.heads))
 
 
 def _place(name: str) -> str:
@@ -306,9 +306,9 @@ def _device(settings: Settings) -> str | None:
     return next((name for name in PEAKS if name in words), None)
 
 
-def _one_pass(tower: ImageEncoder, device: str) -> float:
+def _one_pass(encoder: ImageEncoder, device: str) -> float:
     """Return the seconds for one image in float32."""
-    layers, tokens, width = tower.n_layers, tower.n_tokens, tower.width
+    layers, tokens, width = encoder.n_layers, encoder.n_tokens, encoder.width
     operations = layers * (24 * tokens * width**2 + 4 * tokens**2 * width)
     if device == "cpu":
         return operations / (_CORE * (os.cpu_count() or 1))
@@ -326,11 +326,11 @@ def _work(model: _Model, records: Sequence[DatasetRecord], device: str) -> tuple
         limit = settings.max_images if statistics else settings.eval_images
         items = min(record.rows, limit or record.rows)
         images = items * max(1, record.frames)
-        plans = 0 if statistics else n_plans(record, settings, len(model.tower.heads))
+        plans = 0 if statistics else n_plans(record, settings, len(model.encoder.heads))
         if record.address not in embedded or not record.hub:  # what sets share is embedded once
-            time = images * (1 + plans * _PLAN / model.tower.n_layers)
+            time = images * (1 + plans * _PLAN / model.encoder.n_layers)
             passes += time if statistics else evaluation * time
             decoded += images
         embedded.add(record.address)
         ranked += plans * items * (record.kind == "bias")
-    return _one_pass(model.tower, device) * passes, decoded, ranked
+    return _one_pass(model.encoder, device) * passes, decoded, ranked

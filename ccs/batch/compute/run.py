@@ -95,7 +95,7 @@ class Run:
         precision = automatic if settings.precision == "auto" else settings.precision
         load = partial(source, device=processes.device, precision=precision, layers=settings.layers)
         self.model = processes.together(load)
-        self.model.tower.require(Intervention.parse(settings.ablate))
+        self.model.encoder.require(Intervention.parse(settings.ablate))
         if settings.ablate and not (inputs.names_of_sets(settings) or settings.galleries):
             raise InputError("--ablate requires a dataset; give --dataset, --gallery, or --suite.")
         self.pool = processes.once(lambda: load_pool(settings.texts or "photographs"))

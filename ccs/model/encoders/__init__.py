@@ -15,7 +15,11 @@ from ccs.model.encoders.readouts import Parts
 
 
 def take_apart(visual: Any) -> Parts:
-    """The parts of a tower. Raises InputError for one that cannot be taken apart by head, with the reason."""
+    """Return the parts of an encoder.
+
+    Raises:
+        InputError: If it can't be decomposed by head, with the reason.
+    """
     inner = getattr(visual, "trunk", visual)
     try:
         for family in (openclip, timm_vit):
@@ -28,14 +32,14 @@ def take_apart(visual: Any) -> Parts:
 
 
 def take_texts_apart(clip: Any) -> tuple[Parts, openclip.ReadAt]:
-    """The parts of a model's text tower, and where its texts are read; InputError as from `take_apart`."""
+    """The parts of a model's text encoder, and where its texts are read; InputError as from `take_apart`."""
     try:
         return openclip.take_texts_apart(clip)
     except Unknown as reason:
         raise _refused("text", getattr(clip, "text", clip), reason) from None
 
 
-def _refused(tower: str, module: Any, reason: Unknown) -> InputError:
+def _refused(encoder: str, module: Any, reason: Unknown) -> InputError:
     return InputError(
-        f"The {tower} tower {type(module).__name__} cannot be taken apart by head because {reason}."
+        f"The {encoder} encoder {type(module).__name__} cannot be taken apart by head because {reason}."
     )

@@ -56,7 +56,7 @@ class Decomposition:
     """Layers of heads and a read-out: which directions each head writes to, and how far, for a `Readout`.
 
     The layers are the blocks and, where attention pools the tokens, one more: the pool's. `letter` is that of
-    the tower in the names of its heads.
+    the encoder in the names of its heads.
     """
 
     letter = IMAGE

@@ -160,15 +160,15 @@ def _resnet(visual: Module) -> Parts:
 # Text towers ------------------------------------------------------------------------------------------------
 #
 # Those of CLIP, SigLIP and MetaCLIP 2. A text is read at one token. The stem puts that token first, so that
-# its tower is one with a CLS token. In a causal tower a token sees only those before it, so those after the
-# one that is read are left out.
+# its encoder is one with a CLS token. In a causal encoder a token sees only those before it, so those after
+# the one that is read are left out.
 
 ReadAt = Callable[[Tensor], Tensor]
 """Numbers of tokens [n, T] -> the place [n] at which each text is read."""
 
 
 def take_texts_apart(clip: Module) -> tuple[Parts, ReadAt]:
-    """The parts of a model's text tower, and where its texts are read. Raises Unknown."""
+    """The parts of a model's text encoder, and where its texts are read. Raises Unknown."""
     from open_clip.model import CLIP
     from open_clip.transformer import TextTransformer, text_global_pool
 

@@ -1,4 +1,4 @@
-"""The layers of heads of every image tower, whatever its family.
+"""The layers of heads of every image encoder, whatever its family.
 
 They hold a model's modules and read their weights when they run, so a changed weight takes effect. Shapes: n
 images, T tokens, W width, H heads of dimension d in a layer, D embedding dimension.
@@ -21,7 +21,7 @@ Affine = tuple[Tensor, Tensor | None]
 
 
 class Unknown(Exception):
-    """A part of a tower is not supported; the message, the end of a sentence, says which."""
+    """A part of an encoder is not supported; the message, the end of a sentence, says which."""
 
 
 @dataclass(frozen=True)

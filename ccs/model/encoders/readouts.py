@@ -1,4 +1,4 @@
-"""A tower's parts, and its read-out: the way in which the tokens of the last block become the embedding.
+"""An encoder's parts, and its read-out: the way in which the tokens of the last block become the embedding.
 
 Each is linear in the tokens once the norms' means and deviations and the weights of attention are held fixed:
 
@@ -239,7 +239,10 @@ ReadOut = OneNorm | NormedMean | AttentionPool
 
 @dataclass(frozen=True)
 class Parts:
-    """A tower. stem: pixels [n, 3, s, s] -> tokens [n, T, W]. prefix: tokens before those of the patches."""
+    """An encoder.
+
+    stem: pixels [n, 3, s, s] -> tokens [n, T, W]. prefix: the number of tokens before those of the patches.
+    """
 
     stem: Map
     blocks: Sequence[Block]

@@ -73,7 +73,7 @@ def _known(source: Source) -> tuple[Any, Any]:
         weights_only=True,  # some tags have only a pickle; tensors are read from it, and no code is run
     )
     text = source.config["text_cfg"]
-    if text.get("hf_model_name"):  # the text tower itself is transformers' own
+    if text.get("hf_model_name"):  # the text encoder itself is transformers' own
         return clip, open_clip.get_tokenizer(source.open_clip_name)
     return clip, _tokenizer(text)
 
@@ -175,7 +175,7 @@ def _shapes(weights: Path) -> dict[str, list[int]]:
 
 
 def _tokenizer(text: dict[str, Any], beside: Place | None = None) -> Any:
-    """The tokenizer of a text tower: open_clip's own, or the one that its configuration names.
+    """The tokenizer of a text encoder: open_clip's own, or the one that its configuration names.
 
     The latter is read from files beside the weights, or else from the Hub.
     """

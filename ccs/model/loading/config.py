@@ -89,9 +89,9 @@ def used_by_open_clip() -> Names:
 
     convolutional.register()
     configs = map(open_clip.get_model_config, open_clip.list_models())
-    towers = [tower for config in configs for tower in config.values() if isinstance(tower, dict)]
+    towers = [encoder for config in configs for encoder in config.values() if isinstance(encoder, dict)]
     own = frozenset({convolutional.NAME})
-    return {key: own | frozenset(tower[key] for tower in towers if tower.get(key)) for key in _NAMES}
+    return {key: own | frozenset(encoder[key] for encoder in towers if encoder.get(key)) for key in _NAMES}
 
 
 # Checkpoints of Hugging Face ------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def _clip(said: dict[str, Any]) -> dict[str, Any]:
 
     config: Any = CLIPConfig.from_dict(said)
     vision, text = config.vision_config, config.text_config
-    quick = {tower.hidden_act == "quick_gelu" for tower in (vision, text)}
+    quick = {encoder.hidden_act == "quick_gelu" for encoder in (vision, text)}
     if len(quick) > 1:
         raise ValueError(f"its towers use {vision.hidden_act} and {text.hidden_act}; both QuickGELU or none")
     if text.eos_token_id == LEGACY_EOS:
@@ -146,7 +146,7 @@ def _clip(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def _siglip(said: dict[str, Any]) -> dict[str, Any]:
-    """The configuration as for open_clip's own SigLIPs, but with the tower's sizes beside timm's name."""
+    """The configuration as for open_clip's own SigLIPs, but with the encoder's sizes beside timm's name."""
     from transformers import SiglipConfig
 
     config: Any = SiglipConfig.from_dict(said)
@@ -183,28 +183,28 @@ def _read(text: Any) -> dict[str, Any]:
     }
 
 
-def _tower(tower: Any) -> dict[str, Any]:
-    """The settings that both towers have."""
-    width, inner = tower.hidden_size, tower.intermediate_size
-    if width % tower.num_attention_heads:
-        raise ValueError(f"hidden_size {width} is not a multiple of {tower.num_attention_heads} heads")
-    if tower.hidden_act not in ("quick_gelu", "gelu", "gelu_pytorch_tanh"):
-        raise ValueError(f"hidden_act is {tower.hidden_act[:40]!r}")
+def _tower(encoder: Any) -> dict[str, Any]:
+    """The settings that both encoders have."""
+    width, inner = encoder.hidden_size, encoder.intermediate_size
+    if width % encoder.num_attention_heads:
+        raise ValueError(f"hidden_size {width} is not a multiple of {encoder.num_attention_heads} heads")
+    if encoder.hidden_act not in ("quick_gelu", "gelu", "gelu_pytorch_tanh"):
+        raise ValueError(f"hidden_act is {encoder.hidden_act[:40]!r}")
     ratio = inner / width
     named: dict[str, Any] = {
         "width": width,
-        "layers": tower.num_hidden_layers,
+        "layers": encoder.num_hidden_layers,
         # open_clip cuts the product to a whole number
         "mlp_ratio": ratio if int(width * ratio) == inner else (inner + 0.5) / width,
     }
-    if tower.layer_norm_eps != 1e-5:
-        named["norm_kwargs"] = {"eps": tower.layer_norm_eps}
-    if tower.hidden_act == "gelu_pytorch_tanh":
+    if encoder.layer_norm_eps != 1e-5:
+        named["norm_kwargs"] = {"eps": encoder.layer_norm_eps}
+    if encoder.hidden_act == "gelu_pytorch_tanh":
         named["act_kwargs"] = {"approximate": "tanh"}
     return named
 
 
-def siglip_tower(config: Mapping[str, Any]) -> Any:
+def siglip_encoder(config: Mapping[str, Any]) -> Any:
     """open_clip's wrapper around a timm ViT of the sizes in a checkpoint's `vision_cfg`."""
     from open_clip.timm_model import TimmModel
     from timm.models.vision_transformer import VisionTransformer
@@ -229,13 +229,13 @@ def siglip_tower(config: Mapping[str, Any]) -> Any:
 
 
 def siglip_model(config: Mapping[str, Any]) -> Any:
-    """open_clip's model around that tower, with weights still to be loaded."""
+    """open_clip's model around that encoder, with weights still to be loaded."""
     from open_clip.model import CustomTextCLIP
 
     settings = {key: value for key, value in config.items() if key != "custom_text"}
     settings["vision_cfg"] = {**config["vision_cfg"], "timm_model_name": _ANY}
     clip = CustomTextCLIP(**settings)
-    clip.visual = siglip_tower(config)
+    clip.visual = siglip_encoder(config)
     return clip
 
 

@@ -40,7 +40,7 @@ class Footprint:
 
 
 def footprint(name: str, token: bool | None = None) -> Footprint:
-    """What the model of that name takes. Raises InputError if there is none, or its tower is not known.
+    """What the model of that name takes. Raises InputError if there is none, or its encoder is not known.
 
     token: see `sources.find`.
     """

@@ -59,12 +59,12 @@ class Source:
 
     @cached_property
     def attention_bytes(self) -> int:
-        """Of its image tower (see `Tower.attention_bytes`)."""
-        return known_tower(self).attention_bytes
+        """Of its image encoder (see `Encoder.attention_bytes`)."""
+        return known_encoder(self).attention_bytes
 
     @cached_property
     def values(self) -> int:
-        """How many numbers its weights are; nothing is fetched unless its text tower is transformers' own."""
+        """The number of its weights; nothing is fetched unless its text encoder is transformers' own."""
         with torch.device("meta"):  # shapes without memory
             return sum(each.numel() for each in untrained(self).state_dict().values())
 
@@ -206,7 +206,7 @@ def _described(name: str, open_clip_name: str, where: str, place: Place) -> Sour
 
 
 def _architecture(vision: Mapping[str, Any]) -> str:
-    """An image tower in a few words."""
+    """An image encoder in a few words."""
     named = vision.get("timm_model_name")
     words = convolutional.WORDS if named == convolutional.NAME else f"timm’s {named}"
     if not named:
@@ -215,15 +215,15 @@ def _architecture(vision: Mapping[str, Any]) -> str:
     return f"{words}, {vision.get('image_size', '?')} px"
 
 
-def known_tower(source: Source, layers: ChosenLayers | None = None) -> ImageEncoder:
-    """Its image tower without memory; InputError if that cannot be taken apart. Nothing is fetched."""
+def known_encoder(source: Source, layers: ChosenLayers | None = None) -> ImageEncoder:
+    """Its image encoder without memory; InputError if that cannot be taken apart. Nothing is fetched."""
     from open_clip.model import _build_vision_tower
 
     vision = dict(source.config["vision_cfg"]) | {"timm_model_pretrained": False}
     try:
         with torch.device("meta"):  # shapes without memory
             if source.checkpoint == "siglip":
-                visual = configs.siglip_tower(source.config)
+                visual = configs.siglip_encoder(source.config)
             else:
                 visual = _build_vision_tower(source.config["embed_dim"], vision, source.quick_gelu)
         return ImageEncoder(visual, chosen=layers)
@@ -231,7 +231,7 @@ def known_tower(source: Source, layers: ChosenLayers | None = None) -> ImageEnco
         raise InputError(f"{source.name} cannot be used. {error}") from None
     except Exception as error:  # anything that open_clip and timm raise for a stranger's configuration
         raise InputError(
-            f"{source.name} cannot be used: its image tower cannot be built ({reason(error)[:200]})."
+            f"{source.name} cannot be used: its image encoder cannot be built ({reason(error)[:200]})."
         ) from None
 
 

@@ -51,7 +51,7 @@ def vocabulary(place: Place) -> Path | None:
 class HubTokenizer:
     """Texts to tokens [texts, length] int64, padded and cut to that length, by transformers' AutoTokenizer.
 
-    It runs in the sandbox (`ccs.sandbox`). place: where its files are. vocab_size: rows of the text tower's
+    It runs in the sandbox (`ccs.sandbox`). place: where its files are. vocab_size: rows of the text encoder's
     embedding. clean: what is done to a text first. without_end: BERT's end token becomes 0, as in CLIPA's
     texts. Raises InputError for files that hold no such tokenizer; none of them can name code that would run.
     """

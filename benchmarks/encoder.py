@@ -1,6 +1,6 @@
 """Cost of a plan and of the contributions, in units of open_clip's own forward pass, and peak memory.
 
-    python -m benchmarks.tower
+    python -m benchmarks.encoder
 
 All figures are ratios within one run. The forward passes take turns, CPU time of this process is counted on
 one thread, and the smallest of the repeats is kept, so other work on the machine hardly matters.
@@ -31,9 +31,9 @@ COLUMNS = ("nothing_off", "plan_alone", "plan_of_4", "plan_of_all_single_heads",
 def measure(architecture: str) -> dict[str, float | str]:
     """Ratios for one architecture, with untrained weights."""
     model = ccs.load(f"{architecture}/random")
-    tower, none = model.tower, [HeadSet()]
-    x = torch.randn(IMAGES[architecture], 3, *tower.image_size)
-    trunk, layers = tower.trunk(x), range(tower.first_prunable_layer, model.n_layers)
+    encoder, none = model.encoder, [HeadSet()]
+    x = torch.randn(IMAGES[architecture], 3, *encoder.image_size)
+    trunk, layers = encoder.trunk(x), range(encoder.first_prunable_layer, model.n_layers)
     # The dearest plans there are: no two agree in any layer that can be pruned.
     apart = [HeadSet(Head(layer, head) for layer in layers) for head in range(4)]
     single = [HeadSet([head]) for head in model.heads]
@@ -45,15 +45,15 @@ def measure(architecture: str) -> dict[str, float | str]:
     seconds = smallest(
         {
             "plain": plain,
-            "none": lambda: tower.embed(x, none),
-            "contributions": lambda: tower.contributions(tower.embed_and_read(x)[1]),
-            "1 plan": lambda: tower.embed(trunk, apart[:1]),
-            "4 plans": lambda: tower.embed(trunk, apart),
+            "none": lambda: encoder.embed(x, none),
+            "contributions": lambda: encoder.contributions(encoder.embed_and_read(x)[1]),
+            "1 plan": lambda: encoder.embed(trunk, apart[:1]),
+            "4 plans": lambda: encoder.embed(trunk, apart),
         },
         REPEATS,
     )
     # Single heads are many plans; one turn of them against one more plain pass is enough.
-    many = smallest({"plain": plain, "single heads": lambda: tower.embed(trunk, single)}, 1)
+    many = smallest({"plain": plain, "single heads": lambda: encoder.embed(trunk, single)}, 1)
     return {
         "model": architecture,
         "plain_seconds_an_image": seconds["plain"] / len(x),
@@ -74,19 +74,19 @@ def evaluation(architecture: str) -> dict[str, float | str]:
     heads that is off up to there. The cost of a pass comes from plans that share no layer.
     """
     model = ccs.load(f"{architecture}/random")
-    tower, rng = model.tower, random.Random(0)
-    x = torch.randn(IMAGES[architecture], 3, *tower.image_size)
-    trunk, layers = tower.trunk(x), range(tower.first_prunable_layer, model.n_layers)
+    encoder, rng = model.encoder, random.Random(0)
+    x = torch.randn(IMAGES[architecture], 3, *encoder.image_size)
+    trunk, layers = encoder.trunk(x), range(encoder.first_prunable_layer, model.n_layers)
     apart = [HeadSet(Head(layer, head) for layer in layers) for head in range(4)]
     plans = [HeadSet(), *(HeadSet(rng.sample(list(model.heads), 8)) for _ in range(PLANS - 1))]
     nodes = [len({HeadSet(h for h in plan if h.layer <= last) for plan in plans}) for last in layers[:-1]]
     seconds = smallest(
         {
-            "apart": lambda: tower.embed(trunk, apart),
-            "tree": lambda: tower.embed(trunk, plans),
-            "plans": lambda: tower.embed(x, plans),
-            "direct": lambda: tower.contributions(
-                tower.embed_and_read(x, plans, model.heads)[1], model.heads
+            "apart": lambda: encoder.embed(trunk, apart),
+            "tree": lambda: encoder.embed(trunk, plans),
+            "plans": lambda: encoder.embed(x, plans),
+            "direct": lambda: encoder.contributions(
+                encoder.embed_and_read(x, plans, model.heads)[1], model.heads
             ),
         },
         REPEATS,
@@ -109,7 +109,7 @@ def peaks() -> list[dict[str, int]]:
     model = ccs.load("ViT-B-32/random")
     rng = random.Random(0)
     plans = [HeadSet(rng.sample(list(model.heads), 6)) for _ in range(16)]
-    # One image over and over: this measures the tower's memory, not that of the input.
+    # One image over and over: this measures the encoder's memory, not that of the input.
     x = torch.randn(1, 3, 224, 224).expand(128, -1, -1, -1)
     rows = []
     for images, n_plans in ((8, 1), (8, 1), (128, 1), (8, 16), (64, 16)):  # the first is a warm-up
@@ -132,7 +132,7 @@ def main() -> None:
     for line in lines:
         print(f"{line['images']:5d} images, {line['plans']:2d} plans: peak {line['peak_mib']} MiB")
     about = {"torch": torch.__version__, "machine": MACHINE, "threads": 1}
-    keep("tower", {"about": about, "ratios": rows, "evaluation": found, "memory": lines})
+    keep("encoder", {"about": about, "ratios": rows, "evaluation": found, "memory": lines})
 
 
 if __name__ == "__main__":
