@@ -10,6 +10,7 @@ import pandas as pd
 
 from ccs.analysis.inputs import Names, change_columns, embed, load_model, open_classes, require_readable
 from ccs.analysis.result import Result, axes
+from ccs.analysis.sample_size import warn_if_small
 from ccs.data import ClassificationSet
 from ccs.errors import InputError, require_seed
 from ccs.heads import IMAGE, TEXT, HeadSet, Intervention
@@ -153,6 +154,7 @@ def accuracy(
     doubts = [
         zeroshot.near_chance(before.top1.value, before.top1.low, len(dataset.classes)),
         identical_names(same, "class"),
+        warn_if_small("accuracy", after.n),
     ]
     return AccuracyTable(
         about=about,

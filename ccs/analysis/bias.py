@@ -24,6 +24,7 @@ from ccs.analysis.inputs import (
 )
 from ccs.analysis.preference import Preference, measure_preference
 from ccs.analysis.result import Result, axes
+from ccs.analysis.sample_size import warn_if_small
 from ccs.data import BiasSet
 from ccs.errors import InputError, require_seed
 from ccs.heads import IMAGE, TEXT, HeadSet, Intervention, verb
@@ -221,6 +222,8 @@ def bias(
         "ablate": str(ablation),
         "mode": before.mode,
     }
+    if warning := warn_if_small("bias", min(before.pool.tolist())):
+        about["warning"] = warning
     cases = pd.MultiIndex.from_product((people.occupations, before.groups), names=("occupation", "group"))
     shares = {"before": before.top_shares, "after": after.top_shares, "pool": before.pool_shares}
     return BiasTable(

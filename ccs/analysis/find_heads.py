@@ -10,6 +10,7 @@ import pandas as pd
 
 from ccs.analysis.inputs import AT_ONCE, load_model
 from ccs.analysis.result import Result, axes
+from ccs.analysis.sample_size import warn_if_small
 from ccs.data import ImageSet
 from ccs.data.open import open_images
 from ccs.errors import InputError
@@ -129,4 +130,6 @@ def find_heads(
     about = {"model": model.name, "weights": model.weights_hash[:16], "text": text}
     about |= {"images": images.name, "pool": pool, "texts": len(texts)}
     about |= {"among": int((table["p_value"] <= AMONG).sum()), "expected": AMONG * len(table)}
+    if warning := warn_if_small("heads", n):
+        about["warning"] = warning
     return HeadTable(about=about, rows=table)

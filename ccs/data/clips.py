@@ -107,7 +107,7 @@ def retrieval_set(
     skipped: list[str] = []
     total = hashlib.sha256(f"{record.frames} frames".encode())
     order = {path: place for place, path in enumerate(sorted(set(videos)))}
-    known = Digests(identity(map(Path, order)))
+    known = Digests(identity(order))
     for entry, name, path in zip(entries, wanted, places, strict=False):
         given = entry.get("caption", entry.get("captions"))
         texts = tuple(given) if isinstance(given, list) else (given,) if given else ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -22,16 +23,16 @@ SETTLED = 2.0
 """Seconds since a file's last change before which it could change again and keep its time."""
 
 
-def identity(paths: Iterable[Path], *about: str) -> str:
+def identity(paths: Iterable[str | Path], *about: str) -> str:
     """Hash the files' names, sizes, times, and inodes, and `about`; return "" if it could miss a change."""
     total = hashlib.sha256("\x00".join(about).encode(errors="surrogateescape"))
     newest = 0
     try:
         for path in paths:
-            status = path.stat()
+            status = os.stat(path)
             newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
             times = f"{status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
-            known = f"\x00{path.resolve()}\x00{status.st_size} {times}"
+            known = f"\x00{os.path.abspath(path)}\x00{status.st_size} {times}"
             total.update(known.encode(errors="surrogateescape"))  # a name need not be text
     except OSError:
         return ""

@@ -100,6 +100,7 @@ def ending(path: str) -> str:
 @cache
 def _image_endings() -> frozenset[str]:
     """The endings of files that Pillow opens."""
+    Image.preinit()  # else the usual formats are tried last whenever an image is opened
     return frozenset(
         name
         for name, kind in Image.registered_extensions().items()

@@ -15,12 +15,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from pyarrow.parquet import ParquetFile
-
 from ccs.data import DatasetRecord, clips
 from ccs.data.decoding import problem
 from ccs.data.files import VIDEOS, splits_in
-from ccs.data.parquet import class_names, image_bytes, image_columns, is_plain, plain_cell
 from ccs.data.rows import Rows, spread
 from ccs.errors import InputError
 from ccs.files import endpoint
@@ -215,6 +212,9 @@ def read_group(
         groups: The row groups to read, as far as they are there; by default evenly spaced ones.
     """
     from huggingface_hub import HfFileSystem
+    from pyarrow.parquet import ParquetFile
+
+    from ccs.data.parquet import class_names, image_bytes, image_columns, is_plain, plain_cell
 
     with explained(record.name, record.hub or "", copy=token is None):
         system = HfFileSystem(endpoint=server or endpoint(), token=token, skip_instance_cache=True)

@@ -27,7 +27,6 @@ from ccs.data.files import (
     list_tar,
     splits_in,
 )
-from ccs.data.parquet import read_parquet
 from ccs.data.rows import Rows
 from ccs.data.tables import match, path_column, read_rows
 from ccs.errors import InputError
@@ -80,6 +79,8 @@ def read_files(files: Files, record: DatasetRecord, *, labeled: bool, split: str
 
 
 def _of_parquet(files: Files, paths: list[str], record: DatasetRecord, split: str) -> Rows:
+    from ccs.data.parquet import read_parquet  # here, for PyArrow's import takes 30 MB
+
     if record.known and record.config:
         paths = [path for path in paths if record.config in path.split("/")[:-1]] or paths
     chosen, entered = _chosen(paths, record, split, files.source)
@@ -173,7 +174,7 @@ def _of_columns(
         partial(_read_file, chosen),
         columns,
         name_of=labels.__getitem__,
-        identity=identity(map(Path, sorted(disks)), *labels) if disks else "",
+        identity=identity(sorted(disks), *labels) if disks else "",
         notes=unused.only(row_paths, "no label").notes(),
     )
 

@@ -6,7 +6,6 @@ import json
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -85,7 +84,7 @@ def read_parquet(files: Mapping[str, File], name: str, source: str, image: str =
     if "mask" in pictures:
         cells_by_column["mask"] = Lazy(pictures["mask"], range(sum(counts)))
     disks = [file.disk for file in opened_by]
-    known = identity(map(Path, disks)) if all(disks) else ""
+    known = identity(disks, images[0]) if all(disks) else ""
     read = next(iter(pictures.values()))
     return Rows(name, source, sum(counts), read, cells_by_column, classes, unusable, identity=known)
 

@@ -15,16 +15,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-from pyarrow.parquet import read_schema, write_table
-
 from ccs import sandbox
 from ccs.data import DatasetRecord
 from ccs.data.decoding import FORMATS, problem
 from ccs.data.files import File, list_files
 from ccs.data.hub import Group, explained, files_at, in_memory, part_of, read_group
 from ccs.data.local import read_files
-from ccs.data.parquet import open_file, plain_cell, read_parquet
 from ccs.data.rows import Rows
 from ccs.errors import InputError
 from ccs.files import atomic_write, endpoint
@@ -59,6 +55,8 @@ def upload_rows(data: bytes, name: str) -> Rows:
 
 def _unpack(data: bytes) -> tuple[list[bytes | str], list[str], dict[str, Any]]:
     """Return a file's images, or why one can't be read, the rows' names, and plain fields of `Rows`."""
+    from ccs.data.parquet import open_file, plain_cell
+
     files = list_files(data, "the file", MOST_FILES, MOST_BYTES)
     for path, file in files.by_path.items():
         if path.endswith(".parquet"):
@@ -145,6 +143,10 @@ def excerpt_file(record: DatasetRecord) -> Path:
 
 def excerpt_rows(record: DatasetRecord) -> Rows:
     """Read the excerpt's rows, fetched now if they aren't kept. Raises InputError."""
+    from pyarrow.parquet import read_schema
+
+    from ccs.data.parquet import read_parquet
+
     file = excerpt_file(record)
     if not file.exists():
         with Bar(total=100, desc=record.name, disable=None) as bar:
@@ -156,6 +158,9 @@ def excerpt_rows(record: DatasetRecord) -> Rows:
 
 def fetch_excerpt(record: DatasetRecord) -> Iterator[float]:
     """Fetch the excerpt and keep it; yield the share that is done. Raises InputError."""
+    import pyarrow as pa
+    from pyarrow.parquet import write_table
+
     listed = listed_rows(record)
     needed = max(listed, default=record.excerpt - 1) + 1
     with explained(record.name, record.hub or ""):

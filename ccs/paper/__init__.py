@@ -168,24 +168,35 @@ def templates() -> tuple[str, ...]:
 
 
 def in_prompts(names: Sequence[str], prompts: Sequence[str]) -> tuple[str, ...]:
-    """Names of occupations as these prompts hold them. The study's have no article ("A photo of judge"): its
-    own occupations stay as it wrote them, all others get the article that fits.
+    """Return names of occupations as these prompts hold them.
+
+    The paper's prompts have no article ("A photo of judge"). Its own occupations stay as it wrote them, in
+    any case ("Judge"); all others get the article that fits.
+
+    Args:
+        names: The occupations.
+        prompts: The templates that they go into.
     """
     if tuple(prompts) != templates():
         return tuple(names)
-    known = set(occupations())
-    return tuple(name if name in known or _NAMED.match(name) else _with_article(name) for name in names)
+    known = {name.casefold(): name for name in occupations()}
+    return tuple(known.get(name.casefold()) or _with_article(name) for name in names)
 
 
-_NAMED = re.compile(r"(a|an|the) ", re.IGNORECASE)
-_VOWEL = re.compile(r"(?!uni|use|usu|eu|one\b)[aeiou]|hour|heir|honest", re.IGNORECASE)
-_PLURAL = re.compile(r"(people|men|women|children|[^s]s)$", re.IGNORECASE)
+_NO_ARTICLE = re.compile(r"(a|an|the) |.*(people|men|women|children|[^s]s)$", re.IGNORECASE)
 
 
 def _with_article(name: str) -> str:
-    if _PLURAL.search(name):
-        return name
-    return f"{'an' if _VOWEL.match(name) else 'a'} {name}"
+    return name if _NO_ARTICLE.match(name) else str(_inflect().a(name))
+
+
+@cache
+def _inflect() -> Any:
+    import inflect  # here, for its import is slow
+
+    engine = inflect.engine()
+    engine.defan("usher.*")  # its rule for "us" is that of "user"
+    return engine
 
 
 @cache

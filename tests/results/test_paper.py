@@ -167,3 +167,10 @@ def test_prompts_have_the_studys_wording_for_its_occupations_and_articles_for_ot
     told = "judge, a beekeeper, an usher, a unicyclist, an hourly worker, the mayor, nurses, a boss"
     assert ", ".join(paper.in_prompts(names, paper.templates())) == told
     assert paper.in_prompts(names, ("a photo of a {}",)) == names
+
+
+def test_occupations_get_an_article_unless_the_paper_wrote_them():
+    names = ("judge", "Judge", "engineer on an oil rig", "hour hand", "uniformed guard", "the boss", "nurses")
+    expected = ("judge", "judge", "an engineer on an oil rig", "an hour hand", "a uniformed guard")
+    assert paper.in_prompts(names, paper.templates()) == (*expected, "the boss", "nurses")
+    assert paper.in_prompts(names, ("a {}",)) == names

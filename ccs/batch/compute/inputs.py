@@ -140,7 +140,12 @@ def described(data: EvaluationSet) -> dict[str, Any]:
         entry |= {"kind": "bias", "occupations": len(data.occupations), "k": dict(data.k)}
     if not isinstance(data, RetrievalSet):
         entry["templates"] = list(data.templates)
-    return entry | {"fingerprint": data.fingerprint, "source": data.source, "skipped": list(data.skipped)}
+    return entry | {
+        "fingerprint": data.fingerprint,
+        "source": data.source,
+        "skipped": list(data.skipped),
+        "notes": list(data.notes),
+    }
 
 
 def hosts(
@@ -179,7 +184,7 @@ def _places(data: EvaluationSet, other: EvaluationSet) -> np.ndarray | None:
 
 def question(data: EvaluationSet) -> str:
     """Hash all that matters of a set besides its images: labels, classes, templates, groups, captions."""
-    images = {"images", "clips", "digests", "fingerprint", "source", "skipped"}
+    images = {"images", "clips", "digests", "fingerprint", "source", "skipped", "notes"}
     names = [field.name for field in fields(data) if field.name not in images]
     return digest({name: getattr(data, name) for name in names})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +16,7 @@ import ccs
 from ccs import results
 from ccs.analysis import ablation_sets
 from ccs.analysis.ablation_sets import Plan, level_heads
+from ccs.analysis.sample_size import warn_if_small
 from ccs.batch.compute import Settings, inputs, measure
 from ccs.batch.compute.embed import Embedder, PlanReader, largest_errors
 from ccs.batch.compute.inputs import EvaluationSet, Opened
@@ -129,6 +131,10 @@ class Run:
                 self.model, precision = self.model.in_float32(), "fp32"
         self.settings = replace(self.settings, precision=precision)
 
+    def _warn_if_small(self, result: str, name: str, n: int) -> None:
+        if warning := warn_if_small(result, n):
+            self.warnings.append(f"{name}: {warning}")
+
     def go(self) -> None:
         """Do the stages that are not done yet. Raises InputError."""
         model, images = self.model, self.images
@@ -138,6 +144,7 @@ class Run:
             "checks", inputs_of_checks, lambda: largest_errors(model.in_float32(), images.images)
         )
         moments = self.embedder.moments(images)
+        self._warn_if_small("head statistics", images.name, len(images.images))
         spans, variance = self._spans(moments)
         labeled = self.judging.labels(spans)
         for cause, n in self.judging.unlabeled.items():
@@ -244,6 +251,11 @@ class Run:
             doubt := near_chance(baseline["value"], baseline["low"], len(data.classes))
         ):
             self.warnings.append(f"{data.name}: {doubt}")
+        if isinstance(data, ClassificationSet):
+            self._warn_if_small("accuracy", data.name, len(data.images))
+        elif isinstance(data, BiasSet):
+            groups = [size for cells in data.groups.values() for size in Counter(cells.tolist()).values()]
+            self._warn_if_small("bias", data.name, min(groups))
         self.alike[data.name] = measured["alike"]
         if "moved" in measured:
             name = f"mean MaxSkew in {settings.precision}"

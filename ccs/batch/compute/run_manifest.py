@@ -106,7 +106,8 @@ def manifest(run: Run) -> dict[str, Any]:
         | {"layers": model.n_layers, "heads_a_layer": model.n_heads, "heads": str(model.heads)},
         "texts": _fields(pool, "name", "fingerprint", "dropped")
         | {"count": len(pool.texts), "rank": model.head_dim},
-        "images": _fields(images, "name", "fingerprint", "source", "skipped") | {"count": len(images.images)},
+        "images": _fields(images, "name", "fingerprint", "source", "skipped", "notes")
+        | {"count": len(images.images)},
         "sets": [
             inputs.described(data) | ({"alike": same} if (same := run.alike.get(data.name)) else {})
             for data in run.sets
