@@ -90,7 +90,7 @@ def rows(found: pd.DataFrame) -> list[dict[str, str]]:
             "retrieval (%)": figure(row, "retrieval", 1, 100),
             "other attribute": figure(row, "other_skew", 2),
             "moved": figure(row, "moved", 3),
-            "asked (%)": figure(row, "asked", 0, 100),
+            "group accuracy (%)": figure(row, "group_accuracy", 0, 100),
             "cost": f"{row['passes']:.0f}",
             "labels": "yes" if row["labels"] else "no",
             "acts on": row["where"],
