@@ -1,4 +1,4 @@
-"""Throughput and memory of batch.compute on this machine, as docs/scaling.md quotes them.
+"""Throughput and memory of batch.compute on this machine, as docs/gpus.md quotes them.
 
     python -m benchmarks.scaling throughput [--photographs ../shared/data/imagenet-sample]
     python -m benchmarks.scaling memory

@@ -3,7 +3,7 @@
 `python -m benchmarks.skew_time` prints seconds with and without NDKL and those of the obvious way (one prompt
 at a time, a full sort, no intervals), and writes benchmarks/results/skew_time.json. With `--study` it makes
 all bias tables of one model of the study at full size instead, from random embeddings
-(docs/reproduction.md), shared by as many processes as `--processes` says, each with a core of its own.
+(docs/reproduce-the-paper.md), shared by as many processes as `--processes` says, each with a core of its own.
 `--ratio` makes FairFace's alone, by one process on one core, by one on all cores, and by two with a core
 each, and prints the ratios: about five minutes. `--plans N --random N` makes fewer.
 """

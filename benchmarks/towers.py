@@ -8,7 +8,7 @@ all contributions, from the embedding. Both are repeated with in-projections thr
 attention), with the distance of our and open_clip's embeddings from float64. Costs are in units of
 open_clip's own forward pass, in turns within one run on one thread. ViTs read at the CLS token are also
 compared with the TEXTSPAN authors' fastest mode (`benchmarks.no_spatial`): time, and each head's
-contribution against float64. Writes benchmarks/results/towers.json and the tables in docs/towers.md.
+contribution against float64. Writes benchmarks/results/towers.json and the tables in docs/models.md.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from benchmarks.common import RESULTS, ROOT, keep, smallest
 from ccs import Head, HeadSet
 from ccs.model.encoder import ImageEncoder
 
-DOCUMENT = ROOT / "docs" / "towers.md"
+DOCUMENT = ROOT / "docs" / "models.md"
 BEGIN, END = "<!-- made by python -m benchmarks.towers -->\n", "<!-- end -->\n"
 BETWEEN = """
 All contributions, ours / the TEXTSPAN authors' fastest mode: time, and the largest error of a coordinate, for

@@ -56,10 +56,22 @@ def reference() -> dict[str, str]:
 
 def on_config(config: Any) -> Any:
     """Put the reference's pages into the navigation."""
-    own = [{title: [f"reference/{module}.md" for module in some]} for title, some in MODULES.items()]
-    title = "API reference"
-    config.nav = [{title: [one[title], *own]} if title in one else one for one in config.nav]
+    modules = [{title: [f"reference/{name}.md" for name in names]} for title, names in MODULES.items()]
+    config.nav = _extended(config.nav, "API reference", modules)
     return config
+
+
+def _extended(entries: list[Any], title: str, pages: list[Any]) -> list[Any]:
+    """Return the navigation with these pages below the entry of that title."""
+    extended = []
+    for entry in entries:
+        name, value = next(iter(entry.items()))
+        if name == title:
+            value = [value, *pages]
+        elif isinstance(value, list):
+            value = _extended(value, title, pages)
+        extended.append({name: value})
+    return extended
 
 
 def on_files(files: Files, *, config: Any) -> Files:

@@ -1,7 +1,7 @@
 """Everything that is to be shown on a GPU, in one command.
 
     python -m benchmarks.gpu --out DIR            # on the GPU, under ten minutes; on a CPU, what can be
-    python -m benchmarks.gpu --keep DIR/gpu.json  # adds a run on a GPU to docs/scaling.md
+    python -m benchmarks.gpu --keep DIR/gpu.json  # adds a run on a GPU to benchmarks/results/gpu.md
 
 It needs no network: weights are random, of full width, and pictures are made. Each line is shown even where
 one before it fails; the exit code is 1 if one failed. The JSON in DIR grows line by line, so that nothing is
@@ -42,7 +42,7 @@ def missing() -> str:
         return ""
     return (
         f"Not installed here: {', '.join(absent)}; install them, or, where there is no network, bring their "
-        "wheels (see docs/scaling.md)."
+        "wheels (see docs/gpus.md)."
     )
 
 

@@ -1,4 +1,4 @@
-"""What docs/scaling.md says of GPUs: figures computed from the program's own counts, and what was ever seen.
+"""Write benchmarks/results/gpu.md: bounds computed from the program's counts, and what was measured.
 
     python -m benchmarks.gpu.document
 
@@ -21,7 +21,7 @@ from benchmarks.gpu import lines, sample
 from benchmarks.gpu.lines import Bench, Line
 from ccs.model.encoder import ImageEncoder
 
-DOCUMENT = ROOT / "docs" / "scaling.md"
+DOCUMENT = ROOT / "benchmarks" / "results" / "gpu.md"
 BEGIN, END = "<!-- made by python -m benchmarks.gpu.document -->\n", "<!-- end -->\n"
 IMAGES, MANY = 64, 40
 GPUS = {

@@ -18,12 +18,12 @@ from ccs.heads import Head
 from ccs.metrics.stats import Estimate
 from ccs_benchmark.documents import bring_up_to_date
 
-PAGE = Path(__file__).parents[2] / "docs" / "towers.md"
+PAGE = Path(__file__).with_name("README.md")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Score maps on cards of the synthetic world, whose pixels are known, and update docs/towers.md.
+    """Score maps on cards of the synthetic world, whose pixels are known, and update research/maps/README.md.
 
     With --photographs, score them on photographs instead, and print the table.
     """

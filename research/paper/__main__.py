@@ -17,18 +17,19 @@ from research.paper import audit
 from research.paper.questions import HURT, MORE, by_model, in_words, strictest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+AUDIT = Path(__file__).with_name("audit.md")
 ORGANISMS = ("organism", "organism-control")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Update the audit's counts in docs/audit.md and the toy models' answers in docs/findings.md."""
+    """Update the audit's counts in research/paper/audit.md and the toy models' answers in docs/findings.md."""
 
 
 def update(_: Settings) -> None:
     """Write the parts of both pages that are computed."""
     by = "python -m research.paper"
-    bring_up_to_date(DOCS / "audit.md", "audit", counts(), by)
+    bring_up_to_date(AUDIT, "audit", counts(), by)
     bring_up_to_date(DOCS / "findings.md", "answers", answers(results.load(instead=False).models), by)
 
 

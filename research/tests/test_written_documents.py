@@ -7,12 +7,13 @@ from research.paper import __main__ as docs
 
 
 def test_the_counts_in_the_documents_are_those_of_the_audit():
-    assert docs.counts() in Path("docs/audit.md").read_text()
+    assert docs.counts() in Path("research/paper/audit.md").read_text()
 
 
 def test_the_documents_of_a_clone_are_brought_up_to_date(tmp_path, monkeypatch):
     marked = "<!-- audit: written by python -m research.paper -->\nold\n<!-- end of audit -->\n"
     (tmp_path / "audit.md").write_text(marked)
+    monkeypatch.setattr(docs, "AUDIT", tmp_path / "audit.md")
     monkeypatch.setattr(docs, "DOCS", tmp_path)
     monkeypatch.setattr(docs.results, "load", lambda instead: results.Collection({}, "nowhere"))
     assert docs.main([]) == 0

@@ -257,9 +257,9 @@ _HALF_PRECISION = 0.21
 _REACHED = 0.5
 """The share of these that is assumed."""
 _CORE = 73e9
-"""Operations a second of one core, measured: 16.7 images a second of ViT-B-32 on two (docs/scaling.md)."""
+"""Operations a second of one core, measured: 16.7 images a second of ViT-B-32 on two (docs/gpus.md)."""
 _TOUCHED = 120 * 4
-"""Bytes that a pass moves for each number of a layer's activations, by the counts in docs/scaling.md."""
+"""Bytes that a pass moves for each number of a layer's activations, by the counts in docs/gpus.md."""
 _PLAN = 2.7
 """Layers that one more plan costs: it shares what comes before its first head."""
 _DECODED, _FETCHED, _FIGURE = 200, 50e6, 27e-6
