@@ -23,7 +23,7 @@ ORGANISMS = ("organism", "organism-control")
 
 @dataclass(frozen=True)
 class Settings:
-    """Update the audit's counts in research/paper/audit.md and the toy models' answers in docs/findings.md."""
+    """Update the counts in research/paper/audit.md and the toy models' answers in docs/findings.md."""
 
 
 def update(_: Settings) -> None:
