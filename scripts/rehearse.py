@@ -5,8 +5,8 @@
 A local server stands in for the Hub: it has every data set in its real schema with a few rows (videos too)
 and the six models under their names with random weights. Three more stand in for the judges. The line
 `--paper --out results` of docs/reproduce-the-paper.md runs, then the report, publishing, and the app on what
-was published. MODEL: some of the six, such as ViT-B-16-LAION; `--small` uses one, of eight numbers per head. At
-the end: time, disk, memory, and every hole that was found; the exit status is 1 if there is one.
+was published. MODEL: names from the six, such as ViT-B-16-LAION; `--small` uses a model of eight numbers per
+head. At the end: time, disk, memory, and every hole that was found; the exit status is 1 if there is one.
 """
 
 from __future__ import annotations
