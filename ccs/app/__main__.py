@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import errno
 import gc
@@ -16,11 +15,16 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from ccs.batch.command_line import Command
+from ccs.batch.options import DATA, MACHINE, MODEL, Device, describe
 from ccs.errors import InputError
-from ccs.files import escape_output
 
 if TYPE_CHECKING:
     from ccs.app.session import App
@@ -39,54 +43,57 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Serve the app until interrupted; the process then ends here.
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Explore attention heads of CLIP models in the browser: ablate them, and see what changes."""
 
-    Returns:
-        2 for a user's mistake, 130 if interrupted before the app is served.
-    """
-    parser = argparse.ArgumentParser(description="Turn attention heads of a CLIP off, and see what changes.")
-    parser.add_argument(
-        "--results",
-        metavar="PLACE",
-        help="folder of tables or hf://datasets/USER/NAME (default: CCS_RESULTS, else results/ next to the "
-        "bundled tables)",
+    results: Annotated[
+        str | None,
+        DATA,
+        describe("Folder of results, or hf://datasets/USER/NAME", "$CCS_RESULTS, results/, or the bundled"),
+    ] = None
+    model: Annotated[
+        tuple[str, ...],
+        MODEL,
+        describe(
+            "Model to open: name, folder, or hf-hub:USER/NAME; repeatable (default: $CCS_MODEL, comma-"
+            f"separated, else {PHOTOGRAPHIC} if the Hub answers, else {TOY})"
+        ),
+    ] = ()
+    device: Annotated[Device | None, describe("cpu, cuda, or cuda:N", "$CCS_DEVICE or a GPU")] = None
+    host: Annotated[str, MACHINE, describe("Address to serve at")] = os.environ.get(
+        "GRADIO_SERVER_NAME", "127.0.0.1"
     )
-    parser.add_argument(
-        "--model",
-        metavar="PLACE",
-        action="append",
-        help="model to open: a name, a folder, or hf-hub:USER/NAME; repeatable (default: CCS_MODEL, comma-"
-        f"separated, else {PHOTOGRAPHIC} if the Hub answers, else {TOY})",
-    )
-    parser.add_argument(
-        "--device", metavar="D", help="cpu, cuda, or cuda:N (default: CCS_DEVICE, else cuda if available)"
-    )
-    parser.add_argument("--host", default=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"))
-    parser.add_argument("--port", type=int, help="default: the first free port from 7860")
-    args = parser.parse_args(argv)
-    escape_output()
+    port: Annotated[
+        int | None,
+        MACHINE,
+        Parameter(validator=Number(gte=1, lte=65535)),
+        describe("Port to serve at", "the first free one from 7860"),
+    ] = None
+
+
+def start(settings: Settings) -> None:
+    """Serve the app until interrupted; the process then ends here. Raises InputError before that."""
     bound_memory()
-    try:
-        if args.port is not None and not 1 <= args.port <= 65535:
-            raise InputError(f"--port is {args.port}, but must be 1 to 65535.")
-        require_device(args.device)
-        listed = os.environ.get("CCS_MODEL", "").split(",")
-        models = args.model or [*filter(None, map(str.strip, listed))]
-        for name in models:  # other names are looked up later, since that needs PyTorch
-            if "/" not in name and not any((folder / name).is_dir() for folder in (Path(), _MODELS)):
-                from ccs.model.loading.sources import find
+    require_device(settings.device)
+    models = settings.model or tuple(filter(None, map(str.strip, os.environ.get("CCS_MODEL", "").split(","))))
+    for name in models:  # other names are looked up later, since that needs PyTorch
+        if "/" not in name and not any((folder / name).is_dir() for folder in (Path(), _MODELS)):
+            from ccs.model.loading.sources import find
 
-                find(name)
-        serve(args.results or os.environ.get("CCS_RESULTS") or None, args.host, args.port, models)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+            find(name)
+    serve(settings.results or os.environ.get("CCS_RESULTS") or None, settings.host, settings.port, models)
     # A visitor's thread may be at work in PyTorch, and Python's own shutdown would then end in abort().
     sys.stdout.flush()
     os._exit(0)
+
+
+main = Command(
+    Settings,
+    start,
+    ("clip-ccs app", "clip-ccs app --model ViT-B-32/openai --results results"),
+    "Interrupted.",
+)
 
 
 def require_device(name: str | None) -> None:

@@ -120,7 +120,7 @@ def test_the_opening_model_is_decided_by_the_hub(hub, monkeypatch):
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        (["--port", "0"], "--port is 0, but must be 1 to 65535."),
+        (["--port", "0"], 'Invalid value "0" for --port. Must be >= 1.'),
         (["--model", "photos"], "Did you mean photo?"),
         (["--model", "organism", "--host", "192.0.2.1"], "served at 192.0.2.1, port 7860: Cannot assign"),
     ],
