@@ -180,6 +180,10 @@ def test_the_command_on_a_folder(tiny_folder, tmp_path, pictures, capsys):
     assert "Left out, since they cannot be read: 1 (old/broken.png" in said
     assert "Skipped: old/broken.png" in told
     written = pd.read_csv(tmp_path / "out.csv")
+    settings = {"ablate": "L5.H0", "skip_unreadable": True}
+    library = ccs.bias(str(tiny_folder), str(tmp_path / "people"), ["judge", "nurse"], **settings).rows
+    for column in ("before", "after", "low", "high", "p_value"):
+        np.testing.assert_allclose(written[column], library[column], err_msg=column)
     levels = written.set_index(["occupation", "metric"]).loc[(MEAN, "NDKL")]
     assert f"at every rank to K (random rankings: {levels['chance']:.2f} [" in said
     assert set(written["occupation"]) == {"judge", "nurse", MEAN}
