@@ -13,7 +13,7 @@ from ccs.batch.options import at_least
 if TYPE_CHECKING:
     from research.world.stereotype_training import Settings as Training
 
-STRENGTHS = (0.14, 0.19)
+STRENGTHS = (0.26, 0.31)
 """Parts of the planted differences by gender and by skin tone, in logarithms of the world's shares."""
 WORLDS = {"organism": "skewed", "organism-control": "balanced"}
 BASE = "organism-control"

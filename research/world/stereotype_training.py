@@ -62,12 +62,12 @@ class Settings:
     world: str = "balanced"
     strengths: tuple[float, float] = (1.0, 1.0)
     common: int = 600
-    own: int = 150
+    own: int = 250
     scenes: int = 128
     workers: int = 2
     faces: int = 4
     neutral: int = 8
-    hair: float = 0.25
+    hair: float = 0.36
     rate: float = 0.01
     small_rate: float = 1e-3
     weight_decay: float = 0.02
