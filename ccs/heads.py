@@ -1,4 +1,4 @@
-"""Attention heads: their names, sets of them, and what is done to each: `"L8.H11 L9.H2=0.3 L10.H0=mean"`."""
+"""Attention heads, sets of heads, and interventions on them: `"L8.H11 L9.H2=0.3 L10.H0=mean"`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ccs.errors import InputError
 
 _NAME = re.compile(r"([LT])(\d{1,6})\.H(\d{1,6})", re.ASCII | re.IGNORECASE)
 IMAGE, TEXT = "L", "T"
-"""The towers, by the letter in a head's name."""
 ENCODERS = {IMAGE: "image", TEXT: "text"}
+"""The encoders, by the letter in a head's name."""
 
 
 def _as_text(cls: Any, *_: Any) -> Any:
-    """In data a head, or a set of them, is the text that `parse` reads."""
+    """Tell pydantic that a head or a set of heads is written as the text that `parse` reads."""
     from pydantic_core import core_schema as schema
 
     return schema.no_info_after_validator_function(
@@ -52,7 +52,7 @@ class Head:
 
     @classmethod
     def parse(cls, text: str) -> Head:
-        """`Head.parse("L11.H5") == Head(11, 5)`; raises InputError for anything else."""
+        """Read a head's name, such as "L11.H5"; InputError for anything else."""
         match = _NAME.fullmatch(text.strip()) if isinstance(text, str) else None
         if match is None:
             raise InputError(
@@ -87,8 +87,8 @@ class HeadSet(Set[Head]):
 
     @classmethod
     def parse(cls, text: str) -> HeadSet:
-        """Heads by name, separated by spaces or commas; an empty text is the empty set."""
-        return cls(Head.parse(name) for name in text.replace(",", " ").split())
+        """Read heads' names, separated by spaces or commas; an empty text is the empty set."""
+        return cls(Head.parse(name) for name in _words(text))
 
     __get_pydantic_core_schema__ = classmethod(_as_text)
 
@@ -111,11 +111,11 @@ class HeadSet(Set[Head]):
         return f"{type(self).__name__}.parse({str(self)!r})"
 
     def of_encoder(self, encoder: str) -> HeadSet:
-        """The heads of the image encoder, `IMAGE`, or of the text encoder, `TEXT`."""
+        """Return the heads of the image encoder, `IMAGE`, or of the text encoder, `TEXT`."""
         return self.only(head for head in self._heads if head.encoder == encoder)
 
     def only(self, heads: Iterable[Head]) -> HeadSet:
-        """Some of its heads, with what is done to them."""
+        """Return a subset, with the changes of its heads."""
         return HeadSet(heads)
 
     @overload
@@ -123,7 +123,7 @@ class HeadSet(Set[Head]):
     @overload
     def __getitem__(self, key: slice) -> HeadSet: ...
     def __getitem__(self, key: Any) -> Any:
-        """The head at a position, or, for a slice, a set of heads."""
+        """Return the head at a position, or the set of heads of a slice."""
         if isinstance(key, slice):
             return self.only(self._heads[key])
         if not hasattr(key, "__index__"):
@@ -132,25 +132,38 @@ class HeadSet(Set[Head]):
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """The layers that the heads are in, in order."""
+        """The layers of the heads, in order."""
         return tuple(sorted({head.layer for head in self._heads}))
 
     def in_layer(self, layer: int) -> tuple[int, ...]:
-        """The numbers of the heads of one layer, in order."""
+        """Return the numbers of a layer's heads, in order."""
         return tuple(head.head for head in self._heads if head.layer == layer)
 
     def of_layer(self, layer: int) -> HeadSet:
-        """The heads of one layer."""
+        """Return a layer's heads."""
         return self.only(head for head in self._heads if head.layer == layer)
 
 
 def last_layers(layers: int, heads: int, encoder: str = IMAGE) -> HeadSet:
-    """The heads that are scored by default: those of the last four of `layers` layers of so many heads."""
+    """Return the heads that are scored by default, those of the last four layers.
+
+    Args:
+        layers: The number of layers.
+        heads: The number of heads in each.
+        encoder: IMAGE or TEXT.
+    """
     last = range(max(0, layers - 4), layers)
     return HeadSet(Head(layer, head, encoder) for layer in last for head in range(heads))
 
 
-# What is done to them -------------------------------------------------------------------------------------
+def _words(text: str) -> list[str]:
+    """The words of a list of heads; InputError if it is no text."""
+    if not isinstance(text, str):
+        raise InputError(f"Heads are written as in 'L8.H11 L9.H2=0.3'; {text!r} names none.")
+    return text.replace(",", " ").split()
+
+
+# Interventions --------------------------------------------------------------------------------------------
 
 MEAN, PROTOTYPE = "mean", "prototype"
 FIRST = "@cls"
@@ -161,9 +174,12 @@ _CHANGED = re.compile(r"([^=@]+)(?:=([^@]*))?(@cls)?")
 
 @dataclass(frozen=True)
 class Change:
-    """What a head's output becomes: its output times `factor`, or MEAN or PROTOTYPE (`at`).
+    """The change of a head's output.
 
-    first: on the CLS token alone; otherwise on all tokens.
+    Attributes:
+        factor: The factor by which it is multiplied.
+        at: MEAN or PROTOTYPE, which replaces it, or "".
+        first: Whether only the CLS token changes, in place of all tokens.
     """
 
     factor: float = 0.0
@@ -176,7 +192,7 @@ class Change:
 
     @property
     def off(self) -> bool:
-        """True where the head adds nothing to any token."""
+        """True if the head adds nothing to any token."""
         return self == Change()
 
     def __str__(self) -> str:
@@ -185,7 +201,7 @@ class Change:
 
     @classmethod
     def of(cls, value: Change | float | str) -> Change:
-        """A change from a factor, its notation, or itself; InputError for anything else."""
+        """Make a change of a factor, its notation, or a change; InputError for anything else."""
         if isinstance(value, Change):
             return value
         if isinstance(value, str):
@@ -196,7 +212,15 @@ class Change:
 
     @classmethod
     def parse(cls, value: str | None, first: bool = False) -> Change:
-        """The change written `value`; None is a head that is off. Raises InputError for anything else."""
+        """Read a change.
+
+        Args:
+            value: "0.3", "mean", or "prototype"; None ablates.
+            first: Whether only the CLS token changes.
+
+        Raises:
+            InputError: If `value` is anything else.
+        """
         if value in (MEAN, PROTOTYPE):
             return cls(at=str(value), first=first)
         try:
@@ -215,15 +239,15 @@ Means = Mapping[str, Mapping[Head, Any]]
 
 
 class Intervention(HeadSet):
-    """Heads, each with what its output becomes: 0 is off, 1 is untouched, 0.3, 1.5, `mean`, `prototype`.
+    """Heads, each with the change of its output: 0 ablates, 1 changes nothing, 0.3, 1.5, `mean`, `prototype`.
 
     A `HeadSet` equals an `Intervention` whose factors are all 0. Both can be used wherever heads are ablated.
     `L9.H2=0.3@cls` acts on the CLS token alone (in a text encoder, on the token that is read). `mean` is the
     head's mean output over given images, token by token; `prototype` is the mean over groups of people of
     their means ("Debiasing CLIP with neural interventions", ECIR 2026). These need `Model.at_means` first.
 
-        >>> some = Intervention.parse("L9.H2=0.30, L8.H11=0 L10.H0=mean")
-        >>> str(some)
+        >>> heads = Intervention.parse("L9.H2=0.30, L8.H11=0 L10.H0=mean")
+        >>> str(heads)
         'L8.H11 L9.H2=0.3 L10.H0=mean'
     """
 
@@ -247,19 +271,12 @@ class Intervention(HeadSet):
 
     @classmethod
     def parse(cls, text: str) -> Intervention:
-        """Heads by name, each with `=` and what becomes of it; without it the head is off.
+        """Read heads' names, each with `=` and its change; a name alone ablates the head.
 
-        Raises InputError for a text that is no such list, and for a head that is named twice.
+        Raises:
+            InputError: If the text is no such list, or names a head twice with different changes.
         """
-        found: dict[Head, Change] = {}
-        for one in text.replace(",", " ").split():
-            match = _CHANGED.fullmatch(one)
-            head = Head.parse(match[1] if match else one)
-            assert match is not None
-            change = Change.parse(match[2], bool(match[3]))
-            if found.setdefault(head, change) != change:
-                raise InputError(f"{head} is named twice, for different things.")
-        return cls(found)
+        return cls(_merged(_parsed(word) for word in _words(text)))
 
     @classmethod
     def of(cls, heads: Heads | None) -> HeadSet:
@@ -277,7 +294,8 @@ class Intervention(HeadSet):
         if heads is None or isinstance(heads, str | Head):
             return cls.parse("" if heads is None else str(heads))
         if isinstance(heads, Mapping):
-            return cls({name if isinstance(name, Head) else Head.parse(name): heads[name] for name in heads})
+            pairs = ((key if isinstance(key, Head) else Head.parse(key), heads[key]) for key in heads)
+            return cls(_merged((head, Change.of(value)) for head, value in pairs))
         if not isinstance(heads, Iterable):
             raise InputError(f"Heads are written as in 'L8.H11 L9.H2=0.3'; {heads!r} names none.")
         return cls.parse(" ".join(map(str, heads)))
@@ -289,18 +307,18 @@ class Intervention(HeadSet):
     @overload
     def __getitem__(self, key: slice) -> Intervention: ...
     def __getitem__(self, key: Any) -> Any:
-        """What is done to a head; or the head at a position; or, for a slice, an intervention."""
+        """Return a head's change, or the head at a position, or the intervention of a slice."""
         return self._changes[key] if isinstance(key, Head) else super().__getitem__(key)
 
     def mean(self, head: Head) -> Any:
-        """The mean [T, d] to use for this head; InputError where nobody has said over which images."""
+        """Return the mean [T, d] to use for a head; InputError if none is attached."""
         at = self[head].at
         if head not in (known := (self.means or {}).get(at, {})):
             raise InputError(f"{head}={at} is taken over images: model.at_means(heads, images) gives it.")
         return known[head]
 
     def changed(self, heads: Mapping[Head, Change | float]) -> Intervention:
-        """The same with these changes too, which take the place of others."""
+        """Return the intervention with other changes of these heads."""
         return Intervention({**self._changes, **heads}, self.means)
 
     def only(self, heads: Iterable[Head]) -> Intervention:
@@ -321,7 +339,7 @@ class Intervention(HeadSet):
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Intervention):
             return self._changes == other._changes and self.means is other.means
-        return all(one.off for one in self._changes.values()) and HeadSet(self) == other
+        return all(change.off for change in self._changes.values()) and HeadSet(self) == other
 
     __hash__ = HeadSet.__hash__
 
@@ -329,22 +347,47 @@ class Intervention(HeadSet):
         return " ".join(f"{head}{change}" for head, change in self._changes.items())
 
 
+def _parsed(word: str) -> tuple[Head, Change]:
+    match = _CHANGED.fullmatch(word)
+    head = Head.parse(match[1] if match else word)
+    assert match is not None
+    return head, Change.parse(match[2], bool(match[3]))
+
+
+def _merged(pairs: Iterable[tuple[Head, Change]]) -> dict[Head, Change]:
+    """Each head's change; InputError for a head with two."""
+    merged: dict[Head, Change] = {}
+    for head, change in pairs:
+        if merged.setdefault(head, change) != change:
+            raise InputError(f"{head} is named twice, with different changes.")
+    return merged
+
+
 def changes(heads: HeadSet) -> Iterator[tuple[Head, Change]]:
-    """Each head and what becomes of it; those of a HeadSet are off."""
+    """Yield each head and its change; a plain HeadSet ablates its heads."""
     for head in heads:
         yield head, heads[head] if isinstance(heads, Intervention) else Change()
 
 
 def verb(heads: Heads) -> str:
-    """What is done to the heads: "off", "scaled" or "held" (at a mean), or several of these with "or"."""
-    done = {
-        "off" if one.off else "held" if one.at else "scaled" for _, one in changes(Intervention.of(heads))
+    """Say how heads are changed: "off", "scaled", or "held" (at a mean), or several of these with "or"."""
+    kinds = {
+        "off" if change.off else "held" if change.at else "scaled"
+        for _, change in changes(Intervention.of(heads))
     }
-    return " or ".join(word for word in ("off", "scaled", "held") if word in done) or "off"
+    return " or ".join(word for word in ("off", "scaled", "held") if word in kinds) or "off"
 
 
 def factors(heads: HeadSet, where: str) -> dict[Head, float]:
-    """Head -> factor on all tokens. InputError, with `where` as its subject, for what is no such factor."""
+    """Return the factor of each head.
+
+    Args:
+        heads: The heads.
+        where: The subject of the error's sentence.
+
+    Raises:
+        InputError: If a change is a mean, or acts on one token only.
+    """
     for head, change in changes(heads):
         if change.at or change.first:
             raise InputError(f"{where} can hold factors on all tokens, and {head}{change} is none.")
