@@ -141,10 +141,15 @@ def compare(
 
 @dataclass(frozen=True)
 class Pair:
-    """Heads that correspond. alike: the correlation of what they write, -1 to 1.
+    """Heads that correspond.
 
-    changed: the variance of the difference of their contributions as a share of the mean of their variances,
-    given the same tokens; 0 for the same, 2 for unrelated. None where neither model was made from the other.
+    Attributes:
+        first: of the first model.
+        second: of the second model.
+        alike: the correlation of what they write, -1 to 1.
+        changed: the variance of the difference of their contributions as a share of the mean of their
+            variances, given the same tokens; 0 for the same, 2 for unrelated, None if neither model was made
+            from the other.
     """
 
     first: Head
@@ -154,9 +159,16 @@ class Pair:
 
 
 def pair_heads(first: Model, second: Model, images: Images, texts: Sequence[str]) -> list[Pair]:
-    """The scored heads of two models that correspond, those that changed most first, else those least alike.
+    """Pair the scored heads of two models, those that changed most first, else those least alike.
 
-    InputError for fewer than two images or texts.
+    Args:
+        first: of a fine-tuned model, its base.
+        second: the other model.
+        images: what the heads write about.
+        texts: along which they are compared.
+
+    Raises:
+        InputError: For fewer than two images or texts.
     """
     if min(len(images), len(texts)) < 2:
         raise InputError("Two or more images and texts are needed to compare heads.")
@@ -170,12 +182,12 @@ def pair_heads(first: Model, second: Model, images: Images, texts: Sequence[str]
     heads, others = list(first.heads), list(second.heads)
     alone = _given_the_tokens_of(first, second, images) if _built_alike(first, second) else None
     if alone is not None:
-        same_layer = np.equal.outer([one.layer for one in heads], [one.layer for one in others])
-        own = np.where(same_layer, ours @ _written(alone, along[0]).T, -1)
-        if np.median(own.max(axis=1)) < RELATED:
+        same_layer = np.equal.outer([head.layer for head in heads], [head.layer for head in others])
+        unchanged = np.where(same_layer, ours @ _written(alone, along[0]).T, -1)
+        if np.median(unchanged.max(axis=1)) < RELATED:
             alone = None
         else:  # from the same tokens a head that was not trained writes the same
-            merit = np.where(same_layer, alike + own, -2)
+            merit = np.where(same_layer, alike + unchanged, -2)
     pairs = []
     for row, column in zip(*linear_sum_assignment(-merit), strict=True):
         changed = None if alone is None else _changed(parts[0][:, row], alone[:, column])

@@ -269,10 +269,10 @@ def measure(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[Point]:
     if not sets:
         return []
     people, controls = (model.embed_images(images, list(sets)) for images in (task.people, task.controls))
-    rights = [zeroshot.correct(one, task.class_weights, task.labels).mean() for one in controls]
+    accuracies = [zeroshot.correct(units, task.class_weights, task.labels).mean() for units in controls]
     return [
-        Point(off, task.max_skew(one), float(right), task.lean(one))
-        for off, one, right in zip(sets, people, rights, strict=True)
+        Point(off, task.max_skew(units), float(right), task.lean(units))
+        for off, units, right in zip(sets, people, accuracies, strict=True)
     ]
 
 
@@ -360,7 +360,7 @@ def held_out_figures(model: Model, task: Task, plans: Sequence[Plan], seed: int)
     sets = [plan.off for plan in plans]
     people, controls = (model.embed_images(images, sets) for images in (task.people, task.controls))
     skews = bias.measure_plans(people, task, draws=DRAWS, seed=seed)
-    rights = [zeroshot.accuracy(one, task.class_weights, task.labels, seed) for one in controls]
+    accuracies = [zeroshot.accuracy(units, task.class_weights, task.labels, seed) for units in controls]
     return tuple(
         HeldOut(
             plan=plan.name,
@@ -370,7 +370,7 @@ def held_out_figures(model: Model, task: Task, plans: Sequence[Plan], seed: int)
             max_skew_change=bias_result.compare(skew, skews[0]),
             chance=skew.max_skew.chance_mean,
             accuracy=right.top1,
-            accuracy_change=zeroshot.compare(right, rights[0], seed=seed),
+            accuracy_change=zeroshot.compare(right, accuracies[0], seed=seed),
         )
-        for plan, skew, right in zip(plans, skews, rights, strict=True)
+        for plan, skew, right in zip(plans, skews, accuracies, strict=True)
     )

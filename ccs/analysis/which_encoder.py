@@ -34,10 +34,14 @@ DRAWS = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class Towers:
-    """Where a lean sits. images: the share, 0 to 1, that pictures in the place of prompts show too. Intervals
-    are over occupations. carried: the share of the rankings' lean that goes with each text head at its mean,
-    the most first; below 0 where the lean grows.
+class LeanShares:
+    """The shares of a lean in the image encoder and in the text encoder.
+
+    Attributes:
+        images: the share, 0 to 1, that pictures in the place of prompts show too; intervals over occupations.
+        carried: the share of the rankings' lean that goes with each text head at its mean, the largest first;
+            below 0 if the lean grows.
+        occupations: number of occupations.
     """
 
     images: Estimate
@@ -46,31 +50,39 @@ class Towers:
 
     @property
     def prompts(self) -> Estimate:
+        """The share in the prompts."""
         return Estimate(1 - self.images.value, 1 - self.images.high, 1 - self.images.low)
 
     @property
     def shown(self) -> bool:
-        """True where the interval leaves no doubt."""
+        """True if the interval excludes one half."""
         return not self.images.low <= 0.5 <= self.images.high
 
 
-def which_tower(
+def which_encoder(
     model: Model,
     people: BiasSet,
     pictures: BiasSet,
     attribute: str,
     seed: int = 0,
     embedded: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None,
-) -> Towers:
-    """Where the lean of people's rankings for occupations sits.
+) -> LeanShares:
+    """Split the lean of people's rankings for occupations between the image and the text encoder.
 
-    people: to be ranked for their occupations. pictures: a gallery that says which occupation each of its
-    images shows, as world/counterfactuals and socialcounterfactuals do; groups are weighed alike. embedded:
-    the unit embeddings of both, where they are known. InputError: fewer than three occupations in common, a
-    group that is missing from an occupation's pictures.
+    Args:
+        model: from `ccs.load`.
+        people: to be ranked for their occupations.
+        pictures: a gallery that says which occupation each image shows, such as world/counterfactuals; groups
+            are weighed alike.
+        attribute: a column of groups of both.
+        seed: of resampling.
+        embedded: the unit embeddings of both, if they are known.
+
+    Raises:
+        InputError: With fewer than three common occupations, or if an occupation's pictures lack a group.
     """
     known = () if pictures.pools is None else pictures.occupations
-    shared = tuple(one for one in people.occupations if one in known)
+    shared = tuple(name for name in people.occupations if name in known)
     if len(shared) < 3:
         raise InputError(
             f"{pictures.name} must show at least three of the occupations asked for, and say which each "
@@ -84,12 +96,12 @@ def which_tower(
     apart = means - means.mean(axis=0)
     ours = _leans(embed_occupations(model, people), apart)
     theirs = _leans(_shown(scenes, pictures, attribute, shared), apart)
-    both, own = (ours * theirs).sum(1), (ours**2).sum(1)
-    weights = np.random.default_rng([seed, 9]).multinomial(len(own), np.full(len(own), 1 / len(own)), DRAWS)
-    drawn = np.concatenate([np.ones((1, len(own))), weights])
-    shares = np.clip((drawn @ both) / np.maximum(drawn @ own, 1e-12), 0, 1)
+    common, squares, n = (ours * theirs).sum(1), (ours**2).sum(1), len(ours)
+    weights = np.random.default_rng([seed, 9]).multinomial(n, np.full(n, 1 / n), DRAWS)
+    drawn = np.concatenate([np.ones((1, n)), weights])
+    shares = np.clip((drawn @ common) / np.maximum(drawn @ squares, 1e-12), 0, 1)
     carried = _carried(model, people, apart)
-    return Towers(
+    return LeanShares(
         images=stats.interval(float(shares[0]), shares[1:]),
         carried=dict(sorted(carried.items(), key=lambda item: -item[1])),
         occupations=len(shared),
@@ -97,28 +109,28 @@ def which_tower(
 
 
 def _leans(queries: NDArray[np.floating], apart: Floats) -> Floats:
-    """How far queries [occupations, d], centered and scaled, prefer each group [occupations, groups]."""
-    own = np.asarray(queries, np.float64) - queries.mean(0, dtype=np.float64)
-    return np.asarray(own @ apart.T / max(float(np.linalg.norm(own)), 1e-12))
+    """Return how far queries [occupations, d], centered and scaled, prefer groups [occupations, groups]."""
+    centered = np.asarray(queries, np.float64) - queries.mean(0, dtype=np.float64)
+    return np.asarray(centered @ apart.T / max(float(np.linalg.norm(centered)), 1e-12))
 
 
 def _shown(
     units: NDArray[np.float32], pictures: BiasSet, attribute: str, occupations: Sequence[str]
 ) -> Floats:
-    """The mean embedding of an occupation's pictures [occupations, d], groups weighed alike."""
+    """Return the mean embedding of an occupation's pictures [occupations, d], groups weighed alike."""
     groups, means = pictures.groups[attribute], []
     for name, group in product(occupations, np.unique(groups)):
-        own = units[(pictures.pools == name) & (groups == group)]
-        if not len(own):
+        members = units[(pictures.pools == name) & (groups == group)]
+        if not len(members):
             raise InputError(f"{pictures.name} shows no {group} as {name!r}; every group is needed.")
-        means.append(own.mean(0, dtype=np.float64))
+        means.append(members.mean(0, dtype=np.float64))
     return np.asarray(np.reshape(means, (len(occupations), -1, units.shape[1])).mean(axis=1))
 
 
 def _carried(model: Model, people: BiasSet, apart: Floats) -> dict[Head, float]:
-    """The share of the rankings' lean that goes with each text head at its mean where a text is read."""
+    """Return the share of the rankings' lean that goes with each text head at its mean."""
     names, templates = in_prompts(people), people.templates
-    texts = [one.replace("{}", name) for name in names for one in templates]
+    texts = [template.replace("{}", name) for name in names for template in templates]
     at_mean = dict.fromkeys(model.text_heads, Change(at=MEAN, first=True))
     means = model.texts.at_means(Intervention(at_mean), texts)
     plans = [HeadSet(), *(means.only([head]) for head in means)]

@@ -11,7 +11,7 @@ import ccs
 from ccs.analysis.bias import set_question
 from ccs.analysis.carriers import DEFAULT, METHODS
 from ccs.analysis.localize import FOUND, RANDOM, CarrierTable
-from ccs.analysis.which_encoder import which_tower
+from ccs.analysis.which_encoder import which_encoder
 from ccs.batch.command_line import Command
 from ccs.batch.options import ANALYSIS, DATA, at_least, describe
 from ccs.batch.pages import change, printed
@@ -54,7 +54,7 @@ def localize(args: Settings) -> None:
             people = open_gallery(args.gallery, attribute=chosen, max_images=args.max_images)
             people = set_question(people, args.occupations, args.template, args.top)
             pictures = open_gallery(args.pictures, attribute=chosen, max_images=args.max_images)
-            towers = which_tower(model, people, pictures, chosen, args.seed)
+            towers = which_encoder(model, people, pictures, chosen, args.seed)
             heads = [f"{head} ({share:.0%})" for head, share in towers.carried.items() if share >= CARRIES]
             print(printed("towers", found=towers, attribute=chosen, pictures=pictures.name, heads=heads))
 

@@ -18,7 +18,7 @@ from ccs.batch.pages import in_brackets, table
 from ccs_benchmark.documents import bring_up_to_date
 
 if TYPE_CHECKING:
-    from ccs.analysis.which_encoder import Towers
+    from ccs.analysis.which_encoder import LeanShares
     from ccs.heads import Head
 
 README = Path(__file__).with_name("README.md")
@@ -43,7 +43,7 @@ class Settings:
 
 
 def _run(args: Settings) -> None:
-    from ccs.analysis.which_encoder import which_tower
+    from ccs.analysis.which_encoder import which_encoder
     from ccs.data import synthetic
     from ccs_benchmark import planted_models, variants
     from research.text_skew.text_training import TELLING, family
@@ -61,7 +61,7 @@ def _run(args: Settings) -> None:
             seen[images] = model.embed_images(sets[0].images), model.embed_images(sets[1].images)
         truth = variants.known(place)["truth"] if encoder == "text" else {}
         for attribute in truth or planted_models.truth(name).attributes:
-            found = which_tower(model, *sets, attribute, embedded=seen[images])
+            found = which_encoder(model, *sets, attribute, embedded=seen[images])
             rows.append(_row(name, encoder, attribute, found, truth.get(attribute)))
     text = summary(rows)
     bring_up_to_date(README, "towers", text, "research.text_skew")
@@ -97,7 +97,7 @@ def _train(args: Settings, folder: Path) -> None:
 
 
 def _row(
-    name: str, encoder: str, attribute: str, found: Towers, truth: Mapping[str, Any] | None = None
+    name: str, encoder: str, attribute: str, found: LeanShares, truth: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """One model and attribute. encoder: the one that learned."""
     from ccs.heads import HeadSet

@@ -7,7 +7,7 @@ from ccs.analysis.carriers import DEFAULT
 from ccs.batch import localize
 
 
-def test_ten_lines_say_which_heads_and_how_sure_then_which_tower(tiny_folder, capsys, monkeypatch):
+def test_ten_lines_say_which_heads_and_how_sure_then_which_encoder(tiny_folder, capsys, monkeypatch):
     monkeypatch.setattr(question, "RANDOM_SETS", 4)
     asked = ["--max-images", "40", "--attribute", "gender", "--encoders", "both"]
     assert localize.main(["--model", str(tiny_folder), *asked]) == 0

@@ -10,7 +10,7 @@ import ccs
 from ccs import Head, HeadSet, InputError
 from ccs.analysis import which_encoder as towers
 from ccs.analysis.bias import embed_occupations, in_prompts
-from ccs.analysis.which_encoder import which_tower
+from ccs.analysis.which_encoder import which_encoder
 from ccs.data import synthetic
 from ccs.heads import TEXT
 from ccs.metrics.stats import Estimate
@@ -34,14 +34,14 @@ def made(model, seed, skewed):
 
 
 def test_images_that_lean_are_told_from_prompts_that_do(tiny_model, monkeypatch):
-    found = which_tower(tiny_model, PEOPLE, PICTURES, "gender", embedded=made(tiny_model, 0, "images"))
+    found = which_encoder(tiny_model, PEOPLE, PICTURES, "gender", embedded=made(tiny_model, 0, "images"))
     assert found.images.low > 0.8
     faces, pictures = made(tiny_model, 0, "prompts")
     one, other = towers.group_means(faces, PEOPLE.groups["gender"])
     prompts = embed_occupations(tiny_model, PEOPLE)
     leaning = prompts + np.outer(np.resize([1, -1], len(prompts)), 2.5 * (one - other))
     monkeypatch.setattr(towers, "embed_occupations", lambda *_: leaning)
-    found = which_tower(tiny_model, PEOPLE, PICTURES, "gender", embedded=(faces, pictures))
+    found = which_encoder(tiny_model, PEOPLE, PICTURES, "gender", embedded=(faces, pictures))
     assert found.prompts.low > 0.8
     assert found.occupations == 20
     assert found.shown
@@ -50,7 +50,7 @@ def test_images_that_lean_are_told_from_prompts_that_do(tiny_model, monkeypatch)
 
 def test_figures_are_those_of_plain_loops(tiny_model):
     faces, pictures = made(tiny_model, 1, "images")
-    found = which_tower(tiny_model, PEOPLE, PICTURES, "skin tone", embedded=(faces, pictures))
+    found = which_encoder(tiny_model, PEOPLE, PICTURES, "skin tone", embedded=(faces, pictures))
     tones = PEOPLE.groups["skin tone"]
     means = {tone: faces[tones == tone].astype(float).mean(0) for tone in sorted(set(tones))}
     middle = sum(means.values()) / len(means)
@@ -119,7 +119,7 @@ def test_the_text_head_that_writes_what_groups_differ_by_comes_first(tiny_folder
     along -= (along @ middle) / (middle @ middle) * middle  # what all prompts have in common leans nowhere
     faces, pictures = made(model, 2, "prompts")
     faces += np.outer(np.where(PEOPLE.groups["gender"] == "woman", 1, -1), along)
-    found = which_tower(model, PEOPLE, PICTURES, "gender", embedded=(faces, pictures))
+    found = which_encoder(model, PEOPLE, PICTURES, "gender", embedded=(faces, pictures))
     assert next(iter(found.carried)) == head
     assert found.carried[head] > 0.3
 
@@ -132,4 +132,4 @@ def test_pictures_that_do_not_say_enough_are_refused(tiny_model):
         (replace(PICTURES, pools=judges), "no"),
     ):
         with pytest.raises(InputError, match=why):
-            which_tower(tiny_model, PEOPLE, pictures, "gender", embedded=made(tiny_model, 0, "images"))
+            which_encoder(tiny_model, PEOPLE, pictures, "gender", embedded=made(tiny_model, 0, "images"))
