@@ -62,6 +62,12 @@ def pytest_sessionfinish(session):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+@pytest.fixture(autouse=True)
+def one_fresh_gallery(monkeypatch):
+    """Hold results out on one fresh gallery; eight take long."""
+    monkeypatch.setattr("ccs.analysis.fresh.GALLERIES", 1)
+
+
 @pytest.fixture(scope="session")
 def once(tmp_path_factory):
     """`once(name, make)`: the folder that `make` filled, for all workers. Copy it to change it."""

@@ -18,17 +18,25 @@ import plotly.graph_objects as go
 from ccs.analysis.task import Task
 from ccs.heads import Head
 from ccs.model.model import Model
-from ccs_benchmark import scoring, variants
+from ccs_benchmark import scoring, separation, variants
 from ccs_benchmark.protocol import Orders
 
 ROOT = Path(__file__).resolve().parents[2]
 HIDDEN = scoring.CELLS.with_name("hidden")
 """Cells of models that were drawn after the methods were frozen, a file for each track."""
-FIRST = {"planted": "average_precision", "natural": "area", "idle": "alarm"}
-"""The figure by which a track is ordered."""
-TITLES = {"planted": "planted heads: average precision", "natural": "learned skew: area"}
+FIRST = {"planted": "average_precision", "natural": "gap_share", "idle": "alarm"}
+"""The score by which a track is ordered."""
+AGREEMENT = FIRST | {"natural": "agreement"}
+"""The same for the factorial, whose cells have no gap share."""
+AREA = FIRST | {"natural": "area"}
+"""The same for the hidden phase, whose cells have no gap share."""
+TITLES = {"planted": "planted heads: average precision", "natural": "learned bias: share of the oracle's gap"}
+HIDDEN_TITLES = {"planted": "planted heads: average precision", "natural": "learned bias: area"}
 LEADERS = 8
 """Methods that the table of the hidden phase has, and chance."""
+GATE = 0.05
+"""The p-value of the gap on the seen half above which the answer is "no head"."""
+THRESHOLDS = (0.05, 0.01, 0.001)
 
 
 def main() -> None:
@@ -43,7 +51,7 @@ def main() -> None:
     write(page, "methods", f"{sentence(found)}\n\n{pages.table(pd.DataFrame(rows(found)))}")
     write(page, "factorial", f"{effects()}\n\n{pages.table(pd.DataFrame(factorial(found)))}")
     write(page, "chosen", chosen())
-    write(page, "sums", sums())
+    write(page, "gate", pages.table(pd.DataFrame(gate())))
     hidden = {track: tabled(track, HIDDEN) for track in FIRST}
     write(page, "hidden", f"{units(hidden)}\n\n{pages.table(pd.DataFrame(compared(found, hidden)))}")
     write(findings, "methods", sentence(found))
@@ -96,7 +104,7 @@ def cell(table: pd.DataFrame, method: str, figure: str, digits: int = 2, scale: 
     from ccs.batch.pages import in_brackets
     from ccs_benchmark.scoring import estimate
 
-    if method not in table.index:
+    if method not in table.index or pd.isna(table.loc[method, figure]):
         return "–"
     return in_brackets(estimate(table.loc[method], figure).times(scale), digits)
 
@@ -117,13 +125,24 @@ def rows(found: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
     from ccs_benchmark.methods import METHODS
 
     places = sum(found[track][FIRST[track]].rank(ascending=False) for track in ("planted", "natural"))
+    marks = {track: separated(track)[0] for track in ("planted", "natural")}
+    falls = kept("natural").groupby(["attribute", "method", "base"])["max_skew_taken"].mean()
+    alarms = false_positives()
     return [
         {
             "method": named(method),
-            "planted: average precision": cell(found["planted"], method, "average_precision"),
-            "learned: area": cell(found["natural"], method, "area"),
+            "planted: average precision": f"{cell(found['planted'], method, 'average_precision')} "
+            f"{marks['planted'][method]}",
+            "learned: share of the oracle's gap": f"{cell(found['natural'], method, 'gap_share')} "
+            f"{marks['natural'][method]}",
             "learned: agreement": cell(found["natural"], method, "agreement"),
-            "names a head where none carries": f"{found['idle'].loc[method, 'alarm']:.0%}",
+            "MaxSkew lowered (gender, skin tone)": ", ".join(
+                f"{falls[attribute][method].mean():.2f}" for attribute in ("gender", "skin tone")
+            ),
+            "false positives on controls (after the gate)": "{:.0%} ({:.0%})".format(
+                *alarms.loc[method, ["controls", "controls, gated"]]
+            ),
+            "on MLP-only models": f"{alarms.loc[method, 'MLPs']:.0%}",
             "accuracy lost (points)": cell(found["natural"], method, "accuracy_lost", 1, 100),
             "cost (passes)": f"{found['planted'].loc[method, 'passes']:.0f}",
         }
@@ -131,15 +150,60 @@ def rows(found: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
     ]
 
 
+def separated(track: str) -> tuple[dict[str, str], float]:
+    """Each method's letters on a track, and the detectable difference between two of the LEADERS."""
+    from ccs_benchmark.methods import METHODS
+
+    models = scoring.by_model(kept(track), [FIRST[track]])
+    leaders = tabled(track).loc[list(METHODS), FIRST[track]].nlargest(LEADERS - 1).index.tolist()
+    marks, detectable = separation.display(models, leaders, FIRST[track])
+    return {method: marks.get(method, "") for method in METHODS}, detectable
+
+
+def false_positives() -> pd.DataFrame:
+    """A row per method: the share of cases in which it names a head, by kind of model, and after the gate."""
+    cells = kept("idle")
+    control = cells["model"].str.endswith("-control")
+    gated = cells["alarm"] * (cells["gate_p"] <= GATE)
+    parts = {
+        "controls": cells["alarm"][control],
+        "controls, gated": gated[control],
+        "MLPs": cells["alarm"][~control],
+        "MLPs, gated": gated[~control],
+    }
+    return pd.DataFrame({name: values.groupby(cells["method"]).mean() for name, values in parts.items()})
+
+
+def gate() -> list[dict[str, str]]:
+    """A row per threshold of the gate: the share of cases of all bases in which it sees a bias."""
+    cells = pd.concat(scoring.kept(track.file).assign(track=name) for name, track in TRACKS.items())
+    cells = cells.drop_duplicates(list(scoring.KEY[:4]))
+    control = cells["model"].str.endswith("-control")
+    kinds = {
+        f"controls, {attribute}": control & (cells["attribute"] == attribute)
+        for attribute in sorted(cells["attribute"].unique())
+    }
+    kinds |= {"MLP-only models": (cells["track"] == "idle") & ~control}
+    kinds |= {"learned bias": cells["track"] == "natural", "planted heads": cells["track"] == "planted"}
+    return [
+        {"p at most": f"{threshold:g}"}
+        | {
+            kind: f"{(cells.loc[inside, 'gate_p'] <= threshold).sum()} of {inside.sum()}"
+            for kind, inside in kinds.items()
+        }
+        for threshold in THRESHOLDS
+    ]
+
+
 def effects() -> str:
     """Which share of the variance over the grid goes with the intervention, the statistic, and the pair."""
     said = []
     for track, title in (("planted", "With planted heads"), ("natural", "With a learned skew")):
-        cells = kept(track)
+        cells = scoring.kept(TRACKS[track].file)
         whole = _variance(cells, track)
-        by_base = [_variance(own, track) for _, own in cells.groupby("base")]
+        by_base = {str(base): _variance(own, track) for base, own in cells.groupby("base")}
         parts = (
-            f"{share:.0%} (by base {', '.join(f'{one[place]:.0%}' for one in by_base)})"
+            f"{share:.0%} ({', '.join(f'{base} {one[place]:.0%}' for base, one in by_base.items())})"
             for place, share in enumerate(whole)
         )
         intervention, statistic, pair = parts
@@ -155,8 +219,8 @@ def _variance(cells: pd.DataFrame, track: str) -> tuple[float, float, float]:
     from ccs_benchmark.interventions import INTERVENTIONS, STATISTICS
     from ccs_benchmark.methods import PUBLISHED
 
-    models = scoring.by_model(cells, [FIRST[track]])
-    values = models.groupby(["method", "base"])[FIRST[track]].mean().groupby("method").mean()
+    models = scoring.by_model(cells, [AGREEMENT[track]])
+    values = models.groupby(["method", "base"])[AGREEMENT[track]].mean().groupby("method").mean()
     grid = pd.DataFrame(
         {s: {i: values[PUBLISHED.get(f"{i}/{s}", f"{i}/{s}")] for i in INTERVENTIONS} for s in STATISTICS}
     )
@@ -177,7 +241,9 @@ def factorial(found: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
         for statistic in STATISTICS:
             name = f"{intervention}/{statistic}"
             method = PUBLISHED.get(name, name)
-            figures = [f"{found[track].loc[method, FIRST[track]]:.2f}" for track in TITLES if name in GRID]
+            figures = [
+                f"{found[track].loc[method, AGREEMENT[track]]:.2f}" for track in TITLES if name in GRID
+            ]
             row[statistic] = ", ".join(figures) or "–"
         made.append(row)
     return made
@@ -191,24 +257,8 @@ def chosen() -> str:
     mean = development(both)
     second = mean.drop(DEFAULT).idxmax()
     return (
-        f"On the development bases **{DEFAULT}** has the highest mean of both tracks' first figures "
+        f"On the development bases **{DEFAULT}** has the highest mean of average precision and area "
         f"({mean[DEFAULT]:.2f}; next {second}, {mean[second]:.2f}), so `clip-ccs localize` uses it."
-    )
-
-
-def sums() -> str:
-    """The leaders by another mean of the area: what goes over all cases of a model, by the truth."""
-    from ccs_benchmark.methods import METHODS
-
-    cells = kept("natural")
-    cells = cells[cells["took"] >= scoring.TOOK]
-    cells = cells.assign(gone=cells["area"] * cells["took"])
-    of_models = cells.groupby(["base", "model", "method"])[["gone", "took"]].sum()
-    shares = (of_models["gone"] / of_models["took"]).groupby(["base", "method"]).mean()
-    best = shares.groupby("method").mean().loc[list(METHODS)].sort_values(ascending=False)[:LEADERS]
-    return (
-        "An area is a ratio, and is large where little goes with the truth. As the ratio of what goes over "
-        f"all cases of a model: {', '.join(f'{name} {share:.2f}' for name, share in best.items())}."
     )
 
 
@@ -216,7 +266,7 @@ def development(both: Mapping[str, pd.DataFrame]) -> pd.Series:
     """Each method's mean of both tracks' first figures."""
     from ccs_benchmark.methods import METHODS
 
-    first = [table[FIRST[track]] for track, table in both.items()]
+    first = [table[AREA[track]] for track, table in both.items()]
     return pd.concat(first, axis=1).mean(axis=1).loc[list(METHODS)]
 
 
@@ -226,8 +276,8 @@ def sentence(found: Mapping[str, pd.DataFrame]) -> str:
 
     said = []
     for track, words, figure in (
-        ("planted", "where a skew was planted in known heads", "average precision"),
-        ("natural", "where a model learned its skew by itself", "area"),
+        ("planted", "with a bias planted in known heads", "average precision"),
+        ("natural", "that learned a bias by themselves", "share of the oracle's gap reduction"),
     ):
         table = found[track]
         best = table.loc[list(METHODS), FIRST[track]].idxmax()
@@ -235,7 +285,8 @@ def sentence(found: Mapping[str, pd.DataFrame]) -> str:
         listed = ", ".join(f"{name} {cell(table, name, FIRST[track])}" for name in names)
         said.append(
             f"On {int(table['models'].max())} models of {int(table['bases'].max())} bases {words}, "
-            f"the highest {figure} is that of **{best}**: {listed}."
+            f"the highest {figure} is that of **{best}**: {listed}. The detectable difference between two of "
+            f"the seven leaders (80% power) is {separated(track)[1]:.2f}."
         )
     return " ".join(said)
 
@@ -258,7 +309,7 @@ def compared(found: Mapping[str, pd.DataFrame], hidden: Mapping[str, pd.DataFram
         {
             "method": named(method),
             **{
-                f"{TITLES[track]}, {when}": cell(table[track], method, FIRST[track])
+                f"{HIDDEN_TITLES[track]}, {when}": cell(table[track], method, AREA[track])
                 for track in TITLES
                 for when, table in (("table", found), ("hidden", hidden))
             },
@@ -274,7 +325,7 @@ def chart(found: Mapping[str, pd.DataFrame]) -> go.Figure:
     """The methods that have a name, on both tracks, with intervals."""
     from ccs_benchmark.methods import METHODS
 
-    order = found["natural"].loc[list(METHODS)].sort_values("area").index
+    order = found["natural"].loc[list(METHODS)].sort_values(FIRST["natural"]).index
     figure = go.Figure()
     for track, color in (("planted", "#adb5bd"), ("natural", "#4263eb")):
         shown, key = found[track].loc[order], FIRST[track]
@@ -298,7 +349,7 @@ def chart(found: Mapping[str, pd.DataFrame]) -> go.Figure:
         bargap=0.25,
         margin={"l": 10, "r": 20, "t": 40, "b": 50},
         legend={"orientation": "h", "y": 1.05, "traceorder": "reversed"},
-        xaxis={"title": "1: as the heads that carry the skew", "rangemode": "tozero"},
+        xaxis={"title": "1: as the heads that carry the bias", "rangemode": "tozero"},
         yaxis={"automargin": True},
     )
     return figure

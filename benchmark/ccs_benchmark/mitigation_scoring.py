@@ -199,7 +199,7 @@ def _cells(half: ScoredHalf, some: Mapping[str, Mitigation], base: Model) -> lis
         costs[name] = max(costs[one] for one in SHARED & set(costs))
     figures = dict(zip(fitted, half.judge(list(fitted.values())), strict=True))
     figures[ORACLE] = half.judge([Fitted()], base)[0]
-    took = figures[NOTHING]["max_skew"] - figures[ORACLE]["max_skew"]
+    took = 1 - figures[ORACLE]["lean"] / figures[NOTHING]["lean"]
     where = {name: one.where for name, one in fitted.items()} | {ORACLE: "weights"}
     rows = []
     for name, own in figures.items():
@@ -212,7 +212,7 @@ def table(cells: pd.DataFrame) -> pd.DataFrame:
     """A row per mitigation, by rising MaxSkew, nothing and the oracle first.
 
     Means over bases of the means over their models, a model's attributes and splits averaged first, each of
-    FIGURES with the 95% interval of `over_bases` (`_low`, `_high`): MaxSkew, NDKL and `lean` with their
+    FIGURES with Student's 95% interval over bases (`_low`, `_high`): MaxSkew, NDKL and `lean` with their
     chance levels (`_chance`), `accuracy` on things, on `occupations` with props and in `retrieval` (R@1),
     MaxSkew of the other attribute, how far embeddings of things `moved` and `group_accuracy`. `passes`: the
     cost of fitting. `labels`: whether people's groups are needed. `where`: where it acts. `models`, `bases`,

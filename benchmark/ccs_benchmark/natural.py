@@ -1,11 +1,12 @@
 """The natural track: models that learned a skew by CLIP's own loss, in which nobody chose the heads.
 
 The truth is graded: each head's Shapley share of the gap between groups (`research/natural`), measured on
-faces that the benchmark does not show. A ranking of heads has two figures. Its *area* is the MaxSkew that
-goes on the half which the method did not see, with the first heads off, the mean over CUTS, as a share of
-what goes with the truth's first heads off (as the faithfulness curves of the Mechanistic Interpretability
-Benchmark, arXiv 2504.13151). Its *agreement* is the weighted rank correlation with the truth (Vigna 2015,
-arXiv 1404.3325), in which the heads that carry most weigh most; it needs no MaxSkew, and 0 is chance.
+faces that the benchmark does not show. The primary score of a ranking of heads is its *gap share*: the
+reduction of the group score gap on the unseen half when its first heads are ablated, the mean over CUTS, as a
+share of the reduction by the truth's first heads (as the faithfulness curves of the Mechanistic
+Interpretability Benchmark, arXiv 2504.13151). Its *area* is the same with MaxSkew, whose ceiling makes it a
+ratio of small numbers in some models. Its *agreement* is the weighted rank correlation with the truth (Vigna
+2015, arXiv 1404.3325), in which the heads that carry most weigh most; it needs no ablation, and 0 is chance.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import weightedtau
 
 from ccs.analysis.task import Task
@@ -27,7 +29,7 @@ TRUTH = "Shapley shares"
 """The truth in the place of a method."""
 CUTS = (1, 2, 4, 8)
 """How many heads are off."""
-FIGURES = ("area", "agreement", "max_skew_taken", "accuracy_lost")
+FIGURES = ("gap_share", "agreement", "area", "max_skew_taken", "accuracy_lost")
 """The last two with as many heads off as the largest of CUTS."""
 CELLS = Path(__file__).with_name("cells") / "natural.parquet"
 CARRIED = 0.5
@@ -65,18 +67,22 @@ def figures(
     found = dict(zip(sets, reached(model, unseen, sets), strict=True))
     before = found[HeadSet()]
 
-    def taken(order: Sequence[Head], cut: int) -> float:
-        return before.max_skew - found[HeadSet(order[:cut])].max_skew
+    def taken(order: Sequence[Head], score: str) -> NDArray[np.float64]:
+        return np.array(
+            [getattr(before, score) - getattr(found[HeadSet(order[:cut])], score) for cut in CUTS]
+        )
 
-    areas = {name: float(np.mean([taken(order, cut) for cut in CUTS])) for name, order in orders.items()}
-    most = areas[TRUTH]
+    skews, gaps = (
+        {name: taken(order, score) for name, order in orders.items()} for score in ("max_skew", "gap")
+    )
     return {
         name: {
-            "area": areas[name] / most,
+            "gap_share": gaps[name].mean() / gaps[TRUTH].mean(),
             "agreement": agreement(order, shares),
-            "max_skew_taken": taken(order, CUTS[-1]),
+            "area": skews[name].mean() / skews[TRUTH].mean(),
+            "max_skew_taken": skews[name][-1],
             "accuracy_lost": before.accuracy - found[HeadSet(order[: CUTS[-1]])].accuracy,
-            "took": most,
+            "took": gaps[TRUTH][-1] / before.gap,
         }
         for name, order in orders.items()
     }

@@ -30,9 +30,10 @@ from ccs.model.model import Model
 
 @dataclass(frozen=True)
 class Reached:
-    """Mean MaxSkew, Cramér's V and top-1 accuracy with a set of heads off."""
+    """Mean MaxSkew, group score gap, Cramér's V, and top-1 accuracy with a set of heads ablated."""
 
     max_skew: float
+    gap: float
     cramers_v: float
     accuracy: float
 
@@ -43,6 +44,7 @@ def reached(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[Reached]:
     return [
         Reached(
             task.max_skew(one),
+            task.lean(one),
             cramers_v(one, task.prompts, task.groups),
             float(accuracy.correct(other, task.class_weights, task.labels).mean()),
         )

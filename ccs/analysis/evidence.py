@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ccs.analysis.fresh import draw_people, on_people
 from ccs.analysis.task import Sets, Task, halves, make_task
-from ccs.data import ImageSet
+from ccs.data import BiasSet, ImageSet
 from ccs.data.open import open_images
 from ccs.heads import Head, HeadSet
 from ccs.metrics.stats import Floats
@@ -153,6 +154,7 @@ class Subject:
     def __init__(self, model: Model, sets: Sets, trunks: tuple[Trunk, Trunk] | None = None) -> None:
         self.model, self.sets, self._trunks = model, sets, trunks
         self._tasks: dict[str, Task] = {}
+        self._fresh: dict[tuple[str, int], BiasSet | None] = {}
 
     @cached_property
     def trunks(self) -> tuple[Trunk, Trunk]:
@@ -186,11 +188,19 @@ class Subject:
             InputError: If there is too little to split (`ccs.analysis.task.halves`).
         """
         seen, unseen = halves(self.whole(attribute), seed)
+        if people := self.fresh(attribute, seed):
+            unseen = on_people(unseen, people, attribute)
         names = group_names(attribute, sorted(set(self.sets.people.groups[attribute].tolist())))
         evidence = Evidence(
             model=self.model, task=seen, names=names, read=lambda: self.reading, seed=seed, tell=tell
         )
         return evidence, unseen
+
+    def fresh(self, attribute: str, seed: int) -> BiasSet | None:
+        """Return fresh people on whom a result is held out, if the sets ask for them."""
+        if self.sets.held_out and (attribute, seed) not in self._fresh:
+            self._fresh[attribute, seed] = draw_people(self.sets.people, attribute, seed)
+        return self._fresh.get((attribute, seed))
 
     def unseen(self, attribute: str, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return the numbers of the people and of the prompts in the half that methods don't see."""

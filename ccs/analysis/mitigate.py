@@ -128,6 +128,8 @@ def mitigate(
     Raises:
         InputError: For an unknown method, if an argument does not fit, or with too little to split.
     """
+    if not 0 <= max_loss <= 1:
+        raise InputError(f"The loss is a share of 1, such as 0.02 for 2 points, not {max_loss}.")
     names = tuple(METHODS) if methods is None else read_names(methods, "method")
     if unknown := next((name for name in names if name not in METHODS), None):
         raise InputError(f"There is no method {unknown!r}; there are {', '.join(METHODS)}.")
@@ -178,6 +180,8 @@ def mitigate_subject(
         "k": half.task.k,
         "groups": len(half.names),
         "fitted_on": len(half.evidence.people),
+        "fitted_prompts": len(half.evidence.prompts),
+        "fresh": subject.fresh(attribute, seed) is not None,
         "seed": seed,
         "skipped": sets.skipped,
     }
@@ -245,8 +249,9 @@ class Half:
         self.model, self.attribute, self.tell = subject.model, attribute, tell
         self.evidence, self.task = subject.split(attribute, seed, tell)
         self.images = {"people": self.task.people, "controls": self.task.controls}
-        rows, _ = subject.unseen(attribute, seed)
-        groups = subject.sets.people.groups
+        fresh = subject.fresh(attribute, seed)
+        groups = (fresh or subject.sets.people).groups
+        rows = slice(None) if fresh else subject.unseen(attribute, seed)[0]
         self.other_groups = {name: values[rows] for name, values in groups.items() if name != attribute}
 
     @cached_property

@@ -18,7 +18,7 @@ splits the images, and K stays.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ import pandas as pd
 
 from ccs.analysis.ablation_sets import Plan
 from ccs.analysis.evidence import Tell, say_nothing
+from ccs.analysis.fresh import draw_people, on_people
 from ccs.analysis.inputs import Names, change_columns, load_model
 from ccs.analysis.result import Result, axes
 from ccs.analysis.task import Task, halves, make_task, open_sets
@@ -34,8 +35,8 @@ from ccs.data import BiasSet, ClassificationSet
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.metrics import accuracy as zeroshot
-from ccs.metrics import bias, bias_result
-from ccs.metrics.stats import Effect, Estimate
+from ccs.metrics import bias, bias_result, stats
+from ccs.metrics.stats import Conclusion, Effect, Estimate
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
@@ -63,8 +64,11 @@ class Limits:
     screen: int = 12
 
     def __post_init__(self) -> None:
-        if self.max_loss < 0 or self.least < 0:
-            raise InputError("The loss and the least gain of a search must not be negative.")
+        if not 0 <= self.max_loss <= 1 or self.least < 0:
+            raise InputError(
+                "The loss of a search is a share of 1 (0.02 for 2 points), and the least gain 0 or more; got "
+                f"{self.max_loss} and {self.least}."
+            )
         if (fewest := min(self.max_heads, self.screen)) < 1:
             raise InputError(f"A search needs 1 or more heads and candidates, not {fewest}.")
 
@@ -113,25 +117,27 @@ class SearchTable(Result):
     """The result of `ccs.search`. A notebook shows its plot.
 
     Attributes:
-        about: the model, gallery, control dataset, limits, and seed behind the numbers.
-        rows: one row per ablation set and metric, on the half that the search did not see. Columns:
+        about: the model, gallery, control dataset, limits, and seed behind the numbers; `held_out`, the
+            number of people that the search did not see, `held_out_prompts`, and whether they are `fresh`.
+        rows: one row per ablation set and metric, on these people and prompts. Columns:
             `ablation`, the set's name, `seed` of a random one, and its `heads`; `metric`, "MaxSkew" or
             "accuracy"; `before` and `after` ablation; `low`, `high`, the 95% interval of `after`;
             `difference`, `difference_low`, `difference_high`, `p_value`, paired; `chance`, of random
             rankings.
         heads: those to ablate, none if no head helps within the limits.
-        confirmed: whether the unseen half bears them out: MaxSkew falls, and accuracy stays in its bound.
+        conclusion: "confirmed" if on held-out people and prompts MaxSkew surely falls and accuracy surely
+            stays within its bound; "rejected" if one of them surely doesn't; otherwise "inconclusive".
         outcome: all that the search measured.
     """
 
     heads: HeadSet
-    confirmed: bool
+    conclusion: Conclusion
     outcome: Found
 
     def __repr__(self) -> str:
         answer = str(self.heads) or "no head helps"
-        if self.heads and not self.confirmed:
-            answer += ", not confirmed"
+        if self.heads:
+            answer += f", {self.conclusion}"
         return f"<SearchTable of {self.about['model']} on {self.about['gallery']}: {answer}>"
 
     def plot(self, *, ax: Any = None) -> Any:
@@ -200,9 +206,14 @@ def search(
     )
     model, limits = load_model(model, device), limits or Limits()
     task = make_task(model, sets.people, sets.controls, attribute)
-    outcome = search_task(model, task, limits, compare_with=compare_with, seed=seed, tell=tell)
+    fresh, renewed = draw_people(sets.people, attribute, seed), list[Task]()
+
+    def renew(half: Task) -> Task:
+        renewed.append(half if fresh is None else on_people(half, fresh, attribute))
+        return renewed[0]
+
+    outcome = search_task(model, task, limits, compare_with=compare_with, renew=renew, seed=seed, tell=tell)
     result = next((held for held in outcome.unseen if held.plan == SEARCHED), outcome.unseen[0])
-    lost = -result.accuracy_change.value
     about = {
         "model": model.name,
         "weights": model.weights_hash[:16],
@@ -214,6 +225,9 @@ def search(
         "k": task.k,
         "max_loss": limits.max_loss,
         "max_heads": limits.max_heads,
+        "held_out": len(renewed[0].people),
+        "held_out_prompts": len(renewed[0].prompts),
+        "fresh": fresh is not None,
         "seed": seed,
         "skipped": sets.skipped,
     }
@@ -221,9 +235,23 @@ def search(
         about=about,
         rows=held_out_rows(outcome.unseen),
         heads=outcome.heads,
-        confirmed=result.max_skew_change.value < 0 and lost <= limits.max_loss + 1e-9,
+        conclusion=conclude(result.max_skew_change, result.accuracy_change, limits.max_loss),
         outcome=outcome,
     )
+
+
+def conclude(skew: Effect, accuracy: Effect, max_loss: float) -> Conclusion:
+    """Say whether an ablation lowers MaxSkew within a bounded loss of accuracy, by both 95% intervals.
+
+    Args:
+        skew: change of MaxSkew.
+        accuracy: change of accuracy, a share of 1.
+        max_loss: the loss that is allowed, a share of 1.
+    """
+    falls = stats.conclusion(skew, expected="below")
+    if falls == "rejected" or accuracy.high < -max_loss - 1e-9:
+        return "rejected"
+    return "confirmed" if falls == "confirmed" and accuracy.low >= -max_loss - 1e-9 else "inconclusive"
 
 
 def held_out_rows(sets: Sequence[HeldOut]) -> pd.DataFrame:
@@ -282,6 +310,7 @@ def search_task(
     limits: Limits | None = None,
     *,
     compare_with: Sequence[Plan] = (),
+    renew: Callable[[Task], Task] = lambda half: half,
     seed: int = 0,
     tell: Tell = say_nothing,
 ) -> Found:
@@ -292,6 +321,7 @@ def search_task(
         task: the whole.
         limits: of the search.
         compare_with: other ablation sets to report (high, low, random).
+        renew: gives the other half fresh people (`ccs.analysis.fresh`).
         seed: of the split.
         tell: called with a line for each step.
 
@@ -312,7 +342,7 @@ def search_task(
         for size, point in enumerate(path)
         if size and point.off != off
     ]
-    figures = held_out_figures(model, unseen, [*plans, *compare_with], seed)
+    figures = held_out_figures(model, renew(unseen), [*plans, *compare_with], seed)
     return Found(heads=off, seen=(*singles, *path), unseen=figures)
 
 

@@ -53,6 +53,7 @@ class Sets:
         images: what TEXTSPAN reads, as `ccs.open_images` takes it.
         texts: its pool of texts.
         max_images: the most of these images.
+        held_out: measure results on fresh people (`ccs.analysis.fresh`) if these are synthetic faces.
     """
 
     people: BiasSet
@@ -60,6 +61,7 @@ class Sets:
     images: str = "world"
     texts: str = "world"
     max_images: int = 500
+    held_out: bool = False
 
     @property
     def skipped(self) -> tuple[str, ...]:
@@ -113,7 +115,8 @@ def open_sets(
     controls = open_classes(preserve, classes, max_images=max_images)
     for dataset in (people, controls):
         require_readable(dataset, skip_unreadable)
-    return Sets(people=set_question(people, occupations, template, top), controls=controls), attribute
+    question = set_question(people, occupations, template, top)
+    return Sets(people=question, controls=controls, held_out=True), attribute
 
 
 def make_task(model: Model, people: BiasSet, controls: ClassificationSet, attribute: str) -> Task:

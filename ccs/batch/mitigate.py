@@ -27,8 +27,8 @@ class Settings(GallerySettings):
     """
 
     attribute: Attribute = None
-    max_loss: Annotated[float, ANALYSIS, at_least(0)] = 0.02
-    """Largest loss of accuracy on --preserve, as a share (0.02 is 2 points)"""
+    max_loss: Annotated[float, ANALYSIS, at_least(0)] = 2.0
+    """Largest loss of accuracy on --preserve, in points"""
     quick: Annotated[bool, ANALYSIS] = False
     """Only the methods that need no search for heads"""
     only: Annotated[str | None, ANALYSIS, describe(f"Only this method: {', '.join(METHODS)}")] = None
@@ -44,20 +44,26 @@ def mitigate(args: Settings) -> None:
         raise InputError(f"{args.out} is already there; name a new folder for --out.")
     model = ccs.load(args.model, device=args.device)
     methods = (args.only,) if args.only else QUICK if args.quick else tuple(METHODS)
-    table = ccs.mitigate(model, **args.arguments(), methods=methods, max_loss=args.max_loss, tell=_tell)
+    table = ccs.mitigate(model, **args.arguments(), methods=methods, max_loss=args.max_loss / 100, tell=_tell)
     for name in table.about["skipped"]:
         print(f"Skipped in {name}", file=sys.stderr)
-    print(page(table))
+    saved = _saved(args, table) if args.out else None
+    print(page(table, saved))
     if args.out:
-        print(_save(args, model, table))
+        print(_save(args, model, table, saved))
 
 
 def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def page(table: MitigationTable) -> str:
-    """The table and the recommendation."""
+def page(table: MitigationTable, saved: Option | None = None) -> str:
+    """Format the table and the recommendation.
+
+    Args:
+        table: the methods' results.
+        saved: the method that --out saves, which may be another than the recommended one.
+    """
     options = list(table.options.values())
     front = unbeaten(options)
     rows = [
@@ -82,20 +88,25 @@ def page(table: MitigationTable) -> str:
         about=table.about,
         chance=float(table.rows["chance"].iloc[0]),
         best=best,
+        saved=saved,
         changed=best and change(best.max_skew_change),
         lost=best and change(best.accuracy_change, 100, 1),
     )
 
 
-def _save(args: Settings, model: Model, table: MitigationTable) -> str:
-    """Write the model with --only, or the best that weights can hold, and say what was written."""
-    assert args.out is not None
-    about, options, max_loss = table.about, list(table.options.values()), args.max_loss
-    best: Option | None = choose(options, max_loss)
-    holds = choose([one for one in options if not one.reason], max_loss)
+def _saved(args: Settings, table: MitigationTable) -> Option | None:
+    """Return the method of --only, or the best, if weights can hold it; otherwise the best that they can."""
+    options = list(table.options.values())
     if args.only:
-        best = options[-1]
-        holds = None if best.reason else best
+        return None if options[-1].reason else options[-1]
+    return choose([option for option in options if not option.reason], args.max_loss / 100)
+
+
+def _save(args: Settings, model: Model, table: MitigationTable, holds: Option | None) -> str:
+    """Write the model with this method, and say what was written."""
+    assert args.out is not None
+    about, options, max_loss = table.about, list(table.options.values()), args.max_loss / 100
+    best = options[-1] if args.only else choose(options, max_loss)
     why = "" if best is None or best is holds else f" The weights cannot hold {best.name}: {best.reason}"
     if holds is None:
         raise InputError(f"Nothing was written: none that weights can hold is recommended.{why}")
@@ -103,9 +114,11 @@ def _save(args: Settings, model: Model, table: MitigationTable) -> str:
     chosen = f"It is not recommended: {against}." if against else f"It was chosen among {len(options) - 1}."
     before, chance = options[0], float(table.rows["chance"].iloc[0])
     people, attribute = about["gallery"], about["attribute"]
+    kind = "fresh" if about["fresh"] else "other"
     said = [
-        f"{holds.name}, fitted on {about['fitted_on']:,} people of {people} by {attribute}.",
-        f"MaxSkew by {attribute} on {table.people:,} other people and {table.prompts} other prompts: "
+        f"{holds.name}, fitted on one half of {people} by {attribute}: {about['fitted_on']:,} people and "
+        f"{about['fitted_prompts']} prompts.",
+        f"MaxSkew by {attribute} on {table.people:,} {kind} people and {table.prompts} other prompts: "
         f"{in_brackets(before.max_skew)} before, {in_brackets(holds.max_skew)} after; "
         f"by chance {chance:.3f}. {chosen}",
         f"Accuracy on {about['preserve']}: {before.accuracy.value:.1%} before, "

@@ -32,9 +32,10 @@ from ccs.batch.options import (
     at_least,
     to_folder,
 )
-from ccs.batch.pages import in_brackets, printed
+from ccs.batch.pages import change, in_brackets, p_text, printed
 from ccs.errors import InputError
 from ccs.heads import HeadSet
+from ccs.metrics.stats import minimum_detectable
 from ccs.results import queries, searches
 from ccs.results.searches import Search
 
@@ -71,8 +72,8 @@ class Settings(GallerySettings):
     """
 
     attribute: Attribute = None
-    max_loss: Annotated[float, ANALYSIS, at_least(0)] = 0.02
-    """Largest loss of accuracy on --preserve, as a share (0.02 is 2 points)"""
+    max_loss: Annotated[float, ANALYSIS, at_least(0)] = 2.0
+    """Largest loss of accuracy on --preserve, in points"""
     max_heads: Annotated[int, ANALYSIS, at_least(1)] = 8
     """Number of heads, at most"""
     results: ResultsFolder = None
@@ -84,7 +85,7 @@ def find_ablation(args: Settings) -> None:
     """Print the ablation and its effects, and save it."""
     tables = args.results or results.default_folder()
     print(f"Results: {tables}", file=sys.stderr)
-    limits = Limits(max_loss=args.max_loss, max_heads=args.max_heads)
+    limits = Limits(max_loss=args.max_loss / 100, max_heads=args.max_heads)
     if args.save and not to_folder(str(tables)).is_dir():
         raise InputError(f"--results {tables} does not exist; compute it, or leave out --save.")
     model = ccs.load(args.model, device=args.device)
@@ -124,7 +125,7 @@ def _beside(args: Settings, tables: Path, name: str, heads: HeadSet) -> list[Pla
 
 
 def page(table: SearchTable) -> str:
-    """The answer as a person reads it, confirmed if the unseen half bears it out."""
+    """Format the held-out results and the answer: confirmed, inconclusive, or rejected."""
     unseen = table.outcome.unseen
     answer = next((held for held in unseen if held.plan == "searched"), unseen[0])
     return printed(
@@ -132,10 +133,11 @@ def page(table: SearchTable) -> str:
         rows=[_row(held) for held in unseen],
         chance=unseen[0].chance,
         off=str(table.heads),
-        skew=answer.max_skew_change.value,
-        accuracy=answer.accuracy_change.value,
-        confirmed=table.confirmed,
-        max_loss=table.about["max_loss"],
+        conclusion=table.conclusion,
+        skew=change(answer.max_skew_change),
+        accuracy=change(answer.accuracy_change, 100, 1),
+        detectable=minimum_detectable(answer.max_skew_change),
+        about=table.about,
     )
 
 
@@ -145,7 +147,7 @@ def _row(held_out: HeldOut) -> dict[str, str]:
         "heads": str(len(held_out.heads)),
         "MaxSkew": in_brackets(held_out.max_skew),
         "its change": in_brackets(held_out.max_skew_change, sign="+"),
-        "p": f"{held_out.max_skew_change.p_value:.3f}",
+        "p": p_text(held_out.max_skew_change.p_value),
         "accuracy": in_brackets(held_out.accuracy),
         "change of accuracy": in_brackets(held_out.accuracy_change, sign="+"),
     }

@@ -18,8 +18,8 @@ from ccs.batch.command_line import Command
 from ccs.batch.options import at_least
 from ccs.batch.pages import in_brackets, table
 from ccs.files import write_text
+from ccs.metrics import stats
 from ccs_benchmark.documents import bring_up_to_date
-from ccs_benchmark.scoring import over_bases
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
@@ -154,7 +154,7 @@ def purity(held: dict[str, dict[str, Any]]) -> str:
         mixed = heads["purity"].between(MIXED, PURE, inclusive="left")
         between = ~high & (heads["ccs"] > k // 5)
         by_base = [spearmanr(own["ccs"], own["purity"])[0] for _, own in heads.groupby("base")]
-        rho = over_bases(pd.Series(by_base), pd.Series(list(bases)))
+        rho = stats.across_bases(by_base)
         rows.append(
             {"K": str(k), "rank correlation": in_brackets(rho, 2)}
             | {"by base": ", ".join(f"{one:.2f}" for one in by_base)}
@@ -163,8 +163,8 @@ def purity(held: dict[str, dict[str, Any]]) -> str:
         )
     return (
         "Rank correlation of CCS with purity, the largest share of a head's variance that goes with one "
-        "factor of the images: over the heads of each base, means over the bases with 95% intervals, bases "
-        f"resampled. A head is pure where {PURE:.0%} or more goes with one factor, and is looked for by a "
+        "factor of the images: over the heads of each base, means over the bases with Student's 95% "
+        f"intervals. A head is pure where {PURE:.0%} or more goes with one factor, and is looked for by a "
         "CCS of K; it is mixed from a third on, and looked for by a CCS between low and high."
         f"\n\n{table(pd.DataFrame(rows))}"
     )

@@ -23,7 +23,6 @@ from ccs.metrics import stats
 from ccs.model.model import Model
 from ccs.texts.score import HeadScore
 from ccs_benchmark import natural, variants
-from ccs_benchmark.scoring import over_bases
 from research.planted.bench import ATTRIBUTES, Bench, K
 
 RANDOM = 6
@@ -83,7 +82,13 @@ def _plans(scores: Mapping[Head, HeadScore], model: Model) -> Iterable[tuple[str
 
 
 def shares_and_scores(held: Mapping[str, Any]) -> pd.DataFrame:
-    """A row per model and attribute: the rank correlation of CCS and Shapley share over the heads."""
+    """Relate CCS and Shapley share: a row per model and attribute.
+
+    Returns:
+        `rho`, their rank correlation over all heads; `within`, its mean over layers; `carriers`, heads with a
+        share of CARRIES or more; `high`, those of them with the highest CCS; `expected`, how many that would
+        be if each layer's carriers were drawn from its heads; `share of high`, among all heads.
+    """
     rows = []
     for name, one in held.items():
         for attribute, shares in natural.truth(name).items():
@@ -91,10 +96,14 @@ def shares_and_scores(held: Mapping[str, Any]) -> pd.DataFrame:
             rho = spearmanr([one["heads"][head][0] for head in heads], list(shares.values()))[0]
             carriers = [head for head, share in zip(heads, shares.values(), strict=True) if share >= CARRIES]
             high = [one["heads"][head][0] == K for head in heads]
+            table = pd.DataFrame({"ccs": [one["heads"][head][0] for head in heads], "share": shares.values()})
+            layers = [own for _, own in table.groupby([head.layer for head in shares])]
+            within = [own.corr("spearman").iloc[0, 1] for own in layers if own["ccs"].nunique() > 1]
+            expected = sum((own["ccs"] == K).mean() * (own["share"] >= CARRIES).sum() for own in layers)
             rows.append(
                 {"model": name, "base": variants.known(name)["base"], "attribute": attribute, "rho": rho}
                 | {"carriers": len(carriers), "high": sum(one["heads"][head][0] == K for head in carriers)}
-                | {"share of high": sum(high) / len(high)}
+                | {"share of high": sum(high) / len(high), "within": np.mean(within), "expected": expected}
             )
     return pd.DataFrame(rows)
 
@@ -136,18 +145,18 @@ def found_alone(held: Mapping[str, Any]) -> pd.DataFrame:
 def answers(held: Mapping[str, Any]) -> str:
     """The sentences and the table that follow, in Markdown."""
     related, off, alone = shares_and_scores(held), pruned(held), found_alone(held)
-    by_model = related.groupby(["base", "model"])["rho"].mean().reset_index()
-    rho = over_bases(by_model["rho"], by_model["base"])
+    by_model = related.groupby(["base", "model"])[["rho", "within"]].mean().reset_index()
+    rho, within = (stats.across_bases(by_model[name], by_model["base"]) for name in ("rho", "within"))
     by_base = by_model.groupby("base")["rho"].mean()
     carriers, shown = alone[alone["share"] >= CARRIES], alone[alone["shown"]]
     said = [
         f"Do heads that carry a learned skew have a high CCS? Over the heads of {len(held)} models of "
         f"{len(by_base)} bases, the rank correlation of CCS with a head's Shapley share is "
-        f"{in_brackets(rho, 2, '+')} (by base {', '.join(f'{one:+.2f}' for one in by_base)}; 80% power from "
-        f"{stats.minimum_detectable(rho):.2f}): {_said(rho, 'they do', 'they have a lower one')}. "
-        f"Of the {related['carriers'].sum()} heads with a tenth or more of a skew {related['high'].sum()} "
-        f"have a CCS of {K}, {related['high'].sum() / related['carriers'].sum():.0%}; of all heads "
-        f"{related['share of high'].mean():.0%} have.",
+        f"{in_brackets(rho, 2, '+')} (by base {', '.join(f'{one:+.2f}' for one in by_base)}; minimum "
+        f"detectable {stats.minimum_detectable(rho):.2f}): {_said(rho, 'they do', 'they have a lower one')}. "
+        f"Within layers it is {in_brackets(within, 2, '+')}. Of the {related['carriers'].sum()} heads with a "
+        f"tenth or more of a skew {related['high'].sum()} have a CCS of {K}; if carriers were random heads "
+        f"of their layers, {related['expected'].sum():.1f} would.",
         f"Can one head's effect be shown? With each head off alone, an exact test over the 20 occupations "
         f"(Wilcoxon, 5% false discoveries among 24) shows a fall of MaxSkew for {len(shown)} of "
         f"{len(alone)} cases; of the {len(carriers)} in which the head carries a tenth or more, for "
@@ -156,7 +165,9 @@ def answers(held: Mapping[str, Any]) -> str:
     rows, beyond = [], []
     for plan, own in off.groupby("plan", sort=False):
         by = own.groupby(["base", "model"]).mean(numeric_only=True).reset_index()
-        found = {column: over_bases(by[column], by["base"]) for column in (*TESTED, "MaxSkew", *ACCURACY)}
+        found = {
+            column: stats.across_bases(by[column], by["base"]) for column in (*TESTED, "MaxSkew", *ACCURACY)
+        }
         points = {column: in_brackets(found[column].times(100), 1, "+") for column in ACCURACY}
         beyond += [found[column] for column in TESTED]
         rows.append(

@@ -1,20 +1,23 @@
 """The search on a toy model of which it is known what each head carries; searches kept beside results."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from ccs import HeadSet, InputError
-from ccs.analysis import search
+from ccs.analysis import fresh, search
 from ccs.analysis.ablation_sets import Plan
 from ccs.analysis.search import Limits
 from ccs.analysis.task import Task, halves
 from ccs.batch import search as search_command
+from ccs.data.open import open_gallery
 from ccs.metrics import accuracy as zeroshot
 from ccs.metrics import bias
 from ccs.metrics.ranking import Ranking
+from ccs.metrics.stats import Effect
 from ccs.results import searches
 from ccs.results.searches import Search
 
@@ -104,12 +107,45 @@ def test_the_command_searches_prints_and_writes(tiny_folder, tmp_path, capsys):
     assert search_command.main([*command, "--save", "--results", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "Chance: MaxSkew" in said
-    assert "Answer:" in said
+    assert re.search(r"Answer: (confirmed|inconclusive|rejected|no head helps)", said)
+    assert "On 600 people and" in said
     (out,) = tmp_path.iterdir()
     (written,) = json.loads(out.read_text("utf-8"))["searches"]
     assert (written["attribute"], written["unseen"][0]["plan"]) == ("skin tone", "none")
     assert written["unseen"][0]["max_skew"]["value"] > 0
     assert len(written["weights_hash"]) == 64
+
+
+@pytest.mark.parametrize(
+    ("skew", "accuracy", "expected"),
+    [
+        ((-0.5, -0.1), (-0.01, 0.0), "confirmed"),
+        ((-0.5, 0.1), (0.0, 0.0), "inconclusive"),
+        ((-0.5, -0.1), (-0.05, 0.01), "inconclusive"),
+        ((0.1, 0.5), (0.0, 0.0), "rejected"),
+        ((-0.5, -0.1), (-0.09, -0.03), "rejected"),
+    ],
+)
+def test_an_answer_is_confirmed_by_the_intervals_of_skew_and_accuracy(skew, accuracy, expected):
+    effects = [
+        Effect((low + high) / 2, low, high, 0.2 if low <= 0 <= high else 0.01)
+        for low, high in (skew, accuracy)
+    ]
+    assert search.conclude(*effects, max_loss=0.02) == expected
+
+
+def test_results_on_synthetic_faces_are_held_out_on_people_that_nothing_has_seen(monkeypatch):
+    monkeypatch.setattr(fresh, "GALLERIES", 2)
+    gallery = open_gallery("world/faces")
+    people = fresh.draw_people(gallery, "gender,skin tone", 0)
+    assert len(people.images) == len(people.groups["gender"]) == 1200
+    assert people.k["gender"] == 2 * gallery.k["gender"]
+    seeds = {scene.seed for scene in people.images.scenes}
+    assert len(seeds) == 1200
+    others = fresh.draw_people(gallery, "gender", 1)
+    for known in (gallery, others, open_gallery("world/faces", seed=0)):
+        assert not seeds & {scene.seed for scene in known.images.scenes}
+    assert fresh.draw_people(replace(gallery, name="faces"), "gender", 0) is None
 
 
 def test_search_refuses():

@@ -27,7 +27,6 @@ ONE = "organism-planted-32"
 @pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 def test_the_benchmark_goes_there_and_comes_back(hub, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(scoring.over_bases, "__defaults__", (40,))  # draws
     names = planted_models.names()[:2]
     line = [str(tmp_path / "made"), "--repo", "user/planted", "--public"]
     assert planted.main(line) == 2

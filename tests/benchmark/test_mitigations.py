@@ -180,7 +180,7 @@ def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives(tmp_path, monkeypatch,
     assert row["where"] == "heads, image embeddings"
     before, after = (cells[cells["method"] == name].iloc[0] for name in (NOTHING, scoring.ORACLE))
     assert after["lean"] < before["lean"] / 2
-    assert before["took"] == pytest.approx(before["max_skew"] - after["max_skew"])
+    assert before["took"] == pytest.approx(1 - after["lean"] / before["lean"])
     again = run({"carriers_off": None}, [PLANTED], 1, file=file)  # is taken from the file
     ours, theirs = (one.sort_values(["attribute", "method"], ignore_index=True) for one in (again, cells))
     pd.testing.assert_frame_equal(ours, theirs)
@@ -193,7 +193,7 @@ def test_only_models_with_a_skew_and_cases_whose_skew_took_count():
     row = {"base": "b", "model": "m", "weights": "w", "attribute": "gender", "seed": 0, "method": NOTHING}
     row |= dict.fromkeys((*scoring.FIGURES, *scoring.CHANCE), 0.5) | {"passes": 1.0, "where": "nowhere"}
     with pytest.raises(InputError, match="in which a skew took"):
-        scoring.table(pd.DataFrame([row | {"took": 0.01}]))
-    took = [row | {"took": 0.4}, row | {"took": 0.4, "model": "n", "max_skew": 0.7}]
+        scoring.table(pd.DataFrame([row | {"took": 0.1}]))
+    took = [row | {"took": 0.8}, row | {"took": 0.8, "model": "n", "max_skew": 0.7}]
     table = scoring.table(pd.DataFrame(took))
     assert table.loc[NOTHING, ["max_skew", "models", "bases"]].tolist() == [0.6, 2, 1]
