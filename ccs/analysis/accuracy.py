@@ -98,7 +98,7 @@ def accuracy(
         classes: names of the classes in prompts, in the order of their numbers; not for an opened dataset.
         ablate: heads of either encoder to ablate, such as "L8.H11 L9.H2=0.3".
         template: the prompt, with `{}` for the class; not for an opened dataset.
-        max_images: the most images, evenly spaced; not for an opened dataset.
+        max_images: the most images, drawn at random from each class; not for an opened dataset.
         skip_unreadable: continue if more than 1% of the images cannot be read.
         seed: of resampling.
         device: for a model given by name.

@@ -164,7 +164,8 @@ def bias(
         template: the prompt, with `{}` for the occupation; by default the gallery's.
         prompts: a named prompt set such as "traits" in place of occupations and template
             (`ccs.texts.prompts`).
-        max_images: the most images, evenly spaced, of a gallery opened here; not of synthetic people.
+        max_images: the most images, drawn at random from each group, of a gallery opened here; not of
+            synthetic people.
         as_published: reproduce the faults of the paper's code, if its numbers for this gallery have one.
         skip_unreadable: continue if more than 1% of the images cannot be read.
         seed: of resampling.

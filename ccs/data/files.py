@@ -25,11 +25,7 @@ from PIL import Image
 from ccs.errors import InputError
 from ccs.files import as_text
 
-_WORDS = {
-    "test": "test testing",
-    "validation": "val valid validation dev eval",
-    "train": "train training",
-}
+_WORDS = {"test": "test testing", "validation": "val valid validation dev eval", "train": "train training"}
 SPLITS = {word: split for split, words in _WORDS.items() for word in words.split()}
 """Each word that names a split. Of several splits the first of `test`, `validation`, and `train` is read."""
 TABLES = ("labels.csv", "metadata.csv", "metadata.jsonl")
@@ -315,9 +311,7 @@ def descend(files: Files, split: str = "") -> tuple[Files, str]:
         if len(chosen) > 1:  # two names of one split, such as val and valid: their folders are joined
             names = [path.partition("/")[2] for path in files.by_path]
             if len(set(names)) < len(names):
-                raise InputError(
-                    f"{files.source!r} has {' and '.join(chosen)} for one split: name it with --split."
-                )
+                raise InputError(f"{files.source!r} has {' and '.join(chosen)} for one split: rename one.")
             files = Files(files.source, dict(zip(names, files.by_path.values(), strict=True)), files.passed)
     if split and not entered:
         raise InputError(f"{files.source!r} has no folders of splits, so not the split {split!r} either.")
