@@ -38,7 +38,7 @@ class Settings:
     runs: Path = Path("runs")
     """Folder for what trainings share"""
     benchmark: Path | None = None
-    """Folder to write the bundled models to, for research.planted.publish; nothing is trained"""
+    """Folder to write the bundled models to, for ccs_benchmark.publish; nothing is trained"""
 
 
 def _run(args: Settings) -> None:
