@@ -17,7 +17,7 @@ from ccs.analysis import carriers
 from ccs.analysis.evidence import Evidence, group_names, rank_heads
 from ccs.analysis.localize import first_carriers
 from ccs.analysis.task import Sets, halves, make_task
-from ccs_benchmark import natural, planted_models, protocol, scoring
+from ccs_benchmark import natural, planted_models, protocol, scoring, separation
 from ccs_benchmark.__main__ import main
 from ccs_benchmark.methods import METHODS, RANDOM
 from ccs_benchmark.protocol import average_precision, cramers_v, precision
@@ -254,3 +254,19 @@ def test_the_reliability_that_the_product_tells_is_that_of_the_cells():
         for name, known in carriers.RELIABILITY.items():
             assert table.loc[name, track.figures[0]] == pytest.approx(known[place], abs=0.0051)
     assert set(carriers.METHODS) < set(carriers.RELIABILITY)
+
+
+def test_methods_share_a_letter_exactly_if_they_do_not_differ():
+    rng = np.random.default_rng(0)
+    levels = {"a": 1.0, "b": 0.95, "c": 0.5, "d": 0.45, "e": 0.1}
+    rows = [
+        {"base": base, "model": base, "method": method, "score": level + rng.normal(0, 0.08)}
+        for base in "vwxyz"
+        for method, level in levels.items()
+    ]
+    marks, detectable = separation.display(pd.DataFrame(rows), list(levels), "score")
+    for row in separation.differences(pd.DataFrame(rows), list(levels), "score").itertuples():
+        shared = bool(set(marks[row.first]) & set(marks[row.second]))
+        assert shared == (row.low <= 0 <= row.high)
+    assert not set(marks["a"]) & set(marks["e"])
+    assert 0.05 < detectable < 0.4
