@@ -40,7 +40,7 @@ ChosenLayers = Collection[int] | Literal["all"]
 
 @dataclass(frozen=True)
 class Trunk:
-    """Activations [n, T, W] as they enter `layer`, shared by all plans that touch no earlier layer."""
+    """Activations [n, T, W] that enter `layer`, shared by all ablation sets that touch no earlier layer."""
 
     tokens: Tensor
     layer: int
@@ -58,11 +58,18 @@ class Trunk:
 
 
 class Encoder(Decomposition):
-    """An encoder of one model. `module` is open_clip's; its weights are read, never written.
+    """An encoder of one model.
 
-    autocast: the type (bfloat16, float16) in which `embed` and `trunk` run; contributions are always float32.
-    chosen: the layers whose heads are scored, "all" or some of their numbers; by default the last four blocks
-    and the pool. Raises InputError for a layer that does not exist.
+    Args:
+        module: open_clip's module. Its weights are read, never written.
+        parts: Its parts.
+        autocast: The type (bfloat16, float16) in which `embed` and `trunk` run; contributions are always
+            float32.
+        chosen: The layers whose heads are scored, "all" or their numbers; by default the last four blocks and
+            the pool.
+
+    Raises:
+        InputError: If a layer does not exist.
     """
 
     def __init__(
@@ -124,28 +131,35 @@ class Encoder(Decomposition):
         return " and ".join(spans)
 
     @torch.no_grad()
-    def embed(self, images: Tensor | Trunk, plans: Sequence[HeadSet] = (NOTHING_OFF,)) -> Tensor:
-        """Unit embeddings [plans, n, D] float32, each plan with its heads off.
+    def embed(self, images: Tensor | Trunk, ablation_sets: Sequence[HeadSet] = (NOTHING_OFF,)) -> Tensor:
+        """Compute unit embeddings under ablation.
 
-        images: pixels [n, 3, s, s], or tokens' numbers [n, T] of texts, or a trunk, in which case no plan may
-        touch a layer below the trunk's. Plans form a tree and share one pass up to the layer in which they
-        differ; memory is that of one path.
+        Ablation sets form a tree: they share one pass up to the layer in which they differ. Memory is that of
+        one path.
+
+        Args:
+            images: Pixels [n, 3, s, s], token numbers [n, T] of texts, or a trunk, in which case no set may
+                touch a layer below the trunk's.
+            ablation_sets: The sets of heads to ablate.
+
+        Returns:
+            [sets, n, D], float32.
         """
         with self._precision():
-            return self._embed(images, plans)[0]
+            return self._embed(images, ablation_sets)[0]
 
     @torch.no_grad()
     def trunk(self, images: Tensor | Trunk, layer: int | None = None) -> Trunk:
-        """The activations as they enter `layer` (default: the first of the chosen layers)."""
+        """Compute the activations that enter a layer, by default the first of the chosen layers."""
         layer = self.first_prunable_layer if layer is None else layer
         with self._precision():
             return Trunk(self._tokens(images, layer), layer)
 
     @torch.no_grad()
     def attention(self, images: Tensor | Trunk, layer: int) -> Tensor:
-        """Attention [n, H, T] of one layer's heads.
+        """Compute the attention [n, H, T] of one layer's heads.
 
-        It is that of the query which is read out, the CLS token's or the pool's; otherwise the mean over all
+        It is that of the query that is read out, the CLS token's or the pool's; otherwise the mean over all
         queries.
         """
         with self._precision():
@@ -158,12 +172,14 @@ class Encoder(Decomposition):
         change: Callable[[int, Tensor], Tensor],
         values: Callable[[Layer, Tensor], Tensor] | None = None,
     ) -> Tensor:
-        """Unit embeddings [n, D] float32 with the heads' outputs replaced; gradients flow.
+        """Compute unit embeddings [n, D] float32 with the heads' outputs replaced; gradients flow.
 
-        change: called for each layer, from the trunk's on, with its number and its values [n, T, H d], the
-        heads' outputs side by side before the output projection (in the last layer only of the tokens that
-        are read); it returns the values to use instead. values: computes them from the tokens that enter a
-        layer [n, T, W], of all tokens in every layer.
+        Args:
+            images: The trunk to start from.
+            change: Called for each layer from the trunk's on, with its number and its values [n, T, H d]: the
+                heads' outputs side by side before the output projection, in the last layer only of the tokens
+                that are read. It returns the values to use instead.
+            values: Computes the values of all tokens from the tokens [n, T, W] that enter a layer.
         """
         x = images.tokens.to(self.device)
         with self._precision():
@@ -173,41 +189,46 @@ class Encoder(Decomposition):
             return F.normalize(self._readout.project(x).float(), dim=-1)
 
     def _embed(
-        self, images: Tensor | Trunk, plans: Sequence[HeadSet], record: Record | None = None
+        self, images: Tensor | Trunk, ablation_sets: Sequence[HeadSet], record: Record | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The unit embeddings [plans, n, D], and their lengths [plans, n] before normalization."""
-        for plan in plans:
-            self.require(plan)
-        changed = [head.layer for plan in plans for head in plan]
+        """The unit embeddings [sets, n, D], and their lengths [sets, n] before normalization."""
+        for heads in ablation_sets:
+            self.require(heads)
+        changed = [head.layer for heads in ablation_sets for head in heads]
         layer = min([self.n_layers - 1, *changed, *(record.layers if record else ())])
-        out = torch.empty(len(plans), len(images), self.dim, device=self.device)
-        if plans and len(images):
+        out = torch.empty(len(ablation_sets), len(images), self.dim, device=self.device)
+        if ablation_sets and len(images):
             x = self._tokens(images, layer, record=record)
-            self._descend(x, layer, list(enumerate(plans)), out, record)
+            self._descend(x, layer, list(enumerate(ablation_sets)), out, record)
         return F.normalize(out, dim=-1), out.norm(dim=-1)
 
     def _descend(
-        self, x: Tensor, layer: int, plans: list[tuple[int, HeadSet]], out: Tensor, record: Record | None
+        self,
+        x: Tensor,
+        layer: int,
+        ablation_sets: list[tuple[int, HeadSet]],
+        out: Tensor,
+        record: Record | None,
     ) -> None:
-        """Write the embeddings of `plans`, which agree below `layer`, to their rows of `out`."""
+        """Write the embeddings of `ablation_sets`, which agree below `layer`, to their rows of `out`."""
         while layer < self.n_layers:
-            # Up to the output projection a layer is the same for all plans that agree below it.
+            # Up to the output projection a layer is the same for all ablation sets that agree below it.
             values = self._values(x, layer, record)
             branches: dict[HeadSet, list[tuple[int, HeadSet]]] = defaultdict(list)
-            for index, plan in plans:
-                branches[plan.of_layer(layer)].append((index, plan))
+            for index, heads in ablation_sets:
+                branches[heads.of_layer(layer)].append((index, heads))
             if len(branches) > 1:
                 for off, members in branches.items():
                     after = self.layers[layer].finish(x, self._without(values, off, layer))
                     self._descend(after, layer + 1, members, out, None if off else record)
                 return
-            off, plans = next(iter(branches.items()))
+            off, ablation_sets = next(iter(branches.items()))
             x = self.layers[layer].finish(x, self._without(values, off, layer))
             record = None if off else record
             layer += 1
         if record is not None and self._readout.pool is None:
             record.last.append(x)
-        out[[index for index, _ in plans]] = self._readout.project(x).float()
+        out[[index for index, _ in ablation_sets]] = self._readout.project(x).float()
 
     def _tokens(self, images: Tensor | Trunk, layer: int, record: Record | None = None) -> Tensor:
         """Tokens [n, T, W] as they enter `layer`; InputError where a trunk begins above it."""
@@ -268,51 +289,58 @@ class Encoder(Decomposition):
         return autocast(self.device.type, self._autocast)
 
     def without(self, off: HeadSet) -> Self:
-        """This encoder with these heads off in all that it computes; InputError for heads that it lacks."""
+        """Return this encoder with heads ablated in all that it computes; InputError for heads it lacks."""
         self.require(off)
-        made = copy.copy(self)
-        made._off = off
-        return made
+        ablated = copy.copy(self)
+        ablated._off = off
+        return ablated
 
     def in_float32(self) -> Self:
-        """This encoder without autocast."""
-        made = copy.copy(self)
-        made._autocast = None
-        return made
+        """Return this encoder without autocast."""
+        exact = copy.copy(self)
+        exact._autocast = None
+        return exact
 
     @torch.no_grad()
     def contributions_of(self, other: Self, readout: Readout, heads: HeadSet) -> Tensor:
-        """Contributions [n, heads, D] of heads of another encoder, whose layers take the place of this one's
-        one at a time: from the tokens that are `entering` each, by the read-out as it is.
+        """Compute contributions [n, heads, D] of heads of another encoder, in this encoder's place.
+
+        Args:
+            other: The encoder whose layers replace this one's, one at a time.
+            readout: This encoder's read-out, with the tokens that enter each layer.
+            heads: The heads.
         """
-        made, record = copy.copy(self), Record(readout.entering)
-        made.layers = other.layers
+        mixed, record = copy.copy(self), Record(readout.entering)
+        mixed.layers = other.layers
         with autocast(self.device.type, None):
             for layer, x in readout.entering.items():
-                made._values(x, layer, record)
-        return made.contributions(replace(readout, values=record.values), heads)[0]
+                mixed._values(x, layer, record)
+        return mixed.contributions(replace(readout, values=record.values), heads)[0]
 
     @torch.no_grad()
     def embed_and_read(
         self,
         images: Tensor | Trunk,
-        plans: Sequence[HeadSet] = (),
+        ablation_sets: Sequence[HeadSet] = (),
         heads: HeadSet | None = None,
         entering: bool = False,
     ) -> tuple[Tensor, Readout]:
-        """`embed`, and the `Readout` of the same images: one pass for both, or two under autocast.
+        """Compute `embed` and the `Readout` of the same images: one pass for both, or two under autocast.
 
-        heads: those whose contributions will be asked for, all by default. entering: keep the tokens that
-        enter their layers, for `by_token`. The read-out is always float32. At least one image is needed.
+        Args:
+            images: At least one image or text, as in `embed`.
+            ablation_sets: As in `embed`; the read-out is of the untouched model, always in float32.
+            heads: The heads whose contributions will be computed, all by default.
+            entering: Keep the tokens that enter their layers, for `by_token`.
         """
         layers = range(self.n_layers) if heads is None else heads.layers
         record = Record(layers, {} if entering else None)
         with autocast(self.device.type, None):
             if self._autocast is None:
-                embedded, norms = self._embed(images, [*plans, NOTHING_OFF], record)
+                embedded, norms = self._embed(images, [*ablation_sets, NOTHING_OFF], record)
             else:
                 unit, norms = self._embed(images, [NOTHING_OFF], record)
-                embedded = torch.cat([self.embed(images, plans), unit])
+                embedded = torch.cat([self.embed(images, ablation_sets), unit])
             (x,) = record.last
             pool, pooled = self._readout.pool, self._readout.pool_route
             readout = Readout(
