@@ -70,7 +70,7 @@ def test_a_command_is_understood(command, monkeypatch):
     module = importlib.import_module(name)
     module = module if hasattr(module, "main") else importlib.import_module(f"{name}.__main__")
     main = module.main
-    if words[0] == "clip-ccs":
+    if words[0] == "clip-ccs" and argv[0] in command_line.COMMANDS:
         main, argv = command_line.command(argv[0]), argv[1:]
     if isinstance(main, command_line.Command):
         main.parse(argv)

@@ -70,8 +70,8 @@ def _main(argv: Sequence[str]) -> int:
 
 def command(name: str) -> Command[Any]:
     """Import the subcommand with this name."""
-    found: Command[Any] = importlib.import_module(COMMANDS[name][0]).main
-    return found
+    subcommand: Command[Any] = importlib.import_module(COMMANDS[name][0]).main
+    return subcommand
 
 
 def _version() -> str:

@@ -69,18 +69,18 @@ def compare_models(args: Settings) -> None:
 
 
 def _row(pair: Any) -> dict[str, str]:
-    """A pair of heads on a screen; what both have in common is said once."""
+    """Format a pair of heads; a value that they share comes once."""
 
-    def both(said: Callable[[str], str], join: str = " -> ") -> str:
-        return join.join(dict.fromkeys(map(said, SIDES)))
+    def joined(cell: Callable[[str], str], separator: str = " -> ") -> str:
+        return separator.join(dict.fromkeys(map(cell, SIDES)))
 
     return {
-        "heads": both(lambda side: str(pair[side]), " "),
+        "heads": joined(lambda side: str(pair[side]), " "),
         "alike": f"{pair['alike']:.2f}",
         "changed": "" if pd.isna(pair["changed"]) else f"{pair['changed']:.3f}",
         "MaxSkew, off": " ".join(f"{pair[f'{side}_after']:.3f}" for side in SIDES),
-        "label (CCS)": both(lambda side: f"{pair[f'{side}_label']} ({pair[f'{side}_ccs']})"),
-        "first text": both(lambda side: pair[f"{side}_texts"].split(" | ")[0]),
+        "label (CCS)": joined(lambda side: f"{pair[f'{side}_label']} ({pair[f'{side}_ccs']})"),
+        "first text": joined(lambda side: pair[f"{side}_texts"].split(" | ")[0]),
     }
 
 

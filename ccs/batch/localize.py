@@ -60,7 +60,7 @@ def localize(args: Settings) -> None:
 
 
 def page(table: CarrierTable) -> str:
-    """The answer in ten lines or so."""
+    """Format the heads and their effects in about ten lines."""
     effects = dict(tuple(table.effects.groupby(["ablation", "metric"])))
 
     def changed(metric: str) -> str:

@@ -39,11 +39,11 @@ def describe(text: str, default: str = "", metavar: str | None = None) -> Parame
         default: What None stands for, such as "all".
         metavar: Name of the value, by default its type.
     """
-    more: dict[str, Any] = {"metavar": metavar} if metavar else {}
+    label: dict[str, Any] = {"metavar": metavar} if metavar else {}
     return Parameter(
         help=text,
         show_default=lambda value: (default or None) if value is None else format_default(value),
-        **more,
+        **label,
     )
 
 

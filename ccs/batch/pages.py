@@ -108,7 +108,7 @@ def filled(folder: Path, name: str, /, **values: Any) -> list[Block]:
 
 
 def _placed(value: Any) -> Any:
-    if isinstance(value, list) and not any(isinstance(one, dict) for one in value):
+    if isinstance(value, list) and not any(isinstance(item, dict) for item in value):
         return "\n".join(f"- {one_line(str(item))}" for item in value)
     if isinstance(value, list | pd.DataFrame):
         return table(pd.DataFrame(value))

@@ -79,7 +79,7 @@ def copy_results(ours: Mapping[str, results.Results], folder: Path) -> None:
 
 
 def others(repository: Repository, ours: Collection[str]) -> dict[str, Manifest]:
-    """Return the manifests of other models in the data set. Raises InputError for one of another schema."""
+    """Return the manifests of other models in the dataset. Raises InputError for another schema."""
     manifests: dict[str, Manifest] = {}
     for path in repository.files:
         folder, _, name = path.partition("/")
@@ -90,17 +90,17 @@ def others(repository: Repository, ours: Collection[str]) -> dict[str, Manifest]
 
 def card(repository: str, manifests: Mapping[str, Manifest]) -> str:
     """Return the data set's card: one configuration for each table that any model has."""
-    models = sorted(manifests.values(), key=lambda one: str(one["model"]["name"]))
+    models = sorted(manifests.values(), key=lambda manifest: str(manifest["model"]["name"]))
     rows = {
-        name: sum(int(one["tables"].get(name, {}).get("rows", 0)) for one in models)
+        name: sum(int(manifest["tables"].get(name, {}).get("rows", 0)) for manifest in models)
         for name in schema.TABLES
-        if any(name in one["tables"] for one in models)
+        if any(name in manifest["tables"] for manifest in models)
     }
     configs = [
         {"config_name": name, "data_files": f"*/{name}.parquet", "default": name == "scores"} for name in rows
     ]
     data = DatasetCardData(license="mit", tags=["clip", "interpretability", "fairness"], configs=configs)
-    judges = [judge for one in models for judge in (one["labeler"], *one["judges"])]
+    judges = [judge for manifest in models for judge in (manifest["labeler"], *manifest["judges"])]
     made = DatasetCard.from_template(
         data,
         template_path=str(_CARD),
@@ -113,11 +113,11 @@ def card(repository: str, manifests: Mapping[str, Manifest]) -> str:
 
 
 def _lines(value: Any) -> Any:
-    """What a manifest says, each text on a line of its own."""
+    """Return a manifest with each text on one line."""
     if isinstance(value, dict):
-        return {one_line(str(name)): _lines(each) for name, each in value.items()}
+        return {one_line(str(name)): _lines(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_lines(each) for each in value]
+        return [_lines(item) for item in value]
     return one_line(value) if isinstance(value, str) else value
 
 

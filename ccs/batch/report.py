@@ -239,8 +239,8 @@ def _look_up(
         if len(matching := queries.of_plan(rows, plan, dataset)):
             bias, row = claim.measure == "bias", matching.iloc[0]
             estimate = queries.estimate(row).times(1 if bias else 100)
-            more = (mode, queries.chance(row)) if bias else ()
-            return Measured(estimate.value, estimate.low, estimate.high, plan, dataset, *more)
+            with_chance = (mode, queries.chance(row)) if bias else ()
+            return Measured(estimate.value, estimate.low, estimate.high, plan, dataset, *with_chance)
     return None
 
 
