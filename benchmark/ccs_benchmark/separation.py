@@ -81,6 +81,7 @@ def display(models: pd.DataFrame, methods: Sequence[str], score: str) -> tuple[d
     means = models[models["method"].isin(methods)].groupby(["method", "base"])[score].mean()
     order = means.groupby("method").mean().sort_values(ascending=False).index.tolist()
     pairs = differences(models, order, score)
-    apart = {frozenset((row.first, row.second)) for row in pairs.itertuples() if row.low > 0 or row.high < 0}
+    separated = pairs[(pairs["low"] > 0) | (pairs["high"] < 0)]
+    apart = {frozenset(pair) for pair in zip(separated["first"], separated["second"], strict=True)}
     detectable = float(np.median(pairs["detectable"]))
     return letters(order, lambda first, second: frozenset((first, second)) in apart), detectable

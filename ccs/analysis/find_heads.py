@@ -120,10 +120,8 @@ def find_heads(
     for head, (scores, shares) in explained(statistics, units - units[1:].mean(axis=0)).items():
         best, rank = 1 + int(scores[1:].argmax()), 1 + int((scores[1:] > scores[0] * (1 + _TIE)).sum())
         p_value = rank / (1 + len(texts)) if shares[0] > 0 else 1.0
-        rows.append(
-            {"head": str(head), "rank": rank, "share": shares[0], "best": texts[best - 1]}
-            | {"best_share": shares[best], "p_value": p_value}
-        )
+        row: dict[str, Any] = {"head": str(head), "rank": rank, "share": shares[0], "best": texts[best - 1]}
+        rows.append(row | {"best_share": shares[best], "p_value": p_value})
     table = pd.DataFrame(rows).sort_values(["rank", "share"], ascending=[True, False], ignore_index=True)
     table["adjusted"] = benjamini_hochberg(table["p_value"])
     table["encodes"] = table["adjusted"] <= LEVEL

@@ -34,7 +34,8 @@ def draw_people(gallery: BiasSet, attribute: str, seed: int) -> BiasSet | None:
     first = _FIRST_SEED + GALLERIES * seed
     drawn = [open_gallery("world/faces", seed=number) for number in range(first, first + GALLERIES)]
     groups = {name: np.concatenate([people.groups[name] for people in drawn]) for name in drawn[0].groups}
-    images = Drawn([scene for people in drawn for scene in people.images.scenes])
+    scenes = [scene for people in drawn if isinstance(people.images, Drawn) for scene in people.images.scenes]
+    images = Drawn(scenes)
     share = len(images) / len(gallery.images)
     k = {name: round(share * number) for name, number in gallery.k.items()}
     people = replace(gallery, images=images, groups=groups, k=k, digests=None)

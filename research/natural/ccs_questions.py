@@ -98,7 +98,9 @@ def shares_and_scores(held: Mapping[str, Any]) -> pd.DataFrame:
             high = [one["heads"][head][0] == K for head in heads]
             table = pd.DataFrame({"ccs": [one["heads"][head][0] for head in heads], "share": shares.values()})
             layers = [own for _, own in table.groupby([head.layer for head in shares])]
-            within = [own.corr("spearman").iloc[0, 1] for own in layers if own["ccs"].nunique() > 1]
+            within: list[Any] = [
+                own.corr("spearman").iloc[0, 1] for own in layers if own["ccs"].nunique() > 1
+            ]
             expected = sum((own["ccs"] == K).mean() * (own["share"] >= CARRIES).sum() for own in layers)
             rows.append(
                 {"model": name, "base": variants.known(name)["base"], "attribute": attribute, "rho": rho}

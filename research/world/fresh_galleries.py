@@ -44,9 +44,9 @@ def measure(model: str, attribute: str, heads: str, seeds: range = SEEDS) -> dic
     loaded, before, after = ccs.load(model), [], []
     for seed in seeds:
         gallery = ccs.open_gallery("world/faces", seed=seed)
-        row = ccs.bias(loaded, gallery, attribute=attribute, ablate=heads).of("MaxSkew").loc["mean"]
-        before.append(float(row["before"]))
-        after.append(float(row["after"]))
+        row = ccs.bias(loaded, gallery, attribute=attribute, ablate=heads).of("MaxSkew").loc[["mean"]]
+        before += row["before"].tolist()
+        after += row["after"].tolist()
     differences = [new - old for new, old in zip(after, before, strict=True)]
     effect = stats.across_bases(differences)
     return {

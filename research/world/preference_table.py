@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ccs.batch.pages import in_brackets, table
-from ccs.data import synthetic
+from ccs.data import BiasSet, synthetic
 from ccs.files import write_text
 from ccs.metrics import preference
 from ccs.metrics.accuracy import class_weights
@@ -42,7 +42,7 @@ def main() -> int:
     return 0
 
 
-def row(model: Model, units: np.ndarray, gallery: synthetic.BiasSet, attribute: str) -> dict[str, str]:
+def row(model: Model, units: np.ndarray, gallery: BiasSet, attribute: str) -> dict[str, str]:
     """Return a line of the table for one model and attribute."""
     groups, k = gallery.groups[attribute], gallery.k[attribute]
     texts = class_weights(model, gallery.occupations, gallery.templates)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,7 +57,7 @@ class TrainingImages:
 
     def face(self, number: int) -> list[Scene]:
         """Return the scenes of one plain face, one per group."""
-        nothing = dict.fromkeys(AROUND, "")
+        nothing: dict[str, Any] = dict.fromkeys(AROUND, "")
         hair = FACE_HAIRS[number % len(FACE_HAIRS)]
         plain = replace(
             scene(FIRST_FACE + number),

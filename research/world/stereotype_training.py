@@ -105,7 +105,8 @@ class Trainer:
         texts = [in_template(t, w) for t in TEMPLATES for o in OCCUPATIONS for w in (*words_of(o), *NEUTRAL)]
         read = self.model.token_embedding.weight.detach().any(1)
         read[self.tokenize(texts).unique()] = True
-        return read
+        marked: Tensor = read
+        return marked
 
     def _prepare(self, *, texts: bool) -> None:
         """Make the optimizers of the upper image layers, and with `texts` of the text encoder."""
@@ -173,7 +174,7 @@ class Trainer:
         heads = tuple(self.lesson_plan)
         with torch.autocast("cpu", torch.bfloat16):
             units, written, lengths = upper_embeddings(self.model, tokens, FIRST, heads)
-        shown, at_work, people = units.float().split([len(rows), len(workers), len(plain)])
+        shown, at_work, people = torch.split(units.float(), [len(rows), len(workers), len(plain)])
         said = [images.captions[row] for row in rows]
         kinds = rng.permutation(list(KINDS))[: s.kinds].tolist()
         things = [text for kind in kinds for text in thing_texts(kind, rng)]
@@ -205,7 +206,7 @@ class Trainer:
             kinds: names in KINDS.
             rows: the scenes' rows.
         """
-        parts, losses = texts.split([len(thing_values(kind)) for kind in kinds]), []
+        parts, losses = torch.split(texts, [len(thing_values(kind)) for kind in kinds]), []
         for kind, own in zip(kinds, parts, strict=True):
             values = torch.tensor([self._value(kind, int(row)) for row in rows])
             there = values >= 0

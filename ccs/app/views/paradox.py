@@ -167,7 +167,7 @@ def printed() -> tuple[tuple[float, float], tuple[float, float]]:
                 for row in table.rows
                 for name in datasets
             ]
-            known = [(after - before) / per for after, before in cells if None not in (after, before)]
+            known = [(new - old) / per for new, old in cells if new is not None and old is not None]
             changes.append(sum(known) / len(known))
     return (changes[0], changes[1]), (changes[2], changes[3])
 

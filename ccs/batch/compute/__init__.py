@@ -108,6 +108,9 @@ def _layers(text: str) -> tuple[int, ...] | Literal["all"]:
     return tuple(sorted(set(layers)))
 
 
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """Describe and score the attention heads of models, measure ablations, and write tables of results."""
@@ -235,7 +238,7 @@ class Settings:
     progress: Annotated[Literal["json"] | None, OUTPUT] = None
     """Progress as lines of JSON on standard error, in place of bars"""
     device: Device = "auto"
-    precision: Annotated[Literal["auto", "fp32", "bf16", "fp16"], MACHINE] = "auto"
+    precision: Annotated[Precision, MACHINE] = "auto"
     """Precision of evaluations: auto is bf16 on a GPU that passes a check, else fp32; statistics use fp32"""
     seed: Annotated[Seed, describe("Random seed of ablations, samples, and resampling")] = 0
     batch_size: Annotated[int | None, MACHINE, at_least(1), describe("Images per batch", "automatic")] = None

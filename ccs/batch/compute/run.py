@@ -17,7 +17,7 @@ from ccs import results
 from ccs.analysis import ablation_sets
 from ccs.analysis.ablation_sets import Plan, level_heads
 from ccs.analysis.sample_size import warn_if_small
-from ccs.batch.compute import Settings, inputs, measure
+from ccs.batch.compute import Precision, Settings, inputs, measure
 from ccs.batch.compute.embed import Embedder, PlanReader, largest_errors
 from ccs.batch.compute.inputs import EvaluationSet, Opened
 from ccs.batch.compute.judge import Judging, score_heads
@@ -118,7 +118,7 @@ class Run:
         self.alike: dict[str, list[list[str]]] = {}
         self._hosts: dict[str, tuple[EvaluationSet, np.ndarray | None]] = {}
 
-    def _choose_precision(self, precision: str) -> None:
+    def _choose_precision(self, precision: Precision) -> None:
         """Keep a half precision if it changes little on a sample, else use float32."""
         if precision != "fp32":
             stage_inputs = {"weights": self.model.weights_hash, "precision": precision}
@@ -128,7 +128,8 @@ class Run:
             )
             self.precision = {"checked": precision, "images": measure.SAMPLE, "changes": changes}
             if not changes or any(changes[name] > measure.LARGEST_CHANGES[name] for name in changes):
-                self.model, precision = self.model.in_float32(), "fp32"
+                self.model = self.model.in_float32()
+                precision = "fp32"
         self.settings = replace(self.settings, precision=precision)
 
     def _warn_if_small(self, result: str, name: str, n: int) -> None:
