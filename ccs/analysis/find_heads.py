@@ -125,7 +125,7 @@ def find_heads(
     table = pd.DataFrame(rows).sort_values(["rank", "share"], ascending=[True, False], ignore_index=True)
     table["adjusted"] = benjamini_hochberg(table["p_value"])
     table["encodes"] = table["adjusted"] <= LEVEL
-    about = {"model": model.name, "weights": model.weights_hash[:16], "text": text}
+    about: dict[str, Any] = {"model": model.name, "weights": model.weights_hash[:16], "text": text}
     about |= {"images": images.name, "pool": pool, "texts": len(texts)}
     about |= {"among": int((table["p_value"] <= AMONG).sum()), "expected": AMONG * len(table)}
     if warning := warn_if_small("heads", n):

@@ -93,8 +93,8 @@ class Run:
         source = partial(ccs.load, settings.clip)
         if settings.text_encoder:
             source = partial(ccs.extract_image_encoder, settings.models[0], settings.text_encoder)
-        automatic = "bf16" if processes.device.startswith("cuda") else "fp32"
-        precision = automatic if settings.precision == "auto" else settings.precision
+        automatic: Precision = "bf16" if processes.device.startswith("cuda") else "fp32"
+        precision: Precision = automatic if settings.precision == "auto" else settings.precision
         load = partial(source, device=processes.device, precision=precision, layers=settings.layers)
         self.model = processes.together(load)
         self.model.encoder.require(Intervention.parse(settings.ablate))
