@@ -1,5 +1,6 @@
 """The app in a browser, on one server: every view's main path, keys, images, looks, and canceling."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 
@@ -287,6 +288,7 @@ def test_cancel_stops_the_work(visit, monkeypatch):
         if len(ablate) == 2:  # a piece of work that never ends by itself
             while len(steps) < 100_000:
                 steps.append(1)
+                time.sleep(0.02)
                 yield 0.5
         return (yield from collect(self, model, name, ablate))
 

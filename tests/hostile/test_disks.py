@@ -29,11 +29,13 @@ from tests.support.results_sample import sample_rows, write_model
 
 KEY = "0123456789abcdef" * 4
 
+ANSWER = {"type": "object", "required": ["fits"], "properties": {"fits": {"type": "boolean"}}}
+
 
 def write_cache(folder, answers):
     with Cache.open(folder / "judges.sqlite") as cache:
         for number in range(answers):
-            cache.put(KEY if not number else f"{number:064x}", "tags", {"verdicts": [True, False]})
+            cache.put(KEY if not number else f"{number:064x}", "tags", {"fits": True})
 
 
 def write_stage(folder):
@@ -96,7 +98,7 @@ def read_results(folder):
 
 def read_cache(folder):
     with Cache.open(folder / "judges.sqlite") as cache:
-        return cache.get(KEY)
+        return cache.get(KEY, ANSWER)
 
 
 def model_folder(folder, model):

@@ -538,12 +538,12 @@ def test_image_encoders_inside_language_models(name):
 
 
 def test_the_documents_example_of_training():
-    text = Path("docs/questions.md").read_text("utf-8")
-    code = text.split("fine-tune with heads ablated?")[1].split("```")[1]
+    text = Path("docs/faq.md").read_text("utf-8")
+    code = text.split("train with ablated heads?")[1].split("```")[1]
     names = {}
     exec(code.removeprefix("python\n"), names)
     with torch.no_grad():
-        for head in HeadSet.parse("L5.H1 L6.H2 L7.H0 L7.H4"):
+        for head in HeadSet.parse("L5.H1 L6.H2"):
             projection = names["model"].visual.transformer.resblocks[head.layer].attn.out_proj
             d = projection.in_features // 6
             projection.weight[:, head.head * d : (head.head + 1) * d] = 0
