@@ -51,24 +51,6 @@ def test_a_column_that_numbers_the_rows_is_no_age():
         assert sorted({*found.groups.get("years", ())})[:2] == (groups or [])
 
 
-@pytest.mark.parametrize("root", ["", "faces/"])
-def test_a_zip_file_is_what_its_folder_is(tmp_path, root):
-    names = people(tmp_path)
-    labels = "\n".join(["file,gender", *(f"{name},{'a' if i < 6 else 'b'}" for i, name in enumerate(names))])
-    files = {root + name: (tmp_path / name).read_bytes() for name in names}
-    for table in ({}, {f"{root}labels.csv": labels.encode()}):
-        for name, data in table.items():
-            (tmp_path / name.removeprefix(root)).write_bytes(data)
-        data = zipped({**files, **table})
-        (tmp_path / "same.zip").write_bytes(data)
-        expected, found = open_gallery(str(tmp_path)), open_upload(data, "own:1")
-        assert open_gallery(str(tmp_path / "same.zip")).fingerprint == expected.fingerprint
-        assert found.name == "own:1"
-        for name, cells in expected.groups.items():
-            assert found.groups[name].tolist() == cells.tolist()
-        assert (found.fingerprint, found.images[3]) == (expected.fingerprint, expected.images[3])
-
-
 def test_a_zip_file_beyond_the_limits_is_refused():
     image, blank = saved(Image.new("RGB", (20, 20))), saved(Image.new("L", (8000, 5000)), "BMP")
     two = {"a/1.png": image, "b/2.png": image}
