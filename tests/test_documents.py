@@ -82,7 +82,7 @@ def test_a_command_is_understood(command, monkeypatch):
 
 
 def test_links_of_documents_lead_somewhere_and_variables_are_read():
-    for path in (*DOCUMENTS, ROOT / "CHANGELOG.md"):
+    for path in (*DOCUMENTS, ROOT / "CHANGELOG.md", ROOT / "docs" / "llms.txt"):
         text = path.read_text("utf-8")
         for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
             there = link.startswith(("http:", "https:")) or (path.parent / link).exists()
