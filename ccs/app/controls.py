@@ -81,14 +81,14 @@ def offer_model(screen: Screen, form: ModelForm) -> None:
     screen.session.offer = screen.app.model_cache.offer(name) if name else None
 
 
-class Tower(Form):
-    tower: Name = ""
+class Encoder(Form):
+    encoder: Name = ""
 
 
-@post("heads/tower")
-def set_tower(screen: Screen, form: Tower) -> None:
+@post("heads/encoder")
+def set_encoder(screen: Screen, form: Encoder) -> None:
     """Show the heads of the other encoder."""
-    screen.change(tower=require_choice(form.tower, ENCODERS, "encoder"))
+    screen.change(encoder=require_choice(form.encoder, ENCODERS, "encoder"))
 
 
 class HeadForm(Form):
@@ -102,7 +102,7 @@ def inspect_head(screen: Screen, form: HeadForm) -> None:
     if len(heads) != 1:
         raise InputError(f"Expected one head; got {len(heads)}.")
     (head,) = heads
-    screen.change(head=head, tower=head.encoder, text=0, tab="heads")
+    screen.change(head=head, encoder=head.encoder, text=0, tab="heads")
 
 
 class Toggle(Form):

@@ -41,9 +41,9 @@ def open_screen(app: App, session: Session, query: Mapping[str, str]) -> Screen:
             "You can name other models under “Another model”."
         )
         state = replace(state, model=app.first, ablate=HeadSet(), head=None)
-    for name, choices in (("tab", VIEWS), ("tower", ENCODERS)):
+    for name, subject, choices in (("tab", "view", VIEWS), ("encoder", "encoder", ENCODERS)):
         try:
-            require_choice(getattr(state, name), choices, {"tab": "view", "tower": "encoder"}[name])
+            require_choice(getattr(state, name), choices, subject)
         except InputError as error:
             notices.append(str(error))
             state = replace(state, **{name: getattr(State(), name)})
@@ -66,8 +66,8 @@ def open_screen(app: App, session: Session, query: Mapping[str, str]) -> Screen:
         state = replace(state, ablate=Intervention.of(state.ablate & known))
     if state.head not in known:
         state = replace(state, head=app.best_head(state.model))
-    elif state.head and "tower" not in query:
-        state = replace(state, tower=state.head.encoder)
+    elif state.head and "encoder" not in query:
+        state = replace(state, encoder=state.head.encoder)
     claim = claims.of(app.shown_records(state))
     if claim and not state.attribute and not state.gallery:
         state = replace(state, attribute=claim.attribute)

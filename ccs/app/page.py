@@ -244,7 +244,7 @@ def _column(screen: Screen) -> Markup:
         heads=heads,
         table=_table(screen),
         cells=_cells(screen),
-        towers=[(letter, name.capitalize()) for letter, name in ENCODERS.items()],
+        encoders=[(letter, name.capitalize()) for letter, name in ENCODERS.items()],
         focus=state.head if state.head in heads else next(iter(heads), None),
         labeled=LABELED,
         step=_step,
@@ -305,7 +305,7 @@ def _step(record: HeadRecord) -> int | str:
 
 def _cells(screen: Screen) -> list[tuple[int, list[HeadRecord | None]]]:
     """Return the rows of the grid: a layer and its heads, None for one that the model doesn't have."""
-    records, heads, tower = screen.records, screen.heads, screen.state.tower
+    records, heads, encoder = screen.records, screen.heads, screen.state.encoder
     columns = max((head.head for head in heads), default=-1) + 1
-    rows = {h.layer: [Head(h.layer, i, tower) for i in range(columns)] for h in heads}
+    rows = {h.layer: [Head(h.layer, i, encoder) for i in range(columns)] for h in heads}
     return [(layer, [records.head(h) if h in heads else None for h in row]) for layer, row in rows.items()]

@@ -104,10 +104,10 @@ class App:
         records = self.analyses.records(state.analysis) if state.analysis else None
         return records if records and records.model == state.model else self.records(state.model)
 
-    def heads(self, model: str, tower: str = "") -> HeadSet:
+    def heads(self, model: str, encoder: str = "") -> HeadSet:
         """Return the heads that can be ablated, of one encoder or of both: the tables', else the model's."""
-        scored, towers = self.records(model).heads, (tower,) if tower else ENCODERS
-        own = (HeadSet(scored).of_encoder(one) or self.model_cache.heads(model, one) for one in towers)
+        scored, encoders = self.records(model).heads, (encoder,) if encoder else ENCODERS
+        own = (HeadSet(scored).of_encoder(one) or self.model_cache.heads(model, one) for one in encoders)
         return HeadSet(head for heads in own for head in heads)
 
     def best_head(self, model: str) -> Head | None:
@@ -226,7 +226,7 @@ class Screen:
     @property
     def heads(self) -> HeadSet:
         """The heads in the grid."""
-        return self.app.heads(self.state.model, self.state.tower)
+        return self.app.heads(self.state.model, self.state.encoder)
 
     @property
     def images(self) -> Images:

@@ -30,7 +30,7 @@ class State:
     Attributes:
         tab: the view.
         model: its name.
-        tower: the encoder whose heads the grid shows, `IMAGE` or `TEXT`.
+        encoder: the encoder whose heads the grid shows, `IMAGE` or `TEXT`.
         ablate: the heads of both encoders that are turned off, down or up (`parse_ablation`).
         head: the head in the panel of the view Heads.
         text: the number of the head's text that images are ranked by.
@@ -47,7 +47,7 @@ class State:
 
     tab: str = "heads"
     model: str = ""
-    tower: str = IMAGE
+    encoder: str = IMAGE
     ablate: HeadSet = NO_HEADS
     head: Head | None = None
     text: int = 0

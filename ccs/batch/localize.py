@@ -54,9 +54,9 @@ def localize(args: Settings) -> None:
             people = open_gallery(args.gallery, attribute=chosen, max_images=args.max_images)
             people = set_question(people, args.occupations, args.template, args.top)
             pictures = open_gallery(args.pictures, attribute=chosen, max_images=args.max_images)
-            towers = which_encoder(model, people, pictures, chosen, args.seed)
-            heads = [f"{head} ({share:.0%})" for head, share in towers.carried.items() if share >= CARRIES]
-            print(printed("towers", found=towers, attribute=chosen, pictures=pictures.name, heads=heads))
+            encoders = which_encoder(model, people, pictures, chosen, args.seed)
+            heads = [f"{head} ({share:.0%})" for head, share in encoders.carried.items() if share >= CARRIES]
+            print(printed("encoders", found=encoders, attribute=chosen, pictures=pictures.name, heads=heads))
 
 
 def page(table: CarrierTable) -> str:

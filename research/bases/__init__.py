@@ -1,1 +1,1 @@
-"""Bases: image towers whose upper halves learned from other seeds, with other lessons for their heads."""
+"""Bases: image encoders whose upper halves learned from other seeds, with other lessons for their heads."""

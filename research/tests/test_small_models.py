@@ -54,7 +54,7 @@ def test_a_skew_planted_in_known_heads(base, images, few_people, tmp_path, monke
     planted.train(tmp_path, tmp_path)  # what is there is kept
 
 
-def test_a_skew_that_a_text_tower_learned(images, few_people, tmp_path, monkeypatch):
+def test_a_skew_that_a_text_encoder_learned(images, few_people, tmp_path, monkeypatch):
     """From an image encoder that tells groups apart to the table; a second run learns nothing."""
     one = replace(text_training.family()[0], steps=1)
     few_people(120)  # of three occupations

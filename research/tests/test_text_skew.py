@@ -24,7 +24,7 @@ def changed(model: Model, other: Model) -> set[str]:
 
 
 def test_each_side_learns_alone(base, images, tmp_path):
-    """First image towers tell groups apart, then text heads lean on that; nothing else moves."""
+    """First image encoders tell groups apart, then text heads lean on that; nothing else moves."""
     taught = training.teach_telling(images, steps=2)
     assert changed(taught, base) == set(training.image_parameters(base))
     file = tmp_path / f"{training.TELLING}{variants.SUFFIX}"

@@ -1,1 +1,1 @@
-"""Models whose text encoder learned a skew, and the encoder that `clip-ccs localize --towers both` names."""
+"""Models whose text encoder learned a skew, and the encoder that `localize --encoders both` names."""

@@ -51,7 +51,7 @@ def _run(args: Settings) -> None:
     folder = args.runs / "text-skew"
     _train(args, folder)
     sets, rows = (synthetic.bias_set("faces"), synthetic.bias_set("counterfactuals")), []
-    seen: dict[str, Any] = {}  # by image towers: both sets' embeddings
+    seen: dict[str, Any] = {}  # by image encoders: both sets' embeddings
     wanted = [(one.name, "text", TELLING) for one in family(args.models)]
     wanted += [(name, "image", name) for name in planted_models.located("planted")[: args.planted]]
     for name, encoder, images in wanted:
@@ -64,7 +64,7 @@ def _run(args: Settings) -> None:
             found = which_encoder(model, *sets, attribute, embedded=seen[images])
             rows.append(_row(name, encoder, attribute, found, truth.get(attribute)))
     text = summary(rows)
-    bring_up_to_date(README, "towers", text, "research.text_skew")
+    bring_up_to_date(README, "encoders", text, "research.text_skew")
     print(text)
 
 

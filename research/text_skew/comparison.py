@@ -52,14 +52,14 @@ class Settings:
     """Folder that has them, in its text-skew"""
 
 
-def _of_tower(prompts: Tensor, apart: Tensor) -> Tensor:
+def _of_encoder(prompts: Tensor, apart: Tensor) -> Tensor:
     own = prompts - prompts.mean(0)
     leans: Tensor = own @ apart.T / own.norm().clamp_min(1e-12)
     return leans
 
 
 LEANS: Mapping[str, Lean] = {
-    "centered and scaled": _of_tower,
+    "centered and scaled": _of_encoder,
     "of rankings": lambda prompts, apart: prompts @ apart.T,
 }
 

@@ -53,7 +53,7 @@ WEIGHTS, CONFIG = "open_clip_model.safetensors", "open_clip_config.json"
 
 @dataclass(frozen=True)
 class Settings:
-    """shared, own: images in the two phases. rate: Muon's peak, for the matrices inside the towers;
+    """shared, own: images in the two phases. rate: Muon's peak, for the matrices inside the encoders;
     small_rate: AdamW's, for the rest. patch_dropout (Li et al. 2023): in the first only.
     """
 

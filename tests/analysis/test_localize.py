@@ -11,7 +11,8 @@ def test_ten_lines_say_which_heads_and_how_sure_then_which_encoder(tiny_folder, 
     monkeypatch.setattr(question, "RANDOM_SETS", 4)
     asked = ["--max-images", "40", "--attribute", "gender", "--encoders", "both"]
     assert localize.main(["--model", str(tiny_folder), *asked]) == 0
-    heads, _, towers = capsys.readouterr().out.partition("Of the lean of 20 occupations' rankings by gender")
+    printed = capsys.readouterr().out
+    heads, _, encoders = printed.partition("Of the lean of 20 occupations' rankings by gender")
     lines = heads.strip().splitlines()
     assert len(lines) <= 22
     assert lines[0].endswith("world/faces by gender")
@@ -24,5 +25,5 @@ def test_ten_lines_say_which_heads_and_how_sure_then_which_encoder(tiny_folder, 
     assert lines[7].startswith("Change of the general and the occupation-specific preference")
     assert lines[9].split() == ["ablated", "general", "part", "specific", "part", "moves"]
     assert lines[10].split()[0] in lines[2]
-    assert re.match(r", [01]\.\d\d.* in the images", towers)
-    assert "the pictures of world/counterfactuals take" in towers
+    assert re.match(r", [01]\.\d\d.* in the images", encoders)
+    assert "the pictures of world/counterfactuals take" in encoders

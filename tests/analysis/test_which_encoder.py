@@ -8,7 +8,7 @@ import torch
 
 import ccs
 from ccs import Head, HeadSet, InputError
-from ccs.analysis import which_encoder as towers
+from ccs.analysis import which_encoder as encoders
 from ccs.analysis.bias import embed_occupations, in_prompts
 from ccs.analysis.which_encoder import which_encoder
 from ccs.data import synthetic
@@ -37,10 +37,10 @@ def test_images_that_lean_are_told_from_prompts_that_do(tiny_model, monkeypatch)
     found = which_encoder(tiny_model, PEOPLE, PICTURES, "gender", embedded=made(tiny_model, 0, "images"))
     assert found.images.low > 0.8
     faces, pictures = made(tiny_model, 0, "prompts")
-    one, other = towers.group_means(faces, PEOPLE.groups["gender"])
+    one, other = encoders.group_means(faces, PEOPLE.groups["gender"])
     prompts = embed_occupations(tiny_model, PEOPLE)
     leaning = prompts + np.outer(np.resize([1, -1], len(prompts)), 2.5 * (one - other))
-    monkeypatch.setattr(towers, "embed_occupations", lambda *_: leaning)
+    monkeypatch.setattr(encoders, "embed_occupations", lambda *_: leaning)
     found = which_encoder(tiny_model, PEOPLE, PICTURES, "gender", embedded=(faces, pictures))
     assert found.prompts.low > 0.8
     assert found.occupations == 20

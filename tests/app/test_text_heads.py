@@ -15,7 +15,7 @@ BOTH = "L7.H2 T2.H0 T3.H1"
 
 def test_a_click_on_a_text_head_changes_what_prompts_say(app, model):
     screen = opened(app, {"tab": "classify", "ablate": "L7.H2"})
-    do(screen, "heads/tower", tower="T")
+    do(screen, "heads/encoder", encoder="T")
     grid = regions(screen)["left"]
     assert [row["head"] for row in rows("heads", grid)] == [str(head) for head in model.text_heads]
     for head in ("T3.H1", "T2.H0"):
@@ -26,7 +26,7 @@ def test_a_click_on_a_text_head_changes_what_prompts_say(app, model):
     assert found.classes == tuple(classes)
     images = [image.pixels for image in screen.images.shown]
     for off, ours in (("", found.before), (BOTH, found.after)):
-        with ccs.ablate(model, HeadSet.parse(off)):  # the slow way: both towers' modules, head by head
+        with ccs.ablate(model, HeadSet.parse(off)):  # the slow way: both encoders' modules, head by head
             texts = class_weights(model, classes, templates)
             cosines = model.embed_images(images, HeadSet.parse(off).of_encoder("L")) @ texts.T
         assert ours == pytest.approx(model.probabilities(cosines), abs=2e-5)
@@ -37,7 +37,7 @@ def test_a_click_on_a_text_head_changes_what_prompts_say(app, model):
         assert row.split(", ")[0] == f"after {classes[shares.argmax()]} {shares.max():.4f}"
     do(screen, "heads/undo")
     assert screen.state.ablate == HeadSet.parse("L7.H2 T3.H1")
-    again = opened(app, {"tab": "classify", "tower": "T", "ablate": str(screen.state.ablate)})
+    again = opened(app, {"tab": "classify", "encoder": "T", "ablate": str(screen.state.ablate)})
     assert (again.state, again.session.notices) == (screen.state, ())
 
 
@@ -48,11 +48,11 @@ def test_a_link_to_a_head_opens_the_grid_that_it_is_in(app, model):
         assert [row["head"] for row in rows("heads", grid)] == [str(one) for one in heads]
         assert 'aria-selected="true"' in grid
     do(screen, "heads/inspect", head="T2.H0")
-    assert screen.state.tower == "T"
+    assert screen.state.encoder == "T"
 
 
 def test_the_card_of_a_text_head_shows_the_prompts_that_it_tells_apart(app, model):
-    screen = opened(app, {"tab": "heads", "head": "T3.H1", "tower": "T"})
+    screen = opened(app, {"tab": "heads", "head": "T3.H1", "encoder": "T"})
     html = regions(screen)["main"]
     check(html)
     shown = rows("prompts-T3.H1", html)
@@ -65,7 +65,7 @@ def test_the_card_of_a_text_head_shows_the_prompts_that_it_tells_apart(app, mode
     assert [row["prompt"] for row in shown] == [prompts[i] for i in (*order[:6], *order[-6:])]
     assert "Attention" not in html
     assert ">similarity<" not in html  # of the image, which no text head changes
-    asked = {"tab": "classify", "tower": "T", "ablate": "T3.H1", "classes": "a dog\nA Dog\na cat"}
+    asked = {"tab": "classify", "encoder": "T", "ablate": "T3.H1", "classes": "a dog\nA Dog\na cat"}
     page = regions(opened(app, asked))
     assert "similarity" not in page["main"]
     assert "encodes 2 of these 3 prompts identically" in page["main"]

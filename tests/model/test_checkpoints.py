@@ -60,7 +60,7 @@ def written(tmp_path_factory):
 
 
 def test_files_of_older_versions(written, tmp_path, pictures):
-    """A vocabulary and merges in two files, the towers' entries twice, sides as plain numbers."""
+    """A vocabulary and merges in two files, the encoders' entries twice, sides as plain numbers."""
     model, folder = written[0], shutil.copytree(written[1], tmp_path / "old")
     vocabulary, merges = clip_vocabulary()
     (folder / "tokenizer.json").unlink()

@@ -14,7 +14,7 @@ from ccs.model.loading.sources import usable_device
 from ccs.results import read
 from tests.support import pretended, shrunk
 from tests.support.compute_sample import arguments, run, same_tables
-from tests.support.towers import TOLERANCE, pixels
+from tests.support.encoders import TOLERANCE, pixels
 
 # One of each family, by how tokens are made, attended to and read.
 ARCHITECTURES = ["ViT-B-32", "ViT-B-16-SigLIP2", "PE-Core-B-16", "EVA02-B-16", "ViTamin-S", "ViT-L-14-CLIPA"]
@@ -62,7 +62,7 @@ def test_every_method_gives_what_it_gives_on_the_cpu(cuda, tiny_model, tiny_fold
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_every_family_of_towers_gives_what_it_gives_on_the_cpu(cuda, name):
+def test_every_family_of_encoders_gives_what_it_gives_on_the_cpu(cuda, name):
     here, there = (
         ImageEncoder(shrunk.encoder(name)),
         ImageEncoder(shrunk.encoder(name).to(usable_device(cuda))),

@@ -10,11 +10,11 @@ import torch
 from PIL import Image
 
 import ccs
-from benchmarks.towers import plain, zeroed
+from benchmarks.families import plain, zeroed
 from ccs import Head, HeadSet, InputError, Intervention
 from ccs.model.encoder import ImageEncoder
+from tests.support.encoders import TOLERANCE, count_layers, pixels, some_plans
 from tests.support.tiny_model import write_tiny_model
-from tests.support.towers import TOLERANCE, count_layers, pixels, some_plans
 
 TYPES = {
     "plain": {},

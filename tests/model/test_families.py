@@ -10,11 +10,11 @@ import open_clip
 import pytest
 import torch
 
-from benchmarks.towers import plain, sharpen, zeroed
+from benchmarks.families import plain, sharpen, zeroed
 from ccs import Head, HeadSet, InputError, Intervention
 from ccs.model.encoder import ImageEncoder, TextEncoder
 from tests.support import shrunk
-from tests.support.towers import TOLERANCE
+from tests.support.encoders import TOLERANCE
 
 NOT_OF_THE_SMALL = {"image_size", "vocab_size", "hf_tokenizer_name", "tokenizer_kwargs"}
 REFUSED = {"ConvNeXt": 11, "FastVit": 6, "SwinTransformer": 1}
@@ -23,7 +23,7 @@ ARCHITECTURES = [name for name in open_clip.list_models() if not name.startswith
 
 
 def different(names, config):
-    """One name of each configuration, and for how many it stands: their small towers are the same modules."""
+    """One name of each configuration, with the number of names that share it."""
     found = {}
     for name in names:
         own = {key: value for key, value in config(name).items() if key not in NOT_OF_THE_SMALL}
@@ -79,13 +79,13 @@ def test_all_other_architectures_are_refused_with_the_reason():
     assert (len(ARCHITECTURES), met) == (126, REFUSED)
 
 
-def test_every_text_tower_is_exact_or_refused_with_the_reason():
+def test_every_text_encoder_is_exact_or_refused_with_the_reason():
     """Texts that end at different tokens, against open_clip's own pass with weights zeroed."""
     tokens = torch.randint(3, 390, (6, 16), generator=torch.Generator().manual_seed(0))
     met = Counter()
     names = different(open_clip.list_models(), lambda name: shrunk.config(name)["text_cfg"])
     for name, count in names.items():
-        text = shrunk.text_tower(name)
+        text = shrunk.text_encoder(name)
         try:
             encoder = TextEncoder(text)
         except InputError as refused:

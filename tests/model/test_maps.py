@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import ccs
-from benchmarks.towers import plain, sharpen, zeroed
+from benchmarks.families import plain, sharpen, zeroed
 from ccs import Head, HeadSet, InputError, Intervention, Moments
 from ccs.model.encoder import ImageEncoder
 from ccs.model.encoders.parts import Block
 from tests.support import shrunk
-from tests.support.towers import TOLERANCE, count_layers, pixels, plain_parts
+from tests.support.encoders import TOLERANCE, count_layers, pixels, plain_parts
 
 CHOSEN = HeadSet.parse("L5.H3 L2.H1 L4.H0 L4.H2")
 TEXTS = ["a photo of a dog", "a red house"]

@@ -70,7 +70,7 @@ def test_texts_are_read_to_their_end_and_no_further(tiny_model, monkeypatch):
     np.testing.assert_allclose(tiny_model.embed_texts(texts), whole, rtol=0, atol=1e-6)
 
 
-def test_heads_of_both_towers_have_names_and_stay_apart(tiny_model):
+def test_heads_of_both_encoders_have_names_and_stay_apart(tiny_model):
     texts, off = ["a dog", "two dogs in the snow", "a cat"], HeadSet.parse("T0.H1 T1.H0")
     plain, found = tiny_model.embed_texts(texts, ablate=[HeadSet(), off])
     assert np.abs(found - plain).max() > 1e-3

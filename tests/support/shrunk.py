@@ -91,7 +91,7 @@ def encoder(name, seed=0, shaken=True):
     return visual.eval()
 
 
-def text_tower(name):
+def text_encoder(name):
     """The architecture's text encoder, small, with random weights; transformers' are not built."""
     whole = config(name)
     if whole["text_cfg"].get("hf_model_name"):

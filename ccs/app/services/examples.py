@@ -124,16 +124,16 @@ class Images:
 
     def trunk(self, model: Model, layer: int = 0, off: HeadSet = NOTHING_OFF) -> Trunk:
         """The activations that enter a layer, or the first prunable one where that is above it, with those
-        of the image tower's heads off that lie below.
+        of the image encoder's heads off that lie below.
         """
         if layer <= model.encoder.first_prunable_layer:
             return self._kept(model, "trunk", lambda: model.trunk(self.pixels(model)))
         below = Intervention(off).only(head for head in off.of_encoder(IMAGE) if head.layer < layer)
-        start, tower = self.trunk(model), model.encoder.without(below)
-        return self._kept(model, "trunk", lambda: tower.trunk(start, layer), layer, below)
+        start, encoder = self.trunk(model), model.encoder.without(below)
+        return self._kept(model, "trunk", lambda: encoder.trunk(start, layer), layer, below)
 
     def embed(self, model: Model, plans: Sequence[HeadSet]) -> np.ndarray:
-        """Embeddings [plans, images, d], with the image tower's heads off."""
+        """Embeddings [plans, images, d], with the image encoder's heads off."""
 
         def embedded(off: HeadSet) -> np.ndarray:
             start = self.trunk(model, min(off.layers, default=model.n_layers - 1))

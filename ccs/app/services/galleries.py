@@ -204,7 +204,7 @@ class Galleries:
         return ("seen", *key) in self._cache and (not off or ("pruned", *key, off) in self._cache)
 
     def pruned(self, model: Model, name: str, off: HeadSet) -> Generator[float, None, np.ndarray]:
-        """Embeddings [n, d] of the gallery with the image tower's heads off in the forward pass: yields the
+        """Embeddings [n, d] of the gallery with the image encoder's heads off in the forward pass: yields the
         share that is done. `embeddings` then has the answer.
         """
         seen = yield from self.seen(model, name)

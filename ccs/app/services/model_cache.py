@@ -70,7 +70,7 @@ class ModelCache:
         self._failed: TTLCache[str, str] = TTLCache(100, RETRY)
         self.offered: LRUCache[str, Footprint] = LRUCache(OFFERED)  # the models that visitors have named
         self._loads: dict[str, _Load] = {}
-        self._heads: LRUCache[str, HeadSet] = LRUCache(OFFERED)  # of both towers
+        self._heads: LRUCache[str, HeadSet] = LRUCache(OFFERED)  # of both encoders
         self._lock, self._one = threading.RLock(), threading.Lock()
 
     def get(self, name: str) -> Model:
@@ -136,11 +136,11 @@ class ModelCache:
             self.offered[found.name] = found
         return found
 
-    def heads(self, name: str, tower: str = IMAGE) -> HeadSet:
-        """A tower's heads that can be switched off, as far as they are known without loading the model."""
+    def heads(self, name: str, encoder: str = IMAGE) -> HeadSet:
+        """An encoder's heads that can be switched off, as far as they are known without loading the model."""
         with self._lock:
             if name in self._heads:
-                return self._heads[name].of_encoder(tower)
+                return self._heads[name].of_encoder(encoder)
         try:
             source = find(self.place(name), self._token(name))
             texts = source.config["text_cfg"]
@@ -150,13 +150,13 @@ class ModelCache:
             return HeadSet()
         with self._lock:
             self._heads[name] = found
-        return found.of_encoder(tower)
+        return found.of_encoder(encoder)
 
     def keep(self, name: str, model: Model) -> None:
         """Keep a model that is loaded."""
         with self._lock:
             self._models[name], self._heads[name] = model, model.heads
-            with suppress(InputError):  # a text tower that cannot be taken apart has none
+            with suppress(InputError):  # a text encoder that cannot be taken apart has none
                 self._heads[name] = HeadSet(model.heads | model.text_heads)
 
     def _load(self, name: str, place: str) -> None:

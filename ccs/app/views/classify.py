@@ -51,7 +51,7 @@ def made(screen: Screen) -> dict[str, str]:
 
 
 def class_matrix(screen: Screen, off: HeadSet = NO_HEADS) -> np.ndarray:
-    """Unit weights [classes, d] of the classes in force, with the text tower's heads off; kept for the next
+    """Unit weights [classes, d] of the classes in force, with the text encoder's heads off; kept for the next
     click.
     """
     model, (classes, templates), off = screen.model, question(screen), off.of_encoder(TEXT)

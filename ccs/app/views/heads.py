@@ -228,7 +228,7 @@ def moving(screen: Screen, record: HeadRecord, text: int = 0) -> Figure | Empty:
 
 
 def _prompts(screen: Screen, model: Model, head: Head) -> Figure | Empty:
-    """The prompts at the two ends of what a head of the text tower writes."""
+    """The prompts at the two ends of what a head of the text encoder writes."""
     classes, templates = classify.question(screen)
     prompts = [templates[0].replace("{}", name) for name in classes]
     if len(prompts) < 2:

@@ -136,7 +136,7 @@ class BiasQuery:
         return self.gallery.own_pools(self.occupations)
 
     def texts(self, session: Session, model: Model, off: HeadSet = NO_HEADS) -> np.ndarray:
-        """Unit text embeddings [occupations, d], templates averaged, with the text tower's heads off; kept
+        """Unit text embeddings [occupations, d], templates averaged, with the text encoder's heads off; kept
         for the next click.
         """
         off = off.of_encoder(TEXT)

@@ -1,4 +1,4 @@
-"""The families of towers that can be taken apart, recognized by what they are built of.
+"""The families of encoders that can be taken apart, recognized by what they are built of.
 
 `take_apart` of each family makes `Parts` of open_clip's module, or None of a module of another family.
 A module of no family, or with a part that is not supported, is refused with the reason.

@@ -1,4 +1,4 @@
-"""open_clip's own towers: Vision Transformers (CLS token, mean or CoCa's pool), ResNets, text towers."""
+"""open_clip's own encoders: Vision Transformers (CLS token, mean or CoCa's pool), ResNets, text encoders."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def _resnet(visual: Module) -> Parts:
     )
 
 
-# Text towers ------------------------------------------------------------------------------------------------
+# Text encoders ---------------------------------------------------------------------------------------------
 #
 # Those of CLIP, SigLIP and MetaCLIP 2. A text is read at one token. The stem puts that token first, so that
 # its encoder is one with a CLS token. In a causal encoder a token sees only those before it, so those after

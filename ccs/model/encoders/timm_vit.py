@@ -1,4 +1,4 @@
-"""timm's towers: SigLIP, MobileCLIP, ViTamin (convolutional stem), those with relative positions, EVA and
+"""timm's encoders: SigLIP, MobileCLIP, ViTamin (convolutional stem), those with relative positions, EVA and
 EVA02 (rotary positions, a norm on the heads' outputs, SwiGLU), and PE-Core.
 """
 

@@ -89,9 +89,9 @@ def used_by_open_clip() -> Names:
 
     convolutional.register()
     configs = map(open_clip.get_model_config, open_clip.list_models())
-    towers = [encoder for config in configs for encoder in config.values() if isinstance(encoder, dict)]
+    encoders = [encoder for config in configs for encoder in config.values() if isinstance(encoder, dict)]
     own = frozenset({convolutional.NAME})
-    return {key: own | frozenset(encoder[key] for encoder in towers if encoder.get(key)) for key in _NAMES}
+    return {key: own | frozenset(encoder[key] for encoder in encoders if encoder.get(key)) for key in _NAMES}
 
 
 # Checkpoints of Hugging Face ------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def _clip(said: dict[str, Any]) -> dict[str, Any]:
     vision, text = config.vision_config, config.text_config
     quick = {encoder.hidden_act == "quick_gelu" for encoder in (vision, text)}
     if len(quick) > 1:
-        raise ValueError(f"its towers use {vision.hidden_act} and {text.hidden_act}; both QuickGELU or none")
+        raise ValueError(f"its encoders use {vision.hidden_act}, {text.hidden_act}; both QuickGELU or none")
     if text.eos_token_id == LEGACY_EOS:
         end = {"pool_type": "argmax"}
     else:
@@ -168,7 +168,7 @@ def _siglip(said: dict[str, Any]) -> dict[str, Any]:
 def _seen(vision: Any) -> dict[str, Any]:
     if vision.num_channels != 3:
         raise ValueError(f"num_channels is {vision.num_channels}, not 3")
-    return _tower(vision) | {
+    return _shared_settings(vision) | {
         "image_size": vision.image_size,
         "patch_size": vision.patch_size,
         "head_width": vision.hidden_size // vision.num_attention_heads,
@@ -176,14 +176,14 @@ def _seen(vision: Any) -> dict[str, Any]:
 
 
 def _read(text: Any) -> dict[str, Any]:
-    return _tower(text) | {
+    return _shared_settings(text) | {
         "context_length": text.max_position_embeddings,
         "vocab_size": text.vocab_size,
         "heads": text.num_attention_heads,
     }
 
 
-def _tower(encoder: Any) -> dict[str, Any]:
+def _shared_settings(encoder: Any) -> dict[str, Any]:
     """The settings that both encoders have."""
     width, inner = encoder.hidden_size, encoder.intermediate_size
     if width % encoder.num_attention_heads:

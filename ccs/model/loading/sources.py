@@ -78,7 +78,7 @@ def list_models(pattern: str = "*") -> tuple[str, ...]:
     """Names that `ccs.load` takes: the models that ship, then open_clip's with their tags.
 
     pattern: with `*` for any letters, in any case. Repositories of the Hub ("hf-hub:org/name") and folders
-    are not listed, and a few towers are refused when they are loaded (docs/models.md).
+    are not listed, and a few encoders are refused when they are loaded (docs/models.md).
 
         >>> list_models("organism*")
         ('organism', 'organism-control', 'organism-planted')

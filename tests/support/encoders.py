@@ -1,4 +1,4 @@
-"""Helpers for tests of towers: random pixels and plans, what heads send, and a count of layers run."""
+"""Helpers for tests of encoders: random pixels and plans, what heads send, and a count of layers run."""
 
 import copy
 import random

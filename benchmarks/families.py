@@ -1,6 +1,6 @@
-"""Every family of image towers, one architecture of each at full size: largest errors, and costs.
+"""Every family of image encoders, one architecture of each at full size: largest errors, and costs.
 
-    python -m benchmarks.towers [--families SigLIP CoCa] [--against ViT-B-32] [--repeats 2]
+    python -m benchmarks.families [--families SigLIP CoCa] [--against ViT-B-32] [--repeats 2]
 
 Random weights. Errors are the largest difference of a coordinate of the unit embedding: for plans, from
 open_clip's own forward pass of a deep copy with zeroed columns of the output projections; for the sum of
@@ -8,7 +8,7 @@ all contributions, from the embedding. Both are repeated with in-projections thr
 attention), with the distance of our and open_clip's embeddings from float64. Costs are in units of
 open_clip's own forward pass, in turns within one run on one thread. ViTs read at the CLS token are also
 compared with the TEXTSPAN authors' fastest mode (`benchmarks.no_spatial`): time, and each head's
-contribution against float64. Writes benchmarks/results/towers.json and the tables in docs/models.md.
+contribution against float64. Writes benchmarks/results/families.json and the tables in docs/models.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ccs import Head, HeadSet
 from ccs.model.encoder import ImageEncoder
 
 DOCUMENT = ROOT / "docs" / "models.md"
-BEGIN, END = "<!-- made by python -m benchmarks.towers -->\n", "<!-- end -->\n"
+BEGIN, END = "<!-- made by python -m benchmarks.families -->\n", "<!-- end -->\n"
 BETWEEN = """
 All contributions, ours / the TEXTSPAN authors' fastest mode: time, and the largest error of a coordinate, for
 each head's contribution against float64 and for the sum of all parts against open_clip's embedding.
@@ -242,14 +242,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--against", nargs="*", default=["ViT-B-32", "ViT-B-16"])
     parser.add_argument("--repeats", type=int, default=2)
     arguments = parser.parse_args(argv)
-    known = json.loads((RESULTS / "towers.json").read_text("utf-8"))
+    known = json.loads((RESULTS / "families.json").read_text("utf-8"))
     for name in arguments.families:
         known["families"][name] = measure(name, arguments.repeats)
         print(table([known["families"][name]]).splitlines()[-1], flush=True)
     for name in arguments.against:
         known["against"][name] = against(name, arguments.repeats)
         print(table_against([known["against"][name]]).splitlines()[-1], flush=True)
-    keep("towers", known)
+    keep("families", known)
     families = table([known["families"][name] for name in FAMILIES])
     made = families + BETWEEN + table_against(list(known["against"].values()))
     before, _, rest = DOCUMENT.read_text("utf-8").partition(BEGIN)
