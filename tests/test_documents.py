@@ -18,7 +18,7 @@ import nbformat
 import pytest
 
 import ccs
-from ccs.batch import command_line
+from ccs.cli import command_line
 from scripts import notebooks, site_pages
 from tests.support.app_process import started
 from tests.support.visitor import Visitor
@@ -64,7 +64,7 @@ def test_a_command_is_understood(command, monkeypatch):
         monkeypatch.setattr(argparse.ArgumentParser, name, partialmethod(parse_and_stop, parse=parse))
     words = [word for word in COMMANDS[command] if word != "..."]
     if words[0] == "clip-ccs":
-        name, argv = "ccs.batch.command_line", words[1:]
+        name, argv = "ccs.cli.command_line", words[1:]
     else:  # python, torchrun and accelerate run modules alike
         _, name, *argv = words[words.index("-m") :]
     module = importlib.import_module(name)

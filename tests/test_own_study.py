@@ -13,7 +13,7 @@ import pytest
 
 import ccs
 from ccs import results
-from ccs.batch import command_line
+from ccs.cli import command_line
 from tests.support.app_page import rows
 from tests.support.app_process import started
 from tests.support.compute_sample import small_pool

@@ -43,7 +43,7 @@ ALONE = """
 from pathlib import Path
 from PIL import Image
 import ccs
-from ccs.batch.command_line import main
+from ccs.cli.command_line import main
 from ccs.errors import MissingExtra
 from ccs.metrics.agreement import krippendorff_alpha
 from ccs.data.clips import frames

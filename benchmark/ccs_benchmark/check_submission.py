@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ccs.batch import command_line
+from ccs.cli import command_line
 from ccs.errors import InputError
 from ccs_benchmark import leaderboard, planted_models, scoring
 from ccs_benchmark.__main__ import method_of

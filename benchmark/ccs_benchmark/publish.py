@@ -9,8 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
-from ccs.batch.command_line import Command
-from ccs.batch.options import Public, describe
+from ccs.cli.command_line import Command
+from ccs.cli.options import Public, describe
 from ccs.errors import InputError
 from ccs.files import read_text, write_text
 from ccs.results.hub_repository import Repository

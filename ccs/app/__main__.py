@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from ccs.batch.command_line import Command
-from ccs.batch.options import DATA, MACHINE, MODEL, Device, describe
+from ccs.cli.command_line import Command
+from ccs.cli.options import DATA, MACHINE, MODEL, Device, describe
 from ccs.errors import InputError
 
 if TYPE_CHECKING:

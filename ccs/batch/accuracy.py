@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import ccs
 from ccs.analysis.accuracy import AccuracyTable
-from ccs.batch.command_line import Command
-from ccs.batch.options import (
+from ccs.batch.pages import printed
+from ccs.cli.command_line import Command
+from ccs.cli.options import (
     Ablation,
     Classes,
     Csv,
@@ -20,7 +21,6 @@ from ccs.batch.options import (
     SkipUnreadable,
     Template,
 )
-from ccs.batch.pages import printed
 from ccs.files import write_text
 from ccs.metrics.stats import signed
 

@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 
 from ccs import paper, results
-from ccs.batch.command_line import Command
-from ccs.batch.options import DATA, OUTPUT, ResultsFolder, Seed, at_least, read, to_file
+from ccs.cli.command_line import Command
+from ccs.cli.options import DATA, OUTPUT, ResultsFolder, Seed, at_least, read, to_file
 from ccs.errors import InputError
 from ccs.files import inert, read_text, write_text
 from ccs.heads import Head

@@ -17,8 +17,9 @@ import pandas as pd
 
 import ccs
 from ccs.analysis.audit import Audit
-from ccs.batch.command_line import Command
-from ccs.batch.options import (
+from ccs.batch.pages import TEMPLATES
+from ccs.cli.command_line import Command
+from ccs.cli.options import (
     ANALYSIS,
     DATA,
     IMAGES_FROM,
@@ -35,7 +36,6 @@ from ccs.batch.options import (
     read,
     to_folder,
 )
-from ccs.batch.pages import TEMPLATES
 from ccs.errors import InputError, MissingExtra
 from ccs.files import write_text
 

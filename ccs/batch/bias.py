@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import ccs
 from ccs.analysis.bias import MEAN, BiasTable
-from ccs.batch.command_line import Command
-from ccs.batch.options import (
+from ccs.batch.pages import in_brackets, printed
+from ccs.cli.command_line import Command
+from ccs.cli.options import (
     ANALYSIS,
     Ablation,
     Attribute,
@@ -26,7 +27,6 @@ from ccs.batch.options import (
     Template,
     Top,
 )
-from ccs.batch.pages import in_brackets, printed
 from ccs.files import write_text
 from ccs.metrics.preference import FirstGroup, Split
 from ccs.metrics.stats import Estimate, signed

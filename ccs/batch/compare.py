@@ -11,9 +11,9 @@ import pandas as pd
 
 import ccs
 from ccs.analysis.compare import SIDES
-from ccs.batch.command_line import Command
-from ccs.batch.options import DATA, OUTPUT, Attribute, Csv, Device, Gallery, Images, Texts, at_least
 from ccs.batch.pages import printed
+from ccs.cli.command_line import Command
+from ccs.cli.options import DATA, OUTPUT, Attribute, Csv, Device, Gallery, Images, Texts, at_least
 from ccs.files import write_text
 
 

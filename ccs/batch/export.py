@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Annotated
 
 import ccs
-from ccs.batch.command_line import Command
-from ccs.batch.options import MODEL, OUTPUT, ModelName, Public, read, to_folder
+from ccs.cli.command_line import Command
+from ccs.cli.options import MODEL, OUTPUT, ModelName, Public, read, to_folder
 from ccs.errors import InputError
 from ccs.heads import TEXT, Intervention, verb
 from ccs.model.export import export

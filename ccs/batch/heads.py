@@ -8,9 +8,9 @@ from typing import Annotated
 
 import ccs
 from ccs.analysis.find_heads import AMONG, HeadTable
-from ccs.batch.command_line import Command
-from ccs.batch.options import DATA, Device, Images, ModelName, TextEncoder, Texts, at_least
 from ccs.batch.pages import printed
+from ccs.cli.command_line import Command
+from ccs.cli.options import DATA, Device, Images, ModelName, TextEncoder, Texts, at_least
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from ccs.analysis.bias import set_question
 from ccs.analysis.carriers import DEFAULT, METHODS
 from ccs.analysis.localize import FOUND, RANDOM, CarrierTable
 from ccs.analysis.which_encoder import which_encoder
-from ccs.batch.command_line import Command
-from ccs.batch.options import ANALYSIS, DATA, at_least, describe
 from ccs.batch.pages import change, printed
 from ccs.batch.search import GallerySettings
+from ccs.cli.command_line import Command
+from ccs.cli.options import ANALYSIS, DATA, at_least, describe
 from ccs.data.open import open_gallery
 from ccs.metrics.stats import Effect
 

@@ -10,10 +10,10 @@ from typing import Annotated
 import ccs
 from ccs.analysis.mitigate import MitigationTable, Option, choose, objection, unbeaten
 from ccs.analysis.mitigations import METHODS, NOTHING, QUICK, as_change
-from ccs.batch.command_line import Command
-from ccs.batch.options import ANALYSIS, DATA, OUTPUT, Attribute, at_least, describe, read, to_folder
 from ccs.batch.pages import change, in_brackets, printed
 from ccs.batch.search import GallerySettings
+from ccs.cli.command_line import Command
+from ccs.cli.options import ANALYSIS, DATA, OUTPUT, Attribute, at_least, describe, read, to_folder
 from ccs.errors import InputError
 from ccs.model.export import export
 from ccs.model.model import Model

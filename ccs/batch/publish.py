@@ -15,8 +15,8 @@ import open_clip
 from huggingface_hub import DatasetCard, DatasetCardData, SpaceCard
 
 from ccs import results
-from ccs.batch.command_line import Command
-from ccs.batch.options import DATA, OUTPUT, Public, ResultsFolder, describe
+from ccs.cli.command_line import Command
+from ccs.cli.options import DATA, OUTPUT, Public, ResultsFolder, describe
 from ccs.errors import InputError
 from ccs.files import one_line, read_text, write_text
 from ccs.results import schema, searches

@@ -21,9 +21,9 @@ from scipy import stats as distributions
 
 from ccs import paper, results
 from ccs.analysis.ablation_sets import PlanName
-from ccs.batch.command_line import Command
-from ccs.batch.options import DATA, OUTPUT, describe, read, to_folder
 from ccs.batch.pages import as_markdown, fill, p_text
+from ccs.cli.command_line import Command
+from ccs.cli.options import DATA, OUTPUT, describe, read, to_folder
 from ccs.errors import InputError
 from ccs.files import write_text
 from ccs.heads import HeadSet

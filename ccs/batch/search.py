@@ -12,8 +12,9 @@ from ccs import results
 from ccs.analysis import ablation_sets
 from ccs.analysis.ablation_sets import Plan
 from ccs.analysis.search import HeldOut, Limits, SearchTable
-from ccs.batch.command_line import Command
-from ccs.batch.options import (
+from ccs.batch.pages import change, in_brackets, p_text, printed
+from ccs.cli.command_line import Command
+from ccs.cli.options import (
     ANALYSIS,
     MACHINE,
     OUTPUT,
@@ -32,7 +33,6 @@ from ccs.batch.options import (
     at_least,
     to_folder,
 )
-from ccs.batch.pages import change, in_brackets, p_text, printed
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.metrics.stats import minimum_detectable

@@ -14,9 +14,9 @@ import pandas as pd
 from scipy.stats import spearmanr
 
 from ccs import paper
-from ccs.batch.command_line import Command
-from ccs.batch.options import at_least
 from ccs.batch.pages import in_brackets, table
+from ccs.cli.command_line import Command
+from ccs.cli.options import at_least
 from ccs.files import write_text
 from ccs.metrics import stats
 from ccs_benchmark.documents import bring_up_to_date

@@ -10,9 +10,9 @@ from typing import Annotated
 
 import pandas as pd
 
-from ccs.batch.command_line import Command
-from ccs.batch.options import at_least, describe
 from ccs.batch.pages import in_brackets, table
+from ccs.cli.command_line import Command
+from ccs.cli.options import at_least, describe
 from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.metrics.stats import Estimate

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import pandas as pd
 
-from ccs.batch.command_line import Command
-from ccs.batch.options import at_least, describe
 from ccs.batch.pages import table
+from ccs.cli.command_line import Command
+from ccs.cli.options import at_least, describe
 from ccs_benchmark import variants
 from ccs_benchmark.documents import bring_up_to_date
 

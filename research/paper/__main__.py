@@ -10,8 +10,8 @@ from pathlib import Path
 import pandas as pd
 
 from ccs import results
-from ccs.batch.command_line import Command
 from ccs.batch.pages import table
+from ccs.cli.command_line import Command
 from ccs_benchmark.documents import bring_up_to_date
 from research.paper import audit
 from research.paper.questions import HURT, MORE, by_model, in_words, strictest

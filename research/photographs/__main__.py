@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from ccs.batch.command_line import Command
+from ccs.cli.command_line import Command
 from ccs.errors import InputError
 from research.photographs.photograph_data import read
 from research.photographs.photograph_training import MODEL_CFG, PREPROCESS_CFG, Settings, Trainer

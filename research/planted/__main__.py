@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import pandas as pd
 
-from ccs.batch.command_line import Command
-from ccs.batch.options import at_least, describe
+from ccs.cli.command_line import Command
+from ccs.cli.options import at_least, describe
 from ccs.files import write_text
 from ccs_benchmark.planted_models import FOLDER, SUFFIX
 

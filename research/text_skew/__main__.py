@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import pandas as pd
 
-from ccs.batch.command_line import Command
-from ccs.batch.options import at_least
 from ccs.batch.pages import in_brackets, table
+from ccs.cli.command_line import Command
+from ccs.cli.options import at_least
 from ccs_benchmark.documents import bring_up_to_date
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from torch.nn import functional as F
 from ccs.analysis.bias import in_prompts
 from ccs.analysis.carriers import train_gates
 from ccs.analysis.evidence import group_means
-from ccs.batch.command_line import Command
-from ccs.batch.options import at_least
 from ccs.batch.pages import table
+from ccs.cli.command_line import Command
+from ccs.cli.options import at_least
 from ccs.data import synthetic
 from ccs.heads import TEXT, Head, HeadSet
 from ccs.model.model import Model

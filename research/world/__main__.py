@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccs.batch.command_line import Command
+from ccs.cli.command_line import Command
 from ccs.errors import InputError
 from ccs.files import write_text
 

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ccs.batch.command_line import Command
-from ccs.batch.options import at_least
+from ccs.cli.command_line import Command
+from ccs.cli.options import at_least
 
 if TYPE_CHECKING:
     from research.world.stereotype_training import Settings as Training

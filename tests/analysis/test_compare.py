@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 import ccs
 from ccs import Head, HeadSet, InputError
 from ccs.analysis.compare import pair_heads
-from ccs.batch import command_line
+from ccs.cli import command_line
 from ccs_benchmark import planted_models
 from ccs_benchmark.planted_models import by_head, slices
 from tests.support.app_page import small_gallery

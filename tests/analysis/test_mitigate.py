@@ -18,8 +18,8 @@ import ccs
 from ccs import HeadSet, InputError, Intervention
 from ccs.analysis.mitigate import Option, choose, unbeaten
 from ccs.analysis.mitigations import Affine, Fitted, why_not_in_weights
-from ccs.batch import command_line
 from ccs.batch import mitigate as command
+from ccs.cli import command_line
 from ccs.data import synthetic
 from ccs.metrics.stats import Effect, Estimate
 from ccs.model.export import Change, export

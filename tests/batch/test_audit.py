@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 import ccs
-from ccs.batch import audit, command_line
+from ccs.batch import audit
+from ccs.cli import command_line
 
 SMALL = ("--prompts", "gallery", "--attribute", "gender", "--ablate", "L7.H1")
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from ccs import paper
-from ccs.batch import command_line
 from ccs.batch.compute import Settings
 from ccs.batch.compute import __main__ as compute
-from ccs.batch.options import read_names
+from ccs.cli import command_line
+from ccs.cli.options import read_names
 from ccs.errors import InputError
 
 

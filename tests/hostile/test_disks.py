@@ -184,7 +184,7 @@ def test_images_that_vanish_during_a_run_are_named(tiny_model, tmp_path):
 
 
 SAYING = """
-from ccs.batch.command_line import run
+from ccs.cli.command_line import run
 from ccs.errors import InputError
 
 def work():

@@ -12,8 +12,8 @@ from cyclopts import Parameter, Token
 from cyclopts.validators import Number
 
 from ccs import paper
-from ccs.batch.command_line import Command
-from ccs.batch.options import (
+from ccs.cli.command_line import Command
+from ccs.cli.options import (
     ANALYSIS,
     DATA,
     IMAGES_FROM,

@@ -1,7 +1,7 @@
 """The command `clip-ccs`: its subcommands, and how each parses its options and ends.
 
 A subcommand is a frozen dataclass of options and a function of it, joined by `Command`. cyclopts reads the
-dataclass; `ccs.batch.options` has the annotations that several share.
+dataclass; `ccs.cli.options` has the annotations that several share.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from cyclopts import App, CycloptsError, Group, Parameter
 
-from ccs.batch.options import format_default
+from ccs.cli.options import format_default
 from ccs.errors import InputError
 from ccs.files import escape_output
 
