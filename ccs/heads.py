@@ -71,8 +71,8 @@ class HeadSet(Set[Head]):
 
     Python's set operators work (`|`, `&`, `-`, `^`, `<=`, `in`). `HeadSet()` is the empty set.
 
-        >>> off = HeadSet.parse("L9.H2, L8.H11")
-        >>> str(off)
+        >>> ablated = HeadSet.parse("L9.H2, L8.H11")
+        >>> str(ablated)
         'L8.H11 L9.H2'
     """
 
@@ -88,7 +88,7 @@ class HeadSet(Set[Head]):
     @classmethod
     def parse(cls, text: str) -> HeadSet:
         """Read heads' names, separated by spaces or commas; an empty text is the empty set."""
-        return cls(Head.parse(name) for name in _words(text))
+        return cls(Head.parse(name) for name in _split_names(text))
 
     __get_pydantic_core_schema__ = classmethod(_as_text)
 
@@ -112,9 +112,9 @@ class HeadSet(Set[Head]):
 
     def of_encoder(self, encoder: str) -> HeadSet:
         """Return the heads of the image encoder, `IMAGE`, or of the text encoder, `TEXT`."""
-        return self.only(head for head in self._heads if head.encoder == encoder)
+        return self.subset(head for head in self._heads if head.encoder == encoder)
 
-    def only(self, heads: Iterable[Head]) -> HeadSet:
+    def subset(self, heads: Iterable[Head]) -> HeadSet:
         """Return a subset, with the changes of its heads."""
         return HeadSet(heads)
 
@@ -125,7 +125,7 @@ class HeadSet(Set[Head]):
     def __getitem__(self, key: Any) -> Any:
         """Return the head at a position, or the set of heads of a slice."""
         if isinstance(key, slice):
-            return self.only(self._heads[key])
+            return self.subset(self._heads[key])
         if not hasattr(key, "__index__"):
             raise InputError(f"The heads of a set are counted from 0 or sliced; {key!r} is neither.")
         return self._heads[key]
@@ -141,7 +141,7 @@ class HeadSet(Set[Head]):
 
     def of_layer(self, layer: int) -> HeadSet:
         """Return a layer's heads."""
-        return self.only(head for head in self._heads if head.layer == layer)
+        return self.subset(head for head in self._heads if head.layer == layer)
 
 
 def last_layers(layers: int, heads: int, encoder: str = IMAGE) -> HeadSet:
@@ -156,7 +156,7 @@ def last_layers(layers: int, heads: int, encoder: str = IMAGE) -> HeadSet:
     return HeadSet(Head(layer, head, encoder) for layer in last for head in range(heads))
 
 
-def _words(text: str) -> list[str]:
+def _split_names(text: str) -> list[str]:
     """The words of a list of heads; InputError if it is no text."""
     if not isinstance(text, str):
         raise InputError(f"Heads are written as in 'L8.H11 L9.H2=0.3'; {text!r} names none.")
@@ -166,73 +166,75 @@ def _words(text: str) -> list[str]:
 # Interventions --------------------------------------------------------------------------------------------
 
 MEAN, PROTOTYPE = "mean", "prototype"
-FIRST = "@cls"
-MOST = 100.0
+CLS_ONLY = "@cls"
+MAX_FACTOR = 100.0
 """The largest factor, in either direction."""
-_CHANGED = re.compile(r"([^=@]+)(?:=([^@]*))?(@cls)?")
+_CHANGE = re.compile(r"([^=@]+)(?:=([^@]*))?(@cls)?")
 
 
 @dataclass(frozen=True)
-class Change:
+class HeadChange:
     """The change of a head's output.
 
     Attributes:
         factor: The factor by which it is multiplied.
-        at: MEAN or PROTOTYPE, which replaces it, or "".
-        first: Whether only the CLS token changes, in place of all tokens.
+        replacement: MEAN or PROTOTYPE, which replaces it, or "".
+        cls_only: Whether only the CLS token changes, in place of all tokens.
     """
 
     factor: float = 0.0
-    at: str = ""
-    first: bool = False
+    replacement: str = ""
+    cls_only: bool = False
 
     def __post_init__(self) -> None:
-        if not abs(self.factor) <= MOST:
-            raise InputError(f"A head's factor is a number from -{MOST:g} to {MOST:g}, not {self.factor}.")
+        if not abs(self.factor) <= MAX_FACTOR:
+            raise InputError(
+                f"A head's factor is a number from -{MAX_FACTOR:g} to {MAX_FACTOR:g}, not {self.factor}."
+            )
 
     @property
-    def off(self) -> bool:
+    def ablates(self) -> bool:
         """True if the head adds nothing to any token."""
-        return self == Change()
+        return self == HeadChange()
 
     def __str__(self) -> str:
-        value = self.at or (repr(self.factor).removesuffix(".0") if self.factor else "")
-        return (f"={value}" if value else "") + (FIRST if self.first else "")
+        value = self.replacement or (repr(self.factor).removesuffix(".0") if self.factor else "")
+        return (f"={value}" if value else "") + (CLS_ONLY if self.cls_only else "")
 
     @classmethod
-    def of(cls, value: Change | float | str) -> Change:
+    def of(cls, value: HeadChange | float | str) -> HeadChange:
         """Make a change of a factor, its notation, or a change; InputError for anything else."""
-        if isinstance(value, Change):
+        if isinstance(value, HeadChange):
             return value
         if isinstance(value, str):
-            return cls.parse(value.removesuffix(FIRST), value.endswith(FIRST))
+            return cls.parse(value.removesuffix(CLS_ONLY), value.endswith(CLS_ONLY))
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
             raise InputError(f"{value!r} is no factor such as 0.3, nor {MEAN!r} or {PROTOTYPE!r}.")
         return cls(float(value))
 
     @classmethod
-    def parse(cls, value: str | None, first: bool = False) -> Change:
+    def parse(cls, value: str | None, cls_only: bool = False) -> HeadChange:
         """Read a change.
 
         Args:
             value: "0.3", "mean", or "prototype"; None ablates.
-            first: Whether only the CLS token changes.
+            cls_only: Whether only the CLS token changes.
 
         Raises:
             InputError: If `value` is anything else.
         """
         if value in (MEAN, PROTOTYPE):
-            return cls(at=str(value), first=first)
+            return cls(replacement=str(value), cls_only=cls_only)
         try:
             factor = 0.0 if value is None else float(value)
         except ValueError:
             factor = math.nan
         if math.isnan(factor):
             raise InputError(f"{str(value)[:40]!r} is no factor such as 0.3, nor {MEAN} or {PROTOTYPE}.")
-        return cls(factor, first=first)
+        return cls(factor, cls_only=cls_only)
 
 
-Heads: TypeAlias = "HeadSet | Head | str | Mapping[Any, Change | float | str] | Iterable[Head | str]"
+Heads: TypeAlias = "HeadSet | Head | str | Mapping[Any, HeadChange | float | str] | Iterable[Head | str]"
 """What callers may give for heads: see `Intervention.of`."""
 Means = Mapping[str, Mapping[Head, Any]]
 """Heads' mean outputs over images, and prototypes: MEAN or PROTOTYPE -> head -> [T, d], float32."""
@@ -252,21 +254,21 @@ class Intervention(HeadSet):
     """
 
     __slots__ = ("_changes", "means")
-    _changes: dict[Head, Change]
+    _changes: dict[Head, HeadChange]
     means: Means | None
 
     def __init__(
         self,
-        changes: Mapping[Head, Change | float | str] | Iterable[Head] = (),
+        changes: Mapping[Head, HeadChange | float | str] | Iterable[Head] = (),
         means: Means | None = None,
     ) -> None:
-        by_head: Mapping[Head, Change | float | str]
+        by_head: Mapping[Head, HeadChange | float | str]
         if isinstance(changes, Intervention):
             by_head, means = changes._changes, means or changes.means
         else:
-            by_head = changes if isinstance(changes, Mapping) else dict.fromkeys(changes, Change())
+            by_head = changes if isinstance(changes, Mapping) else dict.fromkeys(changes, HeadChange())
         super().__init__(by_head)
-        self._changes = {head: Change.of(by_head[head]) for head in self}
+        self._changes = {head: HeadChange.of(by_head[head]) for head in self}
         self.means = means
 
     @classmethod
@@ -276,7 +278,7 @@ class Intervention(HeadSet):
         Raises:
             InputError: If the text is no such list, or names a head twice with different changes.
         """
-        return cls(_merged(_parsed(word) for word in _words(text)))
+        return cls(_merge_changes(_parse_change(word) for word in _split_names(text)))
 
     @classmethod
     def of(cls, heads: Heads | None) -> HeadSet:
@@ -295,13 +297,13 @@ class Intervention(HeadSet):
             return cls.parse("" if heads is None else str(heads))
         if isinstance(heads, Mapping):
             pairs = ((key if isinstance(key, Head) else Head.parse(key), heads[key]) for key in heads)
-            return cls(_merged((head, Change.of(value)) for head, value in pairs))
+            return cls(_merge_changes((head, HeadChange.of(value)) for head, value in pairs))
         if not isinstance(heads, Iterable):
             raise InputError(f"Heads are written as in 'L8.H11 L9.H2=0.3'; {heads!r} names none.")
         return cls.parse(" ".join(map(str, heads)))
 
     @overload
-    def __getitem__(self, key: Head) -> Change: ...
+    def __getitem__(self, key: Head) -> HeadChange: ...
     @overload
     def __getitem__(self, key: SupportsIndex) -> Head: ...
     @overload
@@ -310,36 +312,36 @@ class Intervention(HeadSet):
         """Return a head's change, or the head at a position, or the intervention of a slice."""
         return self._changes[key] if isinstance(key, Head) else super().__getitem__(key)
 
-    def mean(self, head: Head) -> Any:
+    def mean_output(self, head: Head) -> Any:
         """Return the mean [T, d] to use for a head; InputError if none is attached."""
-        at = self[head].at
-        if head not in (known := (self.means or {}).get(at, {})):
-            raise InputError(f"{head}={at} is taken over images: model.at_means(heads, images) gives it.")
+        replacement = self[head].replacement
+        if head not in (known := (self.means or {}).get(replacement, {})):
+            raise InputError(f"{head}={replacement} needs images: call model.at_means(heads, images) first.")
         return known[head]
 
-    def changed(self, heads: Mapping[Head, Change | float]) -> Intervention:
+    def with_changes(self, heads: Mapping[Head, HeadChange | float]) -> Intervention:
         """Return the intervention with other changes of these heads."""
         return Intervention({**self._changes, **heads}, self.means)
 
-    def only(self, heads: Iterable[Head]) -> Intervention:
+    def subset(self, heads: Iterable[Head]) -> Intervention:
         return Intervention({head: self[head] for head in heads}, self.means)
 
     def __and__(self, other: Set[Any]) -> Intervention:
-        return self.only(head for head in self if head in other)
+        return self.subset(head for head in self if head in other)
 
     def __or__(self, other: Set[Any]) -> Intervention:
-        return self.changed(dict(changes(HeadSet(other) if not isinstance(other, HeadSet) else other)))
+        return self.with_changes(dict(changes(HeadSet(other) if not isinstance(other, HeadSet) else other)))
 
     def __ror__(self, other: Set[Any]) -> Intervention:
         return Intervention(other) | self  # Set's would forget what is done to these heads
 
     def __sub__(self, other: Set[Any]) -> Intervention:
-        return self.only(head for head in self if head not in other)
+        return self.subset(head for head in self if head not in other)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Intervention):
             return self._changes == other._changes and self.means is other.means
-        return all(change.off for change in self._changes.values()) and HeadSet(self) == other
+        return all(change.ablates for change in self._changes.values()) and HeadSet(self) == other
 
     __hash__ = HeadSet.__hash__
 
@@ -347,48 +349,48 @@ class Intervention(HeadSet):
         return " ".join(f"{head}{change}" for head, change in self._changes.items())
 
 
-def _parsed(word: str) -> tuple[Head, Change]:
-    match = _CHANGED.fullmatch(word)
+def _parse_change(word: str) -> tuple[Head, HeadChange]:
+    match = _CHANGE.fullmatch(word)
     head = Head.parse(match[1] if match else word)
     assert match is not None
-    return head, Change.parse(match[2], bool(match[3]))
+    return head, HeadChange.parse(match[2], bool(match[3]))
 
 
-def _merged(pairs: Iterable[tuple[Head, Change]]) -> dict[Head, Change]:
+def _merge_changes(pairs: Iterable[tuple[Head, HeadChange]]) -> dict[Head, HeadChange]:
     """Each head's change; InputError for a head with two."""
-    merged: dict[Head, Change] = {}
+    merged: dict[Head, HeadChange] = {}
     for head, change in pairs:
         if merged.setdefault(head, change) != change:
             raise InputError(f"{head} is named twice, with different changes.")
     return merged
 
 
-def changes(heads: HeadSet) -> Iterator[tuple[Head, Change]]:
+def changes(heads: HeadSet) -> Iterator[tuple[Head, HeadChange]]:
     """Yield each head and its change; a plain HeadSet ablates its heads."""
     for head in heads:
-        yield head, heads[head] if isinstance(heads, Intervention) else Change()
+        yield head, heads[head] if isinstance(heads, Intervention) else HeadChange()
 
 
-def verb(heads: Heads) -> str:
-    """Say how heads are changed: "off", "scaled", or "held" (at a mean), or several of these with "or"."""
+def effect_word(heads: Heads) -> str:
+    """Say how heads are changed: "ablated", "scaled", or "replaced", or several of these with "or"."""
     kinds = {
-        "off" if change.off else "held" if change.at else "scaled"
+        "ablated" if change.ablates else "replaced" if change.replacement else "scaled"
         for _, change in changes(Intervention.of(heads))
     }
-    return " or ".join(word for word in ("off", "scaled", "held") if word in kinds) or "off"
+    return " or ".join(word for word in ("ablated", "scaled", "replaced") if word in kinds) or "ablated"
 
 
-def factors(heads: HeadSet, where: str) -> dict[Head, float]:
+def require_factors(heads: HeadSet, subject: str) -> dict[Head, float]:
     """Return the factor of each head.
 
     Args:
         heads: The heads.
-        where: The subject of the error's sentence.
+        subject: The subject of the error's sentence.
 
     Raises:
         InputError: If a change is a mean, or acts on one token only.
     """
     for head, change in changes(heads):
-        if change.at or change.first:
-            raise InputError(f"{where} can hold factors on all tokens, and {head}{change} is none.")
+        if change.replacement or change.cls_only:
+            raise InputError(f"{subject} can hold factors on all tokens, and {head}{change} is none.")
     return {head: change.factor for head, change in changes(heads)}

@@ -45,7 +45,7 @@ def measured(name: str) -> list[dict[str, str]]:
     from ccs import HeadSet, Intervention, load, results
     from ccs.analysis.evidence import Subject
     from ccs.analysis.task import Sets
-    from ccs.heads import MEAN, Change
+    from ccs.heads import MEAN, HeadChange
     from ccs.metrics import accuracy
 
     model = load(name)
@@ -62,12 +62,15 @@ def measured(name: str) -> list[dict[str, str]]:
         for row in found[found["ablation"].isin(KINDS)].itertuples()
         if row.ablation != "random" or (row.heads and row.seed < SEEDS)
     ]
-    every, held = [HeadSet(), *(off for _, off in plans)], dict.fromkeys(model.heads, Change(at=MEAN))
+    every, held = (
+        [HeadSet(), *(off for _, off in plans)],
+        dict.fromkeys(model.heads, HeadChange(replacement=MEAN)),
+    )
 
     def embedded(images: Any) -> np.ndarray:
         """With heads at zero, then at their mean over these images."""
         means = model.at_means(Intervention(held), images)
-        return model.embed_images(images, [*every, *(means.only(off) for off in every[1:])])
+        return model.embed_images(images, [*every, *(means.subset(off) for off in every[1:])])
 
     figures = [
         {

@@ -23,7 +23,7 @@ from ccs.analysis.mitigations import (
     nothing,
     span,
 )
-from ccs.heads import MEAN, PROTOTYPE, Change, HeadSet, Intervention
+from ccs.heads import MEAN, PROTOTYPE, HeadChange, HeadSet, Intervention
 from ccs.metrics.stats import Floats
 
 
@@ -55,7 +55,7 @@ def at_prototype(evidence: Evidence) -> Fitted:
 
 
 def _held(evidence: Evidence, at: str) -> Fitted:
-    heads = Intervention(dict.fromkeys(masked_heads(evidence), Change(at=at)))
+    heads = Intervention(dict.fromkeys(masked_heads(evidence), HeadChange(replacement=at)))
     return Fitted(evidence.model.at_means(heads, evidence.people, evidence.task.groups))
 
 

@@ -27,7 +27,7 @@ from ccs.analysis.result import Result, axes
 from ccs.analysis.sample_size import warn_if_small
 from ccs.data import BiasSet
 from ccs.errors import InputError, require_seed
-from ccs.heads import IMAGE, TEXT, HeadSet, Intervention, verb
+from ccs.heads import IMAGE, TEXT, HeadSet, Intervention, effect_word
 from ccs.metrics import bias as rankings
 from ccs.metrics import group_gaps, skew
 from ccs.metrics.accuracy import class_weights
@@ -119,7 +119,7 @@ class BiasTable(Result):
             ax.plot(rows["before"], places, "o", color="0.45", mfc="none", label="all heads on")
         reach = [(after - rows["low"]).clip(lower=0), (rows["high"] - after).clip(lower=0)]
         short = ablated if len(ablated) <= 30 else f"{len(ablated.split())} heads"
-        label = f"{short} {verb(ablated)}" if ablated else "measured (95%)"
+        label = f"{short} {effect_word(ablated)}" if ablated else "measured (95%)"
         ax.errorbar(after, places, xerr=reach, fmt="o", color="C0", label=label)
         ax.set_yticks(places, [str(name) for name in rows.index])
         title = f"{self.about['model']}, {self.about['gallery']} by {self.about['attribute']}"

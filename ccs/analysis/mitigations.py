@@ -25,10 +25,9 @@ from ccs.analysis.carriers import learned_mask
 from ccs.analysis.evidence import Evidence, group_means, rank_heads
 from ccs.analysis.localize import first_carriers
 from ccs.errors import InputError
-from ccs.heads import Change as HeadChange
-from ccs.heads import Head, HeadSet, Intervention, changes, factors
+from ccs.heads import Head, HeadChange, HeadSet, Intervention, changes, require_factors
 from ccs.metrics.stats import Floats
-from ccs.model.export import Change, changed
+from ccs.model.export import WeightChange, changed_weights
 from ccs.model.model import Model
 
 Units = NDArray[np.float32]
@@ -181,7 +180,7 @@ def round_factors(fitted: Fitted) -> Fitted:
     heads = fitted.heads
     if not isinstance(heads, Intervention):
         return fitted
-    short = {head: HeadChange(round(c.factor, 2), c.at, c.first) for head, c in changes(heads)}
+    short = {head: HeadChange(round(c.factor, 2), c.replacement, c.cls_only) for head, c in changes(heads)}
     acting = {head: change for head, change in short.items() if change != HeadChange(1.0)}
     return replace(fitted, heads=Intervention(acting, heads.means))
 
@@ -189,13 +188,13 @@ def round_factors(fitted: Fitted) -> Fitted:
 def why_not_in_weights(model: Model, fitted: Fitted) -> str:
     """Return why the model's weights cannot hold it, "" if they can."""
     try:
-        changed(model, as_change(fitted))
+        changed_weights(model, as_change(fitted))
     except InputError as error:
         return str(error)
     return ""
 
 
-def as_change(fitted: Fitted, said: Sequence[str] = ()) -> Change:
+def as_change(fitted: Fitted, said: Sequence[str] = ()) -> WeightChange:
     """Return what a folder of the model would hold.
 
     Args:
@@ -205,9 +204,9 @@ def as_change(fitted: Fitted, said: Sequence[str] = ()) -> Change:
     Raises:
         InputError: If a map is not linear.
     """
-    factors(fitted.heads, "Weights")
+    require_factors(fitted.heads, "Weights")
     images, texts = (_matrix(part) for part in (fitted.images, fitted.texts))
-    return Change(fitted.heads or HeadSet(), images, texts, said)
+    return WeightChange(fitted.heads or HeadSet(), images, texts, said)
 
 
 def _matrix(map: Map | None) -> np.ndarray | None:

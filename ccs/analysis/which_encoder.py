@@ -24,7 +24,7 @@ from ccs.analysis.bias import embed_occupations, in_prompts
 from ccs.analysis.evidence import group_means
 from ccs.data import BiasSet
 from ccs.errors import InputError
-from ccs.heads import MEAN, Change, Head, HeadSet, Intervention
+from ccs.heads import MEAN, Head, HeadChange, HeadSet, Intervention
 from ccs.metrics import stats
 from ccs.metrics.stats import Estimate, Floats
 from ccs.model.model import Model
@@ -131,9 +131,9 @@ def _carried(model: Model, people: BiasSet, apart: Floats) -> dict[Head, float]:
     """Return the share of the rankings' lean that goes with each text head at its mean."""
     names, templates = in_prompts(people), people.templates
     texts = [template.replace("{}", name) for name in names for template in templates]
-    at_mean = dict.fromkeys(model.text_heads, Change(at=MEAN, first=True))
+    at_mean = dict.fromkeys(model.text_heads, HeadChange(replacement=MEAN, cls_only=True))
     means = model.texts.at_means(Intervention(at_mean), texts)
-    plans = [HeadSet(), *(means.only([head]) for head in means)]
+    plans = [HeadSet(), *(means.subset([head]) for head in means)]
     units = model.texts.embed(texts, plans).reshape(len(plans), len(names), len(templates), -1).mean(axis=2)
     units /= np.linalg.norm(units, axis=-1, keepdims=True)
     whole, *left = np.linalg.norm(units @ apart.T, axis=(1, 2)).tolist()

@@ -61,7 +61,7 @@ def count(n: int, noun: str) -> str:
 
 def describe_ablation(heads: HeadSet) -> str:
     """Say how many heads are ablated: "2 heads off", "1 head off, 3 scaled"."""
-    scaled = sum(not change.off for _, change in changes(heads))
+    scaled = sum(not change.ablates for _, change in changes(heads))
     if scaled == len(heads):
         return f"{count(scaled, 'head')} scaled" if scaled else "0 heads off"
     return f"{count(len(heads) - scaled, 'head')} off" + (f", {scaled} scaled" if scaled else "")

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from ccs.app.html import join_texts
 from ccs.errors import InputError
-from ccs.heads import IMAGE, Head, HeadSet, Intervention, factors
+from ccs.heads import IMAGE, Head, HeadSet, Intervention, require_factors
 
 NO_HEADS = HeadSet()
 OWN = "own:"  # begins the name of a visitor's own gallery
@@ -120,7 +120,7 @@ def parse_ablation(text: str) -> HeadSet:
     heads = Intervention.parse(text)
     if len(heads) > MAX_HEADS:
         raise InputError(f"it names {len(heads)} heads and at most {MAX_HEADS} are allowed.")
-    return heads.only(head for head, factor in factors(heads, "The app").items() if factor != 1)
+    return heads.subset(head for head, factor in require_factors(heads, "The app").items() if factor != 1)
 
 
 def parse_int(value: object, name: str) -> int:

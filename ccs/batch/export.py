@@ -12,7 +12,7 @@ import ccs
 from ccs.cli.command_line import Command
 from ccs.cli.options import MODEL, OUTPUT, ModelName, Public, read, to_folder
 from ccs.errors import InputError
-from ccs.heads import TEXT, Intervention, verb
+from ccs.heads import TEXT, Intervention, effect_word
 from ccs.model.export import export
 from ccs.results.hub_repository import Repository
 
@@ -43,7 +43,7 @@ def export_model(settings: Settings) -> None:
     if text_heads := off.of_encoder(TEXT):
         raise InputError(f"Heads of the text encoder cannot be saved ablated: leave {text_heads} out.")
     model = ccs.load(settings.model)
-    title = f"{model.name} with {off or 'no head'} {verb(off)}"
+    title = f"{model.name} with {off or 'no head'} {effect_word(off)}"
     with tempfile.TemporaryDirectory() as scratch:
         folder = settings.out or Path(scratch) / "model"
         error = export(model, off, folder, settings.model)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ccs.files import one_line
-from ccs.heads import verb
+from ccs.heads import effect_word
 from ccs.metrics import stats
 from ccs.metrics.stats import Effect, Estimate
 
@@ -25,7 +25,7 @@ def environment(folder: Path) -> jinja2.Environment:
     """The templates of a folder, in which a value that is not given is an error."""
     loader, strict = jinja2.FileSystemLoader(folder), jinja2.StrictUndefined
     templates = jinja2.Environment(loader=loader, undefined=strict, trim_blocks=True, lstrip_blocks=True)
-    templates.globals |= {f.__name__: f for f in (in_brackets, signed, whole, columns, count, verb)}
+    templates.globals |= {f.__name__: f for f in (in_brackets, signed, whole, columns, count, effect_word)}
     templates.globals["quoted"] = repr
     return templates
 

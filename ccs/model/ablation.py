@@ -16,14 +16,14 @@ import torch
 from torch import nn
 
 from ccs.errors import InputError
-from ccs.heads import ENCODERS, FIRST, IMAGE, Change, Head, HeadSet, Intervention, changes
+from ccs.heads import CLS_ONLY, ENCODERS, IMAGE, Head, HeadChange, HeadSet, Intervention, changes
 from ccs.model.interception import Ablation, begin, bypassed, end, projection_name
 from ccs.model.structure import Location, locations, unread_heads, unwrapped
 
 
 @contextmanager
 def ablate(
-    model: Any, heads: HeadSet | Head | str | Mapping[Head, Change | float] | Iterable[Head | str]
+    model: Any, heads: HeadSet | Head | str | Mapping[Head, HeadChange | float] | Iterable[Head | str]
 ) -> Iterator[HeadSet]:
     """Ablate heads of `model` inside a `with` block; afterward the model is as before.
 
@@ -130,7 +130,7 @@ def _changed_places(root: Any, places: list[Location], heads: HeadSet) -> Iterat
             yield layer, places[layer]
 
 
-def _changes(heads: HeadSet, layer: int) -> frozenset[tuple[int, Change]]:
+def _changes(heads: HeadSet, layer: int) -> frozenset[tuple[int, HeadChange]]:
     return frozenset((head.head, change) for head, change in changes(heads.of_layer(layer)))
 
 
@@ -140,18 +140,18 @@ def _require(root: Any, counts: list[int], heads: HeadSet) -> None:
         if head.layer >= len(counts) or head.head >= counts[head.layer]:
             layers = ", ".join(f"{head.encoder}{layer}: {count}" for layer, count in enumerate(counts))
             raise InputError(f"{head} is outside this model; heads in each layer: {layers}.")
-        if not (change.at or change.first):
+        if not (change.replacement or change.cls_only):
             continue
         if head.encoder != IMAGE:
             raise InputError(
                 f"{head}{change} acts on the token that is read, which differs from text to text. "
                 "Use Model.embed_texts(texts, ablate=...), or a factor on all tokens."
             )
-        if change.first and not _has_class_token(root):
-            raise InputError(f"{head}{change}: this encoder has no CLS token, so leave out {FIRST}.")
-        if change.at:
+        if change.cls_only and not _has_class_token(root):
+            raise InputError(f"{head}{change}: this encoder has no CLS token, so leave out {CLS_ONLY}.")
+        if change.replacement:
             assert isinstance(heads, Intervention)
-            heads.mean(head)
+            heads.mean_output(head)
 
 
 def _has_class_token(encoder: Any) -> bool:

@@ -25,14 +25,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ccs.errors import InputError
-from ccs.heads import ENCODERS, FIRST, IMAGE, TEXT, Change, Head, HeadSet, changes
+from ccs.heads import CLS_ONLY, ENCODERS, IMAGE, TEXT, Head, HeadChange, HeadSet, changes
 from ccs.model.encoders import take_apart, take_texts_apart
 from ccs.model.encoders.decomposition import Decomposition, Readout, Record, autocast, without_tf32
 from ccs.model.encoders.parts import Layer
 from ccs.model.encoders.readouts import Parts
 from ccs.model.interception import changed_values, site_of
 
-NOTHING_OFF = HeadSet()
+NO_HEADS = HeadSet()
 BATCH_TOKENS = 8_192
 """Tokens of all images of a pass on a CPU, by default."""
 ChosenLayers = Collection[int] | Literal["all"]
@@ -82,7 +82,7 @@ class Encoder(Decomposition):
         super().__init__(parts)
         self._module = module
         self._autocast = autocast
-        self._stem, self._off = parts.stem, NOTHING_OFF
+        self._stem, self._ablated = parts.stem, NO_HEADS
         self.n_heads = max(layer.n_heads for layer in self.layers)
         self.head_dim = max(layer.head_dim for layer in self.layers)
         self.width = parts.width
@@ -117,8 +117,8 @@ class Encoder(Decomposition):
             if head.encoder != self.letter:
                 theirs, ours = ENCODERS[head.encoder], ENCODERS[self.letter]
                 raise InputError(f"{head} is a head of the {theirs} encoder, not of the {ours} encoder.")
-            if change.first and not self.prefix:
-                raise InputError(f"{head}{change}: this encoder has no CLS token, so leave out {FIRST}.")
+            if change.cls_only and not self.prefix:
+                raise InputError(f"{head}{change}: this encoder has no CLS token, so leave out {CLS_ONLY}.")
             if head.layer >= self.n_layers or head.head >= self.layers[head.layer].n_heads:
                 raise InputError(f"{head} is outside this model, which has {self._span()}.")
 
@@ -131,7 +131,7 @@ class Encoder(Decomposition):
         return " and ".join(spans)
 
     @torch.no_grad()
-    def embed(self, images: Tensor | Trunk, ablation_sets: Sequence[HeadSet] = (NOTHING_OFF,)) -> Tensor:
+    def embed(self, images: Tensor | Trunk, ablation_sets: Sequence[HeadSet] = (NO_HEADS,)) -> Tensor:
         """Compute unit embeddings under ablation.
 
         Ablation sets form a tree: they share one pass up to the layer in which they differ. Memory is that of
@@ -268,18 +268,18 @@ class Encoder(Decomposition):
         return values
 
     def changed(self, values: Tensor, layer: int) -> Tensor:
-        """Apply `without` and the open blocks of `ccs.ablate` to the heads' outputs [n, T, H d]."""
-        values = self._without(values, self._off.of_layer(layer), layer)
+        """Apply `ablated` and the open blocks of `ccs.ablate` to the heads' outputs [n, T, H d]."""
+        values = self._without(values, self._ablated.of_layer(layer), layer)
         site = site_of(self.layers[layer].module)
         return values if site is None else site.changed(values)
 
     def factor(self, head: Head) -> float:
-        """The factor on the head's output by `without` and the open blocks of `ccs.ablate`; 0 for a mean."""
+        """The factor on the head's output by `ablated` and the open blocks of `ccs.ablate`; 0 for a mean."""
         site = site_of(self.layers[head.layer].module)
         ablations = () if site is None else site.ablations
         product = 1.0
-        for heads in (self._off, *(ablation.heads for ablation in ablations)):
-            product *= dict(changes(heads)).get(head, Change(1.0)).factor
+        for heads in (self._ablated, *(ablation.heads for ablation in ablations)):
+            product *= dict(changes(heads)).get(head, HeadChange(1.0)).factor
         return product
 
     def _without(self, values: Tensor, off: HeadSet, layer: int) -> Tensor:
@@ -288,12 +288,12 @@ class Encoder(Decomposition):
     def _precision(self) -> contextlib.AbstractContextManager[object]:
         return autocast(self.device.type, self._autocast)
 
-    def without(self, off: HeadSet) -> Self:
+    def ablated(self, heads: HeadSet) -> Self:
         """Return this encoder with heads ablated in all that it computes; InputError for heads it lacks."""
-        self.require(off)
-        ablated = copy.copy(self)
-        ablated._off = off
-        return ablated
+        self.require(heads)
+        encoder = copy.copy(self)
+        encoder._ablated = heads
+        return encoder
 
     def in_float32(self) -> Self:
         """Return this encoder without autocast."""
@@ -337,9 +337,9 @@ class Encoder(Decomposition):
         record = Record(layers, {} if entering else None)
         with autocast(self.device.type, None):
             if self._autocast is None:
-                embedded, norms = self._embed(images, [*ablation_sets, NOTHING_OFF], record)
+                embedded, norms = self._embed(images, [*ablation_sets, NO_HEADS], record)
             else:
-                unit, norms = self._embed(images, [NOTHING_OFF], record)
+                unit, norms = self._embed(images, [NO_HEADS], record)
                 embedded = torch.cat([self.embed(images, ablation_sets), unit])
             (x,) = record.last
             pool, pooled = self._readout.pool, self._readout.pool_route

@@ -52,22 +52,22 @@ def changed_values(values: Tensor, heads: HeadSet, n_heads: int) -> Tensor:
     factors = torch.ones(n_heads, dtype=values.dtype, device=values.device)
     by_token = []
     for head, change in changes(heads):
-        if change.at or change.first:
+        if change.replacement or change.cls_only:
             by_token.append((head, change))
         else:
             factors[head.head] = change.factor
     values = values * factors.repeat_interleave(d)
     for head, change in by_token:  # in place, in the product above
         columns = slice(head.head * d, head.head * d + d)
-        tokens = slice(0, 1 if change.first else None)
-        if change.at:
+        tokens = slice(0, 1 if change.cls_only else None)
+        if change.replacement:
             assert isinstance(heads, Intervention)
-            mean = torch.as_tensor(heads.mean(head)).to(values)
-            if not change.first and len(mean) == 1:  # only the first token of this layer is read
+            mean = torch.as_tensor(heads.mean_output(head)).to(values)
+            if not change.cls_only and len(mean) == 1:  # only the first token of this layer is read
                 tokens = slice(0, 1)
-            if not change.first and len(mean) not in (1, values.shape[1]):
+            if not change.cls_only and len(mean) not in (1, values.shape[1]):
                 raise InputError(
-                    f"{head}={change.at} holds {len(mean)} tokens, but the model has {values.shape[1]}; "
+                    f"{head}{change} holds {len(mean)} tokens, but the model has {values.shape[1]}; "
                     "take the mean over images of this size."
                 )
             values[:, tokens, columns] = mean[tokens]
@@ -90,7 +90,7 @@ class Ablation:
         self.n_heads, self.head_dim = int(module.num_heads), head_dim(module)
         self.is_open, self.reached = True, False
         self.factors: Tensor | None = None
-        self.replaces = any(change.at or change.first for _, change in changes(heads))
+        self.replaces = any(change.replacement or change.cls_only for _, change in changes(heads))
         if not self.replaces:
             factors = torch.ones(self.n_heads)
             for head, change in changes(heads):

@@ -51,7 +51,7 @@ def attention(
         (2, 2, 6, 6)
     """
     model, images = load(model) if isinstance(model, str) else model, as_sequence(images)
-    mapped, encoder = _mapped(model, heads), model.encoder.without(Intervention.of(ablate))
+    mapped, encoder = _mapped(model, heads), model.encoder.ablated(Intervention.of(ablate))
     maps = np.empty((len(images), len(mapped), model.encoder.n_tokens), np.float32)
     for rows, part in model.batches(images, batch_size):
         by_layer = []  # of each layer [n, heads, T]
@@ -105,7 +105,7 @@ def heatmap(
     vectors, contrasts = _vectors(model, texts), as_sequence(against)
     if len(contrasts):
         vectors = vectors - model.embed_texts(contrasts).mean(0)
-    mapped, encoder = _mapped(model, heads), model.encoder.without(Intervention.of(ablate))
+    mapped, encoder = _mapped(model, heads), model.encoder.ablated(Intervention.of(ablate))
     factors = {head: encoder.factor(head) for head in mapped}
     sending = HeadSet(head for head in mapped if factors[head])
     along = torch.from_numpy(np.ascontiguousarray(vectors, np.float32)).to(encoder.device)

@@ -24,8 +24,8 @@ from ccs.model.loading.config import cropping
 from ccs.model.loading.footprint import require_room
 from ccs.model.loading.sources import Source, find, usable_device
 from ccs.model.loading.sources import embedded as embedded
+from ccs.model.side import AblationSets, Side, Texts
 from ccs.model.side import Contributions as Contributions
-from ccs.model.side import Plans, Side, Texts
 
 Images = Sequence[Image.Image] | Tensor | Trunk
 """Images (any sequence, decoded one at a time when needed), pixels [n, 3, s, s] from `preprocess`, or
@@ -207,7 +207,9 @@ class Model(Side):
         tokens: Tensor = self.tokenizer(require_texts(as_sequence(texts)))
         return tokens
 
-    def embed_images(self, images: Images, ablate: Plans = None, batch_size: int | None = None) -> np.ndarray:
+    def embed_images(
+        self, images: Images, ablate: AblationSets = None, batch_size: int | None = None
+    ) -> np.ndarray:
         """Unit vectors float32: [images, dim] for one HeadSet or none, [plans, images, dim] for a list.
 
         ablate: heads as `HeadSet.parse` and `Intervention.parse` read them, or a HeadSet, or a list of these.
@@ -217,7 +219,7 @@ class Model(Side):
         return self.embed(images, ablate, batch_size)
 
     def embed_texts(
-        self, texts: Sequence[str], batch_size: int | None = None, ablate: Plans = None
+        self, texts: Sequence[str], batch_size: int | None = None, ablate: AblationSets = None
     ) -> np.ndarray:
         """Unit vectors [texts, dim] float32. A text longer than the model's context is cut.
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ccs.errors import InputError
-from ccs.heads import FIRST, MEAN, PROTOTYPE, TEXT, Head, Heads, HeadSet, Intervention, changes
+from ccs.heads import CLS_ONLY, MEAN, PROTOTYPE, TEXT, Head, Heads, HeadSet, Intervention, changes
 from ccs.model.encoder import BATCH_TOKENS, Encoder, TextEncoder, Trunk
 from ccs.model.inputs import as_sequence, batch_length
 
@@ -18,7 +18,7 @@ TOKENIZED = 8192
 """Texts tokenized at a time."""
 
 Rows = slice | np.ndarray
-Plans = HeadSet | Head | str | Mapping[Any, Any] | Sequence[Any] | None
+AblationSets = HeadSet | Head | str | Mapping[Any, Any] | Sequence[Any] | None
 """Heads as `Intervention.of` reads them, or a list of such sets."""
 
 
@@ -71,7 +71,7 @@ class Side:
     def embed_with_contributions(
         self,
         inputs: Any,
-        ablate: Plans = None,
+        ablate: AblationSets = None,
         heads: Heads | None = None,
         batch_size: int | None = None,
     ) -> tuple[np.ndarray, Contributions]:
@@ -99,7 +99,7 @@ class Side:
         parts = Contributions(direct if heads is not None else self._by_layer(direct), remainder)
         return embeddings[0] if single else embeddings, parts
 
-    def embed(self, inputs: Any, ablate: Plans = None, batch_size: int | None = None) -> np.ndarray:
+    def embed(self, inputs: Any, ablate: AblationSets = None, batch_size: int | None = None) -> np.ndarray:
         """Compute unit embeddings, float32.
 
         Args:
@@ -135,13 +135,13 @@ class Side:
                 (`T7.H3=mean@cls`): texts differ in length.
         """
         inputs, heads = as_sequence(inputs), Intervention.of(heads)
-        replaced = {head: change for head, change in changes(heads) if change.at}
+        replaced = {head: change for head, change in changes(heads) if change.replacement}
         self.encoder.require(heads)
-        if self.encoder.letter == TEXT and not all(change.first for change in replaced.values()):
+        if self.encoder.letter == TEXT and not all(change.cls_only for change in replaced.values()):
             raise InputError(
-                f"Texts differ in length: a mean over them is {FIRST}, of the token that is read."
+                f"Texts differ in length: a mean over them is {CLS_ONLY}, of the token that is read."
             )
-        if any(change.at == PROTOTYPE for change in replaced.values()) and groups is None:
+        if any(change.replacement == PROTOTYPE for change in replaced.values()) and groups is None:
             raise InputError(f"A {PROTOTYPE} is the mean over groups of people: give the group of each.")
         n = len(inputs)
         names = np.zeros(n, np.str_) if groups is None else np.asarray(groups, np.str_)
@@ -157,9 +157,9 @@ class Side:
         def add(layer: int, values: Tensor) -> Tensor:
             d = self.encoder.layers[layer].head_dim
             for head in HeadSet(replaced).of_layer(layer):
-                tokens = slice(0, 1 if replaced[head].first else None)
+                tokens = slice(0, 1 if replaced[head].cls_only else None)
                 outputs = values[:, tokens, head.head * d : head.head * d + d]
-                weight = torch.from_numpy(weights[replaced[head].at][rows]).to(values.device)
+                weight = torch.from_numpy(weights[replaced[head].replacement][rows]).to(values.device)
                 part = torch.einsum("n,ntd->td", weight, outputs.double())
                 sums[head] = sums[head] + part if head in sums else part
             return values
@@ -169,7 +169,8 @@ class Side:
                 rows = batch_rows
                 self.encoder.with_values(self.encoder.trunk(batch, min(replaced).layer), add)
         means = {
-            at: {head: sums[head].float() for head in replaced if replaced[head].at == at} for at in weights
+            at: {head: sums[head].float() for head in replaced if replaced[head].replacement == at}
+            for at in weights
         }
         return Intervention(heads, means)
 
@@ -180,7 +181,7 @@ class Side:
         effects[:, [head.layer for head in heads], [head.head for head in heads]] = direct
         return effects
 
-    def _ablation_sets(self, ablate: Plans) -> tuple[Sequence[HeadSet], bool]:
+    def _ablation_sets(self, ablate: AblationSets) -> tuple[Sequence[HeadSet], bool]:
         """The sets to ablate, one if `ablate` is no list, and whether it is none."""
         single = ablate is None or isinstance(ablate, HeadSet | Head | str | Mapping)
         if not single and not isinstance(ablate, Iterable):

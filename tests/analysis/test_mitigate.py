@@ -22,7 +22,7 @@ from ccs.batch import mitigate as command
 from ccs.cli import command_line
 from ccs.data import synthetic
 from ccs.metrics.stats import Effect, Estimate
-from ccs.model.export import Change, export
+from ccs.model.export import WeightChange, export
 from tests.support.checkpoint import write_clip, write_siglip
 from tests.support.datasets_sample import write_images
 
@@ -41,7 +41,7 @@ def test_open_clip_and_transformers_alone_load_heads_and_maps(tiny_model, tmp_pa
         ("transformers", other, (tmp_path / "theirs",), "L0.H1=0.3 L1.H2"),
     ):
         (images, texts), off = maps(model.dim), Intervention.parse(text)
-        change = Change(off, images, texts, ["It was measured."])
+        change = WeightChange(off, images, texts, ["It was measured."])
         assert export(model, change, tmp_path / name, *place) <= 1e-5
         expected[name] = Affine(images)(model.embed_images(pixels, off))
     with torch.no_grad(), monkeypatch.context() as without_us:
@@ -56,7 +56,7 @@ def test_open_clip_and_transformers_alone_load_heads_and_maps(tiny_model, tmp_pa
     np.testing.assert_allclose(read, Affine(texts)(tiny_model.embed_texts(words)), atol=1e-5)
     card = (tmp_path / "open_clip" / "README.md").read_text("utf-8")
     assert "- It was measured." in card
-    assert "What it does not cover" in card
+    assert "## Limitations" in card
     assert "AutoModel" in (tmp_path / "transformers" / "README.md").read_text("utf-8")
     assert (tmp_path / "transformers" / "tokenizer.json").exists()
 
@@ -67,9 +67,9 @@ def test_siglips_heads_and_texts_can_be_saved_and_its_image_map_cannot(tmp_path)
     model = ccs.load(str(place))
     images, texts = maps(model.dim)
     off = HeadSet.parse("L0.H1 L2.H3")  # the second is the pool's
-    assert export(model, Change(off, None, texts), tmp_path / "fairer", place) <= 1e-5
+    assert export(model, WeightChange(off, None, texts), tmp_path / "fairer", place) <= 1e-5
     with pytest.raises(InputError, match="images do not end in a linear map"):
-        export(model, Change(HeadSet(), images), tmp_path / "not", place)
+        export(model, WeightChange(HeadSet(), images), tmp_path / "not", place)
     assert not (tmp_path / "not").exists()
 
 

@@ -23,7 +23,7 @@ from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.metrics import accuracy as zeroshot
 from ccs.metrics import bias
-from ccs.model.export import zeroed
+from ccs.model.export import ablated_weights
 from ccs.progress import Bar
 from ccs.results import queries
 from tests.support.compute_sample import arguments, contents, run, same_tables
@@ -63,7 +63,7 @@ def accuracy_without(folder, model, off, name="world/letters"):
     data = open_dataset(name, max_images=40)
     weights = zeroshot.class_weights(model, data.classes, data.templates)
     copied = ccs.load(str(folder)).clip
-    copied.load_state_dict(zeroed(model, off))
+    copied.load_state_dict(ablated_weights(model, off))
     embedded = copied.encode_image(model.preprocess(data.images), normalize=True).detach().numpy()
     return float((np.argmax(embedded @ weights.T, axis=1) == data.labels).mean())
 

@@ -94,7 +94,7 @@ def test_a_strangers_name_is_one_line_of_a_card(tiny_model):
     evil = "x\n\n# Not measured\n<img src=//a.b/c.png>"
     model = copy.copy(tiny_model)
     model.name, model.tag = evil, ""
-    exported = export.card(model, export.Change(HeadSet()), 0.0, "open_clip")
+    exported = export.model_card(model, export.WeightChange(HeadSet()), 0.0, "open_clip")
     for page in (publish.card("user/ccs", {"m": manifest_for(evil, {})}), exported):
         assert "x # Not measured &lt;img" in page
         assert "\n# Not" not in page

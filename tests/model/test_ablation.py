@@ -458,7 +458,7 @@ def test_what_cannot_be_ablated_is_refused(encoder, tiny_model):
         (traced, "L0.H1", "Pass the model that it was made from"),
         (texts, "T2.H0", "outside this model; heads in each layer: T0: 4, T1: 4"),
         (texts, "T1.H0=0.5@cls", "differs from text to text"),
-        (encoder, "L1.H0=mean", "is taken over images"),
+        (encoder, "L1.H0=mean", "needs images"),
         (encoder, "L1.H9", "outside this model"),
         (tiny_model, "T9.H0", "outside this model"),
     ):

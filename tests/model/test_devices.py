@@ -40,7 +40,7 @@ def test_every_method_gives_what_it_gives_on_the_cpu(cuda, tiny_model, tiny_fold
 
     def found(model):
         start, moments = model.trunk(x, batch_size=2), ccs.collect_moments(model, [x, images])
-        looked = model.encoder.without(OFF[1]).attention(start, 5).cpu().numpy()
+        looked = model.encoder.ablated(OFF[1]).attention(start, 5).cpu().numpy()
         texts = [f"text {number}" for number in range(12)]
         spans = ccs.textspan(moments, texts, model.embed_texts(texts), k=3)
         return {

@@ -90,11 +90,11 @@ def test_attention_with_heads_off_is_that_of_the_zeroed_copy(model, layer):
     """Of heads below it alone. Attention itself has its reference in test_maps.py."""
     x, off = pixels(model, 2), HeadSet.parse("L1.H2")
     expected = ImageEncoder(zeroed(model.clip.visual, off)).attention(x, layer)
-    found = model.encoder.without(HeadSet([*off, Head(layer, 0)])).attention(x, layer)
+    found = model.encoder.ablated(HeadSet([*off, Head(layer, 0)])).attention(x, layer)
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
     assert (found - model.encoder.attention(x, layer)).abs().max() > 1e-4
     below = model.encoder.trunk(x, 1)
-    np.testing.assert_allclose(model.encoder.without(off).attention(below, layer), found, atol=1e-6)
+    np.testing.assert_allclose(model.encoder.ablated(off).attention(below, layer), found, atol=1e-6)
 
 
 @pytest.mark.parametrize("text", ["L2.H1=0.4@cls L4.H0@cls", "L2.H1=mean L5.H0=mean", "L3.H2=prototype@cls"])
@@ -112,11 +112,11 @@ def test_means_and_single_tokens_are_those_of_blocks_run_by_hand(model, text):
         for token in range(state.shape[1]):
             copied = copy.deepcopy(block)
             for head in (one for one in what if one.layer == number):
-                if token and what[head].first:
+                if token and what[head].cls_only:
                     continue
                 own = slice(head.head * d, head.head * d + d)
                 weight, bias = copied.attn.out_proj.weight.data, copied.attn.out_proj.bias.data
-                if what[head].at:
+                if what[head].replacement:
                     alone = copy.deepcopy(block.attn)  # gives the heads' outputs side by side
                     alone.out_proj.weight.data, alone.out_proj.bias.data = torch.eye(len(weight)), 0 * bias
                     y = block.ln_1(plain_state[number])
@@ -149,7 +149,7 @@ def test_the_notation_of_interventions():
 
 def test_what_a_mean_is_taken_over_has_to_be_said(model):
     x = pixels(model, 2)
-    for text, why in {"L2.H1=mean": "is taken over images", "L2.H9=0.5": "outside this model"}.items():
+    for text, why in {"L2.H1=mean": "needs images", "L2.H9=0.5": "outside this model"}.items():
         with pytest.raises(InputError, match=why):
             model.embed_images(x, Intervention.parse(text))
     with pytest.raises(InputError, match="give the group of each"):

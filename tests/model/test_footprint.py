@@ -12,7 +12,7 @@ import ccs
 from ccs.app.services.model_cache import ModelCache
 from ccs.errors import InputError
 from ccs.model.loading import footprint as module
-from ccs.model.loading.footprint import footprint, strangers_footprint
+from ccs.model.loading.footprint import footprint, untrusted_footprint
 from tests.support.checkpoint import write_clip
 from tests.support.spoil import part
 
@@ -53,7 +53,7 @@ def test_a_repository_that_a_visitor_names_is_checked(hub, tiny_folder):
     hub.put("models", "user/strange", strange)
     hub.repositories["models", "user/gated"].gated = True
     hub.repositories["models", "user/private"].private = True
-    assert strangers_footprint("hf-hub:user/good").size == 500
+    assert untrusted_footprint("hf-hub:user/good").size == 500
     for name, words in {
         "hf-hub:user/pickled": "holds no safetensors",
         "hf-hub:user/gated": "is gated",
@@ -63,7 +63,7 @@ def test_a_repository_that_a_visitor_names_is_checked(hub, tiny_folder):
         str(tiny_folder): "There is no model",
     }.items():
         with pytest.raises(InputError, match=words):
-            strangers_footprint(name)
+            untrusted_footprint(name)
     assert not [request for request in hub.requests if WEIGHTS in request]
 
 
@@ -92,7 +92,7 @@ def test_what_is_measured_is_what_is_read(hub, tmp_path, monkeypatch):
     save_file({name: value.half() for name, value in load_file(weights).items()}, weights)
     (tmp_path / WEIGHTS).write_bytes(bytes(8))
     hub.put("models", "user/decoy", tmp_path)
-    found = strangers_footprint("hf-hub:user/decoy")
+    found = untrusted_footprint("hf-hub:user/decoy")
     values = sum(each.numel() for each in model.state_dict().values())
     assert found.size == weights.stat().st_size
     assert found.memory >= 4 * values + found.size + module.OVERHEAD

@@ -177,7 +177,7 @@ def test_tokens_send_a_heads_contribution_while_others_are_off(name, off):
     encoder = ImageEncoder(visual)
     x = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(1))
     along, head = torch.eye(encoder.dim), HeadSet.parse("L2.H1")
-    encoder = encoder.without(Intervention.parse(off))
+    encoder = encoder.ablated(Intervention.parse(off))
     _, readout = encoder.embed_and_read(x, entering=True)
     (sent,) = encoder.by_token(readout, head, along)
     np.testing.assert_allclose(sent.sum(-1), encoder.contributions(readout, head)[0][:, 0], atol=1e-6)

@@ -21,7 +21,7 @@ from ccs.app.state import parse_int
 from ccs.data import synthetic
 from ccs.errors import InputError
 from ccs.heads import IMAGE, HeadSet, Intervention
-from ccs.model.encoder import NOTHING_OFF, Trunk
+from ccs.model.encoder import NO_HEADS, Trunk
 from ccs.model.maps import attention, heatmap
 from ccs.model.model import Model
 
@@ -122,14 +122,14 @@ class Images:
         """The images as the model takes them [images, 3, s, s]."""
         return self._kept(model, "pixels", lambda: model.preprocess([image.pixels for image in self.shown]))
 
-    def trunk(self, model: Model, layer: int = 0, off: HeadSet = NOTHING_OFF) -> Trunk:
+    def trunk(self, model: Model, layer: int = 0, off: HeadSet = NO_HEADS) -> Trunk:
         """The activations that enter a layer, or the first prunable one where that is above it, with those
         of the image encoder's heads off that lie below.
         """
         if layer <= model.encoder.first_prunable_layer:
             return self._kept(model, "trunk", lambda: model.trunk(self.pixels(model)))
-        below = Intervention(off).only(head for head in off.of_encoder(IMAGE) if head.layer < layer)
-        start, encoder = self.trunk(model), model.encoder.without(below)
+        below = Intervention(off).subset(head for head in off.of_encoder(IMAGE) if head.layer < layer)
+        start, encoder = self.trunk(model), model.encoder.ablated(below)
         return self._kept(model, "trunk", lambda: encoder.trunk(start, layer), layer, below)
 
     def embed(self, model: Model, plans: Sequence[HeadSet]) -> np.ndarray:

@@ -21,7 +21,7 @@ from ccs.app.html import for_visitors
 from ccs.errors import InputError
 from ccs.heads import IMAGE, TEXT, HeadSet, last_layers
 from ccs.model.loading.fetching import forget
-from ccs.model.loading.footprint import Footprint, footprint, require_room, strangers_footprint
+from ccs.model.loading.footprint import Footprint, footprint, require_room, untrusted_footprint
 from ccs.model.loading.sources import AUTO, FOLDER, HUB, find, is_public, known_encoder
 from ccs.model.model import Model, embedded
 
@@ -131,7 +131,7 @@ class ModelCache:
 
     def offer(self, name: str) -> Footprint:
         """What a model takes that a visitor names, which can then be chosen. InputError for others."""
-        found = strangers_footprint(name)
+        found = untrusted_footprint(name)
         with self._lock:
             self.offered[found.name] = found
         return found

@@ -38,7 +38,7 @@ from ccs.cli.options import (
     read,
 )
 from ccs.errors import InputError
-from ccs.heads import Intervention, factors
+from ccs.heads import Intervention, require_factors
 from ccs.judges import JudgeSettings
 from ccs.texts.pools import REFERENCE
 
@@ -268,7 +268,7 @@ class Settings:
                 raise InputError(f"--{name} requires --{'dataset' if data == 'datasets' else 'gallery'}.")
         if self.template is not None and not (self.datasets or self.galleries):
             raise InputError("--template requires --dataset or --gallery.")
-        factors(Intervention.parse(self.ablate), "--ablate")
+        require_factors(Intervention.parse(self.ablate), "--ablate")
 
     @property
     def all_ks(self) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ from ccs.data import ImageSet, RetrievalSet
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
 from ccs.model.encoders.decomposition import without_tf32
-from ccs.model.export import zeroed
+from ccs.model.export import ablated_weights
 from ccs.model.head_statistics import Moments, collect_moments
 from ccs.model.model import Model
 from ccs.texts.pools import Pool
@@ -314,7 +314,7 @@ def largest_errors(model: Model, images: Sequence[Image.Image]) -> dict[str, flo
     parts = model.contributions(pixels)
     copied, slow = copy.deepcopy(model.clip).eval(), []
     for off in plans:
-        copied.load_state_dict(zeroed(model, off))
+        copied.load_state_dict(ablated_weights(model, off))
         with torch.no_grad(), without_tf32():
             embedded = copied.encode_image(pixels.to(model.encoder.device), normalize=True)
         slow.append(embedded.cpu().numpy())

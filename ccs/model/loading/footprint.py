@@ -63,7 +63,7 @@ def memory(source: sources.Source, size: int, values: int | None = None) -> int:
     return 4 * (values or 0) + size + OVERHEAD + source.attention_bytes
 
 
-def strangers_footprint(name: str) -> Footprint:
+def untrusted_footprint(name: str) -> Footprint:
     """`footprint` of a model that a stranger names.
 
     Raises InputError for a folder, for what this machine has no room for, and for a repository on the Hub
