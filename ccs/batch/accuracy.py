@@ -7,68 +7,56 @@ from dataclasses import dataclass
 
 import ccs
 from ccs.analysis.accuracy import AccuracyTable
-from ccs.batch.pages import printed
+from ccs.batch.pages import list_skipped, printed
+from ccs.cli import options
 from ccs.cli.command_line import Command
-from ccs.cli.options import (
-    Ablation,
-    Classes,
-    Csv,
-    Dataset,
-    Device,
-    MaxImages,
-    ModelName,
-    Seed,
-    SkipUnreadable,
-    Template,
-)
 from ccs.files import write_text
 from ccs.metrics.stats import signed
 
-MOST_CLASSES = 20
-"""Classes on the page, those of the lowest accuracy; a file has all."""
+MAX_CLASSES = 20
+"""Number of classes printed, those of the lowest accuracy. The CSV file has all."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class AccuracyOptions:
     """Measure zero-shot accuracy on a dataset, and per class, with and without ablated heads."""
 
-    model: ModelName = "organism"
-    dataset: Dataset = "world/subjects"
-    classes: Classes = None
-    ablate: Ablation = ""
-    template: Template = None
-    max_images: MaxImages = None
-    skip_unreadable: SkipUnreadable = False
-    csv: Csv = None
-    device: Device = "auto"
-    seed: Seed = 0
+    model: options.ModelName = "organism"
+    dataset: options.Dataset = "world/subjects"
+    classes: options.Classes = None
+    ablate: options.Ablation = ""
+    template: options.Template = None
+    max_images: options.MaxImages = None
+    skip_unreadable: options.SkipUnreadable = False
+    csv: options.Csv = None
+    device: options.Device = "auto"
+    seed: options.Seed = 0
 
 
-def measure(settings: Settings) -> None:
+def print_accuracy(settings: AccuracyOptions) -> None:
     """Print the accuracy and write it to the CSV file."""
     table = ccs.accuracy(**{name: value for name, value in vars(settings).items() if name != "csv"})
-    for name in table.skipped:
-        print(f"Skipped: {name}", file=sys.stderr)
-    print(page(table))
+    list_skipped(table.skipped)
+    print(format_accuracy(table))
     if table.doubt:
         print(f"Warning: {table.doubt}", file=sys.stderr)
     if settings.csv:
         write_text(settings.csv, table.flat().to_csv(index=False))
 
 
-def page(table: AccuracyTable) -> str:
-    """The table for a person to read: the class of the lowest accuracy first."""
+def format_accuracy(table: AccuracyTable) -> str:
+    """Format the accuracy, and that of the classes, lowest first."""
     whole, ablated = table.rows.iloc[0], bool(table.about["ablate"])
     classes = table.rows.iloc[1:].sort_values("after", kind="stable")
-    lowest = classes[["class", "images", *(["before"] if ablated else []), "after"]].head(MOST_CLASSES)
-    ends = [100 * whole[name] for name in ("difference", "difference_low", "difference_high") if ablated]
+    lowest = classes[["class", "images", *(["before"] if ablated else []), "after"]].head(MAX_CLASSES)
+    change = [whole[name] for name in ("difference", "difference_low", "difference_high") if ablated]
     return printed(
         "accuracy",
         about=table.about,
         images=whole["images"],
         skipped=table.skipped,
         whole_row=whole,
-        ends=[signed(end, 1) for end in ends],
+        change=[signed(100 * points, 1) for points in change],
         classes=len(classes),
         table=lowest.to_string(index=False, float_format="{:.3f}".format),
         more=len(classes) - len(lowest),
@@ -76,8 +64,8 @@ def page(table: AccuracyTable) -> str:
 
 
 main = Command(
-    Settings,
-    measure,
+    AccuracyOptions,
+    print_accuracy,
     (
         'clip-ccs accuracy --model organism --ablate "L5.H3 L7.H1"',
         "clip-ccs accuracy --model ViT-B-32/openai --dataset DIR",

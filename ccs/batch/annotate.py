@@ -35,14 +35,14 @@ Answers = Mapping[str, Mapping[str, Verdict]]
 
 
 @dataclass(frozen=True)
-class Settings:
+class AnnotateOptions:
     """Measure the agreement of people with judges.
 
     `export` writes a blind sample of text and concept pairs as a sheet to fill in. `import` reads the filled
     sheets, one per person, and prints and writes the agreement.
     """
 
-    work: Literal["export", "import"]
+    step: Literal["export", "import"]
     """Step: export a sheet, or import filled sheets"""
     sheets: tuple[str, ...] = ()
     """Filled sheets to import"""
@@ -55,7 +55,7 @@ class Settings:
     seed: Seed = 0
 
 
-def annotate(settings: Settings) -> None:
+def annotate(settings: AnnotateOptions) -> None:
     """Write a sheet, or the agreement of filled sheets."""
     folder = settings.results or results.default_folder()
     print(f"Results: {folder}", file=sys.stderr)
@@ -66,7 +66,7 @@ def annotate(settings: Settings) -> None:
     pairs = [pair for model in models for pair in pairs_of(queries.main_judgments(model))]
     if not pairs:
         raise InputError(f"{collection.source} holds no judgments; clip-ccs compute writes them.")
-    if settings.work == "export":
+    if settings.step == "export":
         export_sheet(pairs, settings.out or Path("annotation.csv"), settings)
         print(f"Then: clip-ccs annotate import FILE... --results {folder}")
     else:
@@ -76,7 +76,7 @@ def annotate(settings: Settings) -> None:
             print(f"\nThese judges are no LLMs: {', '.join(tags)}.")
 
 
-def export_sheet(pairs: Sequence[Pair], out: Path, settings: Settings) -> None:
+def export_sheet(pairs: Sequence[Pair], out: Path, settings: AnnotateOptions) -> None:
     """Write the sheet. Raises InputError if it exists."""
     if out.exists():
         raise InputError(f"{out} exists and may hold answers; name another --out, or remove it.")
@@ -86,7 +86,7 @@ def export_sheet(pairs: Sequence[Pair], out: Path, settings: Settings) -> None:
     print(f"{out} has {len(sampled)} pairs. Does the text belong to the concept? Answer yes, no, or nothing.")
 
 
-def import_sheets(pairs: Sequence[Pair], out: Path, settings: Settings) -> None:
+def import_sheets(pairs: Sequence[Pair], out: Path, settings: AnnotateOptions) -> None:
     """Print and write the agreement. Raises InputError for a sheet that can't be used."""
     if not settings.sheets:
         raise InputError("No sheets to import; name them: clip-ccs annotate import FILE...")
@@ -251,7 +251,7 @@ def _published(model: str, metric: str) -> float | None:
 
 
 EXAMPLES = ("clip-ccs annotate export --results results", "clip-ccs annotate import anna.csv ben.csv")
-main = Command(Settings, annotate, EXAMPLES)
+main = Command(AnnotateOptions, annotate, EXAMPLES)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -44,7 +44,7 @@ COMPARED = ("MaxSkew", "AUC", "largest gap", "accuracy")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class AuditOptions:
     """Audit the bias of models: rankings of people, harm categories, accuracy, and intersections.
 
     Writes a page (audit.html), all numbers (audit.json), and a section for a model card (audit.md) per model,
@@ -85,7 +85,7 @@ class Settings:
     seed: Seed = 0
 
 
-def measure(settings: Settings) -> None:
+def measure(settings: AuditOptions) -> None:
     """Audit each model, write its files, and print the main numbers."""
     folders = [settings.out / re.sub(r"[^\w.-]+", "--", name).strip("-") for name in settings.model]
     if len(set(folders)) < len(folders):
@@ -107,7 +107,7 @@ def measure(settings: Settings) -> None:
     print(f"Written to {settings.out}.")
 
 
-def _audit(settings: Settings, name: str) -> Audit:
+def _audit(settings: AuditOptions, name: str) -> Audit:
     return ccs.audit(
         name,
         settings.gallery,
@@ -124,7 +124,7 @@ def _audit(settings: Settings, name: str) -> Audit:
     )
 
 
-def _digest(settings: Settings, name: str) -> str:
+def _digest(settings: AuditOptions, name: str) -> str:
     """Return a hash of everything that changes a model's numbers."""
     relevant = {
         key: str(value) for key, value in vars(settings).items() if key not in ("model", "out", "device")
@@ -256,7 +256,7 @@ EXAMPLES: Sequence[str] = (
     'clip-ccs audit --model ViT-B-32/openai --gallery fairface-1.25 --attribute "gender,race" --out audit',
     "clip-ccs audit --model ViT-B-32/openai --model ViT-B-16/openai --gallery DIR --prompts so-b-it",
 )
-main = Command(Settings, measure, EXAMPLES)
+main = Command(AuditOptions, measure, EXAMPLES)
 
 if __name__ == "__main__":
     sys.exit(main())

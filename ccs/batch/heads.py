@@ -1,4 +1,4 @@
-"""List the heads that encode a text: `clip-ccs heads "dogs" --model M --images DIR`."""
+"""Find the heads that encode a text: `clip-ccs heads "dogs" --model M --images DIR`."""
 
 from __future__ import annotations
 
@@ -9,27 +9,30 @@ from typing import Annotated
 import ccs
 from ccs.analysis.find_heads import AMONG, HeadTable
 from ccs.batch.pages import printed
+from ccs.cli import options
 from ccs.cli.command_line import Command
-from ccs.cli.options import DATA, Device, Images, ModelName, TextEncoder, Texts, at_least
+
+MIN_HEADS = 8
+"""Number of heads printed if fewer encode the text."""
 
 
 @dataclass(frozen=True)
-class Settings:
-    """List the heads that encode a text, strongest first."""
+class HeadsOptions:
+    """Find the heads that encode a text, and list them, strongest first."""
 
     text: str
     """Text to look for, such as "dogs\""""
     _: KW_ONLY
-    model: ModelName = "organism"
-    text_encoder: TextEncoder = None
-    images: Images = "world"
-    max_images: Annotated[int, DATA, at_least(2)] = 500
-    """Number of images, at most"""
-    texts: Texts = None
-    device: Device = "auto"
+    model: options.ModelName = "organism"
+    text_encoder: options.TextEncoder = None
+    images: options.Images = "world"
+    max_images: Annotated[int, options.DATA, options.at_least(2)] = 500
+    """Largest number of images"""
+    texts: options.Texts = None
+    device: options.Device = "auto"
 
 
-def find(settings: Settings) -> None:
+def print_heads(settings: HeadsOptions) -> None:
     """Print the heads."""
     model: ccs.Model | str = settings.model
     if settings.text_encoder:
@@ -42,23 +45,24 @@ def find(settings: Settings) -> None:
         max_images=settings.max_images,
         device=settings.device,
     )
-    print(page(table))
+    print(format_heads(table))
 
 
-def page(table: HeadTable, most: int = 8) -> str:
-    """Format the first heads, with a warning if none encodes the text."""
-    n, heads = int(table.rows["encodes"].sum()), len(table.rows)
-    strongest = table.rows.head(max(n, most)).drop(columns=["p_value", "encodes"])
+def format_heads(table: HeadTable) -> str:
+    """Format the strongest heads, with a warning if none encodes the text."""
+    encoding = int(table.rows["encodes"].sum())
+    strongest = table.rows.head(max(encoding, MIN_HEADS)).drop(columns=["p_value", "encodes"])
     for name in ("share", "best_share"):
         strongest[name] = (100 * strongest[name]).map("{:.1f}%".format)
     strongest["adjusted"] = strongest["adjusted"].map("{:.3f}".format)
     rows = strongest.to_dict("records")
-    return printed("heads", about=table.about, encoding=n, heads=heads, among=AMONG, rows=rows)
+    heads = len(table.rows)
+    return printed("heads", about=table.about, encoding=encoding, heads=heads, among=AMONG, rows=rows)
 
 
 main = Command(
-    Settings,
-    find,
+    HeadsOptions,
+    print_heads,
     (
         'clip-ccs heads "dogs"',
         'clip-ccs heads "a photo at night" --model ViT-B-32/openai --images DIR',

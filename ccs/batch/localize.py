@@ -1,4 +1,4 @@
-"""Find the heads that carry a bias: `clip-ccs localize --help`."""
+"""Find the heads that carry a bias: `clip-ccs localize --model M --gallery G`."""
 
 from __future__ import annotations
 
@@ -12,54 +12,50 @@ from ccs.analysis.bias import set_question
 from ccs.analysis.carriers import DEFAULT, METHODS
 from ccs.analysis.localize import FOUND, RANDOM, CarrierTable
 from ccs.analysis.which_encoder import which_encoder
-from ccs.batch.pages import change, printed
-from ccs.batch.search import GallerySettings
+from ccs.batch.pages import change, list_skipped, printed
+from ccs.cli import options
 from ccs.cli.command_line import Command
-from ccs.cli.options import ANALYSIS, DATA, at_least, describe
 from ccs.data.open import open_gallery
 from ccs.metrics.stats import Effect
 
+MIN_SHARE = 0.1
+"""Share of the group score gap above which a head of the text encoder is listed."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(GallerySettings):
+class LocalizeOptions(options.GalleryOptions):
     """Find the heads that carry a bias, and measure their ablation on held-out images and prompts.
 
     The result states how reliable the method is on models whose biased heads are known.
     """
 
-    attribute: Annotated[tuple[str, ...], DATA, describe("Column of the groups of people; repeatable")] = ()
-    method: Annotated[str, ANALYSIS, describe(f"Method: {', '.join(METHODS)}")] = DEFAULT
-    max_images: Annotated[int, DATA, at_least(4)] = 1000
-    """Number of images of each dataset, at most"""
-    encoders: Annotated[Literal["image", "both"], ANALYSIS] = "image"
-    """both: also the shares of the group score gap that come from the images and from the prompts"""
-    pictures: Annotated[str, DATA] = "world/counterfactuals"
-    """With --encoders both: images of each occupation in all groups"""
+    attribute: Annotated[
+        tuple[str, ...],
+        options.DATA,
+        options.describe("Columns of groups of people; repeatable", "gender, or else the gallery's first"),
+    ] = ()
+    method: Annotated[str, options.ANALYSIS, options.describe(f"Method: {', '.join(METHODS)}")] = DEFAULT
+    max_images: Annotated[int, options.DATA, options.at_least(4)] = 1000
+    """Largest number of images of each dataset"""
+    encoders: Annotated[Literal["image", "both"], options.ANALYSIS] = "image"
+    """Encoders to examine; both adds the shares of the group score gap in the images and in the prompts"""
+    pictures: Annotated[str, options.DATA] = "world/counterfactuals"
+    """Images of each occupation in all groups, for --encoders both"""
 
 
-CARRIES = 0.1
-"""The share of the lean that goes with a text head, for it to be listed."""
-
-
-def localize(args: Settings) -> None:
+def print_carriers(settings: LocalizeOptions) -> None:
     """Print the heads and their effects, for each attribute."""
-    model = ccs.load(args.model, device=args.device)
-    for attribute in args.attribute or (None,):
-        table = ccs.localize(model, **args.arguments() | {"attribute": attribute}, method=args.method)
-        for name in table.about["skipped"]:
-            print(f"Skipped in {name}", file=sys.stderr)
-        print(page(table))
-        if args.encoders == "both":
-            chosen = table.about["attribute"]
-            people = open_gallery(args.gallery, attribute=chosen, max_images=args.max_images)
-            people = set_question(people, args.occupations, args.template, args.top)
-            pictures = open_gallery(args.pictures, attribute=chosen, max_images=args.max_images)
-            encoders = which_encoder(model, people, pictures, chosen, args.seed)
-            heads = [f"{head} ({share:.0%})" for head, share in encoders.carried.items() if share >= CARRIES]
-            print(printed("encoders", found=encoders, attribute=chosen, pictures=pictures.name, heads=heads))
+    model = ccs.load(settings.model, device=settings.device)
+    for attribute in settings.attribute or (None,):
+        arguments = settings.arguments() | {"attribute": attribute}
+        table = ccs.localize(model, **arguments, method=settings.method)
+        list_skipped(table.about["skipped"])
+        print(format_carriers(table))
+        if settings.encoders == "both":
+            print(_format_shares(settings, model, table.about["attribute"]))
 
 
-def page(table: CarrierTable) -> str:
+def format_carriers(table: CarrierTable) -> str:
     """Format the heads and their effects in about ten lines."""
     effects = dict(tuple(table.effects.groupby(["ablation", "metric"])))
 
@@ -74,23 +70,35 @@ def page(table: CarrierTable) -> str:
         about=table.about,
         changed=changed,
         chance=float(effects["none", "MaxSkew"]["chance"].iloc[0]),
-        parts=[_part(row) for row in table.parts.to_dict("records")],
-        drawn=list(effects[RANDOM, "MaxSkew"]["difference"]) if (RANDOM, "MaxSkew") in effects else [],
+        parts=[_part_row(row) for row in table.parts.to_dict("records")],
+        random_changes=list(effects[RANDOM, "MaxSkew"]["difference"])
+        if (RANDOM, "MaxSkew") in effects
+        else [],
     )
 
 
-def _part(row: Mapping[Any, Any]) -> dict[str, str]:
-    """Return a line about how ablation moves the general and the specific part."""
-    line = {"ablated": row["ablate"]}
+def _part_row(row: Mapping[Any, Any]) -> dict[str, str]:
+    """Format how ablation changes the general and the specific part."""
+    cells = {"ablated": row["ablate"]}
     for name in ("general", "specific"):
         low, high = row[f"{name}_low"], row[f"{name}_high"]
-        line[f"{name} part"] = f"{row[name]:+.0%} [{low:+.0%}, {high:+.0%}]"
-    return line | {"moves": row["moves"]}
+        cells[f"{name} part"] = f"{row[name]:+.0%} [{low:+.0%}, {high:+.0%}]"
+    return cells | {"moves": row["moves"]}
+
+
+def _format_shares(settings: LocalizeOptions, model: ccs.Model, attribute: str) -> str:
+    """Measure and format how much of the group score gap is in the images and in the prompts."""
+    people = open_gallery(settings.gallery, attribute=attribute, max_images=settings.max_images)
+    people = set_question(people, settings.occupations, settings.template, settings.top)
+    pictures = open_gallery(settings.pictures, attribute=attribute, max_images=settings.max_images)
+    shares = which_encoder(model, people, pictures, attribute, settings.seed)
+    heads = [f"{head} ({share:.0%})" for head, share in shares.carried.items() if share >= MIN_SHARE]
+    return printed("encoders", shares=shares, attribute=attribute, pictures=pictures.name, heads=heads)
 
 
 main = Command(
-    Settings,
-    localize,
+    LocalizeOptions,
+    print_carriers,
     (
         "clip-ccs localize --model organism --attribute gender",
         'clip-ccs localize --model DIR --gallery DIR --method "activation patching"',

@@ -1,84 +1,87 @@
-"""Make a CLIP fairer: `clip-ccs mitigate --model M --gallery G --attribute A --out DIR`."""
+"""Reduce the bias of a model: `clip-ccs mitigate --model M --gallery G --attribute A --out DIR`."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
+
+from huggingface_hub import EvalResult
 
 import ccs
 from ccs.analysis.mitigate import MitigationTable, Option, choose, objection, unbeaten
 from ccs.analysis.mitigations import METHODS, NOTHING, QUICK, as_change
-from ccs.batch.pages import change, in_brackets, printed
-from ccs.batch.search import GallerySettings
+from ccs.batch.checkpoint import Destination
+from ccs.batch.pages import change, in_brackets, list_skipped, printed
+from ccs.cli import options
 from ccs.cli.command_line import Command
-from ccs.cli.options import ANALYSIS, DATA, OUTPUT, Attribute, at_least, describe, read, to_folder
+from ccs.data import SOURCES
 from ccs.errors import InputError
-from ccs.model.export import export
 from ccs.model.model import Model
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(GallerySettings):
-    """Compare ways to lower a model's bias, recommend one, or none, and save the model with it.
+class MitigateOptions(options.GalleryOptions):
+    """Compare ways to reduce a model's bias, recommend one, or none, and save the model with it.
 
-    Each is fitted on one half of the people and prompts, and measured on the other.
+    Each method is fitted on one half of the people and prompts, and measured on the other.
     """
 
-    attribute: Attribute = None
-    max_loss: Annotated[float, ANALYSIS, at_least(0)] = 2.0
-    """Largest loss of accuracy on --preserve, in points"""
-    quick: Annotated[bool, ANALYSIS] = False
+    attribute: options.Attribute = None
+    max_loss: options.MaxLoss = 2.0
+    quick: Annotated[bool, options.ANALYSIS] = False
     """Only the methods that need no search for heads"""
-    only: Annotated[str | None, ANALYSIS, describe(f"Only this method: {', '.join(METHODS)}")] = None
-    out: Annotated[Path | None, OUTPUT, read(to_folder)] = None
-    """New folder for the model with the recommended method, or with --only"""
-    max_images: Annotated[int, DATA, at_least(4)] = 400
-    """Number of images of each dataset, at most"""
+    only: Annotated[
+        str | None, options.ANALYSIS, options.describe(f"Only this method: {', '.join(METHODS)}", "all")
+    ] = None
+    out: options.ModelFolder = None
+    repo: options.ModelRepository = None
+    public: options.Public = False
+    max_images: Annotated[int, options.DATA, options.at_least(4)] = 400
+    """Largest number of images of each dataset"""
 
 
-def mitigate(args: Settings) -> None:
+def mitigate(settings: MitigateOptions) -> None:
     """Print the table and the recommendation, and save the model."""
-    if args.out and args.out.exists():
-        raise InputError(f"{args.out} is already there; name a new folder for --out.")
-    model = ccs.load(args.model, device=args.device)
-    methods = (args.only,) if args.only else QUICK if args.quick else tuple(METHODS)
-    table = ccs.mitigate(model, **args.arguments(), methods=methods, max_loss=args.max_loss / 100, tell=_tell)
-    for name in table.about["skipped"]:
-        print(f"Skipped in {name}", file=sys.stderr)
-    saved = _saved(args, table) if args.out else None
-    print(page(table, saved))
-    if args.out:
-        print(_save(args, model, table, saved))
+    saves = settings.out or settings.repo
+    destination = Destination(settings.out, settings.repo, settings.public) if saves else None
+    model = ccs.load(settings.model, device=settings.device)
+    methods = (settings.only,) if settings.only else QUICK if settings.quick else tuple(METHODS)
+    max_loss = settings.max_loss / 100
+    table = ccs.mitigate(model, **settings.arguments(), methods=methods, max_loss=max_loss, tell=_tell)
+    list_skipped(table.about["skipped"])
+    saved = _storable(settings, table) if saves else None
+    print(format_mitigation(table, saved))
+    if destination:
+        _save(settings, destination, model, table, saved)
 
 
 def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def page(table: MitigationTable, saved: Option | None = None) -> str:
+def format_mitigation(table: MitigationTable, saved: Option | None = None) -> str:
     """Format the table and the recommendation.
 
     Args:
-        table: the methods' results.
-        saved: the method that --out saves, which may be another than the recommended one.
+        table: The methods' results.
+        saved: The method that the saved model gets, which may be another than the recommended one.
     """
-    options = list(table.options.values())
-    front = unbeaten(options)
+    methods = list(table.options.values())
+    unbeaten_names = unbeaten(methods)
     rows = [
         {
-            "": "*" if one.name in front else "",
-            "what": one.name,
-            "MaxSkew": in_brackets(one.max_skew),
-            "its change": in_brackets(one.max_skew_change, sign="+") if one.name != NOTHING else "",
-            "accuracy": f"{one.accuracy.value:.1%}",
-            "change": f"{100 * one.accuracy_change.value:+.1f}" if one.name != NOTHING else "",
-            "group accuracy": f"{one.group_accuracy:.0%}",
-            "moved": f"{one.moved:.3f}",
-            "in weights": "no" if one.reason else "yes",
+            "": "*" if method.name in unbeaten_names else "",
+            "method": method.name,
+            "MaxSkew": in_brackets(method.max_skew),
+            "its change": in_brackets(method.max_skew_change, sign="+") if method.name != NOTHING else "",
+            "accuracy": f"{method.accuracy.value:.1%}",
+            "change": f"{100 * method.accuracy_change.value:+.1f}" if method.name != NOTHING else "",
+            "group accuracy": f"{method.group_accuracy:.0%}",
+            "moved": f"{method.moved:.3f}",
+            "in weights": "no" if method.reason else "yes",
         }
-        for one in options
+        for method in methods
     ]
     best = table.options[table.best] if table.best else None
     return printed(
@@ -94,48 +97,82 @@ def page(table: MitigationTable, saved: Option | None = None) -> str:
     )
 
 
-def _saved(args: Settings, table: MitigationTable) -> Option | None:
+def _storable(settings: MitigateOptions, table: MitigationTable) -> Option | None:
     """Return the method of --only, or the best, if weights can hold it; otherwise the best that they can."""
-    options = list(table.options.values())
-    if args.only:
-        return None if options[-1].reason else options[-1]
-    return choose([option for option in options if not option.reason], args.max_loss / 100)
+    methods = list(table.options.values())
+    if settings.only:
+        return None if methods[-1].reason else methods[-1]
+    return choose([method for method in methods if not method.reason], settings.max_loss / 100)
 
 
-def _save(args: Settings, model: Model, table: MitigationTable, holds: Option | None) -> str:
-    """Write the model with this method, and say what was written."""
-    assert args.out is not None
-    about, options, max_loss = table.about, list(table.options.values()), args.max_loss / 100
-    best = options[-1] if args.only else choose(options, max_loss)
-    why = "" if best is None or best is holds else f" The weights cannot hold {best.name}: {best.reason}"
-    if holds is None:
-        raise InputError(f"Nothing was written: none that weights can hold is recommended.{why}")
-    against = objection(holds, max_loss)
-    chosen = f"It is not recommended: {against}." if against else f"It was chosen among {len(options) - 1}."
-    before, chance = options[0], float(table.rows["chance"].iloc[0])
-    people, attribute = about["gallery"], about["attribute"]
-    kind = "fresh" if about["fresh"] else "other"
-    said = [
-        f"{holds.name}, fitted on one half of {people} by {attribute}: {about['fitted_on']:,} people and "
+def _save(
+    settings: MitigateOptions,
+    destination: Destination,
+    model: Model,
+    table: MitigationTable,
+    saved: Option | None,
+) -> None:
+    """Save the model with this method, and print which one it is and why."""
+    about, methods, max_loss = table.about, list(table.options.values()), settings.max_loss / 100
+    best = methods[-1] if settings.only else choose(methods, max_loss)
+    obstacle = "" if best is None or best is saved else f" Weights can't hold {best.name}: {best.reason}"
+    if saved is None:
+        raise InputError(f"Nothing was saved: no recommended method fits into weights.{obstacle}")
+    against = objection(saved, max_loss)
+    choice = f"It is not recommended: {against}." if against else f"It was chosen among {len(methods) - 1}."
+    title = f"{model.name} with {saved.name}"
+    datasets = [SOURCES[name].hub for name in (about["gallery"], about["preserve"]) if name in SOURCES]
+    change_of_weights = as_change(saved.fitted, _measured(table, saved, choice))
+    hub_ids = [name for name in datasets if name]
+    destination.save(model, change_of_weights, settings.model, title, hub_ids, _eval_results(table, saved))
+    print(f"{title}.{obstacle}{f' {choice}' if against else ''}")
+
+
+def _measured(table: MitigationTable, saved: Option, choice: str) -> list[str]:
+    """State the results of the saved method, for the model card."""
+    about, before, chance = table.about, table.options[NOTHING], float(table.rows["chance"].iloc[0])
+    gallery, attribute = about["gallery"], about["attribute"]
+    kind = "new" if about["fresh"] else "other"
+    return [
+        f"{saved.name}, fitted on one half of {gallery} by {attribute}: {about['fitted_on']:,} people and "
         f"{about['fitted_prompts']} prompts.",
         f"MaxSkew by {attribute} on {table.people:,} {kind} people and {table.prompts} other prompts: "
-        f"{in_brackets(before.max_skew)} before, {in_brackets(holds.max_skew)} after; "
-        f"by chance {chance:.3f}. {chosen}",
+        f"{in_brackets(before.max_skew)} before, {in_brackets(saved.max_skew)} after, chance {chance:.3f}. "
+        f"{choice}",
         f"Accuracy on {about['preserve']}: {before.accuracy.value:.1%} before, "
-        f"{holds.accuracy.value:.1%} after.",
-        f"The text of a person's own group is the nearest for {before.group_accuracy:.0%} before, "
-        f"{holds.group_accuracy:.0%} after, by chance {1 / about['groups']:.0%}.",
+        f"{saved.accuracy.value:.1%} after.",
+        f"The prompt of a person's own group is the nearest for {before.group_accuracy:.0%} before, "
+        f"{saved.group_accuracy:.0%} after, chance {1 / about['groups']:.0%}.",
     ]
-    export(model, as_change(holds.fitted, said), args.out, args.model)
-    return f"Written to {args.out}: {model.name} with {holds.name}.{why}{f' {chosen}' if against else ''}"
+
+
+def _eval_results(table: MitigationTable, saved: Option) -> list[EvalResult]:
+    """Return the results of the saved method in the Hub's format."""
+    about = table.about
+    numbers = {
+        (about["gallery"], "maxskew", f"MaxSkew by {about['attribute']}"): saved.max_skew.value,
+        (about["preserve"], "accuracy", "Zero-shot accuracy"): saved.accuracy.value,
+    }
+    return [
+        EvalResult(
+            task_type="zero-shot-image-classification",
+            dataset_type=(SOURCES[data].hub if data in SOURCES else None) or data,
+            dataset_name=SOURCES[data].title if data in SOURCES else data,
+            metric_type=metric,
+            metric_name=name,
+            metric_value=round(value, 4),
+        )
+        for (data, metric, name), value in numbers.items()
+    ]
 
 
 main = Command(
-    Settings,
+    MitigateOptions,
     mitigate,
     (
         "clip-ccs mitigate --model organism --attribute gender --quick",
         "clip-ccs mitigate --model DIR --gallery DIR --preserve DIR --out fairer",
+        "clip-ccs mitigate --model DIR --gallery DIR --only ablation --repo USER/NAME",
     ),
 )
 

@@ -1,9 +1,10 @@
-"""What commands and the report print: pages, whose prose stands in `templates`, and figures in them."""
+"""The printed output of commands and reports: templates, numbers with intervals, and Markdown tables."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 @lru_cache(maxsize=8)
 def environment(folder: Path) -> jinja2.Environment:
-    """The templates of a folder, in which a value that is not given is an error."""
+    """Return the templates of a folder, which raise an error for a missing value."""
     loader, strict = jinja2.FileSystemLoader(folder), jinja2.StrictUndefined
     templates = jinja2.Environment(loader=loader, undefined=strict, trim_blocks=True, lstrip_blocks=True)
     templates.globals |= {f.__name__: f for f in (in_brackets, signed, whole, columns, count, effect_word)}
@@ -31,57 +32,76 @@ def environment(folder: Path) -> jinja2.Environment:
 
 
 def printed(name: str, /, **values: Any) -> str:
-    """The page `templates/NAME.txt` with these values."""
+    """Render `templates/NAME.txt` with these values."""
     return environment(TEMPLATES).get_template(f"{name}.txt").render(values)
 
 
+def list_skipped(names: Iterable[str]) -> None:
+    """Print the images that were skipped, with the reason, to standard error."""
+    for name in names:
+        print(f"Skipped: {name}", file=sys.stderr)
+
+
 def columns(rows: list[dict[str, str]]) -> str:
-    """Rows of cells in columns, for a terminal."""
+    """Align rows of cells in columns, for a terminal."""
     return pd.DataFrame(rows).to_string(index=False)
 
 
 def whole(number: int) -> str:
-    """A whole number with commas: "10,954"."""
+    """Format an integer with commas: "10,954"."""
     return f"{number:,}"
 
 
-def count(number: int, thing: str) -> str:
-    """ "1 head", "2 heads"."""
-    return f"{number} {thing}{'s' * (number != 1)}"
+def count(number: int, noun: str) -> str:
+    """Format a number of objects: "1 head", "2 heads"."""
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def signed(value: float, digits: int, scale: float = 1.0) -> str:
-    """ "+0.12", or a dash for NaN; what rounds to zero has no minus."""
+    """Format a value with its sign, "+0.12"; NaN is a dash, and -0.00 becomes +0.00."""
     return f"{round(value * scale, digits) + 0.0:+.{digits}f}" if np.isfinite(value) else "–"
 
 
-def interval(figure: Effect | Estimate, scale: float = 1.0, digits: int = 3) -> str:
-    """ "-3.2 to -1.0", or a dash."""
-    if not np.isfinite([figure.low, figure.high]).all():
+def interval(estimate: Effect | Estimate, scale: float = 1.0, digits: int = 3) -> str:
+    """Format an interval, "-3.2 to -1.0"; an unknown one is a dash."""
+    if not np.isfinite([estimate.low, estimate.high]).all():
         return "–"
-    return f"{stats.signed(figure.low * scale, digits)} to {stats.signed(figure.high * scale, digits)}"
+    return f"{stats.signed(estimate.low * scale, digits)} to {stats.signed(estimate.high * scale, digits)}"
 
 
 def p_text(value: float) -> str:
-    """A p-value to three digits, "< 0.001", or a dash."""
+    """Format a p-value to three digits or as "< 0.001"; NaN is a dash."""
     if not np.isfinite(value):
         return "–"
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def at_ceiling(rankings: float) -> str:
-    """The mark after a mean MaxSkew with so many rankings at their ceiling: " ⌈14", or nothing."""
+    """Format the mark after a mean MaxSkew of which so many rankings are at their ceiling: " ⌈14"."""
     return f" ⌈{int(rankings)}" if rankings > 0 else ""
 
 
-def in_brackets(figure: Estimate, digits: int = 3, sign: str = "") -> str:
-    """ "0.512 [0.430, 0.590]"; sign: "+" for a difference."""
-    value, low, high = (f"{number:{sign}.{digits}f}" for number in (figure.value, figure.low, figure.high))
-    return f"{value} [{low}, {high}]" if np.isfinite([figure.low, figure.high]).all() else value
+def in_brackets(estimate: Estimate, digits: int = 3, sign: str = "") -> str:
+    """Format a value and its interval: "0.512 [0.430, 0.590]".
+
+    Args:
+        estimate: The value; without a finite interval it stands alone.
+        digits: Number of decimals.
+        sign: "+" for a difference.
+    """
+    ends = (estimate.value, estimate.low, estimate.high)
+    value, low, high = (f"{number:{sign}.{digits}f}" for number in ends)
+    return f"{value} [{low}, {high}]" if np.isfinite(ends[1:]).all() else value
 
 
 def change(effect: Effect, scale: float = 1.0, digits: int = 3) -> str:
-    """ "-3.2 (-4.0 to -1.0, p 0.012)"."""
+    """Format an effect: "-3.2 (-4.0 to -1.0, p 0.012)".
+
+    Args:
+        effect: The effect; missing parts are left out.
+        scale: Factor, such as 100 for percentage points.
+        digits: Number of decimals.
+    """
     parts = [interval(effect, scale, digits)] if np.isfinite([effect.low, effect.high]).all() else []
     if np.isfinite(effect.p_value):
         parts.append(f"p {p_text(effect.p_value)}")
@@ -91,17 +111,24 @@ def change(effect: Effect, scale: float = 1.0, digits: int = 3) -> str:
 # The report and pages of docs, in Markdown ------------------------------------------------------------------
 
 Block = str
-"""Markdown: a heading, a paragraph, a list or a table."""
+"""Markdown: a heading, a paragraph, a list, or a table."""
 
 
 def fill(name: str, /, **values: Any) -> list[Block]:
-    """The blocks of `templates/NAME.md` with these values filled in; see `filled`."""
+    """Render `templates/NAME.md` with these values; see `filled`."""
     return filled(TEMPLATES, name, **values)
 
 
 def filled(folder: Path, name: str, /, **values: Any) -> list[Block]:
-    """The blocks of `NAME.md` in a folder of templates, filled in. There a list of strings is a Markdown
-    list, a frame or a list of dicts is a table, and indented lines continue the line before them.
+    """Render the template `NAME.md` of a folder and return its blocks.
+
+    A list of strings becomes a Markdown list; a frame or a list of dicts becomes a table. Indented lines
+    continue the line before them.
+
+    Args:
+        folder: Folder of the template.
+        name: Name of the template.
+        **values: Values of its fields.
     """
     text = re.sub(r"\n +(?=\S)", " ", _templates(folder).get_template(f"{name}.md").render(values))
     return [*re.split(r"\n{2,}", text.strip())]
@@ -121,9 +148,10 @@ def _templates(folder: Path) -> jinja2.Environment:
 
 
 def table(frame: pd.DataFrame) -> str:
-    """The frame as a Markdown table, with dashes for missing cells; columns of words and the first are
-    left-aligned. Cells are not padded, as `DataFrame.to_markdown` does, where one longer cell changes every
-    row.
+    """Format a frame as a Markdown table with dashes for missing cells.
+
+    The first column and columns of words are left-aligned. Cells aren't padded, unlike those of
+    `DataFrame.to_markdown`: one longer cell would change every row.
     """
     cells = frame.astype(object).fillna("–").map(_cell).rename(columns=_cell)
     words = cells.map(lambda text: text.lstrip("*`✓✗ ")[:1].isalpha()).mean() > 0.5

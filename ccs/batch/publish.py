@@ -33,7 +33,7 @@ Manifest = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class PublishOptions:
     """Publish results as a dataset on the Hub, and the app as a Space that shows them.
 
     Each run gets a tag. Results of other models in the dataset are left unchanged.
@@ -165,7 +165,7 @@ def _weights(model: str) -> str | None:
     return f"{repository} {file or 'open_clip_model.safetensors'}" if repository else None
 
 
-def publish_results(repository: Repository, ours: Mapping[str, results.Results], args: Settings) -> str:
+def publish_results(repository: Repository, ours: Mapping[str, results.Results], args: PublishOptions) -> str:
     """The address of exactly these results on the Hub."""
     names = ", ".join(sorted(result.model for result in ours.values()))
     manifests = {folder: result.manifest for folder, result in ours.items()}
@@ -197,7 +197,7 @@ def publish_space(space: Repository, models: Iterable[str], public: bool, addres
     print(f"Space {space.name}: it shows {address or 'the results in precomputed/'}")
 
 
-def publish(args: Settings) -> None:
+def publish(args: PublishOptions) -> None:
     if not args.repo and not args.space:
         raise InputError("Say where to publish: --repo USER/NAME, --space USER/NAME, or both.")
     ours = {}
@@ -219,7 +219,7 @@ def publish(args: Settings) -> None:
 
 
 main = Command(
-    Settings,
+    PublishOptions,
     publish,
     (
         "clip-ccs publish --results results --repo USER/NAME --dry-run",

@@ -426,7 +426,7 @@ def _plain(value: float | None) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class ReportOptions:
     """Write report.md: the paper's tables and figures next to your results."""
 
     results: Annotated[
@@ -440,7 +440,7 @@ class Settings:
     """Folder for report.md"""
 
 
-def write_report(settings: Settings) -> None:
+def write_report(settings: ReportOptions) -> None:
     """Write the file and print its path."""
     place = settings.results or results.default_folder()
     print(f"Results: {place}", file=sys.stderr)
@@ -453,7 +453,7 @@ def write_report(settings: Settings) -> None:
     print(settings.out / "report.md")
 
 
-main = Command(Settings, write_report, ("clip-ccs report --results results --out report",))
+main = Command(ReportOptions, write_report, ("clip-ccs report --results results --out report",))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import ccs
 from ccs import results
 from ccs.analysis import ablation_sets
 from ccs.analysis.ablation_sets import Plan
 from ccs.analysis.search import HeldOut, Limits, SearchTable
-from ccs.batch.pages import change, in_brackets, p_text, printed
+from ccs.batch.pages import change, in_brackets, list_skipped, p_text, printed
+from ccs.cli import options
 from ccs.cli.command_line import Command
-from ccs.cli.options import (
-    ANALYSIS,
-    MACHINE,
-    OUTPUT,
-    Attribute,
-    Classes,
-    Device,
-    Gallery,
-    MaxImages,
-    ModelName,
-    Occupations,
-    Preserve,
-    ResultsFolder,
-    SkipUnreadable,
-    Template,
-    Top,
-    at_least,
-    to_folder,
-)
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.metrics.stats import minimum_detectable
@@ -41,98 +23,73 @@ from ccs.results.searches import Search
 
 
 @dataclass(frozen=True, kw_only=True)
-class GallerySettings:
-    """Options of commands that lower the bias of a ranking and preserve accuracy."""
-
-    model: ModelName = "organism"
-    gallery: Gallery = "world/faces"
-    attribute: str | tuple[str, ...] | None = None
-    occupations: Occupations = None
-    template: Template = None
-    top: Top = None
-    preserve: Preserve = "world/subjects"
-    classes: Classes = None
-    max_images: MaxImages = None
-    skip_unreadable: SkipUnreadable = False
-    seed: Annotated[int, MACHINE, at_least(0)] = 0
-    """Random seed of the halves: heads are chosen on one half and judged on the other"""
-    device: Device = "auto"
-
-    def arguments(self) -> dict[str, Any]:
-        """Return these settings as arguments of `ccs.search`, `ccs.localize`, and `ccs.mitigate`."""
-        names = [field.name for field in fields(GallerySettings) if field.name != "model"]
-        return {name: getattr(self, name) for name in names}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings(GallerySettings):
+class SearchOptions(options.GalleryOptions):
     """Find the smallest ablation that lowers MaxSkew at a bounded loss of accuracy.
 
     It is chosen on one half of the prompts and images, and measured on the other.
     """
 
-    attribute: Attribute = None
-    max_loss: Annotated[float, ANALYSIS, at_least(0)] = 2.0
-    """Largest loss of accuracy on --preserve, in points"""
-    max_heads: Annotated[int, ANALYSIS, at_least(1)] = 8
-    """Number of heads, at most"""
-    results: ResultsFolder = None
-    save: Annotated[bool, OUTPUT] = False
-    """Save the ablation in --results, where the app finds it"""
+    attribute: options.Attribute = None
+    max_loss: options.MaxLoss = 2.0
+    max_heads: Annotated[int, options.ANALYSIS, options.at_least(1)] = 8
+    """Largest number of heads"""
+    results: options.ResultsFolder = None
+    save: Annotated[bool, options.OUTPUT] = False
+    """Save the ablation in --results, so that the app shows it"""
 
 
-def find_ablation(args: Settings) -> None:
+def find_ablation(settings: SearchOptions) -> None:
     """Print the ablation and its effects, and save it."""
-    tables = args.results or results.default_folder()
+    tables = settings.results or results.default_folder()
     print(f"Results: {tables}", file=sys.stderr)
-    limits = Limits(max_loss=args.max_loss / 100, max_heads=args.max_heads)
-    if args.save and not to_folder(str(tables)).is_dir():
+    limits = Limits(max_loss=settings.max_loss / 100, max_heads=settings.max_heads)
+    if settings.save and not options.to_folder(str(tables)).is_dir():
         raise InputError(f"--results {tables} does not exist; compute it, or leave out --save.")
-    model = ccs.load(args.model, device=args.device)
-    compare_with = _beside(args, tables, model.name, model.heads)
-    table = ccs.search(model, **args.arguments(), limits=limits, compare_with=compare_with, tell=print)
-    for name in table.about["skipped"]:
-        print(f"Skipped in {name}", file=sys.stderr)
-    print(page(table))
-    if args.save:
-        about = table.about
-        answer = Search(
+    model = ccs.load(settings.model, device=settings.device)
+    scored_sets = _scored_sets(settings, tables, model.name, model.heads)
+    table = ccs.search(model, **settings.arguments(), limits=limits, compare_with=scored_sets, tell=print)
+    list_skipped(table.about["skipped"])
+    print(format_search(table))
+    if settings.save:
+        saved = Search(
             model=model.name,
             weights_hash=model.weights_hash,
-            seed=args.seed,
+            seed=settings.seed,
             limits=limits,
-            people=about["gallery"],
-            attribute=about["attribute"],
-            things=about["preserve"],
-            prompts=about["occupations"],
-            templates=about["templates"],
-            k=about["k"],
+            people=table.about["gallery"],
+            attribute=table.about["attribute"],
+            things=table.about["preserve"],
+            prompts=table.about["occupations"],
+            templates=table.about["templates"],
+            k=table.about["k"],
             **vars(table.outcome),
         )
-        print(f"Saved to {searches.keep(tables, answer)}.")
+        print(f"Saved to {searches.keep(tables, saved)}.")
 
 
-def _beside(args: Settings, tables: Path, name: str, heads: HeadSet) -> list[Plan]:
-    """High, low and random sets from the model's tables; prints which there are not."""
+def _scored_sets(settings: SearchOptions, tables: Path, name: str, heads: HeadSet) -> list[Plan]:
+    """Return the high, low, and random sets by the model's tables. Prints a notice if there are none."""
     folder = tables / results.folder_name(name)
     if not folder.is_dir():
-        print(f"There are no tables of {name} in {tables}: no high, low or random sets beside.")
+        print(
+            f"{tables} has no tables of {name}, so the search isn't compared with high, low, and random sets."
+        )
         return []
-    found = results.read(folder)
-    scored, k = queries.head_scores(found), queries.main_k(found) or 5
+    model_results = results.read(folder)
+    scored, k = queries.head_scores(model_results), queries.main_k(model_results) or 5
     kinds = ("high", "low", "random")
-    return ablation_sets.plans(scored, k, heads, args.seed, 5, kinds=kinds, notice=print)[1:]
+    return ablation_sets.plans(scored, k, heads, settings.seed, 5, kinds=kinds, notice=print)[1:]
 
 
-def page(table: SearchTable) -> str:
-    """Format the held-out results and the answer: confirmed, inconclusive, or rejected."""
+def format_search(table: SearchTable) -> str:
+    """Format the held-out results and the conclusion: confirmed, inconclusive, or rejected."""
     unseen = table.outcome.unseen
-    answer = next((held for held in unseen if held.plan == "searched"), unseen[0])
+    answer = next((held_out for held_out in unseen if held_out.plan == "searched"), unseen[0])
     return printed(
         "search",
-        rows=[_row(held) for held in unseen],
+        rows=[_set_row(held_out) for held_out in unseen],
         chance=unseen[0].chance,
-        off=str(table.heads),
+        ablated=str(table.heads),
         conclusion=table.conclusion,
         skew=change(answer.max_skew_change),
         accuracy=change(answer.accuracy_change, 100, 1),
@@ -141,7 +98,7 @@ def page(table: SearchTable) -> str:
     )
 
 
-def _row(held_out: HeldOut) -> dict[str, str]:
+def _set_row(held_out: HeldOut) -> dict[str, str]:
     return {
         "set": f"{held_out.plan} {held_out.seed}" if held_out.plan == "random" else held_out.plan,
         "heads": str(len(held_out.heads)),
@@ -154,7 +111,7 @@ def _row(held_out: HeldOut) -> dict[str, str]:
 
 
 main = Command(
-    Settings,
+    SearchOptions,
     find_ablation,
     (
         "clip-ccs search --model organism --attribute gender",

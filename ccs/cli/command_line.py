@@ -87,13 +87,13 @@ class Command(Generic[T]):
 
     Args:
         settings: Dataclass of its options. The docstring is the help text.
-        work: Function of the parsed options that does the work and returns an exit status (None means 0).
+        action: Function of the parsed options that does the work and returns an exit status (None means 0).
         examples: Command lines shown at the end of the help text.
         interrupted: Message for a user who interrupts the command.
     """
 
     settings: type[T]
-    work: Callable[[T], int | None]
+    action: Callable[[T], int | None]
     examples: Sequence[str] = ()
     interrupted: str = "Interrupted; nothing was written."
 
@@ -103,7 +103,7 @@ class Command(Generic[T]):
 
     def _run(self, argv: Sequence[str] | None) -> int | None:
         settings = self.parse(argv)
-        return None if settings is None else self.work(settings)
+        return None if settings is None else self.action(settings)
 
     def parse(self, argv: Sequence[str] | None) -> T | None:
         """Return the options of `argv`, or None after `--help`. Raises InputError if one isn't allowed."""
@@ -148,20 +148,20 @@ def _parse(app: App, argv: Sequence[str], program: str) -> dict[str, Any] | None
     return None
 
 
-def run(work: Callable[[], int | None], interrupted: str = "Interrupted; nothing was written.") -> int:
+def run(action: Callable[[], int | None], interrupted: str = "Interrupted; nothing was written.") -> int:
     """Run a command and return its exit status.
 
     Args:
-        work: Function that does the work and returns an exit status (None means 0).
+        action: Function that does the work and returns an exit status (None means 0).
         interrupted: Message on standard error after an interrupt.
 
     Returns:
-        The status of `work`. 2 after an InputError and after a failure of a disk or a connection, with the
+        The status of `action`. 2 after an InputError and after a failure of a disk or a connection, with the
         reason on standard error. 130 after an interrupt. 141, without a message, if nobody reads the output.
     """
     escape_output()
     try:
-        status = work() or 0
+        status = action() or 0
         sys.stdout.flush()
         return status
     except InputError as error:

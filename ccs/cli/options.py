@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,13 +37,13 @@ def describe(text: str, default: str = "", metavar: str | None = None) -> Parame
 
     Args:
         text: A noun phrase with its unit.
-        default: What None stands for, such as "all".
+        default: What an empty value stands for, such as "all".
         metavar: Name of the value, by default its type.
     """
     label: dict[str, Any] = {"metavar": metavar} if metavar else {}
     return Parameter(
         help=text,
-        show_default=lambda value: (default or None) if value is None else format_default(value),
+        show_default=lambda value: format_default(value) or default or None,
         **label,
     )
 
@@ -84,11 +85,12 @@ def to_file(value: str) -> Path:
     """Return the path of a file to write to. Raises InputError as `to_folder` does."""
     path = to_folder(str(Path(value).parent)) / Path(value).name
     if path.is_dir():
-        raise InputError(f"{path} is a folder; name a file to write to.")
+        raise InputError(f"{path} is a folder; give the name of a file in it.")
     return path
 
 
 IMAGES_FROM = "name, folder, zip, Parquet file, or USER/NAME on the Hub"
+OCCUPATIONS = 'Occupations: a file with one per line, or "judge, nurse"'
 
 ModelName = Annotated[
     str, MODEL, describe("Model: bundled name, open_clip's NAME/TAG, folder, or hf-hub:USER/NAME")
@@ -97,8 +99,9 @@ TextEncoder = Annotated[
     str | None,
     MODEL,
     describe(
-        "For a vision-language model such as LLaVA: the CLIP of its image encoder, for example "
-        "hf-hub:openai/clip-vit-large-patch14-336"
+        "Text encoder for a vision-language model such as LLaVA: the CLIP of its image encoder, for example "
+        "hf-hub:openai/clip-vit-large-patch14-336",
+        "none",
     ),
 ]
 Ablation = Annotated[
@@ -106,7 +109,8 @@ Ablation = Annotated[
     MODEL,
     describe(
         'Heads to ablate, such as "L8.H11 L9.H2"; T7.H3 is a head of the text encoder; L9.H2=0.3 scales a '
-        "head, L10.H0=mean replaces it by its mean"
+        "head, L10.H0=mean replaces its output by the mean",
+        "none",
     ),
 ]
 Gallery = Annotated[str, DATA, describe(f"People with groups: {IMAGES_FROM}")]
@@ -126,7 +130,6 @@ Texts = Annotated[
 Attribute = Annotated[
     str | None, DATA, describe("Column of the groups of people", "gender, or else the gallery's first")
 ]
-OCCUPATIONS = 'Occupations: a file with one per line, or "judge, nurse"'
 Occupations = Annotated[
     tuple[str, ...] | None,
     DATA,
@@ -145,22 +148,53 @@ Template = Annotated[
 Prompts = Annotated[
     str | None,
     DATA,
-    describe(f"Named prompts in place of occupations and template: {', '.join(prompt_sets())}", "none"),
+    describe(f"Prompt set in place of occupations and template: {', '.join(prompt_sets())}", "none"),
 ]
 Top = Annotated[
     int | None,
     ANALYSIS,
     at_least(1),
-    describe("Length K of the ranked list", "the gallery's, or a tenth of it"),
+    describe("K, the length of the top list, in images", "the gallery's, or a tenth of its images"),
 ]
-MaxImages = Annotated[int | None, DATA, at_least(1), describe("Number of images, at most", "all")]
+MaxLoss = Annotated[
+    float, ANALYSIS, at_least(0), describe("Largest loss of accuracy on --preserve, in percentage points")
+]
+MaxImages = Annotated[int | None, DATA, at_least(1), describe("Largest number of images", "all")]
 SkipUnreadable = Annotated[bool, DATA, describe("Continue if more than 1% of the images are unreadable")]
+ModelFolder = Annotated[
+    Path | None, OUTPUT, read(to_folder), describe("New folder for the saved model", "none")
+]
+ModelRepository = Annotated[str | None, OUTPUT, describe("Model repository on the Hub, USER/NAME", "none")]
 Public = Annotated[bool, OUTPUT, describe("Make a new repository public; otherwise it is private")]
-Csv = Annotated[Path | None, OUTPUT, read(to_file), describe("CSV file for the results")]
+Csv = Annotated[Path | None, OUTPUT, read(to_file), describe("CSV file for the results", "none")]
 ResultsFolder = Annotated[
     Path | None, DATA, describe("Folder of results", "results/ if it holds any, else the bundled results")
 ]
 Seed = Annotated[int, MACHINE, at_least(0), describe("Random seed for resampling")]
 Device = Annotated[
-    str, MACHINE, describe("cpu, cuda, or cuda:N; auto is $CCS_DEVICE, or else a GPU if there is one")
+    str, MACHINE, describe("Device: cpu, cuda, or cuda:N; auto is $CCS_DEVICE, or else a GPU if there is one")
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GalleryOptions:
+    """Options of the commands that reduce the bias of a ranking and preserve accuracy."""
+
+    model: ModelName = "organism"
+    gallery: Gallery = "world/faces"
+    attribute: str | tuple[str, ...] | None = None
+    occupations: Occupations = None
+    template: Template = None
+    top: Top = None
+    preserve: Preserve = "world/subjects"
+    classes: Classes = None
+    max_images: MaxImages = None
+    skip_unreadable: SkipUnreadable = False
+    seed: Annotated[int, MACHINE, at_least(0)] = 0
+    """Random seed of the halves: heads are chosen on one half and evaluated on the other"""
+    device: Device = "auto"
+
+    def arguments(self) -> dict[str, Any]:
+        """Return these options as arguments of `ccs.search`, `ccs.localize`, and `ccs.mitigate`."""
+        names = [field.name for field in fields(GalleryOptions) if field.name != "model"]
+        return {name: getattr(self, name) for name in names}

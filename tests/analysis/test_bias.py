@@ -177,7 +177,7 @@ def test_the_command_on_a_folder(tiny_folder, tmp_path, pictures, capsys):
     assert command.main([*line, *files]) == 0
     said, told = capsys.readouterr()
     assert "24 images (old 8, young 16), K = 2, largest MaxSkew possible 1.10" in said
-    assert "Left out, since they cannot be read: 1 (old/broken.png" in said
+    assert "Left out as unreadable: 1 (old/broken.png" in said
     assert "Skipped: old/broken.png" in told
     written = pd.read_csv(tmp_path / "out.csv")
     settings = {"ablate": "L5.H0", "skip_unreadable": True}
@@ -185,7 +185,7 @@ def test_the_command_on_a_folder(tiny_folder, tmp_path, pictures, capsys):
     for column in ("before", "after", "low", "high", "p_value"):
         np.testing.assert_allclose(written[column], library[column], err_msg=column)
     levels = written.set_index(["occupation", "metric"]).loc[(MEAN, "NDKL")]
-    assert f"at every rank to K (random rankings: {levels['chance']:.2f} [" in said
+    assert f"over all ranks up to K (random rankings: {levels['chance']:.2f} [" in said
     assert set(written["occupation"]) == {"judge", "nurse", MEAN}
     assert set(written["ablate"]) == {"L5.H0"}
     assert set(written["skipped"]) == {1}

@@ -11,19 +11,20 @@ def test_ten_lines_say_which_heads_and_how_sure_then_which_encoder(tiny_folder, 
     monkeypatch.setattr(question, "RANDOM_SETS", 4)
     asked = ["--max-images", "40", "--attribute", "gender", "--encoders", "both"]
     assert localize.main(["--model", str(tiny_folder), *asked]) == 0
-    printed = capsys.readouterr().out
-    heads, _, encoders = printed.partition("Of the lean of 20 occupations' rankings by gender")
+    heads, _, shares = capsys.readouterr().out.partition(
+        "Group score gap of 20 occupations' rankings by gender"
+    )
     lines = heads.strip().splitlines()
     assert len(lines) <= 22
     assert lines[0].endswith("world/faces by gender")
     assert re.match(
         rf"Method: {DEFAULT}\. On small models .* is 0\.\d\d \(random 0\.\d\d\); on models", lines[1]
     )
-    assert re.match(r"Heads to look at, first to last: (L\d\.H\d ?)+$", lines[2])
+    assert re.match(r"Heads, most likely first: (L\d\.H\d ?)+$", lines[2])
     assert "600 people, 10 prompts" in lines[3]
-    assert re.search(r"random sets, as many heads of each layer: MaxSkew [+-]0\.\d{3} on average", lines[6])
+    assert re.search(r"random sets with as many .* change MaxSkew by [+-]0\.\d{3} on average", lines[6])
     assert lines[7].startswith("Change of the general and the occupation-specific preference")
     assert lines[9].split() == ["ablated", "general", "part", "specific", "part", "moves"]
     assert lines[10].split()[0] in lines[2]
-    assert re.match(r", [01]\.\d\d.* in the images", encoders)
-    assert "the pictures of world/counterfactuals take" in encoders
+    assert re.match(r": [01]\.\d\d.* in the images", shares)
+    assert "images of world/counterfactuals replace the prompts" in shares

@@ -12,6 +12,7 @@ import open_clip
 import pandas as pd
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from transformers import AutoModel
 
 import ccs
@@ -132,14 +133,29 @@ def test_the_walk_of_the_docs_ends_with_a_fairer_model(faces, monkeypatch, capsy
     assert after.loc["mean", "after"] < before.loc["mean", "after"] - 0.1
 
 
-def test_one_way_alone_is_saved_recommended_or_not(faces, monkeypatch, capsys):
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of huggingface_hub's uploads
+def test_a_chosen_method_is_saved_and_published_recommended_or_not(faces, monkeypatch, capsys, hub):
     monkeypatch.chdir(faces)
-    way = "projection"
-    asked = ["--model", "clip", "--gallery", "faces", "--preserve", "things", "--occupations", "judge, nurse"]
-    assert command.main([*asked, "--only", way, "--out", "one"]) == 0
+    arguments = [
+        "--model",
+        "clip",
+        "--gallery",
+        "faces",
+        "--preserve",
+        "things",
+        "--occupations",
+        "judge, nurse",
+    ]
+    arguments += ["--only", "projection", "--out", "one", "--repo", "user/fairer"]
+    assert command.main(arguments) == 0
     against = "It is not recommended: its change of MaxSkew is not surely below 0."
-    said, card = capsys.readouterr().out, (faces / "one" / "README.md").read_text("utf-8")
-    assert "Answer: none." in said
-    assert f"clip with {way}. {against}" in said
-    assert against in card
-    assert "LEACE" not in card
+    printed, card = capsys.readouterr().out, ModelCard.load(faces / "one" / "README.md")
+    assert "Answer: none." in printed
+    assert f"clip with projection. {against}" in printed
+    assert against in card.text
+    assert "LEACE" not in card.text
+    results = {result.metric_type: result for result in card.data.eval_results}
+    assert results.keys() == {"maxskew", "accuracy"}
+    assert f"{results['accuracy'].metric_value:.1%} after" in card.text
+    files = hub.repositories["models", "user/fairer"].commits[-1][1]
+    assert files["README.md"] == (faces / "one" / "README.md").read_bytes()

@@ -175,7 +175,7 @@ def test_bias_reports_the_split_and_neutral_prompts(tiny_model, capsys):
     ]
     assert list(rows.loc[rows["quantity"] == "MaxSkew", "name"]) == list(NEUTRAL)
     assert json.loads(table.to_json())["preference"]["after"]["verdict"] == table.preference.verdict
-    assert f"General preference or stereotype: {table.preference.verdict}" in command.page(table)
+    assert f"General preference or stereotype: {table.preference.verdict}" in command.format_bias(table)
     alone = ccs.bias(tiny_model, gallery, "judge", attribute="gender").preference
     assert alone.after is None
     assert "2 different prompts" in alone.reason

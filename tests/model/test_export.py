@@ -1,9 +1,12 @@
 """An exported folder is an open_clip model whose embeddings are ours, also on the Hub, or smaller ONNX."""
 
+import shutil
+
 import numpy as np
 import open_clip
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from timm.models import _registry
 
 import ccs
@@ -44,8 +47,10 @@ def test_what_cannot_be_exported_is_named(tiny_model, tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of huggingface_hub's own uploads
-def test_the_command_publishes_a_model(tiny_folder, tiny_model, tmp_path, hub):
-    assert command.main(["--model", str(tiny_folder), "--ablate", str(OFF), "--repo", "user/pruned"]) == 0
+def test_the_command_publishes_a_model_with_its_origin(tiny_folder, tiny_model, tmp_path, hub):
+    base = shutil.copytree(tiny_folder, tmp_path / "base")
+    (base / "README.md").write_text("---\nlicense: apache-2.0\nbase_model: user/tiny\n---\n")
+    assert command.main(["--model", str(base), "--ablate", str(OFF), "--repo", "user/pruned"]) == 0
     repository = hub.repositories["models", "user/pruned"]
     assert repository.private
     for name, data in repository.commits[-1][1].items():
@@ -53,6 +58,9 @@ def test_the_command_publishes_a_model(tiny_folder, tiny_model, tmp_path, hub):
     x = torch.randn(2, 3, 32, 32)
     found = ccs.load(str(tmp_path)).embed_images(x)
     np.testing.assert_allclose(found, tiny_model.embed_images(x, OFF), atol=1e-5)
+    card = ModelCard.load(tmp_path / "README.md")
+    assert (card.data.license, card.data.base_model) == ("apache-2.0", "user/tiny")
+    assert "https://arxiv.org/abs/2503.11103" in card.text
 
 
 def test_an_architecture_of_our_own_needs_what_its_card_says(tmp_path, monkeypatch):

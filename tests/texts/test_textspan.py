@@ -148,6 +148,6 @@ def test_heads_are_found_by_a_text(tiny_model, pictures, tmp_path, capsys):
     assert table["p_value"].tolist() == pytest.approx((table["rank"] / 8).tolist())
     assert table["adjusted"].tolist() == pytest.approx(benjamini_hochberg(table["rank"] / 8).tolist())
     assert not table["encodes"].any()
-    page = heads_command.page(ranked)
-    assert "No evidence that a head encodes it" in page
-    assert f"by chance {0.05 * len(table):.1f} are expected" in page
+    page = heads_command.format_heads(ranked)
+    assert "no evidence that a head encodes it" in page
+    assert f"expected by chance: {0.05 * len(table):.1f})" in page

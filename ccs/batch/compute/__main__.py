@@ -104,7 +104,7 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
         if settings.publish and done:
             from ccs.batch import publish  # needs the Hub's cards, which no other run does
 
-            tables = publish.Settings(repo=settings.publish, results=settings.out, model=tuple(done))
+            tables = publish.PublishOptions(repo=settings.publish, results=settings.out, model=tuple(done))
             processes.once(lambda: publish.publish(tables))
     return status
 
