@@ -16,6 +16,7 @@ import copy
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -227,7 +228,7 @@ class Encoder(Decomposition):
             record = None if off else record
             layer += 1
         if record is not None and self._readout.pool is None:
-            record.last.append(x)
+            record.last = x
         out[[index for index, _ in ablation_sets]] = self._readout.project(x).float()
 
     def _tokens(self, images: Tensor | Trunk, layer: int, record: Record | None = None) -> Tensor:
@@ -259,11 +260,11 @@ class Encoder(Decomposition):
         if record is not None:
             pool = layer == self._n_blocks
             if pool:
-                record.last.append(x)
+                record.last, record.pooled = x, own.finish(x, values)
             if layer in record.layers:
                 if record.entering is not None:
                     record.entering[layer] = x
-                coordinates = self.layers[layer].account(values)
+                coordinates = own.account(values)
                 record.values[layer] = coordinates if pool else self._readout.gather(coordinates).clone()
         return values
 
@@ -341,13 +342,14 @@ class Encoder(Decomposition):
             else:
                 unit, norms = self._embed(images, [NO_HEADS], record)
                 embedded = torch.cat([self.embed(images, ablation_sets), unit])
-            (x,) = record.last
-            pool, pooled = self._readout.pool, self._readout.pool_route
+            x, pooled, pool_route = record.last, record.pooled, self._readout.pool_route
+            assert x is not None
+            changed = partial(self.changed, layer=self._n_blocks)
             readout = Readout(
                 values=record.values,
                 tokens=self._readout.gather(x),
-                route=self._readout.route(x) if self._n_blocks else None,
-                pool_route=pooled(pool.finish(x, pool.values(x))) if pool and pooled else None,
+                route=self._readout.route(x, pooled, changed) if self._n_blocks else None,
+                pool_route=pool_route(pooled) if pool_route else None,
                 norm=norms[-1],
                 unit=embedded[-1],
                 entering=record.entering or {},

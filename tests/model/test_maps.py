@@ -195,3 +195,24 @@ def test_what_has_no_map_is_said(tiny_model, tiny_folder):
     assert ccs.heatmap(tiny_model, x, []).shape == (1, 0, 4, 4)
     named = ccs.attention(str(tiny_folder), x, ["L5.H1"], ablate="L4.H0")
     np.testing.assert_array_equal(named, ccs.attention(tiny_model, x, "L5.H1", ablate=HeadSet([Head(4, 0)])))
+
+
+@pytest.mark.parametrize("factor", [0, 0.3])
+@pytest.mark.parametrize("name", ["ViT-B-16-SigLIP", "PE-Core-B-16", "coca_ViT-B-32", "RN50"])
+def test_contributions_under_ablation_are_those_of_scaled_weights(name, factor):
+    """Also if a head of the pool is ablated, through which the blocks' heads reach the embedding."""
+    visual = shrunk.encoder(name)
+    encoder = ImageEncoder(visual)
+    x = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(1))
+    heads = HeadSet([encoder.all_heads[0], Head(encoder.n_layers - 1, 1)])
+    scaled = ImageEncoder(zeroed(visual, heads, factor))
+    expected = scaled.contributions(scaled.embed_and_read(x)[1])
+    changes = Intervention(dict.fromkeys(heads, factor))
+    ablated = encoder.ablated(changes)
+    found = [ablated.contributions(ablated.embed_and_read(x)[1])]
+    with ccs.ablate(visual, changes):
+        found.append(encoder.contributions(encoder.embed_and_read(x)[1]))
+    for direct, remainder in found:
+        np.testing.assert_allclose(direct, expected[0], atol=1e-6)
+        np.testing.assert_allclose(remainder, expected[1], atol=1e-6)
+        np.testing.assert_allclose(direct.sum(1) + remainder, plain(scaled._module, x), atol=TOLERANCE)

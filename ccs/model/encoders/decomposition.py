@@ -1,4 +1,4 @@
-"""The embedding as a sum of what the heads contribute and the rest (direct effects).
+"""The embedding as a sum of the heads' direct effects and a remainder.
 
 Shapes: n images, T tokens, W width, L layers, H heads of dimension d in a layer, D embedding dimension.
 """
@@ -16,19 +16,24 @@ from torch import Tensor
 
 from ccs.heads import IMAGE, Head, HeadSet
 from ccs.model.encoders.parts import Layer, by_head
-from ccs.model.encoders.readouts import Parts, Route, Way
+from ccs.model.encoders.readouts import LinearPath, Parts, Route
 
 _TF32 = threading.RLock()
 
 
 @dataclass(frozen=True)
 class Readout:
-    """Activations behind the embedding of each image with no head off, in float32.
+    """Activations behind the embedding of each image, in float32.
 
-    values: layer -> [n, T', H d + e], coordinates of what its heads write (see `Layer.account`) at the tokens
-    that are read. tokens: [n, T', W], these tokens after the last block. route, pool_route: how they, and
-    what the pool's heads gather, become the embedding. norm: [n], its length before it is made a unit vector.
-    unit: [n, D], the unit embedding. entering: layer -> [n, T, W], the tokens that enter it, where asked for.
+    Attributes:
+        values: Layer -> coordinates of its heads' outputs at the tokens that are read, [n, T', H d + e] (see
+            `Layer.account`).
+        tokens: These tokens after the last block, [n, T', W].
+        route: The way from these tokens to the embedding; None without blocks.
+        pool_route: The way from the output of the pool's heads to the embedding; None without a pool.
+        norm: The length of the embedding before normalization, [n].
+        unit: The unit embedding, [n, D].
+        entering: Layer -> the tokens that enter it, [n, T, W], if requested.
     """
 
     values: Mapping[int, Tensor]
@@ -42,21 +47,33 @@ class Readout:
 
 @dataclass
 class Record:
-    """Collects the coordinates of `layers`, the tokens that enter them unless `entering` is None, and the
-    tokens after the last block while no head is off.
+    """Collects activations during a pass.
+
+    Attributes:
+        layers: The layers whose coordinates are collected.
+        entering: Layer -> the tokens that enter it; None to leave them out.
+        values: Layer -> the coordinates of its heads' outputs.
+        last: The tokens after the last block.
+        pooled: The output of the pool's heads, [n, 1, W].
     """
 
     layers: Collection[int]
     entering: dict[int, Tensor] | None = None
     values: dict[int, Tensor] = field(default_factory=dict)
-    last: list[Tensor] = field(default_factory=list)
+    last: Tensor | None = None
+    pooled: Tensor | None = None
 
 
 class Decomposition:
-    """Layers of heads and a read-out: which directions each head writes to, and how far, for a `Readout`.
+    """Layers of heads and a read-out: the directions that each head writes to, and how far, for a `Readout`.
 
-    The layers are the blocks and, where attention pools the tokens, one more: the pool's. `letter` is that of
-    the encoder in the names of its heads.
+    The layers are the blocks and, if attention pools the tokens, the pool.
+
+    Attributes:
+        letter: The encoder's letter in the names of its heads.
+        layers: The layers.
+        n_layers: Their number.
+        dim: The dimension of the embedding.
     """
 
     letter = IMAGE
@@ -79,40 +96,53 @@ class Decomposition:
 
     @torch.no_grad()
     def basis(self, head: Head) -> Tensor:
-        """The directions a head can write to in the embedding space: [r, D].
+        """Return the directions that a head can write to in the embedding space, [r, D].
 
         A head's contribution to the unit embedding is exactly `coordinates @ basis`. Each of the P channels
         of the read-out has d directions for the head's values and one for its share of the output
-        projection's bias (more in a block that norms what it writes); then come the head's shares of what all
-        parts have in common. Where the last norm sees one vector (P = 1) these are that norm's mean and bias,
-        shared as in the reference study: over the 2 L + 1 terms of the residual stream and, within an
-        attention layer's term, over its H heads; r is then d + 3. Where r would exceed D, the basis is that
+        projection's bias (more in a block that norms its output). Then come the head's shares of the
+        directions that all parts have in common. If the last norm sees one vector (P = 1), these are its mean
+        and bias, shared as in the reference code: over the 2 L + 1 terms of the residual stream and, within
+        an attention layer's term, over its H heads. Then r is d + 3. If r would exceed D, the basis is that
         of the whole space.
         """
         basis = self._basis(head.layer)[head.head]
         return basis if len(basis) < self.dim else torch.eye(self.dim, device=basis.device)
 
     def rank(self, head: Head) -> int:
-        """The number of directions the head's values can reach: d for each channel, at most D."""
-        return min(self._way(head.layer).channels * self.layers[head.layer].head_dim, self.dim)
+        """Return the number of directions that the head's values can reach: d per channel, at most D."""
+        return min(self._path(head.layer).channels * self.layers[head.layer].head_dim, self.dim)
 
     @torch.no_grad()
     def coordinates(self, readout: Readout, head: Head) -> Tensor:
-        """Coordinates [n, r] of the head's contribution in its `basis`."""
+        """Compute the coordinates [n, r] of a head's contribution in its `basis`.
+
+        Args:
+            readout: The activations of n images.
+            head: The head.
+        """
         layer = self.layers[head.layer]
         d, end = layer.head_dim, layer.head_dim * layer.n_heads
         route, values = self._route(readout, head.layer), readout.values[head.layer]
-        own = torch.cat([values[..., head.head * d : (head.head + 1) * d], values[..., end:]], -1)
-        found = torch.cat([(route.weights @ own).flatten(1), route.shared], -1) / readout.norm[:, None]
+        head_values = torch.cat([values[..., head.head * d : (head.head + 1) * d], values[..., end:]], -1)
+        coordinates = torch.cat([(route.weights @ head_values).flatten(1), route.shared], -1)
+        coordinates = coordinates / readout.norm[:, None]
         basis = self._basis(head.layer)[head.head]
-        return found if len(basis) < self.dim else found @ basis
+        return coordinates if len(basis) < self.dim else coordinates @ basis
 
     @torch.no_grad()
     def contributions(self, readout: Readout, heads: HeadSet | None = None) -> tuple[Tensor, Tensor]:
-        """Direct effects [n, heads, D] of heads (default: all), and the remainder [n, D].
+        """Compute direct effects of heads and the remainder, which sum to the unit embedding.
 
-        Together they are the unit embedding. The contribution of a pool's head includes what the blocks'
-        heads passed through it; where both are asked for, the remainder subtracts that once.
+        The contribution of a pool's head includes the outputs of the blocks' heads that it passes on. If both
+        are requested, the remainder subtracts these once.
+
+        Args:
+            readout: The activations of n images.
+            heads: The heads, by default all.
+
+        Returns:
+            [n, heads, D] and [n, D].
         """
         chosen = self.all_heads if heads is None else heads
         direct = readout.unit.new_empty(len(readout.unit), len(chosen), self.dim)
@@ -121,8 +151,8 @@ class Decomposition:
         for layer in chosen.layers:
             rows = [row for row, head in enumerate(chosen) if head.layer == layer]
             written = self._written(readout, layer, chosen.in_layer(layer))
-            direct[:, rows] = self._way(layer).through(written)
-            if (shared := self._way(layer).shared) is not None:
+            direct[:, rows] = self._path(layer).through(written)
+            if (shared := self._path(layer).shared) is not None:
                 common = self._route(readout, layer).shared @ shared() / self.layers[layer].n_heads
                 direct[:, rows] += common[:, None]
             if layer < self._n_blocks and others is not None:
@@ -134,22 +164,29 @@ class Decomposition:
             assert readout.pool_route is not None
             return direct, readout.pool_route.constant / norm
         # Not the difference from the embedding, so that the sum of all parts can be checked against it.
-        rest = (self._readout.way.through(others) + route.constant) / norm
+        remainder = (self._readout.path.through(others) + route.constant) / norm
         in_pool = [row for row, head in enumerate(chosen) if head.layer == self._n_blocks]
-        return direct, rest - direct[:, in_pool].sum(1)
+        return direct, remainder - direct[:, in_pool].sum(1)
 
     @torch.no_grad()
     def by_token(self, readout: Readout, heads: HeadSet, along: Tensor) -> Iterator[Tensor]:
-        """What each token that enters a layer sends to the embedding: [n, E, T] for its heads in turn.
+        """Compute what each token that enters a layer sends to the embedding through its heads.
 
-        along: [E, D], the vectors of the embedding space along which it is measured. Summed over tokens this
-        is `contributions(...) @ along.T`. Attention and norms are held fixed; what no token sent (the output
-        projection's bias, a head's share of the last norm's mean and bias, an inner norm's offset) is spread
-        evenly over the T tokens. The readout must have what is `entering` the layer.
+        Summed over tokens this is `contributions(...) @ along.T`. Attention and norms are held fixed. Parts
+        that no token sent (the output projection's bias, a head's share of the last norm's mean and bias, an
+        inner norm's offset) are spread evenly over the T tokens.
+
+        Args:
+            readout: The activations of n images, with the tokens `entering` the layer.
+            heads: Heads of one layer.
+            along: Vectors of the embedding space along which it is measured, [E, D].
+
+        Yields:
+            [n, E, T] for each head.
         """
         (layer,) = heads.layers
         part, x, route = self.layers[layer], readout.entering[layer], self._route(readout, layer)
-        channels, size = self._way(layer).channels, part.n_heads * part.head_dim
+        channels, size = self._path(layer).channels, part.n_heads * part.head_dim
         alone = layer >= self._n_blocks or self._readout.first
         weights = route.weights
         if not alone:  # from those that are read to all tokens
@@ -162,26 +199,26 @@ class Decomposition:
             fixed[..., :size] = self._readout.gather(offset)
         nothing_sent, _ = self.contributions(replace(readout, values={layer: fixed}), heads)
         constants = (nothing_sent @ along.T / x.shape[1]).unbind(1)
-        own, d = self._basis(layer), part.head_dim
-        each = d + fixed.shape[-1] - size  # of a channel: the head's d directions, then e others
+        basis, d = self._basis(layer), part.head_dim
+        per_channel = d + fixed.shape[-1] - size  # the head's d directions, then e others
         numbers = heads.in_layer(layer)
         sources = zip(numbers, part.sources(x, weights, numbers), constants, strict=True)
         for head, (reach, values), constant in sources:
-            inside = own[head][: channels * each].reshape(channels, each, self.dim)[:, :d]  # [P, d, D]
+            vectors = basis[head][: channels * per_channel].reshape(channels, per_channel, self.dim)[:, :d]
             if gain is not None:
-                inside = inside * gain[head * d : (head + 1) * d, None]
-            said = values @ (inside @ along.T).permute(1, 0, 2).flatten(1)  # [n, T, P E]
-            said = said.reshape(*x.shape[:2], channels, -1) * reach.transpose(1, 2)[..., None]  # [n, T, P, E]
-            sent = said.sum(2).transpose(1, 2)  # [n, E, T]
+                vectors = vectors * gain[head * d : (head + 1) * d, None]
+            parts = values @ (vectors @ along.T).permute(1, 0, 2).flatten(1)  # [n, T, P E]
+            parts = parts.reshape(*x.shape[:2], channels, -1) * reach.transpose(1, 2)[..., None]
+            sent = parts.sum(2).transpose(1, 2)  # [n, E, T]
             yield sent / readout.norm[:, None, None] + constant[..., None]
 
     def changed(self, values: Tensor, layer: int) -> Tensor:
-        """The outputs [n, T, H d] of a layer's heads with what is done to some of them: here nothing."""
+        """Return the outputs [n, T, H d] of a layer's heads after ablation; here unchanged."""
         return values
 
-    def _way(self, layer: int) -> Way:
-        pool_way = self._readout.pool_way
-        return self._readout.way if layer < self._n_blocks or pool_way is None else pool_way
+    def _path(self, layer: int) -> LinearPath:
+        pool_path = self._readout.pool_path
+        return self._readout.path if layer < self._n_blocks or pool_path is None else pool_path
 
     def _route(self, readout: Readout, layer: int) -> Route:
         route = readout.route if layer < self._n_blocks else readout.pool_route
@@ -189,37 +226,42 @@ class Decomposition:
         return route
 
     def _basis(self, layer: int) -> Tensor:
-        """[H, r, D], also where r exceeds D."""
+        """[H, r, D], even if r exceeds D."""
         if layer in self._bases:  # at worst two threads compute the same tensor twice
             return self._bases[layer]
-        way = self._way(layer)
-        own, extra = self.layers[layer].directions()
-        with autocast(own.device.type, None):
-            n_heads, d, width = own.shape
-            vectors = torch.cat([own.reshape(-1, width), extra]).expand(way.channels, -1, -1)
-            written = way.last(way.each(vectors))  # [P, H d + e, D]
+        path = self._path(layer)
+        directions, extra = self.layers[layer].directions()
+        with autocast(directions.device.type, None):
+            n_heads, d, width = directions.shape
+            vectors = torch.cat([directions.reshape(-1, width), extra]).expand(path.channels, -1, -1)
+            written = path.final_map(path.channel_maps(vectors))  # [P, H d + e, D]
             split = written[:, : n_heads * d].reshape(-1, n_heads, d, self.dim).transpose(0, 1)
             others = written[:, n_heads * d :].expand(n_heads, -1, -1, -1)
             basis = torch.cat([split, others], 2).flatten(1, 2)
-            if way.shared is not None:
-                basis = torch.cat([basis, (way.shared() / n_heads).expand(n_heads, -1, -1)], 1)
+            if path.shared is not None:
+                basis = torch.cat([basis, (path.shared() / n_heads).expand(n_heads, -1, -1)], 1)
         self._bases[layer] = basis
         return basis
 
     def _written(self, readout: Readout, layer: int, heads: Sequence[int]) -> Tensor:
-        """Sums [P, n, heads, W], one per channel, of what some heads of a layer write to the tokens.
+        """Sums [P, n, heads, W], one per channel, of the outputs of some heads of a layer to the tokens.
 
         Tokens are summed first, so that the projection is computed once per channel, not once per token.
         """
-        own, extra = self.layers[layer].directions()
+        directions, extra = self.layers[layer].directions()
         summed = (self._route(readout, layer).weights @ readout.values[layer]).transpose(0, 1)
-        apart, further = summed.tensor_split([own[..., 0].numel()], -1)
-        apart = by_head(apart, len(own))[:, :, list(heads)]
-        return torch.einsum("pnhd,hdw->pnhw", apart, own[list(heads)]) + (further @ extra)[:, :, None]
+        apart, further = summed.tensor_split([directions[..., 0].numel()], -1)
+        apart = by_head(apart, len(directions))[:, :, list(heads)]
+        return torch.einsum("pnhd,hdw->pnhw", apart, directions[list(heads)]) + (further @ extra)[:, :, None]
 
 
 def autocast(device: str, kind: torch.dtype | None) -> contextlib.AbstractContextManager[object]:
-    """Autocast to `kind` on devices of this type, or float32 where it is None, even inside an autocast."""
+    """Return a context of autocast, or of float32 even inside an autocast.
+
+    Args:
+        device: The type of the device.
+        kind: The type to compute in; None for float32.
+    """
     if not torch.amp.is_autocast_available(device):  # meta, which computes nothing
         return contextlib.nullcontext()
     return torch.autocast(device, enabled=False) if kind is None else torch.autocast(device, kind)
@@ -227,7 +269,7 @@ def autocast(device: str, kind: torch.dtype | None) -> contextlib.AbstractContex
 
 @contextlib.contextmanager
 def without_tf32() -> Iterator[None]:
-    """Convolutions in full float32: by default a GPU runs them in TF32, which loses three digits.
+    """Run convolutions in full float32: by default a GPU runs them in TF32, which loses three digits.
 
     The setting is the process's, so threads take turns. Work on a GPU is only started here, not waited for.
     """

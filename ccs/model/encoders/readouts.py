@@ -1,24 +1,26 @@
-"""An encoder's parts, and its read-out: the way in which the tokens of the last block become the embedding.
+"""The parts of an encoder, and the read-outs that turn the tokens of the last block into the embedding.
 
-Each is linear in the tokens once the norms' means and deviations and the weights of attention are held fixed:
+Each read-out is linear in the tokens if the norms' means and deviations and the attention weights are held
+fixed:
 
-- `OneNorm`: one token, or the mean of the patches, is normed. What each part writes is divided by that norm's
-  deviation; the norm's mean and bias are shared out as in the reference study (Decomposition.basis).
-- `NormedMean`: tokens are normed one by one, then averaged. What is written to a token is divided by that
-  token's deviation. Each part loses its own mean, so nothing is left to share out.
-- `AttentionPool`: normed tokens are gathered by the pool's own heads, with weights that are held fixed, and
-  pass each head's values and the output projection. The MLP after it, if any, belongs to no head.
+- `OneNorm` norms one token, or the mean of the patches. Each part's output is divided by the norm's
+  deviation. The norm's mean and bias are shared as in the reference code (`Decomposition.basis`).
+- `NormedMean` norms each token, then averages. Output at a token is divided by that token's deviation. Each
+  part loses its mean, so nothing is left to share.
+- `AttentionPool` norms tokens and gathers them by the pool's heads, with fixed weights. Then come each head's
+  values and the output projection. The MLP after it, if any, belongs to no head.
 
-`project` gives the embedding [n, D], before normalization, from tokens or from what the pool gathered, and
-`gather`, which is linear, the part of each token's coordinates [n, T, .] that `route` needs, [n, T', .].
-`way` and `route` lead from the last block's tokens [n, T, W], `pool_way` and `pool_route` from what the pool
-has gathered, [n, 1, W]. `first` says whether the last block is needed at its first token only.
+All have the same members. `project` computes the embedding [n, D] before normalization. `gather`, which is
+linear, selects the part of the coordinates [n, T, .] that `route` needs, [n, T', .]. `path` and `route` lead
+from the tokens of the last block [n, T, W], and `pool_path` and `pool_route` from the pool's output [n, 1,
+W]. `first` is true if the last block is needed at its first token only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,6 +32,7 @@ from ccs.model.encoders.parts import (
     Map,
     Module,
     Pool,
+    by_head,
     centered,
     layer_norm,
     rows_by_head,
@@ -38,30 +41,35 @@ from ccs.model.encoders.parts import (
 
 
 @dataclass(frozen=True)
-class Way:
-    """A linear way from tokens to the embedding: `channels` sums of them, each through a map of its own.
+class LinearPath:
+    """A linear path from tokens to the embedding: weighted sums of the tokens, each with its own map.
 
-    last: the map that all channels end in, [..., W'] -> [..., D]. each: the maps before it, [P, k, W] -> [P,
-    k, W']. shared: directions [s, D] in which every head has an equal part (see Decomposition.basis).
+    Attributes:
+        channels: The number of sums, P.
+        final_map: The map after all channels, [..., W'] -> [..., D].
+        channel_maps: The maps before it, [P, k, W] -> [P, k, W'].
+        shared: Directions [s, D] in which all heads have an equal part (see `Decomposition.basis`).
     """
 
     channels: int
-    last: Map
-    each: Map = lambda vectors: vectors
+    final_map: Map
+    channel_maps: Map = lambda vectors: vectors
     shared: Callable[[], Tensor] | None = None
 
     def through(self, vectors: Tensor) -> Tensor:
-        """The channels' vectors [P, ..., W] mapped and summed: [..., D]."""
-        summed = self.each(vectors.flatten(1, -2)).sum(0)
-        return self.last(summed).reshape(*vectors.shape[1:-1], -1)
+        """Map and sum the channels' vectors [P, ..., W]: [..., D]."""
+        summed = self.channel_maps(vectors.flatten(1, -2)).sum(0)
+        return self.final_map(summed).reshape(*vectors.shape[1:-1], -1)
 
 
 @dataclass(frozen=True)
 class Route:
-    """A `Way` for one batch, with everything that is not linear held fixed.
+    """The numbers of a `LinearPath` for one batch, with everything nonlinear held fixed.
 
-    weights: [n, P, T'], of the tokens in each sum. shared: [n, s], coordinates along the shared directions.
-    constant: [n, D], the part that no token wrote.
+    Attributes:
+        weights: The weight of each token in each sum, [n, P, T'].
+        shared: Coordinates along the shared directions, [n, s].
+        constant: The part of the embedding that no token wrote, [n, D].
     """
 
     weights: Tensor
@@ -71,13 +79,13 @@ class Route:
 
 @dataclass(frozen=True)
 class Linear:
-    """The last linear map; the identity where `matrix` gives None. matrix: [W, D]."""
+    """The last linear map, `matrix` [W, D] and `bias` [D], or the identity if `matrix` returns None."""
 
     matrix: Callable[[], Tensor | None]
     bias: Callable[[], Tensor | None] = lambda: None
 
     def through(self, x: Tensor) -> Tensor:
-        """The map without its bias."""
+        """Apply the map without its bias."""
         matrix = self.matrix()
         return x if matrix is None else x @ matrix
 
@@ -91,13 +99,13 @@ class Linear:
         return width if matrix is None else int(matrix.shape[1])
 
     def constant(self, like: Tensor) -> Tensor:
-        """The bias, or zeros, for each of n rows [n, W]: [n, D]."""
+        """Return the bias, or zeros, for each of n rows [n, W]: [n, D]."""
         return self(torch.zeros_like(like))
 
 
 @dataclass(frozen=True)
 class OneNorm:
-    """The first token, or the mean of all after the prefix, then a norm, then a linear map."""
+    """The first token, or the mean of all tokens after the prefix, then a norm, then a linear map."""
 
     norm: Module
     linear: Linear
@@ -105,7 +113,7 @@ class OneNorm:
     prefix: int | None = None
     pool = None
     pool_route = None
-    pool_way = None
+    pool_path = None
 
     @property
     def first(self) -> bool:
@@ -118,16 +126,17 @@ class OneNorm:
         return self.linear(layer_norm(self.gather(x)[:, 0], self.norm))
 
     @property
-    def way(self) -> Way:
-        return Way(1, self._last, shared=lambda: self._directions() / (2 * self.layers + 1))
+    def path(self) -> LinearPath:
+        return LinearPath(1, self._final_map, shared=lambda: self._directions() / (2 * self.layers + 1))
 
-    def route(self, x: Tensor) -> Route:
+    def route(self, x: Tensor, *_: Any) -> Route:
         mean, std = spread(self.gather(x)[:, 0], self.norm)
         shared = torch.cat([mean / std, torch.ones_like(mean)], -1)
-        rest = (self.layers + 1) / (2 * self.layers + 1) * shared @ self._directions()
-        return Route(1 / std[:, None], shared, rest + self.linear.constant(x[:, 0]))
+        others_share = (self.layers + 1) / (2 * self.layers + 1)
+        constant = others_share * shared @ self._directions() + self.linear.constant(x[:, 0])
+        return Route(1 / std[:, None], shared, constant)
 
-    def _last(self, vectors: Tensor) -> Tensor:
+    def _final_map(self, vectors: Tensor) -> Tensor:
         return self.linear.through(vectors * self.norm.weight)
 
     def _directions(self) -> Tensor:
@@ -143,7 +152,7 @@ class NormedMean:
     prefix: int
     pool = None
     pool_route = None
-    pool_way = None
+    pool_path = None
     first = False
 
     def gather(self, tokens: Tensor) -> Tensor:
@@ -153,10 +162,10 @@ class NormedMean:
         return self.linear(layer_norm(self.gather(x), self.norm).mean(1))
 
     @property
-    def way(self) -> Way:
-        return Way(1, lambda vectors: self.linear.through(centered(vectors) * self.norm.weight))
+    def path(self) -> LinearPath:
+        return LinearPath(1, lambda vectors: self.linear.through(centered(vectors) * self.norm.weight))
 
-    def route(self, x: Tensor) -> Route:
+    def route(self, x: Tensor, *_: Any) -> Route:
         std = spread(self.gather(x), self.norm)[1]
         weights = (1 / std / std.shape[1]).transpose(1, 2)
         constant = self.linear(self.norm.bias.expand(len(x), -1))
@@ -167,7 +176,12 @@ class NormedMean:
 class AttentionPool:
     """A pool's heads, then an MLP (SigLIP, PE) or a norm (CoCa) or nothing (ResNet), then a linear map.
 
-    before: the norm of the tokens. mlp: from what the pool gathered to what is added to it. after: the norm.
+    Attributes:
+        pool: The pool's heads.
+        linear: The last linear map.
+        before: The norm of the tokens.
+        mlp: The MLP, from the pool's output to what is added to it.
+        after: The norm after the pool.
     """
 
     pool: Pool
@@ -187,26 +201,28 @@ class AttentionPool:
         return self.linear(state if self.after is None else layer_norm(state, self.after))
 
     @property
-    def way(self) -> Way:
-        return Way(self.pool.n_heads, self._after, self._each)
+    def path(self) -> LinearPath:
+        return LinearPath(self.pool.n_heads, self._after, self._channel_maps)
 
     @property
-    def pool_way(self) -> Way:
-        return Way(1, self._after)
+    def pool_path(self) -> LinearPath:
+        return LinearPath(1, self._after)
 
-    def pool_route(self, x: Tensor) -> Route:
-        constant = self._constant(x)
-        return Route(self._scale(x)[:, None], constant[:, :0], constant)
+    def pool_route(self, pooled: Tensor) -> Route:
+        constant = self._constant(pooled)
+        return Route(self._scale(pooled)[:, None], constant[:, :0], constant)
 
-    def route(self, x: Tensor) -> Route:
+    def route(self, x: Tensor, pooled: Tensor, changed: Map) -> Route:
         assert self.before is not None
-        attention, state = self.pool.attention(x), self.pool.finish(x, self.pool.values(x))
-        scale = self._scale(state)
-        weights = attention / spread(x, self.before)[1].transpose(1, 2) * scale[:, None]
-        projection = self.pool.projection
-        passed = F.linear(F.linear(self.before.bias, *self.pool.value()), projection.weight, projection.bias)
-        constant = self._constant(state) + scale * self._after(passed)
-        return Route(weights, constant[:, :0], constant)
+        scale = self._scale(pooled)
+        weights = self.pool.attention(x) / spread(x, self.before)[1].transpose(1, 2) * scale[:, None]
+        # `changed` is affine in the pool's values: a factor for each head, plus a mean where one is replaced.
+        bias_values = F.linear(self.before.bias, *self.pool.value())[None, None]
+        ones, zeros = torch.ones_like(bias_values), torch.zeros_like(bias_values)
+        factors = by_head(changed(ones) - changed(zeros), self.pool.n_heads)[0, 0, :, :1]
+        bias_output = self.pool.finish(x, changed(bias_values))[:, 0]
+        constant = self._constant(pooled) + scale * self._after(bias_output)
+        return Route(weights * factors, constant[:, :0], constant)
 
     def _scale(self, state: Tensor) -> Tensor:
         """The inverse deviation of the norm after the pool: [n, 1]."""
@@ -218,16 +234,16 @@ class AttentionPool:
         """The linear part of what follows the pool, without biases and without `_scale`."""
         return self.linear.through(state if self.after is None else centered(state) * self.after.weight)
 
-    def _each(self, vectors: Tensor) -> Tensor:
+    def _channel_maps(self, vectors: Tensor) -> Tensor:
         assert self.before is not None
         pool, normed = self.pool, centered(vectors) * self.before.weight
         weight = rows_by_head(pool.value()[0], pool.n_heads)
-        own = rows_by_head(pool.projection.weight.T, pool.n_heads)
-        passed: Tensor = normed @ weight.transpose(1, 2) @ own
-        return passed
+        projection = rows_by_head(pool.projection.weight.T, pool.n_heads)
+        outputs: Tensor = normed @ weight.transpose(1, 2) @ projection
+        return outputs
 
     def _constant(self, state: Tensor) -> Tensor:
-        """The part that does not depend on what the pool's heads wrote: the MLP, and biases."""
+        """The part that doesn't come from the pool's heads: the MLP, and biases."""
         constant = self.linear.constant(state[:, 0])
         if self.mlp is not None:
             constant = constant + self.linear.through(self.mlp(state[:, 0]))
@@ -239,9 +255,17 @@ ReadOut = OneNorm | NormedMean | AttentionPool
 
 @dataclass(frozen=True)
 class Parts:
-    """An encoder.
+    """The parts of an encoder.
 
-    stem: pixels [n, 3, s, s] -> tokens [n, T, W]. prefix: the number of tokens before those of the patches.
+    Attributes:
+        stem: Pixels [n, 3, s, s] -> tokens [n, T, W].
+        blocks: The layers, in order.
+        readout: The read-out.
+        width: The width of the tokens, W.
+        dim: The dimension of the embedding, D.
+        tokens: The number of tokens, T.
+        prefix: The number of tokens before those of the patches.
+        image_size: Height and width in pixels.
     """
 
     stem: Map
@@ -255,5 +279,5 @@ class Parts:
 
     @property
     def layers(self) -> list[Layer]:
-        """The blocks and, where attention pools the tokens, the pool."""
+        """The blocks and, if attention pools the tokens, the pool."""
         return [*self.blocks, *([] if self.readout.pool is None else [self.readout.pool])]
