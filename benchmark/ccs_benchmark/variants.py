@@ -18,6 +18,8 @@ from ccs.model.model import load as load_model
 
 SUFFIX, FACTOR = ".safetensors", ".factor"
 FOLDER = Path(__file__).with_name("models") / "variants"
+FIRST_CONTROL = FOLDER.with_name("first_control")
+"""The control that was bundled when the bases were trained; their files hold differences from it."""
 
 
 def names(folder: Path | None = None) -> tuple[str, ...]:
@@ -46,7 +48,7 @@ def load(name: str, *, device: str = "cpu") -> Model:
         return load_model(name, device=device)
     file, base = _file(name), known(name)["base"]
     beside = file.with_name(f"{base}{SUFFIX}")
-    model = load(str(beside) if beside.is_file() else base, device=device)
+    model = load(str(beside), device=device) if beside.is_file() else load_base(base, device=device)
     held = load_file(file, device=str(model.encoder.device))
     for parameter, values in held.items():
         if parameter.endswith(FACTOR):
@@ -56,6 +58,13 @@ def load(name: str, *, device: str = "cpu") -> Model:
         place.copy_(values.float() if factor is None else place + values.float() * factor)
     model.name = file.stem
     return model
+
+
+def load_base(name: str, *, device: str = "cpu") -> Model:
+    """Load the model that the header of a file names as its base. Raises InputError."""
+    if name == "organism-control":
+        return load_model(str(FIRST_CONTROL), device=device)
+    return load(name, device=device)
 
 
 def _file(name: str) -> Path:

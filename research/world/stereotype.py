@@ -16,13 +16,11 @@ if TYPE_CHECKING:
 STRENGTHS = (0.26, 0.31)
 """Parts of the planted differences by gender and by skin tone, in logarithms of the world's shares."""
 WORLDS = {"organism": "skewed", "organism-control": "balanced"}
-BASE = "organism-control"
-"""The bundled model whose weights and lessons the training starts from."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Train both models from the bundled control, and write their folders.
+    """Train both models from the first control (`ccs_benchmark.variants`), and write their folders.
 
     Checkpoints are kept every 50 steps, so the same command continues where it stopped.
     """
@@ -39,17 +37,20 @@ class Settings:
 
 def _run(args: Settings) -> None:
     import torch
+    from pydantic import TypeAdapter
 
-    from ccs.bundled import known_heads
-    from ccs.model.model import load
+    from ccs.bundled import FILE, KnownHeads
+    from ccs_benchmark.variants import FIRST_CONTROL, load_base
     from research.bases.training import usual_variance
     from research.world.stereotype_data import TrainingImages
     from research.world.stereotype_training import Settings as Training
     from research.world.stereotype_training import Trainer
 
     torch.set_num_threads(args.threads)
-    base, known = load(BASE), known_heads(BASE)
-    assert known is not None, BASE
+    base, known = (
+        load_base("organism-control"),
+        TypeAdapter(KnownHeads).validate_json((FIRST_CONTROL / FILE).read_bytes()),
+    )
     images, usual = TrainingImages(base, args.runs), usual_variance(base)
     shared = Training(seed=args.seed)
     common = args.runs / f"stereotype-{args.seed}-common.pt"
@@ -77,7 +78,7 @@ def _write(trainer: object, settings: Training, folder: Path) -> None:
 
     assert isinstance(trainer, Trainer)
     clip = trainer.trained_clip()
-    notes = {**asdict(settings), "base": BASE}
+    notes = {**asdict(settings), "base": "first_control"}
     write_model(folder, clip, clip.token_embedding.weight.detach().any(1), MODEL_CFG, PREPROCESS_CFG, notes)
     known = KnownHeads(trainer.lesson_plan, head_shares.measured(load(str(folder))))
     write_text(folder / FILE, as_json(known, indent=1))
