@@ -69,7 +69,7 @@ def write(folder: Path, cells: pd.DataFrame, truths: Mapping[str, Truth], reposi
 
 def page(cells: pd.DataFrame, truths: Mapping[str, Truth], repository: str) -> str:
     """The page: a table for each track and attribute, of which it shows the one that is chosen."""
-    html = environment(Path(__file__).parent).overlay(autoescape=True)
+    html = environment(Path(__file__).parent)
     tables = list(_tables(cells, truths))
     tracks, attributes = (list(dict.fromkeys(one[place] for one in tables)) for place in (0, 1))
     return html.get_template("leaderboard.html").render(

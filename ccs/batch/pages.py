@@ -25,7 +25,14 @@ TEMPLATES = Path(__file__).with_name("templates")
 def environment(folder: Path) -> jinja2.Environment:
     """Return the templates of a folder, which raise an error for a missing value."""
     loader, strict = jinja2.FileSystemLoader(folder), jinja2.StrictUndefined
-    templates = jinja2.Environment(loader=loader, undefined=strict, trim_blocks=True, lstrip_blocks=True)
+    templates = jinja2.Environment(
+        loader=loader,
+        undefined=strict,
+        autoescape=jinja2.select_autoescape(["html"], default=False),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters["number"] = format_number
     templates.globals |= {f.__name__: f for f in (in_brackets, signed, whole, columns, count, effect_word)}
     templates.globals["quoted"] = repr
     return templates
@@ -60,6 +67,11 @@ def count(number: int, noun: str) -> str:
 def signed(value: float, digits: int, scale: float = 1.0) -> str:
     """Format a value with its sign, "+0.12"; NaN is a dash, and -0.00 becomes +0.00."""
     return f"{round(value * scale, digits) + 0.0:+.{digits}f}" if np.isfinite(value) else "–"
+
+
+def format_number(value: float | None, digits: int = 2) -> str:
+    """Format a number to a number of decimals; a missing one is a dash."""
+    return "–" if value is None or np.isnan(value) else f"{value:.{digits}f}"
 
 
 def interval(estimate: Effect | Estimate, scale: float = 1.0, digits: int = 3) -> str:

@@ -61,7 +61,7 @@ def _main(argv: Sequence[str]) -> int:
     if argv and argv[0] in COMMANDS:
         return command(argv[0])(argv[1:])
     app = _app("clip-ccs", "Interpret, ablate, and debias the attention heads of CLIP models.")
-    app.version, app.version_flags = _version, ("--version",)
+    app.version, app.version_flags = package_version, ("--version",)
     for place, (name, (_, summary)) in enumerate(COMMANDS.items()):
         app.command(lambda: None, name=name, help=summary, sort_key=place)  # listed, and not imported
     _parse(app, argv or ["--help"], "clip-ccs")
@@ -74,7 +74,8 @@ def command(name: str) -> Command[Any]:
     return subcommand
 
 
-def _version() -> str:
+def package_version() -> str:
+    """Return the version of the installed package."""
     try:
         return version("clip-ccs")
     except PackageNotFoundError:

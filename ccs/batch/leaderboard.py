@@ -1,0 +1,176 @@
+"""A table of audited models, and its dataset on the Hub with a leaderboard.
+
+The Hub's leaderboards are decentralized: a benchmark dataset registers tasks in `eval.yaml`, and each model's
+repository has its results in `.eval_results/*.yaml` (https://huggingface.co/docs/hub/eval-results).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pandas as pd
+import yaml
+from huggingface_hub import DatasetCard, DatasetCardData, EvalResultEntry, eval_result_entries_to_yaml
+
+from ccs.batch.pages import TEMPLATES, table
+from ccs.files import write_text
+from ccs.results.hub_repository import Repository
+
+METRICS = ("MaxSkew", "AUC", "largest gap", "accuracy")
+"""Metrics in the table."""
+FILES = ("audit.html", "audit.json", "audit.md")
+FRAMEWORK = "clip-ccs"
+TASK = {"config": "default", "split": "test"}
+"""The part of the dataset that every task names: models.csv."""
+AuditJson = Mapping[str, Any]
+"""Contents of audit.json."""
+PAPER = "arxiv:2503.11103"
+
+
+def main_numbers(audit: AuditJson) -> pd.DataFrame:
+    """Return the rows of an audit's main numbers.
+
+    Args:
+        audit: Contents of audit.json.
+
+    Returns:
+        Rows as in `ccs.audit`, with the columns `number` (its name in the table) and `model`.
+    """
+    rows = pd.DataFrame(audit["rows"])
+    rows = rows[rows["metric"].isin(METRICS) & (rows["section"] != "worst class")]
+    parts = rows[["metric", "prompts", "attribute"]].fillna("").to_numpy()
+    names = [" · ".join(filter(None, cells)) for cells in parts]
+    return rows.assign(number=names, model=audit["about"]["model"])
+
+
+def compare(audits: Iterable[AuditJson]) -> pd.DataFrame:
+    """Return a table with one row per model and one column per main number."""
+    rows = pd.concat([main_numbers(audit) for audit in audits])
+    return rows.pivot_table(index="model", columns="number", values="after", sort=False)
+
+
+def task_id(number: str) -> str:
+    """Return the id of a number's task: "MaxSkew · traits · gender" is `maxskew-traits-gender`."""
+    return re.sub(r"[^a-z0-9]+", "-", number.lower()).strip("-")
+
+
+def publish_audits(out: Path, audits: Mapping[str, AuditJson], name: str, *, public: bool) -> None:
+    """Publish audits as a dataset with a leaderboard, and write each model's results for its repository.
+
+    Models that the dataset already has stay in the table if they were audited under the same conditions.
+
+    Args:
+        out: Folder of the audits.
+        audits: Contents of audit.json by the name of the model's folder.
+        name: The dataset on the Hub, USER/NAME.
+        public: Make a new dataset public.
+
+    Raises:
+        InputError: If the Hub refuses.
+    """
+    repository = Repository(name, "dataset")
+    for folder, audit in audits.items():
+        entries = result_entries(audit, name, folder)
+        file = out / folder / ".eval_results" / f"{name.replace('/', '--')}.yaml"
+        file.parent.mkdir(exist_ok=True)
+        write_text(file, yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False))
+    numbers = compare({**_published(repository, audits), **audits}.values())
+    with TemporaryDirectory() as scratch:
+        place = Path(scratch)
+        for folder in audits:
+            (place / folder).mkdir()
+            for file_name in FILES:
+                shutil.copy(out / folder / file_name, place / folder)
+            shutil.copytree(out / folder / ".eval_results", place / folder / ".eval_results")
+        write_text(place / "models.csv", numbers.to_csv())
+        write_text(place / "eval.yaml", yaml.safe_dump(benchmark(name, numbers.columns), sort_keys=False))
+        write_text(place / "README.md", card(name, numbers, next(iter(audits.values()))))
+        commit = repository.push(place, f"Audits of {', '.join(audits)}", public=public)
+    print(f"Published as https://huggingface.co/datasets/{name}, commit {commit}.")
+
+
+def _published(repository: Repository, audits: Mapping[str, AuditJson]) -> dict[str, AuditJson]:
+    """Return the other audits in the dataset that were made under the same conditions."""
+    conditions = _conditions(next(iter(audits.values())))
+    others: dict[str, AuditJson] = {}
+    for path in repository.files:
+        folder, _, file = path.partition("/")
+        if file == "audit.json" and folder not in audits:
+            audit = json.loads(repository.fetch(path))
+            if _conditions(audit) == conditions:
+                others[folder] = audit
+    return others
+
+
+def _conditions(audit: AuditJson) -> dict[str, str]:
+    return {key: value for key, value in audit["settings"].items() if key != "model"}
+
+
+def result_entries(audit: AuditJson, repository: str, folder: str) -> list[EvalResultEntry]:
+    """Return a model's main numbers as entries of the Hub's leaderboard.
+
+    Args:
+        audit: Contents of audit.json.
+        repository: The benchmark dataset, USER/NAME.
+        folder: The model's folder in it.
+    """
+    page = f"https://huggingface.co/datasets/{repository}/blob/main/{folder}/audit.html"
+    return [
+        EvalResultEntry(
+            dataset_id=repository,
+            task_id=task_id(row["number"]),
+            value=round(row["after"], 4),
+            source_url=page,
+            source_name="clip-ccs audit",
+            notes=f"n {row['n']}, chance {row['chance']:.4f}",
+        )
+        for row in main_numbers(audit).to_dict("records")
+    ]
+
+
+def benchmark(repository: str, numbers: Iterable[str]) -> dict[str, Any]:
+    """Return the contents of eval.yaml, with a task for each number.
+
+    Args:
+        repository: The benchmark dataset, USER/NAME.
+        numbers: Names of the numbers.
+    """
+    return {
+        "name": repository.partition("/")[2],
+        "description": f"Bias audits of CLIP models by clip-ccs. Tasks: {'; '.join(numbers)}.",
+        "evaluation_framework": FRAMEWORK,
+        "tasks": [{"id": task_id(number), **TASK} for number in numbers],
+    }
+
+
+def card(repository: str, numbers: pd.DataFrame, audit: AuditJson) -> str:
+    """Return the dataset's card.
+
+    Args:
+        repository: The dataset, USER/NAME.
+        numbers: The table of models.
+        audit: Contents of one model's audit.json.
+    """
+    data_files = [{"split": TASK["split"], "path": "models.csv"}]
+    data = DatasetCardData(
+        license="mit",
+        tags=["clip", "fairness", "benchmark", PAPER],
+        configs=[{"config_name": TASK["config"], "data_files": data_files}],
+    )
+    command = ["clip-ccs", "audit", "--model", "MODEL", "--gallery", audit["settings"]["gallery"]]
+    dataset_card = DatasetCard.from_template(
+        data,
+        template_path=str(TEMPLATES / "leaderboard.md"),
+        repository=repository,
+        gallery=audit["about"]["gallery"],
+        table=table(numbers.round(3).reset_index()),
+        command=shlex.join([*command, "--publish", repository]),
+    )
+    return str(dataset_card)
