@@ -38,13 +38,21 @@ Names = dict[str, frozenset[str]]
 
 
 def read_config(text: bytes, names: Names) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The configuration of the model and of the preprocessing: `model_cfg`, `preprocess_cfg`.
+    """Read the configurations of a model and of its preprocessing.
 
-    text: the content of an open_clip_config.json. names: `used_by_open_clip`. Raises ValueError, and
-    others, for anything that is not JSON, names what is not known, or is out of bounds.
+    Args:
+        text: The content of an open_clip_config.json.
+        names: `used_by_open_clip()`.
+
+    Returns:
+        `model_cfg` and `preprocess_cfg`.
+
+    Raises:
+        ValueError: If it has an unknown name, or a number out of bounds. Anything that is not JSON raises
+            other errors.
     """
-    found = json.loads(text)
-    model, preprocess = found["model_cfg"], found.get("preprocess_cfg") or {}
+    content = json.loads(text)
+    model, preprocess = content["model_cfg"], content.get("preprocess_cfg") or {}
     require_bounded(model, names)
     require_bounded(preprocess, names)
     if model["vision_cfg"].get("timm_model_name"):
