@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ccs.analysis.inputs import AT_ONCE, load_model
+from ccs.analysis.inputs import load_model
 from ccs.analysis.result import Result, axes
 from ccs.analysis.sample_size import warn_if_small
 from ccs.data import ImageSet
 from ccs.data.open import open_images
 from ccs.errors import InputError
 from ccs.metrics.stats import benjamini_hochberg
-from ccs.model.head_statistics import collect_moments
+from ccs.model.head_statistics import Moments, collect_moments
+from ccs.model.interception import is_active
+from ccs.progress import Bar
 from ccs.texts.pools import load_pool
 from ccs.texts.textspan import explained
 
@@ -26,7 +28,11 @@ AMONG = 0.05
 """By chance a text ranks within this share of the pool in as large a share of the heads."""
 LEVEL = 0.05
 """False discovery rate at which a head encodes a text."""
+BATCH = 64
+"""Images per step of the progress bar."""
 _TIE = 1e-6  # relative difference of scores that is rounding
+_last_statistics: dict[Any, Moments] = {}
+"""Head statistics of the last model and images only: a SigLIP's take hundreds of megabytes."""
 
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)
@@ -82,7 +88,8 @@ def find_heads(
     """Rank a model's scored heads by how strongly they encode `text`, strongest first.
 
     All texts share a direction along which some heads vary for any text, so the pool's mean is first
-    subtracted from every text.
+    subtracted from every text. On a terminal and in a notebook a bar shows the progress. A second text on the
+    same images takes no new pass: the statistics of the last model and images are kept.
 
     Args:
         model: from `ccs.load`, or a name that it takes.
@@ -112,9 +119,7 @@ def find_heads(
         images = open_images(images, max_images)
     pool = pool or ("world" if images.name.startswith("world") else "photographs")
     texts = [other for other in load_pool(pool).texts if other.casefold() != text.casefold()]
-    n, pictures = len(images.images), images.images
-    batches = ([pictures[i] for i in range(at, min(at + AT_ONCE, n))] for at in range(0, n, AT_ONCE))
-    statistics = collect_moments(model, batches)
+    statistics = _head_statistics(model, images)
     units = model.embed_texts([text, *texts])
     rows = []
     for head, (scores, shares) in explained(statistics, units - units[1:].mean(axis=0)).items():
@@ -128,6 +133,23 @@ def find_heads(
     about: dict[str, Any] = {"model": model.name, "weights": model.weights_hash[:16], "text": text}
     about |= {"images": images.name, "pool": pool, "texts": len(texts)}
     about |= {"among": int((table["p_value"] <= AMONG).sum()), "expected": AMONG * len(table)}
-    if warning := warn_if_small("heads", n):
+    if warning := warn_if_small("heads", len(images.images)):
         about["warning"] = warning
     return HeadTable(about=about, rows=table)
+
+
+def _head_statistics(model: Model, images: ImageSet) -> Moments:
+    """Collect a model's head statistics, or return the last ones if model and images are the same."""
+    key = (model.weights_hash, model.heads, images.fingerprint)
+    ablated = any(is_active(layer.module) for layer in model.encoder.layers)  # inside `ccs.ablate`
+    if not ablated and (statistics := _last_statistics.get(key)):
+        return statistics
+    pictures, n = images.images, len(images.images)
+    starts = range(0, n, BATCH)
+    batches = ([pictures[i] for i in range(start, min(start + BATCH, n))] for start in starts)
+    bar = Bar(batches, desc=f"batches of {BATCH} images", total=len(starts), leave=False, disable=None)
+    statistics = collect_moments(model, bar)
+    if not ablated:
+        _last_statistics.clear()
+        _last_statistics[key] = statistics
+    return statistics

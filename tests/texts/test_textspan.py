@@ -3,6 +3,7 @@
 import logging
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import ccs
@@ -10,6 +11,7 @@ from ccs import Head, HeadSet, InputError, Moments
 from ccs.batch import heads as heads_command
 from ccs.data import ImageSet
 from ccs.metrics.stats import benjamini_hochberg
+from tests.support.encoders import count_layers
 
 NAMES = [f"text {i}" for i in range(300)]
 
@@ -123,12 +125,16 @@ def test_bad_input_is_named():
             ccs.textspan(statistics, NAMES[:n], vectors, **options)
 
 
-def test_heads_are_found_by_a_text(tiny_model, pictures, tmp_path, capsys):
+def test_heads_are_found_by_a_text(tiny_model, pictures, tmp_path, monkeypatch):
     """Against contributions themselves: the variance along what sets a text apart from the pool's mean."""
     words = [f"a {thing}" for thing in ("cat", "house", "lake", "car", "flag", "red wall", "tree")]
     (tmp_path / "pool.txt").write_text("\n".join(words))
     images = ImageSet(name="few", images=pictures(40), fingerprint="f", source="random")
-    ranked = ccs.find_heads(tiny_model, "dogs", images, pool=str(tmp_path / "pool.txt"))
+
+    def find_dogs():
+        return ccs.find_heads(tiny_model, "dogs", images, pool=str(tmp_path / "pool.txt"))
+
+    ranked = find_dogs()
     table = ranked.rows.set_index("head")
     units = tiny_model.embed_texts(["dogs", *words]).astype(np.float64)
     units -= units[1:].mean(0)
@@ -144,6 +150,12 @@ def test_heads_are_found_by_a_text(tiny_model, pictures, tmp_path, capsys):
         assert table.loc[str(head), "best"] == words[scores[1:].argmax()]
     with pytest.raises(InputError, match="Give a text to look for"):
         ccs.find_heads(tiny_model, " ")
+    passes = count_layers(tiny_model, monkeypatch)
+    pd.testing.assert_frame_equal(find_dogs().rows, ranked.rows)
+    assert not passes  # the head statistics of the last images are kept
+    with ccs.ablate(tiny_model, tiny_model.heads):  # but not used while heads are ablated
+        assert not find_dogs().rows["share"].equals(ranked.rows["share"])
+    assert find_dogs().rows.equals(ranked.rows)
     # A rank among seven texts is no evidence, however high.
     assert table["p_value"].tolist() == pytest.approx((table["rank"] / 8).tolist())
     assert table["adjusted"].tolist() == pytest.approx(benjamini_hochberg(table["rank"] / 8).tolist())
