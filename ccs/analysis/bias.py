@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ccs import paper
+from ccs.analysis.crossing import format_left_out
 from ccs.analysis.inputs import (
     NO_CHANGE,
     Names,
@@ -217,7 +218,7 @@ def bias(
         "prompt": people.templates[min(1, len(people.templates) - 1)].replace("{}", in_prompts(people)[0]),
         "images": before.n,
         "skipped": len(skipped),
-        "left_out": ", ".join(f"{count} {group}" for group, count in left_out.items()),
+        "left_out": format_left_out(left_out),
         "k": before.k,
         "ties": int(after.ties.sum()),
         "ablate": str(ablation),

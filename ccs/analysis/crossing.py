@@ -58,3 +58,8 @@ def cross_groups(
         pools=None if gallery.pools is None else gallery.pools[rows],
         units=None if gallery.units is None else gallery.units[rows],
     ), small
+
+
+def format_left_out(left_out: Mapping[str, int]) -> str:
+    """Return the groups that are too small, such as "3 woman, dark", or ""."""
+    return ", ".join(f"{count} {group}" for group, count in left_out.items())

@@ -17,10 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ccs.analysis.bias import set_question
+from ccs.analysis.crossing import format_left_out
 from ccs.analysis.fresh import draw_people, on_people
+from ccs.analysis.inputs import Names, load_model, open_classes, open_people, require_readable
 from ccs.analysis.task import Sets, Task, halves, make_task
-from ccs.data import BiasSet, ImageSet
+from ccs.data import BiasSet, ClassificationSet, ImageSet
 from ccs.data.open import open_images
+from ccs.errors import require_seed
 from ccs.heads import Head, HeadSet
 from ccs.metrics.stats import Floats
 from ccs.model.encoder import Trunk
@@ -188,8 +192,7 @@ class Subject:
             InputError: If there is too little to split (`ccs.analysis.task.halves`).
         """
         seen, unseen = halves(self.whole(attribute), seed)
-        if people := self.fresh(attribute, seed):
-            unseen = on_people(unseen, people, attribute)
+        unseen = self.renew(unseen, attribute, seed)
         names = group_names(attribute, sorted(set(self.sets.people.groups[attribute].tolist())))
         evidence = Evidence(
             model=self.model, task=seen, names=names, read=lambda: self.reading, seed=seed, tell=tell
@@ -202,12 +205,99 @@ class Subject:
             self._fresh[attribute, seed] = draw_people(self.sets.people, attribute, seed)
         return self._fresh.get((attribute, seed))
 
+    def renew(self, unseen: Task, attribute: str, seed: int) -> Task:
+        """Return the half that methods don't see with fresh people, if the sets ask for them.
+
+        Args:
+            unseen: the half, with the people of the gallery.
+            attribute: a column of groups.
+            seed: of the split.
+        """
+        people = self.fresh(attribute, seed)
+        return unseen if people is None else on_people(unseen, people, attribute)
+
+    def describe(self, attribute: str, seen: Task, unseen: Task, seed: int) -> dict[str, Any]:
+        """Return the `about` of a result: the model, the sets, and both halves' sizes.
+
+        Args:
+            attribute: a column of groups.
+            seen: the half on which something was fitted.
+            unseen: the half on which it was measured.
+            seed: of the split.
+        """
+        return {
+            "model": self.model.name,
+            "weights": self.model.weights_hash[:16],
+            "gallery": self.sets.people.name,
+            "attribute": attribute,
+            "groups": len(unseen.group_names),
+            "left_out": format_left_out(self.sets.left_out),
+            "preserve": self.sets.controls.name,
+            "k": self.sets.people.k[attribute],
+            "fitted_on": len(seen.people),
+            "fitted_prompts": len(seen.prompts),
+            "held_out": len(unseen.people),
+            "held_out_prompts": len(unseen.prompts),
+            "fresh": self.fresh(attribute, seed) is not None,
+            "seed": seed,
+            "skipped": self.sets.skipped,
+        }
+
     def unseen(self, attribute: str, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return the numbers of the people and of the prompts in the half that methods don't see."""
         whole = self.whole(attribute)
         numbers = replace(whole, people=np.arange(len(whole.groups)), prompts=np.eye(len(whole.prompts)))
         half = halves(numbers, seed)[1]
         return half.people, half.prompts.argmax(axis=1)
+
+
+def open_subject(
+    model: Model | str,
+    gallery: BiasSet | str,
+    occupations: Names | None,
+    preserve: ClassificationSet | str,
+    *,
+    attribute: str | None = None,
+    prompts: str | None = None,
+    classes: Names | None = None,
+    template: str | None = None,
+    top: int | None = None,
+    max_images: int | None = None,
+    skip_unreadable: bool = False,
+    seed: int = 0,
+    device: str = "cpu",
+) -> tuple[Subject, str]:
+    """Open the model and the sets of a question about both bias and accuracy.
+
+    Args:
+        model: from `ccs.load`, or a name that it takes.
+        gallery: people, as `ccs.open_gallery` takes them.
+        occupations: as in `ccs.bias`.
+        preserve: images with classes, as `ccs.open_dataset` takes them.
+        attribute: the column of groups; by default gender, or else the first. "gender,race" crosses two.
+        prompts: a named prompt set in place of occupations and template.
+        classes: names of the classes of `preserve`, if it is opened here.
+        template: the prompt of an occupation, with `{}` for it.
+        top: K.
+        max_images: the most images of each set opened here; synthetic people are all used.
+        skip_unreadable: continue if more than 1% of the images cannot be read.
+        seed: the question's, which is checked here.
+        device: for a model given by name.
+
+    Returns:
+        tuple: the subject, and the attribute in force.
+
+    Raises:
+        InputError: If an argument does not fit the others.
+    """
+    require_seed(seed)
+    people, attribute, left_out = open_people(gallery, attribute, max_images)
+    controls = open_classes(preserve, classes, max_images=max_images)
+    for dataset in (people, controls):
+        require_readable(dataset, skip_unreadable)
+    people = set_question(people, occupations, template, top, prompts)
+    sets = Sets(people=people, controls=controls, held_out=True, left_out=left_out)
+    return Subject(load_model(model, device), sets), attribute
 
 
 def read_heads(model: Model, images: ImageSet, texts: str) -> Reading:

@@ -11,12 +11,12 @@ import pandas as pd
 
 from ccs.analysis.ablation_sets import Plan, matched
 from ccs.analysis.carriers import DEFAULT, METHODS, reliability
-from ccs.analysis.evidence import Evidence, Method, Subject, Tell, rank_heads, say_nothing
-from ccs.analysis.inputs import Names, load_model
+from ccs.analysis.evidence import Evidence, Method, Tell, open_subject, rank_heads, say_nothing
+from ccs.analysis.inputs import Names
 from ccs.analysis.preference import effects_of_heads, head_rows
 from ccs.analysis.result import Result, axes
 from ccs.analysis.search import held_out_figures, held_out_rows
-from ccs.analysis.task import Task, open_sets
+from ccs.analysis.task import Task
 from ccs.data import BiasSet, ClassificationSet
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
@@ -47,16 +47,12 @@ class CarrierTable(Result):
             occupation-specific part of the group scores, as shares of the total, and which part it `moves`
             (`ccs.metrics.preference`).
         p_value: of the fall of MaxSkew among the random sets; NaN without heads.
-        people: number of people in the unseen half.
-        prompts: number of prompts in the unseen half.
     """
 
     heads: tuple[Head, ...]
     effects: pd.DataFrame
     parts: pd.DataFrame
     p_value: float
-    people: int
-    prompts: int
 
     def __repr__(self) -> str:
         answer = " ".join(map(str, self.heads)) or "no head"
@@ -94,6 +90,7 @@ def localize(
     preserve: ClassificationSet | str = "world/subjects",
     classes: Names | None = None,
     template: str | None = None,
+    prompts: str | None = None,
     top: int | None = None,
     max_images: int | None = None,
     skip_unreadable: bool = False,
@@ -110,12 +107,13 @@ def localize(
         model: from `ccs.load`, or a name that it takes.
         gallery: people to rank, as in `ccs.bias`.
         occupations: as in `ccs.bias`.
-        attribute: the column of groups; by default gender, or else the first.
+        attribute: the column of groups; by default gender, or else the first. "gender,race" crosses two.
         method: "learned mask", "activation patching", "patching by gradient", "total effect", or a function
             from `ccs.analysis.evidence.Evidence` to a score per head.
         preserve: images with classes, for the effect on accuracy, as in `ccs.accuracy`.
         classes: names of the classes of `preserve`, if it is opened here.
         template: the prompt of an occupation, with `{}` for it.
+        prompts: a named prompt set in place of occupations and template (`ccs.texts.prompts`).
         top: K, as in `ccs.bias`; each half has half of it.
         max_images: the most images of each set opened here; synthetic people are all used.
         skip_unreadable: continue if more than 1% of the images cannot be read.
@@ -134,35 +132,22 @@ def localize(
         if method not in METHODS:
             raise InputError(f"There is no method {method!r}; there are {', '.join(METHODS)}.")
         method = METHODS[method]
-    sets, attribute = open_sets(
+    subject, attribute = open_subject(
+        model,
         gallery,
-        preserve,
         occupations,
+        preserve,
         attribute=attribute,
+        prompts=prompts,
         classes=classes,
         template=template,
         top=top,
         max_images=max_images,
         skip_unreadable=skip_unreadable,
         seed=seed,
+        device=device,
     )
-    return localize_subject(Subject(load_model(model, device), sets), attribute, name, method, seed, tell)
-
-
-def localize_subject(
-    subject: Subject, attribute: str, name: str, method: Method, seed: int = 0, tell: Tell = say_nothing
-) -> CarrierTable:
-    """Answer `localize` for a model whose sets are open.
-
-    Args:
-        subject: the model and its sets.
-        attribute: a column of groups of the people.
-        name: of the method.
-        method: a function from evidence to a score per head.
-        seed: of the split and the random sets.
-        tell: called with a line for each step.
-    """
-    model, sets = subject.model, subject.sets
+    model = subject.model
     evidence, unseen = subject.split(attribute, seed, tell)
     scores = method(evidence)
     order = rank_heads(scores, seed)
@@ -179,18 +164,8 @@ def localize_subject(
     if heads and RANDOM in changes.groups:
         drops = changes.get_group(RANDOM)
         p_value = (1 + (drops <= changes.get_group(FOUND).iloc[0]).sum()) / (1 + len(drops))
-    about = {
-        "model": model.name,
-        "weights": model.weights_hash[:16],
-        "gallery": sets.people.name,
-        "attribute": attribute,
-        "preserve": sets.controls.name,
-        "method": name,
-        "reliability": reliability(name),
-        "k": unseen.k,
-        "seed": seed,
-        "skipped": sets.skipped,
-    }
+    about = subject.describe(attribute, evidence.task, unseen, seed)
+    about |= {"method": name, "reliability": reliability(name)}
     rows = [
         {"head": str(head), "rank": place, "score": float(scores[head]), "carries": head in answer}
         for place, head in enumerate(order, 1)
@@ -202,8 +177,6 @@ def localize_subject(
         effects=effects,
         parts=_parts(model, unseen, heads, seed),
         p_value=float(p_value),
-        people=len(unseen.people),
-        prompts=len(unseen.prompts),
     )
 
 

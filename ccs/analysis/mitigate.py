@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ccs.analysis.evidence import Subject, Tell, say_nothing
-from ccs.analysis.inputs import Names, load_model, read_names
+from ccs.analysis.evidence import Subject, Tell, open_subject, say_nothing
+from ccs.analysis.inputs import Names, read_names
 from ccs.analysis.mitigations import (
     METHODS,
     NOTHING,
@@ -27,7 +27,7 @@ from ccs.analysis.mitigations import (
 )
 from ccs.analysis.result import Result, axes
 from ccs.analysis.search import metric_columns, plot_tradeoff
-from ccs.analysis.task import Task, open_sets
+from ccs.analysis.task import Task
 from ccs.data import BiasSet, ClassificationSet
 from ccs.errors import InputError
 from ccs.heads import HeadSet
@@ -58,14 +58,10 @@ class MitigationTable(Result):
             rankings; `in_weights`, whether a saved model can hold the method.
         best: the name of the method that lowers MaxSkew most within `max_loss`, None if none surely does.
         options: method -> what it fitted, with its estimates.
-        people: number of people in the unseen half.
-        prompts: number of prompts in the unseen half.
     """
 
     best: str | None
     options: Mapping[str, Option]
-    people: int
-    prompts: int
 
     def __repr__(self) -> str:
         subject = f"{self.about['model']} by {self.about['attribute']}"
@@ -96,6 +92,7 @@ def mitigate(
     max_loss: float = 0.02,
     classes: Names | None = None,
     template: str | None = None,
+    prompts: str | None = None,
     top: int | None = None,
     max_images: int | None = None,
     skip_unreadable: bool = False,
@@ -109,12 +106,13 @@ def mitigate(
         model: from `ccs.load`, or a name that it takes.
         gallery: people to rank, as in `ccs.bias`.
         occupations: as in `ccs.bias`.
-        attribute: the column of groups; by default gender, or else the first.
+        attribute: the column of groups; by default gender, or else the first. "gender,race" crosses two.
         methods: of "ablation", "scaling", "projection", and "LEACE"; by default all.
         preserve: images with classes, on which accuracy must be preserved, as in `ccs.accuracy`.
         max_loss: the accuracy (share of 1) that the best method may lose.
         classes: names of the classes of `preserve`, if it is opened here.
         template: the prompt of an occupation, with `{}` for it.
+        prompts: a named prompt set in place of occupations and template (`ccs.texts.prompts`).
         top: K, as in `ccs.bias`; each half has half of it.
         max_images: the most images of each set opened here; synthetic people are all used.
         skip_unreadable: continue if more than 1% of the images cannot be read.
@@ -133,58 +131,24 @@ def mitigate(
     names = tuple(METHODS) if methods is None else read_names(methods, "method")
     if unknown := next((name for name in names if name not in METHODS), None):
         raise InputError(f"There is no method {unknown!r}; there are {', '.join(METHODS)}.")
-    sets, attribute = open_sets(
+    subject, attribute = open_subject(
+        model,
         gallery,
-        preserve,
         occupations,
+        preserve,
         attribute=attribute,
+        prompts=prompts,
         classes=classes,
         template=template,
         top=top,
         max_images=max_images,
         skip_unreadable=skip_unreadable,
         seed=seed,
+        device=device,
     )
-    subject = Subject(load_model(model, device), sets)
-    return mitigate_subject(subject, attribute, {name: METHODS[name] for name in names}, max_loss, seed, tell)
-
-
-def mitigate_subject(
-    subject: Subject,
-    attribute: str,
-    methods: Mapping[str, Mitigation],
-    max_loss: float = 0.02,
-    seed: int = 0,
-    tell: Tell = say_nothing,
-) -> MitigationTable:
-    """Answer `mitigate` for a model whose sets are open.
-
-    Args:
-        subject: the model and its sets.
-        attribute: a column of groups of the people.
-        methods: name -> function from evidence to what it fitted.
-        max_loss: the accuracy (share of 1) that the best method may lose.
-        seed: of the split into halves.
-        tell: called with a line for each step.
-    """
     half = Half(subject, attribute, seed, tell)
-    options = fit(half, methods, seed)
-    model, sets = subject.model, subject.sets
-    about = {
-        "model": model.name,
-        "weights": model.weights_hash[:16],
-        "gallery": sets.people.name,
-        "attribute": attribute,
-        "preserve": sets.controls.name,
-        "max_loss": max_loss,
-        "k": half.task.k,
-        "groups": len(half.names),
-        "fitted_on": len(half.evidence.people),
-        "fitted_prompts": len(half.evidence.prompts),
-        "fresh": subject.fresh(attribute, seed) is not None,
-        "seed": seed,
-        "skipped": sets.skipped,
-    }
+    options = fit(half, {name: METHODS[name] for name in names}, seed)
+    about = subject.describe(attribute, half.evidence.task, half.task, seed) | {"max_loss": max_loss}
     rows, chance = [], half.chance["max_skew_chance"]
     for option in options:
         case = {"method": option.name, "in_weights": not option.reason}
@@ -196,8 +160,6 @@ def mitigate_subject(
         rows=pd.DataFrame(rows),
         best=best.name if best else None,
         options={option.name: option for option in options},
-        people=len(half.task.people),
-        prompts=len(half.task.prompts),
     )
 
 

@@ -18,7 +18,7 @@ splits the images, and K stays.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +26,10 @@ import numpy as np
 import pandas as pd
 
 from ccs.analysis.ablation_sets import Plan
-from ccs.analysis.evidence import Tell, say_nothing
-from ccs.analysis.fresh import draw_people, on_people
-from ccs.analysis.inputs import Names, change_columns, load_model
+from ccs.analysis.evidence import Tell, open_subject, say_nothing
+from ccs.analysis.inputs import Names, change_columns
 from ccs.analysis.result import Result, axes
-from ccs.analysis.task import Task, halves, make_task, open_sets
+from ccs.analysis.task import Task, halves, make_task
 from ccs.data import BiasSet, ClassificationSet
 from ccs.errors import InputError
 from ccs.heads import HeadSet
@@ -117,8 +116,9 @@ class SearchTable(Result):
     """The result of `ccs.search`. A notebook shows its plot.
 
     Attributes:
-        about: the model, gallery, control dataset, limits, and seed behind the numbers; `held_out`, the
-            number of people that the search did not see, `held_out_prompts`, and whether they are `fresh`.
+        about: the model, gallery, control dataset, limits, and seed behind the numbers; `fitted_on` and
+            `held_out`, the numbers of people that the search did and did not see, `fitted_prompts` and
+            `held_out_prompts`, and whether the people held out are `fresh`.
         rows: one row per ablation set and metric, on these people and prompts. Columns:
             `ablation`, the set's name, `seed` of a random one, and its `heads`; `metric`, "MaxSkew" or
             "accuracy"; `before` and `after` ablation; `low`, `high`, the 95% interval of `after`;
@@ -158,6 +158,7 @@ def search(
     attribute: str | None = None,
     classes: Names | None = None,
     template: str | None = None,
+    prompts: str | None = None,
     top: int | None = None,
     limits: Limits | None = None,
     compare_with: Sequence[Plan] = (),
@@ -174,9 +175,10 @@ def search(
         gallery: people to rank, as in `ccs.bias`.
         occupations: as in `ccs.bias`.
         preserve: images with classes, on which accuracy must be preserved, as in `ccs.accuracy`.
-        attribute: the column of groups; by default gender, or else the first.
+        attribute: the column of groups; by default gender, or else the first. "gender,race" crosses two.
         classes: names of the classes of `preserve`, if it is opened here.
         template: the prompt of an occupation, with `{}` for it.
+        prompts: a named prompt set in place of occupations and template (`ccs.texts.prompts`).
         top: K, as in `ccs.bias`; the search sees half of it.
         limits: of the search.
         compare_with: other ablation sets to report.
@@ -192,44 +194,34 @@ def search(
     Raises:
         InputError: If an argument does not fit, or there are too few images or prompts to split.
     """
-    sets, attribute = open_sets(
+    subject, attribute = open_subject(
+        model,
         gallery,
-        preserve,
         occupations,
+        preserve,
         attribute=attribute,
+        prompts=prompts,
         classes=classes,
         template=template,
         top=top,
         max_images=max_images,
         skip_unreadable=skip_unreadable,
         seed=seed,
+        device=device,
     )
-    model, limits = load_model(model, device), limits or Limits()
-    task = make_task(model, sets.people, sets.controls, attribute)
-    fresh, renewed = draw_people(sets.people, attribute, seed), list[Task]()
-
-    def renew(half: Task) -> Task:
-        renewed.append(half if fresh is None else on_people(half, fresh, attribute))
-        return renewed[0]
-
-    outcome = search_task(model, task, limits, compare_with=compare_with, renew=renew, seed=seed, tell=tell)
+    limits, sets = limits or Limits(), subject.sets
+    task = make_task(subject.model, sets.people, sets.controls, attribute)
+    seen, unseen = halves(task, seed)
+    unseen = subject.renew(unseen, attribute, seed)
+    outcome = search_halves(
+        subject.model, seen, unseen, limits, compare_with=compare_with, seed=seed, tell=tell
+    )
     result = next((held for held in outcome.unseen if held.plan == SEARCHED), outcome.unseen[0])
-    about = {
-        "model": model.name,
-        "weights": model.weights_hash[:16],
-        "gallery": sets.people.name,
-        "attribute": attribute,
-        "preserve": sets.controls.name,
+    about = subject.describe(attribute, seen, unseen, seed) | {
         "occupations": sets.people.occupations,
         "templates": sets.people.templates,
-        "k": task.k,
         "max_loss": limits.max_loss,
         "max_heads": limits.max_heads,
-        "held_out": len(renewed[0].people),
-        "held_out_prompts": len(renewed[0].prompts),
-        "fresh": fresh is not None,
-        "seed": seed,
-        "skipped": sets.skipped,
     }
     return SearchTable(
         about=about,
@@ -304,13 +296,13 @@ def measure(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[Point]:
     ]
 
 
-def search_task(
+def search_halves(
     model: Model,
-    task: Task,
-    limits: Limits | None = None,
+    seen: Task,
+    unseen: Task,
+    limits: Limits,
     *,
     compare_with: Sequence[Plan] = (),
-    renew: Callable[[Task], Task] = lambda half: half,
     seed: int = 0,
     tell: Tell = say_nothing,
 ) -> Found:
@@ -318,22 +310,19 @@ def search_task(
 
     Args:
         model: whose heads are ablated.
-        task: the whole.
+        seen: the half on which heads are chosen.
+        unseen: the half on which the ablation sets are measured.
         limits: of the search.
         compare_with: other ablation sets to report (high, low, random).
-        renew: gives the other half fresh people (`ccs.analysis.fresh`).
-        seed: of the split.
+        seed: random seed for resampling.
         tell: called with a line for each step.
 
     Raises:
-        InputError: With too few images or prompts to split, a K larger than a half, or sets with heads that
-            cannot be ablated.
+        InputError: For sets with heads that cannot be ablated.
     """
-    limits = limits or Limits()
-    half, unseen = halves(task, seed)
-    singles = measure(model, half, [HeadSet([head]) for head in model.heads])
-    path = greedy(model, half, singles, limits, tell)
-    off = _backward(model, half, path, limits, tell)
+    singles = measure(model, seen, [HeadSet([head]) for head in model.heads])
+    path = greedy(model, seen, singles, limits, tell)
+    off = _backward(model, seen, path, limits, tell)
     plans = [Plan("none", None, HeadSet(), "nothing is switched off")]
     if off:
         plans.append(Plan(SEARCHED, seed, off, "lowest MaxSkew within the loss allowed, on the other half"))
@@ -342,7 +331,7 @@ def search_task(
         for size, point in enumerate(path)
         if size and point.off != off
     ]
-    figures = held_out_figures(model, renew(unseen), [*plans, *compare_with], seed)
+    figures = held_out_figures(model, unseen, [*plans, *compare_with], seed)
     return Found(heads=off, seen=(*singles, *path), unseen=figures)
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ccs.analysis.bias import embed_occupations, rank_gallery, set_question
-from ccs.analysis.inputs import Names, open_classes, open_people, require_readable
+from ccs.analysis.bias import embed_occupations, rank_gallery
+from ccs.analysis.inputs import require_readable
 from ccs.data import BiasSet, ClassificationSet
 from ccs.data.open import open_dataset, open_gallery
-from ccs.errors import InputError, require_seed
+from ccs.errors import InputError
 from ccs.metrics import bias
 from ccs.metrics.accuracy import class_weights
 from ccs.metrics.ranking import Ranking
@@ -54,6 +55,7 @@ class Sets:
         texts: its pool of texts.
         max_images: the most of these images.
         held_out: measure results on fresh people (`ccs.analysis.fresh`) if these are synthetic faces.
+        left_out: number of people left out of crossed groups, by group.
     """
 
     people: BiasSet
@@ -62,6 +64,7 @@ class Sets:
     texts: str = "world"
     max_images: int = 500
     held_out: bool = False
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def skipped(self) -> tuple[str, ...]:
@@ -80,45 +83,6 @@ class Sets:
         return cls(people=open_gallery("world/faces"), controls=controls)
 
 
-def open_sets(
-    gallery: BiasSet | str,
-    preserve: ClassificationSet | str,
-    occupations: Names | None = None,
-    *,
-    attribute: str | None = None,
-    classes: Names | None = None,
-    template: str | None = None,
-    top: int | None = None,
-    max_images: int | None = None,
-    skip_unreadable: bool = False,
-    seed: int = 0,
-) -> tuple[Sets, str]:
-    """Return the sets and the attribute of a question about both skew and accuracy.
-
-    Args:
-        gallery: people, as `ccs.open_gallery` takes them.
-        preserve: images with classes, as `ccs.open_dataset` takes them.
-        occupations: as in `ccs.bias`.
-        attribute: the column of groups; by default gender, or else the first.
-        classes: names of the classes of `preserve`, if it is opened here.
-        template: the prompt of an occupation, with `{}` for it.
-        top: K.
-        max_images: the most images of each set opened here; synthetic people are all used.
-        skip_unreadable: continue if more than 1% of the images cannot be read.
-        seed: the question's, which is checked here.
-
-    Raises:
-        InputError: If an argument does not fit the others.
-    """
-    require_seed(seed)
-    people, attribute, _ = open_people(gallery, attribute, max_images)
-    controls = open_classes(preserve, classes, max_images=max_images)
-    for dataset in (people, controls):
-        require_readable(dataset, skip_unreadable)
-    question = set_question(people, occupations, template, top)
-    return Sets(people=question, controls=controls, held_out=True), attribute
-
-
 def make_task(model: Model, people: BiasSet, controls: ClassificationSet, attribute: str) -> Task:
     """Return the task of making these people's rankings for their occupations fairer.
 
@@ -130,7 +94,7 @@ def make_task(model: Model, people: BiasSet, controls: ClassificationSet, attrib
     """
     ranking = rank_gallery(people, attribute, embed_occupations(model, people))
     return Task(
-        **{field.name: getattr(ranking, field.name) for field in fields(ranking)},
+        **{part.name: getattr(ranking, part.name) for part in fields(ranking)},
         people=people.images,
         controls=controls.images,
         labels=controls.labels,

@@ -136,7 +136,8 @@ def _measured(table: MitigationTable, saved: Option, choice: str) -> list[str]:
     return [
         f"{saved.name}, fitted on one half of {gallery} by {attribute}: {about['fitted_on']:,} people and "
         f"{about['fitted_prompts']} prompts.",
-        f"MaxSkew by {attribute} on {table.people:,} {kind} people and {table.prompts} other prompts: "
+        f"MaxSkew by {attribute} on {about['held_out']:,} {kind} people and {about['held_out_prompts']} "
+        f"other prompts: "
         f"{in_brackets(before.max_skew)} before, {in_brackets(saved.max_skew)} after, chance {chance:.3f}. "
         f"{choice}",
         f"Accuracy on {about['preserve']}: {before.accuracy.value:.1%} before, "

@@ -185,6 +185,7 @@ class GalleryOptions:
     attribute: str | tuple[str, ...] | None = None
     occupations: Occupations = None
     template: Template = None
+    prompts: Prompts = None
     top: Top = None
     preserve: Preserve = "world/subjects"
     classes: Classes = None
