@@ -19,7 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 
 from benchmarks.common import keep
-from ccs.analysis.ablation_sets import Plan
+from ccs.analysis.ablation_sets import AblationSet
 from ccs.batch.compute import measure
 from ccs.data import BiasSet, Lazy
 from ccs.heads import Head, HeadSet
@@ -111,9 +111,9 @@ def share(n_plans: int, n_random: int, processes: int, part: int, few: bool, pin
         sets.append(gallery("socialcounterfactuals", 171_000, {"race": 12, "gender": 4}, True))
         sets.append(gallery("socialcounterfactuals-gender", 171_000, {"gender": 4}, True))
     offs = [HeadSet(), *(HeadSet([Head(8 + i // 48, i % 48)]) for i in range(n_plans + n_random))]
-    plans = [Plan("none", None, offs[0], "")]
-    plans += [Plan(f"concept:{i}", None, off, "") for i, off in enumerate(offs[1 : n_plans + 1])]
-    plans += [Plan("random", i, off, "") for i, off in enumerate(offs[n_plans + 1 :])]
+    plans = [AblationSet("none", None, offs[0], "")]
+    plans += [AblationSet(f"concept:{i}", None, off, "") for i, off in enumerate(offs[1 : n_plans + 1])]
+    plans += [AblationSet("random", i, off, "") for i, off in enumerate(offs[n_plans + 1 :])]
     rng = np.random.default_rng(0)
     texts = rng.standard_normal((OCCUPATIONS, WIDTH), dtype=np.float32)
     most = max(len(data.images) for data in sets)
@@ -155,7 +155,7 @@ def main() -> None:
     found: dict[str, float] = {}
     for name, metrics in (("MaxSkew", METRICS[:1]), ("MaxSkew, NDKL", METRICS)):
         wall, cpu = time.perf_counter(), time.process_time()
-        results = bias.measure_plans(embeddings, Ranking(texts, groups, K), metrics=metrics, draws=DRAWS)
+        results = bias.measure_ablations(embeddings, Ranking(texts, groups, K), metrics=metrics, draws=DRAWS)
         found[f"{name}: seconds"] = time.perf_counter() - wall
         found[f"{name}: processor seconds"] = time.process_time() - cpu
     wall = time.perf_counter()

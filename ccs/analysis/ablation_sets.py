@@ -1,15 +1,15 @@
-"""Plans: sets of heads to switch off, with their names and where they come from.
+"""Ablation sets: sets of heads to ablate together, with their names and where they come from.
 
-The names (`PlanName`) are: `none`; `high`, `moderate`, `low` (heads of that CCS level); `equal-high`,
+The names (`AblationName`) are: `none`; `high`, `moderate`, `low` (heads of that CCS level); `equal-high`,
 `equal-low` (the same number of heads from both levels, drawn at random from the larger one); `random`,
-`random:layers` and `random:variance` (sets of heads like `high`, see `matched`, one plan per set);
+`random:layers` and `random:variance` (sets of heads like `high`, see `matched`, one ablation set each);
 `concept:Colors` (the high heads with that label as given) and, where labels are spellings of one concept,
 `concept:Colors (all spellings)`; `single:L7.H2`; `published-high`,
 `published-concept:Colors` and so on (the heads that the study lists); `published-random` (its control: five
 sets of heads that are not high); `high@7` and so on (levels from 7 texts per head, where 7 is not the main
-K). The same seed gives the same plans on every machine.
+K). The same seed gives the same ablation sets on every machine.
 
-    >>> [str(plan.off) for plan in singles(HeadSet.parse("L1.H0 L0.H2"))]
+    >>> [str(ablation.heads) for ablation in single_head_sets(HeadSet.parse("L1.H0 L0.H2"))]
     ['L0.H2', 'L1.H0']
 """
 
@@ -60,12 +60,12 @@ _PUBLISHED = "published-"
 
 
 @dataclass(frozen=True)
-class PlanName:
-    """The name of a plan: `kind`, `kind:argument`, `kind@k` or `kind:argument@k`.
+class AblationName:
+    """The name of an ablation set: `kind`, `kind:argument`, `kind@k` or `kind:argument@k`.
 
     `k`: texts per head from which the levels are computed; None at the main K. `argument`: the concept of a
     `concept`, the head of a `single`, the property in which a `random` matches the high heads. Kinds are not
-    checked: a search names plans of its own (`searched`).
+    checked: a search names ablation sets of its own (`searched`).
     """
 
     kind: str
@@ -73,24 +73,26 @@ class PlanName:
     argument: str = ""
 
     @classmethod
-    def random(cls, alike: Alike = "number") -> PlanName:
+    def random(cls, alike: Alike = "number") -> AblationName:
         """Of random sets that match the high heads in this property."""
         return cls("random", argument="" if alike == "number" else alike)
 
     @classmethod
     @lru_cache(maxsize=4096)
-    def parse(cls, text: str) -> PlanName:
+    def parse(cls, text: str) -> AblationName:
         """The name written by `str`; InputError for any other text."""
         found = _GRAMMAR.fullmatch(text)
         if found is None:
             example = "high, high@7, concept:Colors, single:L7.H2"
-            raise InputError(f"{text!r} is not the name of a plan; names are written like {example}.")
+            raise InputError(
+                f"{text!r} is not the name of an ablation set; names are written like {example}."
+            )
         k = int(found["k"]) if found["k"] else None
         return cls(found["kind"], k, found["argument"] or "")
 
     @classmethod
-    def single(cls, head: Head) -> PlanName:
-        """Of the plan that switches off this head alone."""
+    def single(cls, head: Head) -> AblationName:
+        """Return the name of the ablation set with only this head."""
         return cls("single", argument=str(head))
 
     def __str__(self) -> str:
@@ -109,15 +111,15 @@ class PlanName:
 
     @property
     def head(self) -> Head | None:
-        """The head of a `single`; None for any other plan."""
+        """The head of a `single`; None for any other ablation set."""
         return Head.parse(self.argument) if self.kind == "single" else None
 
-    def published(self) -> PlanName:
-        """The plan of the same kind with the heads that the study lists."""
+    def published(self) -> AblationName:
+        """The ablation set of the same kind with the heads that the study lists."""
         return replace(self, kind=f"{_PUBLISHED}{self.base_kind}", k=None)
 
-    def at(self, k: int | None) -> PlanName:
-        """The plan of the same kind for another number of texts per head."""
+    def at(self, k: int | None) -> AblationName:
+        """The ablation set of the same kind for another number of texts per head."""
         return replace(self, k=k)
 
     def words(self, seed: int | None = None) -> str:
@@ -144,7 +146,7 @@ class PlanName:
 
 
 @dataclass(frozen=True)
-class Plan:
+class AblationSet:
     """Heads to switch off together.
 
     `seed` is None unless the heads were drawn at random; `source` says in words where they come from.
@@ -152,18 +154,18 @@ class Plan:
 
     name: str
     seed: int | None
-    off: HeadSet
+    heads: HeadSet
     source: str
 
     @property
     def kind(self) -> str:
-        """The kind of plan (see `PlanName`)."""
-        return PlanName.parse(self.name).kind
+        """The kind of ablation set (see `AblationName`)."""
+        return AblationName.parse(self.name).kind
 
     @property
     def is_random(self) -> bool:
-        """True for one of several random sets (see `PlanName.is_random`)."""
-        return PlanName.parse(self.name).is_random
+        """True for one of several random sets (see `AblationName.is_random`)."""
+        return AblationName.parse(self.name).is_random
 
 
 def level_heads(scores: Mapping[Head, HeadScore], k: int) -> dict[str, HeadSet]:
@@ -211,7 +213,7 @@ def _concepts(labels: Mapping[Head, str | None]) -> dict[str, tuple[HeadSet, str
     return found
 
 
-def plans(
+def make_ablation_sets(
     scores: Mapping[Head, HeadScore],
     k: int,
     heads: HeadSet,
@@ -222,29 +224,37 @@ def plans(
     variance: Mapping[Head, float] | None = None,
     at_k: int | None = None,
     notice: Notice = _LOG.warning,
-) -> list[Plan]:
-    """All plans of the study for one model, `none` first.
+) -> list[AblationSet]:
+    """Make all ablation sets of the paper for one model, `none` first.
 
-    scores: CCS and label of each head, from k texts per head. heads: those that can be switched off; each has
-    a plan `single`. seed: random plans have the seeds seed, seed + 1, ..., `n_random` of each kind. kinds:
-    some of KINDS. variance: of each head's contribution; without it no random plan matches in it. at_k: the k
-    for the names (`high@7`), if it is not the main K. notice: called with a sentence for each plan left out:
-    one without heads, which would be `none` under another name, and random ones if no other set matches the
-    high heads. InputError: a scored head that cannot be switched off.
+    Args:
+        scores: CCS and label of each head, from k texts per head.
+        k: Texts per head.
+        heads: The heads that can be ablated; each has an ablation set `single`.
+        seed: Random sets have the seeds seed, seed + 1, ...
+        n_random: Random sets of each kind.
+        kinds: Some of KINDS.
+        variance: Variance of each head's contribution; without it no random set matches in it.
+        at_k: The k for the names (`high@7`), if it is not the main K.
+        notice: Called with a sentence for each set left out: one without heads, which would be `none` under
+            another name, and random ones if no other set matches the high heads.
+
+    Raises:
+        InputError: A scored head can't be ablated, or a kind is unknown.
     """
     if unknown := set(kinds) - set(KINDS):
-        raise InputError(f"The kind of plan {min(unknown)!r} is not known; kinds are {', '.join(KINDS)}.")
+        raise InputError(f"Unknown kind of ablation set {min(unknown)!r}; kinds are {', '.join(KINDS)}.")
     if outside := HeadSet(scores) - heads:
         span = " to ".join(str(list(heads)[end]) for end in (0, -1)) if heads else "none"
         raise InputError(f"The scored head {next(iter(outside))} cannot be switched off; {span} can.")
 
     def named(kind: str, argument: str = "") -> str:
-        return str(PlanName(kind, at_k, argument))
+        return str(AblationName(kind, at_k, argument))
 
     levels = level_heads(scores, k)
     high = levels["high"]
     made = [
-        Plan(named(level), None, levels[level], f"heads of {ccs}")
+        AblationSet(named(level), None, levels[level], f"heads of {ccs}")
         for level, ccs in (("high", f"CCS {k} of {k}"), ("moderate", "moderate CCS"), ("low", "low CCS"))
         if level in kinds
     ]
@@ -253,37 +263,40 @@ def plans(
         for level in ("high", "low"):
             drawn = draw(levels[level], size, seed, f"equal-{level}")
             source = f"{size} of {len(levels[level])} {level} heads, drawn"
-            made.append(Plan(named(f"equal-{level}"), seed, drawn, source))
+            made.append(AblationSet(named(f"equal-{level}"), seed, drawn, source))
     if "random" in kinds:
         for alike in ALIKE:
             if variance or alike == "number":
                 sets = matched(high, heads, n_random, seed, alike, variance) if high else []
-                called = str(PlanName.random(alike).at(at_k))
+                called = str(AblationName.random(alike).at(at_k))
                 if not sets:
                     reason = (
                         f"no other set is like {named('high')}" if high else f"{named('high')} has no heads"
                     )
-                    notice(f"The plans {called} are left out: {reason}.")
+                    notice(f"The ablation sets {called} are left out: {reason}.")
                 source = f"{len(high)} of {len(heads)} heads, drawn; like high in {ALIKE[alike]}"
-                made += [Plan(called, number, off, source) for number, off in enumerate(sets, seed)]
+                made += [AblationSet(called, number, off, source) for number, off in enumerate(sets, seed)]
     if "concept" in kinds:
         for label, (heads_so, source) in _concepts({head: scores[head].label for head in high}).items():
-            made.append(Plan(named("concept", label), None, heads_so, source))
+            made.append(AblationSet(named("concept", label), None, heads_so, source))
     if "single" in kinds:
-        made += singles(heads)
-    for plan in made:
-        if not plan.off:
-            notice(f"The plan {plan.name} has no heads ({plan.source}) and is left out.")
-    none = Plan("none", None, HeadSet(), "nothing is switched off")
-    return [none, *(plan for plan in made if plan.off)]
+        made += single_head_sets(heads)
+    for ablation in made:
+        if not ablation.heads:
+            notice(f"The ablation set {ablation.name} has no heads ({ablation.source}) and is left out.")
+    none = AblationSet("none", None, HeadSet(), "nothing is switched off")
+    return [none, *(ablation for ablation in made if ablation.heads)]
 
 
-def singles(heads: Iterable[Head]) -> list[Plan]:
-    """One plan per head, which switches off that head alone."""
-    return [Plan(str(PlanName.single(head)), None, HeadSet([head]), "one head") for head in sorted(heads)]
+def single_head_sets(heads: Iterable[Head]) -> list[AblationSet]:
+    """Make one ablation set per head, with only this head."""
+    return [
+        AblationSet(str(AblationName.single(head)), None, HeadSet([head]), "one head")
+        for head in sorted(heads)
+    ]
 
 
-def of_the_study(model: str) -> list[Plan]:
+def published_sets(model: str) -> list[AblationSet]:
     """The heads that the study lists and draws for this model; none if it is not one of the study's.
 
     They are `published-high`, `published-concept:Colors` and so on, and one `published-random` per seed.
@@ -291,13 +304,13 @@ def of_the_study(model: str) -> list[Plan]:
     if model not in {one.name for one in paper.models()}:
         return []
     levels = paper.head_sets(model) | paper.drawn_sets(model)
-    sets = {PlanName(level): off for level, off in levels.items() if level != "random"}
-    sets |= {PlanName("concept", argument=of): off for of, off in paper.concept_sets(model).items()}
+    sets = {AblationName(level): off for level, off in levels.items() if level != "random"}
+    sets |= {AblationName("concept", argument=of): off for of, off in paper.concept_sets(model).items()}
     source = "the study's tables 12 to 14, and the draws of its code"
-    found = [Plan(str(name.published()), None, off, source) for name, off in sets.items() if off]
-    control = str(PlanName("random").published())
+    found = [AblationSet(str(name.published()), None, off, source) for name, off in sets.items() if off]
+    control = str(AblationName("random").published())
     drawn = (paper.drawn_sets(model, seed)["random"] for seed in range(paper.DRAWS))
-    return [*found, *(Plan(control, seed, off, source) for seed, off in enumerate(drawn))]
+    return [*found, *(AblationSet(control, seed, off, source) for seed, off in enumerate(drawn))]
 
 
 def matched(

@@ -261,7 +261,7 @@ def measure_gallery(
     ranking = rank_gallery(gallery, attribute, texts[0])
     changed = texts[1] if len(texts) > 1 and texts[1] is not texts[0] else None
     embeddings = [images[0], images[-1]] if changed is not None else list(images)
-    results = rankings.measure_plans(embeddings, ranking, changed, **{"metrics": METRICS} | settings)
+    results = rankings.measure_ablations(embeddings, ranking, changed, **{"metrics": METRICS} | settings)
     named = [repeated(result, ranking.rows) for result in results]
     return named[0], named[-1]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ccs.analysis.ablation_sets import Plan, matched
+from ccs.analysis.ablation_sets import AblationSet, matched
 from ccs.analysis.carriers import DEFAULT, METHODS, reliability
 from ccs.analysis.evidence import Evidence, Method, Tell, open_subject, rank_heads, say_nothing
 from ccs.analysis.inputs import Names
@@ -153,11 +153,13 @@ def localize(
     order = rank_heads(scores, seed)
     heads = first_carriers(evidence, order)
     answer = HeadSet(heads)
-    compared = [Plan("none", None, HeadSet(), "nothing is ablated")]
+    compared = [AblationSet("none", None, HeadSet(), "nothing is ablated")]
     if heads:
-        compared.append(Plan(FOUND, None, answer, f"found by {name}"))
+        compared.append(AblationSet(FOUND, None, answer, f"found by {name}"))
         drawn = matched(answer, model.heads, RANDOM_SETS, seed, "layers")
-        compared += [Plan(RANDOM, number, others, "drawn at random") for number, others in enumerate(drawn)]
+        compared += [
+            AblationSet(RANDOM, number, others, "drawn at random") for number, others in enumerate(drawn)
+        ]
     effects = held_out_rows(held_out_figures(model, unseen, compared, seed))
     changes = effects[effects["metric"] == "MaxSkew"].groupby("ablation")["difference"]
     p_value = np.nan

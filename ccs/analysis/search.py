@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ccs.analysis.ablation_sets import Plan
+from ccs.analysis.ablation_sets import AblationSet
 from ccs.analysis.evidence import Tell, open_subject, say_nothing
 from ccs.analysis.inputs import Names, change_columns
 from ccs.analysis.result import Result, axes
@@ -161,7 +161,7 @@ def search(
     prompts: str | None = None,
     top: int | None = None,
     limits: Limits | None = None,
-    compare_with: Sequence[Plan] = (),
+    compare_with: Sequence[AblationSet] = (),
     max_images: int | None = None,
     skip_unreadable: bool = False,
     seed: int = 0,
@@ -302,7 +302,7 @@ def search_halves(
     unseen: Task,
     limits: Limits,
     *,
-    compare_with: Sequence[Plan] = (),
+    compare_with: Sequence[AblationSet] = (),
     seed: int = 0,
     tell: Tell = say_nothing,
 ) -> Found:
@@ -323,11 +323,13 @@ def search_halves(
     singles = measure(model, seen, [HeadSet([head]) for head in model.heads])
     path = greedy(model, seen, singles, limits, tell)
     off = _backward(model, seen, path, limits, tell)
-    plans = [Plan("none", None, HeadSet(), "nothing is switched off")]
+    plans = [AblationSet("none", None, HeadSet(), "nothing is switched off")]
     if off:
-        plans.append(Plan(SEARCHED, seed, off, "lowest MaxSkew within the loss allowed, on the other half"))
+        plans.append(
+            AblationSet(SEARCHED, seed, off, "lowest MaxSkew within the loss allowed, on the other half")
+        )
     plans += [
-        Plan(f"step {size}", seed, point.off, "a step of the search")
+        AblationSet(f"step {size}", seed, point.off, "a step of the search")
         for size, point in enumerate(path)
         if size and point.off != off
     ]
@@ -374,17 +376,19 @@ def _backward(model: Model, task: Task, path: Sequence[Point], limits: Limits, t
     return now.off
 
 
-def held_out_figures(model: Model, task: Task, plans: Sequence[Plan], seed: int) -> tuple[HeldOut, ...]:
+def held_out_figures(
+    model: Model, task: Task, plans: Sequence[AblationSet], seed: int
+) -> tuple[HeldOut, ...]:
     """The figures of every plan on this half; the first (`none`) is the baseline."""
-    sets = [plan.off for plan in plans]
+    sets = [plan.heads for plan in plans]
     people, controls = (model.embed_images(images, sets) for images in (task.people, task.controls))
-    skews = bias.measure_plans(people, task, draws=DRAWS, seed=seed)
+    skews = bias.measure_ablations(people, task, draws=DRAWS, seed=seed)
     accuracies = [zeroshot.accuracy(units, task.class_weights, task.labels, seed) for units in controls]
     return tuple(
         HeldOut(
             plan=plan.name,
             seed=plan.seed,
-            heads=plan.off,
+            heads=plan.heads,
             max_skew=skew.max_skew.mean,
             max_skew_change=bias_result.compare(skew, skews[0]),
             chance=skew.max_skew.chance_mean,

@@ -20,7 +20,7 @@ import pandas as pd
 from scipy import stats as distributions
 
 from ccs import paper, results
-from ccs.analysis.ablation_sets import PlanName
+from ccs.analysis.ablation_sets import AblationName
 from ccs.batch.pages import as_markdown, fill, p_text
 from ccs.cli.command_line import Command
 from ccs.cli.options import DATA, OUTPUT, describe, read, to_folder
@@ -174,7 +174,7 @@ def _plan(printed: str) -> str:
         return "none"
     if printed.startswith("K="):
         return "high"
-    return str(PlanName("concept", argument=LABELS[printed])) if printed in LABELS else printed
+    return str(AblationName("concept", argument=LABELS[printed])) if printed in LABELS else printed
 
 
 def plan_names(claim: Claim, main_k: int = 5, rescored: bool = False) -> tuple[str, ...]:
@@ -185,7 +185,7 @@ def plan_names(claim: Claim, main_k: int = 5, rescored: bool = False) -> tuple[s
         main_k: Main number of texts per head in the results.
         rescored: Leave out the heads that the paper lists, and use those of your scores.
     """
-    name = PlanName.parse(claim.plan)
+    name = AblationName.parse(claim.plan)
     if name.kind == "none":
         return (str(name),)
     scored = str(name.at(None if claim.k == main_k else claim.k))
@@ -236,7 +236,7 @@ def _look_up(
     else:
         rows = queries.max_skew(model_results, "sum", mode=mode, attribute=claim.attribute)
     for dataset, plan in itertools.product(dataset_names(claim), names):
-        if len(matching := queries.of_plan(rows, plan, dataset)):
+        if len(matching := queries.of_ablation(rows, plan, dataset)):
             bias, row = claim.measure == "bias", matching.iloc[0]
             estimate = queries.estimate(row).times(1 if bias else 100)
             with_chance = (mode, queries.chance(row)) if bias else ()

@@ -10,7 +10,7 @@ from typing import Annotated
 import ccs
 from ccs import results
 from ccs.analysis import ablation_sets
-from ccs.analysis.ablation_sets import Plan
+from ccs.analysis.ablation_sets import AblationSet
 from ccs.analysis.search import HeldOut, Limits, SearchTable
 from ccs.batch.pages import change, in_brackets, list_skipped, p_text, printed
 from ccs.cli import options
@@ -67,7 +67,7 @@ def find_ablation(settings: SearchOptions) -> None:
         print(f"Saved to {searches.keep(tables, saved)}.")
 
 
-def _scored_sets(settings: SearchOptions, tables: Path, name: str, heads: HeadSet) -> list[Plan]:
+def _scored_sets(settings: SearchOptions, tables: Path, name: str, heads: HeadSet) -> list[AblationSet]:
     """Return the high, low, and random sets by the model's tables. Prints a notice if there are none."""
     folder = tables / results.folder_name(name)
     if not folder.is_dir():
@@ -78,7 +78,7 @@ def _scored_sets(settings: SearchOptions, tables: Path, name: str, heads: HeadSe
     model_results = results.read(folder)
     scored, k = queries.head_scores(model_results), queries.main_k(model_results) or 5
     kinds = ("high", "low", "random")
-    return ablation_sets.plans(scored, k, heads, settings.seed, 5, kinds=kinds, notice=print)[1:]
+    return ablation_sets.make_ablation_sets(scored, k, heads, settings.seed, 5, kinds=kinds, notice=print)[1:]
 
 
 def format_search(table: SearchTable) -> str:

@@ -56,10 +56,10 @@ def measure(image_embeddings: ArrayLike, question: Ranking, **settings: Any) -> 
     Returns:
         The result.
     """
-    return measure_plans([image_embeddings], question, **settings)[0]
+    return measure_ablations([image_embeddings], question, **settings)[0]
 
 
-def measure_plans(
+def measure_ablations(
     plans: Iterable[ArrayLike],
     question: Ranking,
     changed: NDArray[np.floating] | None = None,

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from ccs.analysis.ablation_sets import Alike, PlanName
+from ccs.analysis.ablation_sets import AblationName, Alike
 from ccs.heads import Head
 from ccs.metrics.stats import Effect, Estimate
 from ccs.results import Results
@@ -173,7 +173,7 @@ def is_main_figure(row: Any) -> bool:
 # Plans --------------------------------------------------------------------------------------------------
 
 
-def of_plan(rows: pd.DataFrame, plan: str, dataset: str | None = None) -> pd.DataFrame:
+def of_ablation(rows: pd.DataFrame, plan: str, dataset: str | None = None) -> pd.DataFrame:
     """A plan's rows on every set or one of them; for random plans those of the mean over sets."""
     return without_seeds(_where(rows, ablation=plan, dataset=dataset))
 
@@ -191,7 +191,7 @@ def few_sets(rows: pd.DataFrame) -> pd.DataFrame:
 
 def random_sets(rows: pd.DataFrame, alike: Alike = "number") -> pd.DataFrame:
     """The rows of single random sets that match the high heads in this property."""
-    rows = _where(rows, ablation=str(PlanName.random(alike)))
+    rows = _where(rows, ablation=str(AblationName.random(alike)))
     return rows[rows["seed"].notna()]
 
 
@@ -201,7 +201,7 @@ def group_plans(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[_plans(rows, lambda plan: plan.kind != "single" and plan.k is None)]
 
 
-def single_plans(rows: pd.DataFrame) -> pd.DataFrame:
+def single_heads(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of plans of a single head."""
     return rows[_plans(rows, lambda plan: plan.kind == "single")]
 
@@ -229,9 +229,11 @@ def _numbers(row: Any, *columns: str) -> list[float]:
     return [float("nan") if pd.isna(row[column]) else float(row[column]) for column in columns]
 
 
-def _plans(rows: pd.DataFrame, test: Callable[[PlanName], bool]) -> pd.Series[bool]:
+def _plans(rows: pd.DataFrame, test: Callable[[AblationName], bool]) -> pd.Series[bool]:
     """True for each row whose plan passes the test."""
-    return pd.Series([test(PlanName.parse(name)) for name in rows["ablation"]], index=rows.index, dtype=bool)
+    return pd.Series(
+        [test(AblationName.parse(name)) for name in rows["ablation"]], index=rows.index, dtype=bool
+    )
 
 
 def _where(rows: pd.DataFrame, **wanted: object) -> pd.DataFrame:

@@ -96,7 +96,7 @@ def against_none(measure: str, frame: pd.DataFrame) -> Effect | None:
     """High heads against none, the mean over the frame's sets, as printed; None without a tested difference.
     Attributes of one set share its images, so errors are not taken to be independent.
     """
-    rows = queries.of_plan(frame, "high").dropna(subset="p_value")
+    rows = queries.of_ablation(frame, "high").dropna(subset="p_value")
     differences = [queries.difference(row) for _, row in rows.iterrows()]
     if not differences:
         return None
@@ -122,7 +122,7 @@ def _among_random(results: Results, alike: Alike) -> tuple[pd.Series, pd.DataFra
         frame.assign(measure=measure, value=frame["value"] * (100 if measure == ACCURACY else 1))
         for measure, frame in frames
     )
-    chosen: pd.Series = queries.of_plan(scaled, "high").set_index(columns)["value"]
+    chosen: pd.Series = queries.of_ablation(scaled, "high").set_index(columns)["value"]
     sets = queries.random_sets(scaled, alike)
     drawn = sets.pivot(index="seed", columns=columns, values="value").dropna(axis="columns")
     kept = [column for column in chosen.index if column in drawn.columns]
@@ -141,7 +141,7 @@ def tests_of(results: Results) -> list[Tested]:
 
 
 def _high(frame: pd.DataFrame) -> int:
-    rows = queries.of_plan(frame, "high")
+    rows = queries.of_ablation(frame, "high")
     return int(rows["n_heads"].max()) if len(rows) else 0
 
 

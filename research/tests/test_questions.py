@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from ccs import results
-from ccs.analysis.ablation_sets import ALIKE, PlanName
+from ccs.analysis.ablation_sets import ALIKE, AblationName
 from ccs.metrics.stats import Ranked
 from research.paper import __main__ as docs
 from research.paper import questions
@@ -17,7 +17,7 @@ from tests.support import report_sample
 def around(drawn, none, high, n=100):
     """A measure under each plan: random sets of all kinds at `drawn`, give or take 0.01."""
     rng, values = np.random.default_rng(0), {"none": none, "high": high}
-    for name in map(str, map(PlanName.random, ALIKE)):
+    for name in map(str, map(AblationName.random, ALIKE)):
         values |= {f"{name}@{seed}": drawn + 0.01 * rng.normal() for seed in range(n)} | {name: drawn}
     return values
 

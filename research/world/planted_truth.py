@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ccs.analysis.ablation_sets import PlanName
+from ccs.analysis.ablation_sets import AblationName
 from ccs.heads import Head
 from ccs.metrics import stats
 from ccs.metrics.stats import Effect, Estimate
@@ -71,7 +71,7 @@ def top_shares(results: Results, attribute: str) -> pd.DataFrame:
 
 def shares_of(results: Results, attribute: str, plan: str = "none") -> dict[str, dict[str, float]]:
     """Occupation -> group -> share of the top K of the plain faces; empty where the tables have none."""
-    frame = queries.of_plan(top_shares(results, attribute), plan)
+    frame = queries.of_ablation(top_shares(results, attribute), plan)
     found: dict[str, dict[str, float]] = {}
     for group, occupation, value in zip(frame["group"], frame["occupation"], frame["value"], strict=True):
         found.setdefault(occupation, {})[group] = float(value)
@@ -81,20 +81,20 @@ def shares_of(results: Results, attribute: str, plan: str = "none") -> dict[str,
 
 def chance_of(results: Results, attribute: str) -> dict[str, Estimate]:
     """Group -> share of a random ranking's top K, with its 95% range."""
-    frame = queries.of_plan(top_shares(results, attribute), "none").drop_duplicates("group")
+    frame = queries.of_ablation(top_shares(results, attribute), "none").drop_duplicates("group")
     return {row["group"]: queries.chance(row) for _, row in frame.iterrows()}
 
 
 def mean_skew(results: Results, attribute: str, plan: str = "none") -> tuple[Estimate, Estimate] | None:
     """The mean MaxSkew over occupations, and its chance level."""
-    rows = queries.of_plan(queries.max_skew(results, dataset=FACES, attribute=attribute), plan)
+    rows = queries.of_ablation(queries.max_skew(results, dataset=FACES, attribute=attribute), plan)
     return (queries.estimate(rows.iloc[0]), queries.chance(rows.iloc[0])) if len(rows) else None
 
 
 def full(results: Results, attribute: str, plan: str = "none") -> set[str]:
     """The occupations whose rankings are at the ceiling of MaxSkew."""
     rows = queries.max_skew(results, "occupation", dataset=FACES, attribute=attribute)
-    rows = queries.of_plan(rows, plan)
+    rows = queries.of_ablation(rows, plan)
     return set(rows[queries.at_ceiling(rows)]["occupation"])
 
 
@@ -122,14 +122,16 @@ def carriers(results: Results, attribute: str) -> pd.DataFrame:
     heads = results.table("heads")
     heads = heads[(heads[list(wanted)] == wanted).all(axis="columns")]
     skew = queries.max_skew(results, "occupation", dataset=FACES, attribute=attribute)
-    skew = queries.single_plans(skew)
+    skew = queries.single_heads(skew)
     planted_skew = pd.Series({name: planted_max_skew(name, attribute) for name in OCCUPATIONS})
     leans = pd.Series({name: abs(planted.lean(name, attribute)) for name in OCCUPATIONS})
     scores = queries.head_scores(results)
     rows = []
     for _, row in heads.sort_values("value").iterrows():
         head = Head(row["layer"], row["head"])
-        changes = queries.of_plan(skew, str(PlanName.single(head))).set_index("occupation")["difference"]
+        changes = queries.of_ablation(skew, str(AblationName.single(head))).set_index("occupation")[
+            "difference"
+        ]
         changes = changes.reindex(list(OCCUPATIONS)).dropna().astype(float)
         if len(changes) < 4:
             continue

@@ -1,4 +1,4 @@
-"""Plans: their heads and names, even and reproducible draws, and plans that are left out; names of heads."""
+"""Ablation sets: their heads and names, even and reproducible draws, and plans that are left out; names of heads."""
 
 from collections import Counter
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ccs import Head, HeadSet, InputError
 from ccs.analysis import ablation_sets
-from ccs.analysis.ablation_sets import PlanName
+from ccs.analysis.ablation_sets import AblationName
 from ccs.texts.score import HeadScore
 
 HEADS = HeadSet(Head(layer, head) for layer in (4, 5) for head in range(6))
@@ -20,20 +20,22 @@ SCORES = dict(zip(HEADS, map(HeadScore, CCS, [*LABELS, None, None]), strict=True
 
 def test_a_name_is_parsed_and_printed():
     for text, name in (
-        ("none", PlanName("none")),
-        ("high@7", PlanName("high", 7)),
-        ("concept:Skin tones@13", PlanName("concept", 13, "Skin tones")),
-        ("published-concept:Colors", PlanName("published-concept", argument="Colors")),
-        ("random:layers", PlanName.random("layers")),
+        ("none", AblationName("none")),
+        ("high@7", AblationName("high", 7)),
+        ("concept:Skin tones@13", AblationName("concept", 13, "Skin tones")),
+        ("published-concept:Colors", AblationName("published-concept", argument="Colors")),
+        ("random:layers", AblationName.random("layers")),
     ):
-        assert PlanName.parse(text) == name
+        assert AblationName.parse(text) == name
         assert str(name) == text
 
 
 def made(seed=0, n_random=5, scores=SCORES, heads=HEADS, **settings):
     """Plans by name (random ones by name and seed), and the notices."""
     notices = []
-    plans = ablation_sets.plans(scores, 5, heads, seed, n_random, notice=notices.append, **settings)
+    plans = ablation_sets.make_ablation_sets(
+        scores, 5, heads, seed, n_random, notice=notices.append, **settings
+    )
     return {p.name if p.name != "random" else f"random {p.seed}": p for p in plans}, notices
 
 
@@ -46,32 +48,34 @@ def test_with_many_unscored_heads_none_are_ablated_by_level():
 
 def test_levels_and_concepts():
     plans, notices = made()
-    assert str(plans["high"].off) == "L4.H0 L4.H1 L4.H2 L5.H0 L5.H1"
-    assert (str(plans["moderate"].off), str(plans["low"].off)) == ("L4.H3 L5.H2", "L4.H4 L4.H5 L5.H5")
-    assert str(plans["concept:Colors"].off) == "L4.H0 L4.H2 L5.H1"  # of the high heads only
+    assert str(plans["high"].heads) == "L4.H0 L4.H1 L4.H2 L5.H0 L5.H1"
+    assert (str(plans["moderate"].heads), str(plans["low"].heads)) == ("L4.H3 L5.H2", "L4.H4 L4.H5 L5.H5")
+    assert str(plans["concept:Colors"].heads) == "L4.H0 L4.H2 L5.H1"  # of the high heads only
     concepts = [name.removeprefix("concept:") for name in plans if name.startswith("concept:")]
     assert sorted(concepts) == ["Animals", "Colors", "Places"]
     spelled = {**SCORES, Head(4, 0): HeadScore(5, "colours")}
-    concepts = {name: str(plan.off) for name, plan in made(scores=spelled)[0].items() if "olo" in name}
+    concepts = {name: str(plan.heads) for name, plan in made(scores=spelled)[0].items() if "olo" in name}
     wanted = {"concept:Colors": "L4.H2 L5.H1", "concept:colours": "L4.H0"}
     assert concepts == wanted | {"concept:Colors (all spellings)": "L4.H0 L4.H2 L5.H1"}
     assert next(iter(plans)) == "none"
-    assert plans["none"].off == HeadSet()
+    assert plans["none"].heads == HeadSet()
     assert notices == []
-    singles = {name: str(plan.off) for name, plan in plans.items() if name.startswith("single:")}
+    singles = {name: str(plan.heads) for name, plan in plans.items() if name.startswith("single:")}
     assert singles == {f"single:{head}": str(head) for head in HEADS}
     # Equal numbers are the smaller level's, drawn from both.
-    assert (plans["equal-low"].off, len(plans["equal-high"].off)) == (plans["low"].off, 3)
-    assert plans["equal-high"].off < plans["high"].off
+    assert (plans["equal-low"].heads, len(plans["equal-high"].heads)) == (plans["low"].heads, 3)
+    assert plans["equal-high"].heads < plans["high"].heads
 
 
 def test_random_sets_are_numbered_and_named_by_what_they_have_in_common_with_high():
     variance = dict.fromkeys(HEADS, 1.0)
-    plans = ablation_sets.plans(SCORES, 5, HEADS, 7, 4, kinds=["high", "random"], variance=variance)
+    plans = ablation_sets.make_ablation_sets(
+        SCORES, 5, HEADS, 7, 4, kinds=["high", "random"], variance=variance
+    )
     names = [(plan.name, plan.seed) for plan in plans[2:]]
-    kinds = [str(PlanName.random(alike)) for alike in ablation_sets.ALIKE]
+    kinds = [str(AblationName.random(alike)) for alike in ablation_sets.ALIKE]
     assert names == [(kind, seed) for kind in kinds for seed in range(7, 11)]
-    assert all(len(plan.off) == 5 for plan in plans[2:])
+    assert all(len(plan.heads) == 5 for plan in plans[2:])
     assert made(seed=3)[0] == made(seed=3)[0] != made(seed=4)[0]
 
 
@@ -119,7 +123,7 @@ def test_empty_plans_are_left_out_with_a_notice():
     plans, notices = made(scores=between, kinds=["high", "low", "random"])
     assert list(plans) == ["none"]
     assert len(notices) == 3
-    assert any("plan high has no heads" in notice for notice in notices)
+    assert any("set high has no heads" in notice for notice in notices)
 
 
 def test_plans_refuse():
@@ -132,14 +136,14 @@ def test_plans_refuse():
 
 
 def test_plans_of_the_study():
-    found = {plan.name: plan for plan in ablation_sets.of_the_study("ViT-L-14/laion2b_s32b_b82k")}
-    assert str(found["published-concept:Objects"].off) == "L23.H3"
+    found = {plan.name: plan for plan in ablation_sets.published_sets("ViT-L-14/laion2b_s32b_b82k")}
+    assert str(found["published-concept:Objects"].heads) == "L23.H3"
     assert {"published-high", "published-random", "published-equal-low"} < set(found)
-    five = [plan for plan in ablation_sets.of_the_study("ViT-L-14/laion2b_s32b_b82k") if plan.is_random]
+    five = [plan for plan in ablation_sets.published_sets("ViT-L-14/laion2b_s32b_b82k") if plan.is_random]
     assert [(plan.name, plan.seed) for plan in five] == [("published-random", seed) for seed in range(5)]
-    assert len({plan.off for plan in five}) == 5
-    assert all(len(plan.off) == 21 and not plan.off & found["published-high"].off for plan in five)
-    assert ablation_sets.of_the_study("organism") == []
+    assert len({plan.heads for plan in five}) == 5
+    assert all(len(plan.heads) == 21 and not plan.heads & found["published-high"].heads for plan in five)
+    assert ablation_sets.published_sets("organism") == []
 
 
 heads = st.builds(Head, st.integers(0, 40), st.integers(0, 40), st.sampled_from("LT"))

@@ -10,7 +10,7 @@ import pytest
 
 import ccs
 from ccs import HeadSet, InputError
-from ccs.analysis.ablation_sets import Plan
+from ccs.analysis.ablation_sets import AblationSet
 from ccs.analysis.bias import MEAN, embed_occupations, set_question
 from ccs.app.state import State
 from ccs.app.views.query import BiasQuery
@@ -75,7 +75,11 @@ def tabled(tiny_model, gallery):
     embedded = {off: tiny_model.embed_images(gallery.images, off) for off in (HeadSet(), OFF)}
     texts = embed_occupations(tiny_model, replace(gallery, occupations=NAMES))
     people = set_question(replace(gallery, groups={"gender": gallery.groups["gender"]}), NAMES, top=12)
-    plans = [Plan("none", None, HeadSet(), ""), Plan("chosen", None, OFF, ""), Plan("random", 0, OFF, "")]
+    plans = [
+        AblationSet("none", None, HeadSet(), ""),
+        AblationSet("chosen", None, OFF, ""),
+        AblationSet("random", 0, OFF, ""),
+    ]
     _, rows = figures(texts, people, plans, embedded.__getitem__, 0, logit_scale=tiny_model.logit_scale)
     return rows, dict(zip(("none", "chosen"), embedded.values(), strict=True)), texts
 

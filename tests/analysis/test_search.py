@@ -9,7 +9,7 @@ import pytest
 
 from ccs import HeadSet, InputError
 from ccs.analysis import fresh, search
-from ccs.analysis.ablation_sets import Plan
+from ccs.analysis.ablation_sets import AblationSet
 from ccs.analysis.search import Limits
 from ccs.analysis.task import Task, halves
 from ccs.batch import search as search_command
@@ -185,7 +185,7 @@ LIMITS = Limits(max_loss=0.03, least=0.04)
 
 @pytest.fixture(scope="module")
 def made():
-    beside = [Plan("random", 3, ToyModel.heads - {*list(ToyModel.heads)[:4]}, "")]
+    beside = [AblationSet("random", 3, ToyModel.heads - {*list(ToyModel.heads)[:4]}, "")]
     found = search.search_halves(ToyModel(), *halves(toy(), 0), LIMITS, compare_with=beside)
     asked = {"model": "ViT/toy", "weights_hash": "ab" * 32, "people": "faces", "attribute": "gender"}
     asked |= {"things": "subjects", "prompts": ("a cook", "a judge"), "templates": ("{}",)}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ccs import Head, HeadSet, max_skew
-from ccs.analysis.ablation_sets import Plan
+from ccs.analysis.ablation_sets import AblationSet
 from ccs.batch.compute import Settings, measure, run
 from ccs.batch.compute.embed import Embedder
 from ccs.data.open import open_dataset
@@ -26,10 +26,10 @@ def test_further_k_have_high_low_and_random_plans(tiny_model):
     found = run.make_plans(tiny_model, about, scores, {head: 1.0 + head.head for head in heads}, print)
     names = [f"{name}@{k}" for k in (7, 9) for name in ("high", "low", "random", "random")]
     assert [plan.name for plan in found.further] == names
-    plans = {plan.name: plan.off for plan in (*found.main, *found.further)}
+    plans = {plan.name: plan.heads for plan in (*found.main, *found.further)}
     assert [plans[name] for name in ("high", "high@7", "high@9")] == list(high.values())
     assert found.main[0].name == "none"
-    assert [plan.off for plan in found.singles] == [HeadSet([head]) for head in heads]
+    assert [plan.heads for plan in found.singles] == [HeadSet([head]) for head in heads]
 
 
 @pytest.mark.parametrize("name", ["world/letters", "world/faces"])
@@ -39,7 +39,7 @@ def test_plans_of_the_same_heads_have_the_figures_of_each_alone(tiny_model, few_
     off, other = HeadSet([Head(5, 0)]), HeadSet([Head(5, 1)])
     embedded = {o: rng.normal(size=(len(data.images), tiny_model.dim)) for o in (HeadSet(), off, other)}
     kinds = (("none", None, HeadSet()), ("high", None, off), ("random", 0, off), ("random@7", 1, off))
-    some, asked = [Plan(*kind, "") for kind in kinds], []
+    some, asked = [AblationSet(*kind, "") for kind in kinds], []
 
     def shown(heads):
         asked.append(heads)
@@ -48,7 +48,7 @@ def test_plans_of_the_same_heads_have_the_figures_of_each_alone(tiny_model, few_
     texts = measure.embed_texts(tiny_model, data)
     _, together = figures(texts, data, some, shown, 0)
     assert len(asked) == len(set(asked))  # once, for three plans and all attributes
-    more = [*some, Plan("low", None, other, "")]
+    more = [*some, AblationSet("low", None, other, "")]
     dealt = measure.shares(more, 3)  # plans as several processes have them, to the last digit
     found = [measure.of_plans(texts, data, share, embedded.get, 0)[1] for share in dealt]
     _, whole = measure.of_plans(texts, data, more, embedded.get, 0)
@@ -68,7 +68,7 @@ def test_people_are_ranked_within_their_occupation_and_in_one_pool_beside_it(tin
     data = replace(data, groups={"gender": data.groups["gender"][few]}, **part)
     embedded = np.random.default_rng(0).normal(size=(len(few), tiny_model.dim))
     texts = measure.embed_texts(tiny_model, data)
-    _, found = figures(texts, data, [Plan("none", None, HeadSet(), "")], lambda _: embedded, 0)
+    _, found = figures(texts, data, [AblationSet("none", None, HeadSet(), "")], lambda _: embedded, 0)
     rows = {(row["dataset"], row["occupation"]): row for row in found if row["metric"] == "MaxSkew"}
     for place, name in enumerate(data.occupations):
         own = np.flatnonzero(data.pools == name)
@@ -98,7 +98,7 @@ def test_clips_are_also_scaled_as_the_study_scales_them(tiny_model):
 
     rng, texts = np.random.default_rng(0), measure.embed_texts(tiny_model, clips)
     ours, theirs = rng.normal(size=(2, 10, tiny_model.dim))
-    plans, read = [Plan("none", None, HeadSet(), ""), Plan("high", None, off, "")], []
+    plans, read = [AblationSet("none", None, HeadSet(), ""), AblationSet("high", None, off, "")], []
     asked = {"as_published": True, "published": lambda off: read.append(off) or theirs}
     _, rows = figures(texts, clips, plans, lambda off: read.append(off) or ours, 0, **asked)
     assert read == [HeadSet(), HeadSet(), off, off]  # no plan twice

@@ -28,7 +28,7 @@ def test_chance_is_what_random_rankings_score():
     _, texts, groups = example(n=300, o=4)
     rng = np.random.default_rng(5)
     random = [rng.standard_normal((300, 6)) for _ in range(150)]
-    results = bias.measure_plans(random, Ranking(texts, groups, 30), draws=40)
+    results = bias.measure_ablations(random, Ranking(texts, groups, 30), draws=40)
     for name in skew.METRICS:
         chance = results[0].metrics[name]
         means = np.array([r.metrics[name].mean.value for r in results])
@@ -71,7 +71,7 @@ def test_plans_are_compared_on_the_same_draws():
     fair = images.copy()
     fair[groups == "g0", 0] -= 1.5
     plans = [images, images, images + 0.05 * noise, fair]
-    base, same, nudged, mended = bias.measure_plans(plans, Ranking(texts, groups, 90))
+    base, same, nudged, mended = bias.measure_ablations(plans, Ranking(texts, groups, 90))
     assert bias_result.compare(same, base) == stats.Effect(0.0, 0.0, 0.0, 1.0)
     paired = bias_result.compare(nudged, base)
     alone = base.max_skew.mean

@@ -72,11 +72,11 @@ def named(frame):
 
 def test_plans_by_their_names():
     every = pd.DataFrame(PLANS, columns=["ablation", "seed"]).assign(dataset="d").astype({"seed": "Int64"})
-    assert named(queries.of_plan(every, "random")) == ["random"]
-    assert named(queries.of_plan(every, "equal-high")) == ["equal-high 0"]
+    assert named(queries.of_ablation(every, "random")) == ["random"]
+    assert named(queries.of_ablation(every, "equal-high")) == ["equal-high 0"]
     assert named(queries.random_sets(every)) == ["random 0", "random 1"]
     assert named(queries.group_plans(every)) == ["none", "high", "random", "equal-high 0"]
-    assert named(queries.single_plans(every)) == ["single:L7.H2"]
+    assert named(queries.single_heads(every)) == ["single:L7.H2"]
 
 
 def test_max_skew_is_the_correct_one_of_an_occupations_own_pool_unless_asked():
@@ -95,7 +95,7 @@ def test_max_skew_is_the_correct_one_of_an_occupations_own_pool_unless_asked():
 def test_tables_that_were_not_computed_have_no_rows():
     none = made()
     skew = queries.max_skew(none)
-    asked = [skew, queries.group_plans(skew), queries.of_plan(skew, "high"), queries.top1(none)]
+    asked = [skew, queries.group_plans(skew), queries.of_ablation(skew, "high"), queries.top1(none)]
     asked += [queries.recall(none), queries.main_scores(none), queries.main_judgments(none)]
     assert all(frame.empty and len(frame.columns) for frame in asked)
     assert queries.main_k(none) is None

@@ -136,7 +136,7 @@ class ModelRecords:
         if self.results is None:
             return self.level("high")
         rows = queries.top1(self.results).dropna(subset="difference")
-        high, alone = queries.of_plan(rows, "high"), queries.single_plans(rows)
+        high, alone = queries.of_ablation(rows, "high"), queries.single_heads(rows)
         low = queries.random_sets(rows).groupby("dataset")["difference"].quantile(0.025)
         beyond = (high.set_index("dataset")["difference"] - low).dropna()
         found = high[high["dataset"] == beyond.idxmin()] if len(beyond) and beyond.min() < 0 else alone

@@ -12,7 +12,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from ccs import paper
-from ccs.analysis.ablation_sets import PlanName
+from ccs.analysis.ablation_sets import AblationName
 from ccs.app.html import program, render
 from ccs.app.routes import Form, Name, post
 from ccs.app.services.model_cache import saw_drawings_only
@@ -40,7 +40,7 @@ class Point:
 
     model: str
     weights: str
-    plan: PlanName
+    plan: AblationName
     seed: int | None
     heads: str
     n_heads: int
@@ -117,7 +117,7 @@ class Axes:
         both = across.merge(up, on=KEYS, suffixes=("", " up"))
         points = []
         for row in queries.few_sets(both[both["n_heads"] > 0]).to_dict("records"):
-            plan = PlanName.parse(row["ablation"])
+            plan = AblationName.parse(row["ablation"])
             if plan.k is None:
                 seed = None if row["seed"] < 0 else int(row["seed"])
                 about = row["model"], row["weights"], plan, seed, row["heads"], int(row["n_heads"])

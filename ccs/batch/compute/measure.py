@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ccs.analysis.ablation_sets import Plan, PlanName
+from ccs.analysis.ablation_sets import AblationName, AblationSet
 from ccs.analysis.bias import embed_occupations, rank_gallery
 from ccs.batch.compute.inputs import EvaluationSet
 from ccs.data import BiasSet, ClassificationSet, RetrievalSet
@@ -48,7 +48,7 @@ def embed_texts(model: Model, data: EvaluationSet) -> np.ndarray:
     return zeroshot.class_weights(model, data.classes, data.templates)
 
 
-def shares(plans: Sequence[Plan], parts: int) -> list[list[Plan]]:
+def shares(plans: Sequence[AblationSet], parts: int) -> list[list[AblationSet]]:
     """Deal ablation sets out to processes in parts of like work.
 
     Args:
@@ -59,15 +59,18 @@ def shares(plans: Sequence[Plan], parts: int) -> list[list[Plan]]:
         The parts, each with the baseline first. Sets of the same heads stay together, and random ones, which
         have fewer metrics, are dealt out separately.
     """
-    whole = dict.fromkeys(plan.off for plan in plans[1:] if not plan.is_random)
-    dealt = [list(whole), [off for off in dict.fromkeys(plan.off for plan in plans[1:]) if off not in whole]]
+    whole = dict.fromkeys(plan.heads for plan in plans[1:] if not plan.is_random)
+    dealt = [
+        list(whole),
+        [off for off in dict.fromkeys(plan.heads for plan in plans[1:]) if off not in whole],
+    ]
     return [
-        [plans[0], *(plan for plan in plans[1:] if any(plan.off in offs[part::parts] for offs in dealt))]
+        [plans[0], *(plan for plan in plans[1:] if any(plan.heads in offs[part::parts] for offs in dealt))]
         for part in range(parts)
     ]
 
 
-def joined(parts: Sequence[Sequence[Row]], plans: Sequence[Plan]) -> list[Row]:
+def joined(parts: Sequence[Sequence[Row]], plans: Sequence[AblationSet]) -> list[Row]:
     """Join the rows of all processes as `of_plans` returns them for all ablation sets at once.
 
     Args:
@@ -85,7 +88,7 @@ def joined(parts: Sequence[Sequence[Row]], plans: Sequence[Plan]) -> list[Row]:
 def of_plans(
     texts: np.ndarray,
     data: EvaluationSet,
-    plans: Sequence[Plan],
+    plans: Sequence[AblationSet],
     embeddings: Embeddings,
     seed: int,
     *,
@@ -112,8 +115,8 @@ def of_plans(
     Returns:
         The name of a table and its rows.
     """
-    offs = list(dict.fromkeys(plan.off for plan in plans))
-    whole = {plan.off for plan in plans if not plan.is_random}
+    offs = list(dict.fromkeys(plan.heads for plan in plans))
+    whole = {plan.heads for plan in plans if not plan.is_random}
     measuring = _Measuring(texts, offs, embeddings, seed, logit_scale, whole)
     if isinstance(data, ClassificationSet):
         table, results = "pruning", list(measuring.of_classes(data))
@@ -126,15 +129,16 @@ def of_plans(
     for off, row in results:
         by_heads[off].append(row)
     rows = [
-        {"ablation": plan.name, "seed": plan.seed, "heads": str(plan.off), "n_heads": len(plan.off)} | own_row
+        {"ablation": plan.name, "seed": plan.seed, "heads": str(plan.heads), "n_heads": len(plan.heads)}
+        | own_row
         for plan in plans
-        for row in by_heads[plan.off]
+        for row in by_heads[plan.heads]
         if (own_row := _row_of_plan(plan, row)) is not None
     ]
     return table, rows
 
 
-def _row_of_plan(plan: Plan, row: Row) -> Row | None:
+def _row_of_plan(plan: AblationSet, row: Row) -> Row | None:
     """Reduce a row of some heads to what this ablation set of them has; None if it lacks the metric."""
     if plan.kind == "single" and row["metric"].startswith(schema.TOP_SHARE):
         return None
@@ -385,7 +389,7 @@ def over_sets(rows: Sequence[Row], table: str) -> list[Row]:
     keys = ["ablation", *(column for column in schema.TABLES[table].key if column not in schema.ABLATION_KEY)]
     drawn: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        if row["seed"] is not None and PlanName.parse(row["ablation"]).is_random:
+        if row["seed"] is not None and AblationName.parse(row["ablation"]).is_random:
             drawn.setdefault(tuple(row[key] for key in keys), []).append(row)
     means = []
     for same in drawn.values():
@@ -406,7 +410,7 @@ def head_effects(rows: Iterable[Row]) -> list[Row]:
     """
     families: dict[tuple[str, str, str], list[Row]] = {}
     for row in filter(queries.is_main_figure, rows):
-        if (head := PlanName.parse(row["ablation"]).head) is None:
+        if (head := AblationName.parse(row["ablation"]).head) is None:
             continue
         family = row["dataset"], row["metric"], row.get("attribute", "")
         families.setdefault(family, []).append(

@@ -15,7 +15,7 @@ import numpy as np
 import ccs
 from ccs import results
 from ccs.analysis import ablation_sets
-from ccs.analysis.ablation_sets import Plan, level_heads
+from ccs.analysis.ablation_sets import AblationSet, level_heads
 from ccs.analysis.sample_size import warn_if_small
 from ccs.batch.compute import Precision, Settings, inputs, measure
 from ccs.batch.compute.embed import Embedder, PlanReader, largest_errors
@@ -171,7 +171,7 @@ class Run:
         )
         plans = make_plans(model, self.settings, scores, variance, self.notices.append)
         by_set = {data.name: plans.on(data, self.settings) for data in self.sets}
-        offs = {name: list(dict.fromkeys(plan.off for plan in of_set)) for name, of_set in by_set.items()}
+        offs = {name: list(dict.fromkeys(plan.heads for plan in of_set)) for name, of_set in by_set.items()}
         self._hosts = inputs.hosts(self.sets, offs)
         for place, data in enumerate(self.sets):
             self._measure(data, by_set[data.name], self.sets[place + 1 :])
@@ -220,14 +220,16 @@ class Run:
         ]
         return spans, {Head.parse(name): variance for name, variance, _ in rows}
 
-    def _measure(self, data: EvaluationSet, plans: Sequence[Plan], later: Sequence[EvaluationSet]) -> None:
+    def _measure(
+        self, data: EvaluationSet, plans: Sequence[AblationSet], later: Sequence[EvaluationSet]
+    ) -> None:
         """Add a set's results to the tables. later: the sets that come after it."""
         settings, (host, rows) = self.settings, self._hosts[data.name]
-        offs = list(dict.fromkeys(plan.off for plan in plans))
+        offs = list(dict.fromkeys(plan.heads for plan in plans))
         stage_inputs = {
             "schema": schema.VERSION,
             "embeddings": digest(self.embedder.plans_inputs(data, offs)),
-            "plans": [[plan.name, plan.seed, str(plan.off)] for plan in plans],
+            "plans": [[plan.name, plan.seed, str(plan.heads)] for plan in plans],
             "question": inputs.question(data),
             "seed": settings.seed,
             "as_published": settings.as_published,
@@ -265,14 +267,14 @@ class Run:
     def _results(
         self,
         data: EvaluationSet,
-        plans: Sequence[Plan],
+        plans: Sequence[AblationSet],
         embedded: Stage,
         offs: Sequence[HeadSet],
         rows: np.ndarray | None,
     ) -> dict[str, Any]:
         """Measure all ablation sets, each process its share. offs: the stage's. rows: the images read."""
         mine = measure.shares(plans, self.processes.size)[self.processes.rank]
-        order = list(dict.fromkeys(plan.off for plan in mine))
+        order = list(dict.fromkeys(plan.heads for plan in mine))
         texts = measure.embed_texts(self.model, data)
         alike = ranking.alike(data.occupations, texts) if isinstance(data, BiasSet) else []
         scaled = self.embedder.scaled_as_published(data)
@@ -296,7 +298,7 @@ class Run:
         if self.settings.precision == "fp32" or not isinstance(data, BiasSet) or len(data.images) > SAMPLED:
             return measured
         # How far another precision moves mean MaxSkew, on a sample: with no and with the high heads ablated.
-        compared = [plan.off for plan in plans if plan.name in ("none", "high")]
+        compared = [plan.heads for plan in plans if plan.name in ("none", "high")]
         exact = self.embedder.in_float32().plans(data, compared, "float32")
         ours, theirs = PlanReader(embedded, offs, compared, rows=rows), PlanReader(exact, compared, compared)
         pairs = ((ours(off), theirs(off)) for off in compared)
@@ -329,12 +331,12 @@ class Plans:
         singles: Each head alone.
     """
 
-    main: tuple[Plan, ...]
-    random: tuple[Plan, ...]
-    further: tuple[Plan, ...]
-    singles: tuple[Plan, ...]
+    main: tuple[AblationSet, ...]
+    random: tuple[AblationSet, ...]
+    further: tuple[AblationSet, ...]
+    singles: tuple[AblationSet, ...]
 
-    def on(self, data: EvaluationSet, settings: Settings) -> list[Plan]:
+    def on(self, data: EvaluationSet, settings: Settings) -> list[AblationSet]:
         """Choose the ablation sets that are measured on some data.
 
         Args:
@@ -386,7 +388,7 @@ def make_plans(
         variance: The heads' variances.
         notice: Called with a sentence for sets that are left out.
     """
-    by_k: dict[int, list[Plan]] = {}
+    by_k: dict[int, list[AblationSet]] = {}
     sets = settings.random_sets or FEW_SETS
     for k in settings.all_ks:
         main = k == settings.k
@@ -394,7 +396,7 @@ def make_plans(
         if sentence := ablation_sets.too_many_unscored(scores[k], k):
             notice(sentence)
             kinds = ("none",)
-        by_k[k] = ablation_sets.plans(
+        by_k[k] = ablation_sets.make_ablation_sets(
             scores[k],
             k,
             model.heads,
@@ -408,10 +410,10 @@ def make_plans(
     further = [plan for k in settings.all_ks[1:] for plan in by_k[k][1:]]  # each begins with `none`
     main_plans = [plan for plan in by_k[settings.k] if plan.kind != "random"]
     chosen = Intervention.parse(settings.ablate)
-    custom = [Plan("chosen", None, chosen, "named by --ablate")] if chosen else []
+    custom = [AblationSet("chosen", None, chosen, "named by --ablate")] if chosen else []
     return Plans(
-        (*main_plans, *custom, *ablation_sets.of_the_study(model.name)),
+        (*main_plans, *custom, *ablation_sets.published_sets(model.name)),
         tuple(plan for plan in by_k[settings.k] if plan.kind == "random"),
         tuple(further),
-        tuple(ablation_sets.singles(model.heads)),
+        tuple(ablation_sets.single_head_sets(model.heads)),
     )

@@ -195,14 +195,14 @@ def _plans(rows: pd.DataFrame, factor: int) -> list[str]:
     """Return a line per set: the metric, and its change with high, low, random, or chosen heads ablated."""
     lines = []
     for dataset in rows["dataset"].unique():
-        none = queries.of_plan(rows, "none", dataset).iloc[0]
+        none = queries.of_ablation(rows, "none", dataset).iloc[0]
         cells = [f"{none['value'] * factor:7.2f}{'%' if factor == 100 else ''}"]
         if "chance" in none:
             chance = queries.chance(none)
             cells.append(f"(chance {chance.value:.2f}, {chance.low:.2f} to {chance.high:.2f})")
             cells.append(f"K {none['k']} of {none['n']}, at most {none['ceiling']:.2f}")
         for plan in ("high", "low", "random", "chosen"):
-            for _, row in queries.of_plan(rows, plan, dataset).iterrows():
+            for _, row in queries.of_ablation(rows, plan, dataset).iterrows():
                 change = in_brackets(queries.difference(row).times(factor), 2, "+")
                 cells.append(f"{plan} ({count(int(row['n_heads']), 'head')}) {change}")
         lines.append(f"{dataset:24s} " + "  ".join(cells))
