@@ -84,6 +84,7 @@ def measure_preference(
     *,
     ablate: HeadSet | None = None,
     seed: int = 0,
+    draws: int = preference.DRAWS,
 ) -> Preference:
     """Split the group scores of a gallery's rankings, before and after ablation.
 
@@ -95,6 +96,7 @@ def measure_preference(
         templates: the prompts' templates, for neutral prompts.
         ablate: text heads that are ablated.
         seed: random seed.
+        draws: number of bootstrap draws.
     """
     distinct = np.unique(first_alike(texts[0]))
     splits: list[Split] = []
@@ -104,7 +106,8 @@ def measure_preference(
             if splits and images[-1] is images[0] and texts[-1] is texts[0]:
                 break
             scores = model.logit_scale * cosines(prompts[distinct], embeddings)
-            splits.append(preference.split(scores, ranking.groups, units=ranking.units, seed=seed))
+            settings: dict[str, Any] = {"units": ranking.units, "seed": seed, "draws": draws}
+            splits.append(preference.split(scores, ranking.groups, **settings))
     except InputError as error:
         reason = str(error)
     neutral = cosines(embed_neutral(model, NEUTRAL, templates, ablate), images[-1])

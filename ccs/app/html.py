@@ -103,7 +103,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {f.__name__: f for f in (percent, points, signed, number, interval)}
-    environment.filters |= {f.__name__: f for f in (repr, count, join_texts, describe_ablation)}
+    environment.filters |= {f.__name__: f for f in (repr, enumerate, count, join_texts, describe_ablation)}
     environment.globals |= {"paper": PAPER, "textspan": TEXTSPAN, "factor": factor}
     environment.globals |= {"page_place": PAGE, "address_place": ADDRESS}
     parts = environment.get_template("parts.html").module

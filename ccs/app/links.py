@@ -11,7 +11,6 @@ from ccs.app.session import App, Screen, Session
 from ccs.app.state import OWN, State, from_query, parse_template, require_choice
 from ccs.app.views import VIEWS, claims
 from ccs.app.views.query import BiasQuery
-from ccs.app.views.start import Start
 from ccs.errors import InputError
 from ccs.heads import ENCODERS, HeadSet, Intervention
 
@@ -32,7 +31,7 @@ def open_screen(app: App, session: Session, query: Mapping[str, str]) -> Screen:
     """
     state, notices = from_query(query)
     if not set(query) & (set(vars(state)) - {"model"}):
-        state = replace(state, tab=Start.name)
+        state = replace(state, tab="start")
     if not state.model:
         state = replace(state, model=app.first)
     elif state.model not in app.models:
@@ -77,7 +76,7 @@ def open_screen(app: App, session: Session, query: Mapping[str, str]) -> Screen:
 
 def _with_known_gallery(app: App, state: State, notices: list[str]) -> State:
     try:
-        query = BiasQuery.of(app, state) if app.galleries.has(BiasQuery.name(app, state)) else None
+        query = BiasQuery.of(app, state) if app.galleries.has(BiasQuery.gallery_name(app, state)) else None
         if query and state.attribute and state.attribute != query.attribute:
             notices.append(
                 f"{query.gallery.name} has no attribute {state.attribute!r}: this is {query.attribute}."

@@ -18,7 +18,7 @@ from ccs.app.services.model_cache import PHOTO, live_models, photographic, saw_d
 from ccs.app.services.records import NONE, PRINTED, HeadRecord
 from ccs.app.session import App, Screen
 from ccs.app.views import VIEWS, claims, classify
-from ccs.app.views.base import MADE_WITH, Empty, Figure
+from ccs.app.views.base import SCREEN_SETTINGS, Empty, Figure
 from ccs.app.views.fairer import LOSSES
 from ccs.app.views.query import BiasQuery
 from ccs.errors import InputError
@@ -28,35 +28,34 @@ from ccs.texts.score import level
 
 log = logging.getLogger(__name__)
 
-PHOTO_WORDS = "photo knows 200 kinds of things from small photographs; its answers are often wrong."
+PHOTO_NOTICE = "photo knows 200 kinds of things from small photographs; its answers are often wrong."
 GROUPS = {
     "computed": "With texts and CCS",
     "live": "Without scores; loaded when chosen",
     "named": "Named here",
 }
-STEPS = 5  # shades of the grid
+SHADES = 5  # of the grid
 LISTED = 8  # ablated heads, by name
-LABELED = 8  # up to this many heads per layer, a cell has room for its concept
 
 
 def work(screen: Screen, fresh: bool = True) -> Work:
-    """Do what a screen needs: yields its regions as far as they are ready, progress, and the whole page.
+    """Do a screen's work: yield progress, its regions as far as they are ready, and at last the whole page.
 
     Args:
         screen: the screen.
-        fresh: False if the browser shows the same view already, whose numbers then stay until new ones are
+        fresh: False if the browser shows the same view already; its numbers then stay until new ones are
             there.
     """
     view = VIEWS[screen.state.tab]
     try:
-        if _missing_models(screen) or (fresh and _is_pending(screen)):
+        if _missing_model(screen) or (fresh and _stage(screen) is not None):
             yield Update(0.0, "Computing", regions(screen, complete=False))
-        news = _news(screen)
-        for share, doing in _prepare(screen):
-            if (now := _news(screen)) != news:
-                news = now
-                yield Update(share, doing, regions(screen, complete=False))
-            yield Update(share, doing)
+        stage = _stage(screen)
+        for share, phrase in _prepare(screen):
+            previous, stage = stage, _stage(screen)
+            if stage is not None and stage != previous:
+                yield Update(share, phrase, regions(screen, complete=False))
+            yield Update(share, phrase)
         yield Update(1.0, "", regions(screen))
     except InputError as error:
         yield Update(1.0, "", _failed(screen, str(error)))
@@ -70,58 +69,50 @@ def canceled(screen: Screen) -> Work:
     yield Update(1.0, "", {"top": _top(screen)})
 
 
-def _missing_models(screen: Screen) -> list[str]:
-    names = VIEWS[screen.state.tab].models(screen.state)
-    return [name for name in names if name not in screen.app.model_cache.loaded()]
+def _missing_model(screen: Screen) -> bool:
+    return VIEWS[screen.state.tab].needs_model and not screen.has_model
 
 
-def _is_pending(screen: Screen) -> bool:
+def _stage(screen: Screen) -> object:
+    """Return the view's stage, None also if it can't be known."""
     with suppress(InputError):
-        return VIEWS[screen.state.tab].pending(screen)
-    return False
-
-
-def _news(screen: Screen) -> object:
-    """What can be shown of a view while `prepare` works: where it changes, the view is sent again."""
-    with suppress(InputError):
-        return None if _missing_models(screen) else VIEWS[screen.state.tab].news(screen)
+        return "model" if _missing_model(screen) else VIEWS[screen.state.tab].stage(screen)
     return None
 
 
 def _prepare(screen: Screen) -> Iterator[tuple[float, str]]:
     with suppress(InputError):  # the view says it, next to what can be shown all the same
-        for name in _missing_models(screen):
-            for doing in screen.app.model_cache.loading(name, seconds=3600):
-                yield 0.0, doing
+        if _missing_model(screen):
+            for phrase in screen.app.model_cache.loading(screen.state.model, seconds=3600):
+                yield 0.0, phrase
         yield from VIEWS[screen.state.tab].prepare(screen)
 
 
 def regions(screen: Screen, complete: bool = True) -> dict[str, str]:
-    """Return the page's regions as HTML; with `complete` False, what can be shown without long work."""
+    """Return the page's regions as HTML.
+
+    Args:
+        screen: the screen.
+        complete: False for what can be shown without long work.
+    """
     state, view = screen.state, VIEWS[screen.state.tab]
     weights = screen.model.weights_hash if screen.has_model else screen.records.weights
-    made = {"model": state.model, "weights": weights[:16], "gallery": "", "template": ""}
-    before = MADE_WITH.set({**made, "ablated heads": state.ablate})
+    settings = {"model": state.model, "weights": weights[:16], "gallery": "", "template": ""}
+    before = SCREEN_SETTINGS.set({**settings, "ablated heads": state.ablate})
     try:
         return _around(screen, view.render(screen, complete))
     finally:
-        MADE_WITH.reset(before)
+        SCREEN_SETTINGS.reset(before)
 
 
-def _failed(screen: Screen, words: str) -> dict[str, str]:
+def _failed(screen: Screen, reason: str) -> dict[str, str]:
     """Return the page without its view: the rest of it still works."""
-    return _around(screen, escape(Empty("This view can't be shown", words)))
+    return _around(screen, escape(Empty("This view can't be shown", reason)))
 
 
 def _around(screen: Screen, body: Markup) -> dict[str, str]:
-    view = VIEWS[screen.state.tab]
-    main = Markup('<div class="view view-{}" id="view" tabindex="-1"><h2 class="sr">{}</h2>{}</div>')
-    return {
-        "top": _top(screen),
-        "strip": _strip(screen),
-        "left": _column(screen),
-        "main": main.format(view.name, view.title, body),
-    }
+    main = render("main.html", view=VIEWS[screen.state.tab], body=body)
+    return {"top": _top(screen), "strip": _strip(screen), "left": _column(screen), "main": main}
 
 
 def status(jobs: list[Job]) -> str:
@@ -138,14 +129,11 @@ def fragment(html: Mapping[str, str], have: Mapping[str, str], page: str, addres
         page: the page's key.
         address: the query of its screen.
     """
-    parts = []
-    for name, region in html.items():
-        digest = hashlib.blake2b(region.encode(), digest_size=6).hexdigest()
-        if have.get(name) != digest:
-            parts.append(
-                f'<div id="region-{name}" data-digest="{digest}">{fill(region, page, address)}</div>'
-            )
-    return "".join(parts)
+    digests = {
+        name: hashlib.blake2b(region.encode(), digest_size=6).hexdigest() for name, region in html.items()
+    }
+    new = [(name, digest, html[name]) for name, digest in digests.items() if have.get(name) != digest]
+    return fill(render("regions.html", regions=new), page, address)
 
 
 # -- the head ------------------------------------------------------------------------------------------------
@@ -156,7 +144,6 @@ def _top(screen: Screen) -> Markup:
     groups = [(GROUPS[group], [_listed(app, n) for n in names]) for group, names in app.groups.items()]
     return render(
         "top.html",
-        model=name,
         groups=groups,
         session=session,
         state=screen.state,
@@ -169,7 +156,7 @@ def _top(screen: Screen) -> Markup:
 
 
 def _listed(app: App, name: str) -> tuple[str, str]:
-    """A model with what it is, for the list."""
+    """Return a model's name and its label in the list."""
     if saw_drawings_only(name):
         return name, f"{name} · toy model, drawings"
     if name == PHOTO:
@@ -181,12 +168,12 @@ def _listed(app: App, name: str) -> tuple[str, str]:
 
 
 def _standing(screen: Screen) -> list[str]:
-    """Notices that hold as long as this model is shown."""
+    """Return notices that hold as long as this model is shown."""
     name, records = screen.state.model, screen.records
-    notices = [PHOTO_WORDS] if name == PHOTO else []
+    notices = [PHOTO_NOTICE] if name == PHOTO else []
     if records.results is None:
-        what = "texts. The grid shows the paper's levels." if records.published else "texts or scores."
-        return [f"There are no tables for {name}, so its heads have no {what}", *notices]
+        missing = "texts. The grid shows the paper's levels." if records.published else "texts or scores."
+        return [f"There are no tables for {name}, so its heads have no {missing}", *notices]
     try:
         if screen.has_model and screen.model.weights_hash != records.weights:
             notices.append(
@@ -202,26 +189,27 @@ def _standing(screen: Screen) -> list[str]:
 
 
 def _strip(screen: Screen) -> Markup:
-    """Which heads are ablated, and what that changes as far as it is known."""
+    """Render which heads are ablated, and the effects as far as they are known."""
     answers = skew = None
     if screen.state.ablate and screen.has_model:
         with suppress(InputError):
-            moves = classify.moves(screen)
-            answers = sum(move.answer != move.now for move in moves), len(moves)
+            answers = classify.measure_answers(screen)
             skew = _skew(screen)
     return render("strip.html", state=screen.state, session=screen.session, answers=answers, skew=skew)
 
 
 def _skew(screen: Screen) -> tuple[float, float, BiasQuery] | None:
     """Return the mean MaxSkew before and after and its query, None if it isn't known."""
-    model, galleries, plans = screen.model, screen.app.galleries, (HeadSet(), screen.state.ablate)
+    model, galleries, ablate = screen.model, screen.app.galleries, screen.state.ablate
     query = BiasQuery.of(screen.app, screen.state)
-    name = query.gallery.name
-    if not galleries.ready(model, name, screen.state.ablate):
+    if not galleries.ready(model, query.gallery.name, ablate):
         return None
-    images = (galleries.embeddings(model, name, heads) for heads in plans)
-    texts = (query.texts(screen.session, model, heads) for heads in plans)
-    before, after = map(query.mean_skew, images, texts)
+    before, after = (
+        query.mean_skew(
+            galleries.embeddings(model, query.gallery.name, heads), query.texts(screen.session, model, heads)
+        )
+        for heads in (HeadSet(), ablate)
+    )
     return before, after, query
 
 
@@ -230,12 +218,12 @@ def _skew(screen: Screen) -> tuple[float, float, BiasQuery] | None:
 
 def _column(screen: Screen) -> Markup:
     state, records, heads = screen.state, screen.records, screen.heads
+    presets = {name: _describe_preset(name, preset) for name, preset in records.presets.items()}
     current = next((name for name, preset in records.presets.items() if preset == state.ablate), CUSTOM)
-    presets = [(name, _describe_preset(name, preset)) for name, preset in records.presets.items()]
     if current == CUSTOM:
-        presets = [(CUSTOM, f"your own selection: {count(len(state.ablate), 'head')}"), *presets]
-    example, number = parse_example(state.example)
+        presets = {CUSTOM: f"your own selection: {count(len(state.ablate), 'head')}", **presets}
     drawings = saw_drawings_only(state.model)
+    ablated = [(records.head(head), Intervention.of(state.ablate - {head})) for head in state.ablate]
     return render(
         "left.html",
         state=state,
@@ -244,31 +232,26 @@ def _column(screen: Screen) -> Markup:
         heads=heads,
         table=_table(screen),
         cells=_cells(screen),
-        encoders=[(letter, name.capitalize()) for letter, name in ENCODERS.items()],
+        encoders=ENCODERS,
         focus=state.head if state.head in heads else next(iter(heads), None),
-        labeled=LABELED,
-        step=_step,
-        steps=_steps,
+        shade=shade_of,
         level=level,
         presets=presets,
         current=current,
         images=screen.images.shown,
-        examples=[(f"{name}:0", name) for name in example_names(state.model)],
+        examples=example_names(state.model),
+        example=parse_example(state.example),
+        pages=example_pages(parse_example(state.example)[0]),
         truth=claims.truth(state.model),
-        taught=claims.lessons(state.model),
+        targets=claims.training_targets(state.model),
         losses=LOSSES,
-        example=example,
-        number=number,
-        pages=example_pages(example),
         analyzed=bool(state.analysis) and records is not screen.app.records(state.model),
         datasets=sorted(DATASETS, key=lambda name: (DATASETS[name] == "world") != drawings),
         count=DEFAULT_COUNT,
         max_count=MAX_COUNT,
         pools=sorted(POOLS, key=lambda name: (name == "world") != drawings),
         matter=claims.that_matter(records),
-        ablated=[
-            (records.head(head), Intervention.of(state.ablate - {head})) for head in [*state.ablate][:LISTED]
-        ],
+        ablated=ablated[:LISTED],
     )
 
 
@@ -280,32 +263,26 @@ def _describe_preset(name: str, heads: HeadSet) -> str:
 
 def _table(screen: Screen) -> Figure:
     """Return the grid as a table, which its button saves."""
-    records, rows = screen.records, []
-    for head in screen.heads:
-        record = records.head(head)
+    rows = []
+    for record in map(screen.records.head, screen.heads):
         score = record.score if record.published else record.ccs
-        row = [head, record.concept, score, record.k, record.level, record.share, record.variance]
-        rows.append([*row, factor(screen.state.ablate, head)])
-    columns = ["head", "concept", "CCS", "K", "level", "share", "variance", "factor"]
-    unit = "CCS, concept, and level as published" if records.published else "CCS of K texts"
-    return Figure("heads", f"Heads of {records.model}", unit, columns, rows)
+        cells = [record.head, record.concept, score, record.k, record.level, record.share, record.variance]
+        rows.append([*cells, factor(screen.state.ablate, record.head)])
+    return Figure("heads", ["head", "concept", "CCS", "K", "level", "share", "variance", "factor"], rows)
 
 
-def _steps(ccs: int, k: int) -> int:
-    """Return the shade of a CCS of k texts."""
-    return round(STEPS * ccs / k)
-
-
-def _step(record: HeadRecord) -> int | str:
-    """Return the shade of a head's cell."""
-    if record.published:
-        return {"high": 5, "moderate": 3}.get(record.level, 1)
-    return "none" if record.ccs is None else _steps(record.ccs, record.k)
+def shade_of(score: HeadRecord | int, k: int = 0) -> int | str:
+    """Return the shade of a head's cell, or of a CCS of k texts."""
+    if isinstance(score, int):
+        return round(SHADES * score / k)
+    if score.published:
+        return {"high": 5, "moderate": 3}.get(score.level, 1)
+    return "none" if score.ccs is None else shade_of(score.ccs, score.k)
 
 
 def _cells(screen: Screen) -> list[tuple[int, list[HeadRecord | None]]]:
     """Return the rows of the grid: a layer and its heads, None for one that the model doesn't have."""
     records, heads, encoder = screen.records, screen.heads, screen.state.encoder
     columns = max((head.head for head in heads), default=-1) + 1
-    rows = {h.layer: [Head(h.layer, i, encoder) for i in range(columns)] for h in heads}
+    rows = {head.layer: [Head(head.layer, i, encoder) for i in range(columns)] for head in heads}
     return [(layer, [records.head(h) if h in heads else None for h in row]) for layer, row in rows.items()]

@@ -11,7 +11,7 @@ import pytest
 import ccs
 from ccs import HeadSet, InputError
 from ccs.analysis.ablation_sets import AblationSet
-from ccs.analysis.bias import MEAN, embed_occupations, set_question
+from ccs.analysis.bias import MEAN, embed_occupations, measure_gallery, set_question
 from ccs.app.state import State
 from ccs.app.views.query import BiasQuery
 from ccs.batch import accuracy as accuracy_command
@@ -92,7 +92,8 @@ def test_page_library_and_tables_give_one_figure(tiny_model, gallery, tabled):
     galleries = SimpleNamespace(has=lambda _: True, get=lambda _: gallery, names=lambda _: [gallery.name])
     app = SimpleNamespace(galleries=galleries)
     query = BiasQuery.of(app, State(model="tiny", attribute="gender", occupations=NAMES, k=12))
-    before, after = query.measure([*embedded.values()], [texts, texts], tiny_model.logit_scale)
+    pairs, scale = ([*embedded.values()], [texts, texts]), tiny_model.logit_scale
+    before, after = measure_gallery(query.gallery, query.attribute, *pairs, logit_scale=scale)
     for metric in ("MaxSkew", "NDKL", "AUC", "logit gap"):
         for name in (MEAN, "judge", "nurse"):
             place = None if name == MEAN else NAMES.index(name)

@@ -10,20 +10,18 @@ import pytest
 
 import ccs
 import ccs_benchmark
-from ccs.analysis import carriers as ablation
+from ccs.analysis import carriers
 from ccs.analysis.evidence import Subject
-from ccs.analysis.mitigate import Half, fit
-from ccs.analysis.mitigations import METHODS
 from ccs.analysis.task import Sets
 from ccs.app.page import regions
 from ccs.app.services.galleries import PHOTOGRAPHED
 from ccs.app.session import MAX_HISTORY
 from ccs.app.views import claims, fairer
 from ccs.bundled import KnownHeads, Lesson
-from ccs.data.rows import spread
+from ccs.cli.command_line import command as subcommand
 from ccs.errors import InputError
 from ccs.heads import HeadSet, Intervention
-from tests.support.app_page import SMALL, check, do, finished, opened, small_gallery
+from tests.support.app_page import SMALL, check, do, finished, opened, rows, small_gallery
 
 
 def test_a_planted_bias_is_the_claim(app):
@@ -70,44 +68,51 @@ def test_a_head_is_turned_down_and_a_click_turns_it_on(app, screen):
 
 
 def test_three_ways_are_judged_as_the_library_does(app, model, monkeypatch):
-    monkeypatch.setattr(ablation, "STEPS", 5)
+    monkeypatch.setattr(carriers, "STEPS", 5)
     query = {"tab": "bias", "gallery": SMALL, "attribute": "gender"}
     screen = opened(app, {**query, "occupations": "judge\nartist\nteacher\nnurse"})
     do(screen, "bias/fairer", budget="2")
     html, _ = finished(screen)
     check(html["main"])
-    found = screen.session.fairer
-    people = replace(small_gallery(), occupations=found.query.occupations, k={"gender": 10})
+    names, figure = ["judge", "artist", "teacher", "nurse"], screen.session.fairer[1]
     things = app.galleries.find("world/subjects")
-    some = spread(len(things.images), fairer.THINGS)
-    few = replace(things, images=[things.images[i] for i in some], labels=things.labels[some])
-    subject = Subject(model, Sets(people=people, controls=few))
-    half = Half(subject, "gender", fairer.SEED)
-    rows, prompts = subject.unseen("gender", fairer.SEED)
-    ways = {name: METHODS[name] for name in fairer.WAYS}
-    for one, offer in zip(found.answers, fit(half, ways), strict=True):
-        for name in ("max_skew", "max_skew_change", "accuracy_change"):
-            ours, theirs = getattr(one.offer, name), getattr(offer, name)
-            assert (ours.value, ours.low) == pytest.approx((theirs.value, theirs.low), abs=1e-6)
-        assert one.offer.group_accuracy == pytest.approx(offer.group_accuracy)
-        text = model.embed_texts([t.format(found.occupation) for t in people.templates]).mean(axis=0)
-        seen = model.embed_images([people.images[i] for i in rows], offer.fitted.heads)
-        units = offer.fitted.on_images(seen)
-        assert list(one.first) == list(rows[np.argsort(-(units @ text))[: fairer.FACES]])
-    _, off, down, erased = found.answers
-    assert found.occupation in [found.query.occupations[i] for i in prompts]
-    assert Intervention.parse(shlex.split(down.command)[5]) == down.offer.fitted.heads
-    assert not off.command or str(off.offer.fitted.heads) in off.command
-    assert "--only projection" in erased.command
-    do(screen, "heads/ablate", ablate=str(down.offer.fitted.heads))
-    assert screen.state.ablate == down.offer.fitted.heads
+    methods = list(fairer.METHOD_TITLES)
+    gallery = replace(small_gallery(), occupations=tuple(names))
+    library = ccs.mitigate(model, gallery, names, attribute="gender", methods=methods, preserve=things)
+    for row, expected in zip(rows("fairer", html["main"]), library.rows.to_dict("records"), strict=True):
+        for column in ("before", "after", "low", "difference_high"):
+            assert float(row[column]) == pytest.approx(expected[column], abs=1e-6, nan_ok=True)
+    people, occupation = library_half(model, gallery, things), figure.values["occupation"]
+    prompt = model.embed_texts([t.format(occupation) for t in gallery.templates]).mean(axis=0)
+    for (_, option, faces, command), fitted in zip(
+        figure.values["ways"], [*library.options.values()][1:], strict=True
+    ):
+        units = model.embed_images([gallery.images[i] for i in people], fitted.fitted.heads)
+        best = people[np.argsort(-(fitted.fitted.on_images(units) @ prompt))[: fairer.FACES]]
+        assert [url for url, _ in faces] == [app.face(SMALL, int(i)) for i in best]
+        assert option.fitted.heads == fitted.fitted.heads
+        name, *arguments = shlex.split(command)[1:]
+        settings = subcommand(name).parse(arguments)
+        assert settings.model == "organism"
+        if fitted.fitted.heads:
+            assert Intervention.parse(str(settings.ablate)) == fitted.fitted.heads
+        else:
+            assert (settings.only, settings.preserve) == ("projection", "world/subjects")
+    heads = figure.values["ways"][1][1].fitted.heads
+    do(screen, "heads/ablate", ablate=str(heads))
+    assert screen.state.ablate == heads
+
+
+def library_half(model, gallery, things):
+    """The numbers of the people that methods don't see."""
+    return Subject(model, Sets(people=gallery, controls=things)).unseen("gender", fairer.SEED)[0]
 
 
 def test_ways_whose_images_cannot_be_fetched_say_so(app, screen, monkeypatch):
     monkeypatch.setattr(fairer, "world", lambda model: PHOTOGRAPHED)
     do(screen, "bias/fairer", budget="1")
     html, _ = finished(screen)
-    assert "Nothing was looked for: " in html["top"]
+    assert "The methods weren" in html["top"]
     assert PHOTOGRAPHED.things in html["top"]
 
 

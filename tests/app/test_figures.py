@@ -41,10 +41,10 @@ def test_every_view_is_whole(app, tab, off):
 
 def test_the_first_screen_is_about_a_head_whose_texts_all_fit(app, monkeypatch):
     """Unless another head loses four times as much; without that weight it is the one that loses most."""
-    told, weight = classify.story(opened(app, {})), classify.LOWER
+    told, weight = classify.find_story(opened(app, {})), classify.LOW_WEIGHT
     monkeypatch.setattr(app, "cache", Cache(2**24))
-    monkeypatch.setattr(classify, "LOWER", 1.0)
-    most = classify.story(opened(app, {}))
+    monkeypatch.setattr(classify, "LOW_WEIGHT", 1.0)
+    most = classify.find_story(opened(app, {}))
     lost = [one.before.max() - one.after[one.before.argmax()] for one in (told, most)]
     assert app.records("organism").head(told.head).level == "high"
     assert app.records("organism").head(most.head).level != "high"
@@ -52,44 +52,41 @@ def test_the_first_screen_is_about_a_head_whose_texts_all_fit(app, monkeypatch):
 
 
 def test_paradox_answers_over_all_datasets(app):
-    axes = paradox.Axes.of(app, "", "gender")
+    axes = paradox.read_axes(app, "", "gender")
     assert (axes.gallery, axes.attribute, axes.quality) == ("world/faces", "gender", "")
     pruning = app.collection.models["organism"].table("pruning").query("metric == 'top1' and subset == ''")
     bias_rows = app.collection.models["organism"].table("bias").query("metric == 'MaxSkew mean'")
-    for point in axes.points:
-        if point.model != "organism":
-            continue
-        seed = pruning["seed"].isna() if point.seed is None else pruning["seed"] == point.seed
-        rows = pruning[(pruning["ablation"] == str(point.plan)) & seed & (pruning["heads"] == point.heads)]
-        assert point.x.value == pytest.approx(rows["difference"].mean())
-        rows = bias_rows[(bias_rows["heads"] == point.heads) & (bias_rows["ablation"] == str(point.plan))]
-        assert point.y.value in set(rows[rows["attribute"] == "gender"]["difference"])
-    one = paradox.Axes.of(app, axes.qualities[0], "gender")
+    ours = axes.points[axes.points["model"] == "organism"]
+    for point in ours.itertuples():
+        seed = pruning["seed"].isna() if point.seed < 0 else pruning["seed"] == point.seed
+        rows = pruning[(pruning["ablation"] == point.ablation) & seed & (pruning["heads"] == point.heads)]
+        assert point.accuracy == pytest.approx(rows["difference"].mean())
+        rows = bias_rows[(bias_rows["heads"] == point.heads) & (bias_rows["ablation"] == point.ablation)]
+        assert point.MaxSkew in set(rows[rows["attribute"] == "gender"]["difference"])
+    one = paradox.read_axes(app, axes.qualities[0], "gender")
     changes = {float(row) for row in pruning[pruning["dataset"] == one.quality]["difference"].dropna()}
-    assert {point.x.value for point in one.points if point.model == "organism"} <= changes
+    assert set(one.points[one.points["model"] == "organism"]["accuracy"]) <= changes
     page = regions(opened(app, {"tab": "paradox"}))["main"]
     names = re.findall(r'"named" x="([\d.]+)%".* text-anchor="(\w+)">', page)
     assert {(float(x) > 50, anchor) for x, anchor in names} == {(False, "start"), (True, "end")}
     assert len(re.findall('<a href="[?][^"]*ablate=', page)) > 6
     page = regions(opened(app, {"tab": "paradox", "model": "photo"}))["main"]
     assert "No run has measured photo yet" in page
-    assert "computer-drawn" in page or "contrasts" not in page
-    other = replace(axes, points=(replace(axes.points[0], model="organism-planted"),) * 2)
-    counts = [
-        len(paradox.shown_points(other, State(model=name))) for name in ("organism", "organism-planted")
-    ]
+    other = replace(axes, points=ours[:2].assign(model="organism-planted"))
+    counts = [len(paradox.shown_marks(other, State(model=name))) for name in ("organism", "organism-planted")]
     assert counts == [0, 2]
 
 
 def test_the_answer_compares_with_random_sets_of_the_same_size():
-    frame = {"model": "m", "ablation": ["high", *["random"] * 10], "seed": [-1, *range(10)]}
-    rows = pd.DataFrame({**frame, "difference": [-0.5, *np.linspace(-0.2, 0.0, 10)]})
-    contrast = paradox._contrast(rows, "m")
-    assert (contrast.high, contrast.random.value, contrast.sets) == (-0.5, pytest.approx(-0.1), 10)
-    assert contrast.verdict == "less than 97.5% of them"
-    assert paradox._contrast(rows.assign(difference=-0.1), "m").verdict == "no evidence of a difference"
-    assert paradox._contrast(rows[:4], "m") is None
-    (high, low), (skew_high, _) = paradox.printed()  # the mean of tables 5 and 8
+    frame = {"model": "m", "ablation": ["high", *["random"] * 40], "seed": [-1, *range(40)]}
+    rows = pd.DataFrame({**frame, "difference": [-0.5, *np.linspace(-0.2, 0.0, 40)]})
+    contrast = paradox.contrast(rows, "m")
+    assert (contrast.high, contrast.ranked.value, contrast.ranked.rank) == (-0.5, pytest.approx(-0.4), 1)
+    assert contrast.verdict == "significantly less"
+    assert paradox.contrast(rows[:10], "m").verdict == "no evidence of a difference"  # p is 1/10 at least
+    assert paradox.contrast(rows.assign(difference=-0.1), "m").verdict == "no evidence of a difference"
+    assert paradox.contrast(rows[:4], "m") is None
+    (high, low), (skew_high, _) = paradox.published_changes()  # the mean of tables 5 and 8
     assert high < low < 0
     assert abs(skew_high) < 1
 
@@ -154,11 +151,11 @@ def test_bias_in_a_gallery_with_pools_ranks_each_occupations_own_images(app):
     own.model_cache = app.model_cache
     asked = {"tab": "bias", "gallery": "pools", "occupations": "judge\npoet"}
     found = bias_view.measure(opened(own, {**asked, "row": "1"}))
-    assert (found.query.most_k, found.first.pools.sum(axis=1).tolist()) == (10, [20, 20])
+    assert (found.query.most_k, found.before.pools.sum(axis=1).tolist()) == (10, [20, 20])
     for row, name in enumerate(found.query.occupations):
         ranked = [i for i in np.argsort(-(found.images[0] @ found.texts[0][row])) if pools[i] == name]
         shown = gallery.groups["gender"][ranked].tolist()
-        assert found.first.max_skew.values[row] == pytest.approx(max_skew(shown, Counter(shown), 10))
+        assert found.before.max_skew.values[row] == pytest.approx(max_skew(shown, Counter(shown), 10))
     assert {pools[row[2]] for row in bias_view.first_images(own, found).rows} == {"poet"}
     page = regions(opened(own, {**asked, "occupations": "pilot"}))["main"]
     assert "no image of pilot" in page
@@ -178,7 +175,7 @@ def test_the_program_of_bias_prints_what_is_shown(app):
     assert source in code
     rows = printed(code.replace(source, "small"), small=small_gallery())
     found = bias_view.measure(screen)
-    shown = {(row[0].strip("()"), row[2]): (row[4], row[7]) for row in bias_view.table(found).rows}
+    shown = {(row[0].strip("()"), row[2]): (row[4], row[7]) for row in bias_view.metric_figure(found).rows}
     for metric in ("MaxSkew", "AUC", "NDKL", "logit gap"):
         at = rows.index(metric) + 3  # below the names of the columns and of the lines
         for name, before, after, _ in map(str.split, rows[at : at + 3]):
@@ -209,7 +206,7 @@ def test_maps_on_the_page_are_those_of_the_library(app, model):
     screen = opened(app, {"head": str(head), "ablate": str(off), "text": "1"})
     records = app.records("organism")
     pixels = [image.pixels for image in screen.images.shown]
-    where = heads.where(screen, model, records.head(head))
+    where = heads.attention_maps(screen, model, records.head(head))
     looks = ccs.attention(model, pixels, str(head), ablate=HeadSet.parse("L4.H1"))[:, 0]
     text, firsts = records.head(head).texts[1].text, [one.texts[0].text for one in records.heads.values()]
     written = ccs.heatmap(model, pixels, [text], str(head), against=firsts, ablate="L4.H1")[:, 0]
@@ -218,12 +215,12 @@ def test_maps_on_the_page_are_those_of_the_library(app, model):
     for one in looks:
         assert f"attention on the image, {one.min():.1%} to {one.max():.1%} a patch" in where.__html__()
     # L6.H1 looks at one of the four pictures alone: the others are dark.
-    where = heads.where(opened(app, {}), model, records.head(Head(6, 1)))
-    for (_, (lit, _), look), image in zip(where.shown["shown"], screen.images.seen(model), strict=True):
+    where = heads.attention_maps(opened(app, {}), model, records.head(Head(6, 1)))
+    for (_, (lit, _), look), image in zip(where.values["images"], screen.images.seen(model), strict=True):
         share = np.asarray(Image.open(urlopen(lit.url))).mean() / np.asarray(image).mean()
         assert (share > 0.34) == (look.sum() > 0.01)
     screen = opened(app, {"tab": "classify", "ablate": str(off)})
-    why = classify.why(screen, model)
+    why = classify.explain_answers(screen, model)
     classes, weights = classify.question(screen)[0], classify.class_matrix(screen)
     best = np.argsort(-(model.embed_images(pixels) @ weights.T), axis=1)[:, :2]
     for plan, column in ((HeadSet(), -2), (off, -1)):
@@ -238,15 +235,15 @@ def test_maps_on_the_page_are_those_of_the_library(app, model):
 
 def test_csv_cells_do_not_run_in_a_spreadsheet():
     cells = [["=cmd()", ""], ["-1", None], [-1.5, ""], ["plain, quoted", "x"]]
-    figure = Figure("x", "", "", ["a", "b"], cells)
+    figure = Figure("x", ["a", "b"], cells)
     assert figure.csv() == "a,b\n'=cmd(),\n'-1,\n-1.5,\n\"plain, quoted\",x\n"
 
 
 def test_every_row_of_a_csv_says_what_it_was_made_with(app, model):
     off, told = "L6.H1 L7.H2", {"attribute": "skin tone", "occupation": "nurse"}
     asked = {"head": "L7.H2", "ablate": off, "occupations": "judge\nnurse", "row": "1", "gallery": SMALL}
-    story = classify.story(opened(app, {}))
-    shown = (story, app.example(""), small_gallery())
+    story = classify.find_story(opened(app, {}))
+    shown = (story.example, app.example(""), small_gallery())
     of_story, of_classes, of_people = (" | ".join(one.templates) for one in shown)
     for tab, name, heads_off, gallery, template, more in (
         ("heads", "texts-L7.H2", "", "", "", {}),
@@ -291,12 +288,13 @@ def test_the_programs_of_the_tables_print_what_is_shown(app):
     assert sum(row.startswith("after") for row in rows) == 4
     screen = opened(app, {"tab": "paradox"})
     screen = opened(app, {"tab": "paradox", "quality": "world/subjects"})
-    ours = [p for p in paradox.Axes.of(app, "world/subjects").points if p.model == "organism"]
+    points = paradox.read_axes(app, "world/subjects").points
+    ours = points[points["model"] == "organism"]
     rows = [row.split() for row in printed(VIEWS[screen.state.tab].program(screen))[1:]]
     assert {(plan, round(float(change), 5)) for plan, _, change, *_ in rows} >= {
-        (str(point.plan), round(point.x.value, 5)) for point in ours
+        (point.ablation, round(point.accuracy, 5)) for point in ours.itertuples()
     }
     rows = printed(VIEWS["about"].program(opened(app, {"tab": "about"})))
-    panel = next(about.judges(app.records("organism"))).rows
+    panel = next(about.judge_figures(app.records("organism"))).rows
     for row, (name, _, n, yes, rest, *_) in zip(rows, panel, strict=False):
         assert row == f"{name} {n} texts, says yes {yes:.1%}, unscored {rest:.1%}"

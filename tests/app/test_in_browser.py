@@ -10,7 +10,6 @@ from PIL import Image
 
 from ccs.analysis import carriers as ablation
 from ccs.app.services import galleries
-from ccs.app.services.examples import example_names, load_example
 from ccs.app.views import VIEWS, claims, classify
 from ccs.heads import IMAGE, HeadSet
 from ccs.metrics.accuracy import class_weights
@@ -30,7 +29,7 @@ SMALLEST = """Math.min(...[...document.querySelectorAll("main *")]
 TRACKS = """Math.max(...[...document.querySelectorAll(".bar")].map(bar => {
     const { left, width } = bar.firstChild.getBoundingClientRect(), number = bar.querySelector("b");
     const track = number.getBoundingClientRect().left - left;
-    return Math.abs(width - parseFloat(bar.firstChild.style.width) / 100 * track);
+    return Math.abs(width - parseFloat(bar.firstChild.getAttribute("width")) / 100 * track);
 }))"""
 SCREEN = f"ablate=L6.H1+L7.H2&gallery={SMALL}"
 
@@ -56,7 +55,7 @@ def test_a_first_visit_shows_a_head(visit, made):
 
 def test_a_tap_on_a_patch_names_its_value(visit):
     page = visit("tab=heads&head=L7.H2", width=390, height=844, touch=True)
-    for n, word in enumerate(("Attention", "Writes")):
+    for n, word in enumerate(("Attention", "Contribution")):
         picture = page.locator("[data-name^=where] [data-patches]").nth(n)
         picture.scroll_into_view_if_needed()
         box, values = picture.bounding_box(), str(picture.get_attribute("data-patches")).split()[2:]
@@ -136,11 +135,9 @@ def test_the_page_opens_on_people_and_a_story_in_three_steps(visit, made):
     page = visit(new=True, width=1280, height=768)
     app, claim = made[0], claims.of(made[0].records("organism"))
     steps = page.locator(".hero .step").all_inner_texts()
-    model, story = app.model_cache.get("organism"), classify.story(opened(app, {}))
+    model, story = app.model_cache.get("organism"), classify.find_story(opened(app, {}))
     assert app.records("organism").head(story.head).concept in steps[1]
-    examples = [load_example(f"{name}:0") for name in example_names("organism")]
-    templates = next(one.templates for one in examples if one.classes == story.classes)
-    weights = class_weights(model, story.classes, templates)
+    weights = class_weights(model, story.example.classes, story.example.templates)
     for plan, shares in ((HeadSet(), story.before), (HeadSet([story.head]), story.after)):
         slow = model.probabilities(model.embed_images([story.image.pixels], plan) @ weights.T)[0]
         np.testing.assert_allclose(shares, slow, atol=1e-4)
@@ -317,5 +314,5 @@ def test_visitors_at_once_get_their_own_answers(made):
 
     with ThreadPoolExecutor(5) as pool:
         for link, answer in pool.map(visitor, range(5)):
-            right = classify.measure(opened(app, link)).after
+            right = classify.measure_answers(opened(app, link)).after
             assert answer == pytest.approx(right.ravel().tolist(), abs=2e-6)

@@ -21,7 +21,7 @@ def test_a_click_on_a_text_head_changes_what_prompts_say(app, model):
     for head in ("T3.H1", "T2.H0"):
         do(screen, "heads/toggle", head=head)
     assert screen.state.ablate == HeadSet.parse(BOTH)
-    found = classify.measure(screen)
+    found = classify.measure_answers(screen)
     classes, templates = classify.question(screen)
     assert found.classes == tuple(classes)
     images = [image.pixels for image in screen.images.shown]

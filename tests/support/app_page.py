@@ -19,7 +19,6 @@ from ccs.app.routes import ROUTES
 from ccs.app.services import galleries
 from ccs.app.services.cache import Memory
 from ccs.app.session import App, Session
-from ccs.app.views import fairer
 from ccs.data import synthetic
 from tests.support import app_sample
 
@@ -40,7 +39,6 @@ def model():
         patch.setattr(galleries, "open_gallery", lambda name: _FEW.get(name, _GALLERY)(name))
         patch.setattr(galleries, "open_dataset", lambda name: _FEW.get(name, _SET)(name))
         patch.setattr(galleries, "PICTURES", 60)
-        patch.setattr(fairer, "THINGS", 60)
         yield _organism()
 
 

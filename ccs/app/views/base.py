@@ -5,66 +5,61 @@ from __future__ import annotations
 import csv
 import io
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from markupsafe import Markup
 
 from ccs import results
 from ccs.app.html import program, render
-from ccs.app.session import App, Screen
-from ccs.app.state import State
+from ccs.app.session import Screen
 from ccs.errors import InputError
 from ccs.files import inert
 from ccs.model.model import Model
 
 Made = TypeVar("Made")
-MADE_WITH: ContextVar[Mapping[str, Any]] = ContextVar("MADE_WITH", default=MappingProxyType({}))
-"""What the screen that is being rendered was made with: columns of every figure's CSV."""
-_ADDRESS = r"hf://datasets/[\w.-]+/[\w.-]+(@[\w./-]+)?"
+SCREEN_SETTINGS: ContextVar[Mapping[str, Any]] = ContextVar("SCREEN_SETTINGS", default=MappingProxyType({}))
+"""Model, weights, and ablated heads of the screen that is being rendered: columns of every figure's CSV."""
+_HUB_ADDRESS = r"hf://datasets/[\w.-]+/[\w.-]+(@[\w./-]+)?"
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Data with a title and a unit: HTML in a template, and CSV for its button.
+    """A table with a template that explains and draws it, and CSV for its button.
 
     Attributes:
-        name: also of the template below figures/ that explains and draws the figure.
-        title, unit: its heading.
-        columns, rows: a value per column; everything that the figure shows.
-        shown: what the template needs besides.
-        of: the head that it is about, part of its name on the page.
-        made: what it was made with, if that isn't the screen's `MADE_WITH`: ablated heads, gallery, ...
+        name: name of the template in figures/, which has the heading.
+        columns: names of the columns.
+        rows: a value per column; everything that the figure shows.
+        values: further values for the template.
+        head: the head that it is about, part of its name on the page; "" for none.
+        settings: settings behind the rows, if they aren't the screen's: ablated heads, gallery, ...
     """
 
     name: str
-    title: str
-    unit: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
-    shown: Mapping[str, Any] = field(default_factory=dict)
-    of: str = ""
-    made: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+    head: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __html__(self) -> str:
-        return render(f"figures/{self.name}.html", figure=self, **self.shown)
+        return render(f"figures/{self.name}.html", figure=self, **self.values)
 
-    def settings(self) -> dict[str, Any]:
-        """Return what the figure was made with."""
-        return {**MADE_WITH.get(), **self.made}
-
+    @property
     def source(self) -> str:
-        """Return what a saved or printed figure says of its making."""
-        return " · ".join(f"{name}: {value}" for name, value in self.settings().items() if str(value))
+        """The settings as a line, for saved and printed figures."""
+        settings = {**SCREEN_SETTINGS.get(), **self.settings}
+        return " · ".join(f"{name}: {value}" for name, value in settings.items() if str(value))
 
     def csv(self) -> str:
         """Return the rows as CSV, each after the settings that no column holds."""
-        made = {name: value for name, value in self.settings().items() if name not in self.columns}
-        rows = [[*made, *self.columns], *([*made.values(), *row] for row in self.rows)]
+        settings = {**SCREEN_SETTINGS.get(), **self.settings}
+        settings = {name: value for name, value in settings.items() if name not in self.columns}
+        rows = [[*settings, *self.columns], *([*settings.values(), *row] for row in self.rows)]
         out = io.StringIO()
         csv.writer(out, lineterminator="\n").writerows([map(inert, row) for row in rows])
         return out.getvalue()
@@ -81,8 +76,8 @@ class Empty:
         return render("empty.html", **vars(self))
 
 
-def of_model(screen: Screen, complete: bool, make: Callable[[Model], Made | Empty]) -> Made | Empty:
-    """Make something of the screen's model, or of its place if it isn't available.
+def with_model(screen: Screen, complete: bool, make: Callable[[Model], Made | Empty]) -> Made | Empty:
+    """Make something with the screen's model; an `Empty` if the model isn't available.
 
     Args:
         screen: the screen.
@@ -97,48 +92,46 @@ def of_model(screen: Screen, complete: bool, make: Callable[[Model], Made | Empt
         return Empty("Nothing to show", str(error))
 
 
-class View(ABC):
-    """One tab. `name` is its name in links."""
-
-    name: ClassVar[str]
-    title: ClassVar[str]
-    purpose: ClassVar[str]
-
-    def models(self, state: State) -> tuple[str, ...]:
-        """Return the names of the models that compute for this screen."""
-        return (state.model,)
-
-    def pending(self, screen: Screen) -> bool:
-        """Return True if a part of the screen should be shown while `prepare` works."""
-        return False
-
-    def news(self, screen: Screen) -> Hashable:
-        """Return a value that changes if more of the screen can be shown while `prepare` works."""
-        return None
-
-    def prepare(self, screen: Screen) -> Iterator[tuple[float, str]]:
-        """Do the long work of the screen: yields (share done, a phrase for what is being done)."""
-        yield from ()
-
-    @abstractmethod
-    def render(self, screen: Screen, complete: bool = True) -> Markup:
-        """Return the screen as HTML; with `complete` False, what can be shown without long work."""
-
-    @abstractmethod
-    def program(self, screen: Screen) -> str:
-        """Return a program that prints what the screen shows; InputError if there is nothing to print."""
+def no_work(screen: Screen) -> Iterator[tuple[float, str]]:
+    """Do no long work."""
+    yield from ()
 
 
-def run_lines(app: App, state: State) -> str:
-    """Return lines of a program that read the tables shown as `run`; InputError if there are none.
+class View(NamedTuple):
+    """One tab.
+
+    Attributes:
+        name: its name in links.
+        title: its title.
+        purpose: a sentence below the tabs.
+        render: returns a screen as HTML; with `complete` False, only the parts that need no long work.
+        program: returns a program that prints the screen's numbers; InputError if there are none.
+        prepare: does the long work of a screen; yields (share done, a phrase for the current step).
+        stage: returns None if a screen needs no long work, else a value that changes whenever more of the
+            screen can be shown.
+        needs_model: whether the view computes with the model.
+    """
+
+    name: str
+    title: str
+    purpose: str
+    render: Callable[[Screen, bool], Markup]
+    program: Callable[[Screen], str]
+    prepare: Callable[[Screen], Iterator[tuple[float, str]]] = no_work
+    stage: Callable[[Screen], Hashable] = lambda screen: None
+    needs_model: bool = True
+
+
+def run_lines(screen: Screen) -> str:
+    """Return lines of a program that read the screen's tables as `run`; InputError if there are none.
 
     Tables that were computed here are named by the folder in which they are downloaded.
     """
-    model, tables = state.model, app.shown_records(state).results
+    app, model, tables = screen.app, screen.state.model, screen.records.results
     if tables is None:
         raise InputError(f"There are no tables for {model}.")
-    made = tables is not app.collection.models.get(model)
-    hub = None if made else re.search(_ADDRESS, app.collection.source)
+    computed_here = tables is not app.collection.models.get(model)
+    hub = None if computed_here else re.search(_HUB_ADDRESS, app.collection.source)
     bundled = hub or tables.folder.parent == results.PRECOMPUTED
-    folder = "" if bundled else tables.folder.name if made else str(tables.folder)
-    return program("run", model=model, address=hub and hub[0], folder=folder, made=made)
+    folder = "" if bundled else tables.folder.name if computed_here else str(tables.folder)
+    return program("run", model=model, address=hub and hub[0], folder=folder, computed_here=computed_here)

@@ -1,4 +1,4 @@
-"""The view Bias: who comes first when images of people are ranked for an occupation, before and after."""
+"""The view Bias: who ranks first when images of people are ranked for an occupation, before and after."""
 
 from __future__ import annotations
 
@@ -10,193 +10,218 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from ccs.analysis.bias import measure_gallery, rank_gallery
+from ccs.analysis.preference import Preference, measure_preference
 from ccs.app.html import render
 from ccs.app.services.galleries import DRAWN, PAIRS, PHOTOGRAPHED, world
 from ccs.app.session import App, Screen
 from ccs.app.state import OWN
 from ccs.app.views import claims, fairer
-from ccs.app.views.base import Empty, Figure, View, of_model
-from ccs.app.views.query import SHOWN_METRICS, BiasQuery, embedded, lines, top
+from ccs.app.views.base import Empty, Figure, View, with_model
+from ccs.app.views.query import SHOWN_METRICS, BiasQuery, bias_lines, embedded, top
 from ccs.errors import InputError
-from ccs.heads import HeadSet
+from ccs.heads import TEXT, HeadSet
 from ccs.metrics import bias_result, ranking, skew
 from ccs.metrics.bias_result import BiasResult
 from ccs.metrics.stats import Estimate
 
 FACES = 12
-COLUMNS = (
-    *("occupation", "attribute", "metric", "k"),
-    *("before", "before low", "before high", "after", "after low", "after high"),
-    *("chance", "chance low", "chance high"),
-)
-WORDS = {
-    DRAWN.people: "drawn faces",
-    PAIRS: "drawn faces that differ in their groups alone",
+DRAWS = 400  # of the intervals
+GALLERY_TITLES = {
+    DRAWN.people: "synthetic faces",
+    PAIRS: "synthetic faces that differ in their groups only",
     PHOTOGRAPHED.people: "FairFace",
 }
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """The answer to a query: results, and embeddings of images and occupations, before and after."""
+    """The answer to a query: results and embeddings of images and occupations, before and after ablation."""
 
     query: BiasQuery
-    first: BiasResult
-    second: BiasResult
+    before: BiasResult
+    after: BiasResult
     images: Sequence[np.ndarray]
     texts: Sequence[np.ndarray]
+    preference: Preference
 
     @property
     def change(self) -> Estimate:
         """The change of mean MaxSkew."""
-        return bias_result.compare(self.second, self.first)
+        return bias_result.compare(self.after, self.before)
 
     @property
     def ceiling(self) -> float:
-        """The largest MaxSkew that there can be over the whole gallery."""
-        return float(skew.ceiling(self.first.pool, self.first.k))
+        """The largest possible MaxSkew over the whole gallery."""
+        return float(skew.ceiling(self.before.pool, self.before.k))
 
     @property
-    def same(self) -> Sequence[Sequence[str]]:
-        """Occupations that are one text to the model."""
+    def alike(self) -> Sequence[Sequence[str]]:
+        """Occupations that the model encodes identically."""
         return ranking.alike(self.query.occupations, self.texts[0])
 
 
-class Bias(View):
-    """Rankings of a gallery for occupations."""
-
-    name = "bias"
-    title = "Bias"
-    purpose = "Who ranks first for an occupation, before and after ablation."
-
-    def pending(self, screen: Screen) -> bool:
-        session, galleries, name = screen.session, screen.app.galleries, _name(screen)
-        if galleries.ready(screen.model, name, screen.state.ablate):
-            return session.budget is not None
-        return True
-
-    def news(self, screen: Screen) -> Hashable:
-        galleries, name = screen.app.galleries, _name(screen)
-        return galleries.has(name), galleries.part(screen.model, name) is not None
-
-    def prepare(self, screen: Screen) -> Iterator[tuple[float, str]]:
-        galleries, name, model = screen.app.galleries, _name(screen), screen.model
-        if screen.session.budget is not None:
-            yield from galleries.looking(model, name, HeadSet())
-            yield from fairer.run(screen)
-        yield from galleries.looking(model, name, screen.state.ablate)
-
-    def render(self, screen: Screen, complete: bool = True) -> Markup:
-        app, session, state = screen.app, screen.session, screen.state
-        galleries, name = app.galleries, _name(screen)
-        listed = [
-            (n, _words(n) + (f" ({len(galleries.get(n).images)})" if galleries.has(n) else ""))
-            for n in dict.fromkeys((*galleries.names(state.model), name))
-        ]
-        try:
-            query = BiasQuery.of(app, state)
-        except InputError as error:
-            wait = "You can rank your own faces instead: “Your own …” takes a zip or Parquet file."
-            empty = Empty(f"{_words(name)} can't be shown", f"{error} {wait}")
-            return render("bias.html", query=None, galleries=listed, found=empty, name=name)
-        found = of_model(screen, complete, lambda model: measure(screen, complete))
-        figures: list[Figure] = []
-        if not isinstance(found, Empty):
-            figures = [first_images(app, found), _groups(found, state.ablate), table(found)]
-        if figures and session.fairer is not None and session.fairer.fits(screen):
-            figures.insert(0, fairer.figure(app, session.fairer))
-        return render(
-            "bias.html",
-            query=query,
-            name=name,
-            state=state,
-            matter=claims.that_matter(screen.records),
-            printed=screen.records.published,
-            claim=claims.held_out(screen.records, state.ablate, query.attribute)
-            if name == world(state.model).people
-            else None,
-            numbered=list(enumerate(query.occupations)),
-            listed=sorted(query.listed),
-            galleries=listed,
-            found=found,
-            figures=figures,
-        )
-
-    def program(self, screen: Screen) -> str:
-        return lines(screen.state, BiasQuery.of(screen.app, screen.state), SHOWN_METRICS)
+def bias_stage(screen: Screen) -> Hashable:
+    """Return None if the gallery is embedded, else how much of it is available (`View.stage`)."""
+    galleries, name = screen.app.galleries, BiasQuery.gallery_name(screen.app, screen.state)
+    if galleries.ready(screen.model, name, screen.state.ablate) and screen.session.budget is None:
+        return None
+    return galleries.has(name), galleries.part(screen.model, name) is not None
 
 
-def _name(screen: Screen) -> str:
-    return BiasQuery.name(screen.app, screen.state)
+def prepare_bias(screen: Screen) -> Iterator[tuple[float, str]]:
+    """Embed the gallery, and compare ways to make the model fairer if the visitor wants that."""
+    galleries, model = screen.app.galleries, screen.model
+    name = BiasQuery.gallery_name(screen.app, screen.state)
+    if screen.session.budget is not None:
+        yield from galleries.looking(model, name, HeadSet())
+        yield from fairer.compare_methods(screen)
+    yield from galleries.looking(model, name, screen.state.ablate)
 
 
-def _words(name: str) -> str:
-    return "your own" if name.startswith(OWN) else WORDS.get(name, name)
+def render_bias(screen: Screen, complete: bool = True) -> Markup:
+    """Return the view."""
+    app, state = screen.app, screen.state
+    name = BiasQuery.gallery_name(app, state)
+    listed = dict.fromkeys((*app.galleries.names(state.model), name))
+    values: dict[str, Any] = {"galleries": [(n, _gallery_title(app, n)) for n in listed], "name": name}
+    try:
+        query = BiasQuery.of(app, state)
+    except InputError as error:
+        advice = "You can rank your own faces instead: “Your own …” takes a zip or Parquet file."
+        empty = Empty(f"{_gallery_title(app, name)} can't be shown", f"{error} {advice}")
+        return render("bias.html", query=None, answer=empty, **values)
+    answer = with_model(screen, complete, lambda model: measure(screen, complete))
+    figures = []
+    if isinstance(answer, Measurement):
+        figures = [first_images(app, answer), _groups(answer, state.ablate), metric_figure(answer)]
+        figures.append(_preference_figure(answer))
+    comparison = screen.session.fairer
+    usual = name == world(state.model).people
+    return render(
+        "bias.html",
+        query=query,
+        state=state,
+        records=screen.records,
+        matter=claims.that_matter(screen.records),
+        claim=claims.held_out(screen.records, state.ablate, query.attribute) if usual else None,
+        answer=answer,
+        comparison=comparison[1]
+        if figures and comparison and comparison[0] == (state.model, query.key)
+        else "",
+        figures=figures,
+        **values,
+    )
+
+
+def _gallery_title(app: App, name: str) -> str:
+    title = "your own" if name.startswith(OWN) else GALLERY_TITLES.get(name, name)
+    return f"{title} ({len(app.galleries.get(name).images)})" if app.galleries.has(name) else title
 
 
 def measure(screen: Screen, complete: bool = True) -> Measurement | Empty:
-    """The answer to what is asked. With `complete` False nothing, unless it is at hand."""
-    model, query, off = screen.model, BiasQuery.of(screen.app, screen.state), screen.state.ablate
-    found = embedded(screen.app, model, query, off, complete)
-    if found is None:
+    """Return the answer to the screen's query; with `complete` False, only if nothing has to be computed."""
+    session, model, ablate = screen.session, screen.model, screen.state.ablate
+    ready = embedded(screen, BiasQuery.of(screen.app, screen.state), complete)
+    if ready is None:
         return Empty("Measuring", "The results follow.")
-    query, *images = found
-    texts = [query.texts(screen.session, model, one) for one in (HeadSet(), off)]
-    first, second = query.measure(images, texts, model.logit_scale)
-    return Measurement(query, first, second, images, texts)
+    query, *images = ready
+    texts = [query.texts(session, model, heads) for heads in (HeadSet(), ablate)]
+    settings = {"metrics": SHOWN_METRICS, "draws": DRAWS, "logit_scale": model.logit_scale}
+    before, after = measure_gallery(query.gallery, query.attribute, images, texts, **settings)
+    return Measurement(query, before, after, images, texts, preference_of(screen, query, images, texts))
 
 
-def first_images(app: App, found: Measurement) -> Figure:
-    """The first images for one occupation, before and after."""
-    query, occupations = found.query, [texts[found.query.row] for texts in found.texts]
-    labels, name, pools = query.gallery.groups[query.attribute], query.gallery.name, query.pools
-    own = np.arange(len(labels)) if pools is None else np.flatnonzero(pools[query.row])
-    n = min(FACES, len(own))
-    both = zip(found.images, occupations, strict=True)
-    old, new = (own[top(images[own], occupation, n)] for images, occupation in both)
+def preference_of(
+    screen: Screen, query: BiasQuery, images: Sequence[np.ndarray], texts: Sequence[np.ndarray]
+) -> Preference:
+    """Return how much of the rankings is a general preference, before and after ablation.
+
+    Args:
+        screen: names the model and the ablated heads.
+        query: names gallery, attribute, and occupations.
+        images: embeddings [n, d] before and after ablation.
+        texts: embeddings [occupations, d] before and after ablation.
+    """
+    model, ablate, gallery = screen.model, screen.state.ablate, query.gallery
+    task, heads = rank_gallery(gallery, query.attribute, texts[0]), ablate.of_encoder(TEXT) or None
+    if not ablate:
+        images, texts = images[:1], texts[:1]
+
+    def split() -> Preference:
+        return measure_preference(model, images, task, texts, gallery.templates, ablate=heads, draws=DRAWS)
+
+    return screen.app.cache.get(("preference", model.weights_hash, query.key, ablate), split)
+
+
+def first_images(app: App, answer: Measurement) -> Figure:
+    """Return the first images for the occupation shown, before and after."""
+    query, pool = answer.query, answer.query.pool()
+    labels, n = query.gallery.groups[query.attribute], min(FACES, len(pool))
+    pairs = zip(answer.images, answer.texts, strict=True)
+    before, after = (pool[top(images[pool], texts[query.row], n)].tolist() for images, texts in pairs)
     strips, rows = [], []
-    for title, order, others in (("before", old, new), ("after", new, old)):
-        strips.append((title, [(int(i), app.face(name, int(i)), labels[i], i not in others) for i in order]))
-        rows += [[title, rank, int(i), labels[i]] for rank, i in enumerate(order, 1)]
-    title = f"First {n} images for “{query.occupations[query.row]}”"
-    shown = {"strips": strips, "n": n, "pool": len(own), "query": query}
-    columns = ["ranking", "rank", "image", "group"]
-    return Figure("first-images", title, "rank", columns, rows, shown, made=query.shown)
+    for title, order, others in (("before", before, after), ("after", after, before)):
+        strips.append(
+            (title, [(i, app.face(query.gallery.name, i), labels[i], i not in others) for i in order])
+        )
+        rows += [[title, rank, i, labels[i]] for rank, i in enumerate(order, 1)]
+    values = {"strips": strips, "n": n, "pool": len(pool), "query": query}
+    settings = {**query.settings, "occupation": query.occupation}
+    return Figure("first-images", ["ranking", "rank", "image", "group"], rows, values, settings=settings)
 
 
-def _groups(found: Measurement, off: HeadSet) -> Figure:
-    """Each group's share of the top for one occupation, beside its share of the pool."""
-    first, second, row, query = found.first, found.second, found.query.row, found.query
-    rows: list[list[Any]] = [
-        [group, *(float(of[row, g]) for of in (first.top_shares, second.top_shares, first.pool_shares))]
-        for g, group in sorted(enumerate(first.groups), key=lambda pair: query.groups.index(pair[1]))
-    ]
-    title = f"Who is in the top {query.k} for “{query.occupations[row]}”"
-    columns = ["group", "before", "after", "pool"]
-    shown, made = {"k": query.k, "off": bool(off)}, {**query.shown, "k": query.k}
-    return Figure("groups", title, "share of the top, %", columns, rows, shown, made=made)
+def _groups(answer: Measurement, ablate: HeadSet) -> Figure:
+    """Return each group's share of the top for the occupation shown, and its share of the pool."""
+    query, results = answer.query, (answer.before, answer.after)
+    columns = [*(result.top_shares[query.row] for result in results), answer.before.pool_shares[query.row]]
+    places = [answer.before.groups.index(group) for group in query.groups]
+    rows = [[query.groups[i], *(float(c[place]) for c in columns)] for i, place in enumerate(places)]
+    settings = {**query.settings, "occupation": query.occupation, "k": query.k}
+    values = {"query": query, "ablate": ablate}
+    return Figure("groups", ["group", "before", "after", "pool"], rows, values, settings=settings)
 
 
-def table(found: Measurement) -> Figure:
-    """All metrics per occupation and over all, beside chance; a click on an occupation shows its images."""
-    first, second, query = found.first, found.second, found.query
-    rows: list[list[Any]] = []
+def metric_figure(answer: Measurement) -> Figure:
+    """Return all metrics per occupation and their means, with chance levels."""
+    query, results, rows = answer.query, (answer.before, answer.after), []
     places = [*enumerate(query.occupations), (None, "(mean)")]
     for name, (place, occupation) in product(SHOWN_METRICS, places):
-        before, after = first.figure(name, place), second.figure(name, place)
-        ends = [end for one in (before, after, before.chance) for end in (one.value, one.low, one.high)]
+        before, after = (result.figure(name, place) for result in results)
+        ends = [
+            end for level in (before, after, before.chance) for end in (level.value, level.low, level.high)
+        ]
         rows.append([occupation, query.attribute, name, query.k, *map(float, ends)])
-    return Figure(
-        "by-occupation",
-        f"MaxSkew@{query.k} by {query.attribute}, and measures of whole rankings",
-        "natural log of a ratio of shares",
-        COLUMNS,
-        rows,
-        {
-            "names": SHOWN_METRICS,
-            "query": query,
-            "both": [result.metrics[name] for name in SHOWN_METRICS for result in (first, second)],
-            "ties": int(max(first.ties.max(), second.ties.max())),
-        },
-        made=query.made,
-    )
+    columns = [f"{column}{end}" for column in ("before", "after", "chance") for end in ("", " low", " high")]
+    values = {
+        "names": SHOWN_METRICS,
+        "query": query,
+        "metrics": [result.metrics[name] for name in SHOWN_METRICS for result in results],
+        "ties": int(max(result.ties.max() for result in results)),
+    }
+    columns = ["occupation", "attribute", "metric", "k", *columns]
+    return Figure("by-occupation", columns, rows, values, settings=query.settings)
+
+
+def _preference_figure(answer: Measurement) -> Figure:
+    """Return the split into a general and an occupation-specific preference."""
+    table, query = answer.preference.rows, answer.query
+    values = {"preference": answer.preference, "query": query}
+    rows = table.to_numpy().tolist()
+    return Figure("preference", list(table), rows, values, settings=query.settings)
+
+
+def bias_program(screen: Screen) -> str:
+    """Return a program that prints the metrics of the screen's query."""
+    return bias_lines(screen, BiasQuery.of(screen.app, screen.state), SHOWN_METRICS)
+
+
+VIEW = View(
+    "bias",
+    "Bias",
+    "Who ranks first for an occupation, before and after ablation.",
+    render_bias,
+    bias_program,
+    prepare_bias,
+    bias_stage,
+)

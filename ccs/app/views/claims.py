@@ -15,7 +15,7 @@ from ccs.heads import Head, HeadSet
 
 truth = planted_truth  # of a model's planted heads; None if nothing is known
 known = known_heads  # what a model's heads were trained to encode; None if nothing is known
-FREE, NONE = "left free", "unrelated things"
+UNRELATED = "unrelated things"
 _SHOWN = {
     "Professions": "the occupation", "Animals": "the animal", "Vehicles": "the vehicle",
     "Colors": "the color of the frame", "Weather": "the weather", "Flags": "the flag",
@@ -47,21 +47,29 @@ class Claim:
         """True unless the held-out change can be chance."""
         return self.held_out is None or self.held_out.max_skew_change.high < 0
 
+    @property
+    def change(self) -> float:
+        """The held-out change of MaxSkew, 0 if it isn't known."""
+        return self.held_out.max_skew_change.value if self.held_out else 0.0
+
 
 def of(records: ModelRecords) -> Claim | None:
     """Return the claim about a model; None if nothing was planted and no search found heads."""
     planted = truth(records.model)
     if planted and planted.heads:
         return Claim([*planted.carries][-1], planted.heads)
-
-    def rank(claim: Claim) -> tuple[bool, float]:
-        return not claim.conclusive, claim.held_out.max_skew_change.value if claim.held_out else 0.0
-
-    return min((claim for claim in _searched(records) if rank(claim)[1] < 0), key=rank, default=None)
+    lowered = [claim for claim in _searched(records) if claim.change < 0]
+    return min(lowered, key=lambda claim: (not claim.conclusive, claim.change), default=None)
 
 
 def held_out(records: ModelRecords, heads: HeadSet, attribute: str) -> Claim | None:
-    """Return the held-out result of the search that found exactly these heads; None without one."""
+    """Return the held-out result of the search that found exactly these heads; None without one.
+
+    Args:
+        records: the model's.
+        heads: the ablated heads.
+        attribute: of people.
+    """
     claims = (claim for claim in _searched(records) if (claim.heads, claim.attribute) == (heads, attribute))
     return next(claims, None)
 
@@ -69,10 +77,10 @@ def held_out(records: ModelRecords, heads: HeadSet, attribute: str) -> Claim | N
 def _searched(records: ModelRecords) -> list[Claim]:
     """Return the results of searches among the model's usual faces."""
     return [
-        Claim(search.attribute, search.heads, held, len(search.prompts) // 2, search.things)
+        Claim(search.attribute, search.heads, result, len(search.prompts) // 2, search.things)
         for search in records.searches
-        for held in search.unseen
-        if search.people == world(records.model).people and held.plan == "searched"
+        for result in search.unseen
+        if search.people == world(records.model).people and result.plan == "searched"
     ]
 
 
@@ -87,43 +95,43 @@ def first_texts(records: ModelRecords) -> list[str]:
     return [head.texts[0].text for head in records.heads.values() if head.texts]
 
 
-def lessons(model: str) -> Mapping[Head, str]:
+def training_targets(model: str) -> Mapping[Head, str]:
     """Return what heads were trained to encode, in words."""
     heads = known(model)
-    return {head: words(lesson) for head, lesson in heads.lessons.items()} if heads else {}
+    return {head: _describe_target(lesson) for head, lesson in heads.lessons.items()} if heads else {}
 
 
-def panel(model: str, head: Head) -> str:
+def describe_training(model: str, head: Head) -> str:
     """Return what is known of a head, in a sentence; "" if nothing is."""
-    heads = known(model)
+    heads, targets = known(model), training_targets(model)
     if heads is None or head not in heads.shares:
         return ""
-    lesson = heads.lessons.get(head)
-    trained = f"was trained to encode {words(lesson)}" if lesson else "was left free while the model trained"
-    return f"{head} {trained}; {_carries(heads.taught.get(head, ''), heads.shares[head])}."
+    trained = "was left free while the model trained"
+    if head in targets:
+        trained = f"was trained to encode {targets[head]}"
+    return f"{head} {trained}; {_describe_output(heads.taught.get(head, ''), heads.shares[head])}."
 
 
 def counts(heads: KnownHeads) -> str:
-    """Say what a model's heads were trained to encode, and how many: "one concept (6), left free (18)"."""
+    """Return the numbers of training targets by kind: "one concept (6), left free (18)"."""
     kinds = Counter(heads.lessons[head].kind if head in heads.lessons else "" for head in heads.shares)
-    names = {"one": "one concept", "several": "two or more", "none": NONE, "": FREE}
+    names = {"one": "one concept", "several": "two or more", "none": UNRELATED, "": "left free"}
     return ", ".join(f"{text} ({kinds[kind]})" for kind, text in names.items() if kinds[kind])
 
 
-def words(lesson: Lesson) -> str:
-    """Return a training target in words."""
+def _describe_target(lesson: Lesson) -> str:
     if lesson.kind == "none":
-        return f"{NONE} ({', '.join(lesson.values)})"
+        return f"{UNRELATED} ({', '.join(lesson.values)})"
     if lesson.kind == "one":
         return next(iter(lesson.parts))
     return ", ".join(f"{concept} ({percent(part, 0)})" for concept, part in lesson.parts.items())
 
 
-def _carries(taught: str, shares: Mapping[str, float]) -> str:
-    """Say which share of a head's output goes with its concept, and with another that is larger."""
-    largest = max(shares, key=lambda concept: shares[concept])
-    shown, share = _SHOWN.get(largest, largest), percent(shares[largest], 0)
-    if not taught:
-        return f"its output goes most with {shown} ({share} of the variance)"
-    own = f"{percent(shares[taught], 0)} of its output’s variance goes with {_SHOWN.get(taught, taught)}"
-    return own if largest == taught else f"{own}, {share} with {shown}"
+def _describe_output(concept: str, shares: Mapping[str, float]) -> str:
+    """Return the share of a head's output that goes with its concept, and with another that is larger."""
+    largest = max(shares, key=lambda name: shares[name])
+    words, share = _SHOWN.get(largest, largest), percent(shares[largest], 0)
+    if not concept:
+        return f"its output goes most with {words} ({share} of the variance)"
+    part = f"{percent(shares[concept], 0)} of its output’s variance goes with {_SHOWN.get(concept, concept)}"
+    return part if largest == concept else f"{part}, {share} with {words}"

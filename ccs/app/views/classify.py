@@ -1,8 +1,9 @@
-"""The view Classify: what the model answers to the visitor's images, before and after."""
+"""The view Classify: the model's answers to the visitor's images, before and after ablation."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from ccs.app.services.uploads import InputImage
 from ccs.app.session import Screen
 from ccs.app.state import NO_HEADS, parse_template, split_texts
 from ccs.app.views import claims
-from ccs.app.views.base import Figure, View, of_model
+from ccs.app.views.base import Figure, View, with_model
 from ccs.bundled import unknown_words
 from ccs.heads import TEXT, Head, HeadSet
 from ccs.metrics import ranking
@@ -24,127 +25,130 @@ from ccs.metrics.accuracy import class_weights
 from ccs.model.model import Model
 
 LISTED = 5  # classes per image, before and after
-LOWER = 0.25  # of what is lost without a head counts where its texts do not all fit one concept
+LOW_WEIGHT = 0.25  # of what an ablation costs, for heads whose texts don't all fit one concept
 
 
 class Answers(NamedTuple):
-    """Probabilities [images, classes] with nothing off and with some heads off, and the cosine [images] of
-    the embeddings.
-    """
+    """Probabilities [images, classes] before and after ablation, and the embeddings' cosines [images]."""
 
     classes: tuple[str, ...]
     before: np.ndarray
     after: np.ndarray
     similarity: np.ndarray
 
+    @property
+    def firsts(self) -> list[tuple[str, str]]:
+        """Each image's most probable class, before and after."""
+        pairs = zip(self.before.argmax(axis=1), self.after.argmax(axis=1), strict=True)
+        return [(self.classes[before], self.classes[after]) for before, after in pairs]
+
+    @property
+    def changed(self) -> int:
+        """The number of images whose answer changes."""
+        return sum(before != after for before, after in self.firsts)
+
 
 def question(screen: Screen) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(classes, templates) in force: what was typed, else those of the example's set."""
+    """Return (classes, templates) in force: the visitor's, else those of the example."""
     state = screen.state
     example = screen.app.example(state.example, state.model)
     return state.classes or example.classes, (state.template,) if state.template else example.templates
 
 
-def made(screen: Screen) -> dict[str, str]:
-    """What every row of a figure's CSV says of what is asked."""
+def template_setting(screen: Screen) -> dict[str, str]:
+    """Return the templates as a figure's setting."""
     return {"template": " | ".join(question(screen)[1])}
 
 
-def class_matrix(screen: Screen, off: HeadSet = NO_HEADS) -> np.ndarray:
-    """Unit weights [classes, d] of the classes in force, with the text encoder's heads off; kept for the next
-    click.
+def class_matrix(screen: Screen, ablate: HeadSet = NO_HEADS) -> np.ndarray:
+    """Return unit weights [classes, d] of the classes in force with text heads ablated, kept for later."""
+    model, (classes, templates), heads = screen.model, question(screen), ablate.of_encoder(TEXT)
+    key = ("classes", model.weights_hash, classes, templates, heads)
+    return screen.session.memory.get(key, lambda: class_weights(model, classes, templates, heads))
+
+
+def measure_answers(screen: Screen, ablate: HeadSet | None = None) -> Answers:
+    """Return the answers to the screen's images.
+
+    Args:
+        screen: the screen.
+        ablate: heads to ablate instead of the screen's.
     """
-    model, (classes, templates), off = screen.model, question(screen), off.of_encoder(TEXT)
-    key = ("classes", model.weights_hash, classes, templates, off)
-    return screen.session.memory.get(key, lambda: class_weights(model, classes, templates, off))
-
-
-def measure(screen: Screen, off: HeadSet | None = None) -> Answers:
-    """The answers to the images at hand; `off`: others than what is off."""
-    model, plans = screen.model, [HeadSet(), screen.state.ablate if off is None else off]
-    weights = [class_matrix(screen, plan) for plan in plans]
-    before, after = screen.images.embed(model, plans)
-    both = zip((before, after), weights, strict=True)
-    first, second = (model.probabilities(rows @ own.T) for rows, own in both)
-    return Answers(question(screen)[0], first, second, (before * after).sum(axis=1))
-
-
-class Move(NamedTuple):
-    """A picture's first answers with all heads on and with some off, the first one's probability in either,
-    and the similarity of its embeddings."""
-
-    image: str
-    answer: str
-    before: float
-    after: float
-    now: str
-    similarity: float
-
-
-def moves(screen: Screen, off: HeadSet | None = None) -> list[Move]:
-    """What the heads that are off, or others, change in the answers to the pictures at hand."""
-    classes, *found = measure(screen, off)
-    return [
-        Move(image.name, classes[b.argmax()], b.max(), a[b.argmax()], classes[a.argmax()], same)
-        for image, b, a, same in zip(screen.images.shown, *found, strict=True)
-    ]
+    model, sets = screen.model, [HeadSet(), screen.state.ablate if ablate is None else ablate]
+    embedded = screen.images.embed(model, sets)
+    before, after = (
+        model.probabilities(images @ class_matrix(screen, heads).T)
+        for images, heads in zip(embedded, sets, strict=True)
+    )
+    return Answers(question(screen)[0], before, after, (embedded[0] * embedded[1]).sum(axis=1))
 
 
 @dataclass(frozen=True)
 class Story:
-    """The picture and the head without which its first answer loses most, with its probabilities by class.
+    """The image and the head whose ablation costs its first answer most.
 
-    right: the answer that would be right, "" where that is not known. templates: what was asked with.
+    Attributes:
+        head: the head.
+        image: the image.
+        example: the images that it is one of, with classes, templates, and right answers if they are known.
+        before: probabilities [classes].
+        after: the same with the head ablated.
+        right: the right answer, "" if it isn't known.
     """
 
     head: Head
     image: InputImage
-    classes: tuple[str, ...]
+    example: Example
     before: np.ndarray
     after: np.ndarray
     right: str
-    templates: tuple[str, ...]
 
 
-def story(screen: Screen, here: bool = False) -> Story:
-    """Of the pictures at hand, or without any of the visitor's own the first of every set of examples.
+def find_story(screen: Screen, own: bool = False) -> Story:
+    """Return the story of the first images of every example.
 
-    A head without a high CCS is taken only where far more is lost. here: of the pictures at hand in any case.
+    A head without a high CCS is chosen only if it costs far more.
+
+    Args:
+        screen: the screen; if the visitor has added images or classes, the story is of those.
+        own: True for the story of the screen's images in any case.
     """
-    model, records, state, uploads = screen.model, screen.records, screen.state, screen.session.uploads
-    heads, example = list(model.heads), screen.app.example
-    if here or uploads or state.classes:
-        answers = () if uploads or state.classes else example(state.example, model.name).answers
-        sets = [Example(screen.images.shown, *question(screen), answers)]
+    model, state, uploads, load = screen.model, screen.state, screen.session.uploads, screen.app.example
+    if own or uploads or state.classes:
+        answers = () if uploads or state.classes else load(state.example, model.name).answers
+        candidates = [Example(screen.images.shown, *question(screen), answers)]
     else:
-        sets = [example(f"{name}:0", model.name) for name in example_names(model.name)]
-    counts = np.array([1.0 if records.head(head).level == "high" else LOWER for head in heads])
+        candidates = [load(f"{name}:0", model.name) for name in example_names(model.name)]
+    heads = list(model.heads)
+    weights = [1.0 if screen.records.head(head).level == "high" else LOW_WEIGHT for head in heads]
 
-    def find() -> Story:
-        found: list[tuple[float, Story]] = []
-        plans = [HeadSet(), *(HeadSet([head]) for head in heads)]
-        for one in sets:
-            weights = class_weights(model, one.classes, one.templates)
-            rows = model.embed_images(model.trunk([image.pixels for image in one.images]), plans)
-            shares = np.stack([model.probabilities(of @ weights.T) for of in rows])
-            for i, image in enumerate(one.images):
-                first = int(shares[0, i].argmax())
-                lost = (shares[0, i, first] - shares[1:, i, first]) * counts
-                best = int(lost.argmax())
-                about = heads[best], image, one.classes, shares[0, i], shares[1 + best, i]
-                right = one.answers[i] if one.answers else ""
-                found.append((float(lost[best]), Story(*about, right, one.templates)))
-        return max(found, key=lambda one: one[0])[1]
+    def search() -> Story:
+        stories: list[tuple[float, Story]] = []
+        for example in candidates:
+            classes = class_weights(model, example.classes, example.templates)
+            trunk = model.trunk([image.pixels for image in example.images])
+            sets = model.embed_images(trunk, [HeadSet(), *(HeadSet([head]) for head in heads)])
+            before, *after = (model.probabilities(images @ classes.T) for images in sets)
+            for i, image in enumerate(example.images):
+                first = before[i].argmax()
+                costs = [
+                    (before[i, first] - table[i, first]) * w for table, w in zip(after, weights, strict=True)
+                ]
+                best = int(np.argmax(costs))
+                right = example.answers[i] if example.answers else ""
+                stories.append(
+                    (costs[best], Story(heads[best], image, example, before[i], after[best][i], right))
+                )
+        return max(stories, key=lambda story: story[0])[1]
 
-    images = tuple(image.key for one in sets for image in one.images)
-    classes = tuple(one.classes for one in sets)
-    return screen.app.cache.get(("story", model.weights_hash, images, classes, state.analysis), find)
+    key = tuple((tuple(image.key for image in one.images), one.classes) for one in candidates)
+    return screen.app.cache.get(("story", model.weights_hash, key, state.analysis), search)
 
 
 @post("classify/most")
 def ablate_most(screen: Screen, form: Form) -> None:
-    """Ablate the head whose ablation costs an image at hand most."""
-    head = story(screen, here=True).head
+    """Ablate the head whose ablation costs one of the screen's images most."""
+    head = find_story(screen, own=True).head
     screen.set_ablation(HeadSet([head]))
     screen.change(head=head)
 
@@ -156,12 +160,10 @@ class ClassForm(Form):
 
 @post("classify")
 def choose_classes(screen: Screen, form: ClassForm) -> None:
-    """Classify into other classes, with another template."""
-    typed, state = split_texts(form.classes), screen.state
-    # The set's own classes, untouched, stay its own: another example then brings its own.
-    if typed == screen.app.example(state.example, state.model).classes:
-        typed = ()
-    screen.change(classes=typed, template=parse_template(form.template))
+    """Classify into other classes, with another template; the example's own classes stay its own."""
+    classes, state = split_texts(form.classes), screen.state
+    own = classes == screen.app.example(state.example, state.model).classes
+    screen.change(classes=() if own else classes, template=parse_template(form.template))
 
 
 @post("classify/reset")
@@ -170,81 +172,72 @@ def reset_classes(screen: Screen, form: Form) -> None:
     screen.change(classes=())
 
 
-class Classify(View):
-    """Zero-shot answers with all heads on and with some off."""
-
-    name = "classify"
-    title = "Classify"
-    purpose = "Zero-shot answers to images, before and after ablation."
-
-    def render(self, screen: Screen, complete: bool = True) -> Markup:
-        state = screen.state
-        return render(
-            "classify.html",
-            state=state,
-            classes=question(screen)[0],
-            answer=of_model(screen, complete, lambda model: _answers(screen, model)),
-            why=of_model(screen, complete, lambda model: why(screen, model)),
-            matter=claims.that_matter(screen.records),
-            printed=screen.records.published,
-            unknown=unknown_words(state.model, question(screen)[0]),
-        )
-
-    def program(self, screen: Screen) -> str:
-        return lines(screen, screen.state.ablate)
+def render_classify(screen: Screen, complete: bool = True) -> Markup:
+    """Return the view."""
+    classes, model = question(screen)[0], screen.state.model
+    return render(
+        "classify.html",
+        state=screen.state,
+        records=screen.records,
+        classes=classes,
+        answer=with_model(screen, complete, partial(_answers, screen)),
+        why=with_model(screen, complete, partial(explain_answers, screen)),
+        matter=claims.that_matter(screen.records),
+        unknown=unknown_words(model, classes),
+    )
 
 
 def _answers(screen: Screen, model: Model) -> Figure:
-    found, rows, answers = measure(screen), [], []
-    classes = found.classes
-    for image, before, after in zip(screen.images.shown, found.before, found.after, strict=True):
-        table = list(zip(classes, before.tolist(), after.tolist(), strict=True))
-        rows += [[image.name, name, round(b, 6), round(a, 6)] for name, b, a in table]
-        best = {int(i) for shares in (before, after) for i in np.argsort(-shares, kind="stable")[:LISTED]}
-        listed = sorted((table[i] for i in best), key=lambda one: (-one[2], -one[1]))
-        answers.append((image, classes[before.argmax()], classes[after.argmax()], listed))
-    turned = sum(first != now for _, first, now, _ in answers)
-    shown = {"answers": answers, "turned": turned, "similarity": float(found.similarity.mean())}
-    same = ranking.alike(classes, class_matrix(screen))
-    shown |= {"n": len(classes), "templates": question(screen)[1], "model": model, "same": same}
+    answers = measure_answers(screen)
+    rows, listed = [], []
+    for image, *pair in zip(screen.images.shown, answers.before, answers.after, strict=True):
+        table = list(zip(answers.classes, *(shares.tolist() for shares in pair), strict=True))
+        rows += [[image.name, name, round(before, 6), round(after, 6)] for name, before, after in table]
+        best = {int(i) for shares in pair for i in np.argsort(-shares, kind="stable")[:LISTED]}
+        listed.append(sorted((table[i] for i in best), key=lambda row: (-row[2], -row[1])))
+    values = {
+        "answers": list(zip(screen.images.shown, answers.firsts, listed, strict=True)),
+        "changed": answers.changed,
+        "similarity": float(answers.similarity.mean()),
+        "n": len(answers.classes),
+        "templates": question(screen)[1],
+        "model": model,
+        "alike": ranking.alike(answers.classes, class_matrix(screen)),
+    }
     columns = ["image", "class", "before", "after"]
-    return Figure("classify", "Before and after", "probability, %", columns, rows, shown, made=made(screen))
+    return Figure("classify", columns, rows, values, settings=template_setting(screen))
 
 
-def why(screen: Screen, model: Model) -> Figure | None:
-    """What speaks in each image for the answer rather than for the runner-up, and what with heads off."""
-    classes, off, images = question(screen)[0], screen.state.ablate, screen.images
+def explain_answers(screen: Screen, model: Model) -> Figure | None:
+    """Return which patches support each image's answer rather than the runner-up, before and after."""
+    classes, ablate, images = question(screen)[0], screen.state.ablate, screen.images
     if len(classes) < 2:
         return None
-    plans = [HeadSet(), *([off] if off else [])]
-    weights = np.stack([class_matrix(screen, plan) for plan in plans])
-    cosines = images.embed(model, plans) @ weights.swapaxes(1, 2)  # [plans, images, classes]
-    order = np.argsort(-cosines[0], axis=1, kind="stable")
-    first, second, each = order[:, 0], order[:, 1], np.arange(len(order))
-    along = weights[:, first] - weights[:, second]  # [plans, images, d]
-    maps = np.stack(
-        [images.sent(model, model.heads, one, at)[each, each] for one, at in zip(along, plans, strict=True)]
-    )
+    sets = [HeadSet(), *([ablate] if ablate else [])]
+    weights = np.stack([class_matrix(screen, heads) for heads in sets])
+    cosines = images.embed(model, sets) @ weights.swapaxes(1, 2)  # [sets, images, classes]
+    first, second = np.argsort(-cosines[0], axis=1, kind="stable")[:, :2].T
+    each = np.arange(len(first))
+    along = weights[:, first] - weights[:, second]  # [sets, images, d]
+    pairs = zip(along, sets, strict=True)
+    maps = np.stack([images.sent(model, model.heads, at, heads)[each, each] for at, heads in pairs])
     leads = cosines[:, each, first] - cosines[:, each, second]
     rows, shown = [], []
     for i, (image, picture) in enumerate(zip(images.shown, images.seen(model), strict=True)):
-        answer, other, most = classes[first[i]], classes[second[i]], float(np.abs(maps[:, i]).max())
+        answer, other, largest = classes[first[i]], classes[second[i]], float(np.abs(maps[:, i]).max())
         rows += [[image.name, answer, other, *cells] for cells in examples.by_patch(*maps[:, i])]
-        overlays = [examples.tinted(picture, one[i], most) for one in maps]
+        overlays = [examples.tinted(picture, values, largest) for values in maps[:, i]]
         shown.append((image.name, answer, other, list(zip(overlays, leads[:, i].tolist(), strict=True))))
-    through = float(maps[0].sum() / leads[0].sum()) if leads[0].sum() else float("nan")
-    columns = ["image", "answer", "runner-up", "row", "column", "all on", *(["off"] if off else [])]
-    about = {"shown": shown, "off": off, "parts": percent(through, 0)}
-    unit = "part of the difference of two cosines"
-    return Figure("why", "Why this answer", unit, columns, rows, about, made=made(screen))
+    share = float(maps[0].sum() / leads[0].sum()) if leads[0].sum() else float("nan")
+    columns = ["image", "answer", "runner-up", "row", "column", "all on", *(["ablated"] if ablate else [])]
+    values = {"images": shown, "ablate": ablate, "share": percent(share, 0)}
+    return Figure("why", columns, rows, values, settings=template_setting(screen))
 
 
-def lines(screen: Screen, ablate: HeadSet) -> str:
-    """Lines of a program that loads the model and classifies the visitor's images before and after `off`."""
-    state = screen.state
-    classes, templates = question(screen)
-    name, page = parse_example(state.example)
-    return program("model", model=state.model, ablate=ablate) + program(
+def classify_lines(screen: Screen, ablate: HeadSet) -> str:
+    """Return a program that classifies the screen's images before and after these heads are ablated."""
+    (classes, templates), (name, page) = question(screen), parse_example(screen.state.example)
+    return program("model", model=screen.state.model, ablate=ablate) + program(
         "classify",
         uploads=[image.name for image in screen.session.uploads],
         example=name,
@@ -253,3 +246,12 @@ def lines(screen: Screen, ablate: HeadSet) -> str:
         classes=classes,
         templates=templates,
     )
+
+
+VIEW = View(
+    "classify",
+    "Classify",
+    "Zero-shot answers to images, before and after ablation.",
+    render_classify,
+    lambda screen: classify_lines(screen, screen.state.ablate),
+)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,17 +16,15 @@ from ccs.app.routes import Form, Name, post
 from ccs.app.services import examples
 from ccs.app.services.galleries import NEAREST, PICTURES, Written, extremes, nearest, world
 from ccs.app.services.records import HeadRecord
-from ccs.app.session import App, Screen
+from ccs.app.session import Screen
 from ccs.app.state import clean_line, parse_int
 from ccs.app.views import claims, classify
-from ccs.app.views.base import Empty, Figure, View, of_model, run_lines
+from ccs.app.views.base import Empty, Figure, View, run_lines, with_model
 from ccs.errors import InputError
 from ccs.heads import IMAGE, TEXT, Head, HeadSet, Intervention
 from ccs.model.model import Model
 
-Part = Figure | Empty | None
-Strip = tuple[str, list[tuple[int, str, float]]]
-FOUND = 6  # heads listed by a search
+RESULTS = 6  # heads listed by a search
 
 
 class TextForm(Form):
@@ -38,239 +38,216 @@ def choose_text(screen: Screen, form: TextForm) -> None:
 
 
 @post("heads/find")
-def find_heads(screen: Screen, form: TextForm) -> None:
+def search_heads(screen: Screen, form: TextForm) -> None:
     """Search the model's heads for a text; without one, close the search."""
-    screen.change(find=clean_line(form.text), tab=Heads.name)
+    screen.change(find=clean_line(form.text), tab="heads")
 
 
-class Heads(View):
-    """The panel of one head, and a search over all."""
-
-    name = "heads"
-    title = "Heads"
-    purpose = "What each attention head encodes, described by texts."
-
-    def pending(self, screen: Screen) -> bool:
-        seen = screen.app.galleries.written(screen.model) is not None
-        return not seen or (bool(screen.state.find) and _found(screen) is None)
-
-    def prepare(self, screen: Screen) -> Iterator[tuple[float, str]]:
-        yield from screen.app.galleries.read(screen.model)
-        if screen.state.find and _found(screen) is None:
-            yield 0.5, f"Ranking heads by “{screen.state.find}”"
-            model, name = screen.model, world(screen.state.model).pictures
-            images = screen.app.galleries.find(name)
-            screen.app.cache.get(
-                _find_key(screen), lambda: ccs.find_heads(model, screen.state.find, images).rows
-            )
-
-    def render(self, screen: Screen, complete: bool = True) -> Markup:
-        state, head = screen.state, screen.state.head
-        if head is None:
-            return render("heads.html", record=None, state=state, search=None)
-        record = screen.records.head(head)
-
-        def live(model: Model) -> list[Part]:
-            if head.encoder == TEXT:
-                return [_prompts(screen, model, head), _alone(screen, head)]
-            moved = moving(screen, record, state.text)
-            pictures = screen.app.galleries.written(model)
-            near = _nearest(screen, model, head, pictures) if pictures else None
-            seen = of_model(screen, complete, lambda model: where(screen, model, record))
-            return [seen, moved, near, _alone(screen, head)]
-
-        parts = of_model(screen, complete, live)
-        texts = None if head.encoder == TEXT else _texts(record, state.text, screen.records.made)
-        return render(
-            "heads.html",
-            record=record,
-            state=state,
-            known=claims.panel(state.model, head),
-            search=of_model(screen, complete, lambda model: _search(screen)) if state.find else None,
-            parts=[texts, *([parts] if isinstance(parts, Empty) else parts)],
-        )
-
-    def program(self, screen: Screen) -> str:
-        head, state = screen.state.head, screen.state
-        if head is None:
-            return classify.lines(screen, state.ablate)
-        tables = "" if head.encoder == TEXT else run_lines(screen.app, state) + program("texts", head=head)
-        return tables + classify.lines(screen, HeadSet([head]))
+def heads_stage(screen: Screen) -> Hashable:
+    """Return None if all results are there (`View.stage`)."""
+    searched = not screen.state.find or _search_result(screen) is not None
+    return None if searched and screen.app.galleries.written(screen.model) else searched
 
 
-def _find_key(screen: Screen) -> tuple[str, ...]:
-    return "find", screen.model.weights_hash, screen.state.find
+def prepare_heads(screen: Screen) -> Iterator[tuple[float, str]]:
+    """Embed the images that the heads rank, and search the heads."""
+    app, model, text = screen.app, screen.model, screen.state.find
+    yield from app.galleries.read(model)
+    if text and _search_result(screen) is None:
+        yield 0.5, f"Ranking heads by “{text}”"
+        images = app.galleries.find(world(model.name).pictures)
+        app.cache.get(("find", model.weights_hash, text), lambda: ccs.find_heads(model, text, images).rows)
 
 
-def _found(screen: Screen) -> pd.DataFrame | None:
-    table: pd.DataFrame | None = screen.app.cache.find(_find_key(screen))
+def _search_result(screen: Screen) -> pd.DataFrame | None:
+    table: pd.DataFrame | None = screen.app.cache.find(("find", screen.model.weights_hash, screen.state.find))
     return table
 
 
-def _search(screen: Screen) -> Figure | Empty:
+def render_heads(screen: Screen, complete: bool = True) -> Markup:
+    """Return the view: the panel of one head, and a search over all."""
+    state, head = screen.state, screen.state.head
+    search = with_model(screen, complete, partial(_search, screen)) if state.find else None
+    if head is None:
+        return render("heads.html", record=None, state=state, search=search)
+    record = screen.records.head(head)
+    parts = with_model(screen, complete, partial(_panel, screen, record))
+    texts = [] if head.encoder == TEXT else [_texts(screen, record)]
+    return render(
+        "heads.html",
+        record=record,
+        state=state,
+        known=claims.describe_training(state.model, head),
+        search=search,
+        parts=[*texts, *(parts if isinstance(parts, list) else [parts])],
+    )
+
+
+def _panel(screen: Screen, record: HeadRecord, model: Model) -> list[Figure | Empty]:
+    """Return the parts of a head's panel that the model computes."""
+    if record.head.encoder == TEXT:
+        return [_prompts(screen, model, record.head), _alone(screen, record.head)]
+    images = screen.app.galleries.written(model)
+    maps = with_model(screen, True, lambda model: attention_maps(screen, model, record))
+    near = [_nearest(screen, model, record.head, images)] if images else []
+    return [maps, top_images(screen, record, screen.state.text), *near, _alone(screen, record.head)]
+
+
+def _search(screen: Screen, model: Model) -> Figure | Empty:
     """Return the heads that encode the text best."""
-    table, text = _found(screen), screen.state.find
+    table, text = _search_result(screen), screen.state.find
     if table is None:
         return Empty(f"Heads that encode “{text}”", "The result follows in a moment.")
     columns = ["head", "rank", "share", "best", "best_share", "encodes"]
-    rows = table[columns].head(FOUND).to_numpy().tolist()
+    rows = table[columns].head(RESULTS).to_numpy().tolist()
     concepts = [screen.records.head(Head.parse(row[0])).concept for row in rows]
-    shown = {
-        "text": text,
-        "listed": list(zip(rows, concepts, strict=True)),
-        "any": any(row[-1] for row in rows),
-    }
-    made = {"text": text, "ablated heads": "", "gallery": world(screen.state.model).pictures}
-    return Figure(
-        "find",
-        f"Heads that encode “{text}”",
-        "share of the head’s variance, %",
-        columns,
-        rows,
-        shown,
-        made=made,
-    )
+    settings = {"text": text, "ablated heads": "", "gallery": world(model.name).pictures}
+    return Figure("find", columns, rows, {"text": text, "concepts": concepts}, settings=settings)
 
 
-def _texts(record: HeadRecord, chosen: int, made: Mapping[str, str]) -> Figure | Empty:
-    """The head's texts. chosen: the number of the text that images are ranked by. made: of the tables."""
+def _texts(screen: Screen, record: HeadRecord) -> Figure | Empty:
+    """Return the head's texts."""
     if not record.texts:
-        words = "There are no tables for this head, so its concept is unknown."
-        return Empty("No texts", f"{words} “Analyze this model”, below the grid, finds out.")
-    judges = [v.judge for v in record.texts[0].verdicts]
+        unknown = "There are no tables for this head, so its concept is unknown."
+        return Empty("No texts", f"{unknown} “Analyze this model”, below the grid, computes them.")
+    judges = [verdict.judge for verdict in record.texts[0].verdicts]
     rows = []
     for i, text in enumerate(record.texts, 1):
-        said = (cell for one in text.verdicts for cell in (one.word, one.why))
-        rows.append([record.head, i, text.text, text.concept, round(text.share, 6), *said])
-    parts = [f"{judge} {part}" for judge in judges for part in ("verdict", "reason")]
-    title, columns = (
-        f"Texts that describe {record.head}",
-        ["head", "rank", "text", "concept", "share", *parts],
-    )
-    shown = {"record": record, "judges": judges, "chosen": chosen}
-    unit, of = "share of the head’s variance, %", str(record.head)
-    return Figure("texts", title, unit, columns, rows, shown, of, made)
+        verdicts = (cell for verdict in text.verdicts for cell in (verdict.word, verdict.why))
+        rows.append([record.head, i, text.text, text.concept, round(text.share, 6), *verdicts])
+    columns = ["head", "rank", "text", "concept", "share"]
+    columns += [f"{judge} {part}" for judge in judges for part in ("verdict", "reason")]
+    values = {"record": record, "judges": judges, "chosen": screen.state.text}
+    return Figure("texts", columns, rows, values, str(record.head), screen.records.made)
 
 
 def _alone(screen: Screen, head: Head) -> Figure:
-    """The answers to the visitor's images without this head alone."""
-    title, rows = f"Ablate {head} alone: answers to these images", classify.moves(screen, HeadSet([head]))
+    """Return the answers to the visitor's images with this head alone ablated."""
+    answers, rows = classify.measure_answers(screen, HeadSet([head])), []
+    for i, (image, (before, after)) in enumerate(zip(screen.images.shown, answers.firsts, strict=True)):
+        shares = float(answers.before[i].max()), float(answers.after[i, answers.classes.index(before)])
+        rows.append([image.name, before, *shares, after, float(answers.similarity[i])])
     columns = ["image", "answer", "before", "after", "answer after", "similarity"]
-    made = {**classify.made(screen), "ablated heads": head}
-    return Figure("alone", title, "probability, %", columns, rows, of=str(head), made=made)
+    settings = {**classify.template_setting(screen), "ablated heads": head}
+    return Figure("alone", columns, rows, head=str(head), settings=settings)
 
 
-def where(screen: Screen, model: Model, record: HeadRecord) -> Figure:
-    """Where the head looks in the visitor's images, and what it writes from there along one of its texts."""
-    head, state, images = record.head, screen.state, screen.images
-    text, firsts = _chosen(record, state.text), claims.first_texts(screen.records)
-    off = Intervention.of(state.ablate.of_encoder(IMAGE) - {head})
-    values = [images.looks(model, head.layer, off)[:, head.head]]
+def attention_maps(screen: Screen, model: Model, record: HeadRecord) -> Figure:
+    """Return the head's attention over the visitor's images, and the contribution of each patch."""
+    head, images, text = record.head, screen.images, _text_of(record, screen.state.text)
+    ablate = Intervention.of(screen.state.ablate.of_encoder(IMAGE) - {head})
+    maps = [images.looks(model, head.layer, ablate)[:, head.head]]
+    others = claims.first_texts(screen.records)
     if text:
-        along = _embedded(screen, model, text)
-        if len(firsts) > 1:
-            along = along - _embedded(screen, model, *firsts).mean(axis=0)
-        values.append(images.sent(model, HeadSet([head]), along, off)[:, 0])
-    peak = max(float(values[0].max()), 1 / values[0][0].size)  # an equal share, where it looks elsewhere
-    most, rows, maps = float(np.abs(values[-1]).max()), [], []
-    for i, (image, picture) in enumerate(zip(images.shown, images.seen(model), strict=True)):
-        look, *written = (one[i] for one in values)
-        rows += [[image.name, *cells] for cells in examples.by_patch(look, *written)]
-        drawn = examples.lit(picture, look, peak), *(examples.tinted(picture, one, most) for one in written)
-        maps.append((image.name, drawn, look))
-    n = len(values)
-    title = " and ".join(("Attention", "contribution")[:n])
-    unit = "; ".join(("share of attention", "part of the cosine")[:n])
-    columns = ["image", "row", "column", *("attention", "written")[:n]]
-    shown = {"along": text, "contrasted": len(firsts) > 1, "most": most, "peak": peak, "shown": maps}
-    return Figure("where", title, unit, columns, rows, shown, str(head), {"ablated heads": off})
+        along = _embed(screen, model, text)
+        if len(others) > 1:
+            along = along - _embed(screen, model, *others).mean(axis=0)
+        maps.append(images.sent(model, HeadSet([head]), along, ablate)[:, 0])
+    peak = max(float(maps[0].max()), 1 / maps[0][0].size)  # an even share, if it attends elsewhere
+    largest, rows, shown = float(np.abs(maps[-1]).max()), [], []
+    for image, picture, *patches in zip(images.shown, images.seen(model), *maps, strict=True):
+        rows += [[image.name, *cells] for cells in examples.by_patch(*patches)]
+        contributions = [examples.tinted(picture, values, largest) for values in patches[1:]]
+        shown.append((image.name, [examples.lit(picture, patches[0], peak), *contributions], patches[0]))
+    columns = ["image", "row", "column", *("attention", "written")[: len(maps)]]
+    values = {"text": text, "contrasted": len(others) > 1, "largest": largest, "peak": peak, "images": shown}
+    return Figure("where", columns, rows, values, str(head), {"ablated heads": ablate})
 
 
-def _chosen(record: HeadRecord, number: int) -> str:
-    """The head's text of that number, "" where it has none."""
+def _text_of(record: HeadRecord, number: int) -> str:
+    """Return the head's text of that number, "" if it has none."""
     return record.texts[min(number, len(record.texts) - 1)].text if record.texts else ""
 
 
-def _embedded(screen: Screen, model: Model, *texts: str) -> np.ndarray:
-    """The texts' unit embeddings [texts, d], kept for the next pictures."""
-    key = ("texts", model.weights_hash, texts)
-    found: np.ndarray = screen.app.cache.get(key, lambda: model.embed_texts(texts))
-    return found
+def _embed(screen: Screen, model: Model, *texts: str) -> np.ndarray:
+    """Return the texts' unit embeddings [texts, d], kept for the next images."""
+    return screen.app.cache.get(("texts", model.weights_hash, texts), lambda: model.embed_texts(texts))
 
 
-def moving(screen: Screen, record: HeadRecord, text: int = 0) -> Figure | Empty:
-    """Pictures along the head's text of that number, or where it has none, along what it writes most."""
-    app, model = screen.app, screen.model
-    head, name = record.head, world(model.name).pictures
-    found = app.galleries.written(model)
-    if found is None:
+def top_images(screen: Screen, record: HeadRecord, number: int = 0) -> Figure | Empty:
+    """Return the images at both ends of a head's contribution.
+
+    Args:
+        screen: the screen.
+        record: the head's.
+        number: of the text along which they are ranked; without texts, the contribution's main direction.
+    """
+    app, model, head = screen.app, screen.model, record.head
+    name, written, text = world(model.name).pictures, app.galleries.written(model), _text_of(record, number)
+    if written is None:
         try:
             app.galleries.find(name)
-            words = f"They are looked for among {PICTURES} pictures, which takes this model a while."
+            reason = f"{model.name} embeds {PICTURES} images first, which takes a while."
         except InputError as error:
-            words = str(error)
-        return Empty(f"Images that move {head}", words)
-    chosen = _chosen(record, text)
-    along = _embedded(screen, model, chosen)[0] if chosen else None
-    ends = extremes(found.direct[:, list(model.heads).index(head)], along)
-    titles = ("highest", "lowest") if chosen else ("one end", "other end")
-    pictures = app.galleries.find(name)
-    return Figure(
-        "top-activating",
-        f"Images that move {head} {f'along “{chosen}”' if chosen else 'most'}",
-        "standard deviations",
-        ["picture", "text", "standard deviations"],
-        [[i, chosen, round(z, 4)] for part in ends for i, z in part],
-        {"ends": _strips(app, name, zip(titles, ends, strict=True)), "chosen": chosen, "pictures": pictures},
-        of=str(head),
-        made={"gallery": name, "ablated heads": ""},
-    )
+            reason = str(error)
+        return Empty(f"Images that move {head}", reason)
+    along = _embed(screen, model, text)[0] if text else None
+    ends = extremes(written.direct[:, list(model.heads).index(head)], along)
+    rows = [[i, text, round(z, 4)] for end in ends for i, z in end]
+    titles = ("highest", "lowest") if text else ("one end", "other end")
+    values = {**_strips(screen, name, dict(zip(titles, ends, strict=True))), "text": text}
+    settings = {"gallery": name, "ablated heads": ""}
+    columns = ["picture", "text", "standard deviations"]
+    return Figure("top-activating", columns, rows, values, str(head), settings)
 
 
 def _prompts(screen: Screen, model: Model, head: Head) -> Figure | Empty:
-    """The prompts at the two ends of what a head of the text encoder writes."""
+    """Return the prompts at both ends of a text head's contribution."""
     classes, templates = classify.question(screen)
     prompts = [templates[0].replace("{}", name) for name in classes]
     if len(prompts) < 2:
-        return Empty(f"Prompts that {head} tells apart", "Two or more classes in Classify show them.")
+        return Empty(f"Prompts that {head} tells apart", "Choose two or more classes in Classify.")
     key = ("prompts", model.weights_hash, head, tuple(prompts))
     direct = screen.app.cache.get(key, lambda: model.texts.contributions(prompts, HeadSet([head])).direct)
-    ends = extremes(direct[:, 0], None)
-    lines = [[(prompts[i], z) for i, z in pair] for pair in zip(*ends, strict=True)]
-    rows = [[prompts[i], round(z, 4)] for i, z in (*ends[0], *ends[1][::-1])]
-    title, unit = f"Prompts that {head} tells apart", "standard deviations"
-    shown = {"lines": lines, "n": len(prompts)}
-    return Figure("prompts", title, unit, ["prompt", unit], rows, shown, str(head), {"ablated heads": ""})
+    first, last = ([(prompts[i], z) for i, z in end] for end in extremes(direct[:, 0], None))
+    rows = [[prompt, round(z, 4)] for prompt, z in (*first, *last[::-1])]
+    values = {"pairs": list(zip(first, last, strict=True)), "n": len(prompts)}
+    columns = ["prompt", "standard deviations"]
+    return Figure("prompts", columns, rows, values, str(head), {"ablated heads": ""})
 
 
-def _nearest(screen: Screen, model: Model, head: Head, pictures: Written) -> Figure:
-    """The pictures nearest to the first image at hand: by this head alone, and by the whole embedding."""
-    app, name, heads = screen.app, world(model.name).pictures, list(model.heads)
-    image = screen.images.shown[0]
-    found = nearest(pictures, *screen.images.contributions(model))
-    by = {"by this head alone": found.alone[heads.index(head)], "by the whole embedding": found.whole}
+def _nearest(screen: Screen, model: Model, head: Head, written: Written) -> Figure:
+    """Return the images nearest to the visitor's first one, by this head and by the whole embedding."""
+    name, heads, image = world(model.name).pictures, list(model.heads), screen.images.shown[0]
+    near = nearest(written, *screen.images.contributions(model))
+    cosines = {"by this head alone": near.alone[heads.index(head)], "by the whole embedding": near.whole}
     listed = {
-        title: [(int(i), float(near[i])) for i in np.argsort(-near, kind="stable")[:NEAREST]]
-        for title, near in by.items()
+        title: [(int(i), float(column[i])) for i in np.argsort(-column, kind="stable")[:NEAREST]]
+        for title, column in cosines.items()
     }
-    rows = [
-        [title, rank, i, round(near, 5)]
-        for title, part in listed.items()
-        for rank, (i, near) in enumerate(part, 1)
-    ]
-    shown = {
+    rows = [[t, n, i, round(z, 5)] for t, part in listed.items() for n, (i, z) in enumerate(part, 1)]
+    values = {
         "image": image,
-        "strips": _strips(app, name, listed.items()),
-        "agreement": float(found.agreement[heads.index(head)]),
-        "unlike": heads[int(found.agreement.argmin())],
-        "least": float(found.agreement.min()),
-        "pictures": app.galleries.find(name),
+        **_strips(screen, name, listed),
+        "agreement": float(near.agreement[heads.index(head)]),
+        "lowest": (heads[int(near.agreement.argmin())], float(near.agreement.min())),
     }
-    columns, title = ["by", "rank", "picture", "cosine"], f"Images nearest to {image.name}"
-    made = {"gallery": name, "ablated heads": ""}
-    return Figure("nearest", title, "cosine", columns, rows, shown, str(head), made)
+    columns, settings = ["by", "rank", "picture", "cosine"], {"gallery": name, "ablated heads": ""}
+    return Figure("nearest", columns, rows, values, str(head), settings)
 
 
-def _strips(app: App, name: str, rows: Iterable[tuple[str, Sequence[tuple[int, float]]]]) -> list[Strip]:
-    """Rows of a set's images: a title, and of each image its number, its small image and a figure."""
-    return [(title, [(i, app.face(name, i), value) for i, value in part]) for title, part in rows]
+def _strips(screen: Screen, name: str, rows: dict[str, Sequence[tuple[int, float]]]) -> dict[str, Any]:
+    """Return rows of a dataset's images, each image with its number and a score, and the dataset."""
+    app = screen.app
+    strips = [(title, [(i, app.face(name, i), score) for i, score in row]) for title, row in rows.items()]
+    return {"strips": strips, "pictures": app.galleries.find(name)}
+
+
+def heads_program(screen: Screen) -> str:
+    """Return a program that prints the head's texts and classifies images without it."""
+    head, ablate = screen.state.head, screen.state.ablate
+    if head is None:
+        return classify.classify_lines(screen, ablate)
+    tables = "" if head.encoder == TEXT else run_lines(screen) + program("texts", head=head)
+    return tables + classify.classify_lines(screen, HeadSet([head]))
+
+
+VIEW = View(
+    "heads",
+    "Heads",
+    "What each attention head encodes, described by texts.",
+    render_heads,
+    heads_program,
+    prepare_heads,
+    heads_stage,
+)

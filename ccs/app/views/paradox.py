@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,51 +22,37 @@ from ccs.app.views import claims
 from ccs.app.views.base import Empty, Figure, View, run_lines
 from ccs.bundled import planted_truth
 from ccs.errors import InputError
-from ccs.metrics.stats import Effect, Estimate
+from ccs.metrics.stats import LEVEL, Ranked, against_random
 from ccs.results import queries
 
-COLUMNS = (
-    *("model", "weights", "ablation", "seed", "ablated heads", "n heads"),
-    *(f"{axis} change{end}" for axis in ("accuracy", "MaxSkew") for end in ("", " low", " high")),
-)
-NAN = float("nan")
 KEYS = ["model", "weights", "ablation", "seed", "heads", "n_heads"]
-PRINTED = ("table5", ("cifar10", "cifar100", "food101")), ("table8", ("gender",))  # accuracy, MaxSkew of 104
+CHANGES = {"difference": "", "difference_low": " low", "difference_high": " high"}
+FEWEST_SETS = 5  # random sets for a comparison
+SHAPES = {
+    "high": "M0-6A6 6 0 1 1 0 6A6 6 0 1 1 0-6Z",
+    "low": "M-5.5-5.5H5.5V5.5H-5.5Z",
+    "moderate": "M0-6.5L6 5H-6Z",
+    "random": "M-5-3L-3-5L0-2L3-5L5-3L2 0L5 3L3 5L0 2L-3 5L-5 3L-2 0Z",
+    "concept": "M-2-6H2V-2H6V2H2V6H-2V2H-6V-2H-2Z",
+    "equal-high": "M0-7L6.5 0L0 7L-6.5 0Z",
+    "equal-low": "M0 6.5L6-5H-6Z",
+    "single": "M0-2.6A2.6 2.6 0 1 1 0 2.6A2.6 2.6 0 1 1 0-2.6Z",
+}
+NAMED_KINDS = ("high", "moderate", "low", "random")  # marks with their names, of the first model
 
 
-@dataclass(frozen=True)
-class Point:
-    """One ablation set of one model on both axes: changes from all heads on, with intervals (NaN if none)."""
-
-    model: str
-    weights: str
-    plan: AblationName
-    seed: int | None
-    heads: str
-    n_heads: int
-    x: Effect
-    y: Effect
-
-    @property
-    def words(self) -> str:
-        """The model and the set in words."""
-        return f"{self.model}: {self.plan.words(self.seed)}"
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """The high-CCS heads against random sets of the same size: their changes, and how many sets there are."""
+class Contrast(NamedTuple):
+    """The change with the high-CCS heads ablated, and its rank among random sets of the same size."""
 
     high: float
-    random: Estimate
-    sets: int
+    ranked: Ranked
 
     @property
     def verdict(self) -> str:
         """The conclusion in words."""
-        if self.random.low <= self.high <= self.random.high:
+        if not self.ranked.p_value <= 1 - LEVEL:
             return "no evidence of a difference"
-        return "less than 97.5% of them" if self.high < self.random.low else "more than 97.5% of them"
+        return "significantly less" if self.ranked.value < 0 else "significantly more"
 
 
 @dataclass(frozen=True)
@@ -76,10 +62,12 @@ class Axes:
     Attributes:
         quality: the accuracy dataset across, "" for the mean of all.
         qualities: the datasets to choose from.
-        gallery, attribute: the MaxSkew up.
+        gallery: the gallery of MaxSkew.
+        attribute: its attribute.
         attributes: the attributes to choose from.
-        points: all ablation sets.
-        contrasts: the answer by model, for accuracy and MaxSkew.
+        points: one row per model and ablation set: KEYS, and the changes "accuracy" and "MaxSkew" from all
+            heads on, each with "low" and "high" of its interval (NaN if there is none).
+        contrasts: the comparison with random sets by model, for accuracy and MaxSkew.
     """
 
     quality: str
@@ -87,47 +75,51 @@ class Axes:
     gallery: str
     attribute: str
     attributes: tuple[str, ...]
-    points: tuple[Point, ...]
+    points: pd.DataFrame
     contrasts: dict[str, tuple[Contrast | None, Contrast | None]]
 
-    @classmethod
-    def of(cls, app: App, quality: str = "", attribute: str = "") -> Axes:
-        """Read the axes; InputError without tables of both."""
-        return app.cache.get(("axes", quality, attribute), lambda: cls._read(app, quality, attribute))
 
-    @classmethod
-    def _read(cls, app: App, quality: str, attribute: str) -> Axes:
-        models = [results for results in app.collection.models.values() if len(queries.max_skew(results))]
-        accuracy = _join(queries.top1(results) for results in models)
-        skew = _join(queries.max_skew(results) for results in models)
-        if not len(accuracy) or not len(skew):
-            raise InputError("There are no tables of accuracy and bias yet.")
-        qualities = tuple(map(str, accuracy["dataset"].unique()))
-        attributes = tuple(map(str, skew["attribute"].unique()))
-        quality = quality if quality in qualities else ""
-        attribute = attribute if attribute in attributes else attributes[0]
-        skew = skew[skew["attribute"] == attribute]
-        gallery = str(skew["dataset"].iloc[0])
-        across = accuracy[accuracy["dataset"] == quality] if quality else _mean_of_sets(accuracy)
-        up = skew[skew["dataset"] == gallery]
-        contrasts = {
-            results.model: (_contrast(across, results.model), _contrast(up, results.model))
-            for results in models
-        }
-        both = across.merge(up, on=KEYS, suffixes=("", " up"))
-        points = []
-        for row in queries.few_sets(both[both["n_heads"] > 0]).to_dict("records"):
-            plan = AblationName.parse(row["ablation"])
-            if plan.k is None:
-                seed = None if row["seed"] < 0 else int(row["seed"])
-                about = row["model"], row["weights"], plan, seed, row["heads"], int(row["n_heads"])
-                points.append(Point(*about, *(_effect(row, end) for end in ("", " up"))))
-        return cls(quality, qualities, gallery, attribute, attributes, tuple(points), contrasts)
+def read_axes(app: App, quality: str = "", attribute: str = "") -> Axes:
+    """Read the axes from all models' tables.
+
+    Args:
+        app: has the tables.
+        quality: the accuracy dataset; by default the mean of all.
+        attribute: by default the first.
+
+    Raises:
+        InputError: Without tables of accuracy and bias.
+    """
+    return app.cache.get(("axes", quality, attribute), lambda: _read_axes(app, quality, attribute))
 
 
-def _join(tables: Any) -> pd.DataFrame:
-    kept = [rows for rows in tables if len(rows)]
-    rows = pd.concat(kept, ignore_index=True) if kept else pd.DataFrame()
+def _read_axes(app: App, quality: str, attribute: str) -> Axes:
+    models = [results for results in app.collection.models.values() if len(queries.max_skew(results))]
+    accuracy, skew = _join(map(queries.top1, models)), _join(map(queries.max_skew, models))
+    if not len(accuracy) or not len(skew):
+        raise InputError("There are no tables of accuracy and bias yet.")
+    qualities, attributes = (
+        tuple(map(str, column.unique())) for column in (accuracy["dataset"], skew["attribute"])
+    )
+    quality = quality if quality in qualities else ""
+    attribute = attribute if attribute in attributes else attributes[0]
+    across = accuracy[accuracy["dataset"] == quality] if quality else _mean_of_sets(accuracy)
+    up = skew[skew["attribute"] == attribute]
+    gallery = str(up["dataset"].iloc[0])
+    up = up[up["dataset"] == gallery]
+    contrasts = {table.model: (contrast(across, table.model), contrast(up, table.model)) for table in models}
+    sides = [
+        side[[*KEYS, *CHANGES]].rename(columns={name: axis + end for name, end in CHANGES.items()})
+        for axis, side in (("accuracy", across), ("MaxSkew", up))
+    ]
+    points = queries.few_sets(sides[0].merge(sides[1], on=KEYS))
+    main = points["ablation"].map(lambda name: AblationName.parse(name).k is None)
+    points = points[main & (points["n_heads"] > 0)]
+    return Axes(quality, qualities, gallery, attribute, attributes, points, contrasts)
+
+
+def _join(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    rows = pd.concat([table for table in tables if len(table)] or [pd.DataFrame()], ignore_index=True)
     return rows.assign(seed=rows["seed"].fillna(-1)) if len(rows) else rows
 
 
@@ -137,39 +129,34 @@ def _mean_of_sets(rows: pd.DataFrame) -> pd.DataFrame:
     table = groups.agg(["mean", "count"]).reset_index()
     whole = table["count"] == table.groupby("model")["count"].transform("max")
     table = table[whole].rename(columns={"mean": "difference"})
-    return table.assign(difference_low=NAN, difference_high=NAN, p_value=NAN)
+    return table.assign(difference_low=math.nan, difference_high=math.nan)
 
 
-def _contrast(rows: pd.DataFrame, model: str) -> Contrast | None:
+def contrast(rows: pd.DataFrame, model: str) -> Contrast | None:
+    """Compare a model's high-CCS heads with random sets of the same size; None with too few sets."""
     rows = rows[rows["model"] == model]
     high = rows[rows["ablation"] == "high"]["difference"]
-    drawn = rows[(rows["ablation"] == "random") & (rows["seed"] >= 0)]["difference"].dropna()
-    if not len(high) or len(drawn) < 5:
+    random = rows[(rows["ablation"] == "random") & (rows["seed"] >= 0)]["difference"].dropna()
+    if not len(high) or len(random) < FEWEST_SETS:
         return None
-    low, top = np.quantile(drawn, (0.025, 0.975))
-    return Contrast(float(high.iloc[0]), Estimate(float(drawn.mean()), float(low), float(top)), len(drawn))
+    return Contrast(float(high.iloc[0]), against_random(high[:1], random.to_numpy()[:, None])[0])
 
 
-def _effect(row: dict[Any, Any], end: str) -> Effect:
-    names = ("difference", "difference_low", "difference_high", "p_value")
-    return Effect(*(float(row[name + end]) for name in names))
-
-
-def printed() -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return the paper's mean changes with the high and the low heads pruned: of accuracy and of MaxSkew."""
+def published_changes() -> list[tuple[float, float]]:
+    """Return the paper's mean changes with high and with low heads ablated: of accuracy, of MaxSkew."""
     changes = []
-    for key, datasets in PRINTED:
+    for key, datasets, per in (
+        ("table5", ("cifar10", "cifar100", "food101"), 100),
+        ("table8", ("gender",), len(paper.occupations())),
+    ):
         table = paper.tables()[key]
-        per = 100 if key == "table5" else len(paper.occupations())
-        for kind in ("high", "low"):
-            cells = [
-                (table.value(row, f"{name}/{kind}"), table.value(row, f"{name}/original"))
-                for row in table.rows
-                for name in datasets
-            ]
-            known = [(new - old) / per for new, old in cells if new is not None and old is not None]
-            changes.append(sum(known) / len(known))
-    return (changes[0], changes[1]), (changes[2], changes[3])
+        cells = pd.DataFrame(table.rows, index=table.columns).T.astype(float)
+        high, low = (
+            np.nanmean([cells[f"{name}/{kind}"] - cells[f"{name}/original"] for name in datasets]) / per
+            for kind in ("high", "low")
+        )
+        changes.append((float(high), float(low)))
+    return changes
 
 
 class AxisForm(Form):
@@ -185,140 +172,119 @@ def choose_axes(screen: Screen, form: AxisForm) -> None:
     screen.change(attribute=attribute, quality=require_choice(form.quality, ("", *axes.qualities), "dataset"))
 
 
-class Paradox(View):
-    """The answer, and all measured ablation sets in one plot."""
-
-    name = "paradox"
-    title = "Paradox"
-    purpose = "Do high-CCS heads carry accuracy and bias? Every measured set of heads."
-
-    def models(self, state: State) -> tuple[str, ...]:
-        return ()
-
-    def render(self, screen: Screen, complete: bool = True) -> Markup:
-        state = screen.state
-        try:
-            axes = _axes(screen)
-        except InputError:
-            words = "This view needs tables of accuracy and bias of at least one model. Compute them with: "
-            return escape(Empty("Nothing measured yet", words + "clip-ccs compute"))
-        points = shown_points(axes, state)
-        models = list(dict.fromkeys(point.model for point in points))
-        size = next((p.n_heads for p in points if p.model == state.model and p.plan.kind == "high"), 0)
-        return render(
-            "paradox.html",
-            axes=axes,
-            state=state,
-            others=[] if state.model in models else models,
-            drawings=all(map(saw_drawings_only, models)),
-            contrasts=[(name, axes.contrasts[name]) for name in models if any(axes.contrasts.get(name, ()))],
-            size=size,
-            printed=printed(),
-            now=next((point for point in points if _is_ablated(point, state)), None),
-            claim=claims.held_out(screen.records, state.ablate, axes.attribute),
-            figure=plot(points, axes, state),
-        )
-
-    def program(self, screen: Screen) -> str:
-        axes = _axes(screen)
-        quality = {"subset": "", "metric": "top1", **({"dataset": axes.quality} if axes.quality else {})}
-        fairness = {"dataset": axes.gallery, "attribute": axes.attribute, "target": "pool", "mode": "correct"}
-        fairness |= {"occupation": "", "metric": "MaxSkew mean"}
-        both = [("quality", "pruning", quality), ("fairness", "bias", fairness)]
-        return run_lines(screen.app, replace(screen.state, analysis="")) + program("paradox", quantities=both)
-
-
 def _axes(screen: Screen) -> Axes:
     """Return the axes of the plot: by the attribute that the other views show."""
     claim = claims.of(screen.records)
     attribute = screen.state.attribute or (claim.attribute if claim else "")
-    return Axes.of(screen.app, screen.state.quality, attribute)
+    return read_axes(screen.app, screen.state.quality, attribute)
 
 
-def shown_points(axes: Axes, state: State) -> list[Point]:
-    """Return the sets that are shown; those of models with planted heads only for the chosen model."""
-    return [p for p in axes.points if p.model == state.model or planted_truth(p.model) is None]
-
-
-def _is_ablated(point: Point, state: State) -> bool:
-    return bool(point.heads) and point.model == state.model and point.heads == str(state.ablate)
-
-
-def plot(points: Sequence[Point], axes: Axes, state: State) -> Figure:
-    """Return the sets as marks: single heads first, so that named sets lie above, the ablated one on top."""
-    models = list(dict.fromkeys(point.model for point in points))
-    kinds = {point.plan.kind for point in points}
-    named = [p for p in points if p.model == models[0] and p.seed is None and p.plan.kind in NAMED]
-
-    def above(point: Point) -> tuple[bool, ...]:
-        return _is_ablated(point, state), point.plan.kind != "single", point.plan.kind != "random"
-
-    rows = [
-        [point.model, point.weights, str(point.plan), point.seed, point.heads, point.n_heads]
-        + [value for effect in (point.x, point.y) for value in (effect.value, effect.low, effect.high)]
-        for point in points
-    ]
-    x, y = Scale.of([p.x.times(100) for p in points], 6), Scale.of([p.y for p in points], 7)
-    return Figure(
-        "paradox",
-        "Cost in accuracy, and effect on bias",
-        "points; natural log",
-        COLUMNS,
-        rows,
-        {
-            "points": [
-                (point, _is_ablated(point, state), _link(state, point), *at)
-                for point, at in spread_marks(sorted(points, key=above), x, y)
-            ],
-            "axes": axes,
-            "x": x,
-            "y": y,
-            "shapes": SHAPES,
-            "kinds": [kind for kind in SHAPES if kind in kinds],
-            "named": named,
-            "models": models,
-        },
-        made={
-            "gallery": axes.gallery,
-            "attribute": axes.attribute,
-            "accuracy dataset": axes.quality or "mean",
-        },
+def render_paradox(screen: Screen, complete: bool = True) -> Markup:
+    """Return the view: the answer, and all measured ablation sets in one plot."""
+    state = screen.state
+    try:
+        axes = _axes(screen)
+    except InputError:
+        advice = "This view needs tables of accuracy and bias of at least one model. Compute them with: "
+        return escape(Empty("Nothing measured yet", advice + "clip-ccs compute"))
+    marks = shown_marks(axes, state)
+    models = list(dict.fromkeys(mark.model for mark in marks))
+    return render(
+        "paradox.html",
+        axes=axes,
+        state=state,
+        models=models,
+        drawings=all(map(saw_drawings_only, models)),
+        contrasts={name: axes.contrasts[name] for name in models if any(axes.contrasts.get(name, ()))},
+        published=published_changes(),
+        marks=marks,
+        claim=claims.held_out(screen.records, state.ablate, axes.attribute),
+        figure=plot(marks, axes),
     )
 
 
-def _link(state: State, point: Point) -> str:
-    """Return the address at which a set is ablated."""
-    if not point.heads:
-        return ""
-    head = state.head if point.model == state.model else None
-    return replace(state, model=point.model, head=head, ablate=parse_ablation(point.heads)).query()
+class Mark(NamedTuple):
+    """One ablation set of one model in the plot.
+
+    Attributes:
+        row: its row of `Axes.points`.
+        model: its model.
+        kind: the kind of set.
+        title: the set in words.
+        ablated: whether the screen's heads are exactly these.
+        link: the address at which they are ablated, "" for the mean of random sets.
+    """
+
+    row: list[Any]
+    model: str
+    kind: str
+    title: str
+    ablated: bool
+    link: str
+
+    @property
+    def x(self) -> tuple[float, float, float]:
+        """The change of accuracy in points, with its interval."""
+        value, low, high = (100 * change for change in self.row[6:9])
+        return value, low, high
+
+    @property
+    def y(self) -> tuple[float, float, float]:
+        """The change of MaxSkew, with its interval."""
+        return self.row[9], self.row[10], self.row[11]
 
 
-# -- the chart: positions in percent, text at its own size on every screen; scatter.html draws it ------------
+def shown_marks(axes: Axes, state: State) -> list[Mark]:
+    """Return the sets that are shown; those of models with planted heads only for the chosen model."""
+    marks = []
+    for row in axes.points.itertuples(index=False, name=None):
+        model, _, ablation, seed, heads, _ = row[: len(KEYS)]
+        if model != state.model and planted_truth(model):
+            continue
+        name, seed = AblationName.parse(ablation), None if seed < 0 else int(seed)
+        chosen = model == state.model
+        screen = replace(
+            state, model=model, head=state.head if chosen else None, ablate=parse_ablation(heads)
+        )
+        link, ablated = screen.query() if heads else "", chosen and bool(heads) and heads == str(state.ablate)
+        marks.append(Mark([*row[:3], seed, *row[4:]], model, name.kind, name.words(seed), ablated, link))
+    return marks
 
-SHAPES = {
-    "high": "M0-6A6 6 0 1 1 0 6A6 6 0 1 1 0-6Z",
-    "low": "M-5.5-5.5H5.5V5.5H-5.5Z",
-    "moderate": "M0-6.5L6 5H-6Z",
-    "random": "M-5-3L-3-5L0-2L3-5L5-3L2 0L5 3L3 5L0 2L-3 5L-5 3L-2 0Z",
-    "concept": "M-2-6H2V-2H6V2H2V6H-2V2H-6V-2H-2Z",
-    "equal-high": "M0-7L6.5 0L0 7L-6.5 0Z",
-    "equal-low": "M0 6.5L6-5H-6Z",
-    "single": "M0-2.6A2.6 2.6 0 1 1 0 2.6A2.6 2.6 0 1 1 0-2.6Z",
-}
-NAMED = ("high", "moderate", "low", "random")  # sets of the first model whose names stand beside their marks
-LEAST = 0.02  # the shortest margin of an axis
+
+def plot(marks: list[Mark], axes: Axes) -> Figure:
+    """Return the plot: single heads first, so that named sets lie above, the ablated one on top."""
+    x, y = Scale.over([mark.x for mark in marks], 6), Scale.over([mark.y for mark in marks], 7)
+    ordered = sorted(marks, key=lambda m: (m.ablated, m.kind != "single", m.kind != "random"))
+    values = {
+        "marks": spread_marks(ordered, x, y),
+        "axes": axes,
+        "x": x,
+        "y": y,
+        "shapes": SHAPES,
+        "kinds": [kind for kind in SHAPES if any(mark.kind == kind for mark in marks)],
+        "named": NAMED_KINDS,
+        "models": list(dict.fromkeys(mark.model for mark in marks)),
+    }
+    settings = {
+        "gallery": axes.gallery,
+        "attribute": axes.attribute,
+        "accuracy dataset": axes.quality or "mean",
+    }
+    names = {"heads": "ablated heads", "n_heads": "n heads"}
+    changes = [f"{axis} change{end}" for axis in ("accuracy", "MaxSkew") for end in CHANGES.values()]
+    columns = [*(names.get(key, key) for key in KEYS), *changes]
+    return Figure("paradox", columns, [mark.row for mark in marks], values, settings=settings)
 
 
-def spread_marks(points: Sequence[Point], x: Scale, y: Scale) -> list[tuple[Point, tuple[int, int]]]:
-    """Return the points with the pixels by which each mark is moved so that none hides another."""
+def spread_marks(marks: Iterable[Mark], x: Scale, y: Scale) -> list[tuple[Mark, int, int]]:
+    """Return the marks with the pixels by which each is moved so that none hides another."""
     taken: dict[tuple[int, int], int] = {}
     moved = []
-    for point in points:
-        cell = round(x.share(100 * point.x.value) * 80), round(y.share(point.y.value) * 40)
+    for mark in marks:
+        cell = round(x.share(mark.x[0]) * 80), round(y.share(mark.y[0]) * 40)
         n = taken[cell] = taken.get(cell, -1) + 1
         angle, ring = n * 2.4, 0 if n == 0 else 7 * math.sqrt(n)
-        moved.append((point, (round(ring * math.cos(angle)), round(ring * math.sin(angle)))))
+        moved.append((mark, round(ring * math.cos(angle)), round(ring * math.sin(angle))))
     return moved
 
 
@@ -331,24 +297,45 @@ class Scale:
     ticks: tuple[float, ...]
 
     @classmethod
-    def of(cls, effects: Sequence[Estimate], n: int) -> Scale:
-        """For 0, the effects and the ends of their intervals, and a margin; about `n` round numbers on it."""
-        known = [0.0, *(v for e in effects for v in (e.low, e.value, e.high) if v == v)]
-        pad = (max(known) - min(known)) * 0.05 or LEAST
-        low, high = min(known) - pad, max(known) + pad
+    def over(cls, changes: Iterable[tuple[float, float, float]], n: int) -> Scale:
+        """Return a scale of 0, values, and intervals with a margin, and about `n` round numbers as ticks."""
+        known = [0.0, *(value for change in changes for value in change if value == value)]
+        margin = (max(known) - min(known)) * 0.05 or 0.02
+        low, high = min(known) - margin, max(known) + margin
         power = 10 ** math.floor(math.log10((high - low) / n))
         step = next(power * factor for factor in (1, 2, 5, 10) if (high - low) / (power * factor) <= n)
         first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
         return cls(low, high, tuple(step * i for i in range(first, last + 1)))
 
     def across(self, value: float) -> str:
-        """From the left."""
+        """Return the place from the left."""
         return f"{100 * self.share(value):.2f}%"
 
     def down(self, value: float) -> str:
-        """From above."""
+        """Return the place from above."""
         return f"{100 * (1 - self.share(value)):.2f}%"
 
     def share(self, value: float) -> float:
         """Return the place on the axis, from 0 to 1."""
         return (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
+
+
+def paradox_program(screen: Screen) -> str:
+    """Return a program that prints the changes of all ablation sets."""
+    axes = _axes(screen)
+    quality = {"subset": "", "metric": "top1", **({"dataset": axes.quality} if axes.quality else {})}
+    fairness = {"dataset": axes.gallery, "attribute": axes.attribute, "target": "pool", "mode": "correct"}
+    fairness |= {"occupation": "", "metric": "MaxSkew mean"}
+    tables = [("quality", "pruning", quality), ("fairness", "bias", fairness)]
+    own = Screen(screen.app, screen.session, replace(screen.state, analysis=""))
+    return run_lines(own) + program("paradox", quantities=tables)
+
+
+VIEW = View(
+    "paradox",
+    "Paradox",
+    "Do high-CCS heads carry accuracy and bias? Every measured set of heads.",
+    render_paradox,
+    paradox_program,
+    needs_model=False,
+)

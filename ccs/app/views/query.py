@@ -1,4 +1,4 @@
-"""A question to the view Bias, what it is made of, and the embeddings that answer it."""
+"""The query of the view Bias, the embeddings that answer it, and the forms that change it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from fastapi import UploadFile
 from pydantic import Field
 
-from ccs.analysis.bias import embed_occupations, fewest_ranked, measure_gallery, rank_gallery, set_question
+from ccs.analysis.bias import embed_occupations, fewest_ranked, rank_gallery, set_question
 from ccs.app.html import count, program
 from ccs.app.routes import Form, Long, Name, post
 from ccs.app.services.uploads import MAX_BYTES
@@ -22,14 +22,11 @@ from ccs.data.open import open_upload
 from ccs.errors import InputError
 from ccs.heads import IMAGE, TEXT, HeadSet
 from ccs.metrics import bias, ranking
-from ccs.metrics.bias_result import BiasResult
 from ccs.metrics.skew import MetricName
 from ccs.model.model import Model
 
 OPENING = ("judge", "artist", "teacher")
-DRAWS = 400
 SHOWN_METRICS: tuple[MetricName, ...] = ("MaxSkew", "AUC", "NDKL", "logit gap")
-
 
 _ORDERS = (
     ("light", "medium-light", "medium", "medium-dark", "dark"),
@@ -53,10 +50,13 @@ def natural_order(groups: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class BiasQuery:
-    """Every choice that the figures depend on.
+    """Every choice that the numbers of the view Bias depend on.
 
-    gallery: with the occupations and the K that are asked for. listed: all of its occupations. row: the
-    occupation shown in images.
+    Attributes:
+        gallery: with the occupations and the K in force.
+        attribute: the column of groups.
+        listed: all occupations of the gallery.
+        row: number of the occupation whose images are shown.
     """
 
     gallery: BiasSet
@@ -66,25 +66,31 @@ class BiasQuery:
 
     @classmethod
     def of(cls, app: App, state: State) -> BiasQuery:
-        """The choices in force; what the visitor left open is the gallery's own.
+        """Return the query of a state; what the visitor left open is the gallery's own.
 
-        InputError for K above half of the images that every occupation ranks.
+        Raises:
+            InputError: For K above half of the images that every occupation ranks.
         """
-        gallery = app.galleries.get(cls.name(app, state))
+        gallery = app.galleries.get(cls.gallery_name(app, state))
         attribute = state.attribute if state.attribute in gallery.groups else next(iter(gallery.groups))
         opening = tuple(o for o in OPENING if o in gallery.occupations) or gallery.occupations[:3]
         people = set_question(gallery, state.occupations or opening, top=state.k or None)
         return cls(people, attribute, gallery.occupations, min(state.row, len(people.occupations) - 1))
 
     @staticmethod
-    def name(app: App, state: State) -> str:
-        """The gallery in force: the link's, unless its visitor has left, else the model's first."""
+    def gallery_name(app: App, state: State) -> str:
+        """Return the gallery in force: the link's, unless its visitor has left, else the model's first."""
         gone = state.gallery.startswith(OWN) and not app.galleries.has(state.gallery)
         return (not gone and state.gallery) or app.galleries.names(state.model)[0]
 
     @property
     def occupations(self) -> tuple[str, ...]:
         return self.gallery.occupations
+
+    @property
+    def occupation(self) -> str:
+        """The occupation whose images are shown."""
+        return self.occupations[self.row]
 
     @property
     def k(self) -> int:
@@ -96,15 +102,10 @@ class BiasQuery:
         return natural_order(map(str, np.unique(self.gallery.groups[self.attribute])))
 
     @property
-    def made(self) -> dict[str, str]:
-        """What a figure was made with. The name of a visitor's gallery, which gives access, is left out."""
+    def settings(self) -> dict[str, str]:
+        """Settings of a figure. The name of a visitor's gallery, which gives access, is left out."""
         name = "own" if self.gallery.name.startswith(OWN) else self.gallery.name
         return {"gallery": name, "template": " | ".join(self.gallery.templates), "attribute": self.attribute}
-
-    @property
-    def shown(self) -> dict[str, str]:
-        """What a figure of the occupation shown was made with."""
-        return {**self.made, "occupation": self.occupations[self.row]}
 
     @property
     def most_k(self) -> int:
@@ -114,19 +115,18 @@ class BiasQuery:
     @property
     def key(self) -> tuple[object, ...]:
         """All of it but the row: equal for queries with the same answer."""
-        return self.gallery.name, self.attribute, self.occupations, self.k
+        return self.gallery.name, len(self.gallery.images), self.attribute, self.occupations, self.k
 
     def first(self, n: int) -> BiasQuery:
-        """The same of the first `n` images, with the same part of them as K."""
+        """Return the same query of the first `n` images, with the same part of them as K."""
         whole = self.gallery
-        pools, units = (None if of is None else of[:n] for of in (whole.pools, whole.units))
         part = replace(
             whole,
             images=Lazy(whole.images.__getitem__, range(n)),
-            groups={name: of[:n] for name, of in whole.groups.items()},
+            groups={name: labels[:n] for name, labels in whole.groups.items()},
             k={name: max(1, round(k * n / len(whole.images))) for name, k in whole.k.items()},
-            pools=pools,
-            units=units,
+            pools=None if whole.pools is None else whole.pools[:n],
+            units=None if whole.units is None else whole.units[:n],
         )
         return replace(self, gallery=part)
 
@@ -135,64 +135,78 @@ class BiasQuery:
         """The images that each occupation ranks, bool [occupations, images]; None for all."""
         return self.gallery.own_pools(self.occupations)
 
-    def texts(self, session: Session, model: Model, off: HeadSet = NO_HEADS) -> np.ndarray:
-        """Unit text embeddings [occupations, d], templates averaged, with the text encoder's heads off; kept
-        for the next click.
+    def pool(self) -> np.ndarray:
+        """Return the numbers of the images that the occupation shown ranks."""
+        pools = self.pools
+        return np.arange(len(self.gallery.images)) if pools is None else np.flatnonzero(pools[self.row])
+
+    def texts(self, session: Session, model: Model, ablate: HeadSet = NO_HEADS) -> np.ndarray:
+        """Return unit text embeddings [occupations, d], templates averaged, kept for the next click.
+
+        Args:
+            session: the visitor's.
+            model: the model.
+            ablate: heads, of which those of the text encoder matter.
         """
-        off = off.of_encoder(TEXT)
-        key = ("occupations", model.weights_hash, self.occupations, self.gallery.templates, off)
-        return session.memory.get(key, lambda: embed_occupations(model, self.gallery, off))
+        heads = ablate.of_encoder(TEXT)
+        key = ("occupations", model.weights_hash, self.occupations, self.gallery.templates, heads)
+        return session.memory.get(key, lambda: embed_occupations(model, self.gallery, heads))
 
     def mean_skew(self, images: np.ndarray, texts: np.ndarray) -> float:
-        """The mean MaxSkew over texts, from unit embeddings of the gallery's images and of the texts."""
+        """Return the mean MaxSkew over texts.
+
+        Args:
+            images: unit embeddings [n, d] of the gallery.
+            texts: unit embeddings [occupations, d].
+        """
         return bias.means(images, rank_gallery(self.gallery, self.attribute, texts))["MaxSkew"]
 
-    def measure(
-        self, images: Sequence[np.ndarray], texts: Sequence[np.ndarray], logit_scale: float
-    ) -> list[BiasResult]:
-        """The results with nothing off and with the heads off, on the same resampled images: from embeddings
-        of images [n, d] and of texts [occupations, d] with either. logit_scale: from a cosine to a logit.
-        """
-        settings = {"metrics": SHOWN_METRICS, "draws": DRAWS, "logit_scale": logit_scale}
-        return list(measure_gallery(self.gallery, self.attribute, images, texts, **settings))
 
-
-def lines(state: State, query: BiasQuery, names: Sequence[MetricName]) -> str:
-    """Lines of a program that loads the model, asks it the query and prints these measures, and each group's
-    share of the top for the occupation shown.
-    """
+def bias_lines(screen: Screen, query: BiasQuery, metrics: Sequence[MetricName]) -> str:
+    """Return a program that prints metrics, and each group's share of the top for the occupation shown."""
     spec = "" if query.gallery.name.startswith(OWN) else query.gallery.name
-    rest = program("bias", query=query, spec=spec, names=names)
-    return program("model", model=state.model, ablate=state.ablate) + rest
+    rest = program("bias", query=query, spec=spec, names=metrics)
+    return program("model", model=screen.state.model, ablate=screen.state.ablate) + rest
 
 
-def top(embeddings: np.ndarray, occupation: np.ndarray, n: int) -> np.ndarray:
-    """Indices of the `n` images nearest to the occupation's text, best first."""
-    scores = ranking.products(ranking.unit(occupation[None], "text"), ranking.unit(embeddings, "images"))
-    return np.asarray(ranking.top(scores, n)[0])
+def top(images: np.ndarray, prompt: np.ndarray, n: int) -> np.ndarray:
+    """Return the numbers of the `n` images nearest to a prompt, best first.
+
+    Args:
+        images: embeddings [images, d].
+        prompt: embedding [d].
+        n: at most as many as there are images.
+    """
+    return np.asarray(ranking.top(ranking.cosines(prompt[None], images), n)[0])
 
 
 def embedded(
-    app: App, model: Model, query: BiasQuery, off: HeadSet, complete: bool = True
+    screen: Screen, query: BiasQuery, complete: bool = True
 ) -> tuple[BiasQuery, np.ndarray, np.ndarray] | None:
-    """The query, and its gallery's embeddings with nothing and with the heads off. With `complete` False only
-    what is at hand: of the first images while the others are being looked at, or None.
+    """Return the query, and its gallery's embeddings before and after ablation.
+
+    Args:
+        screen: names the ablated heads.
+        query: names the gallery.
+        complete: False to wait for nothing; then the query is of the first images while others are being
+            embedded, or the answer is None.
     """
-    galleries, name = app.galleries, query.gallery.name
-    if complete or galleries.ready(model, name, off):
-        return query, galleries.embeddings(model, name), galleries.embeddings(model, name, off)
+    model, ablate = screen.model, screen.state.ablate
+    galleries, name = screen.app.galleries, query.gallery.name
+    if complete or galleries.ready(model, name, ablate):
+        return query, galleries.embeddings(model, name), galleries.embeddings(model, name, ablate)
     part = galleries.part(model, name)
     if part is None or part.trunk is None:
         return None
-    seen = off.of_encoder(IMAGE)
-    after = model.embed_images(part.trunk, seen) if seen else part.base
+    heads = ablate.of_encoder(IMAGE)
+    after = model.embed_images(part.trunk, heads) if heads else part.base
     return query.first(len(part.base)), part.base, after
 
 
 # -- forms ---------------------------------------------------------------------------------------------------
 
 
-class BiasForm(Form):
+class QueryForm(Form):
     occupations: Long = ""
     gallery: Name = ""
     attribute: Name = ""
@@ -200,20 +214,19 @@ class BiasForm(Form):
 
 
 @post("bias")
-def measure_bias(screen: Screen, form: BiasForm) -> None:
+def set_query(screen: Screen, form: QueryForm) -> None:
     """Rank a gallery for occupations."""
-    app, k, gallery, attribute = screen.app, parse_int(form.k or "0", "K"), form.gallery, form.attribute
-    known = BiasQuery.name(app, screen.state)
-    gallery = known if gallery == OWN and known.startswith(OWN) else gallery
-    if app.galleries.has(gallery) or gallery not in app.galleries.names(screen.state.model):
-        people = app.galleries.get(gallery)
+    galleries, current = screen.app.galleries, BiasQuery.gallery_name(screen.app, screen.state)
+    gallery = current if form.gallery == OWN and current.startswith(OWN) else form.gallery
+    attribute, k = form.attribute, parse_int(form.k or "0", "K") if gallery == current else 0
+    if galleries.has(gallery) or gallery not in galleries.names(screen.state.model):
+        people = galleries.get(gallery)
         attribute = attribute if attribute in people.groups else next(iter(people.groups))
         k = 0 if k == people.k.get(attribute) else k
-    k = k if gallery == known else 0
     occupations = split_texts(form.occupations)
     screen.change(gallery=gallery, attribute=attribute, k=k, occupations=occupations, row=0)
-    if app.galleries.has(gallery):
-        BiasQuery.of(app, screen.state)  # K may be more than every occupation has images
+    if galleries.has(gallery):
+        BiasQuery.of(screen.app, screen.state)  # K may be more than every occupation has images
 
 
 class GalleryForm(Form):
