@@ -146,8 +146,29 @@ def mitigate(
         seed=seed,
         device=device,
     )
+    return mitigate_subject(subject, attribute, {name: METHODS[name] for name in names}, max_loss, seed, tell)
+
+
+def mitigate_subject(
+    subject: Subject,
+    attribute: str,
+    methods: Mapping[str, Mitigation],
+    max_loss: float = 0.02,
+    seed: int = 0,
+    tell: Tell = say_nothing,
+) -> MitigationTable:
+    """Answer `mitigate` for a model whose sets are open.
+
+    Args:
+        subject: the model and its sets.
+        attribute: a column of groups of the people.
+        methods: name -> function from evidence to what it fitted.
+        max_loss: the accuracy (share of 1) that the best method may lose.
+        seed: of the split into halves.
+        tell: called with a line for each step; what it raises ends the work.
+    """
     half = Half(subject, attribute, seed, tell)
-    options = fit(half, {name: METHODS[name] for name in names}, seed)
+    options = fit(half, methods, seed)
     about = subject.describe(attribute, half.evidence.task, half.task, seed) | {"max_loss": max_loss}
     rows, chance = [], half.chance["max_skew_chance"]
     for option in options:

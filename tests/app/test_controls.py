@@ -12,6 +12,8 @@ import ccs
 import ccs_benchmark
 from ccs.analysis import carriers
 from ccs.analysis.evidence import Subject
+from ccs.analysis.mitigate import mitigate_subject
+from ccs.analysis.mitigations import METHODS
 from ccs.analysis.task import Sets
 from ccs.app.page import regions
 from ccs.app.services.galleries import PHOTOGRAPHED
@@ -78,11 +80,12 @@ def test_three_ways_are_judged_as_the_library_does(app, model, monkeypatch):
     things = app.galleries.find("world/subjects")
     methods = list(fairer.METHOD_TITLES)
     gallery = replace(small_gallery(), occupations=tuple(names))
-    library = ccs.mitigate(model, gallery, names, attribute="gender", methods=methods, preserve=things)
+    subject = Subject(model, Sets(people=gallery, controls=things))
+    library = mitigate_subject(subject, "gender", {name: METHODS[name] for name in methods})
     for row, expected in zip(rows("fairer", html["main"]), library.rows.to_dict("records"), strict=True):
         for column in ("before", "after", "low", "difference_high"):
             assert float(row[column]) == pytest.approx(expected[column], abs=1e-6, nan_ok=True)
-    people, occupation = library_half(model, gallery, things), figure.values["occupation"]
+    people, occupation = subject.unseen("gender", fairer.SEED)[0], figure.values["occupation"]
     prompt = model.embed_texts([t.format(occupation) for t in gallery.templates]).mean(axis=0)
     for (_, option, faces, command), fitted in zip(
         figure.values["ways"], [*library.options.values()][1:], strict=True
@@ -101,11 +104,6 @@ def test_three_ways_are_judged_as_the_library_does(app, model, monkeypatch):
     heads = figure.values["ways"][1][1].fitted.heads
     do(screen, "heads/ablate", ablate=str(heads))
     assert screen.state.ablate == heads
-
-
-def library_half(model, gallery, things):
-    """The numbers of the people that methods don't see."""
-    return Subject(model, Sets(people=gallery, controls=things)).unseen("gender", fairer.SEED)[0]
 
 
 def test_ways_whose_images_cannot_be_fetched_say_so(app, screen, monkeypatch):

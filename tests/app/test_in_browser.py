@@ -194,7 +194,7 @@ def test_three_ways_make_it_fairer(visit, monkeypatch):
     done(page, lambda: page.fill("textarea[name=occupations]", "judge") or page.click(".ask .primary"))
     assert page.locator("[data-name=fairer]").count() == 0  # it answered another question
     done(page, lambda: page.click(".fairer .primary"))
-    assert "two occupations or more" in page.inner_text(".notice.bad")
+    assert "at least 2 occupations" in page.inner_text(".notice.bad")
 
 
 def test_a_gallery_of_ones_own_is_measured(visit, made, tmp_path):
