@@ -5,14 +5,20 @@ from __future__ import annotations
 import ast
 import posixpath
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from scripts import reference_pages  # noqa: E402
+
 PAGES = {"README.md": "index.md"} | {n: n for n in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")}
 """Pages of the root, and where the site has them."""
+GENERATED = {"tables.md": reference_pages.results_schema, "commands.md": reference_pages.command_reference}
+"""Pages to which the site adds generated text."""
 MODULES = {
     "Models": (
         "ccs.model.model", "ccs.model.head_statistics", "ccs.model.maps", "ccs.model.ablation",
@@ -107,6 +113,8 @@ def on_page_markdown(text: str, *, page: Any, config: Any, files: Files) -> str:
 
     if place.startswith("reference/"):
         return text
+    if place in GENERATED:
+        text += f"\n{GENERATED[place]()}"
     return re.sub(
         r"(!?)\[((?:[^\[\]]|!\[[^\]]*\]\([^)]*\))*)\]\((?!\w+:|#)([^)#\s]+)(#[^)]*)?\)", moved, text
     )

@@ -19,6 +19,7 @@ import pytest
 
 import ccs
 from ccs.cli import command_line
+from ccs.results import schema
 from scripts import notebooks, site_pages
 from tests.support.app_process import started
 from tests.support.visitor import Visitor
@@ -159,6 +160,11 @@ def test_the_site_is_built_strictly(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     page = (tmp_path / "reference" / "index.html").read_text("utf-8")
     assert {name for name in ccs.__all__ if f'id="ccs.{name}"' not in page} == set()
+    page = (tmp_path / "tables" / "index.html").read_text("utf-8")
+    columns = {column.name for table in schema.TABLES.values() for column in table.columns}
+    assert {name for name in columns if f"<td>{name}</td>" not in page} == set()
+    page = (tmp_path / "commands" / "index.html").read_text("utf-8")
+    assert {name for name in command_line.COMMANDS if f"clip-ccs {name} [OPTIONS]" not in page} == set()
 
 
 SLOW = {"compare", "localize", "mitigate", "search"}

@@ -64,7 +64,7 @@ def _main(argv: Sequence[str]) -> int:
     app.version, app.version_flags = package_version, ("--version",)
     for place, (name, (_, summary)) in enumerate(COMMANDS.items()):
         app.command(lambda: None, name=name, help=summary, sort_key=place)  # listed, and not imported
-    _parse(app, argv or ["--help"], "clip-ccs")
+    _parse(app, argv or ["--help"])
     return 0
 
 
@@ -113,13 +113,17 @@ class Command(Generic[T]):
 
     def values(self, argv: Sequence[str] | None) -> dict[str, Any] | None:
         """Return the values of the options in `argv`, or None after `--help`. Raises InputError."""
+        return _parse(self.app(), sys.argv[1:] if argv is None else argv)
+
+    def app(self) -> App:
+        """Return the parser of the options."""
         spec = sys.modules[self.settings.__module__].__spec__  # as `__main__` too it has the module's name
         module = spec.name.removesuffix(".__main__") if spec else ""
         subcommand = module.startswith(("ccs.", "batch."))
         program = f"clip-ccs {module.rpartition('.')[2]}" if subcommand else f"python -m {module}"
         app = _app(program, inspect.getdoc(self.settings), self.examples)
         app.default(self.settings)
-        return _parse(app, sys.argv[1:] if argv is None else argv, program)
+        return app
 
 
 def _app(program: str, text: str | None, examples: Sequence[str] = ()) -> App:
@@ -136,13 +140,13 @@ def _app(program: str, text: str | None, examples: Sequence[str] = ()) -> App:
     return app
 
 
-def _parse(app: App, argv: Sequence[str], program: str) -> dict[str, Any] | None:
+def _parse(app: App, argv: Sequence[str]) -> dict[str, Any] | None:
     try:
         command, bound, _ = app.parse_args(argv, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         if isinstance(error.__cause__, InputError):
             raise error.__cause__ from None
-        raise InputError(f"{error} See {program} --help.") from None
+        raise InputError(f"{error} See {app.name[0]} --help.") from None
     if command is app.default_command:
         return dict(bound.arguments)
     command(*bound.args, **bound.kwargs)  # prints the help or the version

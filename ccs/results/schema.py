@@ -1,6 +1,6 @@
 """The versioned schema of all results, and tables as parquet files that are held against it.
 
-The tables are described in schema.toml, from which `python -m scripts.tables_page` prints docs/tables.md.
+The tables are described in schema.toml, which the documentation's page "Results schema" lists.
 Tables and manifests may come from a stranger on the Hub.
 """
 

@@ -9,13 +9,7 @@ import pytest
 from ccs import results
 from ccs.errors import InputError
 from ccs.results import Results, queries, schema
-from scripts.tables_page import as_markdown
 from tests.support.results_sample import manifest_for, sample_rows, write_model
-
-
-def test_docs_say_what_the_schema_says():
-    page = Path(__file__).parents[2] / "docs" / "tables.md"
-    assert page.read_text(encoding="utf-8") == as_markdown()
 
 
 @pytest.mark.parametrize("name", list(schema.TABLES))
