@@ -1,4 +1,4 @@
-"""What every view can do: choose a model, a view, heads, and images."""
+"""Forms that every view has: choose a model, a view, heads, and images."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pydantic import Field
 from ccs.app.links import open_screen, parse_query
 from ccs.app.routes import Form, Key, Long, Name, post
 from ccs.app.services.examples import first_example, parse_example
-from ccs.app.services.uploads import MAX_IMAGES, read_images
+from ccs.app.services.uploads import MAX_IMAGES, InputImage, read_images
 from ccs.app.session import Screen
-from ccs.app.state import clean_line, parse_ablation, parse_int, require_choice
+from ccs.app.state import OWN, clean_line, parse_ablation, parse_int, require_choice
 from ccs.app.views import VIEWS
 from ccs.errors import InputError
 from ccs.heads import ENCODERS, HeadSet, Intervention
@@ -29,12 +29,16 @@ def parse_heads(screen: Screen, text: str) -> HeadSet:
     return heads
 
 
-class Open(Form):
+class ScreenForm(Form):
     query: Long = ""
+    tab: Name = ""
+    model: Name = ""
+    encoder: Name = ""
+    key: Key = ""
 
 
 @post("open")
-def open_address(screen: Screen, form: Open) -> None:
+def open_address(screen: Screen, form: ScreenForm) -> None:
     """Show the screen of an address, as Back, Forward, and links do."""
     opened = open_screen(screen.app, screen.session, parse_query(form.query))
     screen.set_ablation(opened.state.ablate)
@@ -42,26 +46,19 @@ def open_address(screen: Screen, form: Open) -> None:
 
 
 @post("show")
+@post("notices/close")
 def show(screen: Screen, form: Form) -> None:
-    """Show the screen as it is."""
-
-
-class Tab(Form):
-    tab: Name = ""
+    """Show the screen as it is, without notices: each request closes them."""
 
 
 @post("tab")
-def set_tab(screen: Screen, form: Tab) -> None:
+def set_tab(screen: Screen, form: ScreenForm) -> None:
     """Show another view."""
     screen.change(tab=require_choice(form.tab, VIEWS, "view"))
 
 
-class ModelForm(Form):
-    model: Name = ""
-
-
 @post("model")
-def set_model(screen: Screen, form: ModelForm) -> None:
+def set_model(screen: Screen, form: ScreenForm) -> None:
     """Show another model, with the same heads ablated as far as it has them."""
     app, state = screen.app, screen.state
     name = app.require_model(form.model)
@@ -75,28 +72,43 @@ def set_model(screen: Screen, form: ModelForm) -> None:
 
 
 @post("model/offer")
-def offer_model(screen: Screen, form: ModelForm) -> None:
+def offer_model(screen: Screen, form: ScreenForm) -> None:
     """Look up the size of a model that the visitor names; without a name, forget it."""
     name = clean_line(form.model)
     screen.session.offer = screen.app.model_cache.offer(name) if name else None
 
 
-class Encoder(Form):
-    encoder: Name = ""
+@post("tables/show")
+def show_tables(screen: Screen, form: ScreenForm) -> None:
+    """Show tables that were computed here instead of the model's own; without a key, the model's own."""
+    records = screen.app.analyses.records(form.key) if form.key else None
+    if form.key and records is None:
+        raise InputError("These tables are no longer kept; analyze the model again.")
+    if records and records.model != screen.state.model:
+        set_model(screen, ScreenForm(model=records.model))
+    screen.change(analysis=form.key if records else "", text=0)
+
+
+# -- heads ---------------------------------------------------------------------------------------------------
+
+Heads = Annotated[str, Field(max_length=12_000)]
+
+
+class HeadsForm(Form):
+    head: Heads = ""
+    ablate: Heads = ""
+    factor: Name = ""
+    preset: Name = ""
 
 
 @post("heads/encoder")
-def set_encoder(screen: Screen, form: Encoder) -> None:
+def set_encoder(screen: Screen, form: ScreenForm) -> None:
     """Show the heads of the other encoder."""
     screen.change(encoder=require_choice(form.encoder, ENCODERS, "encoder"))
 
 
-class HeadForm(Form):
-    head: Name = ""
-
-
 @post("heads/inspect")
-def inspect_head(screen: Screen, form: HeadForm) -> None:
+def inspect_head(screen: Screen, form: HeadsForm) -> None:
     """Show a head in the view Heads."""
     heads = parse_heads(screen, form.head)
     if len(heads) != 1:
@@ -105,44 +117,27 @@ def inspect_head(screen: Screen, form: HeadForm) -> None:
     screen.change(head=head, encoder=head.encoder, text=0, tab="heads")
 
 
-class Toggle(Form):
-    head: Annotated[str, Field(max_length=12_000)] = ""
-
-
 @post("heads/toggle")
-def toggle_heads(screen: Screen, form: Toggle) -> None:
+def toggle_heads(screen: Screen, form: HeadsForm) -> None:
     """Turn heads off, or on again if they are off or scaled."""
     screen.set_ablation(Intervention.of(screen.state.ablate ^ parse_heads(screen, form.head)))
 
 
-class Ablation(Form):
-    ablate: Annotated[str, Field(max_length=12_000)] = ""
-
-
 @post("heads/ablate")
-def set_ablation(screen: Screen, form: Ablation) -> None:
+def set_ablation(screen: Screen, form: HeadsForm) -> None:
     """Ablate exactly these heads."""
     screen.set_ablation(parse_heads(screen, form.ablate))
 
 
-class Scale(Form):
-    head: Name = ""
-    factor: Name = ""
-
-
 @post("heads/scale")
-def scale_head(screen: Screen, form: Scale) -> None:
+def scale_head(screen: Screen, form: HeadsForm) -> None:
     """Multiply a head's output by a factor: 0 is off, 1 is on."""
     others = Intervention(screen.state.ablate - HeadSet.parse(form.head))
     screen.set_ablation(others | parse_heads(screen, f"{form.head}={form.factor}"))
 
 
-class Preset(Form):
-    preset: Name = ""
-
-
 @post("heads/preset")
-def set_preset(screen: Screen, form: Preset) -> None:
+def set_preset(screen: Screen, form: HeadsForm) -> None:
     """Ablate the heads of a level or of a concept."""
     if form.preset != CUSTOM:
         require_choice(form.preset, presets := screen.records.presets, "set of heads")
@@ -155,8 +150,7 @@ def undo(screen: Screen, form: Form) -> None:
     session = screen.session
     if session.past:
         *past, heads = session.past
-        session.past, session.undone = tuple(past), (screen.state.ablate, *session.undone)
-        screen.change(ablate=Intervention.of(heads & screen.app.heads(screen.state.model)))
+        _restore(screen, heads, tuple(past), (screen.state.ablate, *session.undone))
 
 
 @post("heads/redo")
@@ -165,24 +159,32 @@ def redo(screen: Screen, form: Form) -> None:
     session = screen.session
     if session.undone:
         heads, *undone = session.undone
-        session.past, session.undone = (*session.past, screen.state.ablate), tuple(undone)
-        screen.change(ablate=Intervention.of(heads & screen.app.heads(screen.state.model)))
+        _restore(screen, heads, (*session.past, screen.state.ablate), tuple(undone))
 
 
-class ExampleForm(Form):
+def _restore(screen: Screen, heads: HeadSet, past: tuple[HeadSet, ...], undone: tuple[HeadSet, ...]) -> None:
+    screen.session.past, screen.session.undone = past, undone
+    screen.change(ablate=Intervention.of(heads & screen.app.heads(screen.state.model)))
+
+
+# -- images --------------------------------------------------------------------------------------------------
+
+
+class ImagesForm(Form):
     example: Name = ""
-
-
-@post("images/example")
-def set_example(screen: Screen, form: ExampleForm) -> None:
-    """Show example images instead of the visitor's."""
-    parse_example(form.example)
-    screen.session.uploads = ()
-    screen.change(example=form.example)
+    index: Name = ""
 
 
 class Upload(Form):
     files: list[UploadFile] = Field(default=[])
+
+
+@post("images/example")
+def set_example(screen: Screen, form: ImagesForm) -> None:
+    """Show example images instead of the visitor's."""
+    parse_example(form.example)
+    _set_uploads(screen)
+    screen.change(example=form.example)
 
 
 @post("images/add")
@@ -192,44 +194,25 @@ def add_images(screen: Screen, form: Upload) -> None:
     if not files:
         raise InputError("No image was sent.")
     room = MAX_IMAGES - len(session.uploads)
-    images, problems = read_images(
-        [(file.file.read(), clean_line(file.filename or "")) for file in files[:room]]
-    )
+    named = [(file.file.read(), clean_line(file.filename or "")) for file in files[:room]]
+    images, problems = read_images(named)
     if len(files) > room:
         problems.append(f"At most {MAX_IMAGES} images are kept; the last {len(files) - room} were left out.")
-    session.uploads += tuple(images)
+    _set_uploads(screen, *session.uploads, *images)
     session.notify(*problems)
 
 
-class Remove(Form):
-    index: Name = ""
-
-
 @post("images/remove")
-def remove_image(screen: Screen, form: Remove) -> None:
+def remove_image(screen: Screen, form: ImagesForm) -> None:
     """Remove one of the visitor's images."""
-    number, uploads = parse_int(form.index, "image's number"), screen.session.uploads
-    screen.session.uploads = tuple(image for i, image in enumerate(uploads) if i != number)
+    number = parse_int(form.index, "image's number")
+    _set_uploads(screen, *(image for i, image in enumerate(screen.session.uploads) if i != number))
 
 
-@post("notices/close")
-def close_notices(screen: Screen, form: Form) -> None:
-    """Close the notices, which each request does."""
-
-
-class Shown(Form):
-    key: Key = ""
-
-
-@post("tables/show")
-def show_tables(screen: Screen, form: Shown) -> None:
-    """Show tables that were computed here instead of the model's own; without a key, the model's own."""
-    records = screen.app.analyses.records(form.key) if form.key else None
-    if form.key and records is None:
-        raise InputError("These tables are no longer kept; analyze the model again.")
-    if records and records.model != screen.state.model:
-        set_model(screen, ModelForm(model=records.model))
-    screen.change(analysis=form.key if records else "", text=0)
+def _set_uploads(screen: Screen, *images: InputImage) -> None:
+    """Show these images of the visitor's; the link then says that it was made with such images."""
+    screen.session.uploads = images
+    screen.change(images=OWN if images else "")
 
 
 def new_key() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from functools import partial
 from urllib.parse import parse_qsl
 
 from ccs.app.services.examples import first_example, parse_example
@@ -17,6 +17,15 @@ from ccs.heads import ENCODERS, HeadSet, Intervention
 OTHER_GALLERY = (
     "This link was made with someone's own gallery, which no link holds. The numbers here are of other faces."
 )
+OTHER_IMAGES = (
+    "This link was made with someone's own images, which no link holds. The answers here are to other images."
+)
+CHECKS = {
+    "tab": partial(require_choice, allowed=VIEWS, name="view"),
+    "encoder": partial(require_choice, allowed=ENCODERS, name="encoder"),
+    "example": parse_example,
+    "template": parse_template,
+}
 
 
 def parse_query(address: str) -> dict[str, str]:
@@ -28,60 +37,63 @@ def open_screen(app: App, session: Session, query: Mapping[str, str]) -> Screen:
     """Return the screen that an address names; sentences about unusable parts are added to the session.
 
     The bare address opens the view Start. Unless it names heads to ablate, all heads are on.
+
+    Args:
+        app: what visitors share.
+        session: the visitor's.
+        query: the fields of the address.
     """
     state, notices = from_query(query)
+    screen = Screen(app, session, state)
     if not set(query) & (set(vars(state)) - {"model"}):
-        state = replace(state, tab="start")
+        screen.change(tab="start")
     if not state.model:
-        state = replace(state, model=app.first)
+        screen.change(model=app.first)
     elif state.model not in app.models:
         notices.append(
             f"The link's model {state.model!r} isn't available here; this is {app.first}. "
             "You can name other models under “Another model”."
         )
-        state = replace(state, model=app.first, ablate=HeadSet(), head=None)
-    for name, subject, choices in (("tab", "view", VIEWS), ("encoder", "encoder", ENCODERS)):
+        screen.change(model=app.first, ablate=HeadSet(), head=None)
+    for name, check in CHECKS.items():
         try:
-            require_choice(getattr(state, name), choices, subject)
+            check(getattr(screen.state, name))
         except InputError as error:
             notices.append(str(error))
-            state = replace(state, **{name: getattr(State(), name)})
-    try:
-        parse_example(state.example)
-        parse_template(state.template)
-    except InputError as error:
-        notices.append(str(error))
-        state = replace(state, example="", template="")
-    if not state.example:
-        state = replace(state, example=first_example(state.model))
+            screen.change(**{name: getattr(State(), name)})
+    screen.change(example=screen.state.example or first_example(screen.state.model))
+    if state.images and not session.uploads:
+        notices.append(OTHER_IMAGES)
+        screen.change(images="")
     if state.gallery.startswith(OWN):
         own = session.gallery if app.galleries.has(session.gallery) else ""
         notices += [] if own else [OTHER_GALLERY]
-        state = replace(state, gallery=own)
-    state = _with_known_gallery(app, state, notices)
-    known = app.heads(state.model)
-    if unknown := state.ablate - known:
-        notices.append(f"The link's heads {HeadSet(unknown)} aren't in {state.model} and were left out.")
-        state = replace(state, ablate=Intervention.of(state.ablate & known))
-    if state.head not in known:
-        state = replace(state, head=app.best_head(state.model))
-    elif state.head and "encoder" not in query:
-        state = replace(state, encoder=state.head.encoder)
-    claim = claims.of(app.shown_records(state))
-    if claim and not state.attribute and not state.gallery:
-        state = replace(state, attribute=claim.attribute)
+        screen.change(gallery=own)
+    _check_gallery(screen, notices)
+    known = app.heads(screen.state.model)
+    if unknown := screen.state.ablate - known:
+        notices.append(
+            f"The link's heads {HeadSet(unknown)} aren't in {screen.state.model} and were left out."
+        )
+        screen.change(ablate=Intervention.of(screen.state.ablate & known))
+    if screen.state.head not in known:
+        screen.change(head=app.best_head(screen.state.model))
+    elif screen.state.head and "encoder" not in query:
+        screen.change(encoder=screen.state.head.encoder)
+    claim = claims.of(screen.records)
+    if claim and not screen.state.attribute and not screen.state.gallery:
+        screen.change(attribute=claim.attribute)
     session.notify(*notices)
-    return Screen(app, session, state)
+    return screen
 
 
-def _with_known_gallery(app: App, state: State, notices: list[str]) -> State:
+def _check_gallery(screen: Screen, notices: list[str]) -> None:
+    app, state = screen.app, screen.state
     try:
         query = BiasQuery.of(app, state) if app.galleries.has(BiasQuery.gallery_name(app, state)) else None
         if query and state.attribute and state.attribute != query.attribute:
-            notices.append(
-                f"{query.gallery.name} has no attribute {state.attribute!r}: this is {query.attribute}."
-            )
+            name = query.gallery.name
+            notices.append(f"{name} has no attribute {state.attribute!r}: this is {query.attribute}.")
     except InputError as error:
         notices.append(f"The link's gallery and K were left out: {error}")
-        return replace(state, gallery="", k=0)
-    return state
+        screen.change(gallery="", k=0)

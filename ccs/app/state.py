@@ -25,7 +25,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060\ufef
 
 @dataclass(frozen=True)
 class State:
-    """One screen, all of it but the images that a visitor uploads, which never leave the session.
+    """One screen without the images that a visitor uploads, which never leave the session.
 
     Attributes:
         tab: the view.
@@ -36,6 +36,7 @@ class State:
         text: the number of the head's text that images are ranked by.
         find: the text whose heads are searched for.
         example: the example images, such as `occupations:3`.
+        images: OWN if the visitor's images are shown, which no link holds.
         classes: the classes of the view Classify, "" for the example's own.
         template: its template, with `{}` where the class goes.
         occupations, gallery, attribute: of the view Bias.
@@ -53,6 +54,7 @@ class State:
     text: int = 0
     find: str = ""
     example: str = ""
+    images: str = ""
     classes: tuple[str, ...] = ()
     template: str = ""
     occupations: tuple[str, ...] = ()

@@ -3,10 +3,13 @@
 import re
 import shlex
 from dataclasses import replace
+from io import BytesIO
 from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
+from fastapi import UploadFile
+from PIL import Image
 
 import ccs
 import ccs_benchmark
@@ -15,6 +18,7 @@ from ccs.analysis.evidence import Subject
 from ccs.analysis.mitigate import mitigate_subject
 from ccs.analysis.mitigations import METHODS
 from ccs.analysis.task import Sets
+from ccs.app.links import OTHER_IMAGES
 from ccs.app.page import regions
 from ccs.app.services.galleries import PHOTOGRAPHED
 from ccs.app.session import MAX_HISTORY
@@ -24,6 +28,7 @@ from ccs.cli.command_line import command as subcommand
 from ccs.errors import InputError
 from ccs.heads import HeadSet, Intervention
 from tests.support.app_page import SMALL, check, do, finished, opened, rows, small_gallery
+from tests.support.datasets_sample import saved
 
 
 def test_a_planted_bias_is_the_claim(app):
@@ -185,3 +190,18 @@ def test_heads_are_found_by_text(app, model):
     assert f'formaction="heads/inspect" class="link" name="head" value="{first}"' in html["main"]
     do(screen, "heads/find", text="")
     assert "Heads that encode" not in regions(screen)["main"]
+
+
+def test_a_link_made_with_own_images_says_so(app):
+    screen = opened(app, {"tab": "classify"})
+    picture = saved(Image.new("RGB", (70, 50), "red"))
+    do(screen, "images/add", files=[UploadFile(BytesIO(picture), filename="red.png")])
+    link = dict(parse_qsl(screen.state.query()))
+    again = opened(app, link, screen.session)
+    assert again.images.shown[0].name == "red.png"
+    assert not screen.session.notices
+    other = opened(app, link)
+    assert OTHER_IMAGES in other.session.notices
+    assert "images" not in other.state.query()
+    do(screen, "images/remove", index="0")
+    assert "images" not in screen.state.query()
