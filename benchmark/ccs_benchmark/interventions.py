@@ -12,9 +12,9 @@ differs between people (Wang et al. 2022, arXiv 2211.00593; Zhang and Nanda 2024
 direct interventions subtract the head's contribution, or what of it differs from its mean, from the embedding
 alone.
 
-MaxSkew looks at the top of each ranking, the lean (`ccs.metrics.ranking`) and the logit gap at the groups'
-means over all people. The signed lean counts a change along the direction in which each ranking leans before
-anything is changed.
+MaxSkew looks at the top of each ranking, the group score gap (`ccs.metrics.ranking`) and the logit gap at the
+groups' means over all people. The signed gap counts a change along the direction in which each ranking leans
+before anything is changed.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from ccs.analysis.carriers import (
     max_skew,
     replace_outputs,
     resample,
-    signed_lean,
+    signed_score_gap,
 )
 from ccs.analysis.evidence import Evidence, Scores, by_head
-from ccs.analysis.search import Limits, Point, greedy
+from ccs.analysis.search import Limits, MeasuredSet, search_greedily
 from ccs.heads import HeadSet
 from ccs.metrics import bias
 from ccs.metrics.ranking import subtracted
@@ -78,9 +78,9 @@ def direct_mean(evidence: Evidence) -> Iterable[Embeddings]:
     return (subtracted(whole, [apart[:, row]]) for row in range(parts.shape[1]))
 
 
-def lean(evidence: Evidence, embedded: Embeddings) -> float:
-    """Return the rankings' lean."""
-    return evidence.task.lean(embedded)
+def score_gap(evidence: Evidence, embedded: Embeddings) -> float:
+    """Return the rankings' group score gap."""
+    return evidence.task.score_gap(embedded)
 
 
 def logit_gap(evidence: Evidence, embedded: Embeddings) -> float:
@@ -97,8 +97,8 @@ INTERVENTIONS: Mapping[str, Intervention] = {
 }
 STATISTICS: Mapping[str, Statistic] = {
     "MaxSkew": max_skew,
-    "lean": lean,
-    "signed lean": signed_lean,
+    "lean": score_gap,
+    "signed lean": signed_score_gap,
     "logit gap": logit_gap,
 }
 
@@ -122,18 +122,18 @@ def gates(evidence: Evidence, statistic: str) -> Scores:
     return learned_mask(evidence, SQUARES[statistic])
 
 
-LIMITS = Limits(max_loss=1.0, screen=8, least=0.05)
+LIMITS = Limits(max_loss=1.0, max_candidates=8, min_reduction=0.05)
 """No bound on accuracy: the question is which heads carry the bias, not which can be spared."""
 
 
 def search(evidence: Evidence) -> Scores:
     """The heads on the search's path in its order, then all others by the share of the lean each removes."""
     heads = [HeadSet([head]) for head in evidence.model.heads]
-    leans = [evidence.task.lean(one) for one in evidence.singles]
-    alone = [Point(off, math.nan, math.nan, value) for off, value in zip(heads, leans, strict=True)]
-    path = greedy(evidence.model, evidence.task, alone, LIMITS)
-    start = path[0].lean
-    found = by_head(evidence, [1 - value / start if start else 0.0 for value in leans])
+    gaps = [evidence.task.score_gap(one) for one in evidence.singles]
+    alone = [MeasuredSet(off, math.nan, math.nan, value) for off, value in zip(heads, gaps, strict=True)]
+    path = search_greedily(evidence.model, evidence.task, alone, LIMITS)
+    start = path[0].score_gap
+    found = by_head(evidence, [1 - value / start if start else 0.0 for value in gaps])
     for step, (before, after) in enumerate(pairwise(path)):
-        found[next(iter(after.off - before.off))] = 1.0 + LIMITS.max_heads - step
+        found[next(iter(after.heads - before.heads))] = 1.0 + LIMITS.max_heads - step
     return found

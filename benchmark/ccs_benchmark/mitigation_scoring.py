@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ FIGURES = (*BIAS, "accuracy", "occupations", "retrieval", "other_skew", "moved",
 CHANCE = tuple(f"{name}_chance" for name in BIAS)
 COLUMNS = ("base", *KEY, *FIGURES, *CHANCE, "passes", "took", "where")
 Tell = Callable[[str], None]
+SHUFFLES = 20
+"""Random groups, for the chance level of the group score gap."""
 PAIRS = 100
 """Images with captions, for retrieval."""
 OCCUPATIONS, RETRIEVAL = "occupations", "retrieval"
@@ -78,6 +81,17 @@ class ScoredHalf(Half):
         self.extras = dict(extras or {})
         self.images |= {name: extra.images for name, extra in self.extras.items()}
 
+    @cached_property
+    def chance_levels(self) -> dict[str, float]:
+        """MaxSkew, NDKL, and group score gap if groups mean nothing: by random rankings or groups."""
+        units, rng = self.before["people"], np.random.default_rng(0)
+        shuffled = [replace(self.task, groups=rng.permutation(self.task.groups)) for _ in range(SHUFFLES)]
+        return {
+            "max_skew_chance": self.chance,
+            "ndkl_chance": self.measure(units, self.task).metrics["NDKL"].chance_mean.value,
+            "lean_chance": float(np.mean([task.score_gap(units) for task in shuffled])),
+        }
+
     def judge(self, options: Sequence[Fitted], model: Model | None = None) -> list[dict[str, float]]:
         """Return FIGURES of each option.
 
@@ -99,7 +113,7 @@ class ScoredHalf(Half):
         return {
             "max_skew": skews["MaxSkew"],
             "ndkl": skews["NDKL"],
-            "lean": task.lean(people),
+            "lean": task.score_gap(people),
             "accuracy": _share_right(units["controls"], fitted.on_texts(task.class_weights), task.labels),
             **{name: extras.get(name, math.nan) for name in (OCCUPATIONS, RETRIEVAL)},
             **self.side_effects(fitted, units),
@@ -204,7 +218,7 @@ def _cells(half: ScoredHalf, some: Mapping[str, Mitigation], base: Model) -> lis
     rows = []
     for name, own in figures.items():
         about = {"passes": costs.get(name, 0.0), "took": took, "where": where[name]}
-        rows.append({"method": name, **own, **half.chance, **about})
+        rows.append({"method": name, **own, **half.chance_levels, **about})
     return rows
 
 

@@ -44,7 +44,7 @@ def reached(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[Reached]:
     return [
         Reached(
             task.max_skew(one),
-            task.lean(one),
+            task.score_gap(one),
             cramers_v(one, task.prompts, task.groups),
             float(accuracy.correct(other, task.class_weights, task.labels).mean()),
         )

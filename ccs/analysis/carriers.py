@@ -1,8 +1,8 @@
 """Four methods of finding the heads that carry a bias, each a function from `Evidence` to a score per head.
 
-- *learned mask*: train one gate per head so that the rankings' lean falls and few gates close (optimized
-  masks were among the best in the Mechanistic Interpretability Benchmark, Mueller et al. 2025, arXiv
-  2504.13151; gates as in Cao et al. 2021, arXiv 2104.03514, without their noise).
+- *learned mask*: train one gate per head so that the rankings' group score gap falls and few gates close
+  (optimized masks were among the best in the Mechanistic Interpretability Benchmark, Mueller et al. 2025,
+  arXiv 2504.13151; gates as in Cao et al. 2021, arXiv 2104.03514, without their noise).
 - *activation patching*: replace a head's output by that for somebody of another group (Vig et al. 2020).
 - *patching by gradient*: the same to first order, with one forward and one backward pass for all heads
   (attribution patching: Nanda 2023; Syed et al. 2023, arXiv 2310.10348).
@@ -39,10 +39,10 @@ def max_skew(evidence: Evidence, embedded: Embeddings) -> float:
     return evidence.task.max_skew(embedded)
 
 
-def signed_lean(evidence: Evidence, embedded: Embeddings) -> float:
-    """Return the lean along the direction in which each ranking leans before anything is changed.
+def signed_score_gap(evidence: Evidence, embedded: Embeddings) -> float:
+    """Return the group score gap along the direction that each ranking has before anything is changed.
 
-    Patching turns a head's part in a lean around rather than taking it away, which statistics without a sign
+    Patching turns a head's part in a gap around rather than taking it away, which statistics without a sign
     may miss.
     """
     return float((embedded * evidence.toward).sum(dtype=np.float64))
@@ -66,8 +66,8 @@ def total_effect(evidence: Evidence) -> Scores:
 
 
 def activation_patching(evidence: Evidence) -> Scores:
-    """Return how far the signed lean falls with each head's output for somebody of another group."""
-    return drop(evidence, resample(evidence), signed_lean)
+    """Return how far the signed gap falls with each head's output for somebody of another group."""
+    return drop(evidence, resample(evidence), signed_score_gap)
 
 
 # Replacing outputs ------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def pairs(evidence: Evidence) -> Iterator[tuple[Trunk, Trunk, slice]]:
 # Gradients --------------------------------------------------------------------------------------------------
 
 Directions = Callable[[Evidence], NDArray[np.float32]]
-"""Vectors [n, d] whose products with embeddings, summed, are a statistic: to first order, the signed lean."""
+"""Vectors [n, d] whose products with embeddings, summed, are a statistic: to first order, the signed gap."""
 Backward = Callable[[], AbstractContextManager[Any]]
 
 

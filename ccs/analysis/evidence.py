@@ -121,20 +121,20 @@ class Evidence:
         return self.model.embed_images(self.people, [HeadSet([head]) for head in self.model.heads])
 
     @cached_property
-    def _leans(self) -> dict[HeadSet, float]:
+    def _score_gaps(self) -> dict[HeadSet, float]:
         return {}
 
-    def lean_without(self, heads: HeadSet) -> float:
-        """Return the rankings' lean with these heads ablated."""
-        if heads not in self._leans:
+    def score_gap_without(self, heads: HeadSet) -> float:
+        """Return the rankings' group score gap with these heads ablated."""
+        if heads not in self._score_gaps:
             alone = list(self.model.heads).index(next(iter(heads))) if len(heads) == 1 else None
             embedded = self.model.embed_images(self.people, heads) if alone is None else self.singles[alone]
-            self._leans[heads] = self.task.lean(embedded)
-        return self._leans[heads]
+            self._score_gaps[heads] = self.task.score_gap(embedded)
+        return self._score_gaps[heads]
 
     @cached_property
     def toward(self) -> NDArray[np.float32]:
-        """Vectors [n, d] whose products with embeddings, summed, are the rankings' mean lean."""
+        """Vectors [n, d] whose products with embeddings, summed, are the squared group score gap."""
         return self.task.toward(self.seen[0])
 
     @cached_property

@@ -15,7 +15,7 @@ from ccs.analysis.evidence import Evidence, Method, Tell, open_subject, rank_hea
 from ccs.analysis.inputs import Names
 from ccs.analysis.preference import effects_of_heads, head_rows
 from ccs.analysis.result import Result, axes
-from ccs.analysis.search import held_out_figures, held_out_rows
+from ccs.analysis.search import held_out_rows, measure_held_out
 from ccs.analysis.task import Task
 from ccs.data import BiasSet, ClassificationSet
 from ccs.errors import InputError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ccs.model.model import Model
 
 MOST, LEAST = 8, 0.05
-"""The most heads of an answer, and the share of the lean that each of them must take away."""
+"""The most heads of an answer, and the share of the group score gap that each of them must take away."""
 RANDOM_SETS = 20
 """Random sets to compare an answer with."""
 FOUND, RANDOM = "found", "random:layers"
@@ -40,7 +40,8 @@ class CarrierTable(Result):
         about: the model, gallery, attribute, method, and seed behind the numbers.
         rows: one row per head, the most likely carrier first. Columns: `head`, `rank`, `score` by the method,
             and `carries`, whether it is one of `heads`.
-        heads: the first heads, as long as each takes 5% of the rankings' lean away; none if none does.
+        heads: the first heads, as long as each takes 5% of the rankings' group score gap away; none if none
+            does.
         effects: the effect of ablating them on the half of people and prompts that the method did not see,
             next to random sets with as many heads of each layer; columns as in `ccs.search`.
         parts: one row per head, and one for all of them, on the same half: the change of the general and the
@@ -160,7 +161,7 @@ def localize(
         compared += [
             AblationSet(RANDOM, number, others, "drawn at random") for number, others in enumerate(drawn)
         ]
-    effects = held_out_rows(held_out_figures(model, unseen, compared, seed))
+    effects = held_out_rows(measure_held_out(model, unseen, compared, seed))
     changes = effects[effects["metric"] == "MaxSkew"].groupby("ablation")["difference"]
     p_value = np.nan
     if heads and RANDOM in changes.groups:
@@ -199,7 +200,8 @@ def _parts(model: Model, unseen: Task, heads: Sequence[Head], seed: int) -> pd.D
 
 
 def first_carriers(evidence: Evidence, order: Sequence[Head]) -> tuple[Head, ...]:
-    """Return the first heads of a ranking, as long as each takes LEAST of the lean away on the seen half.
+    """Return the first heads of a ranking, as long as each takes LEAST of the group score gap away on the
+    seen half.
 
     Two in a row may take twice that together: if one substitutes for the other, the first takes little alone.
 
@@ -207,12 +209,14 @@ def first_carriers(evidence: Evidence, order: Sequence[Head]) -> tuple[Head, ...
         evidence: the half that the method saw.
         order: heads by falling score.
     """
-    least, size = LEAST * evidence.lean_without(HeadSet()), 0
+    least, size = LEAST * evidence.score_gap_without(HeadSet()), 0
 
     def enough(step: int) -> bool:
         if size + step > min(MOST, len(order)):
             return False
-        before, after = (evidence.lean_without(HeadSet(order[:number])) for number in (size, size + step))
+        before, after = (
+            evidence.score_gap_without(HeadSet(order[:number])) for number in (size, size + step)
+        )
         return before - after >= step * least > 0
 
     while step := next((step for step in (1, 2) if enough(step)), 0):

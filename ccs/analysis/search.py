@@ -1,9 +1,9 @@
 """Which few heads can be ablated so that rankings of people become fairer at a bounded loss of accuracy?
 
-The search minimizes the lean (`ccs.metrics.ranking`), since MaxSkew depends on a few images at the top and
-jumps, so that a search which minimizes it fits noise. It measures single heads first; those that lower the
-lean most become candidates. It then adds one candidate at a time, always the one that lowers the lean most in
-a forward pass with all chosen heads ablated, while accuracy stays within its bound. Finally it removes heads
+The search minimizes the group score gap (`ccs.metrics.ranking`). MaxSkew depends on a few images at the top
+and jumps, so a search that minimizes it fits noise. It measures single heads first; those that lower the gap
+most become candidates. It then adds one candidate at a time, always the one that lowers the gap most in a
+forward pass with all chosen heads ablated, while accuracy stays within its bound. Finally it removes heads
 that are not needed.
 
 Any search fits some noise. So people, prompts, and control images are each split in half at random: the
@@ -52,41 +52,41 @@ class Limits:
 
     Attributes:
         max_loss: the accuracy (share of 1) that may be lost.
-        least: the share of the initial lean that each further head must remove.
+        min_reduction: the share of the initial group score gap that each further head must remove.
         max_heads: the most heads to ablate.
-        screen: the number of candidates.
+        max_candidates: the most heads tried in each step.
     """
 
     max_loss: float = 0.02
-    least: float = 0.02
+    min_reduction: float = 0.02
     max_heads: int = 8
-    screen: int = 12
+    max_candidates: int = 12
 
     def __post_init__(self) -> None:
-        if not 0 <= self.max_loss <= 1 or self.least < 0:
+        if not 0 <= self.max_loss <= 1 or self.min_reduction < 0:
             raise InputError(
                 "The loss of a search is a share of 1 (0.02 for 2 points), and the least gain 0 or more; got "
-                f"{self.max_loss} and {self.least}."
+                f"{self.max_loss} and {self.min_reduction}."
             )
-        if (fewest := min(self.max_heads, self.screen)) < 1:
+        if (fewest := min(self.max_heads, self.max_candidates)) < 1:
             raise InputError(f"A search needs 1 or more heads and candidates, not {fewest}.")
 
 
 @dataclass(frozen=True)
-class Point:
-    """A set of ablated heads with its mean MaxSkew, top-1 accuracy, and lean on one half of a task."""
+class MeasuredSet:
+    """Ablated heads with their mean MaxSkew, top-1 accuracy, and group score gap on one half of a task."""
 
-    off: HeadSet
+    heads: HeadSet
     max_skew: float
     accuracy: float
-    lean: float = math.nan
+    score_gap: float = math.nan
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOut:
     """A set of ablated heads on the half that the search did not see; changes are paired."""
 
-    plan: str
+    ablation: str
     seed: int | None
     heads: HeadSet
     max_skew: Estimate
@@ -97,18 +97,18 @@ class HeldOut:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class SearchOutcome:
     """The outcome of a search.
 
     Attributes:
         heads: those to ablate, none if no head helps within the limits.
-        seen: on the half that the search saw, every head alone, none, then each step.
-        unseen: on the other half, `none`, `searched`, the steps as `step 1` ..., then the given sets.
+        fitted: on the half that the search saw, every head alone, none, then each step.
+        held_out: on the other half, `none`, `searched`, the steps as `step 1` ..., then the given sets.
     """
 
     heads: HeadSet
-    seen: tuple[Point, ...]
-    unseen: tuple[HeldOut, ...]
+    fitted: tuple[MeasuredSet, ...]
+    held_out: tuple[HeldOut, ...]
 
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)
@@ -132,7 +132,7 @@ class SearchTable(Result):
 
     heads: HeadSet
     conclusion: Conclusion
-    outcome: Found
+    outcome: SearchOutcome
 
     def __repr__(self) -> str:
         answer = str(self.heads) or "no head helps"
@@ -216,7 +216,7 @@ def search(
     outcome = search_halves(
         subject.model, seen, unseen, limits, compare_with=compare_with, seed=seed, tell=tell
     )
-    result = next((held for held in outcome.unseen if held.plan == SEARCHED), outcome.unseen[0])
+    result = next((held for held in outcome.held_out if held.ablation == SEARCHED), outcome.held_out[0])
     about = subject.describe(attribute, seen, unseen, seed) | {
         "occupations": sets.people.occupations,
         "templates": sets.people.templates,
@@ -225,7 +225,7 @@ def search(
     }
     return SearchTable(
         about=about,
-        rows=held_out_rows(outcome.unseen),
+        rows=held_out_rows(outcome.held_out),
         heads=outcome.heads,
         conclusion=conclude(result.max_skew_change, result.accuracy_change, limits.max_loss),
         outcome=outcome,
@@ -248,19 +248,12 @@ def conclude(skew: Effect, accuracy: Effect, max_loss: float) -> Conclusion:
 
 def held_out_rows(sets: Sequence[HeldOut]) -> pd.DataFrame:
     """Return one row per ablation set and metric, as `SearchTable.rows` has them; the first set is none."""
-    rows = []
+    rows, first = [], sets[0]
     for held in sets:
-        name = {"ablation": held.plan, "seed": held.seed, "heads": str(held.heads)}
-        rows.append(
-            name
-            | metric_columns("MaxSkew", sets[0].max_skew, held.max_skew, held.max_skew_change)
-            | {"chance": held.chance.value}
-        )
-        rows.append(
-            name
-            | metric_columns("accuracy", sets[0].accuracy, held.accuracy, held.accuracy_change)
-            | {"chance": np.nan}
-        )
+        case = {"ablation": held.ablation, "seed": held.seed, "heads": str(held.heads)}
+        skew = metric_columns("MaxSkew", first.max_skew, held.max_skew, held.max_skew_change)
+        accuracy = metric_columns("accuracy", first.accuracy, held.accuracy, held.accuracy_change)
+        rows += [case | skew | {"chance": held.chance.value}, case | accuracy | {"chance": np.nan}]
     return pd.DataFrame(rows).astype({"seed": "Int64"})
 
 
@@ -284,15 +277,25 @@ def plot_tradeoff(result: Result, name: str, ax: Any) -> Any:
     return ax
 
 
-def measure(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[Point]:
-    """MaxSkew, accuracy and lean of each set of heads, over all people and controls of the task."""
+def measure_sets(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[MeasuredSet]:
+    """Measure sets of ablated heads over all people and control images of a task.
+
+    Args:
+        model: whose heads are ablated.
+        task: what is ranked and classified.
+        sets: the heads of each set.
+    """
     if not sets:
         return []
     people, controls = (model.embed_images(images, list(sets)) for images in (task.people, task.controls))
-    accuracies = [zeroshot.correct(units, task.class_weights, task.labels).mean() for units in controls]
     return [
-        Point(off, task.max_skew(units), float(right), task.lean(units))
-        for off, units, right in zip(sets, people, accuracies, strict=True)
+        MeasuredSet(
+            heads,
+            task.max_skew(units),
+            float(zeroshot.correct(others, task.class_weights, task.labels).mean()),
+            task.score_gap(units),
+        )
+        for heads, units, others in zip(sets, people, controls, strict=True)
     ]
 
 
@@ -305,8 +308,8 @@ def search_halves(
     compare_with: Sequence[AblationSet] = (),
     seed: int = 0,
     tell: Tell = say_nothing,
-) -> Found:
-    """Search on one half of the task and report on the other (see the top of this module).
+) -> SearchOutcome:
+    """Search on one half of a task and measure the result on the other (see the top of this module).
 
     Args:
         model: whose heads are ablated.
@@ -320,80 +323,97 @@ def search_halves(
     Raises:
         InputError: For sets with heads that cannot be ablated.
     """
-    singles = measure(model, seen, [HeadSet([head]) for head in model.heads])
-    path = greedy(model, seen, singles, limits, tell)
-    off = _backward(model, seen, path, limits, tell)
-    plans = [AblationSet("none", None, HeadSet(), "nothing is switched off")]
-    if off:
-        plans.append(
-            AblationSet(SEARCHED, seed, off, "lowest MaxSkew within the loss allowed, on the other half")
-        )
-    plans += [
-        AblationSet(f"step {size}", seed, point.off, "a step of the search")
-        for size, point in enumerate(path)
-        if size and point.off != off
+    singles = measure_sets(model, seen, [HeadSet([head]) for head in model.heads])
+    path = search_greedily(model, seen, singles, limits, tell)
+    heads = _drop_needless(model, seen, path, limits, tell)
+    sets = [AblationSet("none", None, HeadSet(), "no head is ablated")]
+    if heads:
+        sets.append(AblationSet(SEARCHED, seed, heads, "smallest group score gap within the loss allowed"))
+    sets += [
+        AblationSet(f"step {size}", seed, step.heads, "a step of the search")
+        for size, step in enumerate(path)
+        if size and step.heads != heads
     ]
-    figures = held_out_figures(model, unseen, [*plans, *compare_with], seed)
-    return Found(heads=off, seen=(*singles, *path), unseen=figures)
+    held_out = measure_held_out(model, unseen, [*sets, *compare_with], seed)
+    return SearchOutcome(heads=heads, fitted=(*singles, *path), held_out=held_out)
 
 
-def greedy(
-    model: Model, task: Task, singles: Sequence[Point], limits: Limits, tell: Tell = say_nothing
-) -> list[Point]:
-    """The path of a greedy search on the whole task: nothing off, then one more head at a time.
+def search_greedily(
+    model: Model, task: Task, singles: Sequence[MeasuredSet], limits: Limits, tell: Tell = say_nothing
+) -> list[MeasuredSet]:
+    """Ablate one more head at a time, until none removes enough of the group score gap.
 
-    It ends when no head removes the least share of the lean. singles: every head alone.
+    Args:
+        model: whose heads are ablated.
+        task: what is ranked and classified.
+        singles: every head ablated alone.
+        limits: of the search.
+        tell: called with a line for each step.
+
+    Returns:
+        The steps, from no ablation on.
     """
-    path = measure(model, task, [HeadSet()])
+    path = measure_sets(model, task, [HeadSet()])
     start = path[0]
-    helpful = sorted((p for p in singles if p.lean < start.lean), key=lambda p: p.lean)
-    candidates = [head for point in helpful[: limits.screen] for head in point.off]
-    tell(f"{len(helpful)} of {len(singles)} heads lower the lean alone; {len(candidates)} are candidates.")
+    helpful = [single for single in singles if single.score_gap < start.score_gap]
+    helpful.sort(key=lambda single: single.score_gap)
+    candidates = [head for single in helpful[: limits.max_candidates] for head in single.heads]
+    tell(f"{len(helpful)} of {len(singles)} heads lower the gap alone; {len(candidates)} are candidates.")
     while len(path) <= limits.max_heads:
-        now = path[-1]
-        sets = [HeadSet([*now.off, head]) for head in candidates if head not in now.off]
-        tried = measure(model, task, sets)
-        allowed = [point for point in tried if point.accuracy >= start.accuracy - limits.max_loss]
-        best = min(allowed, key=lambda point: point.lean, default=None)
-        if best is None or best.lean > now.lean - limits.least * start.lean:
+        last = path[-1]
+        larger = [HeadSet([*last.heads, head]) for head in candidates if head not in last.heads]
+        allowed = _within_loss(measure_sets(model, task, larger), start, limits)
+        best = min(allowed, key=lambda step: step.score_gap, default=None)
+        if best is None or best.score_gap > last.score_gap - limits.min_reduction * start.score_gap:
             break
         path.append(best)
-        tell(f"{best.off}: MaxSkew {best.max_skew:.3f}, accuracy {best.accuracy:.3f}")
+        tell(f"{best.heads}: MaxSkew {best.max_skew:.3f}, accuracy {best.accuracy:.3f}")
     return path
 
 
-def _backward(model: Model, task: Task, path: Sequence[Point], limits: Limits, tell: Tell) -> HeadSet:
-    """The heads at the end of the path without those that each gain less than the least."""
-    start, now = path[0], path[-1]
-    while len(now.off) > 1:
-        tried = measure(model, task, [HeadSet(now.off - {head}) for head in now.off])
-        most, least = now.lean + limits.least * start.lean, start.accuracy - limits.max_loss
-        spared = [point for point in tried if point.lean <= most and point.accuracy >= least]
-        if not spared:
+def _within_loss(measured: Sequence[MeasuredSet], start: MeasuredSet, limits: Limits) -> list[MeasuredSet]:
+    return [each for each in measured if each.accuracy >= start.accuracy - limits.max_loss]
+
+
+def _drop_needless(
+    model: Model, task: Task, path: Sequence[MeasuredSet], limits: Limits, tell: Tell
+) -> HeadSet:
+    """Return the heads at the end of the path without those that remove too little of the gap."""
+    start, smallest = path[0], path[-1]
+    while len(smallest.heads) > 1:
+        smaller = [HeadSet(smallest.heads - {head}) for head in smallest.heads]
+        allowed = _within_loss(measure_sets(model, task, smaller), start, limits)
+        best = min(allowed, key=lambda step: step.score_gap, default=None)
+        if best is None or best.score_gap > smallest.score_gap + limits.min_reduction * start.score_gap:
             break
-        now = min(spared, key=lambda point: point.lean)
-        tell(f"Not needed: {', '.join(map(str, path[-1].off - now.off))}")
-    return now.off
+        smallest = best
+        tell(f"Not needed: {', '.join(map(str, path[-1].heads - smallest.heads))}")
+    return smallest.heads
 
 
-def held_out_figures(
-    model: Model, task: Task, plans: Sequence[AblationSet], seed: int
-) -> tuple[HeldOut, ...]:
-    """The figures of every plan on this half; the first (`none`) is the baseline."""
-    sets = [plan.heads for plan in plans]
-    people, controls = (model.embed_images(images, sets) for images in (task.people, task.controls))
+def measure_held_out(model: Model, task: Task, sets: Sequence[AblationSet], seed: int) -> tuple[HeldOut, ...]:
+    """Measure ablation sets on a half that nothing was fitted on.
+
+    Args:
+        model: whose heads are ablated.
+        task: the half.
+        sets: the ablation sets; the first, of no heads, is the baseline.
+        seed: random seed for resampling.
+    """
+    heads = [each.heads for each in sets]
+    people, controls = (model.embed_images(images, heads) for images in (task.people, task.controls))
     skews = bias.measure_ablations(people, task, draws=DRAWS, seed=seed)
     accuracies = [zeroshot.accuracy(units, task.class_weights, task.labels, seed) for units in controls]
     return tuple(
         HeldOut(
-            plan=plan.name,
-            seed=plan.seed,
-            heads=plan.heads,
+            ablation=each.name,
+            seed=each.seed,
+            heads=each.heads,
             max_skew=skew.max_skew.mean,
             max_skew_change=bias_result.compare(skew, skews[0]),
             chance=skew.max_skew.chance_mean,
-            accuracy=right.top1,
-            accuracy_change=zeroshot.compare(right, accuracies[0], seed=seed),
+            accuracy=accuracy.top1,
+            accuracy_change=zeroshot.compare(accuracy, accuracies[0], seed=seed),
         )
-        for plan, skew, right in zip(plans, skews, accuracies, strict=True)
+        for each, skew, accuracy in zip(sets, skews, accuracies, strict=True)
     )

@@ -1,9 +1,10 @@
-"""Which encoder a lean sits in, that of the images or that of the prompts, and which text heads carry it.
+"""Which encoder a group score gap sits in, that of the images or of the prompts, and which text heads carry
+it.
 
-A lean is a product: prompts point along what differs between groups of people. Switching off whatever tells
+A gap is a product: prompts point along what differs between groups of people. Ablating whatever tells
 groups apart ends it, and so does whatever tells prompts apart, whoever is to blame. So a third thing is
-needed: pictures of the same occupations, of all groups alike. If they, in the place of the prompts, lean to
-the same groups, the image encoder puts what belongs to occupations into groups. If they do not, the lean is
+needed: pictures of the same occupations, of all groups alike. If they, in place of the prompts, prefer
+the same groups, the image encoder puts what belongs to occupations into groups. If they do not, the gap is
 in the prompts. The question is that of Freeze and Reveal (arXiv 2508.07432), which trains an encoder at a
 time instead.
 
@@ -34,13 +35,13 @@ DRAWS = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeanShares:
-    """The shares of a lean in the image encoder and in the text encoder.
+class GapShares:
+    """The shares of a group score gap in the image encoder and in the text encoder.
 
     Attributes:
         images: the share, 0 to 1, that pictures in the place of prompts show too; intervals over occupations.
-        carried: the share of the rankings' lean that goes with each text head at its mean, the largest first;
-            below 0 if the lean grows.
+        carried: the share of the rankings' gap that goes with each text head at its mean, the largest first;
+            below 0 if the gap grows.
         occupations: number of occupations.
     """
 
@@ -54,7 +55,7 @@ class LeanShares:
         return Estimate(1 - self.images.value, 1 - self.images.high, 1 - self.images.low)
 
     @property
-    def shown(self) -> bool:
+    def conclusive(self) -> bool:
         """True if the interval excludes one half."""
         return not self.images.low <= 0.5 <= self.images.high
 
@@ -66,8 +67,8 @@ def which_encoder(
     attribute: str,
     seed: int = 0,
     embedded: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None,
-) -> LeanShares:
-    """Split the lean of people's rankings for occupations between the image and the text encoder.
+) -> GapShares:
+    """Split the group score gap of people's rankings for occupations between the image and the text encoder.
 
     Args:
         model: from `ccs.load`.
@@ -94,21 +95,21 @@ def which_encoder(
     faces, scenes = embedded or (model.embed_images(people.images), model.embed_images(pictures.images))
     means = group_means(faces, people.groups[attribute])
     apart = means - means.mean(axis=0)
-    ours = _leans(embed_occupations(model, people), apart)
-    theirs = _leans(_shown(scenes, pictures, attribute, shared), apart)
+    ours = _preferences(embed_occupations(model, people), apart)
+    theirs = _preferences(_shown(scenes, pictures, attribute, shared), apart)
     common, squares, n = (ours * theirs).sum(1), (ours**2).sum(1), len(ours)
     weights = np.random.default_rng([seed, 9]).multinomial(n, np.full(n, 1 / n), DRAWS)
     drawn = np.concatenate([np.ones((1, n)), weights])
     shares = np.clip((drawn @ common) / np.maximum(drawn @ squares, 1e-12), 0, 1)
     carried = _carried(model, people, apart)
-    return LeanShares(
+    return GapShares(
         images=stats.interval(float(shares[0]), shares[1:]),
         carried=dict(sorted(carried.items(), key=lambda item: -item[1])),
         occupations=len(shared),
     )
 
 
-def _leans(queries: NDArray[np.floating], apart: Floats) -> Floats:
+def _preferences(queries: NDArray[np.floating], apart: Floats) -> Floats:
     """Return how far queries [occupations, d], centered and scaled, prefer groups [occupations, groups]."""
     centered = np.asarray(queries, np.float64) - queries.mean(0, dtype=np.float64)
     return np.asarray(centered @ apart.T / max(float(np.linalg.norm(centered)), 1e-12))
@@ -128,7 +129,7 @@ def _shown(
 
 
 def _carried(model: Model, people: BiasSet, apart: Floats) -> dict[Head, float]:
-    """Return the share of the rankings' lean that goes with each text head at its mean."""
+    """Return the share of the rankings' gap that goes with each text head at its mean."""
     names, templates = in_prompts(people), people.templates
     texts = [template.replace("{}", name) for name in names for template in templates]
     at_mean = dict.fromkeys(model.text_heads, HeadChange(replacement=MEAN, cls_only=True))
@@ -137,4 +138,4 @@ def _carried(model: Model, people: BiasSet, apart: Floats) -> dict[Head, float]:
     units = model.texts.embed(texts, plans).reshape(len(plans), len(names), len(templates), -1).mean(axis=2)
     units /= np.linalg.norm(units, axis=-1, keepdims=True)
     whole, *left = np.linalg.norm(units @ apart.T, axis=(1, 2)).tolist()
-    return {head: 1 - lean / max(whole, 1e-12) for head, lean in zip(means, left, strict=True)}
+    return {head: 1 - gap / max(whole, 1e-12) for head, gap in zip(means, left, strict=True)}

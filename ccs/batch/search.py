@@ -56,9 +56,9 @@ def find_ablation(settings: SearchOptions) -> None:
             weights_hash=model.weights_hash,
             seed=settings.seed,
             limits=limits,
-            people=table.about["gallery"],
+            gallery=table.about["gallery"],
             attribute=table.about["attribute"],
-            things=table.about["preserve"],
+            preserve=table.about["preserve"],
             prompts=table.about["occupations"],
             templates=table.about["templates"],
             k=table.about["k"],
@@ -83,8 +83,8 @@ def _scored_sets(settings: SearchOptions, tables: Path, name: str, heads: HeadSe
 
 def format_search(table: SearchTable) -> str:
     """Format the held-out results and the conclusion: confirmed, inconclusive, or rejected."""
-    unseen = table.outcome.unseen
-    answer = next((held_out for held_out in unseen if held_out.plan == "searched"), unseen[0])
+    unseen = table.outcome.held_out
+    answer = next((held_out for held_out in unseen if held_out.ablation == "searched"), unseen[0])
     return printed(
         "search",
         rows=[_set_row(held_out) for held_out in unseen],
@@ -100,7 +100,7 @@ def format_search(table: SearchTable) -> str:
 
 def _set_row(held_out: HeldOut) -> dict[str, str]:
     return {
-        "set": f"{held_out.plan} {held_out.seed}" if held_out.plan == "random" else held_out.plan,
+        "set": f"{held_out.ablation} {held_out.seed}" if held_out.ablation == "random" else held_out.ablation,
         "heads": str(len(held_out.heads)),
         "MaxSkew": in_brackets(held_out.max_skew),
         "its change": in_brackets(held_out.max_skew_change, sign="+"),

@@ -1,7 +1,7 @@
 """Rankings by cosine that are the same on every machine and for every batch size, and their group score gap.
 
-A `Ranking` is the question behind every bias metric. The group score gap (`Ranking.lean`) of a prompt is the
-standard deviation, between groups, of the mean cosine of their images with the prompt. A search and a
+A `Ranking` is the question behind every bias metric. The group score gap (`Ranking.score_gap`) of a prompt
+is the standard deviation, between groups, of the mean cosine of their images with the prompt. A search and a
 gradient need it next to MaxSkew: it changes smoothly with the model, has no ceiling, and every image counts,
 not only those at the top.
 """
@@ -106,7 +106,7 @@ class Ranking:
         """Each image's group [n] as its place in `group_names`."""
         return np.unique(self.groups, return_inverse=True)[1].astype(np.uint8)
 
-    def lean(self, images: ArrayLike) -> float:
+    def score_gap(self, images: ArrayLike) -> float:
         """The group score gap for image embeddings [n, d], in units of cosines.
 
         It is the root of the mean over prompts of the variance between groups of their mean cosine.

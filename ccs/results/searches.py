@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from ccs.analysis.search import Found, Limits
+from ccs.analysis.search import Limits, SearchOutcome
 from ccs.errors import InputError
 from ccs.files import write_text
 from ccs.results import SEARCH_SUFFIX, folder_name
@@ -23,16 +23,16 @@ MAX_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search(Found):
-    """One search: what it found, and its question. `k`: over all images of people, or those of an
+class Search(SearchOutcome):
+    """One search: what it found, and its question. `k`: over all images of the gallery, or those of an
     occupation.
     """
 
     model: str
     weights_hash: str
-    people: str
+    gallery: str
     attribute: str
-    things: str
+    preserve: str
     prompts: tuple[str, ...]
     templates: tuple[str, ...]
     k: int
@@ -42,7 +42,7 @@ class Search(Found):
     @property
     def asked(self) -> tuple[str, str, str]:
         """The question; a new search with the same question replaces the old one."""
-        return self.people, self.attribute, self.things
+        return self.gallery, self.attribute, self.preserve
 
 
 @dataclass(frozen=True)

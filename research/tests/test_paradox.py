@@ -116,7 +116,7 @@ def test_the_section_answers_first_and_proves_after(report):
     assert "none of 2" in by_set
     assert "1 of 12: L5.H5 (CCS 5)" in items["Which heads carry it (gender)?"]
     assert "none of 12 heads" in items["Which heads carry it (skin tone)?"]
-    searched = next(one for one in kept_search().unseen if one.plan == "searched")
+    searched = next(one for one in kept_search().held_out if one.ablation == "searched")
     found = next(text for name, text in items.items() if "search" in name)
     assert f"{searched.heads}: MaxSkew {searched.max_skew_change.value:+.3f}" in found
 

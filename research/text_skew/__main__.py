@@ -18,7 +18,7 @@ from ccs.cli.options import at_least
 from ccs_benchmark.documents import bring_up_to_date
 
 if TYPE_CHECKING:
-    from ccs.analysis.which_encoder import LeanShares
+    from ccs.analysis.which_encoder import GapShares
     from ccs.heads import Head
 
 README = Path(__file__).with_name("README.md")
@@ -97,7 +97,7 @@ def _train(args: Settings, folder: Path) -> None:
 
 
 def _row(
-    name: str, encoder: str, attribute: str, found: LeanShares, truth: Mapping[str, Any] | None = None
+    name: str, encoder: str, attribute: str, found: GapShares, truth: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """One model and attribute. encoder: the one that learned."""
     from ccs.heads import HeadSet

@@ -109,17 +109,17 @@ def _searches(results: Results) -> Sequence[Search]:
 
 def outcome(search: Search) -> str:
     """The search's outcome in a sentence or two."""
-    by_plan = {one.plan: one for one in search.unseen}
+    by_plan = {one.ablation: one for one in search.held_out}
     answer, high = by_plan.get("searched"), by_plan.get("high")
     if answer is None:
         return "No head helps within these limits."
     text = f"It found {answer.heads}: MaxSkew {_changes(answer)}."
     if high is not None:
         text += f" The {len(high.heads)} high heads: MaxSkew {_changes(high)}."
-    for one in search.unseen:
+    for one in search.held_out:
         better = one.max_skew.value <= answer.max_skew.value and one.accuracy.value >= answer.accuracy.value
-        if better and one.plan in ("high", "low", "random"):
-            name = f"{one.plan} {one.seed}" if one.plan == "random" else one.plan
+        if better and one.ablation in ("high", "low", "random"):
+            name = f"{one.ablation} {one.seed}" if one.ablation == "random" else one.ablation
             return f"{text} At no lower accuracy {name} does as well, so the search gained nothing."
     return text
 

@@ -1,4 +1,4 @@
-"""Ablation sets: their heads and names, even and reproducible draws, and plans that are left out; names of heads."""
+"""Ablation sets: their heads and names, even and reproducible draws, and sets that are left out; names."""
 
 from collections import Counter
 

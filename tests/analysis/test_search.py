@@ -63,14 +63,14 @@ def toy(seed=0, people=400, things=200):
 
 
 def test_the_heads_that_carry_the_skew_are_found_and_the_classes_kept():
-    found = search.search_halves(ToyModel(), *halves(toy(), 0), Limits(max_loss=0.03, least=0.04))
+    found = search.search_halves(ToyModel(), *halves(toy(), 0), Limits(max_loss=0.03, min_reduction=0.04))
     assert str(found.heads) == "L4.H1 L5.H2"
-    none, searched = found.unseen[0], next(one for one in found.unseen if one.plan == "searched")
+    none, searched = found.held_out[0], next(one for one in found.held_out if one.ablation == "searched")
     assert searched.max_skew_change.high < 0
     assert searched.accuracy_change.value > -0.06
     assert none.accuracy.value > 0.8
     assert none.max_skew_change.p_value == 1
-    assert [len(point.off) for point in found.seen[-3:]] == [0, 1, 2]
+    assert [len(point.heads) for point in found.fitted[-3:]] == [0, 1, 2]
 
 
 def test_halves_share_nothing_and_keep_the_mix():
@@ -111,8 +111,8 @@ def test_the_command_searches_prints_and_writes(tiny_folder, tmp_path, capsys):
     assert "600 people and" in said
     (out,) = tmp_path.iterdir()
     (written,) = json.loads(out.read_text("utf-8"))["searches"]
-    assert (written["attribute"], written["unseen"][0]["plan"]) == ("skin tone", "none")
-    assert written["unseen"][0]["max_skew"]["value"] > 0
+    assert (written["attribute"], written["held_out"][0]["ablation"]) == ("skin tone", "none")
+    assert written["held_out"][0]["max_skew"]["value"] > 0
     assert len(written["weights_hash"]) == 64
 
 
@@ -164,10 +164,10 @@ def test_the_figures_of_a_search_are_those_of_the_measurement(own):
     pools = np.arange(400)[None] % 12 == np.arange(12)[:, None]
     task = replace(toy(), pools=pools, k=8) if own else toy()
     found = search.search_halves(ToyModel(), *halves(task, 0), Limits(max_loss=0.03, max_heads=1))
-    last, off = found.seen[-1], next(one for one in found.unseen if one.plan == "searched")
+    last, off = found.fitted[-1], next(one for one in found.held_out if one.ablation == "searched")
     seen, unseen = halves(task, 0)
     for half, heads, skew, accuracy in (
-        (seen, last.off, last.max_skew, last.accuracy),
+        (seen, last.heads, last.max_skew, last.accuracy),
         (unseen, off.heads, off.max_skew.value, off.accuracy.value),
     ):
         people, things = (ToyModel().embed_images(x, [heads])[0] for x in (half.people, half.controls))
@@ -180,15 +180,15 @@ def test_the_figures_of_a_search_are_those_of_the_measurement(own):
         assert accuracy == pytest.approx(right.value)
 
 
-LIMITS = Limits(max_loss=0.03, least=0.04)
+LIMITS = Limits(max_loss=0.03, min_reduction=0.04)
 
 
 @pytest.fixture(scope="module")
 def made():
     beside = [AblationSet("random", 3, ToyModel.heads - {*list(ToyModel.heads)[:4]}, "")]
     found = search.search_halves(ToyModel(), *halves(toy(), 0), LIMITS, compare_with=beside)
-    asked = {"model": "ViT/toy", "weights_hash": "ab" * 32, "people": "faces", "attribute": "gender"}
-    asked |= {"things": "subjects", "prompts": ("a cook", "a judge"), "templates": ("{}",)}
+    asked = {"model": "ViT/toy", "weights_hash": "ab" * 32, "gallery": "faces", "attribute": "gender"}
+    asked |= {"preserve": "subjects", "prompts": ("a cook", "a judge"), "templates": ("{}",)}
     return Search(**asked, k=60, seed=0, limits=LIMITS, **vars(found))
 
 
@@ -197,8 +197,8 @@ def test_searches_are_read_as_written_one_of_each_question_and_none_of_other_wei
     assert path == tmp_path / "ViT--toy.search.json"
     assert list(tmp_path.iterdir()) == [path]
     assert searches.beside(tmp_path, made.model, made.weights_hash) == (made,)
-    assert {one.plan for one in made.unseen} == {"none", "searched", "step 1", "random"}
-    assert [one.seed for one in made.unseen if one.plan == "random"] == [3]
+    assert {one.ablation for one in made.held_out} == {"none", "searched", "step 1", "random"}
+    assert [one.seed for one in made.held_out if one.ablation == "random"] == [3]
     again, other = replace(made, seed=7), replace(made, attribute="skin tone")
     for one in (other, again):
         searches.keep(tmp_path, one)

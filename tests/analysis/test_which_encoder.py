@@ -1,4 +1,4 @@
-"""Which encoder a lean sits in: embeddings of which it is known, and plain loops."""
+"""Which encoder a group score gap sits in: embeddings of which it is known, and plain loops."""
 
 from dataclasses import replace
 
@@ -44,8 +44,8 @@ def test_images_that_lean_are_told_from_prompts_that_do(tiny_model, monkeypatch)
     found = which_encoder(tiny_model, PEOPLE, PICTURES, "gender", embedded=(faces, pictures))
     assert found.prompts.low > 0.8
     assert found.occupations == 20
-    assert found.shown
-    assert not replace(found, images=Estimate(0.53, 0.31, 0.73)).shown
+    assert found.conclusive
+    assert not replace(found, images=Estimate(0.53, 0.31, 0.73)).conclusive
 
 
 def test_figures_are_those_of_plain_loops(tiny_model):

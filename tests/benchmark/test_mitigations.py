@@ -40,9 +40,9 @@ def evidence(tiny_folder, pictures):
 
 
 def leaning(evidence, fitted):
-    """The lean that is left on the people that were seen."""
+    """The group score gap that is left on the people that were seen."""
     units = fitted.on_images(evidence.model.embed_images(evidence.people, fitted.heads))
-    return replace(evidence.task, prompts=fitted.on_texts(evidence.prompts)).lean(units)
+    return replace(evidence.task, prompts=fitted.on_texts(evidence.prompts)).score_gap(units)
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name != NOTHING])
@@ -173,7 +173,7 @@ def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives(tmp_path, monkeypatch,
 
     people, things = moved(unseen.people), moved(unseen.controls)
     assert row["max_skew"] == pytest.approx(unseen.max_skew(people), abs=1e-6)
-    assert row["lean"] == pytest.approx(unseen.lean(people), abs=1e-6)
+    assert row["lean"] == pytest.approx(unseen.score_gap(people), abs=1e-6)
     assert row["accuracy"] == ((things @ unseen.class_weights.T).argmax(axis=1) == unseen.labels).mean()
     cosines = (things * model.embed_images(unseen.controls)).sum(1)
     assert row["moved"] == pytest.approx(1 - cosines.mean(), abs=1e-5)

@@ -151,7 +151,7 @@ def test_an_answer_ends_where_neither_the_next_head_nor_the_next_two_take_the_le
         ((0.0,) * 6, 0),
     ):
         order = [Head(4, number) for number in range(5)]
-        evidence = SimpleNamespace(lean_without=lambda off, leans=leans: leans[len(off)])
+        evidence = SimpleNamespace(score_gap_without=lambda off, leans=leans: leans[len(off)])
         assert first_carriers(evidence, order) == tuple(order[:named])
         assert protocol.names_any(evidence, order) == (named > 0)
 

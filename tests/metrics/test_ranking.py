@@ -1,4 +1,4 @@
-"""Rankings, direct effects, the lean; resampled pools against lists that repeat images as often as drawn."""
+"""Rankings, direct effects, the group score gap; resampled pools against lists that repeat images."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def test_subtracting_contributions_equals_adding_up_the_others(tiny_model, pictu
     assert np.abs(found - tiny_model.embed_images(images, off)).max() > 1e-3
 
 
-def plain_lean(images, prompts, groups, pools):
+def plain_score_gap(images, prompts, groups, pools):
     """Prompt by prompt and group by group."""
     found = []
     for p, prompt in enumerate(prompts):
@@ -63,20 +63,20 @@ def plain_lean(images, prompts, groups, pools):
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_the_lean_is_its_definition_and_its_vectors_sum_to_it_and_are_half_its_slope(own):
+def test_the_score_gap_is_its_definition_and_its_vectors_sum_to_it_and_are_half_its_slope(own):
     rng = np.random.default_rng(0)
     groups = np.array(["a", "b", "c"])[rng.integers(0, 3, 30)]
     pools = rng.random((4, 30)) < 0.7
     images, prompts = (ranking.unit(rng.standard_normal((n, 5)), "x").astype(np.float32) for n in (30, 4))
     asked = Ranking(prompts, groups, 2, pools if own else None)
-    whole = plain_lean(images, prompts, groups, pools if own else np.ones_like(pools))
-    assert asked.lean(images) == pytest.approx(whole, rel=1e-4)
+    whole = plain_score_gap(images, prompts, groups, pools if own else np.ones_like(pools))
+    assert asked.score_gap(images) == pytest.approx(whole, rel=1e-4)
     vectors = asked.toward(images)
     assert (vectors * images).sum() == pytest.approx(whole**2, rel=1e-4)
     rng = np.random.default_rng(1)
     moved = 1e-2 * rng.standard_normal(images.shape)
     moved -= (moved * images).sum(1, keepdims=True) * images  # along the sphere: cosines ignore lengths
-    squares = [asked.lean(images + side * moved) ** 2 for side in (1, -1)]
+    squares = [asked.score_gap(images + side * moved) ** 2 for side in (1, -1)]
     assert (vectors * moved).sum() == pytest.approx((squares[0] - squares[1]) / 4, rel=2e-2)
 
 
@@ -126,7 +126,7 @@ def test_a_gap_between_groups_is_significant_and_chance_is_not(own):
             pools = np.random.default_rng(seed).random((len(texts), 120)) < 0.7 if own else None
             question = Ranking(texts, groups, 10, pools)
             test = question.gap_test(images, draws=99)
-            assert test.gap == pytest.approx(question.lean(images))
+            assert test.gap == pytest.approx(question.score_gap(images))
             p_values.append(test.p_value)
     assert np.mean(np.array(p_values[:-1]) <= 0.05) < 0.15
     assert p_values[-1] == 0.01

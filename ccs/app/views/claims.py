@@ -77,10 +77,10 @@ def held_out(records: ModelRecords, heads: HeadSet, attribute: str) -> Claim | N
 def _searched(records: ModelRecords) -> list[Claim]:
     """Return the results of searches among the model's usual faces."""
     return [
-        Claim(search.attribute, search.heads, result, len(search.prompts) // 2, search.things)
+        Claim(search.attribute, search.heads, result, len(search.prompts) // 2, search.preserve)
         for search in records.searches
-        for result in search.unseen
-        if search.people == world(records.model).people and result.plan == "searched"
+        for result in search.held_out
+        if search.gallery == world(records.model).people and result.ablation == "searched"
     ]
 
 
