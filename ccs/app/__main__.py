@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
-import errno
-import gc
-import http.server
 import importlib
 import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -34,10 +29,6 @@ PHOTOGRAPHIC, TOY = "ViT-B-32/openai", "organism"
 WEIGHTS = ("timm/vit_base_patch32_clip_224.openai", "open_clip_model.safetensors")
 """Repository and file of PHOTOGRAPHIC's weights; README.md has them fetched before a Space starts."""
 SECONDS = 2.0
-STARTING = b"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>CLIP heads</title>
-<meta http-equiv="refresh" content="1"></head><body><p>The app is starting: PyTorch, the tables, and the first
-model are loading. This takes a few seconds after each start.</p></body></html>"""
-_MODELS = Path(__file__).parents[1] / "bundled"
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -73,19 +64,50 @@ class Settings:
 
 
 def start(settings: Settings) -> None:
-    """Serve the app until interrupted; the process then ends here. Raises InputError before that."""
-    bound_memory()
-    require_device(settings.device)
-    models = settings.model or tuple(filter(None, map(str.strip, os.environ.get("CCS_MODEL", "").split(","))))
-    for name in models:  # other names are looked up later, since that needs PyTorch
-        if "/" not in name and not any((folder / name).is_dir() for folder in (Path(), _MODELS)):
-            from ccs.model.loading.sources import find
+    """Serve the app until interrupted.
 
+    Args:
+        settings: The options.
+
+    Raises:
+        InputError: If a model or a device isn't available, or the address can't be served.
+    """
+    host, port = settings.host.strip("[]"), settings.port or int(os.environ.get("GRADIO_SERVER_PORT") or 0)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        raise InputError(
+            f"The app can't be served at {host}, port {port or 'any'}: {error.strerror}."
+        ) from None
+    if settings.device:
+        os.environ["CCS_DEVICE"] = settings.device
+    if os.environ.get("SPACES_ZERO_GPU"):
+        importlib.import_module("spaces")  # before Gradio and PyTorch
+    from ccs.app.server import launch, make_server  # Gradio and PyTorch, the longest part of the start
+    from ccs.model.loading.sources import AUTO, find, usable_device
+
+    usable_device(AUTO)
+    models = settings.model or tuple(filter(None, map(str.strip, os.environ.get("CCS_MODEL", "").split(","))))
+    for name in models:
+        if "/" not in name:  # others may be on the Hub, and are looked up when they are loaded
             find(name)
-    serve(settings.results or os.environ.get("CCS_RESULTS") or None, settings.host, settings.port, models)
-    # A visitor's thread may be at work in PyTorch, and Python's own shutdown would then end in abort().
+    first, why = (models[0], "as chosen") if models else opening_model()
+    collection = read_results(settings.results or os.environ.get("CCS_RESULTS") or None)
+    print(f"Results: {collection.source}", *collection.notices, f"Opens on {first}: {why}.", sep="\n")
+    app = make_app(collection, models, first)
+    server = make_server(app)
+    url = launch(server, f"[{host}]" if ":" in host else host, port or None)
+    print(f"Open {url}\nAPI: {url}api\nMCP: {url}gradio_api/mcp/", flush=True)
+    threading.Thread(target=warm, args=(app,), daemon=True).start()
+    end = threading.Event()
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: end.set())
+    end.wait()
+    server.get_blocks().close(verbose=False)
     sys.stdout.flush()
-    os._exit(0)
+    os._exit(0)  # threads may be at work in PyTorch, which ends Python's own shutdown with abort()
 
 
 main = Command(
@@ -96,134 +118,19 @@ main = Command(
 )
 
 
-def require_device(name: str | None) -> None:
-    """Compute on this device from now on; InputError if it isn't available."""
-    if name:
-        os.environ["CCS_DEVICE"] = name
-    if os.environ.get("CCS_DEVICE", "auto") not in ("auto", "cpu"):  # these need no look, and no PyTorch yet
-        from ccs.model.loading.sources import usable_device
-
-        usable_device("auto")
-
-
-def bound_memory() -> None:
-    """Keep free memory small if the C library is glibc.
-
-    It gives up to 16 threads a heap each, and keeps freed blocks of up to 32 MB: a third of the heap is holes
-    after minutes. Two heaps are enough, and a megabyte or more goes back when freed.
-    """
-    with suppress(OSError, AttributeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(-8, 2)  # M_ARENA_MAX
-        mallopt(-3, 2**20)  # M_MMAP_THRESHOLD
-
-
-def serve(results: str | None, host: str, port: int | None, models: Sequence[str] = ()) -> None:
-    """Serve the app until interrupted.
-
-    Args:
-        results: where tables are read.
-        host, port: where it is served.
-        models: models to offer; the app opens on the first.
-    """
-    host = host.strip("[]")
-    port = port or int(os.environ.get("GRADIO_SERVER_PORT") or 0) or _free_port(host)
-    gc.disable()  # what imports make stays: looking through it takes a tenth of the start
-    pool = ThreadPoolExecutor(2)
-    with _waiting_page(host, port):
-        if os.environ.get("SPACES_ZERO_GPU"):
-            importlib.import_module("spaces")  # before Gradio and PyTorch
-        opening = pool.submit(opening_model, *models[:1])
-        reading = pool.submit(_read_results, results)
-        from ccs.app.server import launch, make_server  # Gradio and PyTorch, the longest part of the start
-
-        collection, (first, why) = reading.result(), opening.result()
-        print(f"Results: {collection.source}", *collection.notices, f"Opens on {first}: {why}.", sep="\n")
-        app = make_app(collection, models, first)
-        server = make_server(app)
-    try:
-        url = launch(server, f"[{host}]" if ":" in host else host, port, os.environ.get("GRADIO_ROOT_PATH"))
-    except OSError as error:
-        raise _not_served(host, port, error) from None
-    gc.freeze()
-    gc.enable()
-    print(f"Open {url}\nAPI: {url}api\nMCP: {url}gradio_api/mcp/", flush=True)
-    threading.Thread(target=warm, args=(app,), daemon=True).start()
-    end = threading.Event()
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: end.set())
-    end.wait()
-    server.get_blocks().close(verbose=False)
-
-
-def _free_port(host: str) -> int:
-    for port in range(7860, 7960):
-        try:
-            socket.create_server((host, port), family=_family(host)).close()
-            return port
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise _not_served(host, port, error) from None
-    raise InputError(f"The ports 7860 to 7959 of {host} are taken: choose one with --port.")
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
-
-
-def _not_served(host: str, port: int, error: OSError) -> InputError:
-    why = str(error.strerror or error).partition(" (")[0]
-    return InputError(f"The app can't be served at {host}, port {port}: {why}.")
-
-
-class _Waiting(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(503)
-        for name, value in (("Retry-After", "1"), ("Content-Type", "text/html"), ("Connection", "close")):
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(STARTING)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def _waiting_page(host: str, port: int) -> Iterator[None]:
-    """Answer with a page that says so while the app is being imported. A Space shows its own."""
-
-    class Server(http.server.ThreadingHTTPServer):
-        address_family = _family(host)
-
-    try:
-        early = Server((host, port), _Waiting)
-    except (OSError, OverflowError) as error:
-        raise _not_served(host, port, OSError(error)) from None
-    threading.Thread(target=early.serve_forever, args=(0.02,), daemon=True).start()
-    try:
-        yield
-    finally:
-        early.shutdown()
-        early.server_close()
-
-
-def _read_results(place: str | None) -> Collection:
-    """Read the tables of a place, by default of results/ next to the bundled ones."""
+def read_results(place: str | None) -> Collection:
+    """Read results of a folder or of the Hub, by default those of results/ next to the bundled ones."""
     from ccs import results
 
     if place or results.default_folder() == results.PRECOMPUTED:
         return results.load(place)
-    own, bundled = results.load(results.default_folder()), results.load(None)
-    return results.Collection(
-        {**bundled.models, **own.models}, f"{own.source}; {bundled.source}", (*own.notices, *bundled.notices)
-    )
+    local, bundled = results.load(results.default_folder()), results.load(None)
+    models, notices = bundled.models | local.models, (*local.notices, *bundled.notices)
+    return results.Collection(models, f"{local.source}; {bundled.source}", notices)
 
 
-def opening_model(chosen: str = "") -> tuple[str, str]:
+def opening_model() -> tuple[str, str]:
     """Return the model to open on, and why, in a few words; decided within two seconds."""
-    if chosen:
-        return chosen, "as chosen"
     from huggingface_hub import try_to_load_from_cache
 
     from ccs.data.hub import reachable
@@ -238,7 +145,13 @@ def opening_model(chosen: str = "") -> tuple[str, str]:
 
 
 def make_app(collection: Collection, given: Sequence[str] = (), first: str = "") -> App:
-    """Return the app that all visitors share."""
+    """Return the app that all visitors share.
+
+    Args:
+        collection: The results.
+        given: Names and places of models that the machine's owner offers.
+        first: The model to open on, by default the first bundled one.
+    """
     from huggingface_hub import constants
 
     from ccs.app.session import App

@@ -1,33 +1,38 @@
 """The public API and MCP tools: read-only functions of models, heads, images as base64, and galleries.
 
 Gradio reads the parameters' types at run time, so this module has no postponed annotations. Parameters are
-texts, numbers, and lists of them only: nothing here can name a file or an address.
+texts, numbers, and lists of them only: nothing here can name a file or an address. Each function returns the
+rows of a table, as a list of objects.
 """
 
 import base64
 import binascii
 import inspect
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable
 from functools import wraps
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
 import gradio as gr
+import numpy as np
 import pandas as pd
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 from pydantic import ConfigDict, Field, StringConstraints, ValidationError, validate_call
 
 import ccs
+from ccs.analysis.bias import embed_occupations, set_question
 from ccs.app.html import render
-from ccs.app.services.cache import Memory, result
+from ccs.app.services.cache import result
 from ccs.app.services.galleries import world
-from ccs.app.services.model_cache import PHOTO, saw_drawings_only
+from ccs.app.services.model_cache import describe_kind
 from ccs.app.services.uploads import read_images
-from ccs.app.session import App, Screen, Session
-from ccs.app.state import State, parse_ablation
-from ccs.app.views.query import BiasQuery, top
+from ccs.app.session import App
+from ccs.app.state import parse_ablation
+from ccs.app.views.query import top
+from ccs.data import BiasSet
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet
+from ccs.heads import TEXT, Head, HeadSet
 from ccs.model.model import Model
 
 WAITING = 16  # calls in line
@@ -39,74 +44,31 @@ Name = Annotated[str, StringConstraints(max_length=200)]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Heads = Annotated[str, StringConstraints(max_length=12_000)]
 Image = Annotated[str, StringConstraints(max_length=IMAGE_BYTES * 4 // 3 + 100)]
-
-
-class ModelRow(TypedDict):
-    model: str
-    kind: str
-    scored_heads: int
-
-
-class HeadRow(TypedDict):
-    head: str
-    concept: str
-    ccs: int | None
-    texts: int
-    level: str
-    share_of_variance: float | None
-
-
-class TextRow(TypedDict):
-    rank: int
-    text: str
-    share_of_variance: float
-    verdicts: dict[str, str]
-
-
-class FoundRow(TypedDict):
-    head: str
-    rank: int
-    share: float
-    encodes: bool
-
-
-class ClassRow(TypedDict):
-    image: int
-    label: str
-    before: float
-    after: float
-
-
-class PersonRow(TypedDict):
-    rank: int
-    image: int
-    groups: dict[str, str]
-    cosine: float
-
-
-BiasRow = dict[str, str | float | None]
+Rows = list[dict[str, Any]]
 
 
 class Api:
-    """The functions, for the models and galleries of an app."""
+    """The functions, for the models and galleries of an app.
+
+    Args:
+        app: What visitors share.
+    """
 
     def __init__(self, app: App) -> None:
         self.app = app
 
-    def list_models(self) -> list[ModelRow]:
+    def list_models(self) -> Rows:
         """List the models whose heads can be inspected and ablated.
 
         Returns:
-            Per model: its name, whether it is a toy model or a real CLIP, and the number of its scored heads.
+            Per model: its name (model), its kind (toy model or CLIP), and the number of its scored heads.
         """
-        kinds = {name: "toy model, drawings" for name in self.app.models if saw_drawings_only(name)}
-        kinds[PHOTO] = "toy model, photographs"
         return [
-            ModelRow(model=name, kind=kinds.get(name, "CLIP"), scored_heads=len(self.app.records(name).heads))
+            {"model": name, "kind": describe_kind(name), "scored_heads": len(self.app.records(name).heads)}
             for name in self.app.models
         ]
 
-    def head_scores(self, model: Name = "organism") -> list[HeadRow]:
+    def head_scores(self, model: Name = "organism") -> Rows:
         """List the scored attention heads of a model with their concept and Concept Consistency Score (CCS).
 
         Args:
@@ -114,22 +76,21 @@ class Api:
 
         Returns:
             Per head: its name (L5.H0 is layer 5, head 0), the concept that its texts share, the number of
-            texts that fit (CCS), of all texts, the level, and the share of its variance that they explain.
+            texts that fit (ccs), of all texts, the level, and the share of its variance that they explain.
         """
-        records = self.app.records(self.app.require_model(model)).heads
         return [
-            HeadRow(
-                head=str(head),
-                concept=record.concept,
-                ccs=record.ccs,
-                texts=record.k,
-                level=record.level,
-                share_of_variance=record.share,
-            )
-            for head, record in records.items()
+            {
+                "head": str(head),
+                "concept": record.concept,
+                "ccs": record.ccs,
+                "texts": record.k,
+                "level": record.level,
+                "share_of_variance": record.share,
+            }
+            for head, record in self.app.records(self.app.require_model(model)).heads.items()
         ]
 
-    def describe_head(self, model: Name = "organism", head: Name = "L7.H4") -> list[TextRow]:
+    def describe_head(self, model: Name = "organism", head: Name = "L7.H4") -> Rows:
         """List the texts that describe what a head encodes, by TEXTSPAN, with the judges' verdicts.
 
         Args:
@@ -139,20 +100,20 @@ class Api:
         Returns:
             Per text: its rank, the share of the head's variance that it explains, and each judge's verdict.
         """
-        records, known = self.app.records(self.app.require_model(model)), Head.parse(head)
-        if known not in records.heads:
-            raise InputError(f"{model} has no scored head {known}.")
+        heads, name = self.app.records(self.app.require_model(model)).heads, Head.parse(head)
+        if name not in heads:
+            raise InputError(f"{model} has no scored head {name}.")
         return [
-            TextRow(
-                rank=rank,
-                text=text.text,
-                share_of_variance=text.share,
-                verdicts={verdict.judge: verdict.word for verdict in text.verdicts},
-            )
-            for rank, text in enumerate(records.head(known).texts, 1)
+            {
+                "rank": rank,
+                "text": text.text,
+                "share_of_variance": text.share,
+                "verdicts": {verdict.judge: verdict.word for verdict in text.verdicts},
+            }
+            for rank, text in enumerate(heads[name].texts, 1)
         ]
 
-    def find_heads(self, text: Text, model: Name = "organism") -> list[FoundRow]:
+    def find_heads(self, text: Text, model: Name = "organism") -> Rows:
         """Rank a model's heads by how strongly they encode a text, strongest first.
 
         Args:
@@ -163,15 +124,14 @@ class Api:
             Per head: the text's rank among a pool of texts (1: none explains the head better), the share of
             the head's variance along it, and whether the head encodes it by this measure.
         """
-        loaded, galleries = self._model(model), self.app.galleries
-        name = world(model).pictures
-        for _ in galleries.fetched(name):
+        loaded, images = self._model(model), world(model).pictures
+        for _ in self.app.galleries.fetched(images):
             pass
-        images = galleries.find(name)
-        key = ("find", loaded.weights_hash, text)
-        table = self.app.cache.get(key, lambda: ccs.find_heads(loaded, text, images).rows)
-        columns = zip(table["head"], table["rank"], table["share"], table["encodes"], strict=True)
-        return [FoundRow(head=str(h), rank=int(r), share=float(s), encodes=bool(a)) for h, r, s, a in columns]
+        table = self.app.cache.get(
+            ("find", loaded.weights_hash, text),
+            lambda: ccs.find_heads(loaded, text, self.app.galleries.find(images)).rows,
+        )
+        return _rows(table[["head", "rank", "share", "encodes"]])
 
     def classify(
         self,
@@ -180,7 +140,7 @@ class Api:
         template: Name = "a photo of a {}",
         ablate: Heads = "",
         model: Name = "organism",
-    ) -> list[ClassRow]:
+    ) -> Rows:
         """Classify images zero-shot, before and after attention heads are ablated.
 
         Args:
@@ -191,18 +151,14 @@ class Api:
             model: A name from list_models.
 
         Returns:
-            Per image and class: the probability with all heads on (before) and after the ablation.
+            Per image and class (label): the probability with all heads on (before) and after the ablation.
         """
         loaded, heads = self._model(model), self._heads(model, ablate)
-        pixels, problems = read_images([(_decode(image), f"Image {n}") for n, image in enumerate(images, 1)])
+        uploads, problems = read_images([(_decode(image), f"Image {n}") for n, image in enumerate(images, 1)])
         if problems:
             raise InputError(" ".join(problems))
-        table = ccs.classify(loaded, [image.pixels for image in pixels], classes, template, ablate=heads)
-        columns = zip(*(table.rows[name] for name in ("image", "class", "before", "after")), strict=True)
-        return [
-            ClassRow(image=int(i), label=str(label), before=float(before), after=float(after))
-            for i, label, before, after in columns
-        ]
+        table = ccs.classify(loaded, [image.pixels for image in uploads], classes, template, ablate=heads)
+        return _rows(table.rows.rename(columns={"class": "label"}))
 
     def rank_people(
         self,
@@ -211,7 +167,7 @@ class Api:
         ablate: Heads = "",
         top_k: Annotated[int, Field(ge=1, le=TOP)] = 20,
         model: Name = "organism",
-    ) -> list[PersonRow]:
+    ) -> Rows:
         """Rank the people of a gallery by how well they fit an occupation.
 
         Args:
@@ -225,20 +181,18 @@ class Api:
             Per person, best first: the rank, the image's number in the gallery, the groups, and the cosine.
         """
         loaded, heads = self._model(model), self._heads(model, ablate)
-        screen, query = self._query(model, gallery, (occupation,), "", heads)
-        name = query.gallery.name
-        images = result(self.app.galleries.pruned(loaded, name, heads))
-        prompt = query.texts(screen.session, loaded, heads)[0]
-        rows = top(images, prompt, min(top_k, len(images)))
-        groups = query.gallery.groups
+        people = set_question(self._gallery(model, gallery), [occupation])
+        embeddings = result(self.app.galleries.ablated(loaded, people.name, heads))
+        prompt = embed_occupations(loaded, people, heads.of_encoder(TEXT))[0]
+        numbers = top(embeddings, prompt, min(top_k, len(embeddings)))
         return [
-            PersonRow(
-                rank=rank,
-                image=int(i),
-                groups={attribute: str(values[i]) for attribute, values in groups.items()},
-                cosine=float(images[i] @ prompt),
-            )
-            for rank, i in enumerate(rows, 1)
+            {
+                "rank": rank,
+                "image": number,
+                "groups": {attribute: str(groups[number]) for attribute, groups in people.groups.items()},
+                "cosine": float(embeddings[number] @ prompt),
+            }
+            for rank, number in enumerate(numbers.tolist(), 1)
         ]
 
     def measure_bias(
@@ -248,7 +202,7 @@ class Api:
         attribute: Name = "",
         ablate: Heads = "",
         model: Name = "organism",
-    ) -> list[BiasRow]:
+    ) -> Rows:
         """Measure the bias of a model's rankings of people for occupations, before and after ablation.
 
         Args:
@@ -263,41 +217,32 @@ class Api:
             the values with intervals and the level of random rankings.
         """
         loaded, heads = self._model(model), self._heads(model, ablate)
-        _, query = self._query(model, gallery, tuple(occupations), attribute, heads)
-        people = self.app.galleries.get(query.gallery.name)
-        table = ccs.bias(loaded, people, list(occupations), attribute=query.attribute, ablate=heads)
-        rows = table.rows.astype(object).where(pd.notna(table.rows), None)
-        return [
-            {str(name): float(v) if isinstance(v, float) else v for name, v in row.items()}
-            for row in rows.to_dict("records")
-        ]
+        people = self._gallery(model, gallery)
+        attribute = attribute or next(iter(people.groups))
+        return _rows(ccs.bias(loaded, people, occupations, attribute=attribute, ablate=heads).rows)
 
     def _model(self, name: str) -> Model:
         return self.app.model_cache.get(self.app.require_model(name))
 
     def _heads(self, model: str, text: str) -> HeadSet:
-        heads = parse_ablation(text)
-        if unknown := heads - self.app.heads(model):
-            raise InputError(f"{HeadSet(unknown)} isn't in {model}.")
-        return heads
+        return self.app.require_heads(model, parse_ablation(text))
 
-    def _query(
-        self, model: str, gallery: str, occupations: Sequence[str], attribute: str, heads: HeadSet
-    ) -> tuple[Screen, BiasQuery]:
+    def _gallery(self, model: str, name: str) -> BiasSet:
         names = self.app.galleries.names(model)
-        name = gallery or names[0]
-        if name not in names:
+        if name and name not in names:
             raise InputError(f"There is no gallery {name[:60]!r}; choose from {', '.join(names)}.")
-        for _ in self.app.galleries.fetched(name):
+        for _ in self.app.galleries.fetched(name := name or names[0]):
             pass
-        state = State(
-            model=model, gallery=name, occupations=tuple(occupations), attribute=attribute, ablate=heads
-        )
-        query = BiasQuery.of(self.app, state)
-        if attribute and attribute != query.attribute:
-            known = ", ".join(query.gallery.groups)
-            raise InputError(f"{name} has no attribute {attribute[:60]!r}; choose from {known}.")
-        return Screen(self.app, Session(Memory(self.app.cache)), state), query
+        return self.app.galleries.get(name)
+
+
+def _rows(table: pd.DataFrame) -> Rows:
+    """Return a table's rows as JSON has them, null for a number that is missing."""
+    rows: Rows = table.astype(object).where(pd.notna(table), None).to_dict("records")
+    return [
+        {str(name): value.item() if isinstance(value, np.generic) else value for name, value in row.items()}
+        for row in rows
+    ]
 
 
 def _decode(image: str) -> bytes:
@@ -329,15 +274,25 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def add_to(server: gr.Server, app: App) -> None:
     """Register the functions as API endpoints and MCP tools of their names."""
-    api = Api(app)
+    functions = Api(app)
     for name in FUNCTIONS:
         heavy = name in HEAVY
         server.api(
-            _checked(getattr(api, name)),
+            _checked(getattr(functions, name)),
             name=name,
             concurrency_limit=1 if heavy else 4,
             concurrency_id="model" if heavy else "tables",
         )
+
+
+def answer_in_json(blocks: gr.Blocks) -> None:
+    """Make MCP tools answer in JSON. Gradio writes values as Python does, and opens files that they name."""
+    mcp = blocks.mcp_server_obj
+
+    def to_json(outputs: list[Any], _: str) -> list[Any]:
+        return [mcp.types.TextContent(type="text", text=json.dumps(output)) for output in outputs]
+
+    mcp.postprocess_output_data = to_json
 
 
 async def describe(request: Request) -> HTMLResponse:

@@ -226,25 +226,32 @@ def make_server(app: App) -> gr.Server:
     return server
 
 
-def launch(server: gr.Server, host: str | None, port: int | None, root_path: str | None = None) -> str:
-    """Start serving in the background; return the address."""
+def launch(server: gr.Server, host: str | None, port: int | None) -> str:
+    """Start to serve in the background.
+
+    Args:
+        server: From `make_server`.
+        host: The address to serve at.
+        port: The port, by default the first free one from 7860.
+
+    Returns:
+        The address of the page.
+    """
     _, url, _ = server.launch(
         server_name=host,
         server_port=port,
-        root_path=root_path,
         share=False,
         ssr_mode=False,
         pwa=False,
         enable_monitoring=False,
         mcp_server=True,
         quiet=True,
-        show_error=False,
         prevent_thread_lock=True,
         num_workers=0,
-        max_file_size="20mb",
         _frontend=False,
     )
     blocks = server.get_blocks()
     blocks._queue.max_size = api.WAITING
     blocks.server.config.timeout_graceful_shutdown = 1  # else a stop waits for open streams
+    api.answer_in_json(blocks)
     return str(url)

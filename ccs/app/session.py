@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ccs.app.services.analyses import Analyses
 from ccs.app.services.cache import Cache, Memory, size_of
@@ -28,19 +28,18 @@ from ccs.results import Collection
 FACE_SIDE = 96
 MAX_HISTORY = 100  # steps that can be undone
 SECONDS = 3600  # that a session is kept without a request
-OF_ADDRESS, OF_ALL = 50, 200  # sessions
-LIMIT = 512 * 2**20  # bytes of all sessions: their images
+MOST, LIMIT = 200, 512 * 2**20  # sessions, and bytes of all of them: their images
 
 
 class App:
     """Results, models, and galleries: shared by all visitors, never changed by one for another.
 
     Args:
-        collection: the tables.
-        galleries: more galleries than the app's own.
-        given: folders and repositories that the machine's owner offers as models.
-        first: the model that the app opens on, by default the first bundled one.
-        kept: the folder of tables that visitors compute, by default a temporary one.
+        collection: The results.
+        galleries: Galleries besides the app's own.
+        given: Folders and repositories that the machine's owner offers as models.
+        first: The model that the app opens on, by default the first bundled one.
+        kept: Folder of the results that visitors compute, by default a temporary one.
     """
 
     def __init__(
@@ -64,34 +63,39 @@ class App:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models that can be chosen: those with tables, then those that can be loaded."""
+        """Names of the models that can be chosen: those with results, then those that can be loaded."""
         return tuple(dict.fromkeys(name for names in self.groups.values() for name in names))
 
     @property
     def groups(self) -> dict[str, list[str]]:
-        """The same by group: `computed` (with tables), `live` (weights alone), and `named` (by visitors)."""
+        """The same by group: `computed` (with results), `live` (weights alone), and `named` (by visitors)."""
         computed = sorted(self.collection.models, key=lambda name: name not in bundled_models())
-        own = (*bundled_models(), *self.model_cache.given, *live_models())
-        listed = [name for name in dict.fromkeys(own) if name not in computed]
-        named = [name for name in self.model_cache.offered if name not in computed and name not in listed]
-        return {"computed": computed, "live": listed, "named": named}
+        loadable = dict.fromkeys((*bundled_models(), *self.model_cache.given, *live_models()))
+        live = [name for name in loadable if name not in computed]
+        named = [name for name in self.model_cache.offered if name not in {*computed, *live}]
+        return {"computed": computed, "live": live, "named": named}
 
     @property
     def first(self) -> str:
-        """The model that the app opens on: as chosen at the start, unless it couldn't be loaded."""
-        known = self.models
-        if self._first in known and not self.model_cache.failure(self._first):
+        """The model that the app opens on: the one chosen at the start, unless it couldn't be loaded."""
+        if self._first in self.models and not self.model_cache.failure(self._first):
             return self._first
-        return next(name for name in (*bundled_models(), *known) if name in known)
+        return next(name for name in (*bundled_models(), *self.models) if name in self.models)
 
     def require_model(self, name: str) -> str:
-        """Return the name if there is such a model; InputError otherwise."""
+        """Return the name. Raises InputError if there is no such model."""
         if name not in self.models:
             raise InputError(f"There is no model {name[:60]!r} here; choose one from the list of models.")
         return name
 
+    def require_heads(self, model: str, heads: HeadSet) -> HeadSet:
+        """Return the heads. Raises InputError if the model doesn't have one of them."""
+        if unknown := heads - self.heads(model):
+            raise InputError(f"{HeadSet(unknown)} isn't in {model}.")
+        return heads
+
     def records(self, model: str) -> ModelRecords:
-        """Return a model's tables as records; one without heads if there are no tables."""
+        """Return a model's results as records, the paper's if there are none."""
         if model in self._records:
             return self._records[model]
         records = ModelRecords.read(model, self.collection.models.get(model))
@@ -100,30 +104,36 @@ class App:
         return records
 
     def shown_records(self, state: State) -> ModelRecords:
-        """Return the tables on the screen: those computed here if the link names them, else the model's."""
+        """Return the records on the screen: those computed here if the link names them, else the model's."""
         records = self.analyses.records(state.analysis) if state.analysis else None
         return records if records and records.model == state.model else self.records(state.model)
 
     def heads(self, model: str, encoder: str = "") -> HeadSet:
-        """Return the heads that can be ablated, of one encoder or of both: the tables', else the model's."""
-        scored, encoders = self.records(model).heads, (encoder,) if encoder else ENCODERS
-        own = (HeadSet(scored).of_encoder(one) or self.model_cache.heads(model, one) for one in encoders)
-        return HeadSet(head for heads in own for head in heads)
+        """Return the heads that can be ablated: those in the results, else the model's.
+
+        Args:
+            model: Its name.
+            encoder: `IMAGE` or `TEXT`, "" for both.
+        """
+        scored = HeadSet(self.records(model).heads)
+        encoders = (encoder,) if encoder else ENCODERS
+        known = (scored.of_encoder(letter) or self.model_cache.heads(model, letter) for letter in encoders)
+        return HeadSet(head for heads in known for head in heads)
 
     def best_head(self, model: str) -> Head | None:
         """Return the head to open first: the highest CCS, then the most variance explained."""
-        known = self.records(model).heads.values()
-        if not known:
+        records = self.records(model).heads.values()
+        if not records:
             return next(iter(self.heads(model, IMAGE)), None)
 
-        def rank(record: HeadRecord) -> tuple[int, int, float]:
+        def rank(record: HeadRecord) -> tuple[bool, int, float]:
             ccs = -1 if record.ccs is None else record.ccs
             return record.published and record.level == "high", ccs, record.share or 0
 
-        return max(known, key=rank).head
+        return max(records, key=rank).head
 
     def example(self, name: str, model: str = "") -> Example:
-        """Return the images of `occupations:3`, with the classes to classify them into."""
+        """Return the images of an example such as `occupations:3`, with the classes to classify them into."""
         return self.cache.get(("example", name, model == PHOTO), lambda: load_example(name, model))
 
     def face(self, gallery: str, index: int) -> str:
@@ -137,13 +147,15 @@ class Session:
     """One visitor, by page. No link holds any of it.
 
     Attributes:
-        memory: the visitor's part of the cache.
-        past: the ablations before, the last one last; undone: those that Undo took back.
-        uploads: the visitor's images, shown instead of the example.
-        gallery: the name of the visitor's gallery, "" without one.
-        notices: sentences to show once.
-        budget: the points of accuracy that may be lost while "Make it fairer" works; fairer: its last answer.
-        offer: the model that the visitor named, and its size.
+        memory: The visitor's part of the cache.
+        past: The ablations before, the last one last.
+        undone: Those that Undo took back.
+        uploads: The visitor's images, shown instead of the example.
+        gallery: The name of the visitor's gallery, "" without one.
+        notices: Sentences to show once.
+        budget: Points of accuracy that may be lost while "Make it fairer" works.
+        fairer: Its last answer.
+        offer: The model that the visitor named, and its size.
     """
 
     memory: Memory
@@ -161,42 +173,50 @@ class Session:
         self.notices = (*self.notices, *sentences)
 
 
+class _Entry(NamedTuple):
+    client: str
+    size: int
+    used: float
+    session: Session
+
+
 class Sessions:
-    """The sessions of all visitors, by the key of their page. If there are too many, the oldest of the same
-    address goes, or of the address that has most.
+    """The sessions of all visitors, by the key of their page.
+
+    At most `MOST` sessions and `LIMIT` bytes are kept. If there are more, the address that has most loses its
+    oldest ones.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[str, float, int, Session]] = {}  # the least recently used first
+        self._entries: dict[str, _Entry] = {}  # the least recently used first
         self._lock = threading.Lock()
 
     def find(self, page: str, client: str = "") -> Session | None:
-        """Return a page's session, None after an hour unused. client: the only address that it is for."""
+        """Return a page's session, None after an hour unused.
+
+        Args:
+            page: The page's key.
+            client: The only address that may have it, "" for any.
+        """
         with self._lock:
-            now = time.monotonic()
-            self._kept = {page: entry for page, entry in self._kept.items() if entry[1] > now - SECONDS}
-            owner, _, _, session = self._kept.get(page, ("", 0.0, 0, None))
-            return session if not client or client == owner else None
+            oldest = time.monotonic() - SECONDS
+            self._entries = {page: entry for page, entry in self._entries.items() if entry.used > oldest}
+            entry = self._entries.get(page)
+            return entry.session if entry and client in ("", entry.client) else None
 
     def keep(self, page: str, client: str, session: Session) -> None:
         """Keep the session of a page, which was used from this address just now."""
         with self._lock:
-            self._kept.pop(page, None)
-            self._kept[page] = client, time.monotonic(), size_of(session), session
-            while (crowded := self._crowded(client)) is not None:
-                del self._kept[next(page for page, (owner, *_) in self._kept.items() if owner == crowded)]
-
-    def _crowded(self, client: str) -> str | None:
-        """Return the address that loses a session, None if there is room for all."""
-        counts, sizes = Counter[str](), Counter[str]()
-        for owner, _, size, _ in self._kept.values():
-            counts[owner] += 1
-            sizes[owner] += size
-        if counts[client] > OF_ADDRESS:
-            return client
-        if sizes.total() > LIMIT:
-            return sizes.most_common(1)[0][0]
-        return counts.most_common(1)[0][0] if len(self._kept) > OF_ALL else None
+            self._entries.pop(page, None)
+            size = max(size_of(session), LIMIT // MOST)
+            self._entries[page] = _Entry(client, size, time.monotonic(), session)
+            sizes = Counter[str]()
+            for entry in self._entries.values():
+                sizes[entry.client] += entry.size
+            while sizes.total() > LIMIT:
+                largest, _ = sizes.most_common(1)[0]
+                oldest = next(page for page, entry in self._entries.items() if entry.client == largest)
+                sizes[largest] -= self._entries.pop(oldest).size
 
 
 @dataclass

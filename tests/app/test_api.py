@@ -1,6 +1,5 @@
 """The public API: by gradio_client, by curl, and by an MCP client, its numbers are the library's."""
 
-import ast
 import asyncio
 import base64
 import json
@@ -125,7 +124,7 @@ def test_an_mcp_client_gets_the_numbers_of_the_library(made, model):
     assert {tool.name for tool in tools} == set(api.FUNCTIONS)
     (tool,) = [tool for tool in tools if tool.name == "measure_bias"]
     assert 'such as ["judge", "nurse"]' in json.dumps(tool.inputSchema).replace('\\"', '"')
-    rows = ast.literal_eval(answer.content[0].text)  # as Gradio writes it
+    rows = json.loads(answer.content[0].text)
     wanted = ccs.bias(model, small_gallery(), ["judge"], attribute="gender").rows
     assert [row["after"] for row in rows] == pytest.approx(list(wanted["after"]))
     assert "There is no model 'nothing' here" in refused.content[0].text

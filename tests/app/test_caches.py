@@ -83,21 +83,17 @@ def test_tables_made_here_and_examples_are_in_the_bound(app, tmp_path):
     assert ("example", "photographs:0", True) in app.cache
 
 
-def test_the_oldest_session_of_the_same_address_goes_first(monkeypatch):
-    monkeypatch.setattr(session, "OF_ADDRESS", 3)
-    monkeypatch.setattr(session, "OF_ALL", 5)
-    kept = session.Sessions()
-    kept.keep("honest", "a", "its images")
+def test_the_address_with_most_sessions_loses_its_oldest(monkeypatch):
+    monkeypatch.setattr(session, "MOST", 5)
+    sessions = session.Sessions()
+    sessions.keep("honest", "a", "its images")
     for number in range(205):
-        kept.keep(f"page {number}", "b", "")
-    assert kept.find("honest") == "its images"
-    assert kept.find("page 201") is None
-    assert kept.find("page 202") == ""
-    for number in range(3):
-        kept.keep(f"another {number}", f"c{number}", "")
-    assert kept.find("page 202") is None  # of the address that has most
-    kept.keep("another 0", "c0", "x" * session.LIMIT)  # of all together, in bytes
-    assert kept.find("another 0") is None
-    assert kept.find("honest")
+        sessions.keep(f"page {number}", "b", "")
+    assert sessions.find("honest") == sessions.find("honest", "a") == "its images"
+    assert sessions.find("honest", "b") is None
+    assert [sessions.find(f"page {number}") for number in (200, 201, 204)] == [None, "", ""]
+    sessions.keep("large", "c", "x" * session.LIMIT)  # bytes count too
+    assert sessions.find("large") is None
+    assert sessions.find("honest")
     monkeypatch.setattr(session, "SECONDS", 0)
-    assert kept.find("honest") is None
+    assert sessions.find("honest") is None

@@ -1,5 +1,6 @@
-"""The list of models, those that visitors name, which one the page opens on, and its first screens."""
+"""The list of models, those that visitors name, the first one, and how the app starts and stops."""
 
+import os
 import re
 from pathlib import Path
 
@@ -17,8 +18,10 @@ from ccs.heads import Head
 from ccs.model.loading.sources import find, known_encoder
 from tests.support import app_sample
 from tests.support.app_page import beside, check, do, finished, opened
+from tests.support.app_process import ROOT, started
 from tests.support.browser_page import MARKS
 from tests.support.hub_server import Fault
+from tests.support.visitor import Visitor
 
 pytestmark = MARKS
 
@@ -105,7 +108,6 @@ def test_a_slow_hub_keeps_nobody_from_the_other_models(own, hub, tiny_folder):
 
 
 def test_the_opening_model_is_decided_by_the_hub(hub, monkeypatch):
-    assert entry.opening_model("some/model") == ("some/model", "as chosen")
     assert entry.opening_model() == (
         "ViT-B-32/openai",
         f"{hub.url} answers, its weights come from there; choose another with --model or CCS_MODEL",
@@ -121,7 +123,7 @@ def test_the_opening_model_is_decided_by_the_hub(hub, monkeypatch):
     [
         (["--port", "0"], 'Invalid value "0" for --port. Must be >= 1.'),
         (["--model", "photos"], "Did you mean photo?"),
-        (["--model", "organism", "--host", "192.0.2.1"], "served at 192.0.2.1, port 7860: Cannot assign"),
+        (["--model", "organism", "--host", "192.0.2.1"], "served at 192.0.2.1, port any: Cannot assign"),
     ],
 )
 def test_why_there_is_no_page(asked, why, capsys):
@@ -133,5 +135,14 @@ def test_an_interrupted_start_ends_without_a_traceback(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(entry, "serve", interrupted)
-    assert entry.main(["--model", "organism"]) == 130
+    monkeypatch.setattr(entry, "opening_model", interrupted)
+    assert entry.main([]) == 130
+
+
+def test_a_stop_during_work_ends_without_a_fault(tmp_path):
+    env = os.environ | {"CCS_MODEL": "organism", "HF_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    with started(env) as (address, output), Visitor(address) as visitor:
+        assert "Opens on organism: as chosen." in output
+        visitor.visit("tab=bias&ablate=L4.H0")
+        while "embeds" not in visitor["status"]:
+            visitor.poll()

@@ -39,9 +39,8 @@ class Visitor(AbstractContextManager["Visitor"]):
 
     def send(self, path, files=None, **fields):
         """The answer to a form."""
-        have = {"x-have": "&".join(f"{name}={digest}" for name, (digest, _) in self.regions.items())}
         data = {"page": self.key, "at": self.at, **fields}
-        self.last = self.client.post(f"/{path}", data=data, files=files, headers=have)
+        self.last = self.client.post(f"/{path}", data=data, files=files, headers=self._have())
         return self.last
 
     def post(self, path, files=None, **fields):
@@ -51,9 +50,17 @@ class Visitor(AbstractContextManager["Visitor"]):
     def whole(self):
         """Ask for what is new until nothing is under way."""
         while "data-busy" in self["status"]:
-            have = {"x-have": "&".join(f"{name}={digest}" for name, (digest, _) in self.regions.items())}
-            self.take(self.client.get("/work", params={"page": self.key, "at": self.at}, headers=have))
+            self.poll()
         return self
+
+    def poll(self):
+        """Ask for what is new."""
+        return self.take(
+            self.client.get("/work", params={"page": self.key, "at": self.at}, headers=self._have())
+        )
+
+    def _have(self):
+        return {"x-have": "&".join(f"{name}={digest}" for name, (digest, _) in self.regions.items())}
 
     def take(self, answer):
         """Take what differs."""

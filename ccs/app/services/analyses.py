@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import re
-import select
 import shutil
 import signal
 import subprocess
@@ -58,12 +57,12 @@ class Request:
     """A request to analyze a model.
 
     Attributes:
-        model: its name.
-        place: where `ccs.load` finds it.
-        weights: the hash of its weights.
-        images: what `ccs.open_images` takes.
-        count: the number of images.
-        texts: the pool of texts.
+        model: Its name.
+        place: The place where `ccs.load` finds it.
+        weights: The hash of its weights.
+        images: A dataset, as `ccs.open_images` takes it.
+        count: The number of images.
+        texts: The pool of texts.
     """
 
     model: str
@@ -75,13 +74,18 @@ class Request:
 
     @property
     def key(self) -> str:
-        """The same for the same weights, images, and texts; names the tables in links."""
-        about = [self.weights, self.images, self.count, self.texts]
-        return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
+        """The name of the results in links, the same for the same weights, images, and texts."""
+        parts = [self.weights, self.images, self.count, self.texts]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 class Analyses:
-    """The tables of models that were analyzed here, in a folder (by default a temporary one)."""
+    """The results of models that were analyzed here.
+
+    Args:
+        folder: Where they are kept, by default a temporary folder.
+        cache: Of what is read from it.
+    """
 
     def __init__(self, folder: Path | None, cache: Cache) -> None:
         self.folder = (folder or Path(tempfile.gettempdir()) / f"clip-ccs-{os.getpid()}").resolve()
@@ -90,20 +94,20 @@ class Analyses:
         self._lock = threading.Lock()
 
     def records(self, key: str) -> ModelRecords | None:
-        """Return the tables of a request, None if they aren't kept."""
-        folder = self._tables(key)
+        """Return the results of a request, None if they aren't kept."""
+        folder = self._find(key)
         if folder is None:
             return None
-        os.utime(folder.parent)  # asked for now
+        os.utime(folder.parent)  # used now
         try:
-            return self._cache.get(("analysis", key), lambda: _records(folder))
+            return self._cache.get(("analysis", key), lambda: _read(folder))
         except InputError as error:
-            log.warning("kept tables cannot be read: %s", error)
+            log.warning("kept results cannot be read: %s", error)
             return None
 
     def archive(self, key: str) -> bytes:
-        """Return the tables as a zipped folder of results; InputError if they aren't kept."""
-        if (folder := self._tables(key)) is None:
+        """Return the results of a request as a zipped folder. Raises InputError if they aren't kept."""
+        if (folder := self._find(key)) is None:
             raise InputError("These tables are no longer kept; analyze the model again.")
         out = io.BytesIO()
         with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -112,11 +116,21 @@ class Analyses:
         return out.getvalue()
 
     def make(self, request: Request, client: str = "") -> Progress:
-        """Analyze a model unless its tables are kept, after those that wait already; one for an address.
+        """Analyze a model unless its results are kept, after those that wait already.
 
-        Closing the iterator ends the run, or leaves the line. InputError says why it failed.
+        Closing the iterator ends the run, or leaves the line.
+
+        Args:
+            request: The model, images, and texts.
+            client: The visitor's address. One request of an address stands in line.
+
+        Yields:
+            The share that is done, and a phrase for the current step.
+
+        Raises:
+            InputError: If too many wait, or the run fails, with the reason.
         """
-        if self._tables(request.key) is not None:
+        if self._find(request.key) is not None:
             return
         with self._lock:
             if client in self._line:
@@ -128,69 +142,72 @@ class Analyses:
             while before := self._line.index(client):
                 yield 0.0, f"waiting for {count(before, 'other')}"
                 time.sleep(0.5)
-            if self._tables(request.key) is None:
+            if self._find(request.key) is None:
                 yield from self._make(request)
         finally:
             self._line.remove(client)
 
     def _make(self, request: Request) -> Progress:
-        out = self.folder / "work"
+        out, target = self.folder / "work", self.folder / request.key
         _clear(out)
+        options = {"model": request.place, "images": request.images, "max-images": request.count}
+        options |= {
+            "texts": request.texts,
+            "suite": "none",
+            "out": out.name,
+        }  # a name without this machine's paths
+        arguments = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         try:
             yield 0.0, "starting"
-            # The folder by a name that tells nothing of this machine: it stands in the tables.
-            yield from compute_tables(
-                [
-                    *("--model", request.place, "--images", request.images),
-                    *("--max-images", str(request.count), "--texts", request.texts),
-                    *("--suite", "none", "--out", out.name),
-                ],
-                self.folder,
-                request.count,
-            )
+            yield from compute_tables(arguments, self.folder, request.count)
             done = next(path.parent for path in out.glob(f"[!.]*/{results.MANIFEST_FILE}"))
-            target = self.folder / request.key
             shutil.rmtree(target, ignore_errors=True)
             target.mkdir()
             done.rename(target / done.name)
             log.warning("%s was analyzed; its tables: %s", request.model, target)
         finally:
             _clear(out)
-            self._tidy()
+            self._drop_oldest()
 
-    def _tables(self, key: str) -> Path | None:
+    def _find(self, key: str) -> Path | None:
         if not re.fullmatch(r"[0-9a-f]{16}", key):
             return None
         return next((path.parent for path in (self.folder / key).glob(f"*/{results.MANIFEST_FILE}")), None)
 
-    def _tidy(self) -> None:
-        """Remove the least recently used tables until the others are within the limit."""
-        parts = [*self.folder.glob("[0-9a-f]*"), *(self.folder / "work" / results.STAGES).glob("*")]
-        parts = sorted((path for path in parts if path.is_dir()), key=lambda path: path.stat().st_mtime)
-        sizes = {path: sum(one.stat().st_size for one in path.rglob("*") if one.is_file()) for path in parts}
-        while parts and sum(sizes[path] for path in parts) > KEEP_BYTES:
-            shutil.rmtree(parts.pop(0), ignore_errors=True)
+    def _drop_oldest(self) -> None:
+        """Remove the least recently used results until the others are within the limit."""
+        folders = [*self.folder.glob("[0-9a-f]*"), *(self.folder / "work" / results.STAGES).glob("*")]
+        folders = sorted((path for path in folders if path.is_dir()), key=lambda path: path.stat().st_mtime)
+        sizes = [sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) for path in folders]
+        while folders and sum(sizes) > KEEP_BYTES:
+            shutil.rmtree(folders.pop(0), ignore_errors=True)
+            sizes.pop(0)
 
 
-def _records(folder: Path) -> ModelRecords:
+def _read(folder: Path) -> ModelRecords:
     tables = results.read(folder)
     return ModelRecords.read(tables.model, tables)
 
 
 def _clear(out: Path) -> None:
-    """Remove the tables of a run; its stages stay, for the next that begins alike."""
+    """Remove the results of a run. Its stages stay for the next run that starts in the same way."""
     out.mkdir(parents=True, exist_ok=True)
     for path in out.glob("[!.]*"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def gpu_seconds(arguments: Sequence[str], folder: Path, images: int, device: str = "") -> int:
-    """Return the time for which a run asks ZeroGPU for a GPU: 20 seconds, and 20 per 1,000 images."""
+    """Return the seconds for which a run asks ZeroGPU for a GPU: 20, and 20 per 1,000 images."""
     return min(120, 20 + images // 50)
 
 
 def compute_tables(arguments: Sequence[str], folder: Path, images: int) -> Progress:
-    """Run `python -m batch.compute`: on ZeroGPU's GPU if the visitor may use it, else on this machine.
+    """Run `clip-ccs compute`: on ZeroGPU's GPU if the visitor may use it, else on this machine.
+
+    Args:
+        arguments: Options of the command.
+        folder: The folder to run in.
+        images: The number of images, for the duration of the GPU.
 
     Raises:
         InputError: If it fails, with the reason.
@@ -209,57 +226,38 @@ def compute_tables(arguments: Sequence[str], folder: Path, images: int) -> Progr
 
 
 def _compute(arguments: Sequence[str], folder: Path, images: int, device: str = "") -> Progress:
-    """Run the computation in a process of its own."""
-    messages: list[str] = []
-    share, doing, end = 0.0, "starting", time.monotonic() + LONGEST
-    with subprocess.Popen(
-        [sys.executable, "-m", "ccs.batch.compute", "--progress", "json", *arguments],
-        cwd=folder,
-        env=sandbox.environment() | ({"CCS_DEVICE": device} if device else {}),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        process_group=0,
-    ) as process:
-        try:
-            with suppress(OSError, AttributeError):
-                os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
-            for line in _lines(process):
-                if time.monotonic() > end:
-                    raise InputError(
-                        f"It took more than {LONGEST / 60:.0f} minutes and was ended; use fewer images."
-                    )
-                if line.startswith('{"doing"'):
-                    progress = json.loads(line)
-                    share, doing = progress["share"], progress["doing"]
-                elif line:
-                    messages.append(line)
-                yield share, doing
-        finally:
-            if process.poll() is None:  # with the processes that decode for it
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+    """Run the command in a process of its own, whose messages go to a file."""
+    messages, end = folder / "messages.txt", time.monotonic() + LONGEST
+    command = [sys.executable, "-m", "ccs.batch.compute", "--progress", "json", *arguments]
+    environment = sandbox.environment() | ({"CCS_DEVICE": device} if device else {})
+    with messages.open("wb") as file:
+        streams = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": file}
+        process = subprocess.Popen(command, cwd=folder, env=environment, process_group=0, **streams)
+    try:
+        with suppress(OSError, AttributeError):
+            os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
+        while process.poll() is None:
+            yield _progress(messages)
+            if time.monotonic() > end:
+                raise InputError(
+                    f"It took more than {LONGEST / 60:.0f} minutes and was ended; use fewer images."
+                )
+            time.sleep(0.3)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)  # with the processes that decode for it
+            process.wait()
     if process.returncode:
-        errors = [line.removeprefix("error: ") for line in messages if line.startswith("error: ")]
-        log.warning("an analysis ended with %s: %s", process.returncode, " / ".join(messages[-5:]))
+        lines = messages.read_text("utf-8", "replace").splitlines()
+        errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+        log.warning("an analysis ended with %s: %s", process.returncode, " / ".join(lines[-5:]))
         raise InputError(without_folders(errors[-1]) if errors else "It stopped; the log says why.")
 
 
-def _lines(process: subprocess.Popen[bytes]) -> Iterator[str]:
-    """The lines that a process writes on stderr until it ends; "" once in a while, so that it can be ended
-    between them.
-    """
-    assert process.stderr is not None
-    rest = b""
-    while True:
-        ready, _, _ = select.select([process.stderr], [], [], 0.5)
-        if not ready:
-            yield ""
-            continue
-        chunk = os.read(process.stderr.fileno(), 65536)
-        if not chunk:
-            process.wait()
-            return
-        *lines, rest = (rest + chunk)[-100_000:].split(b"\n")
-        for line in lines:
-            yield line.decode("utf-8", "replace").strip()
+def _progress(messages: Path) -> tuple[float, str]:
+    """Return the last progress that a run has told of."""
+    for line in reversed(messages.read_text("utf-8", "replace").split("\n")[:-1]):
+        if line.startswith('{"doing"'):
+            progress = json.loads(line)
+            return progress["share"], progress["doing"]
+    return 0.0, "starting"

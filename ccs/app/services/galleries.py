@@ -1,6 +1,4 @@
-"""Galleries, images of people to be ranked, and the page's other sets; and what a model and its heads make of
-them.
-"""
+"""Sets of images of the app, and what models and their heads make of them."""
 
 from __future__ import annotations
 
@@ -25,21 +23,25 @@ from ccs.heads import IMAGE, HeadSet
 from ccs.model.encoder import Trunk
 from ccs.model.model import Model
 
-MOST_OWN = 8
-MOST, STEP = 120, 10**11
+MOST_OWN = 8  # galleries of visitors
+MOST, STEP = 120, 10**11  # images, and floating point operations, between two looks at whether to stop
 TRUNK_BYTES = 128 * 2**20
 PICTURES, SEED = 300, 4
 EXTREMES, NEAREST = 6, 5
-FIRST = 28  # images of a gallery, or a few more, whose figures are shown while the others are looked at
+FIRST = 28  # images of a gallery, or a few more, that are ranked while the others are being embedded
 
-
+Images = Sequence[Image.Image] | Trunk
 Extremes = tuple[list[tuple[int, float]], list[tuple[int, float]]]
 
 
 @dataclass(frozen=True)
 class World:
-    """What a model is shown with: people to be ranked, things by which the cost of a set of heads in accuracy
-    is told, and pictures among which is looked for what moves a head.
+    """Names of the sets that a model is shown with.
+
+    Attributes:
+        people: The gallery that is ranked.
+        things: The control dataset, on which the cost of an ablation in accuracy is measured.
+        pictures: The images whose extremes and neighbors by a head are shown.
     """
 
     people: str
@@ -49,11 +51,11 @@ class World:
 
 DRAWN = World("world/faces", "world/subjects", "world/images")
 PHOTOGRAPHED = World("fairface-600", "cifar10-300", "open-images-300")
-PAIRS = "world/counterfactuals"  # drawn faces that differ in their groups alone
+PAIRS = "world/counterfactuals"  # synthetic faces that differ in their groups alone
 
 
 def world(model: str) -> World:
-    """Drawings for a model that has seen nothing else, photographs for any other."""
+    """Return the sets of a model: synthetic if it has seen nothing else, else photographs."""
     return DRAWN if saw_drawings_only(model) else PHOTOGRAPHED
 
 
@@ -62,15 +64,18 @@ def _open(name: str) -> ImageSet:
         return open_images(name, PICTURES, seed=SEED)
     if name in (DRAWN.people, PHOTOGRAPHED.people, PAIRS):
         return open_gallery(name)
-    found = open_dataset(name)
-    assert isinstance(found, ImageSet)
-    return found
+    dataset = open_dataset(name)
+    assert isinstance(dataset, ImageSet)
+    return dataset
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A gallery through one model: activations below the first prunable layer (None where too large), and
-    embeddings with nothing off [n, d].
+    """A gallery through one model with all heads on.
+
+    Attributes:
+        trunk: Activations below the first layer with heads that can be ablated, None if too large to keep.
+        base: Embeddings [n, d].
     """
 
     trunk: Trunk | None
@@ -84,13 +89,11 @@ class Written(NamedTuple):
     whole: np.ndarray
 
 
-def chunks(
-    model: Model, images: Sequence[Image.Image] | Trunk
-) -> Iterator[tuple[float, Sequence[Image.Image] | Trunk]]:
-    """Parts of about a second's work, so that Cancel takes effect soon: (share done after it, part)."""
+def chunks(model: Model, images: Images) -> Iterator[tuple[float, Images]]:
+    """Yield parts of about a second's work, so that Cancel takes effect soon: (share done after it, part)."""
     layers = model.n_layers - (images.layer if isinstance(images, Trunk) else 0)
-    passes = 24 * layers * model.encoder.n_tokens * model.encoder.width**2  # floating point operations
-    n, step = len(images), int(min(MOST, max(4, STEP // passes)))
+    operations = 24 * layers * model.encoder.n_tokens * model.encoder.width**2  # of an image
+    n, step = len(images), int(min(MOST, max(4, STEP // operations)))
     for start in range(0, n, step):
         stop = min(start + step, n)
         part = images[start:stop] if isinstance(images, Trunk) else [images[i] for i in range(start, stop)]
@@ -98,43 +101,50 @@ def chunks(
 
 
 class Galleries:
-    """All sets, each read once; a visitor's own galleries are added. Threads may share it.
+    """All sets, each opened once. Threads may share it.
 
-    others: more galleries. cache: of what models make of them.
+    Long work is a generator: it yields the share that is done, and returns the result.
+
+    Args:
+        others: Galleries besides the app's own.
+        cache: Of results of models.
     """
 
     def __init__(self, others: Sequence[BiasSet], cache: Cache) -> None:
-        self._sets: dict[str, ImageSet] = {one.name: one for one in others}
+        self._sets: dict[str, ImageSet] = {gallery.name: gallery for gallery in others}
         self._others = tuple(self._sets)
         self._failed: TTLCache[str, str] = TTLCache(100, RETRY)
         self._cache = cache
         self._lock = threading.RLock()
 
     def names(self, model: str) -> tuple[str, ...]:
-        """The galleries of a model, the one that it opens on first."""
-        own = world(model)
-        return (own.people, *([PAIRS] if own is DRAWN else []), *self._others)
+        """Return the galleries of a model, the one that it opens on first."""
+        sets = world(model)
+        return (sets.people, *([PAIRS] if sets is DRAWN else []), *self._others)
 
     def add(self, gallery: BiasSet, owner: object) -> None:
-        """Keep a visitor's own gallery, named `OWN` and something unguessable, as long as its owner is there.
+        """Keep a visitor's gallery as long as its owner exists. If there are too many, the oldest goes.
 
-        Where there are more than `MOST_OWN`, the oldest goes.
+        Args:
+            gallery: Its name is `OWN` and something unguessable.
+            owner: The visitor's session.
         """
         with self._lock:
             self._sets[gallery.name] = gallery
-            own = [name for name in self._sets if name.startswith(OWN)]
-            for name in own[: max(0, len(own) - MOST_OWN)]:
+            uploads = [name for name in self._sets if name.startswith(OWN)]
+            for name in uploads[:-MOST_OWN]:
                 del self._sets[name]
         weakref.finalize(owner, self._sets.pop, gallery.name, None)
 
     def has(self, name: str) -> bool:
-        """True for a set that is here, or that needs no fetching."""
+        """Return True if a set is in memory, or needs no download."""
         return name in self._sets or name in (*vars(DRAWN).values(), PAIRS)
 
     def fetched(self, name: str) -> Iterator[float]:
-        """Fetch a set of the Hub, unless it is here: yields the share that is done.
+        """Download a set from the Hub unless it is here.
 
-        InputError where it cannot be had, which is then not tried again for a minute.
+        Raises:
+            InputError: If the Hub doesn't have it or can't be reached. It isn't tried again for a minute.
         """
         if self.has(name) or name not in vars(PHOTOGRAPHED).values():
             return
@@ -154,7 +164,7 @@ class Galleries:
             raise InputError(self._failed[name]) from None
 
     def find(self, name: str) -> ImageSet:
-        """The set; InputError for an unknown name, and for one that has not been `fetched`."""
+        """Return a set. Raises InputError for an unknown name, and for a set that hasn't been fetched."""
         with self._lock:
             if name not in self._sets:
                 if name in vars(PHOTOGRAPHED).values():
@@ -165,14 +175,14 @@ class Galleries:
             return self._sets[name]
 
     def get(self, name: str) -> BiasSet:
-        """The gallery; InputError as `find`, and for a set of other images."""
-        found = self.find(name)
-        if not isinstance(found, BiasSet):
+        """Return a gallery. Raises InputError as `find`, and for a set of other images."""
+        gallery = self.find(name)
+        if not isinstance(gallery, BiasSet):
             raise InputError(f"{name} is no gallery of people.")
-        return found
+        return gallery
 
     def seen(self, model: Model, name: str) -> Generator[float, None, Seen]:
-        """The gallery through the model, looked at if need be: yields the share that is done."""
+        """Embed a gallery with all heads on, once."""
         key = model.weights_hash, name
 
         def work() -> Generator[float, None, Seen]:
@@ -185,92 +195,98 @@ class Galleries:
                 if size <= TRUNK_BYTES:
                     trunks.append(trunk)
                 if name == PHOTOGRAPHED.people and trunks and sum(map(len, rows)) >= FIRST:
-                    self._cache.get(("part", *key), lambda: Seen(Trunk.joined(trunks), np.concatenate(rows)))
+                    first = Seen(Trunk.joined(trunks), np.concatenate(rows))
+                    self._cache.get(("part", *key), lambda first=first: first)
                 yield share
             return Seen(Trunk.joined(trunks) if trunks else None, np.concatenate(rows))
 
         yield from self.fetched(name)
-        return (yield from self._cache.fill(("seen", *key), work))
+        return (yield from self._cache.fill(("embedded", *key), work))
 
     def part(self, model: Model, name: str) -> Seen | None:
-        """The first images of a gallery through the model, while it is being looked at; else None."""
+        """Return the first images of a gallery while it is being embedded, else None."""
         key = model.weights_hash, name
-        found: Seen | None = None if ("seen", *key) in self._cache else self._cache.find(("part", *key))
-        return found
+        first: Seen | None = None if ("embedded", *key) in self._cache else self._cache.find(("part", *key))
+        return first
 
-    def ready(self, model: Model, name: str, off: HeadSet) -> bool:
-        """True if `embeddings` has the answer at once."""
-        key, off = (model.weights_hash, name), off.of_encoder(IMAGE)
-        return ("seen", *key) in self._cache and (not off or ("pruned", *key, off) in self._cache)
+    def ready(self, model: Model, name: str, heads: HeadSet) -> bool:
+        """Return True if `embeddings` has the answer at once."""
+        key, heads = (model.weights_hash, name), heads.of_encoder(IMAGE)
+        return ("embedded", *key) in self._cache and (not heads or ("ablated", *key, heads) in self._cache)
 
-    def pruned(self, model: Model, name: str, off: HeadSet) -> Generator[float, None, np.ndarray]:
-        """Embeddings [n, d] of the gallery with the image encoder's heads off in the forward pass: yields the
-        share that is done. `embeddings` then has the answer.
-        """
-        seen = yield from self.seen(model, name)
-        if not (off := off.of_encoder(IMAGE)):
-            return seen.base
-        below: Sequence[Image.Image] | Trunk = self.find(name).images if seen.trunk is None else seen.trunk
+    def ablated(self, model: Model, name: str, heads: HeadSet) -> Generator[float, None, np.ndarray]:
+        """Embed a gallery [n, d] with the image encoder's heads ablated, once."""
+        whole = yield from self.seen(model, name)
+        if not (heads := heads.of_encoder(IMAGE)):
+            return whole.base
 
         def work() -> Generator[float, None, np.ndarray]:
             rows = []
-            for share, part in chunks(model, below):
-                rows.append(model.embed_images(part, off))
+            for share, part in chunks(model, whole.trunk or self.find(name).images):
+                rows.append(model.embed_images(part, heads))
                 yield share
             return np.concatenate(rows)
 
-        return (yield from self._cache.fill(("pruned", model.weights_hash, name, off), work))
+        return (yield from self._cache.fill(("ablated", model.weights_hash, name, heads), work))
 
-    def looking(self, model: Model, name: str, off: HeadSet) -> Iterator[tuple[float, str]]:
-        """All that `embeddings` needs, with words: yields (share done, what is being done)."""
+    def looking(self, model: Model, name: str, heads: HeadSet) -> Iterator[tuple[float, str]]:
+        """Do all that `embeddings` needs: yields (share done, what is being done)."""
         for share in self.fetched(name):
             yield share, f"Fetching {SOURCES[name].title} from the Hub, once"
         n = len(self.get(name).images)
         for share in self.seen(model, name):
             part = self.part(model, name)
             first = f"; the first {len(part.base)} are shown" if part else ""
-            yield share, f"{model.name} looks at {n} faces, once{first}"
-        for share in self.pruned(model, name, off):
-            yield share, f"{model.name} looks at {n} faces with {describe_ablation(off.of_encoder(IMAGE))}"
+            yield share, f"{model.name} embeds {n} faces, once{first}"
+        for share in self.ablated(model, name, heads):
+            yield share, f"{model.name} embeds {n} faces with {describe_ablation(heads.of_encoder(IMAGE))}"
 
-    def embeddings(self, model: Model, name: str, off: HeadSet = NO_HEADS) -> np.ndarray:
-        """Embeddings [n, d] of the gallery with the heads off in the forward pass."""
-        return result(self.pruned(model, name, off))
+    def embeddings(self, model: Model, name: str, heads: HeadSet = NO_HEADS) -> np.ndarray:
+        """Return embeddings [n, d] of a gallery with heads ablated."""
+        return result(self.ablated(model, name, heads))
 
     def read(self, model: Model) -> Iterator[tuple[float, str]]:
-        """Look at the pictures that may move a head, where that is not done yet: yields (share done, what is
-        being done). `written` then has them. InputError where they cannot be had.
+        """Do all that `written` needs: yields (share done, what is being done).
+
+        Raises:
+            InputError: If the pictures aren't available.
         """
         name = world(model.name).pictures
 
         def work() -> Generator[float, None, Written]:
             parts = []
             for share, part in chunks(model, self.find(name).images):
-                whole, found = model.embed_with_contributions(part, HeadSet(), model.heads)
-                parts.append((found.direct, whole))
+                whole, contributions = model.embed_with_contributions(part, HeadSet(), model.heads)
+                parts.append((contributions.direct, whole))
                 yield share
             return Written(*map(np.concatenate, zip(*parts, strict=True)))
 
         for share in self.fetched(name):
             yield share, f"Fetching {PICTURES} photographs from the Hub, once"
         for share in self._cache.fill(("pictures", model.weights_hash), work):
-            yield share, f"Looking at {PICTURES} pictures"
+            yield share, f"Embedding {PICTURES} pictures"
 
     def written(self, model: Model) -> Written | None:
-        """What the model's heads write of the pictures; None before they were `read`."""
-        found: Written | None = self._cache.find(("pictures", model.weights_hash))
-        return found
+        """Return what the model's heads contribute to the pictures, None before `read`."""
+        pictures: Written | None = self._cache.find(("pictures", model.weights_hash))
+        return pictures
 
 
-# -- what a head makes of pictures: those that move it most, and those nearest to an image by it -------------
+# -- pictures by a head: those that move it most, and those nearest to an image ------------------------------
 
 
 def extremes(direct: np.ndarray, along: np.ndarray | None, n: int = EXTREMES) -> Extremes:
-    """Pictures whose contribution `direct` [n, d] lies farthest along a direction [d], and against it: their
-    indices and scores.
+    """Return pictures whose contribution lies farthest along a direction, and against it.
 
-    Contributions are centered, so the score is the deviation from the mean picture, in standard deviations.
-    along: None for the direction in which the contributions differ most, its sign that of the farthest.
+    Args:
+        direct: Written of a head [n, d].
+        along: A direction [d], None for the one in which the contributions differ most, its sign that of the
+            farthest.
+        n: The number of pictures at either end.
+
+    Returns:
+        Numbers and scores of the pictures at both ends. A score is the deviation from the mean picture, in
+        standard deviations.
     """
     centered = direct - direct.mean(axis=0)
     if along is None:
@@ -284,8 +300,12 @@ def extremes(direct: np.ndarray, along: np.ndarray | None, n: int = EXTREMES) ->
 
 
 class Nearest(NamedTuple):
-    """Cosines of an image with the pictures, each as it differs from the mean picture: by every head's
-    contribution alone [heads, n], and by the whole embedding [n]; and the correlation [heads] of the two.
+    """Cosines of an image with the pictures, each as its difference from the mean picture.
+
+    Attributes:
+        alone: By every head's contribution alone [heads, n].
+        whole: By the whole embedding [n].
+        agreement: The correlation of the two [heads].
     """
 
     alone: np.ndarray
@@ -294,13 +314,19 @@ class Nearest(NamedTuple):
 
 
 def nearest(pictures: Written, direct: np.ndarray, whole: np.ndarray) -> Nearest:
-    """direct [heads, d], whole [d]: of the image."""
+    """Compare an image with the pictures.
 
-    def cosines(every: np.ndarray, image: np.ndarray) -> np.ndarray:
-        center = every.mean(axis=0)
-        rows, one = every - center, image - center
-        sizes = np.linalg.norm(rows, axis=-1) * np.linalg.norm(one, axis=-1)
-        return np.asarray((rows * one).sum(axis=-1) / np.maximum(sizes, 1e-12))
+    Args:
+        pictures: From `Galleries.written`.
+        direct: The heads' contributions to the image [heads, d].
+        whole: Its embedding [d].
+    """
+
+    def cosines(rows: np.ndarray, image: np.ndarray) -> np.ndarray:
+        center = rows.mean(axis=0)
+        rows, image = rows - center, image - center
+        sizes = np.linalg.norm(rows, axis=-1) * np.linalg.norm(image, axis=-1)
+        return np.asarray((rows * image).sum(axis=-1) / np.maximum(sizes, 1e-12))
 
     alone, by_whole = cosines(pictures.direct, direct).T, cosines(pictures.whole, whole)
     return Nearest(alone, by_whole, np.corrcoef(np.vstack([by_whole, alone]))[0, 1:])
