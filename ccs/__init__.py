@@ -1,4 +1,4 @@
-"""Attention heads of CLIP: what they have learned, and what changes when some are switched off.
+"""Attention heads of CLIP: the concepts they encode, and the effects of ablating them.
 
 Parts are imported on first use, so that `import ccs` is fast.
 """
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ccs.model.loading.sources import list_models
     from ccs.model.maps import attention, heatmap
     from ccs.model.model import Model, load
+    from ccs.model.registration import register_encoder
     from ccs.texts.textspan import Span, textspan
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "open_dataset",
     "open_gallery",
     "open_images",
+    "register_encoder",
     "search",
     "textspan",
 ]
@@ -104,6 +106,7 @@ _LATER = {
     "open_dataset": "ccs.data.open",
     "open_gallery": "ccs.data.open",
     "open_images": "ccs.data.open",
+    "register_encoder": "ccs.model.registration",
     "search": "ccs.analysis.search",
     "textspan": "ccs.texts.textspan",
 }

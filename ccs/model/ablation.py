@@ -10,15 +10,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from ccs.errors import InputError
-from ccs.heads import CLS_ONLY, ENCODERS, IMAGE, Head, HeadChange, HeadSet, Intervention, changes
+from ccs.heads import CLS_ONLY, ENCODERS, IMAGE, TEXT, Head, HeadChange, HeadSet, Intervention, changes
 from ccs.model.interception import Ablation, begin, bypassed, end, projection_name
-from ccs.model.structure import Location, locations, unread_heads, unwrapped
+from ccs.model.structure import Location, is_text_encoder, locations, unread_heads, unwrapped
 
 
 @contextmanager
@@ -39,13 +40,14 @@ def ablate(
     scripted, or exported copy ran instead), it raises InputError.
 
     Args:
-        model: An open_clip model (CLIP, CoCa) or one of its encoders; a timm Vision Transformer; a
-            transformers CLIPModel, SiglipModel, or MetaClip2Model, or one of their encoders, with or without
-            projection; a transformers LLaVA, LLaVA-OneVision, PaliGemma, Gemma 3, Idefics 3, or Qwen2.5-VL;
-            or what `ccs.load` returns. torch.compile, DDP, FSDP, and peft may wrap it.
+        model: An open_clip model (CLIP, CoCa) or one of its encoders; a timm Vision Transformer; a model of
+            transformers built on CLIP or SigLIP, or one of its encoders (docs/models.md lists them); a module
+            of a family added by `ccs.register_encoder`; or what `ccs.load` returns. torch.compile, DDP, FSDP,
+            and peft may wrap it.
         heads: "L10.H3 L9.H2=0.3", a HeadSet or Intervention, heads, or a mapping of heads to factors (0
-            ablates, 1 changes nothing). T7.H3 is in the text encoder. Layers and heads count from 0; a pool
-            is the layer after the last block. Means and prototypes need `Model.at_means` first.
+            ablates, 1 changes nothing). T7.H3 is in the text encoder; for a text encoder alone, L7.H3 is the
+            same. Layers and heads count from 0; a pool is the layer after the last block. Means and
+            prototypes need `Model.at_means` first.
 
     Yields:
         The heads.
@@ -59,6 +61,9 @@ def ablate(
         ...     features = module.encode_image(torch.zeros(1, 3, 72, 72))
     """
     ablated = Intervention.of(heads)
+    if is_text_encoder(model):  # its only heads can be called L too
+        renamed = ((replace(head, encoder=TEXT), change) for head, change in changes(ablated))
+        ablated = Intervention(dict(renamed), getattr(ablated, "means", None))
     if unread := unread_heads(model, ablated.of_encoder(IMAGE)):
         name = type(unwrapped(model)).__name__
         warnings.warn(

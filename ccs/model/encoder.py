@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from ccs.errors import InputError
 from ccs.heads import CLS_ONLY, ENCODERS, IMAGE, TEXT, Head, HeadChange, HeadSet, changes
-from ccs.model.encoders import take_apart, take_texts_apart
+from ccs.model.encoders import decompose_image_encoder, decompose_text_encoder
 from ccs.model.encoders.decomposition import Decomposition, Readout, Record, autocast, without_tf32
 from ccs.model.encoders.parts import Layer
 from ccs.model.encoders.readouts import Parts
@@ -358,12 +358,21 @@ class Encoder(Decomposition):
 
 
 class ImageEncoder(Encoder):
-    """The image encoder of one model; InputError, with the reason, for one that cannot be taken apart."""
+    """The image encoder of one model.
+
+    Args:
+        visual: open_clip's module.
+        autocast: As in `Encoder`.
+        chosen: As in `Encoder`.
+
+    Raises:
+        InputError: If it can't be decomposed by head, with the reason.
+    """
 
     def __init__(
         self, visual: Any, autocast: torch.dtype | None = None, chosen: ChosenLayers | None = None
     ) -> None:
-        parts = take_apart(visual)
+        parts = decompose_image_encoder(visual)
         super().__init__(visual, parts, autocast, chosen)
         self.image_size = parts.image_size
 
@@ -371,11 +380,15 @@ class ImageEncoder(Encoder):
 class TextEncoder(Encoder):
     """The text encoder of one model. Texts of a batch are read at the same token, which its stem puts first.
 
-    clip: open_clip's model. Raises InputError, with the reason, for one that cannot be taken apart.
+    Args:
+        clip: open_clip's model.
+
+    Raises:
+        InputError: If it can't be decomposed by head, with the reason.
     """
 
     letter = TEXT
 
     def __init__(self, clip: Any) -> None:
-        parts, self.read_at = take_texts_apart(clip)
+        parts, self.read_at = decompose_text_encoder(clip)
         super().__init__(clip, parts)

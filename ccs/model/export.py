@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from ccs.errors import InputError
 from ccs.files import disk_errors, one_line
 from ccs.heads import HeadSet, effect_word, require_factors
-from ccs.model.encoders import convolutional
+from ccs.model.encoders import convolutional, decompose_registered
 from ccs.model.loading.config import CONFIG_FILE, KINDS
 from ccs.model.loading.weights import renamed, siglip_renamed
 from ccs.model.model import Model
@@ -86,6 +86,9 @@ def export(
     for_transformers &= not (source / _CONFIG).is_file()
     if not for_transformers and not model.has_open_clips_tokenizer:
         raise InputError(f"{model.name} has its own tokenizer, which a folder for open_clip can't hold.")
+    if decompose_registered(model.clip.visual) is not None:
+        name = type(model.clip.visual).__name__
+        raise InputError(f"{name} is a registered encoder, which open_clip can't build: save its state_dict.")
     change = change if isinstance(change, WeightChange) else WeightChange(change)
     model.encoder.require(change.ablated)
     weights = changed_weights(model, change)

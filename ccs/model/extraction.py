@@ -1,7 +1,8 @@
-"""The image encoder inside a language model that sees, as a `Model`."""
+"""The image encoder inside a vision-language model, as a `Model`."""
 
 from __future__ import annotations
 
+import copy
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from ccs.errors import InputError
 from ccs.heads import IMAGE
 from ccs.model.encoder import ChosenLayers
+from ccs.model.encoders import decompose_registered
 from ccs.model.loading.sources import HUB, without_folders
 from ccs.model.loading.weights import renamed, siglip_renamed
 from ccs.model.model import Model, load
@@ -32,7 +34,8 @@ def extract_image_encoder(
 
     Args:
         model: A transformers model that holds a CLIP or SigLIP image encoder (LLaVA, LLaVA-OneVision,
-            PaliGemma, Gemma 3), that encoder, or the folder or repository of such a model.
+            PaliGemma, Gemma 3), that encoder, or the folder or repository of such a model; or a module of a
+            family added by `register_encoder`, with embeddings in the space of `text_encoder`.
         text_encoder: The CLIP that the encoder comes from, as `ccs.load` takes it. For LLaVA 1.5 it is
             "hf-hub:openai/clip-vit-large-patch14-336". Its texts and preprocessing are used, and its
             projection and pool if the model has none.
@@ -61,6 +64,10 @@ def extract_image_encoder(
     encoder = image_encoder(whole)
     extracted = load(text_encoder, device=device, precision=precision, layers=layers)
     visual, name = extracted.clip.visual, Path(model).name if isinstance(model, str) else type(whole).__name__
+    extracted.name = f"{name} with {extracted.name}"
+    if decompose_registered(encoder) is not None:
+        extracted.use_image_encoder(copy.deepcopy(encoder), layers)
+        return extracted
     text_models_weights = visual.state_dict()
     rename = siglip_renamed if hasattr(visual, "trunk") else renamed
     prefixed = ((f"vision_model.{key}", value) for key, value in encoder.state_dict().items())
@@ -76,7 +83,6 @@ def extract_image_encoder(
             stacklevel=2,
         )
     visual.load_state_dict(weights, strict=False)
-    extracted.name = f"{name} with {extracted.name}"
     return extracted
 
 
@@ -84,7 +90,9 @@ def _require_same_sizes(
     weights: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], subject: str, text_encoder: str
 ) -> None:
     """Raise InputError unless the weights have the expected names and sizes; a pool may be missing."""
-    sizes, expected_sizes = ({key: each.shape for key, each in held.items()} for held in (weights, expected))
+    sizes, expected_sizes = (
+        {key: values.shape for key, values in state.items()} for state in (weights, expected)
+    )
     keys = {*sizes, *(key for key in expected_sizes if "blocks." in key)}
     if different := sorted(key for key in keys if sizes.get(key) != expected_sizes.get(key)):
         names = ", ".join(different[:3])

@@ -31,7 +31,7 @@ from ccs.heads import HeadSet, Intervention, changes
 from ccs.model.encoders.parts import by_head
 
 _LOCK = threading.RLock()
-PROJECTIONS = ("out_proj", "proj", "c_proj")
+PROJECTIONS = ("out_proj", "proj", "c_proj", "projection")
 """The names that attention modules give their output projection."""
 
 

@@ -18,6 +18,7 @@ from ccs.data.decoding import UNREADABLE, to_rgb
 from ccs.errors import InputError, require_texts
 from ccs.heads import HeadSet
 from ccs.model.encoder import BATCH_TOKENS, ChosenLayers, ImageEncoder, Trunk
+from ccs.model.encoders import decompose_image_encoder
 from ccs.model.inputs import as_sequence, batch_length
 from ccs.model.loading.building import create
 from ccs.model.loading.config import cropping
@@ -108,31 +109,51 @@ class Model(Side):
         autocast: torch.dtype | None,
         layers: ChosenLayers | None = None,
     ) -> None:
-        from open_clip.transform import PreprocessCfg, image_transform_v2
-
         self.name, self.architecture, self.tag = source.name, source.architecture, source.tag
         self.open_clip_name = source.open_clip_name
         self.config = {**source.config, "quick_gelu": source.quick_gelu}
-        self.clip = clip
-        self.encoder = ImageEncoder(clip.visual, autocast, layers)
+        self.clip, self.tokenizer, self._autocast = clip, tokenizer, autocast
+        self._crops_as_transformers = bool(source.checkpoint)
         self.preprocess_config: dict[str, Any] = dict(clip.visual.preprocess_cfg)
+        self._set_encoder(layers)
+        self.logit_scale = float(clip.logit_scale.detach().exp())
+        bias = getattr(clip, "logit_bias", None)
+        self.logit_bias = None if bias is None else float(bias.detach())
+
+    def _set_encoder(self, layers: ChosenLayers | None) -> None:
+        """Decompose the image encoder, and preprocess images to its size."""
+        from open_clip.transform import PreprocessCfg, image_transform_v2
+
+        self.encoder = ImageEncoder(self.clip.visual, self._autocast, layers)
         size = self.preprocess_config["size"]
         if tuple(size if isinstance(size, tuple | list) else (size, size)) != self.encoder.image_size:
             self.preprocess_config["size"] = (
                 self.encoder.image_size
             )  # open_clip's is wrong for ViTamin-XL-384
-        self.tokenizer = tokenizer
         self._transform: Callable[[Image.Image], Tensor] = image_transform_v2(
             PreprocessCfg(**self.preprocess_config), is_train=False
         )
-        if source.checkpoint:
+        if self._crops_as_transformers:
             self._transform = cropping(self._transform)
         self.n_layers, self.n_heads = self.encoder.n_layers, self.encoder.n_heads
         self.dim, self.head_dim = self.encoder.dim, self.encoder.head_dim
         self.image_size = self.encoder.image_size[0]
-        self.logit_scale = float(clip.logit_scale.detach().exp())
-        bias = getattr(clip, "logit_bias", None)
-        self.logit_bias = None if bias is None else float(bias.detach())
+
+    def use_image_encoder(self, visual: Any, layers: ChosenLayers | None = None) -> None:
+        """Replace the image encoder by a module of a family of `register_encoder`.
+
+        Args:
+            visual: The module, which is frozen and moved to this model's device. Its embeddings must be in
+                the space of this model's texts.
+            layers: As in `load`.
+
+        Raises:
+            InputError: If its embeddings have another dimension than the texts'.
+        """
+        if (dim := decompose_image_encoder(visual).dim) != self.dim:
+            raise InputError(f"Image embeddings of {dim} dimensions don't fit texts of {self.dim}.")
+        self.clip.visual = visual.to(self.encoder.device).eval().requires_grad_(False)
+        self._set_encoder(layers)
 
     def __repr__(self) -> str:
         return f"<Model {self.name}: {self.n_layers} layers of {self.n_heads} heads, {self.image_size} px>"
@@ -194,7 +215,7 @@ class Model(Side):
 
     @cached_property
     def texts(self) -> Texts:
-        """The text side; InputError, with the reason, where its encoder cannot be taken apart by head."""
+        """The text side; InputError, with the reason, if its encoder can't be decomposed by head."""
         return Texts(self)
 
     @property
@@ -237,7 +258,7 @@ class Model(Side):
 
     @torch.no_grad()
     def _encode(self, texts: Sequence[str], n: int, size: int) -> np.ndarray:
-        """Embeddings [n, dim] by a text encoder that cannot be taken apart."""
+        """Embeddings [n, dim] by a text encoder whose heads are unknown."""
         out = np.empty((n, self.dim), np.float32)
         for start in range(0, n, size):
             tokens = self.tokenize(texts[start : start + size]).to(self.encoder.device)

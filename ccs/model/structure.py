@@ -12,12 +12,15 @@ from torch import nn
 
 from ccs.errors import InputError
 from ccs.heads import ENCODERS, IMAGE, HeadSet
+from ccs.model.encoders import decompose_registered
 from ccs.model.interception import projection_name
 
 _WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "module", "base_layer")
 """Where torch.compile, the parallel wrappers, checkpointing, and adapters (peft) keep a module."""
 _IMAGE_ENCODERS = ("vision_tower", "vision_model", "visual")
 """Where models keep their image encoder."""
+_HOLDERS = ("model", "clip")
+"""Where models with a head of their own keep the model that has the encoders."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,8 @@ def unwrapped(module: Any) -> Any:
     while True:
         if hasattr(module, "get_base_model"):  # peft
             module = module.get_base_model()
-        inner = next((each for name in _WRAPPERS if (each := getattr(module, name, None)) is not None), None)
+        candidates = (getattr(module, name, None) for name in _WRAPPERS)
+        inner = next((candidate for candidate in candidates if candidate is not None), None)
         if not isinstance(inner, nn.Module):
             return module
         module = inner
@@ -54,20 +58,29 @@ def unwrapped(module: Any) -> Any:
 def image_encoder(model: Any) -> Any:
     """Return the image encoder inside a model, or the model itself."""
     model = unwrapped(model)
-    holders = (model, unwrapped(getattr(model, "model", None)))
+    holders = (model, *(unwrapped(getattr(model, name, None)) for name in _HOLDERS))
     inner = (getattr(holder, name, None) for holder in holders for name in _IMAGE_ENCODERS)
-    encoder = next((each for each in inner if each is not None), model)
+    encoder = next((module for module in inner if module is not None), model)
     return encoder if encoder is model else image_encoder(encoder)
 
 
 def text_encoder(model: Any) -> Any:
     """Return the text encoder inside a model, or the model itself."""
     model = unwrapped(model)
-    for name in ("text_model", "text"):  # transformers, open_clip's CustomTextCLIP
-        inner = getattr(model, name, None)
-        if isinstance(inner, nn.Module):
-            return unwrapped(inner)
+    for holder in (model, *(unwrapped(getattr(model, name, None)) for name in _HOLDERS)):
+        for name in ("text_model", "text"):  # transformers, open_clip's CustomTextCLIP
+            inner = getattr(holder, name, None)
+            if isinstance(inner, nn.Module):
+                return unwrapped(inner)
     return model
+
+
+def is_text_encoder(model: Any) -> bool:
+    """True for CLIP's or SigLIP's text encoder alone, such as transformers' CLIPTextModel."""
+    encoder = text_encoder(model)
+    holders = (encoder, getattr(encoder, "embeddings", None))
+    alone = image_encoder(model) is unwrapped(model)
+    return alone and any(hasattr(holder, "token_embedding") for holder in holders)
 
 
 def locations(model: Any, encoder: str) -> tuple[Any, list[Location]]:
@@ -97,27 +110,36 @@ def locations(model: Any, encoder: str) -> tuple[Any, list[Location]]:
     try:
         root, places = _image_places(module) if encoder == IMAGE else _text_places(module)
         modules = [place.module for place in places]
-        known = all(hasattr(each, "num_heads") and projection_name(each) is not None for each in modules)
+        known = all(
+            hasattr(module, "num_heads") and projection_name(module) is not None for module in modules
+        )
     except (AttributeError, TypeError):
         known, places = False, []
     if not known or not places:
-        raise InputError(_refusal(module, encoder))
+        raise InputError(_refusal(model, module, encoder))
     return root, places
 
 
-def _refusal(module: Any, encoder: str) -> str:
-    name = type(module).__name__
-    if encoder == IMAGE and not hasattr(module, "encoder"):
+def _refusal(model: Any, module: Any, encoder: str) -> str:
+    name, whole = type(module).__name__, type(unwrapped(model)).__name__
+    if encoder == IMAGE and module is unwrapped(model) and not hasattr(module, "encoder"):
         return (
             f"{name} has no image encoder with known attention heads. If a CLIP or SigLIP image encoder is "
-            "inside it, pass that module."
+            "inside it, pass that module. ccs.register_encoder can describe other architectures."
         )
+    inside = f" inside {whole}" if whole != name else ""
     return (
-        f"{name} is not built like CLIP's or SigLIP's {ENCODERS[encoder]} encoder, so its heads are unknown."
+        f"{name}{inside} isn't built like CLIP's or SigLIP's {ENCODERS[encoder]} encoder, so its heads are "
+        f"unknown.{' ccs.register_encoder can describe other architectures.' if encoder == IMAGE else ''}"
     )
 
 
 def _image_places(encoder: Any) -> tuple[Any, list[Location]]:
+    if (parts := decompose_registered(encoder)) is not None:
+        owners = {
+            id(child): (owner, name) for owner in encoder.modules() for name, child in owner.named_children()
+        }
+        return encoder, [Location(*owners[id(layer.module)]) for layer in parts.layers]
     trunk = unwrapped(getattr(encoder, "trunk", encoder))
     if hasattr(trunk, "blocks"):  # timm, Qwen
         pool = getattr(trunk, "attn_pool", None)
@@ -153,17 +175,25 @@ def _transformers_places(encoder: Any, embedding: str) -> list[Location]:
 
 
 def unread_heads(model: Any, heads: HeadSet) -> HeadSet:
-    """Return the heads that change nothing, since a language model reads the image encoder before them.
+    """Return the heads that change nothing, since the model reads the image encoder before them.
 
     A language model reads the last block, or those that its configuration names, and never a pool: LLaVA's
-    "-2" is the block before the last.
+    "-2" is the block before the last. CLIPSeg's decoder reads the blocks of `extract_layers`.
+
+    Args:
+        model: A module of open_clip, timm, or transformers, in any wrapper.
+        heads: Heads of the image encoder.
     """
     model = unwrapped(model)
     encoder, config = image_encoder(model), getattr(model, "config", None)
     if encoder is model or hasattr(model, "text_model") or not hasattr(config, "text_config"):
         return HeadSet()
+    if not hasattr(encoder, "blocks") and not hasattr(getattr(encoder, "encoder", None), "layers"):
+        return HeadSet()  # refused by `locations`
     blocks: Sequence[Any] = encoder.blocks if hasattr(encoder, "blocks") else encoder.encoder.layers
     layers = getattr(config, "vision_feature_layer", None)
     layers = [-1] if layers is None else [layers] if isinstance(layers, int) else layers
+    if hasattr(config, "extract_layers"):
+        layers = [layer + 1 for layer in config.extract_layers]
     last = max(layer if layer >= 0 else len(blocks) + 1 + layer for layer in layers)
     return HeadSet(head for head in heads if head.encoder == IMAGE and head.layer >= last)

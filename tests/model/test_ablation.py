@@ -28,6 +28,7 @@ from transformers import (
     BertModel,
     CLIPTextConfig,
     CLIPTextModel,
+    CLIPTextModelWithProjection,
     CLIPVisionConfig,
     CLIPVisionModel,
     CLIPVisionModelWithProjection,
@@ -449,9 +450,8 @@ def test_what_cannot_be_ablated_is_refused(encoder, tiny_model):
     bert = BertModel(BertConfig(**small, vocab_size=50))
     traced = torch.fx.symbolic_trace(nn.Linear(2, 2))
     for model, heads, message in (
-        (texts, "L0.H1", "CLIPTextModel is not built like CLIP's"),
-        (bert, "T0.H1", "BertModel is not built like CLIP's or SigLIP's text encoder"),
-        (bert, "L0.H1", "BertModel is not built like CLIP's"),
+        (bert, "T0.H1", "BertModel isn't built like CLIP's or SigLIP's text encoder"),
+        (bert, "L0.H1", "BertModel isn't built like CLIP's"),
         (languages.llama(), "L0.H1", "no image encoder with known attention heads"),
         ("ViT-B-32/openai", "L0.H1", "takes a model, not its name"),
         (None, "L0.H1", "takes a torch module, not NoneType"),
@@ -514,27 +514,57 @@ def test_a_vision_encoder_of_transformers_with_its_projection(tmp_path):
     )
 
 
+def zero_columns(encoder, heads):
+    """Zero the heads' columns of the output projections, eight for each, by the modules' names."""
+    names = ("out_proj", "proj", "projection")
+    parts = [part for label, part in encoder.named_modules() if label.split(".")[-1] in names]
+    linear = [part for part in parts if isinstance(part, nn.Linear)]
+    for head in heads:
+        linear[head.layer].weight.data[:, 8 * head.head : 8 * head.head + 8] = 0
+
+
+@pytest.mark.filterwarnings("ignore:Ablating")
 @pytest.mark.parametrize("name", languages.MADE)
-def test_image_encoders_inside_language_models(name):
+def test_image_encoders_inside_other_models(name):
     """Against weights zeroed in a copy. A layer that is not read changes nothing, with a warning."""
     model, read, unread = languages.made(name)
     plain, before = read(model), bits(model)
-    with ccs.ablate(model, "L0.H1 L1.H3"):
+    heads = HeadSet.parse("L0.H1 L1.H3 L3.H2" if name == "SigLIP 2 NaFlex" else "L0.H1 L1.H3")  # L3: the pool
+    with ccs.ablate(model, heads):
         ablated = read(model)
     copied = copy.deepcopy(model)
-    encoder = next(
-        part for label, part in copied.named_modules() if label.split(".")[-1] in languages.ENCODERS
-    )
-    parts = [part for label, part in encoder.named_modules() if label.split(".")[-1] in ("out_proj", "proj")]
-    linear = [part for part in parts if isinstance(part, nn.Linear)]
-    linear[0].weight.data[:, 8:16], linear[1].weight.data[:, 24:32] = 0, 0
-    torch.testing.assert_close(ablated, read(copied), atol=TOLERANCE, rtol=0)
+    labels = ((label.split(".")[-1], part) for label, part in copied.named_modules())
+    zero_columns(next(part for label, part in labels if label in languages.ENCODERS), heads)
+    torch.testing.assert_close(ablated, read(copied), atol=2e-6, rtol=0)
     assert float((ablated - plain).abs().max()) > 1e-3
     assert torch.equal(read(model), plain)
     assert bits(model) == before
     if unread is not None:
         with pytest.warns(UserWarning, match=f"Ablating {unread} has no effect"), ccs.ablate(model, unread):
             assert torch.equal(read(model), plain)
+
+
+@pytest.mark.parametrize("kind", [CLIPTextModel, CLIPTextModelWithProjection])
+@pytest.mark.parametrize("heads", ["T0.H1 T1.H3", "L0.H1 L1.H3"])
+def test_a_text_encoder_alone(kind, heads):
+    """As in Stable Diffusion, whose text encoder is a CLIPTextModel; its heads may be called L, too."""
+    model = kind(CLIPTextConfig(**languages.TEXT)).eval()
+    shake(model, 0)
+    copied = copy.deepcopy(model)
+    zero_columns(copied, HeadSet.parse("L0.H1 L1.H3"))
+    with torch.no_grad(), ccs.ablate(model, heads) as ablated:
+        output = model(languages.TOKENS)[0]
+    assert str(ablated) == "T0.H1 T1.H3"
+    with torch.no_grad():
+        torch.testing.assert_close(output, copied(languages.TOKENS)[0], atol=2e-6, rtol=0)
+        assert float((output - model(languages.TOKENS)[0]).abs().max()) > 1e-3
+
+
+def test_other_image_encoders_are_named_in_the_error():
+    for subject, model in languages.refused():
+        error = f"{subject} isn't built like CLIP's or SigLIP's image encoder"
+        with pytest.raises(ccs.InputError, match=error), ccs.ablate(model, "L0.H1"):
+            pass
 
 
 def test_the_documents_example_of_training():

@@ -49,15 +49,16 @@ def plain_parts(model, x):
             stream = visual._embeds(x[i : i + 1].double())[0]  # [T, W]
             others, heads = [stream[0]], []
             for number, block in enumerate(visual.transformer.resblocks):
-                y = block.ln_1(stream)
+                y, middle = block.ln_1(stream), stream + block.attn.out_proj.bias
                 q, k, v = (y @ block.attn.in_proj_weight.T + block.attn.in_proj_bias).chunk(3, -1)
                 for h in range(n_heads):
                     part = slice(h * d, (h + 1) * d)
-                    weights = (q[0, part] @ k[:, part].T / d**0.5).softmax(-1)
-                    own = (weights[:, None] * v[:, part]) @ block.attn.out_proj.weight[:, part].T
-                    heads.append((number, h, own + block.attn.out_proj.bias / n_heads / tokens))
-                    looks[i, number, h] = weights
-                middle = stream + block.attn(y[None], y[None], y[None], need_weights=False)[0][0]
+                    weights = (q[:, part] @ k[:, part].T / d**0.5).softmax(-1)
+                    projection = block.attn.out_proj.weight[:, part].T
+                    sources = (weights[0, :, None] * v[:, part]) @ projection
+                    heads.append((number, h, sources + block.attn.out_proj.bias / n_heads / tokens))
+                    looks[i, number, h] = weights[0]
+                    middle = middle + weights @ v[:, part] @ projection
                 mlp = block.mlp(block.ln_2(middle))
                 others.append(mlp[0])
                 stream = middle + mlp

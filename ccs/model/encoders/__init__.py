@@ -1,45 +1,59 @@
-"""The families of encoders that can be taken apart, recognized by what they are built of.
+"""Families of encoders whose heads are known, recognized by their parts and not by their names.
 
-`take_apart` of each family makes `Parts` of open_clip's module, or None of a module of another family.
-A module of no family, or with a part that is not supported, is refused with the reason.
+The `decompose` of each family returns the `Parts` of a module, or None for a module of another family. A
+module of no family, or with an unsupported part, is refused with the reason. `ccs.register_encoder` adds a
+family.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ccs.errors import InputError
 from ccs.model.encoders import openclip, timm_vit
-from ccs.model.encoders.parts import Unknown
+from ccs.model.encoders.parts import UnsupportedPart
 from ccs.model.encoders.readouts import Parts
 
+REGISTERED: list[tuple[Callable[[Any], bool], Callable[[Any], Parts]]] = []
+"""The families of `ccs.register_encoder`, the newest first: `matches` and `decompose`."""
 
-def take_apart(visual: Any) -> Parts:
-    """Return the parts of an encoder.
+
+def decompose_registered(module: Any) -> Parts | None:
+    """Return the parts of an image encoder of a registered family; None for other modules."""
+    decompose = next((decompose for matches, decompose in REGISTERED if matches(module)), None)
+    return None if decompose is None else decompose(module)
+
+
+def decompose_image_encoder(visual: Any) -> Parts:
+    """Return the parts of an image encoder.
 
     Raises:
         InputError: If it can't be decomposed by head, with the reason.
     """
-    inner = getattr(visual, "trunk", visual)
     try:
-        for family in (openclip, timm_vit):
-            parts: Parts | None = family.take_apart(visual)
+        for family in (decompose_registered, openclip.decompose, timm_vit.decompose):
+            parts: Parts | None = family(visual)
             if parts is not None:
                 return parts
-        raise Unknown("it is built of no layers of attention heads that are known here")
-    except Unknown as reason:
-        raise _refused("image", inner, reason) from None
+        raise UnsupportedPart("it isn't built of known layers of attention heads")
+    except UnsupportedPart as reason:
+        raise _refusal("image", getattr(visual, "trunk", visual), reason) from None
 
 
-def take_texts_apart(clip: Any) -> tuple[Parts, openclip.ReadAt]:
-    """The parts of a model's text encoder, and where its texts are read; InputError as from `take_apart`."""
+def decompose_text_encoder(clip: Any) -> tuple[Parts, openclip.ReadAt]:
+    """Return the parts of a model's text encoder, and the function that finds the token that is read.
+
+    Raises:
+        InputError: If it can't be decomposed by head, with the reason.
+    """
     try:
-        return openclip.take_texts_apart(clip)
-    except Unknown as reason:
-        raise _refused("text", getattr(clip, "text", clip), reason) from None
+        return openclip.decompose_texts(clip)
+    except UnsupportedPart as reason:
+        raise _refusal("text", getattr(clip, "text", clip), reason) from None
 
 
-def _refused(encoder: str, module: Any, reason: Unknown) -> InputError:
+def _refusal(encoder: str, module: Any, reason: UnsupportedPart) -> InputError:
     return InputError(
-        f"The {encoder} encoder {type(module).__name__} cannot be taken apart by head because {reason}."
+        f"The {encoder} encoder {type(module).__name__} can't be decomposed by head because {reason}."
     )

@@ -1,6 +1,6 @@
 """Our own architecture for few photographs: convolutions, then layers of heads, read at a CLS token.
 
-It is a VisionTransformer of timm and is taken apart as one; `register` makes it known to timm.
+It is a VisionTransformer of timm and is decomposed as one. `register` makes it known to timm.
 """
 
 from __future__ import annotations

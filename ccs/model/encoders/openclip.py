@@ -1,4 +1,4 @@
-"""open_clip's own encoders: Vision Transformers (CLS token, mean or CoCa's pool), ResNets, text encoders."""
+"""open_clip's own encoders: Vision Transformers (CLS token, mean, or CoCa's pool), ResNets, and texts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ccs.model.encoders.parts import Affine, Attention, Block, Module, Pool, Unknown, by_head, layer_norm
+from ccs.model.encoders.parts import (
+    Affine,
+    Attention,
+    Block,
+    Module,
+    Pool,
+    UnsupportedPart,
+    by_head,
+    layer_norm,
+)
 from ccs.model.encoders.readouts import AttentionPool, Linear, NormedMean, OneNorm, Parts, ReadOut
 
 
-def take_apart(visual: Module) -> Parts | None:
+def decompose(visual: Module) -> Parts | None:
+    """Return the parts of a Vision Transformer or ResNet of open_clip; None for any other module."""
     from open_clip.modified_resnet import ModifiedResNet
     from open_clip.transformer import VisionTransformer
 
@@ -21,11 +31,11 @@ def take_apart(visual: Module) -> Parts | None:
     if not isinstance(visual, VisionTransformer):
         return None
     if visual.proj is None:
-        raise Unknown("it has no projection into the space it shares with texts")
+        raise UnsupportedPart("it has no projection into the space it shares with texts")
     height, width = visual.image_size
     return Parts(
         stem=lambda pixels: _embed(visual, pixels),
-        blocks=[block(one) for one in visual.transformer.resblocks],
+        blocks=[decompose_block(module) for module in visual.transformer.resblocks],
         readout=_readout(visual),
         width=int(visual.class_embedding.shape[0]),
         dim=int(visual.proj.shape[1]),
@@ -45,13 +55,24 @@ def _embed(visual: Module, pixels: Tensor) -> Tensor:
     return x if isinstance(visual.ln_pre, nn.Identity) else layer_norm(x, visual.ln_pre)
 
 
-def block(module: Module, bias: Callable[[int], Tensor] | None = None) -> Block:
-    """A block of open_clip's Transformer. bias: see `Attention`."""
+def decompose_block(module: Module, bias: Callable[[int], Tensor] | None = None) -> Block:
+    """Return the parts of a block of open_clip's Transformer.
+
+    Args:
+        module: The block.
+        bias: As in `Attention`.
+    """
     from open_clip.transformer import ResidualAttentionBlock
 
     if type(module) is not ResidualAttentionBlock:
-        raise Unknown("its attention blocks are custom ones")
+        raise UnsupportedPart("its attention blocks are custom ones")
     attn = module.attn
+    # nn.MultiheadAttention in open_clip 3, which has none of these.
+    options = [
+        getattr(attn, name, None) for name in ("ln_q", "ln_k", "ln_inner", "logit_scale", "head_scale")
+    ]
+    if not all(option is None or isinstance(option, nn.Identity) for option in options):
+        raise UnsupportedPart(f"its {type(attn).__name__} norms or scales its heads")
     return Block(
         module=attn,
         heads=Attention(
@@ -71,26 +92,26 @@ def _readout(visual: Module) -> ReadOut:
     linear = Linear(lambda: visual.proj)
     if visual.attn_pool is not None:
         if visual.attn_pool_contrastive is not None:
-            raise Unknown("it pools its tokens by attention twice")
+            raise UnsupportedPart("it pools its tokens by attention twice")
         if visual.pool_type != "tok":
-            raise Unknown(f"its pooling of what the queries gather is {visual.pool_type!r}")
+            raise UnsupportedPart(f"its pooling of what the queries gather is {visual.pool_type!r}")
         return _pool(visual, linear)
     if visual.pool_type == "tok":
         return OneNorm(visual.ln_post, linear, len(visual.transformer.resblocks))
     if visual.pool_type != "avg":
-        raise Unknown(f"its pooling is {visual.pool_type!r}")
+        raise UnsupportedPart(f"its pooling is {visual.pool_type!r}")
     if visual.final_ln_after_pool:
         return OneNorm(visual.ln_post, linear, len(visual.transformer.resblocks), prefix=1)
     return NormedMean(visual.ln_post, linear, prefix=1)
 
 
 def _pool(visual: Module, linear: Linear) -> AttentionPool:
-    """CoCa's pool; only its first query stands for the image."""
+    """CoCa's pool, whose first query alone represents the image."""
     pool, attn = visual.attn_pool, visual.attn_pool.attn
 
     def projection(index: int) -> Affine:
         name = "qkv"[index]
-        weight = getattr(attn, f"{name}_proj_weight")
+        weight = getattr(attn, f"{name}_proj_weight", None)
         return (
             attn.in_proj_weight.chunk(3)[index] if weight is None else weight,
             attn.in_proj_bias.chunk(3)[index],
@@ -159,30 +180,34 @@ def _resnet(visual: Module) -> Parts:
 
 # Text encoders ---------------------------------------------------------------------------------------------
 #
-# Those of CLIP, SigLIP and MetaCLIP 2. A text is read at one token. The stem puts that token first, so that
-# its encoder is one with a CLS token. In a causal encoder a token sees only those before it, so those after
-# the one that is read are left out.
+# Those of CLIP, SigLIP, and MetaCLIP 2. A text is read at one token. The stem puts that token first, so that
+# it is a CLS token to the code. In a causal encoder a token attends only to earlier ones, so tokens after the
+# one that is read are left out.
 
 ReadAt = Callable[[Tensor], Tensor]
-"""Numbers of tokens [n, T] -> the place [n] at which each text is read."""
+"""Token numbers [n, T] -> the position [n] at which each text is read."""
 
 
-def take_texts_apart(clip: Module) -> tuple[Parts, ReadAt]:
-    """The parts of a model's text encoder, and where its texts are read. Raises Unknown."""
+def decompose_texts(clip: Module) -> tuple[Parts, ReadAt]:
+    """Return the parts of a model's text encoder, and the function that finds the token that is read.
+
+    Raises:
+        UnsupportedPart: If its heads are unknown.
+    """
     from open_clip.model import CLIP
     from open_clip.transformer import TextTransformer, text_global_pool
 
     text = clip if isinstance(clip, CLIP) else getattr(clip, "text", clip)
     if not isinstance(text, CLIP | TextTransformer):
         inner = getattr(text, "transformer", clip)
-        raise Unknown(f"it is {type(inner).__name__}, whose heads are not known here")
+        raise UnsupportedPart(f"it is {type(inner).__name__}, whose heads are unknown")
     if getattr(text, "cls_emb", None) is not None or getattr(text, "use_pad_mask", False):
-        raise Unknown("it masks the padding of each text")
+        raise UnsupportedPart("it masks the padding of each text")
     causal = text.attn_mask is not None
     pool = text.text_pool_type if hasattr(text, "text_pool_type") else text.pool_type
     end = text.text_eos_id if hasattr(text, "text_eos_id") else text.eos_id
     if pool not in ("first", "last", "argmax", "eos"):
-        raise Unknown(f"its pooling is {pool!r}")
+        raise UnsupportedPart(f"its pooling is {pool!r}")
 
     def read_at(tokens: Tensor) -> Tensor:
         places = torch.arange(tokens.shape[1], device=tokens.device).expand(len(tokens), -1)
@@ -196,7 +221,7 @@ def take_texts_apart(clip: Module) -> tuple[Parts, ReadAt]:
         return before if causal else torch.cat([before, x[:, place + 1 :]], dim=1)
 
     def later(tokens: int) -> Tensor:
-        # In reverse order a token sees those behind it.
+        # Tokens are in reverse order, so each attends to those after it.
         full = torch.full((1, 1, tokens, tokens), float("-inf"), device=text.positional_embedding.device)
         return full.tril(-1)
 
@@ -207,7 +232,7 @@ def take_texts_apart(clip: Module) -> tuple[Parts, ReadAt]:
     blocks = text.transformer.resblocks
     return Parts(
         stem=stem,
-        blocks=[block(one, later if causal else None) for one in blocks],
+        blocks=[decompose_block(module, later if causal else None) for module in blocks],
         readout=OneNorm(text.ln_final, linear, len(blocks)),
         width=int(width),
         dim=linear.dim(int(width)),

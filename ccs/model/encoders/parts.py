@@ -1,6 +1,6 @@
-"""The layers of heads of every image encoder, whatever its family.
+"""The layers of heads of every encoder, whatever its family.
 
-They hold a model's modules and read their weights when they run, so a changed weight takes effect. Shapes: n
+They hold a model's modules and read the weights when they run, so a changed weight takes effect. Shapes: n
 images, T tokens, W width, H heads of dimension d in a layer, D embedding dimension.
 """
 
@@ -20,16 +20,21 @@ Affine = tuple[Tensor, Tensor | None]
 """Weight [out, in] and bias [out] of a linear map."""
 
 
-class Unknown(Exception):
-    """A part of an encoder is not supported; the message, the end of a sentence, says which."""
+class UnsupportedPart(Exception):
+    """A part of an encoder isn't supported. The message, the end of a sentence, says which."""
 
 
 @dataclass(frozen=True)
 class Attention:
-    """Self-attention of a layer. projections: of queries, keys and values, three or fused into one.
+    """Self-attention of a layer.
 
-    inner: a norm on the heads' outputs. rotate: rotary positions, applied to queries and keys [n, H, T, d].
-    bias: for T tokens, [1, H or 1, T, T], added to the scores.
+    Attributes:
+        n_heads: The number of heads, H.
+        head_dim: Their dimension, d.
+        projections: Returns the projections to queries, keys, and values: three, or one that is all of them.
+        inner: A norm on the heads' outputs.
+        rotate: Rotary positions, applied to queries and keys [n, H, T, d].
+        bias: For T tokens, a tensor [1, H or 1, T, T] that is added to the scores.
     """
 
     n_heads: int
@@ -40,12 +45,25 @@ class Attention:
     bias: Callable[[int], Tensor] | None = None
 
     def values(self, x: Tensor, first: bool) -> Tensor:
-        """The heads' outputs from normed tokens: [n, T, H d], or of the first token only [n, 1, H d]."""
+        """Compute the heads' outputs before the output projection.
+
+        Args:
+            x: Normed tokens [n, T, W].
+            first: Compute those of the first token only.
+
+        Returns:
+            [n, T, H d], or [n, 1, H d] if `first`.
+        """
         sums = self.sums(x, first)
         return sums if self.inner is None else layer_norm(sums, self.inner)
 
     def sums(self, x: Tensor, first: bool) -> Tensor:
-        """`values` before the norm on them: attention's weighted sums of values."""
+        """Compute `values` before the norm on them: attention's weighted sums of values.
+
+        Args:
+            x: As in `values`.
+            first: As in `values`.
+        """
         if first:
             return weighted_values(self.attention(x, first), x, self._apart()[2])
         q, k, v = self._qkv(x)
@@ -54,10 +72,14 @@ class Attention:
         return out.transpose(1, 2).flatten(2)
 
     def sources(self, x: Tensor, weights: Tensor, heads: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
-        """For some heads in turn: how far tokens reach each of P sums, [n, P, T], and their values [n, T, d].
+        """Yield, for some heads, how far tokens reach each of P sums [n, P, T], and their values [n, T, d].
 
-        weights: [n, P, T], of the tokens in the sums, or [n, P, 1] of the first token alone. One head's
-        attention over all pairs of tokens is held at a time.
+        One head's attention over all pairs of tokens is held at a time.
+
+        Args:
+            x: Normed tokens [n, T, W].
+            weights: Weights of the tokens in the sums [n, P, T], or of the first token alone [n, P, 1].
+            heads: The heads' numbers.
         """
         if weights.shape[-1] == 1:
             attention, v = self.attention(x, True), self._heads(F.linear(x, *self._apart()[2]))
@@ -71,7 +93,12 @@ class Attention:
             yield weights @ torch.softmax(scores, dim=-1), v[:, head]
 
     def attention(self, x: Tensor, first: bool) -> Tensor:
-        """Attention [n, H, T] of the first token's query, or the mean over all queries."""
+        """Compute attention [n, H, T] of the first token's query, or its mean over all queries.
+
+        Args:
+            x: Normed tokens [n, T, W].
+            first: Use the first token's query only.
+        """
         if not first:
             q, k, _ = self._qkv(x)
             scores = q @ k.transpose(-1, -2) * self.head_dim**-0.5
@@ -87,7 +114,7 @@ class Attention:
         return torch.softmax(scores if self.bias is None else scores + self.bias(x.shape[1])[:, :, 0], dim=-1)
 
     def _qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        parts = [F.linear(x, *one) for one in self.projections()]
+        parts = [F.linear(x, *projection) for projection in self.projections()]
         q, k, v = map(self._heads, parts[0].chunk(3, -1) if len(parts) == 1 else parts)
         return (q, k, v) if self.rotate is None else (self.rotate(q), self.rotate(k), v)
 
@@ -104,19 +131,29 @@ class Attention:
 
 
 def scores_of(q: Tensor, x: Tensor, w_k: Tensor) -> Tensor:
-    """Scores [n, H, T] of one query [n or 1, H, d] over tokens.
+    """Compute the scores [n, H, T] of one query over tokens.
 
-    The key projection moves to the query's side, `q . (K x) = (K' q) . x`, so no key is ever formed; a key
-    bias adds the same to every score and drops out.
+    The key projection moves to the query's side, `q . (K x) = (K' q) . x`, so no key is formed. A key bias
+    adds the same to every score and drops out.
+
+    Args:
+        q: The query [n or 1, H, d].
+        x: Tokens [n, T, W].
+        w_k: The key projection [H d, W].
     """
     key_side = torch.einsum("nhd,hdw->nhw", q, rows_by_head(w_k, q.shape[1]))
     return key_side @ x.transpose(1, 2)
 
 
 def weighted_values(attention: Tensor, x: Tensor, value: Affine) -> Tensor:
-    """Values [n, 1, H d] for attention [n, H, T] over tokens: `sum a (V x) = V (sum a x)`.
+    """Compute the heads' outputs [n, 1, H d] for one query: `sum a (V x) = V (sum a x)`.
 
     Attention sums to one, so the value bias is added once.
+
+    Args:
+        attention: Attention over tokens [n, H, T].
+        x: Tokens [n, T, W].
+        value: The value projection.
     """
     weight, bias = value
     heads = attention.shape[1]
@@ -129,9 +166,14 @@ def weighted_values(attention: Tensor, x: Tensor, value: Affine) -> Tensor:
 class Block:
     """A layer of a residual stream: `x + scale write(heads(norm x))`, then `x + mlp(x)`.
 
-    module: the attention module. projection: the linear module applied to the heads' outputs, side by side.
-    after: a norm on its output, for blocks that norm there and not before. mlp: everything that follows, from
-    the stream to what is added to it.
+    Attributes:
+        module: The attention module.
+        heads: Its heads.
+        norm: The norm before attention.
+        projection: The linear module applied to the heads' outputs, side by side.
+        mlp: Everything that follows, from the stream to what is added to it.
+        scale: Returns the factor on the attention's output [W] (LayerScale), or None.
+        after: A norm on the projection's output, for blocks that norm there and not before.
     """
 
     module: Module
@@ -151,23 +193,47 @@ class Block:
         return self.heads.head_dim
 
     def values(self, x: Tensor, first: bool = False) -> Tensor:
-        """The heads' outputs [n, T, H d] before the output projection, or the first token's [n, 1, H d]."""
+        """Compute the heads' outputs before the output projection.
+
+        Args:
+            x: The tokens [n, T, W] that enter the layer.
+            first: Compute those of the first token only.
+
+        Returns:
+            [n, T, H d], or [n, 1, H d] if `first`.
+        """
         return self.heads.values(self.norm(x), first)
 
     def attention(self, x: Tensor, first: bool) -> Tensor:
-        """Attention [n, H, T] of the first token's query, or the mean over all queries."""
+        """Compute attention [n, H, T] of the first token's query, or its mean over all queries.
+
+        Args:
+            x: The tokens [n, T, W] that enter the layer.
+            first: Use the first token's query only.
+        """
         return self.heads.attention(self.norm(x), first)
 
     def sources(self, x: Tensor, weights: Tensor, heads: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
-        """See `Attention.sources`."""
+        """Yield `Attention.sources` of the normed tokens.
+
+        Args:
+            x: The tokens [n, T, W] that enter the layer.
+            weights: As in `Attention.sources`.
+            heads: As in `Attention.sources`.
+        """
         return self.heads.sources(self.norm(x), weights, heads)
 
     def normed(self, x: Tensor, first: bool, changed: Map) -> tuple[Tensor, Tensor, Tensor] | None:
-        """How the heads' sums z become the first H d coordinates of `account`: `gain z / std + offset`.
+        """Compute how the heads' sums z become coordinates of `account`: `gain z / std + offset`.
 
-        changed: what is done to some heads' outputs [n, T, H d], which a norm on what they write sees. gain:
-        [H d]. std: [n, T, 1], held fixed. offset: [n, T, H d], what no token sent. None for `z` itself, where
-        nothing norms what the heads gather or write.
+        Args:
+            x: The tokens [n, T, W] that enter the layer.
+            first: Compute it for the first token only.
+            changed: Applies ablation to the heads' outputs [n, T, H d].
+
+        Returns:
+            gain [H d]; std [n, T, 1], held fixed; and offset [n, T, H d], the part that no token sent. None
+            if the coordinates are z itself, since no norm follows.
         """
         inner = self.heads.inner
         if inner is None and self.after is None:
@@ -183,18 +249,27 @@ class Block:
         return gain, std, values - gain * z / std
 
     def finish(self, x: Tensor, values: Tensor) -> Tensor:
-        """The rest of the layer, from its input and its heads' values."""
+        """Compute the rest of the layer.
+
+        Args:
+            x: The tokens [n, T, W] that enter the layer.
+            values: The heads' outputs [n, T or 1, H d].
+
+        Returns:
+            The tokens after the layer, as many as in `values`.
+        """
         x = x[:, : values.shape[1]] + self.write(values)
         return x + self.mlp(x)
 
     def write(self, values: Tensor) -> Tensor:
+        """Project the heads' outputs [n, T, H d] to what attention adds to the stream [n, T, W]."""
         out = F.linear(values, self.projection.weight, self.projection.bias)
         out = out if self.after is None else layer_norm(out, self.after)
         scale = self.scale()
         return out if scale is None else out * scale
 
     def account(self, values: Tensor) -> Tensor:
-        """Coordinates [n, T, H d + e], `values` and e more, in which what the heads write is linear."""
+        """Return coordinates [n, T, H d + e], `values` and e more, in which the heads' output is linear."""
         ones = torch.ones_like(values[..., :1])
         if self.after is None:
             return torch.cat([values, ones], -1)
@@ -202,24 +277,32 @@ class Block:
         return torch.cat([values / std, 1 / std, mean / std, ones], -1)
 
     def directions(self) -> tuple[Tensor, Tensor]:
-        """The vectors these coordinates stand for: [H, d, W], and a head's share of the e others, [e, W]."""
+        """Return the vectors of these coordinates: [H, d, W], and a head's share of the e others, [e, W]."""
         weight, bias = self.projection.weight, self.projection.bias
         extra = (weight.new_zeros(1, len(weight)) if bias is None else bias[None]) / self.n_heads
-        own = weight.T
+        vectors = weight.T
         if self.after is not None:
             gamma, beta = self.after.weight, self.after.bias / self.n_heads
-            own = own * gamma
+            vectors = vectors * gamma
             extra = torch.stack([extra[0] * gamma, -gamma / self.n_heads, beta])
         if (scale := self.scale()) is not None:
-            own, extra = own * scale, extra * scale
-        return rows_by_head(own, self.n_heads), extra
+            vectors, extra = vectors * scale, extra * scale
+        return rows_by_head(vectors, self.n_heads), extra
 
 
 @dataclass(frozen=True)
 class Pool:
-    """A last layer of heads, which gather the tokens. Its methods are those of `Block`.
+    """A last layer of heads that gather the tokens. Its methods are those of `Block`.
 
-    module: the attention module. query: each head's one query, unscaled [n or 1, H, d].
+    Attributes:
+        module: The attention module.
+        n_heads: The number of heads, H.
+        head_dim: Their dimension, d.
+        norm: The norm of the tokens.
+        query: Each head's query, unscaled [n or 1, H, d].
+        key: Returns the key projection.
+        value: Returns the value projection.
+        projection: The linear module applied to the heads' outputs.
     """
 
     module: Module
@@ -261,24 +344,52 @@ Layer = Block | Pool
 
 
 def by_head(x: Tensor, n_heads: int) -> Tensor:
-    """The last axis as heads: [..., H d] -> [..., H, d]."""
+    """Split the last axis into heads.
+
+    Args:
+        x: [..., H d].
+        n_heads: H.
+
+    Returns:
+        [..., H, d].
+    """
     return x.reshape(*x.shape[:-1], n_heads, -1)
 
 
 def rows_by_head(x: Tensor, n_heads: int) -> Tensor:
-    """The first axis as heads: [H d, W] -> [H, d, W]."""
+    """Split the first axis into heads.
+
+    Args:
+        x: [H d, W].
+        n_heads: H.
+
+    Returns:
+        [H, d, W].
+    """
     return x.reshape(n_heads, -1, x.shape[-1])
 
 
 def layer_norm(x: Tensor, norm: Module) -> Tensor:
+    """Apply a LayerNorm by its weights.
+
+    Args:
+        x: [..., W].
+        norm: The module.
+    """
     return F.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps).to(x.dtype)
 
 
 def spread(x: Tensor, norm: Module) -> tuple[Tensor, Tensor]:
-    """The mean and standard deviation [..., 1] by which the norm normalizes x."""
+    """Compute the mean and standard deviation [..., 1] by which a norm normalizes tokens.
+
+    Args:
+        x: [..., W].
+        norm: The module.
+    """
     variance, mean = torch.var_mean(x, dim=-1, correction=0, keepdim=True)
     return mean, (variance + norm.eps).sqrt()
 
 
 def centered(x: Tensor) -> Tensor:
+    """Subtract the mean over the last axis."""
     return x - x.mean(-1, keepdim=True)

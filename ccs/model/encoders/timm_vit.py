@@ -1,5 +1,5 @@
-"""timm's encoders: SigLIP, MobileCLIP, ViTamin (convolutional stem), those with relative positions, EVA and
-EVA02 (rotary positions, a norm on the heads' outputs, SwiGLU), and PE-Core.
+"""timm's encoders: SigLIP, MobileCLIP, ViTamin (convolutional stem), encoders with relative positions, EVA
+and EVA02 (rotary positions, a norm on the heads' outputs, SwiGLU), and PE-Core.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from ccs.model.encoders.parts import Affine, Attention, Block, Map, Module, Pool, Unknown, by_head
+from ccs.model.encoders.parts import Affine, Attention, Block, Map, Module, Pool, UnsupportedPart, by_head
 from ccs.model.encoders.readouts import AttentionPool, Linear, NormedMean, OneNorm, Parts, ReadOut
 
 
-def take_apart(visual: Module) -> Parts | None:
+def decompose(visual: Module) -> Parts | None:
+    """Return the parts of a Vision Transformer or Eva of timm in open_clip's wrapper; None for others."""
     from open_clip.timm_model import TimmModel
     from timm.models.eva import Eva
     from timm.models.vision_transformer import VisionTransformer
@@ -21,13 +22,13 @@ def take_apart(visual: Module) -> Parts | None:
 
     trunk = visual.trunk if isinstance(visual, TimmModel) else None
     if isinstance(trunk, VisionTransformer):
-        blocks = [_block(one) for one in trunk.blocks]
+        blocks = [_block(module) for module in trunk.blocks]
     elif isinstance(trunk, VisionTransformerRelPos):
-        blocks = [_relative(one, trunk.shared_rel_pos) for one in trunk.blocks]
+        blocks = [_relative(module, trunk.shared_rel_pos) for module in trunk.blocks]
     elif isinstance(trunk, Eva):
         if trunk.rope_mixed:
-            raise Unknown("its rotary positions differ from layer to layer")
-        blocks = [_of_eva(one, trunk) for one in trunk.blocks]
+            raise UnsupportedPart("its rotary positions differ from layer to layer")
+        blocks = [_eva_block(module, trunk) for module in trunk.blocks]
     else:
         return None
 
@@ -48,7 +49,7 @@ def _block(module: Module) -> Block:
     from timm.models.vision_transformer import Block as TimmBlock
 
     if type(module) is not TimmBlock or type(module.attn) is not TimmAttention:
-        raise Unknown(f"its blocks are {type(module).__name__} with {type(module.attn).__name__}")
+        raise UnsupportedPart(f"its blocks are {type(module).__name__} with {type(module.attn).__name__}")
     return _normed_first(module, _attention(module.attn))
 
 
@@ -56,7 +57,7 @@ def _relative(module: Module, shared: Module | None) -> Block:
     from timm.models.vision_transformer_relpos import RelPosBlock
 
     if type(module) is not RelPosBlock:
-        raise Unknown(f"its blocks are {type(module).__name__}")
+        raise UnsupportedPart(f"its blocks are {type(module).__name__}")
     positions: Module = module.attn.rel_pos or shared
     bias = None if positions is None else lambda _: positions.get_bias()
     return _normed_first(module, _attention(module.attn, bias))
@@ -66,7 +67,7 @@ def _attention(attn: Module, bias: Callable[[int], Tensor] | None = None) -> Att
     _require_plain(attn, q_norm="it norms queries", k_norm="it norms keys", gate="it gates its heads")
     inner = getattr(attn, "norm", None)
     if not _plain(inner) and not isinstance(inner, nn.LayerNorm):
-        raise Unknown(f"the norm on its heads' outputs is {type(inner).__name__}")
+        raise UnsupportedPart(f"the norm on its heads' outputs is {type(inner).__name__}")
     return Attention(
         n_heads=int(attn.num_heads),
         head_dim=int(attn.head_dim),
@@ -98,10 +99,10 @@ def _plain(module: Module | None) -> bool:
 
 
 def _require_plain(owner: Module, **modules: str) -> None:
-    """Raise Unknown if the owner has one of these modules (name -> what it would do, in words)."""
+    """Raise UnsupportedPart if the owner has one of these modules (name -> the reason, in words)."""
     for name, words in modules.items():
         if not _plain(getattr(owner, name, None)):
-            raise Unknown(words)
+            raise UnsupportedPart(words)
 
 
 def _fused(qkv: Module) -> list[Affine]:
@@ -121,14 +122,14 @@ def _normed_first(module: Module, heads: Attention) -> Block:
 
 
 def _linear(visual: Module) -> Linear:
-    """The last linear map, timm's own or the wrapper's; both, or more than a linear map, is refused."""
-    found = [visual.trunk.head, *visual.head]
-    found = [one for one in found if not isinstance(one, nn.Identity | nn.Dropout)]
-    if not found:
+    """The last linear map, timm's or the wrapper's; both, or more than a linear map, is refused."""
+    layers = [visual.trunk.head, *visual.head]
+    layers = [layer for layer in layers if not isinstance(layer, nn.Identity | nn.Dropout)]
+    if not layers:
         return Linear(lambda: None)
-    if len(found) > 1 or not isinstance(found[0], nn.Linear):
-        raise Unknown("its tokens' pooling is followed by more than one linear map")
-    (last,) = found
+    if len(layers) > 1 or not isinstance(layers[0], nn.Linear):
+        raise UnsupportedPart("its tokens' pooling is followed by more than one linear map")
+    (last,) = layers
     return Linear(lambda: last.weight.T, lambda: last.bias)
 
 
@@ -137,10 +138,10 @@ def _readout(trunk: Module, linear: Linear) -> ReadOut:
         return _pool(trunk, linear)
     prefix = int(trunk.num_prefix_tokens)
     if trunk.global_pool not in ("token", "avg") or getattr(trunk, "pool_include_prefix", False):
-        raise Unknown(f"its pooling is {trunk.global_pool!r}")
+        raise UnsupportedPart(f"its pooling is {trunk.global_pool!r}")
     norms = [norm for norm in (trunk.norm, trunk.fc_norm) if not _plain(norm)]
     if len(norms) != 1:
-        raise Unknown(f"it has {len(norms)} norms after its blocks")
+        raise UnsupportedPart(f"it has {len(norms)} norms after its blocks")
     _require_layer_norm(norms[0])
     if trunk.global_pool == "token":
         return OneNorm(norms[0], linear, len(trunk.blocks))
@@ -151,7 +152,7 @@ def _readout(trunk: Module, linear: Linear) -> ReadOut:
 
 def _require_layer_norm(norm: Module) -> None:
     if not isinstance(norm, nn.LayerNorm) or norm.bias is None:
-        raise Unknown(f"its last norm is {type(norm).__name__}, not a LayerNorm with a bias")
+        raise UnsupportedPart(f"its last norm is {type(norm).__name__}, not a LayerNorm with a bias")
 
 
 def _pool(trunk: Module, linear: Linear) -> AttentionPool:
@@ -160,14 +161,16 @@ def _pool(trunk: Module, linear: Linear) -> AttentionPool:
 
     pool = trunk.attn_pool
     if type(pool) is not AttentionPoolLatent or pool.latent_len != 1 or pool.pos_embed is not None:
-        raise Unknown(f"its pooling is {type(pool).__name__} with more than one query or with positions")
+        raise UnsupportedPart(
+            f"its pooling is {type(pool).__name__} with more than one query or with positions"
+        )
     _require_plain(pool, q_norm="its pool norms queries", k_norm="its pool norms keys")
     _require_plain(trunk, fc_norm="it norms what its pool gathers")
     _require_layer_norm(trunk.norm)
     if not isinstance(pool.proj, nn.Linear) or not pool.mlp:
-        raise Unknown("its pool has no output projection")
+        raise UnsupportedPart("its pool has no output projection")
     if trunk.num_prefix_tokens and getattr(trunk, "pool_include_prefix", True) is False:
-        raise Unknown("its pool leaves some tokens out")
+        raise UnsupportedPart("its pool leaves some tokens out")
 
     def kv(index: int) -> Affine:
         bias = pool.kv.bias
@@ -190,7 +193,7 @@ def _pool(trunk: Module, linear: Linear) -> AttentionPool:
     )
 
 
-def _of_eva(module: Module, trunk: Module) -> Block:
+def _eva_block(module: Module, trunk: Module) -> Block:
     from timm.models.eva import EvaBlock, EvaBlockPostNorm
 
     heads = _eva_attention(module.attn, trunk)
@@ -205,7 +208,7 @@ def _of_eva(module: Module, trunk: Module) -> Block:
             after=module.norm1,
         )
     if type(module) is not EvaBlock:
-        raise Unknown(f"its blocks are {type(module).__name__}")
+        raise UnsupportedPart(f"its blocks are {type(module).__name__}")
 
     def mlp(x: Tensor) -> Tensor:
         out: Tensor = module.mlp(module.norm2(x))
@@ -227,14 +230,14 @@ def _eva_attention(attn: Module, trunk: Module) -> Attention:
     from timm.models.eva import EvaAttention
 
     if type(attn) not in (EvaAttention, AttentionRope):
-        raise Unknown(f"its attention is {type(attn).__name__}")
+        raise UnsupportedPart(f"its attention is {type(attn).__name__}")
     _require_plain(attn, q_norm="it norms queries", k_norm="it norms keys", gate="it gates its heads")
     if getattr(attn, "num_kv_groups", 1) != 1:
-        raise Unknown("its heads share keys and values")
+        raise UnsupportedPart("its heads share keys and values")
 
     def projections() -> Sequence[Affine]:
         if attn.qkv is None:
-            return [(one.weight, one.bias) for one in (attn.q_proj, attn.k_proj, attn.v_proj)]
+            return [(linear.weight, linear.bias) for linear in (attn.q_proj, attn.k_proj, attn.v_proj)]
         if getattr(attn, "q_bias", None) is None:
             return _fused(attn.qkv)
         return [(attn.qkv.weight, torch.cat([attn.q_bias, attn.k_bias, attn.v_bias]))]

@@ -216,7 +216,7 @@ def _architecture(vision: Mapping[str, Any]) -> str:
 
 
 def known_encoder(source: Source, layers: ChosenLayers | None = None) -> ImageEncoder:
-    """Its image encoder without memory; InputError if that cannot be taken apart. Nothing is fetched."""
+    """Build the image encoder without memory or downloads; InputError if its heads are unknown."""
     from open_clip.model import _build_vision_tower
 
     vision = dict(source.config["vision_cfg"]) | {"timm_model_pretrained": False}

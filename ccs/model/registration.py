@@ -1,0 +1,127 @@
+"""Register a family of image encoders from outside this package."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ccs.errors import InputError
+from ccs.heads import Head, HeadSet
+from ccs.model.ablation import ablate
+from ccs.model.encoder import ImageEncoder
+from ccs.model.encoders import REGISTERED, decompose_registered
+from ccs.model.encoders.readouts import Parts
+
+TOLERANCE = 1e-5
+"""The largest difference of a coordinate of the unit embedding at which a decomposition counts as exact."""
+
+
+@dataclass(frozen=True)
+class EncoderCheck:
+    """Largest differences of a coordinate of the unit embedding, measured on an example.
+
+    Guaranteed for the example, in float32 on the CPU: embeddings, ablation of each head, and contributions
+    that sum to the embedding. Not guaranteed: other sizes and options of the family, other devices, training.
+
+    Attributes:
+        embedding: Embeddings from the parts, compared with the module's.
+        ablation: Each head ablated, compared with its columns of the output projection zeroed in a copy.
+        contributions: The sum of all contributions, compared with the embedding.
+        in_module: `ccs.ablate` on the module, compared with the same copies; None if it can't ablate.
+        problem: The reason why `ccs.ablate` can't, or "".
+    """
+
+    embedding: float
+    ablation: float
+    contributions: float
+    in_module: float | None
+    problem: str = ""
+
+
+def register_encoder(
+    matches: Callable[[Any], bool], decompose: Callable[[Any], Parts], example: Any
+) -> EncoderCheck:
+    """Register a family of image encoders, so that their heads can be ablated, scored, and mapped.
+
+    The family is registered only if its decomposition is exact on the example. A family that is registered
+    later goes first, and all go before this package's own.
+
+    Args:
+        matches: Returns True for a module of the family.
+        decompose: Returns the parts of such a module, made of the classes in `ccs.model.encoders.parts` and
+            `ccs.model.encoders.readouts`. They must read weights when they run, not copy them.
+        example: A small module of the family with random weights, without dropout. Called with pixels
+            [n, 3, height, width], it returns embeddings [n, dim].
+
+    Returns:
+        The differences measured on the example, and what they guarantee.
+
+    Raises:
+        InputError: If `matches` rejects the example, or the decomposition isn't exact.
+    """
+    name = type(example).__name__
+    if not matches(example):
+        raise InputError(f"`matches` returns False for the example, a {name}; it must return True.")
+    REGISTERED.insert(0, (matches, decompose))
+    try:
+        check = _check(example.eval())
+        for part, difference in {
+            "embeddings": check.embedding,
+            "ablations": check.ablation,
+            "sum of contributions": check.contributions,
+            "ablations by ccs.ablate": check.in_module or 0.0,
+        }.items():
+            if not difference <= TOLERANCE:
+                raise InputError(
+                    f"The decomposition of {name} isn't exact: its {part} differ by {difference:.1e} from "
+                    f"the module's; at most {TOLERANCE:.0e} is allowed. Check stem, blocks, and read-out."
+                )
+    except BaseException:
+        REGISTERED.pop(0)
+        raise
+    return check
+
+
+@torch.no_grad()
+def _check(example: Any) -> EncoderCheck:
+    encoder = ImageEncoder(example)
+    pixels = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(0))
+    unit = F.normalize(example(pixels), dim=-1)
+    direct, remainder = encoder.contributions(encoder.embed_and_read(pixels)[1])
+    ablation_sets = [HeadSet([head]) for head in encoder.all_heads]
+    expected = torch.stack([_with_zeroed_columns(example, head, pixels) for head in encoder.all_heads])
+    in_module, problem = None, ""
+    try:
+        outputs = []
+        for heads in ablation_sets:
+            with ablate(example, heads):
+                outputs.append(F.normalize(example(pixels), dim=-1))
+        in_module = _largest(torch.stack(outputs) - expected)
+    except InputError as error:
+        problem = str(error)
+    return EncoderCheck(
+        embedding=_largest(encoder.embed(pixels)[0] - unit),
+        ablation=_largest(encoder.embed(pixels, ablation_sets) - expected),
+        contributions=_largest(direct.sum(1) + remainder - unit),
+        in_module=in_module,
+        problem=problem,
+    )
+
+
+def _with_zeroed_columns(example: Any, head: Head, pixels: Tensor) -> Tensor:
+    duplicate = copy.deepcopy(example)
+    parts = decompose_registered(duplicate)
+    assert parts is not None
+    layer = parts.layers[head.layer]
+    layer.projection.weight[:, head.head * layer.head_dim : (head.head + 1) * layer.head_dim] = 0
+    return F.normalize(duplicate(pixels), dim=-1)
+
+
+def _largest(difference: Tensor) -> float:
+    return float(difference.abs().max())

@@ -1,0 +1,163 @@
+"""An encoder of a family from outside: registered with a check, then used as any other."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import ccs
+from ccs import HeadSet, InputError
+from ccs.model import encoders
+from ccs.model.encoders.parts import Attention, Block
+from ccs.model.encoders.readouts import Linear, OneNorm, Parts
+from ccs.model.export import export
+from tests.support.tiny_model import shake
+
+HEADS = HeadSet.parse("L0.H1 L1.H0")
+DIM = 24  # of the tiny model
+
+
+class SelfAttention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.num_heads, self.head_dim = heads, width // heads
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x):
+        q, k, v = (
+            part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1)
+        )
+        return self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+class Layer(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = SelfAttention(width, heads)
+        self.mlp = nn.Sequential(nn.Linear(width, 48), nn.SiLU(), nn.Linear(48, width))
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class SmallViT(nn.Module):
+    """A Vision Transformer that reads the mean of all tokens."""
+
+    def __init__(self, width=32, heads=4, layers=2, size=24, patch=8):
+        super().__init__()
+        self.size, self.width = size, width
+        self.patches = nn.Conv2d(3, width, patch, patch)
+        self.positions = nn.Parameter(torch.randn((size // patch) ** 2, width))
+        self.layers = nn.ModuleList(Layer(width, heads) for _ in range(layers))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, DIM)
+
+    def stem(self, pixels):
+        return self.patches(pixels).flatten(2).transpose(1, 2) + self.positions
+
+    def forward(self, pixels):
+        x = self.stem(pixels)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(self.norm(x.mean(1)))
+
+
+def decompose_block(layer):
+    attention = layer.attention
+    return Block(
+        module=attention,
+        heads=Attention(
+            n_heads=attention.num_heads,
+            head_dim=attention.head_dim,
+            projections=lambda: [(attention.qkv.weight, attention.qkv.bias)],
+        ),
+        norm=layer.norm1,
+        projection=attention.proj,
+        mlp=lambda x: layer.mlp(layer.norm2(x)),
+        scale=lambda: None,
+    )
+
+
+def decompose(vit):
+    return Parts(
+        stem=vit.stem,
+        blocks=[decompose_block(layer) for layer in vit.layers],
+        readout=OneNorm(
+            vit.norm, Linear(lambda: vit.head.weight.T, lambda: vit.head.bias), len(vit.layers), prefix=0
+        ),
+        width=vit.width,
+        dim=DIM,
+        tokens=len(vit.positions),
+        prefix=0,
+        image_size=(vit.size, vit.size),
+    )
+
+
+def is_small_vit(module):
+    return isinstance(module, SmallViT)
+
+
+@pytest.fixture
+def vit(monkeypatch):
+    monkeypatch.setattr(encoders, "REGISTERED", [])
+    monkeypatch.setattr("ccs.model.registration.REGISTERED", encoders.REGISTERED)
+    module = SmallViT().eval()
+    shake(module, 0)
+    return module
+
+
+def test_a_registered_encoder_is_one_like_any_other(vit, tiny_folder, tmp_path):
+    with pytest.raises(InputError, match="register_encoder can describe other"), ccs.ablate(vit, HEADS):
+        pass
+    check = ccs.register_encoder(is_small_vit, decompose, vit)
+    assert max(check.embedding, check.ablation, check.contributions, check.in_module) <= 1e-6
+    pixels = torch.randn(3, 3, 24, 24)
+    zeroed = copy.deepcopy(vit)
+    for head in HEADS:
+        zeroed.layers[head.layer].attention.proj.weight.data[:, 8 * head.head : 8 * head.head + 8] = 0
+    expected = F.normalize(zeroed(pixels), dim=-1).detach()
+    with torch.no_grad(), ccs.ablate(vit, HEADS):
+        np.testing.assert_allclose(F.normalize(vit(pixels), dim=-1), expected, atol=1e-6)
+    model = ccs.extract_image_encoder(vit, str(tiny_folder))
+    np.testing.assert_allclose(model.embed_images(pixels, HEADS), expected, atol=1e-6)
+    direct, remainder = model.contributions(pixels)
+    np.testing.assert_allclose(direct.sum((1, 2)) + remainder, model.embed_images(pixels), atol=1e-6)
+    assert ccs.heatmap(model, pixels, ["a dog"]).shape == (3, 1, 3, 3)
+    with pytest.raises(InputError, match="SmallViT is a registered encoder, which open_clip can't build"):
+        export(model, HEADS, tmp_path / "out")
+    with pytest.raises(InputError, match=r"24 dimensions don't fit texts of 160"):
+        ccs.extract_image_encoder(vit, "organism")
+
+
+def test_a_wrong_decomposition_is_refused(vit):
+    def without_mlps(module):
+        parts = decompose(module)
+        blocks = [Block(**{**block.__dict__, "mlp": torch.zeros_like}) for block in parts.blocks]
+        return Parts(**{**parts.__dict__, "blocks": blocks})
+
+    with pytest.raises(InputError, match="decomposition of SmallViT isn't exact: its embeddings differ by"):
+        ccs.register_encoder(is_small_vit, without_mlps, vit)
+    with pytest.raises(InputError, match="`matches` returns False"):
+        ccs.register_encoder(lambda module: False, decompose, vit)
+    assert not encoders.REGISTERED
+
+
+def test_a_projection_that_is_never_called_is_reported(vit, monkeypatch):
+    """Heads can still be ablated in a `Model`, whose forward pass is this package's."""
+
+    def forward(self, x):
+        q, k, v = (
+            part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1)
+        )
+        values = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        return F.linear(values, self.proj.weight, self.proj.bias)
+
+    monkeypatch.setattr(SelfAttention, "forward", forward)
+    check = ccs.register_encoder(is_small_vit, decompose, vit)
+    assert check.in_module is None
+    assert "the forward pass bypassed" in check.problem
+    assert check.ablation <= 1e-6
