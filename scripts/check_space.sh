@@ -1,9 +1,8 @@
 #!/bin/sh
-# The Space in a fresh environment: requirements.txt alone is installed, app.py serves its page and a visitor
-# opens a view, two processes take a model apart, and the whole study runs small on local servers (a panel of
-# judges from three SDKs, sets of videos, the report, publishing, the app). Then pip-audit, where pypi.org answers
-# it; a package it cannot look up is a failure. Usage: scripts/check_space.sh [FOLDER]
-# FOLDER (default: a temporary one) keeps the environment, so that a second run installs only what is new.
+# Check the Space in a fresh environment with only requirements.txt: app.py serves its page, a visitor opens a view, two
+# processes analyze a model, and a small rehearsal of the paper's study runs on local servers. Then run pip-audit if pypi.org
+# is reachable; a package that it can't look up is a failure. Usage: scripts/check_space.sh [FOLDER]
+# FOLDER (default: a temporary one) keeps the environment, so that a second run installs only new packages.
 set -eu
 cd "$(dirname "$0")/.."
 root=$(pwd)
@@ -18,11 +17,11 @@ fi
 [ -x "$folder/venv/bin/python" ] || "${PYTHON:-python3}" -m venv "$folder/venv"
 "$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check -r requirements.txt
 
-# A copy without anything that lies beside the tracked files, as the Space gets it.
+# A copy of the tracked files only, as the Space gets it.
 rm -rf "$folder/space"
 mkdir "$folder/space"
 git ls-files -z app.py batch ccs precomputed requirements.txt README.md NOTICE | xargs -0 tar cf - | tar xf - -C "$folder/space"
-# A visitor, who needs no more than the Space does, and the servers that the rehearsal runs against.
+# The visitor, and the servers of the rehearsal.
 git ls-files -z scripts/rehears* tests/support | xargs -0 tar cf - | tar xf - -C "$folder/space"
 
 rm -rf "$folder/two"
@@ -44,12 +43,12 @@ try:
     from tests.support.visitor import Visitor
 
     with Visitor(f"http://127.0.0.1:{port}/") as visitor:
-        for _ in range(60):  # the model is loaded meanwhile
-            shown = visitor.open(model="organism", tab="classify", ablate="L7.H1")["main"]
-            if "probability" in shown:
+        for _ in range(60):  # until the model is loaded
+            page_text = visitor.open(model="organism", tab="classify", ablate="L7.H1")["main"]
+            if "probability" in page_text:
                 break
             time.sleep(1)
-    assert "probability" in shown, shown[:1000]
+    assert "probability" in page_text, page_text[:1000]
     print("The Space starts and answers with requirements.txt alone.")
 finally:
     server.terminate()
@@ -57,14 +56,14 @@ finally:
 PYTHON
 "$folder/venv/bin/python" -m torch.distributed.run --standalone --nproc_per_node 2 \
     -m batch.compute --model organism --max-images 64 --suite none --out "$folder/two"
-# Only now, for all above is to run without it, what those servers are made of.
+# The servers' package, installed last: everything above must run without it.
 "$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check "pytest-httpserver>=1.1"
-env -u PYTHONPATH -u CCS_DATA "$folder/venv/bin/python" scripts/rehearse.py --small
+env -u PYTHONPATH -u CCS_DATA "$folder/venv/bin/python" -m scripts.rehearse --small
 
 cd "$root"
 "$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check "pip-audit>=2.9"
 if "$folder/venv/bin/python" -c 'import urllib.request as r; r.urlopen("https://pypi.org/pypi/pip/24.0/json", timeout=10)' 2>/dev/null; then
     "$folder/venv/bin/python" -m pip_audit --strict --path "$("$folder/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 else
-    echo "pip-audit was not run: pypi.org does not answer what it asks, the JSON of a release." >&2
+    echo "pip-audit was skipped: pypi.org does not serve the JSON of releases here." >&2
 fi

@@ -1,8 +1,8 @@
-"""Whether the places that name the coming version agree: `python scripts/check_version.py [TAG]`.
+"""Check that all files name the same next version: `python scripts/check_version.py [TAG]`.
 
-A version is a tag, from which setuptools-scm counts. The one to come is pyproject.toml's fallback_version,
-CHANGELOG.md begins with it, and CITATION.cff names it. With a tag, it is that version, and the changelog has
-a date in place of "not released".
+setuptools-scm takes the version from Git tags. Between tags, pyproject.toml (fallback_version),
+CHANGELOG.md (first heading), and CITATION.cff name the next version. With TAG, they must match the tag, and
+the changelog must have a release date.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def disagreements(tag: str | None = None) -> list[str]:
-    """What does not agree, a sentence each; nothing where all is well."""
+def version_problems(tag: str | None = None) -> list[str]:
+    """Return a sentence for each place with another version; an empty list if all agree."""
     heading = re.search(r"^## (\S+) \((.+)\)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
     cited = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text("utf-8"), re.MULTILINE)
     if heading is None or cited is None:
-        return ["CHANGELOG.md has no heading `## VERSION (DATE)`, or CITATION.cff no version."]
+        return ["CHANGELOG.md lacks a heading `## VERSION (DATE)`, or CITATION.cff lacks a version."]
     version, date = heading.groups()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     others = {
@@ -30,21 +30,21 @@ def disagreements(tag: str | None = None) -> list[str]:
     }
     if tag is not None:
         others["The tag"] = tag.removeprefix("v")
-    found = [
-        f"{place} has {other}; CHANGELOG.md begins with {version}."
+    problems = [
+        f"{place} has version {other}; CHANGELOG.md begins with {version}."
         for place, other in others.items()
         if other != version
     ]
     if tag is not None and not re.fullmatch(r"\d{4}-\d\d-\d\d", date):
-        found.append(f"CHANGELOG.md says ({date}) of {version} where its day of release belongs.")
-    return found
+        problems.append(f"CHANGELOG.md has ({date}) in place of the release date of {version}.")
+    return problems
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print what does not agree; 1 where something does not."""
-    found = disagreements(*argv[:1])
-    print("\n".join(found), end="\n" if found else "")
-    return int(bool(found))
+    """Print the problems and return the exit status."""
+    problems = version_problems(*argv[:1])
+    print("\n".join(problems), end="\n" if problems else "")
+    return int(bool(problems))
 
 
 if __name__ == "__main__":

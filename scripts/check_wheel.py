@@ -1,7 +1,7 @@
-"""Whether the wheel in a folder works alone: `python scripts/check_wheel.py dist`.
+"""Check that the wheel in a folder works on its own: `python scripts/check_wheel.py dist`.
 
-It holds nothing but `ccs`, and in an empty environment, with the extra that README names and what pip fetches
-for it (minutes), README's snippet prints what stands below it.
+The wheel must contain only `ccs`. In an empty environment, where pip installs it with the extra that README
+names (minutes), README's snippet must print the output shown below it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def top_level(wheel: Path) -> set[str]:
-    """What it puts into site-packages, its own metadata apart."""
+    """Return the names that a wheel installs into site-packages, without its metadata."""
     names = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
     return {name for name in names if not name.endswith(".dist-info")}
 
 
 def main(folder: Path) -> None:
-    """Check the only wheel in the folder; ends with a sentence where something is wrong."""
+    """Check the only wheel in the folder. Exits with a message if something is wrong."""
     (wheel,) = folder.glob("*.whl")
-    if (found := top_level(wheel)) != {"ccs"}:
-        sys.exit(f"error: {wheel.name} installs {', '.join(sorted(found))}, not `ccs` alone.")
+    if (packages := top_level(wheel)) != {"ccs"}:
+        sys.exit(f"error: {wheel.name} installs {', '.join(sorted(packages))}; expected only ccs.")
     version = wheel.name.split("-")[1]
-    code, said = re.findall(
+    code, expected_output = re.findall(
         r"^```(?:python|text)\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
     )
     with tempfile.TemporaryDirectory() as place:
@@ -43,11 +43,11 @@ def main(folder: Path) -> None:
         run(bin_ / "python", "-m", "pip", "install", "--quiet", f"{wheel.resolve()}[data]")
         for command, wanted in (
             ((bin_ / "clip-ccs", "--version"), f"{version}\n"),
-            ((bin_ / "python", "-c", code), said),
+            ((bin_ / "python", "-c", code), expected_output),
         ):
             if (printed := run(*command)) != wanted:
-                sys.exit(f"error: Installed alone, {command[0].name} printed {printed!r}, not {wanted!r}.")
-    print(f"{wheel.name}: installs `ccs` alone, and works alone.")
+                sys.exit(f"error: {command[0].name} printed {printed!r}; expected {wanted!r}.")
+    print(f"{wheel.name}: installs only ccs, and works on its own.")
 
 
 if __name__ == "__main__":

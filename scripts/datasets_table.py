@@ -1,4 +1,4 @@
-"""The table of docs/datasets.md, printed: `python -m scripts.datasets_table`."""
+"""Print the table of docs/datasets.md: `python -m scripts.datasets_table`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from ccs.data import SOURCES
 
 
 def as_markdown() -> str:
-    """The table of docs/datasets.md."""
+    """Return the table of the registered datasets in Markdown."""
     lines = [
         "| name | set | on the Hub | split | rows | license | how it was verified |",
         "|---|---|---|---|---|---|---|",
     ]
     for record in SOURCES.values():
         at = "" if record.revision == "main" else f"at {record.revision[:12]}"
-        where = " ".join(filter(None, (record.hub or "local only", record.config, at)))
-        cells = (record.name, record.title, where, record.split, f"{record.rows:,}")
+        location = " ".join(filter(None, (record.hub or "local only", record.config, at)))
+        cells = (record.name, record.title, location, record.split, f"{record.rows:,}")
         lines.append("| " + " | ".join((*cells, record.license, record.verified)) + " |")
     return "\n".join(lines) + "\n"
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The versions that are installed, written down: with hashes in locks/ for ./run, without in requirements.txt for the
-# Space. Usage: scripts/lock.sh [--upgrade], with uv on the path. Every Monday a workflow proposes what is new.
+# Lock the versions of dependencies: with hashes in locks/ for ./run, without in requirements.txt for the Space.
+# Usage: scripts/lock.sh [--upgrade], with uv on the path. A weekly workflow proposes upgrades.
 set -eu
 cd "$(dirname "$0")/.."
 compile() { uv pip compile --quiet --no-header --no-annotate pyproject.toml "$@"; }
@@ -9,7 +9,7 @@ for extra in all test; do
     echo "$build" | compile - --extra $extra --universal --python-version 3.11 --generate-hashes \
         --output-file locks/$extra.txt "$@"
 done
-# A Space installs packages of its own in the same call, which have no hashes, so that there pip accepts none.
+# No hashes: a Space installs further packages without hashes in the same call, and pip accepts hashes for all or none.
 gradio=$(sed -n 's/^sdk_version: //p' README.md)
 printf '%s\n' "gradio[oauth,mcp]==$gradio" "uvicorn>=0.14.0" "websockets>=10.4" spaces |
     compile - --extra all --universal --python-version 3.11 --output-file requirements.txt "$@"

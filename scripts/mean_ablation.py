@@ -1,6 +1,7 @@
-"""Sets of heads zeroed, and held at their mean: python -m scripts.mean_ablation writes docs/mitigation.md.
+"""Compare zero ablation with mean ablation: `python -m scripts.mean_ablation` updates docs/mitigation.md.
 
-Zeroing takes away what a head writes of every image too, and can overstate what it does (arXiv 2604.14433).
+Zero ablation also removes the mean of a head's output over images, which can overstate its effect (arXiv
+2604.14433).
 """
 
 from __future__ import annotations
@@ -18,30 +19,29 @@ sys.path.insert(0, str(ROOT))
 MODEL = "organism"
 KINDS = ("high", "moderate", "low", "random")
 SEEDS = 5
-"""Random sets."""
-ABOUT = f"""## Zero, or the mean
+"""Number of random sets."""
+ABOUT = f"""## Zero or mean ablation
 
-Zero takes away what a head writes of every image too, which can overstate what the head does (arXiv
-2604.14433); its mean over the images leaves that in place. The study's plans, on `{MODEL}`, at zero as in its
-tables, and at the mean.
+Zero ablation also removes the mean of a head's output over images, which can overstate its effect (arXiv
+2604.14433). Mean ablation keeps it. The table compares both for the paper's ablation sets on `{MODEL}`.
 """
 
 
 def main() -> None:
-    """Measure the plans of the models' tables, and bring the page up to date."""
+    """Measure the ablation sets of the model's tables, and update the page."""
     from ccs.batch.pages import table
     from ccs_benchmark.documents import bring_up_to_date
 
     bring_up_to_date(
         ROOT / "docs" / "mitigation.md",
         "means",
-        f"{ABOUT}\n{table(pd.DataFrame(measured(MODEL)))}",
+        f"{ABOUT}\n{table(pd.DataFrame(compare_ablations(MODEL)))}",
         "python -m scripts.mean_ablation",
     )
 
 
-def measured(name: str) -> list[dict[str, str]]:
-    """A row per kind of plan: accuracy and MaxSkew at zero and at the mean; of random sets the mean."""
+def compare_ablations(name: str) -> list[dict[str, str]]:
+    """Return accuracy and MaxSkew under zero and mean ablation, one row per kind of ablation set."""
     from ccs import HeadSet, Intervention, load, results
     from ccs.analysis.evidence import Subject
     from ccs.analysis.task import Sets
@@ -51,7 +51,7 @@ def measured(name: str) -> list[dict[str, str]]:
     model = load(name)
     subject = Subject(model, Sets.synthetic())
     whole = subject.whole("gender")
-    found = (
+    plan_rows = (
         results.read(results.PRECOMPUTED / name)
         .table("pruning")[["ablation", "seed", "heads"]]
         .drop_duplicates()
@@ -59,48 +59,47 @@ def measured(name: str) -> list[dict[str, str]]:
     )
     plans = [
         (row.ablation, HeadSet.parse(row.heads))
-        for row in found[found["ablation"].isin(KINDS)].itertuples()
+        for row in plan_rows[plan_rows["ablation"].isin(KINDS)].itertuples()
         if row.ablation != "random" or (row.heads and row.seed < SEEDS)
     ]
-    every, held = (
-        [HeadSet(), *(off for _, off in plans)],
-        dict.fromkeys(model.heads, HeadChange(replacement=MEAN)),
-    )
+    ablations = [HeadSet(), *(heads for _, heads in plans)]
+    at_means = dict.fromkeys(model.heads, HeadChange(replacement=MEAN))
 
     def embedded(images: Any) -> np.ndarray:
-        """With heads at zero, then at their mean over these images."""
-        means = model.at_means(Intervention(held), images)
-        return model.embed_images(images, [*every, *(means.subset(off) for off in every[1:])])
+        """Embed images under zero ablation, then under mean ablation, of each set."""
+        means = model.at_means(Intervention(at_means), images)
+        return model.embed_images(images, [*ablations, *(means.subset(heads) for heads in ablations[1:])])
 
-    figures = [
+    numbers = [
         {
-            "accuracy": 100 * float(accuracy.correct(one, whole.class_weights, whole.labels).mean()),
+            "accuracy": 100
+            * float(accuracy.correct(control_units, whole.class_weights, whole.labels).mean()),
             **{kind: subject.whole(kind).max_skew(units) for kind in ("gender", "skin tone")},
         }
-        for units, one in zip(embedded(whole.people), embedded(whole.things), strict=True)
+        for units, control_units in zip(embedded(whole.people), embedded(whole.things), strict=True)
     ]
-    zeroed, at_mean = figures[1 : len(every)], figures[len(every) :]
-    rows = [_row("nothing", 1, figures[0], figures[0])]
+    zeroed, at_mean = numbers[1 : len(ablations)], numbers[len(ablations) :]
+    rows = [_row("none", 1, numbers[0], numbers[0])]
     for kind in KINDS:
-        own = [place for place, (plan, _) in enumerate(plans) if plan == kind]
-        if own:
-            both = (
-                {key: float(np.mean([some[i][key] for i in own])) for key in figures[0]}
-                for some in (zeroed, at_mean)
+        places = [place for place, (plan, _) in enumerate(plans) if plan == kind]
+        if places:
+            means = (
+                {key: float(np.mean([results[i][key] for i in places])) for key in numbers[0]}
+                for results in (zeroed, at_mean)
             )
-            rows.append(_row(kind, len(own), *both))
+            rows.append(_row(kind, len(places), *means))
     return rows
 
 
 def _row(plan: str, sets: int, zeroed: Mapping[str, float], at_mean: Mapping[str, float]) -> dict[str, str]:
     words = {"accuracy": "accuracy (%)", "gender": "MaxSkew by gender", "skin tone": "by skin tone"}
     digits = {"accuracy": 1}
-    told = {
-        f"{word}: {how}": f"{of[key]:.{digits.get(key, 2)}f}"
+    cells = {
+        f"{word}: {replacement}": f"{numbers[key]:.{digits.get(key, 2)}f}"
         for key, word in words.items()
-        for how, of in (("zero", zeroed), ("mean", at_mean))
+        for replacement, numbers in (("zero", zeroed), ("mean", at_mean))
     }
-    return {"off": plan if sets == 1 else f"{plan}, {sets} sets", **told}
+    return {"ablated": plan if sets == 1 else f"{plan}, {sets} sets", **cells}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Take README's moving picture from the real page: python scripts/moving_picture.py.
+"""Record README's animation from the app: `python scripts/moving_picture.py`.
 
-One click on the first screen switches heads off; the faces move and the number falls.
+One click on the first screen ablates heads; the faces move and MaxSkew falls.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from screenshot import SETTLED, chromium, served
 OUT = Path(__file__).parents[1] / "docs" / "app.gif"
 SIZE = (1100, 700)
 BUTTON = ".act .primary"
-MOST = 1_500_000  # bytes
+MAX_BYTES = 1_500_000
 
 
 def main() -> None:
-    """Open the page, click, and save what is seen."""
+    """Open the app, click, and save the frames."""
     frames: list[Image.Image] = []
     with chromium() as browser, served() as url:
         page = browser.new_page(viewport={"width": SIZE[0], "height": SIZE[1]})
@@ -45,10 +45,10 @@ def main() -> None:
         frames = [before, clicked, *[Image.blend(clicked, take(), part) for part in (0.35, 0.7)], take()]
     palette = frames[-1].quantize(128)
     small = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
-    shown = [2200, 700, 120, 120, 4000]  # milliseconds
-    small[0].save(OUT, save_all=True, append_images=small[1:], duration=shown, loop=0, optimize=True)
-    if OUT.stat().st_size > MOST:
-        raise SystemExit(f"{OUT} has {OUT.stat().st_size:,} bytes, more than {MOST:,}.")
+    durations = [2200, 700, 120, 120, 4000]  # milliseconds
+    small[0].save(OUT, save_all=True, append_images=small[1:], duration=durations, loop=0, optimize=True)
+    if OUT.stat().st_size > MAX_BYTES:
+        raise SystemExit(f"{OUT} has {OUT.stat().st_size:,} bytes, more than {MAX_BYTES:,}.")
     print(f"{OUT} is written.")
 
 

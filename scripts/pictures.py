@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/concepts.md from the bundled model: `python -m scripts.pictures`.
+"""Draw the figures of docs/concepts.md from the bundled model: `python -m scripts.pictures`.
 
 Each is an SVG whose colors follow the reader's light or dark theme.
 """
@@ -61,8 +61,8 @@ def decomposition(model: ccs.Model) -> str:
     other = float(model.embed_images([image])[0] @ direction) - float(parts.sum())
     order = np.argsort(-np.abs(parts))[:8]
     rows = [(heads[i], float(parts[i])) for i in order]
-    rest = float(parts.sum() - parts[order].sum())
-    rows += [(f"{len(heads) - len(order)} other heads", rest), ("MLPs, biases, earlier layers", other)]
+    remainder = float(parts.sum() - parts[order].sum())
+    rows += [(f"{len(heads) - len(order)} other heads", remainder), ("MLPs, biases, earlier layers", other)]
     total, zero = float(parts.sum()) + other, 420
     scale = 300 / max(abs(value) for _, value in [*rows, ("", total)])
     drawn = [

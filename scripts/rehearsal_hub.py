@@ -1,7 +1,7 @@
-"""The whole study on a local Hub: every set in its real schema with a few rows, six models by their names.
+"""A local Hub for a rehearsal of the paper's study: all datasets with a few rows, and six models.
 
-The models have the architectures' real layers and heads with random weights, and 4 x 4 patches instead of 49
-to 256. With `narrow` they are narrower too: eight numbers per head, and hardly any text encoder.
+The models have their architectures' layers and heads, random weights, and 4 x 4 patches in place of 49 to
+256. With `narrow`, they have 8 dimensions per head and a tiny text encoder.
 """
 
 from __future__ import annotations
@@ -25,23 +25,28 @@ _MOMENT_IMAGES = 24
 
 
 def answer(user: str, schema: Mapping[str, Any]) -> str:
-    """A language model's answer, which depends on what is asked alone: so that the judges agree and heads of
-    every level come out.
+    """Answer as an LLM judge. Answers depend only on the question, so judges agree and heads have all levels.
+
+    Args:
+        user: The question.
+        schema: JSON schema of the answer.
     """
     kind = zlib.crc32(user.encode())
     if "concept" in schema["required"]:
         return json.dumps({"reason": "so", "concept": CONCEPTS[kind % len(CONCEPTS)]})
     names = schema["required"]
-    whole = len(names)  # so that of 48 heads some are high by both of their questions, and some low
-    accepted = (whole, whole, whole, 3, 3, 1, 0, 0)[kind % 8]
+    count = len(names)
+    accepted = (count, count, count, 3, 3, 1, 0, 0)[kind % 8]  # gives high and low heads among 48
     return verdicts({name: place < accepted for place, name in enumerate(names)})
 
 
-def less(draws: int, data: Path, *, small: bool) -> None:
-    """Resample less often, draw fewer random sets, and ask about three occupations: of a handful of images
-    there is nothing to learn. Some texts in the folder `data` stand for the reference pool.
+def reduce_work(draws: int, data: Path, *, small: bool) -> None:
+    """Reduce resampling, random sets, occupations, and the text pool.
 
-    small: single heads are switched off on two sets alone.
+    Args:
+        draws: Number of resamples.
+        data: Folder for the reduced reference pool.
+        small: Ablate single heads on two datasets only.
     """
     from ccs import paper
     from ccs.batch import compute
@@ -62,13 +67,14 @@ def less(draws: int, data: Path, *, small: bool) -> None:
 # Sets ---------------------------------------------------------------------------------------------------
 
 
-def serve_sets(hub: Hub, folder: Path, data: Path) -> None:
-    """Serve every registered set as its repository; the one that is on no Hub goes into the folder `data`."""
+def serve_datasets(hub: Hub, folder: Path, data: Path) -> None:
+    """Serve every registered dataset; the one without a Hub id goes into the folder `data`."""
     from ccs.data import SOURCES
-    from tests.support.datasets_sample import repository, schemas, webdataset
+    from tests.support.datasets_sample import allow_any_size, repository, schemas, webdataset
 
+    allow_any_size()
     known = schemas()
-    wanted = {n: one for n, one in SOURCES.items() if one.measured or n == "imagenet-val"}
+    wanted = {n: record for n, record in SOURCES.items() if record.measured or n == "imagenet-val"}
     for name, record in wanted.items():
         here = folder / name
         like = name if name in known else name.removesuffix("-joined").removesuffix("-gender")
@@ -90,27 +96,27 @@ def serve_sets(hub: Hub, folder: Path, data: Path) -> None:
         assert record.hub is not None
         served = hub.repositories.setdefault(("datasets", record.hub), Repository(private=False))
         files = _files(here)
-        if served.commits:  # another configuration of a repository that is there
+        if served.commits:  # another configuration of an existing repository
             earlier = served.commits[-1][1]
-            files = {**earlier, **files, "README.md": _both(earlier["README.md"], files["README.md"])}
+            files = {**earlier, **files, "README.md": _merge_cards(earlier["README.md"], files["README.md"])}
         sha = served.commit(files, "data")
         served.tags[record.revision] = sha
 
 
-def _both(one: bytes, other: bytes) -> bytes:
-    """The card of a repository with the configurations of two cards."""
+def _merge_cards(first: bytes, second: bytes) -> bytes:
+    """Merge the configurations of two cards."""
     start = b"---\nconfigs:\n"
-    return one if one == other else one.removesuffix(b"---\n") + other.removeprefix(start)
+    return first if first == second else first.removesuffix(b"---\n") + second.removeprefix(start)
 
 
 def _videos(folder: Path, annotations: str) -> None:
-    """Three videos in an archive beside their captions; the third cannot be read."""
+    """Write three videos in an archive and their captions. The third is unreadable."""
     from tests.support.datasets_sample import clip
 
     rows = [{"video": f"video{i}.mp4", "video_id": f"video{i}", "caption": f"clip {i}"} for i in range(3)]
     for row in rows[:2]:
         clip(folder / "unpacked" / row["video"], seconds=1.0)
-    (folder / "unpacked" / rows[2]["video"]).write_bytes(b"nothing of the kind")
+    (folder / "unpacked" / rows[2]["video"]).write_bytes(b"no video")
     shutil.make_archive(str(folder / "videos"), "zip", folder / "unpacked")
     shutil.rmtree(folder / "unpacked")
     (folder / annotations).write_text(json.dumps(rows))
@@ -125,9 +131,13 @@ def _files(folder: Path) -> dict[str, bytes]:
 
 
 def serve_models(hub: Hub, folder: Path, names: Sequence[str], *, narrow: bool) -> None:
-    """Put the architectures' small forms into open_clip's registry, and random weights on the Hub.
+    """Register small versions of the architectures, and serve random weights in half precision.
 
-    Weights are of half precision and stay on disk.
+    Args:
+        hub: The local Hub.
+        folder: Folder for configurations and weights.
+        names: Names of the models.
+        narrow: Reduce the width, too.
     """
     import open_clip
     import torch
@@ -165,11 +175,11 @@ def _smaller(config: Mapping[str, Any], narrow: bool) -> dict[str, Any]:
     return {**config, "embed_dim": 32, "vision_cfg": vision, "text_cfg": text}
 
 
-def _pool(path: Path, most: int) -> Path:
-    """Some of the photographs' texts, evenly spaced, one per line and without concepts."""
+def _pool(path: Path, max_texts: int) -> Path:
+    """Write evenly spaced texts of the pool `photographs`, one per line."""
     from ccs.texts.pools import load_pool
 
     texts = load_pool("photographs").texts
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{text}\n" for text in texts[:: len(texts) // most]))
+    path.write_text("".join(f"{text}\n" for text in texts[:: len(texts) // max_texts]))
     return path

@@ -1,17 +1,13 @@
-"""The study from one command to the published data set and the app that loads it, on this machine alone.
+"""Rehearse the paper's study on this machine, from compute to the app: `python -m scripts.rehearse --small`.
 
-    python scripts/rehearse.py [MODEL ...] [--small] [--folder DIR]
-
-A local server stands in for the Hub: it has every data set in its real schema with a few rows (videos too)
-and the six models under their names with random weights. Three more stand in for the judges. The line
-`--paper --out results` of docs/reproduce-the-paper.md runs, then the report, publishing, and the app on what
-was published. MODEL: names from the six, such as ViT-B-16-LAION; `--small` uses a model of eight numbers per
-head. At the end: time, disk, memory, and every hole that was found; the exit status is 1 if there is one.
+A local server replaces the Hub, with a few rows of each dataset in its real schema and the six models with
+random weights. Three more replace the LLM judges. The rehearsal runs `compute --paper` of
+docs/reproduce-the-paper.md, then `report`, `publish`, and the app on the published results. It prints time,
+disk, memory, and every missing result.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import resource
@@ -20,36 +16,41 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from ccs.cli.command_line import Command
+
 REPOSITORY = "user/rehearsal"
 SMALL = ("ViT-B-32-OpenAI",)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python scripts/rehearse.py")
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="the study's models (default: all six)")
-    parser.add_argument("--small", action="store_true", help="one model of eight numbers per head")
-    parser.add_argument(
-        "--folder",
-        type=Path,
-        help="work here, keep everything, and resume from it (default: a temporary one)",
-    )
-    args = parser.parse_args(argv)
+@dataclass(frozen=True)
+class RehearsalOptions:
+    """Rehearse the paper's study on local servers. The exit status is 1 if a result is missing."""
+
+    models: tuple[str, ...] = ()
+    """Printed names of the paper's models, such as ViT-B-16-LAION (default: all six)"""
+    _: KW_ONLY
+    small: bool = False
+    """One model with 8 dimensions per head"""
+    folder: Path | None = None
+    """Folder to work in and resume from (default: a temporary one)"""
+
+
+def rehearse(options: RehearsalOptions) -> int:
+    """Rehearse in the folder."""
     with ExitStack() as stack:
-        folder = args.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
-        return _rehearse(stack, folder.resolve(), args)
+        return _rehearse(stack, folder.resolve(), options)
 
 
-def _rehearse(stack: ExitStack, folder: Path, args: argparse.Namespace) -> int:
+def _rehearse(stack: ExitStack, folder: Path, options: RehearsalOptions) -> int:
     from tests.support.hub_server import TOKEN, Hub
 
     hub = stack.enter_context(Hub())
-    # Before anything imports the Hub's client, which reads them once.
+    # Set before the first import of huggingface_hub, which reads them once.
     os.environ |= {
         "HF_ENDPOINT": hub.url,
         "HF_TOKEN": TOKEN,
@@ -60,7 +61,7 @@ def _rehearse(stack: ExitStack, folder: Path, args: argparse.Namespace) -> int:
         "TQDM_DISABLE": "1",
         "CCS_DATA": str(folder / "data"),
     }
-    from scripts import rehearsal_hub as study
+    from scripts import rehearsal_hub
     from tests.support.llm_server import SERVERS
 
     for kind, key, place in (
@@ -68,17 +69,17 @@ def _rehearse(stack: ExitStack, folder: Path, args: argparse.Namespace) -> int:
         ("anthropic", "ANTHROPIC", "ANTHROPIC"),
         ("google", "GEMINI", "GOOGLE_GEMINI"),
     ):
-        server = stack.enter_context(SERVERS[kind](study.answer))
+        server = stack.enter_context(SERVERS[kind](rehearsal_hub.answer))
         os.environ |= {f"{key}_API_KEY": "sk-test-0123456789abcdef", f"{place}_BASE_URL": server.base_url}
     from ccs import paper
 
-    small, steps, out = args.small, _Steps(), folder / "results"
-    studied = args.models or (SMALL if small else [])
-    models = tuple(one.name for one in paper.models() if not studied or one.paper_name in studied)
+    small, steps, out = options.small, _Steps(), folder / "results"
+    studied = options.models or (SMALL if small else [])
+    models = tuple(model.name for model in paper.models() if not studied or model.paper_name in studied)
     with steps("serve"):
-        study.serve_sets(hub, folder / "sets", folder / "data")
-        study.serve_models(hub, folder / "models", models, narrow=small)
-    study.less(40, folder / "data", small=small)
+        rehearsal_hub.serve_datasets(hub, folder / "sets", folder / "data")
+        rehearsal_hub.serve_models(hub, folder / "models", models, narrow=small)
+    rehearsal_hub.reduce_work(40, folder / "data", small=small)
     skip = ["--skip-unreadable"]  # a third of the videos here
     with steps("compute"):
         steps.run("ccs.batch.compute.__main__", ["--paper", *studied, "--out", str(out), *skip])
@@ -88,15 +89,16 @@ def _rehearse(stack: ExitStack, folder: Path, args: argparse.Namespace) -> int:
     with steps("publish"):
         steps.run("ccs.batch.publish", ["--repo", REPOSITORY, "--results", str(out), "--tag", "v1"])
     with steps("app"):
-        shown = _models_in_the_app(models)
-    holes = [*steps.failed, *_holes(out, models)]
-    holes += [f"the app does not have {model}" for model in models if model not in shown]
-    print("\n".join([steps.page(folder), *(f"hole: {hole}" for hole in holes), f"{len(holes)} holes."]))
-    return int(bool(holes))
+        app_models = _models_in_the_app(models)
+    problems = [*steps.failed, *_missing_results(out, models)]
+    problems += [f"the app lacks {model}" for model in models if model not in app_models]
+    missing = [f"missing: {problem}" for problem in problems]
+    print("\n".join([steps.summary(folder), *missing, f"{len(problems)} missing results."]))
+    return int(bool(problems))
 
 
 class _Steps:
-    """Seconds of each step, and the commands that failed."""
+    """The time of each step in seconds, and the commands that failed."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -110,7 +112,7 @@ class _Steps:
         self.seconds[name] = time.perf_counter() - began
 
     def run(self, module: str, argv: list[str]) -> None:
-        """The module's command line, in this process."""
+        """Run a module's command in this process."""
         import importlib
 
         command: Callable[[list[str]], int] = importlib.import_module(module).main
@@ -119,8 +121,8 @@ class _Steps:
         if code:
             self.failed.append(f"{module} ended with {code}")
 
-    def page(self, folder: Path) -> str:
-        """Time, disk and memory."""
+    def summary(self, folder: Path) -> str:
+        """Format time, disk, and memory."""
         lines = [f"{name:10s} {seconds:8.1f} s" for name, seconds in self.seconds.items()]
         lines.append(f"{'all':10s} {sum(self.seconds.values()):8.1f} s")
         for part in sorted(path for path in folder.iterdir() if path.is_dir()):
@@ -131,7 +133,7 @@ class _Steps:
 
 
 def _models_in_the_app(models: Sequence[str]) -> list[str]:
-    """The models of whose heads app.py knows the scores when it is started on the published results."""
+    """Return the models whose scores the app shows when it is started on the published results."""
     from tests.support.app_page import rows
     from tests.support.app_process import started
     from tests.support.visitor import Visitor
@@ -142,8 +144,8 @@ def _models_in_the_app(models: Sequence[str]) -> list[str]:
     return [name for name, grid in grids.items() if rows("heads", grid)[0]["K"]]
 
 
-def _holes(out: Path, models: Sequence[str]) -> Iterator[str]:
-    """Holes that a reader of these results would notice."""
+def _missing_results(out: Path, models: Sequence[str]) -> Iterator[str]:
+    """Yield what is missing in the results."""
     from ccs import results
     from ccs.batch import report
     from ccs.data import SOURCES
@@ -155,26 +157,30 @@ def _holes(out: Path, models: Sequence[str]) -> Iterator[str]:
         if not folder.is_dir():
             yield f"{model} has no results"
             continue
-        found = results.read(folder)
-        for one in found.manifest["absent"]:
-            yield f"{model}: {one['name']} is absent: {one['reason']}"
-        for name in studied - {one["name"] for one in [*found.manifest["sets"], *found.manifest["absent"]]}:
-            yield f"{model}: nothing is said of {name}"
+        model_results = results.read(folder)
+        for record in model_results.manifest["absent"]:
+            yield f"{model}: {record['name']} is absent: {record['reason']}"
+        for name in studied - {
+            record["name"] for record in [*model_results.manifest["sets"], *model_results.manifest["absent"]]
+        }:
+            yield f"{model}: no entry for {name}"
         for name in schema.TABLES:
-            if not len(found.table(name)):
+            if not len(model_results.table(name)):
                 yield f"{model}: the table {name} is empty"
-        if unknown := int(found.table("scores")["ccs"].isna().sum()):
+        if unknown := int(model_results.table("scores")["ccs"].isna().sum()):
             yield f"{model}: {unknown} scores are unknown"
-        plans = set(found.table("pruning")["ablation"])
-        layers = set(found.table("ccr")["layer"].dropna())
+        plans = set(model_results.table("pruning")["ablation"])
+        layers = set(model_results.table("ccr")["layer"].dropna())
         for key in report.TABLES:
             for claim in report.claims(key):
-                # A layer without high heads has no ratio, a concept without them no plan.
+                # Layers and concepts without high heads have no ratio and no ablation set.
                 if claim.layer in layers or (claim.plan.startswith("concept:") and claim.plan not in plans):
                     continue
-                if claim.model == model and not report.compare(claim, found).measured:
-                    yield f"{model}: {key}, {claim.row} {claim.column} has no measured figure"
+                if claim.model == model and not report.compare(claim, model_results).measured:
+                    yield f"{model}: {key}, {claim.row} {claim.column} has no measured number"
 
+
+main = Command(RehearsalOptions, rehearse, ("python -m scripts.rehearse --small",))
 
 if __name__ == "__main__":
     sys.exit(main())

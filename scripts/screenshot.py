@@ -1,4 +1,4 @@
-"""Take the README screenshot: python scripts/screenshot.py."""
+"""Take the README screenshot: `python scripts/screenshot.py`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETTLED = "body[data-ready]:not([data-busy])"
 
 @contextmanager
 def served() -> Iterator[str]:
-    """The address of the app on the tables that ship, its first model loaded."""
+    """Serve the app with the bundled results and its first model loaded, and yield its address."""
     from ccs import results
     from ccs.app.__main__ import warm
     from ccs.app.server import launch, make_server
@@ -35,12 +35,12 @@ def served() -> Iterator[str]:
 
 @contextmanager
 def chromium() -> Iterator[Any]:
-    """A browser."""
+    """Open a headless Chromium."""
     from playwright.sync_api import sync_playwright
 
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if path is None:
-        sys.exit("error: There is no Chromium here to take screenshots with.")
+        sys.exit("error: Chromium isn't installed; install it to take screenshots.")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         yield browser
@@ -48,7 +48,7 @@ def chromium() -> Iterator[Any]:
 
 
 def main() -> None:
-    """Start the app, open its first screen, save what is seen."""
+    """Open the app's first screen and save it."""
     with chromium() as browser, served() as url:
         page = browser.new_page(viewport={"width": 1360, "height": 900}, device_scale_factor=1.5)
         page.set_default_timeout(300_000)

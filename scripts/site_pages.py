@@ -1,4 +1,4 @@
-"""What mkdocs.yml asks for beside docs/: pages of the root, links that leave docs/, and the API reference."""
+"""Hooks of mkdocs.yml: pages of the repository's root, generated references, and links out of docs/."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 from scripts import reference_pages  # noqa: E402
 
 PAGES = {"README.md": "index.md"} | {n: n for n in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")}
-"""Pages of the root, and where the site has them."""
+"""Pages of the root, and their places in the site."""
 GENERATED = {"tables.md": reference_pages.results_schema, "commands.md": reference_pages.command_reference}
 """Pages to which the site adds generated text."""
 MODULES = {
@@ -35,25 +35,27 @@ MODULES = {
     "Making it fairer": ("ccs.analysis.mitigations",),
     "Results": ("ccs.results", "ccs.results.queries"),
 }  # fmt: skip
-"""The public modules: what the reference shows beside the names of `ccs` itself."""
+"""The public modules that the API reference lists after the names of `ccs`."""
 
 
-def exported() -> list[str]:
-    """The names in `ccs.__all__`, read without importing PyTorch."""
+def public_names() -> list[str]:
+    """Return `ccs.__all__`, read without importing PyTorch."""
     tree = ast.parse((ROOT / "ccs" / "__init__.py").read_text("utf-8"))
-    values = [one.value for one in tree.body if isinstance(one, ast.Assign) and "__all__" in ast.dump(one)]
+    values = [
+        node.value for node in tree.body if isinstance(node, ast.Assign) and "__all__" in ast.dump(node)
+    ]
     return list(ast.literal_eval(values[0]))
 
 
 def reference() -> dict[str, str]:
-    """The pages of the API reference, by their place in the site."""
+    """Return the pages of the API reference by their place in the site."""
     places = {module: f"reference/{module}.md" for modules in MODULES.values() for module in modules}
-    names = "".join(f"::: ccs.{name}\n" for name in exported() if f"ccs.{name}" not in places)
+    names = "".join(f"::: ccs.{name}\n" for name in public_names() if f"ccs.{name}" not in places)
     lists = "".join(
         f"**{title}**: " + ", ".join(f"[{module}]({module}.md)" for module in modules) + "\n\n"
         for title, modules in MODULES.items()
     )
-    intro = "# API reference\n\nThe names that `import ccs` gives, then the modules behind them.\n\n"
+    intro = "# API reference\n\nThe names in `ccs`, then its public modules.\n\n"
     return {"reference/index.md": f"{intro}{lists}{names}"} | {
         place: f"# {module}\n\n::: {module}\n    options: {{show_root_heading: false}}\n"
         for module, place in places.items()
@@ -61,7 +63,7 @@ def reference() -> dict[str, str]:
 
 
 def on_config(config: Any) -> Any:
-    """Put the reference's pages into the navigation."""
+    """Add the pages of the API reference to the navigation."""
     modules = [{title: [f"reference/{name}.md" for name in names]} for title, names in MODULES.items()]
     config.nav = _extended(config.nav, "API reference", modules)
     return config
@@ -81,34 +83,42 @@ def _extended(entries: list[Any], title: str, pages: list[Any]) -> list[Any]:
 
 
 def on_files(files: Files, *, config: Any) -> Files:
-    """Add the root's pages and the reference."""
-    made = {place: _page(name) for name, place in PAGES.items()} | reference()
-    for place, text in made.items():
+    """Add the root's pages and the API reference."""
+    generated = {place: _page(name) for name, place in PAGES.items()} | reference()
+    for place, text in generated.items():
         files.append(File.generated(config, place, content=text))
     return files
 
 
 def _page(name: str) -> str:
-    """A page of the root without the front matter that a Space needs."""
+    """Return a page of the root without the front matter for Spaces."""
     return re.sub(r"\A---\n.*?\n---\n", "", (ROOT / name).read_text("utf-8"), flags=re.DOTALL)
 
 
 def on_page_markdown(text: str, *, page: Any, config: Any, files: Files) -> str:
-    """Links between repository and site: a file that has no page is a link to the repository, where it has an
-    address, and its words alone where it has none.
+    """Adapt links to the site, and add generated text.
+
+    A link to a file without a page leads to the repository, or becomes plain text if the repository has no
+    address.
+
+    Args:
+        text: Markdown of the page.
+        page: The page.
+        config: Configuration of the site.
+        files: Unused; mkdocs passes it.
     """
     place = page.file.src_uri
-    source = next((name for name, own in PAGES.items() if own == place), f"docs/{place}")
+    source = next((name for name, page_place in PAGES.items() if page_place == place), f"docs/{place}")
 
-    def moved(found: re.Match[str]) -> str:
-        picture, words, link, anchor = found.groups()
+    def adapt_link(link_match: re.Match[str]) -> str:
+        picture, words, link, anchor = link_match.groups()
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), link))
-        own = PAGES.get(path, path.removeprefix("docs/"))
+        target = PAGES.get(path, path.removeprefix("docs/"))
         if path in PAGES or path.startswith("docs/"):
-            own = posixpath.relpath(own, posixpath.dirname(place) or ".")
-            return f"{picture}[{words}]({own}{anchor or ''})"
+            target = posixpath.relpath(target, posixpath.dirname(place) or ".")
+            return f"{picture}[{words}]({target}{anchor or ''})"
         if not (ROOT / path).exists():
-            return found[0]  # broken: the build says so
+            return link_match[0]  # broken: the build reports it
         return f"[{words}]({config.repo_url}/blob/main/{path}{anchor or ''})" if config.repo_url else words
 
     if place.startswith("reference/"):
@@ -116,5 +126,5 @@ def on_page_markdown(text: str, *, page: Any, config: Any, files: Files) -> str:
     if place in GENERATED:
         text += f"\n{GENERATED[place]()}"
     return re.sub(
-        r"(!?)\[((?:[^\[\]]|!\[[^\]]*\]\([^)]*\))*)\]\((?!\w+:|#)([^)#\s]+)(#[^)]*)?\)", moved, text
+        r"(!?)\[((?:[^\[\]]|!\[[^\]]*\]\([^)]*\))*)\]\((?!\w+:|#)([^)#\s]+)(#[^)]*)?\)", adapt_link, text
     )

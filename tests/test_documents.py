@@ -119,7 +119,7 @@ def printed(cell):
 @pytest.mark.weekly
 @pytest.mark.parametrize("path", sorted(notebooks.NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_a_notebook_runs(path):
-    book, shipped = notebooks.executed(path), nbformat.read(path, 4)
+    book, shipped = notebooks.run_notebook(path), nbformat.read(path, 4)
     assert [*map(printed, book.cells)] == [*map(printed, shipped.cells)]
     assert shipped.cells[0].attachments[notebooks.PICTURE]["image/png"]
 

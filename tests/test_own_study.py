@@ -109,7 +109,7 @@ def test_the_first_six_jobs_run_one_after_the_other(study, pictures, monkeypatch
 
 @pytest.mark.weekly
 def test_the_page_opens_on_the_tables_and_a_real_run_is_tried_without_a_network(study, monkeypatch):
-    """Jobs 7 and 8. What asks providers and the Hub for real is rehearsed by scripts/rehearse.py."""
+    """Jobs 7 and 8. What asks providers and the Hub for real is rehearsed by scripts.rehearse."""
     monkeypatch.chdir(study)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("PYTHONPATH", str(DOCUMENT.parents[1]))
@@ -133,10 +133,10 @@ def test_the_study_runs_from_one_command_to_the_app_without_a_hole(tmp_path):
     # A process of its own: the Hub's client reads its address when it is imported.
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "CCS_"))}
     about = {"cwd": DOCUMENT.parents[1], "env": kept | {"OMP_NUM_THREADS": "1"}}
-    command = [sys.executable, "scripts/rehearse.py", "--small", "--folder", str(tmp_path)]
+    command = [sys.executable, "-m", "scripts.rehearse", "--small", "--folder", str(tmp_path)]
     done = subprocess.run(command, **about, capture_output=True, text=True, check=False)
     said = f"{done.stdout[-6000:]}\n{done.stderr[-3000:]}"
     assert done.returncode == 0, said
-    assert "\n0 holes." in done.stdout, said
+    assert "\n0 missing results." in done.stdout, said
     assert (tmp_path / "results" / "ViT-B-32--openai" / "manifest.json").is_file()
     assert "## Figure 5. Text-to-video retrieval" in (tmp_path / "docs/report/report.md").read_text("utf-8")
