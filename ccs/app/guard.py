@@ -21,7 +21,7 @@ AT_ONCE, CALLS = 24, 4  # of an address: requests and streams at a time, and API
 SECONDS = 60.0  # in which a body must arrive
 API = "/gradio_api"
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'self' https://huggingface.co https://*.hf.space"
 )

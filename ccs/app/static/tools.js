@@ -1,4 +1,4 @@
-// Saving, copying, printing, the camera, tooltips, and messages.
+// Saving, copying, printing, tooltips, and messages.
 export const opened = new Set();
 
 function box(id, role) {
@@ -48,9 +48,9 @@ async function screenshot(section) {
     if (style.display === "none" || node.matches(".tools, .what, .handle, .off-bar, .off-now, .folds, [data-save]")) { to[i].style.display = "none"; return; }
     let css = "";
     for (const name of style) css += `${name}:${style.getPropertyValue(name)};`;
-    to[i].setAttribute("style", css);
+    to[i].style.cssText = css; // the policy forbids style attributes
   });
-  for (const source of copy.querySelectorAll(".source")) source.textContent = `${source.dataset.text} · ${new Date().toISOString().slice(0, 10)} · ${location.href}`;
+  sign(copy);
   copy.style.margin = "0";
   copy.style.height = "auto"; // without what is left out the copy is lower than the figure on the page
   const stage = Object.assign(document.createElement("div"), { inert: true });
@@ -82,25 +82,6 @@ async function copy(text, words) {
   }
   say(words);
 }
-async function camera() {
-  let stream;
-  try { stream = await navigator.mediaDevices.getUserMedia({ video: true }); }
-  catch { return say("The camera can't be used here."); }
-  const dialog = Object.assign(document.createElement("dialog"), { className: "camera" });
-  dialog.innerHTML = '<video autoplay playsinline muted></video><div><button class="primary" value="take">Take</button> <button value="">Close</button></div>';
-  document.body.append(dialog);
-  const video = dialog.querySelector("video");
-  video.srcObject = stream;
-  dialog.showModal();
-  dialog.addEventListener("click", (event) => {
-    if (!event.target.matches("button")) return;
-    const close = () => { stream.getTracks().forEach((track) => track.stop()); dialog.remove(); };
-    if (!event.target.value) return close();
-    const canvas = Object.assign(document.createElement("canvas"), { width: video.videoWidth, height: video.videoHeight });
-    canvas.getContext("2d").drawImage(video, 0, 0);
-    canvas.toBlob((blob) => { close(); add([new File([blob], "camera.jpg", { type: "image/jpeg" })]); }, "image/jpeg", 0.92);
-  });
-}
 const add = async (files) => (await import("./app.js")).send("images/add", files);
 const model = () => (document.querySelector('select[name="model"]')?.value || "clip").replaceAll("/", "-");
 
@@ -118,7 +99,6 @@ document.addEventListener("click", async ({ target }) => {
     const answer = fetch(`program?${search}`).then((reply) => reply.text().then((text) => reply.ok ? text : Promise.reject(text)));
     answer.then(() => copy(answer, data.words), say);
   } else if (data.print) print();
-  else if (data.camera) camera();
   else if (data.theme) {
     const dark = document.documentElement.classList.toggle("dark");
     localStorage.setItem("ccs-theme", dark ? "dark" : "light");
@@ -138,6 +118,8 @@ document.addEventListener("paste", (event) => {
   const files = [...event.clipboardData.files].filter((file) => file.type.startsWith("image/"));
   if (files.length) { event.preventDefault(); add(files); }
 });
-addEventListener("beforeprint", () => {
-  for (const source of document.querySelectorAll(".source")) source.textContent = `${source.dataset.text} · ${new Date().toISOString().slice(0, 10)} · ${location.href}`;
-});
+// What a saved or printed figure says of its making.
+function sign(part) {
+  for (const source of part.querySelectorAll(".source")) source.textContent = `${source.dataset.text} · ${new Date().toISOString().slice(0, 10)} · ${location.href}`;
+}
+addEventListener("beforeprint", () => sign(document));
