@@ -11,7 +11,6 @@ EXTRAS = {
     "data": "The synthetic world and videos need",
     "report": "The report needs",
     "plot": "A plot needs",
-    "mat": "A .mat file needs",
     "all": "A run in several processes needs",
 }
 """Each extra of pyproject.toml, and what it is for."""

@@ -117,7 +117,7 @@ def require_readable(data: ImageSet | RetrievalSet, skip_unreadable: bool) -> tu
     Raises:
         InputError: If they are more than 1% and `skip_unreadable` is False.
     """
-    skipped = tuple(name for name in data.skipped if not name.startswith("occupation "))
+    skipped = data.skipped
     whole = len(data.clips if isinstance(data, RetrievalSet) else data.images) + len(skipped)
     if len(skipped) > MOST_SKIPPED * whole and not skip_unreadable:
         raise InputError(

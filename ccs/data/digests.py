@@ -23,8 +23,16 @@ SETTLED = 2.0
 """Seconds since a file's last change before which it could change again and keep its time."""
 
 
-def identity(paths: Iterable[str | Path], *about: str) -> str:
-    """Hash the files' names, sizes, times, and inodes, and `about`; return "" if it could miss a change."""
+def identity(paths: Iterable[str], *about: str) -> str:
+    """Hash the names, sizes, times, and inodes of files.
+
+    Args:
+        paths: The files.
+        about: More text that is hashed.
+
+    Returns:
+        The hash; "" if it could miss a change, because a file isn't there or changed just now.
+    """
     total = hashlib.sha256("\x00".join(about).encode(errors="surrogateescape"))
     newest = 0
     try:
@@ -39,33 +47,45 @@ def identity(paths: Iterable[str | Path], *about: str) -> str:
     return total.hexdigest() if 0 < newest < (time.time() - SETTLED) * 1e9 else ""
 
 
-class Digests:
-    """The digests (hexadecimal) of images by their place in a set, and the problem of each that is none.
-    identity: of the files that they are in; "" keeps nothing.
+class DigestCache:
+    """Digests (hexadecimal) of images by their place in a set, and the reason why one can't be read.
+
+    Args:
+        identity: That of the files with the images; "" keeps nothing.
     """
 
     def __init__(self, identity: str) -> None:
-        self._path: Path | None = None
-        self._found: dict[str, tuple[str, str]] = {}
-        self._read = 0
-        if identity:
-            from huggingface_hub import constants
+        from huggingface_hub import constants
 
-            self._path = Path(constants.HF_HOME) / "clip-ccs" / "read" / f"{identity[:32]}.json"
-            with suppress(OSError, ValueError, TypeError):  # not there, or no record of ours: it is made anew
-                kept = dict(json.loads(self._path.read_text("utf-8")))
-                self._found = {str(place): (str(own), str(why)) for place, (own, why) in kept.items()}
+        self._path = (
+            Path(constants.HF_HOME) / "clip-ccs" / "read" / f"{identity[:32]}.json" if identity else None
+        )
+        self._known: dict[str, tuple[str, str]] = {}
+        self._bytes_read = 0
+        if self._path:
+            with suppress(OSError, ValueError, TypeError):  # absent, or not written by us
+                entries = dict(json.loads(self._path.read_text("utf-8")))
+                self._known = {
+                    place: (str(digest), str(reason)) for place, (digest, reason) in entries.items()
+                }
 
-    def of(self, place: int, read: Callable[[], tuple[str, str, int]]) -> tuple[str, str]:
-        """Digest and problem of the image at a place, by `read` (these, and bytes) if they are not known."""
-        if (known := self._found.get(str(place))) is None:
-            digest, why, size = read()
-            self._read += size
-            known = self._found[str(place)] = digest, why
-        return known
+    def get(self, place: int, read: Callable[[], tuple[str, str, int]]) -> tuple[str, str]:
+        """Return the digest and the reason of the image at a place.
 
-    def keep(self) -> None:
-        """Keep what was read, where it was much and there is room for it; not what could not be read."""
-        if self._path and self._read >= LEAST:
+        Args:
+            place: The image's place in its set.
+            read: Reads both, and the number of bytes, if they are not known.
+        """
+        if str(place) not in self._known:
+            *answer, size = read()
+            self._bytes_read += size
+            self._known[str(place)] = (answer[0], answer[1])
+        return self._known[str(place)]
+
+    def save(self) -> None:
+        """Keep what was read, if it was much and there is room for it; not what could not be read."""
+        if self._path and self._bytes_read >= LEAST:
             with suppress(InputError):
-                write_text(self._path, json.dumps({at: own for at, own in self._found.items() if own[0]}))
+                write_text(
+                    self._path, json.dumps({at: entry for at, entry in self._known.items() if entry[0]})
+                )

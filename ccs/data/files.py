@@ -12,10 +12,11 @@ import re
 import stat
 import tarfile
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import IO
 from zipfile import ZipFile
@@ -32,15 +33,19 @@ TABLES = ("labels.csv", "metadata.csv", "metadata.jsonl")
 VIDEOS = frozenset({".mp4", ".webm", ".avi", ".mkv", ".mov", ".m4v", ".mpg", ".wmv", ".3gp", ".m2ts"})
 _JUNK = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini"})
 _NO_PICTURES = frozenset({"MPEG", "PDF", "HDF5", "BUFR", "GRIB", "EPS", "WMF"})
-"""Formats that Pillow lists, but whose files are rarely images of a data set."""
+"""Formats that Pillow lists, but whose files are rarely images of a dataset."""
 _DATA = frozenset(
     {".parquet", ".npy", ".npz", ".pt", ".pth", ".safetensors", ".md", ".yaml", ".yml", ".lock"}
 )
+NO_IMAGE, HIDDEN, OTHER_SPLIT = "not an image", "hidden", "of another split"
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file on the disk, in an archive there, or in memory. disk: the file, or its archive."""
+    """A file on the disk, in an archive there, or elsewhere.
+
+    disk: path of the file or its archive, "" if it isn't on the disk. member: opens it, if it isn't `disk`.
+    """
 
     disk: str = ""
     member: Callable[[], IO[bytes]] | None = None
@@ -49,8 +54,8 @@ class File:
         return self.member() if self.member else open(self.disk, "rb")
 
     def read(self, size: int = -1) -> bytes:
-        with self.open() as opened:
-            return opened.read(size)
+        with self.open() as stream:
+            return stream.read(size)
 
 
 @dataclass(frozen=True)
@@ -61,32 +66,33 @@ class Files:
     by_path: Mapping[str, File]
     passed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    @cached_property
+    def images(self) -> list[str]:
+        """The paths of images: known endings, and files of no known type whose first bytes are an image's."""
+        return [path for path, file in self.by_path.items() if _is_image(path, file)]
+
+    def ending_in(self, *endings: str) -> list[str]:
+        return [path for path in self.by_path if ending(path) in endings]
+
     def only(self, paths: Iterable[str], reason: str, below: str = "") -> Files:
         """Keep these paths, without their first part `below`; count the others under the reason."""
         chosen = set(paths)
-        left_out = tuple(path for path in self.by_path if path not in chosen)
         passed = dict(self.passed)
-        if left_out:
+        if left_out := tuple(path for path in self.by_path if path not in chosen):
             passed[reason] = (*passed.get(reason, ()), *left_out)
-        kept = {path.removeprefix(below): file for path, file in self.by_path.items() if path in chosen}
-        return Files(self.source, kept, passed)
+        by_path = {path.removeprefix(below): file for path, file in self.by_path.items() if path in chosen}
+        return Files(self.source, by_path, passed)
 
     def notes(self) -> tuple[str, ...]:
         """Describe the files that aren't used, one sentence per reason and ending."""
-        sentences = []
+        groups = defaultdict(list)
         for reason, paths in self.passed.items():
-            by_ending: dict[str, list[str]] = {}
             for path in paths:
-                by_ending.setdefault(ending(path) if reason == NO_IMAGE else "", []).append(path)
-            for group in by_ending.values():
-                files = "1 file" if len(group) == 1 else f"{len(group)} files, for example"
-                sentences.append(f"{reason}: {files} {as_text(group[0])}")
-        return tuple(sentences)
-
-
-NO_IMAGE = "not an image"
-HIDDEN = "hidden"
-OTHER_SPLIT = "of another split"
+                groups[reason, ending(path) if reason == NO_IMAGE else ""].append(as_text(path))
+        return tuple(
+            f"{reason}: {f'{len(paths)} files, for example' if len(paths) > 1 else '1 file'} {paths[0]}"
+            for (reason, _), paths in groups.items()
+        )
 
 
 def ending(path: str) -> str:
@@ -95,27 +101,17 @@ def ending(path: str) -> str:
 
 @cache
 def _image_endings() -> frozenset[str]:
-    """The endings of files that Pillow opens."""
+    """Return the endings of files that Pillow opens."""
     Image.preinit()  # else the usual formats are tried last whenever an image is opened
-    return frozenset(
-        name
-        for name, kind in Image.registered_extensions().items()
-        if kind in Image.OPEN.keys() - _NO_PICTURES
-    )
-
-
-def image_paths(files: Files) -> list[str]:
-    """List the images: known endings, and files of no known type whose first bytes are an image's."""
-    return [path for path, file in files.by_path.items() if _is_image(path, file)]
+    formats = Image.registered_extensions().items()
+    return frozenset(name for name, kind in formats if kind in Image.OPEN.keys() - _NO_PICTURES)
 
 
 def _is_image(path: str, file: File) -> bool:
     suffix = ending(path)
     if suffix in _image_endings():
         return True
-    if suffix in VIDEOS or suffix in _DATA:
-        return False
-    kind = mimetypes.guess_type(f"x{suffix}")[0]
+    kind = "data" if suffix in VIDEOS | _DATA else mimetypes.guess_type(f"x{suffix}")[0]
     if kind is not None:
         return kind.startswith("image/")  # of a format that Pillow doesn't read: reported as unreadable
     try:
@@ -133,82 +129,87 @@ def _is_hidden(name: str) -> bool:
 # Listing --------------------------------------------------------------------------------------------------
 
 
-def list_files(place: Path | bytes, source: str, most_files: int = 0, most_bytes: int = 0) -> Files:
+def list_files(place: Path | bytes, source: str) -> Files:
     """List the files in a folder or an archive; a Parquet file is the only one of its list.
 
     Args:
         place: A folder, a file, or the bytes of one.
         source: Its name in messages.
-        most_files: The most files of an archive; 0 for no limit.
-        most_bytes: The most bytes of an archive once unpacked; 0 for no limit.
 
     Raises:
-        InputError: If it is no folder, zip, tar, or Parquet file, or exceeds a limit.
+        InputError: If it is no folder, zip, tar, or Parquet file.
     """
     if isinstance(place, Path) and place.is_dir():
         return _list_folder(place, source)
-    file = File(str(place)) if isinstance(place, Path) else File(member=partial(io.BytesIO, place))
+    archive = place if isinstance(place, bytes) else str(place)
+    file = File(member=partial(io.BytesIO, place)) if isinstance(place, bytes) else File(str(place))
     try:
         start = file.read(512)
+        if start.startswith(b"PAR1"):
+            return Files(source, {"rows.parquet": file})
+        if start.startswith(b"PK"):
+            return _of_members(*_zip_members(archive, source), source)
+        if start[257:262] == b"ustar" and isinstance(archive, str):
+            return _of_members(_tar_members(archive), [], source)
+    except InputError:
+        raise
     except OSError as error:
-        raise InputError(f"{source!r} cannot be read: {error.strerror}.") from None
-    if start.startswith(b"PAR1"):
-        return Files(source, {"rows.parquet": file})
-    if start.startswith(b"PK"):
-        return _list_zip(place, source, most_files, most_bytes)
-    if start[257:262] == b"ustar" and isinstance(place, Path):
-        return list_tar(place, source)
+        raise InputError(f"{source!r} cannot be read: {error.strerror or error}.") from None
+    except Exception as error:  # zipfile and tarfile raise many kinds
+        raise InputError(f"{source!r} cannot be read as an archive ({error}).") from None
     raise InputError(f"{source!r} cannot be read: it is no folder, zip, tar, or Parquet file.")
+
+
+def unpack(files: Files, archives: Collection[str]) -> Files:
+    """Replace archives among the files by what they hold, each below its own path."""
+    by_path: dict[str, File] = {}
+    for path, file in files.by_path.items():
+        if path not in archives:
+            by_path[path] = file
+        elif file.member:
+            raise InputError(f"{files.source!r} is an archive with an archive in it, {path}: unpack one.")
+        else:
+            held = list_files(Path(file.disk), path).by_path
+            by_path |= {f"{path}/{name}": member for name, member in held.items()}
+    return Files(files.source, by_path, files.passed)
 
 
 def _list_folder(root: Path, source: str) -> Files:
     """List a folder at any depth. Links are followed, except to a folder that is already above."""
-    listed: dict[str, File] = {}
-    passed: dict[str, list[str]] = {}
+    by_path: dict[str, File] = {}
+    passed: dict[str, list[str]] = defaultdict(list)
 
     def enter(folder: str, prefix: str, above: frozenset[str]) -> None:
         real = os.path.realpath(folder)
         if real in above:
-            passed.setdefault("a link to a folder above it", []).append(prefix.rstrip("/"))
+            passed["a link to a folder above it"].append(prefix.rstrip("/"))
             return
-        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        for entry in os.scandir(folder):
             path = prefix + entry.name
             if _is_hidden(entry.name):
-                passed.setdefault(HIDDEN, []).append(path)
+                passed[HIDDEN].append(path)
             elif entry.is_dir():
                 enter(entry.path, f"{path}/", above | {real})
             elif entry.is_file():
-                listed[path] = File(entry.path)
+                by_path[path] = File(entry.path)
             else:
-                passed.setdefault("a broken link or a device", []).append(path)
+                passed["a broken link or a device"].append(path)
 
     try:
         enter(str(root), "", frozenset())
     except OSError as error:
         raise InputError(f"{as_text(str(error.filename))!r} cannot be read: {error.strerror}.") from None
-    return Files(
-        source, dict(sorted(listed.items())), {reason: tuple(paths) for reason, paths in passed.items()}
-    )
+    return Files(source, dict(sorted(by_path.items())), {why: (*sorted(at),) for why, at in passed.items()})
 
 
-def _list_zip(place: Path | bytes, source: str, most_files: int, most_bytes: int) -> Files:
-    """List a zip by the names that it unpacks to."""
-    try:
-        if isinstance(place, bytes):
-            archive = ZipFile(io.BytesIO(place))
-            opener: Callable[[str], Callable[[], IO[bytes]]] = lambda name: partial(archive.open, name)  # noqa: E731
-        else:
-            archive = _zip(str(place), place.stat().st_mtime_ns, os.getpid())
-            opener = lambda name: partial(_open_member, str(place), name)  # noqa: E731
-    except Exception as error:  # zipfile raises many kinds
-        raise InputError(f"{source!r} cannot be read as zip ({error}).") from None
-    entries = [entry for entry in archive.infolist() if not entry.is_dir()]
-    if most_files and len(entries) > most_files:
-        raise InputError(f"The file holds {len(entries)} images; at most {most_files} are accepted.")
-    if most_bytes and sum(entry.file_size for entry in entries) > most_bytes:
-        raise InputError(f"The file holds more than {most_bytes >> 20} MB once unpacked.")
-    disk, members, links = str(place) if isinstance(place, Path) else "", [], []
-    for entry in entries:
+Members = list[tuple[str, File]]
+
+
+def _zip_members(archive: str | bytes, source: str) -> tuple[Members, list[str]]:
+    """List a zip's files by the names that it unpacks to, and its links."""
+    members: Members = []
+    links: list[str] = []
+    for entry in _zip(archive, _changed(archive), os.getpid()).infolist():
         name = entry.filename
         if not entry.flag_bits & 0x800:  # its names have no declared encoding: UTF-8 if they can be
             with suppress(UnicodeError):
@@ -217,33 +218,37 @@ def _list_zip(place: Path | bytes, source: str, most_files: int, most_bytes: int
             raise InputError(f"{source!r} cannot be read: {name!r} in it is encrypted.")
         if stat.S_ISLNK(entry.external_attr >> 16):
             links.append(name)
-        else:
-            members.append((name, File(disk, opener(entry.filename))))
-    return _of_members(members, source, links)
+        elif not entry.is_dir():
+            disk = "" if isinstance(archive, bytes) else archive
+            members.append((name, File(disk, partial(_open_member, archive, entry.filename))))
+    return members, links
+
+
+def _changed(archive: str | bytes) -> int:
+    return 0 if isinstance(archive, bytes) else os.stat(archive).st_mtime_ns
 
 
 @lru_cache(maxsize=4)
-def _zip(path: str, changed: int, process: int) -> ZipFile:
+def _zip(archive: str | bytes, changed: int, process: int) -> ZipFile:
     """Open a zip as it is now; each process opens it again, for a shared file has one position."""
-    return ZipFile(path)
+    return ZipFile(io.BytesIO(archive) if isinstance(archive, bytes) else archive)
 
 
-def _open_member(path: str, name: str) -> IO[bytes]:
-    return _zip(path, os.stat(path).st_mtime_ns, os.getpid()).open(name)
+def _open_member(archive: str | bytes, name: str) -> IO[bytes]:
+    return _zip(archive, _changed(archive), os.getpid()).open(name)
 
 
-def list_tar(place: Path, source: str) -> Files:
-    """List a tar that isn't compressed."""
-    try:
-        with tarfile.open(place, "r:") as archive:
-            found = [
-                (entry.name.removeprefix("./"), File(str(place), partial(_open_range, str(place), *at)))
-                for entry in archive
-                if entry.isreg() and (at := (entry.offset_data, entry.size))
-            ]
-    except (tarfile.TarError, OSError) as error:
-        raise InputError(f"{source!r} cannot be read as tar ({error}).") from None
-    return _of_members(found, source, [])
+def _tar_members(archive: str) -> Members:
+    """List the files of a tar that isn't compressed."""
+    with tarfile.open(archive, "r:") as opened:
+        return [
+            (
+                entry.name.removeprefix("./"),
+                File(archive, partial(_open_range, archive, entry.offset_data, entry.size)),
+            )
+            for entry in opened
+            if entry.isreg()
+        ]
 
 
 def _open_range(path: str, start: int, size: int) -> IO[bytes]:
@@ -252,24 +257,24 @@ def _open_range(path: str, start: int, size: int) -> IO[bytes]:
         return io.BytesIO(file.read(size))
 
 
-def _of_members(members: Iterable[tuple[str, File]], source: str, links: Collection[str]) -> Files:
-    listed: dict[str, File] = {}
+def _of_members(members: Members, links: Sequence[str], source: str) -> Files:
+    by_path: dict[str, File] = {}
     hidden: dict[str, None] = {}
     for name, file in members:
         path = name.replace("\\", "/")
         parts = path.split("/")
         if path.startswith("/") or ".." in parts or re.match("[A-Za-z]:", path):
             raise InputError(f"{source!r} names a place outside of itself, {as_text(path)[:100]!r}.")
-        if path in listed:
+        if path in by_path:
             raise InputError(f"{source!r} holds {as_text(path)[:100]!r} twice.")
         depth = next((depth for depth, part in enumerate(parts, 1) if _is_hidden(part)), 0)
         if depth:
             hidden["/".join(parts[:depth])] = None
         else:
-            listed[path] = file
+            by_path[path] = file
     passed = {HIDDEN: tuple(hidden), "a link in an archive": tuple(links)}
     return Files(
-        source, dict(sorted(listed.items())), {reason: paths for reason, paths in passed.items() if paths}
+        source, dict(sorted(by_path.items())), {why: paths for why, paths in passed.items() if paths}
     )
 
 
@@ -287,32 +292,25 @@ def descend(files: Files, split: str = "") -> tuple[Files, str]:
         The files below, and the split that was entered or "".
 
     Raises:
-        InputError: If a split is requested that is not there.
+        InputError: If a split is requested that is not there, or two folders are one split.
     """
     entered = ""
-    while True:
-        deep = [path for path in image_paths(files) if "/" in path]
-        tops = {path.partition("/")[0] for path in deep}
+    while tops := sorted({path.partition("/")[0] for path in files.images if "/" in path}):
         tables = [path for path in files.by_path if path.rpartition("/")[2] in TABLES]
-        if not tops or any("/" not in path for path in tables):
+        nested = bool(tables) or any(path.count("/") > 1 for path in files.images)
+        if any("/" not in path for path in tables):
             break
-        splits = {top: SPLITS.get(top.casefold(), "") for top in tops}
-        has_folders = any(path.count("/") > 1 for path in deep) or bool(tables)
-        if not entered and all(splits.values()) and (len(tops) > 1 or has_folders):
-            entered = _wanted_split(set(splits.values()), split, files.source)
-            chosen = [f"{top}/" for top in sorted(tops) if splits[top] == entered]
-        elif len(tops) == 1 and has_folders:
-            chosen = [f"{next(iter(tops))}/"]
-        else:
+        names = [SPLITS.get(top.casefold(), "") for top in tops]
+        if not entered and all(names) and (nested or len(tops) > 1):
+            entered = _wanted_split(names, split, files.source)
+            tops = [top for top, name in zip(tops, names, strict=True) if name == entered]
+            if len(tops) > 1:
+                raise InputError(f"{files.source!r} has {' and '.join(tops)} for one split: merge them.")
+        elif len(tops) > 1 or not nested:
             break
-        reason = OTHER_SPLIT if entered and len(tops) > len(chosen) else "outside of the folders read"
-        inside = [path for path in files.by_path if path.startswith(tuple(chosen))]
-        files = files.only(inside, reason, below=chosen[0] if len(chosen) == 1 else "")
-        if len(chosen) > 1:  # two names of one split, such as val and valid: their folders are joined
-            names = [path.partition("/")[2] for path in files.by_path]
-            if len(set(names)) < len(names):
-                raise InputError(f"{files.source!r} has {' and '.join(chosen)} for one split: rename one.")
-            files = Files(files.source, dict(zip(names, files.by_path.values(), strict=True)), files.passed)
+        inside = [path for path in files.by_path if path.startswith(f"{tops[0]}/")]
+        reason = OTHER_SPLIT if entered and len(names) > 1 else "outside of the folders read"
+        files = files.only(inside, reason, below=f"{tops[0]}/")
     if split and not entered:
         raise InputError(f"{files.source!r} has no folders of splits, so not the split {split!r} either.")
     return files, entered
@@ -320,17 +318,28 @@ def descend(files: Files, split: str = "") -> tuple[Files, str]:
 
 def splits_in(path: str) -> set[str]:
     """Return the splits that whole words of a path name."""
-    return {
-        SPLITS[word] for word in re.split(r"[^a-z]+", os.path.splitext(path.casefold())[0]) if word in SPLITS
-    }
+    words = re.split(r"[^a-z]+", os.path.splitext(path.casefold())[0])
+    return {SPLITS[word] for word in words if word in SPLITS}
 
 
 def choose_split(paths: Iterable[str], split: str, source: str) -> tuple[list[str], str]:
-    """Choose the files of a split by a whole word of their name or folder; all where they aren't splits."""
-    by_split: dict[str, list[str]] = {}
+    """Choose the files of a split by a whole word of their name or folder.
+
+    Args:
+        paths: The files' paths, of tars or Parquet files.
+        split: The split to read; "" for the first of test, validation, and train that is there.
+        source: Their place in messages.
+
+    Returns:
+        The paths, and the split; all paths and "" if they aren't splits.
+
+    Raises:
+        InputError: If a split is requested that is not there.
+    """
+    by_split: dict[str, list[str]] = defaultdict(list)
     for path in paths:
         named = splits_in(path)
-        by_split.setdefault(named.pop() if len(named) == 1 else "", []).append(path)
+        by_split[named.pop() if len(named) == 1 else ""].append(path)
     known = by_split.keys() - {""}
     if split or len(known) > 1 or (known and "" not in by_split):
         chosen = _wanted_split(known, split, source)

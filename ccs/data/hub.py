@@ -5,27 +5,25 @@ from __future__ import annotations
 import glob
 import re
 import shutil
-import tarfile
-import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from ccs.data import DatasetRecord, clips
 from ccs.data.decoding import problem
-from ccs.data.files import VIDEOS, splits_in
+from ccs.data.files import VIDEOS, File, Files, ending, list_files, splits_in
 from ccs.data.rows import Rows, spread
 from ccs.errors import InputError
-from ccs.files import endpoint
-from ccs.progress import Bar
+from ccs.files import atomic_write, endpoint
 
-FILES, MOST_COLUMNS = 4, 20
-"""The most Parquet files of which part is read, and the most columns of one."""
-_ARCHIVE = re.compile(r"(.*\.(?:zip|tar|tar\.gz))(?:\.part.*)?", re.IGNORECASE)
+MOST_FILES, MOST_COLUMNS = 4, 20
+"""The most Parquet files of which part is read, and the most of their columns."""
+_ARCHIVE = re.compile(r"(.*\.(?:zip|tar))(?:\.part.*)?", re.IGNORECASE)
 _NOT_NEEDED = re.compile(r"train|raw_data/", re.IGNORECASE)
 
 
@@ -91,22 +89,34 @@ def _explanation(error: Exception, hub: str) -> str:
 def fetch(record: DatasetRecord) -> tuple[Path, str]:
     """Download the files of a set's configuration and split at its revision.
 
+    Args:
+        record: The set's record.
+
     Returns:
         The folder that holds them, laid out as the repository, and where they come from.
 
     Raises:
         InputError: If the set can't be reached or has no such files.
     """
-    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub import constants
 
     connected()
     with explained(record.name, record.hub or ""):
         commit, chosen = (record.revision, []) if constants.is_offline_mode() else files_at(record)
-        patterns = [glob.escape(path) for path in chosen] or None
-        folder = snapshot_download(
-            record.hub or "", repo_type="dataset", revision=commit, allow_patterns=patterns
+        folder = _download(record, commit, chosen)
+    return folder, f"{record.address} {folder.name}"
+
+
+def _download(record: DatasetRecord, commit: str, paths: Sequence[str]) -> Path:
+    """Download these files of a repository, or what is in the cache if there are none."""
+    from huggingface_hub import snapshot_download
+
+    patterns = [glob.escape(path) for path in paths] or None
+    return Path(
+        snapshot_download(
+            record.hub or "", repo_type="dataset", revision=commit, allow_patterns=patterns, max_workers=8
         )
-    return Path(folder), f"{record.address} {Path(folder).name}"
+    )
 
 
 def files_at(record: DatasetRecord, token: bool | None = None) -> tuple[str, list[str]]:
@@ -120,14 +130,14 @@ def files_at(record: DatasetRecord, token: bool | None = None) -> tuple[str, lis
         The commit, and the files' paths, with that of the classes' names if the record has one.
 
     Raises:
-        InputError: If there are none.
+        ValueError: If there are none.
     """
     from huggingface_hub import HfApi
 
     api = HfApi(endpoint=endpoint(), token=token)
     about = api.dataset_info(record.hub or "", revision=record.revision, timeout=10)
     listed = sorted(part.rfilename for part in about.siblings or [])
-    data = [path for path in listed if path.lower().endswith((".parquet", ".tar"))]
+    data = [path for path in listed if ending(path) in (".parquet", ".tar")]
     if record.config:
         data = [path for path in data if record.config in path.split("/")[:-1]] or data
     split = record.split or "train"
@@ -139,181 +149,186 @@ def files_at(record: DatasetRecord, token: bool | None = None) -> tuple[str, lis
     return str(about.sha), data + [path for path in listed if path == record.names]
 
 
-Group = tuple[list[bytes | str], dict[str, list[Any]], dict[str, list[str]]]
-"""What is read of a file: images, or why one can't be read; plain columns; the names of class numbers."""
-
-
-def part_of(record: DatasetRecord, most: int, read: Callable[..., Group], token: bool | None = None) -> Rows:
-    """Read part of a large set: from evenly spaced files, and evenly spaced row groups of each.
+def part_of(record: DatasetRecord, most: int) -> Rows:
+    """Read part of a large set: evenly spaced row groups of evenly spaced files.
 
     Args:
         record: The set's record.
         most: The most rows.
-        read: Reads a file as `read_group` does, from the first four of its arguments.
-        token: False to send no token.
 
     Raises:
-        InputError: If the set can't be reached, or its files name classes differently.
+        InputError: If the set can't be reached or read.
     """
-    with explained(record.name, record.hub or "", copy=token is None):
-        commit, paths = files_at(record, token)
+    with explained(record.name, record.hub or ""):
+        commit, paths = files_at(record)
+    fields = remote_fields(record, commit, some_files(paths, most), most)
+    return in_memory(record.name, f"{record.address} {commit}", fields)
+
+
+def some_files(paths: Sequence[str], most: int) -> list[str]:
+    """Choose the evenly spaced Parquet files of which `most` rows are read."""
     paths = [path for path in paths if path.endswith(".parquet")]
-    chosen = [paths[i] for i in spread(len(paths), min(FILES, most))]
+    return [paths[place] for place in spread(len(paths), min(MOST_FILES, most))]
+
+
+def remote_fields(
+    record: DatasetRecord,
+    commit: str,
+    paths: Sequence[str],
+    most: int,
+    *,
+    server: str = "",
+    token: bool | None = None,
+    formats: tuple[str, ...] | None = None,
+    most_bytes: int = 0,
+    spaced: bool = True,
+) -> dict[str, Any]:
+    """Read rows of Parquet files on the Hub, of which only what they need is fetched.
+
+    Args:
+        record: The set's record; of images without labels, no columns are read.
+        commit: The commit.
+        paths: The files in the repository.
+        most: The most rows.
+        server: The Hub's address; by default the environment's.
+        token: False to send no token.
+        formats: As in `plain_fields`.
+        most_bytes: As in `plain_fields`.
+        spaced: As in `read_parquet`.
+
+    Returns:
+        The rows as `plain_fields` returns them.
+
+    Raises:
+        InputError: If the files can't be fetched or read.
+    """
+    from huggingface_hub import HfFileSystem
+
+    from ccs.data.parquet import read_parquet
+
+    with explained(record.name, record.hub or "", copy=token is None):
+        system = HfFileSystem(endpoint=server or endpoint(), token=token, skip_instance_cache=True)
+        place = f"datasets/{record.hub}@{commit}"
+        files = {
+            path: File(member=partial(system.open, f"{place}/{path}", "rb", block_size=2**19))
+            for path in paths
+        }
+        labeled = record.kind != "images"
+        rows = read_parquet(
+            files, record.name, record.name, record.image, most, spaced=spaced, labeled=labeled
+        )
+        return plain_fields(rows, formats, most_bytes)
+
+
+def plain_fields(rows: Rows, formats: tuple[str, ...] | None, most_bytes: int) -> dict[str, Any]:
+    """Return what rows hold as plain values.
+
+    Args:
+        rows: The rows.
+        formats: The formats of images that are allowed; None for all.
+        most_bytes: The most bytes of all images; 0 for no limit.
+
+    Returns:
+        Fields of `Rows`, and under `images` each row's encoded image, or the reason why it can't be read.
+
+    Raises:
+        InputError: If the images have more bytes.
+    """
     images: list[bytes | str] = []
-    columns: dict[str, list[Any]] = {}
-    classes: dict[str, list[str]] = {}
-    with Bar(total=most, desc="photographs", unit="item", disable=None) as bar:
-        for number, path in enumerate(chosen, 1):
-            share = -(-most * number // len(chosen)) - len(images)
-            new, cells, names = read(record, commit, path, share)
-            if any(classes.setdefault(name, names[name]) != names[name] for name in names):
-                raise InputError(f"{record.name} names its classes in another order in {path}.")
-            shared = cells.keys() & columns.keys() if images else cells.keys()
-            columns = {name: columns.get(name, []) + cells[name] for name in shared}
-            images += new
-            bar.update(len(new))
-    address = f"{record.address} {commit}" if token is None else f"{record.name} at {commit[:12]}"
-    fields = {"columns": columns, "classes": classes, "is_part": True}
-    return in_memory(record.name, address, images, fields)
+    size = 0
+    for row in range(rows.count):
+        try:
+            data = rows.read(row)
+        except OSError as error:
+            if hasattr(error, "response"):  # the Hub failed, not the image
+                raise
+            images.append(error.strerror or str(error))
+            continue
+        size += len(data)
+        if most_bytes and size > most_bytes:
+            raise InputError(f"{rows.source} holds more than {most_bytes >> 20} MB once unpacked.")
+        images.append(problem(data, formats) or data)
+    columns = [(name, cells) for name, cells in rows.columns.items() if isinstance(cells, list)]
+    return {
+        "images": images,
+        "columns": dict(columns[:MOST_COLUMNS]),
+        "classes": dict(rows.classes),
+        "unusable": dict(list(rows.unusable.items())[:MOST_COLUMNS]),
+        "notes": rows.notes,
+        "by_folder": rows.by_folder,
+        "is_part": rows.is_part,
+    }
 
 
-def in_memory(name: str, source: str, images: Sequence[bytes | str], fields: Mapping[str, Any]) -> Rows:
-    """Make rows of images in memory, or of the reasons why one can't be read."""
-    return Rows(name, source, len(images), partial(_held, images), **fields)
+def in_memory(name: str, source: str, fields: Mapping[str, Any], *, untrusted: bool = False) -> Rows:
+    """Make rows of images in memory.
+
+    Args:
+        name: The set's name.
+        source: Where the rows come from.
+        fields: What `plain_fields` returned.
+        untrusted: Whether the images are decoded in the sandbox.
+    """
+    images, others = fields["images"], {key: value for key, value in fields.items() if key != "images"}
+    return Rows(
+        name=name,
+        source=source,
+        count=len(images),
+        read=partial(_image_in, images),
+        untrusted=untrusted,
+        **others,
+    )
 
 
-def _held(images: Sequence[bytes | str], row: int) -> bytes:
+def _image_in(images: Sequence[bytes | str], row: int) -> bytes:
     image = images[row]
     if isinstance(image, str):
         raise OSError(image)
     return image
 
 
-def read_group(
-    record: DatasetRecord,
-    commit: str,
-    path: str,
-    most: int,
-    server: str = "",
-    token: bool | None = None,
-    formats: tuple[str, ...] | None = None,
-    groups: Sequence[int] | None = None,
-) -> Group:
-    """Read rows of a Parquet file on the Hub, of which only what they need is fetched.
+def fetch_videos(record: DatasetRecord) -> tuple[Files, str]:
+    """Download a set's annotations, and the loose videos that they name or else the archives.
 
     Args:
-        record: The set's record; of images without labels, no columns are read.
-        commit: The commit.
-        path: The file in the repository.
-        most: The most rows.
-        server: The Hub's address; by default the environment's.
-        token: False to send no token.
-        formats: The formats of images that are allowed; None for all.
-        groups: The row groups to read, as far as they are there; by default evenly spaced ones.
+        record: The set's record.
+
+    Returns:
+        The files, with archives in numbered parts joined, and where they come from.
+
+    Raises:
+        InputError: If the set can't be reached.
     """
-    from huggingface_hub import HfFileSystem
-    from pyarrow.parquet import ParquetFile
+    from huggingface_hub import HfApi, constants
 
-    from ccs.data.parquet import class_names, image_bytes, image_columns, is_plain, plain_cell
-
-    with explained(record.name, record.hub or "", copy=token is None):
-        system = HfFileSystem(endpoint=server or endpoint(), token=token, skip_instance_cache=True)
-        with system.open(f"datasets/{record.hub}@{commit}/{path}", "rb", block_size=2**19) as opened:
-            file = ParquetFile(opened)
-            about, schema = file.metadata, file.schema_arrow
-            image, *_ = image_columns(schema, record.image)
-            plain = [field.name for field in schema if is_plain(field.type) and record.kind != "images"]
-            if groups is None:
-                needed = -(-most * about.num_row_groups // max(1, about.num_rows))
-                groups = spread(about.num_row_groups, min(about.num_row_groups, needed))
-            images: list[bytes | str] = []
-            columns: dict[str, list[Any]] = {name: [] for name in plain[:MOST_COLUMNS]}
-            # Row by row, for a file may hold a cell once and repeat it in all rows.
-            chosen = [group for group in groups if group < about.num_row_groups]
-            for batch in file.iter_batches(1, row_groups=chosen, columns=[image, *columns]):
-                if len(images) == most:
-                    break
-                (row,) = batch.to_pylist()
-                try:
-                    data = image_bytes(row[image])
-                    images.append(problem(data, formats) or data)
-                except OSError as error:
-                    images.append(str(error))
-                for name, cells in columns.items():
-                    cells.append(plain_cell(row[name]))
-            return (
-                images,
-                columns,
-                {name: cells for name, cells in class_names(schema).items() if name in columns},
-            )
-
-
-def video_folders(record: DatasetRecord) -> tuple[Path, Path]:
-    """The folders with a set's annotations and loose videos, and with what its archives hold; fetched once.
-
-    Of loose videos only those that the annotations name; archives only where some are not loose. Where
-    several processes ask at once, one fetches.
-    """
-    from filelock import FileLock
-    from huggingface_hub import HfApi, constants, hf_hub_download
-
-    assert record.hub is not None
     connected()
-    home = Path(constants.HF_HOME) / "clip-ccs" / record.name
-    home.mkdir(parents=True, exist_ok=True)
-    fetch = partial(hf_hub_download, record.hub, repo_type="dataset", revision=record.revision)
-    with explained(record.name, record.hub), FileLock(home / "lock"):
-        for killed in home.glob("tmp*"):
-            shutil.rmtree(killed)
-        told = Path(fetch(record.annotations))
-        snapshot = told.parents[record.annotations.count("/")]
-        unpacked = home / snapshot.name
-        if not unpacked.exists() and not constants.is_offline_mode():
-            listed = HfApi().list_repo_files(record.hub, repo_type="dataset", revision=snapshot.name)
+    with explained(record.name, record.hub or ""):
+        folder = _download(record, record.revision, [record.annotations])
+        if not constants.is_offline_mode():
+            listed = HfApi().list_repo_files(record.hub or "", repo_type="dataset", revision=folder.name)
             listed = [path for path in listed if not _NOT_NEEDED.search(path)]
-            wanted = {Path(clips.file_of(entry)).stem for entry in clips.annotations_in(told)}
-            needed = [
-                path for path in listed if Path(path).suffix.lower() in VIDEOS and Path(path).stem in wanted
-            ]
-            if wanted - {Path(path).stem for path in needed}:
-                needed += [path for path in listed if _ARCHIVE.fullmatch(path)]
-            with ThreadPoolExecutor(8) as pool:
-                paths = list(pool.map(lambda path: Path(fetch(path, revision=snapshot.name)), needed))
-            with tempfile.TemporaryDirectory(dir=home) as part:
-                unpack(paths, Path(part) / "videos")
-                (Path(part) / "videos").rename(unpacked)
-    return snapshot, unpacked
+            data = (folder / record.annotations).read_bytes()
+            wanted = {
+                Path(clips.file_of(entry)).stem for entry in clips.annotations_in(data, record.annotations)
+            }
+            loose = [path for path in listed if ending(path) in VIDEOS and Path(path).stem in wanted]
+            needed = loose or [path for path in listed if _ARCHIVE.fullmatch(path)]
+            folder = _download(record, folder.name, [record.annotations, *needed])
+    home = Path(constants.HF_HOME) / "clip-ccs" / record.name / folder.name
+    return _join_parts(list_files(folder, record.address), home), f"{record.address} {folder.name}"
 
 
-def unpack(paths: Sequence[Path], target: Path) -> None:
-    """Unpack the zips, tars, and tars in numbered parts among these files into a new folder."""
-    target.mkdir(parents=True)
-    wholes: dict[str, list[Path]] = {}
-    for archive in sorted(paths):
-        if found := _ARCHIVE.fullmatch(str(archive)):
-            wholes.setdefault(found[1], []).append(archive)
-    for whole, parts in wholes.items():
-        archive, joined = parts[0], target.with_name(Path(whole).name)
-        if len(parts) > 1 or str(archive) != whole:
-            with joined.open("wb") as out:
-                for part in parts:
-                    with part.open("rb") as piece:
-                        shutil.copyfileobj(piece, out)
-            archive = joined
-        if whole.lower().endswith(".zip"):
-            shutil.unpack_archive(archive, target)
-        else:
-            _unpack_tar(archive, target)
-        joined.unlink(missing_ok=True)
-
-
-def _unpack_tar(archive: Path, target: Path) -> None:
-    """Its plain files, below `target` only: Debian 12's Python, 3.11.2, has no filter of its own for this."""
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            path = (target / member.name).resolve()
-            content = tar.extractfile(member) if member.isfile() else None
-            if content is not None and path.is_relative_to(target.resolve()):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("wb") as out:
-                    shutil.copyfileobj(content, out)
+def _join_parts(files: Files, home: Path) -> Files:
+    """Join archives in numbered parts, once, in the folder `home`."""
+    parts: dict[str, list[str]] = defaultdict(list)
+    for path in files.by_path:
+        if (archive := _ARCHIVE.fullmatch(path)) and archive[1] != path:
+            parts[archive[1]].append(path)
+    for whole, paths in parts.items():
+        if not (home / whole).exists():
+            with atomic_write(home / whole) as temporary, temporary.open("wb") as joined:
+                for path in paths:
+                    with files.by_path[path].open() as part:
+                        shutil.copyfileobj(part, joined)
+    joined_files = {whole: File(str(home / whole)) for whole in parts}
+    return replace(files, by_path={**files.by_path, **joined_files})

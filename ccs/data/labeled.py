@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.resources import files
-from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -16,10 +14,8 @@ from PIL import Image
 from ccs import paper
 from ccs.data import BiasSet, ClassificationSet, DatasetRecord, ImageSet, Lazy, templates
 from ccs.data.decoding import decode
-from ccs.data.digests import identity
 from ccs.data.rows import Readable, Rows, Sample, in_order, merge_spellings
-from ccs.errors import InputError, require
-from ccs.files import as_text
+from ccs.errors import InputError
 
 ATTRIBUTES = ("gender", "race", "age", "skin_tone", "skin tone", "ethnicity")
 MOST_GROUPS = 50
@@ -86,8 +82,8 @@ def classes(
     _require_as_recorded(record, rows, len(called))
     if len(called) < 2:
         raise InputError(
-            f"{rows.source!r} has only one class, {called[0]!r}: accuracy needs two. Give the folder that "
-            "holds one folder of images per class."
+            f"{rows.source!r} has only one class, {', '.join(called)!r}: accuracy needs two. Give the folder "
+            "that holds one folder of images per class."
         )
     subsets = _subsets(record, called)
     if record.joined:
@@ -111,40 +107,29 @@ def _class_numbers(
     rows: Rows, record: DatasetRecord, names: Sequence[str]
 ) -> tuple[list[int], tuple[str, ...], tuple[str, ...]]:
     """Return each row's class number (-1 for no label), the classes' names, and notes on merged names."""
-    column = record.label if record.label in rows.columns else "label" if "label" in rows.columns else "cls"
-    cells = rows.column(column if column in rows.columns else "label")
-    if column not in rows.classes and all(
-        cell is None or (isinstance(cell, int | float) and not isinstance(cell, bool) and cell == int(cell))
-        for cell in cells
-    ):
-        numbers = [-1 if cell is None else int(cell) for cell in cells]
-        if not names:
-            raise InputError(f"The labels of {record.name!r} are bare numbers and nothing names the classes.")
-        if max(numbers) >= len(names):
-            raise InputError(f"{record.name!r} has class {max(numbers)} but only {len(names)} class names.")
-        return numbers, tuple(names), ()
-    texts = rows.strings(column)
-    given = in_order({text for text in texts if text})
+    column = next((name for name in (record.label, "label", "cls") if name in rows.columns), "label")
+    labels = rows.strings(column)
+    is_bare = column not in rows.classes and any(type(cell) in (int, float) for cell in rows.columns[column])
+    if is_bare:
+        labels = ["" if label == "-1" else label for label in labels]
+    if is_bare and not names:
+        raise InputError(f"The labels of {record.name!r} are bare numbers and nothing names the classes.")
+    classes = list(rows.classes.get(column, ())) or in_order({*labels} - {""})
     notes: tuple[str, ...] = ()
-    if column in rows.classes:
-        given = (
-            list(dict.fromkeys(rows.classes[column]))
-            if record.known
-            else list(map(str, rows.classes[column]))
-        )
     if not record.known:
-        merged, notes = merge_spellings([text for text in texts if text])
-        texts = [merged.get(text, "") for text in texts]
-        given = [name for name in given if merged.get(name, name) == name]
-    number = {name: place for place, name in enumerate(given)}
-    numbers = [number.get(text, -1) for text in texts]
-    if rows.by_folder:
-        given = [name.replace("-", " ") for name in given]
-    if names and all(re.fullmatch(r"\d{1,9}", name, re.ASCII) for name in given):
-        values = list(map(int, given))
-        if max(values) < len(names):  # the folders are the classes' numbers, of which some may be missing
-            return [-1 if n < 0 else values[n] for n in numbers], tuple(names), notes
-    return numbers, renamed(given, names, record.name) if names else tuple(given), notes
+        spellings, notes = merge_spellings(label for label in labels if label)
+        labels = [spellings.get(label, "") for label in labels]
+        classes = [name for name in classes if spellings.get(name, name) == name]
+    number = {name: place for place, name in enumerate(classes)}
+    if names and all(re.fullmatch(r"\d{1,9}", name, re.ASCII) for name in classes):
+        values = {name: int(name) for name in classes}
+        if max(values.values(), default=0) < len(names):  # numbers of classes, of which some may be missing
+            number, classes = values, list(names)
+    if names:
+        classes = list(renamed(classes, names, record.name))
+    elif rows.by_folder:
+        classes = [name.replace("-", " ") for name in classes]
+    return [number.get(label, -1) for label in labels], tuple(classes), notes
 
 
 def renamed(classes: Sequence[str], names: Sequence[str], source: str) -> tuple[str, ...]:
@@ -171,37 +156,6 @@ def _wordnet_names(ids: Sequence[str]) -> list[str]:
         if wordnet_id not in known:
             raise InputError(f"{wordnet_id!r} is not the WordNet id of one of ImageNet's 1,000 classes.")
     return [known[wordnet_id] for wordnet_id in ids]
-
-
-def matlab_rows(path: Path, name: str) -> Rows:
-    """ImageNet-Segmentation as it is published: gtsegs_ijcv.mat, of MATLAB 7.3, which is HDF5. Images become
-    PNG.
-
-    `value/img` refers to each image [3, width, height], `value/gt` to a list of masks [width, height] of 0
-    and 1, of which the first counts, as in the TEXTSPAN authors' code. InputError for any other file.
-    """
-    require("mat", "h5py")
-    import h5py
-
-    try:
-        with h5py.File(path) as file:
-            count, _ = len(file["value/img"]), file["value/gt"]
-    except (OSError, KeyError) as error:
-        raise InputError(f"{str(path)!r} is not laid out like gtsegs_ijcv.mat ({error}).") from None
-    masks, source = Lazy(partial(_png, path, "gt"), range(count)), as_text(str(path))
-    read = partial(_png, path, "img")
-    return Rows(name, source, count, read, {"mask": masks}, identity=identity([path]))
-
-
-def _png(path: Path, part: str, row: int) -> bytes:
-    import h5py
-
-    with h5py.File(path) as file:
-        held = file[file[f"value/{part}"][row, 0]]
-        pixels = np.asarray(file[held[0, 0]] if part == "gt" else held).T
-    out = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(pixels)).save(out, "PNG", compress_level=1)
-    return out.getvalue()
 
 
 # People -----------------------------------------------------------------------------------------------------
@@ -235,51 +189,50 @@ def people(
     if not rows.count:
         reason = f"{rows.source} has neither a labels.csv nor one folder of images per group."
         raise InputError(" ".join((reason, *rows.notes[:3])))
-    shown = {
+    offered = {
         "group" if name == "label" else name.replace("_", " "): name
         for name in (*rows.columns, *rows.unusable)
+        if name != "file"
     }
-    usual = [name for name in shown if shown[name] in ATTRIBUTES]
-    others = [name for name in shown if name not in usual] if every_column or not usual else []
-    columns = ", ".join(name for name in shown if name != "file") or "none"
-    if unknown := [name for name in attributes if name not in shown]:
+    columns = ", ".join(offered) or "none"
+    if unknown := [name for name in attributes if name not in offered]:
         raise InputError(f"{rows.name} has no attribute {unknown[0]!r}; its columns are {columns}.")
+    usual = [name for name in offered if offered[name] in ATTRIBUTES]
+    others = [name for name in offered if name not in usual] if every_column or not usual else []
     groups: dict[str, list[str]] = {}
     refused: dict[str, str] = {}
     notes: list[str] = []
     for name in attributes or (*usual, *others):
-        cells, merged, reason = _groups(rows, shown[name], is_chosen=name in attributes)
-        if not reason and "" in cells and name in others and usual:
+        cells, merged, reason = _groups(rows, offered[name], is_chosen=name in attributes)
+        if not reason and not attributes and usual and name in others and "" in cells:
             reason = "it has empty cells, each of which would cost an image"
         if reason:
             refused[name] = reason
-        elif attributes or shown[name] != "file":
+        else:
             groups[name] = cells
             notes += merged
-    if not groups or refused.keys() & set(attributes):
-        wanted = next((name for name in attributes if name in refused), next(iter(refused), ""))
-        why = f"; {wanted!r}: {refused[wanted]}" if wanted else ""
-        named = f" {wanted!r}" if attributes else ""
-        raise InputError(
-            f"{rows.name} has no attribute{named} of 2 to {MOST_GROUPS} groups (columns: {columns}{why})."
-        )
-    notes += [
-        f"the column {name!r} is no attribute: {reason}" for name, reason in refused.items() if name != "file"
-    ]
     empty = {
         row: f"no {name}" for name, cells in groups.items() for row, cell in enumerate(cells) if not cell
     }
+    if refused.keys() & set(attributes) or not groups:
+        name, reason = next(iter(refused.items()), ("", ""))
+        raise InputError(
+            _no_groups(rows, name * bool(attributes), columns, reason and f"; {name!r}: {reason}")
+        )
+    notes += [f"the column {name!r} is no attribute: {reason}" for name, reason in refused.items()]
     strata = list(zip(*groups.values(), strict=True))
     readable = replace(rows, notes=(*rows.notes, *notes)).readable(sample, unlabeled=empty, strata=strata)
     arrays = {name: readable.of(cells) for name, cells in groups.items()}
-    arrays = {name: cells for name, cells in arrays.items() if len(set(cells)) > 1}
-    lacking = [name for name in attributes or groups if name not in arrays]
-    if lacking and (attributes or not arrays):
-        raise InputError(
-            f"{rows.name} has no attribute {lacking[0]!r} of 2 to {MOST_GROUPS} groups among the images that "
-            f"can be used (columns: {columns})."
-        )
-    return _people(rows.name, readable, arrays, dict.fromkeys(arrays, max(1, len(readable.images) // 10)))
+    varying = {name: cells for name, cells in arrays.items() if len(set(cells)) > 1}
+    if not varying or (attributes and len(varying) < len(arrays)):
+        lacking = next(name for name in arrays if name not in varying)
+        raise InputError(_no_groups(rows, lacking, columns, "; among the images that can be used"))
+    return _people(rows.name, readable, varying, dict.fromkeys(varying, max(1, len(readable.images) // 10)))
+
+
+def _no_groups(rows: Rows, name: str, columns: str, reason: str) -> str:
+    attribute = f"attribute {name!r}" if name else "attribute"
+    return f"{rows.name} has no {attribute} of 2 to {MOST_GROUPS} groups (columns: {columns}{reason})."
 
 
 def _groups(rows: Rows, column: str, *, is_chosen: bool) -> tuple[list[str], tuple[str, ...], str]:
@@ -287,16 +240,12 @@ def _groups(rows: Rows, column: str, *, is_chosen: bool) -> tuple[list[str], tup
     if column in rows.unusable:
         return [], (), rows.unusable[column]
     cells = _decades(rows.strings(column), may_number_rows=not is_chosen)
-    merged, notes = merge_spellings(cells)
-    cells = [merged[cell] for cell in cells]
-    count = len({*cells} - {""})
-    if not 2 <= count <= MOST_GROUPS:
-        return (
-            cells,
-            (),
-            f"it has {count} groups" if count != 1 else f"all have {next(iter({*cells} - {''}))[:40]!r}",
-        )
-    return cells, notes, ""
+    spellings, notes = merge_spellings(cells)
+    cells = [spellings[cell] for cell in cells]
+    groups = {*cells} - {""}
+    if len(groups) == 1:
+        return cells, (), f"all have {groups.pop()[:40]!r}"
+    return cells, notes, "" if 2 <= len(groups) <= MOST_GROUPS else f"it has {len(groups)} groups"
 
 
 def _decades(cells: list[str], *, may_number_rows: bool) -> list[str]:
@@ -323,60 +272,56 @@ def _people(name: str, readable: Readable, groups: Mapping[str, np.ndarray], k: 
 
 
 def _known_people(record: DatasetRecord, rows: Rows, sample: Sample) -> BiasSet:
-    """FairFace or SocialCounterfactuals by its record; of part of FairFace, K is the same part."""
+    """Make FairFace or SocialCounterfactuals by its record; of part of FairFace, K is the same part."""
     if "a1_type" in rows.columns:
         return _counterfactuals(record, rows, sample)
-    readable = rows.readable(sample, strata=_joint(rows, record))
-    groups = {}
-    for attribute, column in record.groups.items():
-        cells = rows.strings(column)
-        if record.renames and attribute == "race":  # "race (seven)" keeps the groups as they are
-            if unknown := set(cells) - set(record.renames):
-                known = ", ".join(record.renames)
-                raise InputError(f"The group {min(unknown)!r} is not defined; the groups are {known}.")
-            cells = [record.renames[name] for name in cells]
-        groups[attribute] = readable.of(cells)
+    groups = {attribute: rows.strings(column) for attribute, column in record.groups.items()}
+    readable = rows.readable(sample, strata=list(zip(*groups.values(), strict=True)))
+    if record.renames:  # "race (seven)" keeps the groups as they are
+        if unknown := set(groups["race"]) - set(record.renames):
+            listed = ", ".join(record.renames)
+            raise InputError(f"The group {min(unknown)!r} is not defined; the groups are {listed}.")
+        groups["race"] = [record.renames[name] for name in groups["race"]]
     share = min(1.0, len(readable.images) / record.rows) if record.rows else 1.0
     k = {attribute: max(1, round(k * share)) for attribute, k in record.k.items()}
-    return _people(record.name, readable, groups, k)
-
-
-def _joint(rows: Rows, record: DatasetRecord) -> list[tuple[str, ...]]:
-    """Return each row's groups in all of the record's attributes."""
-    columns = dict.fromkeys(record.groups.values())
-    return list(zip(*(rows.strings(column) for column in columns), strict=True))
+    return _people(record.name, readable, {name: readable.of(cells) for name, cells in groups.items()}, k)
 
 
 def _counterfactuals(record: DatasetRecord, rows: Rows, sample: Sample) -> BiasSet:
-    """SocialCounterfactuals, with only those sets that vary all of the record's attributes.
+    """Make SocialCounterfactuals of those sets that vary all of the record's attributes.
 
     A row names the two attributes that its set varies, in either order, and its caption ends with the
-    occupation, which is left out where it has fewer images than the largest cut-off.
+    occupation, which is left out if it has fewer images than the largest cut-off.
     """
-    told = zip(*(rows.strings(column) for column in ("a1_type", "a1", "a2_type", "a2")), strict=True)
-    varied = [{one_type: one, other_type: other} for one_type, one, other_type, other in told]
-    # The study's code uses the last word of the file's name, which has the same words as the caption.
+    pairs = zip(*(rows.strings(column) for column in ("a1_type", "a1", "a2_type", "a2")), strict=True)
+    varied = [{type_1: group_1, type_2: group_2} for type_1, group_1, type_2, group_2 in pairs]
+    # The paper's code uses the last word of the file's name, which has the same words as the caption.
     shown = [text.lower().strip(" .").rpartition(" ")[2] for text in rows.strings("caption")]
-    units, occupations, wanted = rows.strings("counterfactual_set"), paper.occupations(), set(record.groups)
-    kept = [row for row, own in enumerate(varied) if wanted <= own.keys() and shown[row] in occupations]
-    if not kept:
+    occupations, wanted = paper.occupations(), set(record.groups)
+    fitting = [
+        row for row, groups in enumerate(varied) if wanted <= groups.keys() and shown[row] in occupations
+    ]
+    if not fitting:
         raise InputError(
-            f"No row of {record.name!r} varies {' and '.join(sorted(wanted))} for an occupation of the study."
+            f"No row of {record.name!r} varies {' and '.join(sorted(wanted))} for an occupation of the paper."
         )
-    readable = rows.readable(sample, kept, strata=shown)
+    readable = rows.readable(sample, fitting, strata=shown)
     groups = {
         attribute: np.array([varied[row][attribute] for row in readable.kept]) for attribute in record.groups
     }
     pools = readable.of(shown)
     sizes = {name: int((pools == name).sum()) for name in occupations}
     least = max(record.k.values())
-    few = [f"occupation {name}: only {size} images" for name, size in sizes.items() if size < least]
-    if len(few) == len(sizes):
+    ranked = tuple(name for name, size in sizes.items() if size >= least)
+    if not ranked:
         raise InputError(f"No occupation of {record.name!r} has the {least} images that its cut-off needs.")
+    few = [f"occupation {name}: only {size} images" for name, size in sizes.items() if name not in ranked]
     return replace(
         _people(record.name, readable, groups, dict(record.k)),
-        occupations=tuple(name for name, size in sizes.items() if size >= least),
-        skipped=(*readable.skipped, *few),
+        occupations=ranked,
+        notes=(*readable.rows.notes, *few),
         pools=pools,
-        units=np.unique(readable.of(units), return_inverse=True)[1].astype(np.int64),
+        units=np.unique(readable.of(rows.strings("counterfactual_set")), return_inverse=True)[1].astype(
+            np.int64
+        ),
     )

@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from ccs.data import DatasetRecord
@@ -22,10 +21,8 @@ from ccs.data.files import (
     Files,
     choose_split,
     descend,
-    ending,
-    image_paths,
-    list_tar,
     splits_in,
+    unpack,
 )
 from ccs.data.rows import Rows
 from ccs.data.tables import match, path_column, read_rows
@@ -47,104 +44,81 @@ def read_files(files: Files, record: DatasetRecord, *, labeled: bool, split: str
     Raises:
         InputError: If the layout is not one of these.
     """
-    name = record.name
-    pictures = image_paths(files)
-    parquet = [path for path in files.by_path if ending(path) == ".parquet"]
-    if parquet and (record.known or not pictures):
-        return _of_parquet(files, parquet, record, split)
-    tars = [path for path in files.by_path if ending(path) == ".tar"]
-    if tars and not pictures:
-        files, split = _unpacked(files, tars, record, split), ""
-        pictures = image_paths(files)
-    if (samples := _webdataset(files, pictures)) is not None:
-        return _of_columns(files, name, *samples)
+    parquet, tars = files.ending_in(".parquet"), files.ending_in(".tar")
+    if parquet and (record.known or not files.images):
+        from ccs.data.parquet import read_parquet  # here, for PyArrow's import takes 30 MB
+
+        files = _of_split(files, parquet, record, split).only(parquet, "no Parquet file of this set")
+        rows = read_parquet(files.by_path, record.name, as_text(files.source), record.image)
+        return replace(rows, notes=files.notes())
+    if tars and not files.images:
+        files = _of_split(files, tars, record, split)
+        files, split = unpack(files, files.ending_in(".tar")), ""
+    if samples := _webdataset(files):
+        columns = dict.fromkeys(column for cells in samples.values() for column in cells)
+        return _of_columns(
+            files,
+            record.name,
+            list(samples),
+            {c: [cells.get(c) for cells in samples.values()] for c in columns},
+        )
     if record.known and record.kind == "bias":
         return _of_authors_table(files, record)
-    if record.listed or record.label_in_name:
-        listed = [path for path in pictures if "images" in path.split("/")[:-1] or "/" not in path]
-        if listed:
-            return _of_authors_list(files, record, listed)
+    listed = [path for path in files.images if "images" in path.split("/")[:-1] or "/" not in path]
+    if listed and (record.listed or record.label_in_name):
+        return _of_authors_list(files, record, listed)
     if not labeled:
-        return _of_columns(files, name, pictures, {"file": list(map(as_text, pictures))})
-    known_split = record.known and any(
-        SPLITS.get(path.split("/")[0].casefold()) == record.split for path in pictures
-    )
-    files, entered = descend(files, split or record.split * known_split)
+        return _of_columns(files, record.name, files.images)
+    if record.known and any(
+        SPLITS.get(path.split("/")[0].casefold()) == record.split for path in files.images
+    ):
+        split = split or record.split
+    files, entered = descend(files, split)
     files = replace(files, source=files.source + f" (split {entered})" * bool(entered))
     table = next((path for path in TABLES if path in files.by_path), "")
-    return _of_table(files, name, table) if table else _of_folders(files, name)
+    return _of_table(files, record.name, table, files.images) if table else _of_folders(files, record.name)
 
 
-# Parquet and tar ------------------------------------------------------------------------------------------
-
-
-def _of_parquet(files: Files, paths: list[str], record: DatasetRecord, split: str) -> Rows:
-    from ccs.data.parquet import read_parquet  # here, for PyArrow's import takes 30 MB
-
+def _of_split(files: Files, paths: Sequence[str], record: DatasetRecord, split: str) -> Files:
+    """Leave out Parquet files or tars of other splits; of a known set, those of other configurations too."""
+    chosen: list[str] = list(paths)
+    entered = ""
     if record.known and record.config:
-        paths = [path for path in paths if record.config in path.split("/")[:-1]] or paths
-    chosen, entered = _chosen(paths, record, split, files.source)
-    files = files.only(paths, "no Parquet file of this set").only(chosen, OTHER_SPLIT)
-    source = files.source + f" (split {entered})" * (len(chosen) < len(paths))
-    rows = read_parquet(files.by_path, record.name, as_text(source), record.image)
-    return replace(rows, notes=files.notes())
+        chosen = [path for path in paths if record.config in path.split("/")[:-1]] or chosen
+    if record.known and not split and any(record.split in splits_in(path) for path in chosen):
+        chosen, entered = [path for path in chosen if record.split in splits_in(path)], record.split
+    elif split or not record.known:
+        chosen, entered = choose_split(chosen, split, files.source)
+    source = files.source + f" (split {entered})" * (bool(entered) and len(chosen) < len(paths))
+    others = [path for path in files.by_path if path not in paths]
+    return replace(files.only([*others, *chosen], OTHER_SPLIT), source=source)
 
 
-def _chosen(paths: list[str], record: DatasetRecord, split: str, source: str) -> tuple[list[str], str]:
-    """Choose the files of a split; of a known set, those of its own split."""
-    if record.known and not split:
-        named = [path for path in paths if record.split in splits_in(path)]
-        return (named, record.split) if named else (paths, "")
-    return choose_split(paths, split, source)
-
-
-def _unpacked(files: Files, tars: list[str], record: DatasetRecord, split: str) -> Files:
-    """List what the tars of a split hold, each below its own path."""
-    chosen, entered = _chosen(tars, record, split, files.source)
-    files = files.only([path for path in files.by_path if path not in tars or path in chosen], OTHER_SPLIT)
-    inside: dict[str, File] = {}
-    for path, file in files.by_path.items():
-        if path not in chosen:
-            inside[path] = file
-        elif file.member:
-            raise InputError(f"{files.source!r} holds the tar {path} in an archive: unpack the archive.")
-        else:
-            listed = list_tar(Path(file.disk), path).by_path
-            inside |= {f"{path}/{member}": within for member, within in listed.items()}
-    return replace(files, by_path=inside, source=files.source + f" (split {entered})" * bool(entered))
-
-
-def _webdataset(files: Files, pictures: Sequence[str]) -> tuple[list[str], dict[str, list[Any]]] | None:
-    """Return a WebDataset's images, with columns from the files of the same name; None for other files."""
-    parts: dict[str, dict[str, str]] = defaultdict(dict)
+def _webdataset(files: Files) -> dict[str, dict[str, Any]]:
+    """Return a WebDataset's images, with cells from the files of the same name; none for other files."""
+    siblings: dict[str, dict[str, str]] = defaultdict(dict)
     for path in files.by_path:
-        folder, _, file = path.rpartition("/")
-        stem, _, extension = file.partition(".")
-        parts[f"{folder}/{stem}"][extension.lower()] = path
-    images: list[str] = []
-    cells: list[dict[str, Any]] = []
-    known = set(pictures)
-    for sample in parts.values():
-        shown = [path for path in sample.values() if path in known]
-        if len(shown) != 1 or not {"cls", "json"} & sample.keys():
+        folder, _, name = path.rpartition("/")
+        stem, _, extension = name.partition(".")
+        siblings[f"{folder}/{stem}"][extension.lower()] = path
+    samples: dict[str, dict[str, Any]] = {}
+    images = set(files.images)
+    for paths in siblings.values():
+        shown = [path for path in paths.values() if path in images]
+        if len(shown) != 1 or not {"cls", "json"} & paths.keys():
             continue
-        columns: dict[str, Any] = {"file": as_text(shown[0])}
-        if "cls" in sample:
-            text = files.by_path[sample["cls"]].read().decode("utf-8", "replace").strip()
-            columns["cls"] = int(text) if text.isdecimal() else text
-        if "json" in sample:
+        cells: dict[str, Any] = {"file": as_text(shown[0])}
+        if "cls" in paths:
+            text = files.by_path[paths["cls"]].read().decode("utf-8", "replace").strip()
+            cells["cls"] = int(text) if text.isdecimal() else text
+        if "json" in paths:
             try:
-                told = json.loads(files.by_path[sample["json"]].read())
-            except ValueError:
-                told = {}
-            if isinstance(told, dict):
-                columns |= {key: cell for key, cell in told.items() if not isinstance(cell, list | dict)}
-        images.append(shown[0])
-        cells.append(columns)
-    if not images or 2 * len(images) < len(pictures):
-        return None
-    names = {key: None for row in cells for key in row}
-    return images, {key: [row.get(key) for row in cells] for key in names}
+                about = dict(json.loads(files.by_path[paths["json"]].read()))
+            except (ValueError, TypeError):
+                about = {}
+            cells |= {key: cell for key, cell in about.items() if not isinstance(cell, list | dict)}
+        samples[shown[0]] = cells
+    return samples if 2 * len(samples) >= len(images) else {}
 
 
 # Images ---------------------------------------------------------------------------------------------------
@@ -158,61 +132,54 @@ def _read_file(files: Sequence[File | None], row: int) -> bytes:
 
 
 def _of_columns(
-    files: Files, name: str, paths: Sequence[str | None], columns: Mapping[str, list[Any]]
+    files: Files, name: str, paths: Sequence[str | None], columns: Mapping[str, list[Any]] | None = None
 ) -> Rows:
     """Make rows of images by path, with columns; files that have no row are counted."""
+    columns = {"file": [as_text(path or "") for path in paths], **(columns or {})}
     chosen = [files.by_path[path] if path is not None else None for path in paths]
     row_paths = {path for path in paths if path is not None}
-    pictures = {path for path in image_paths(files) if path not in row_paths}
-    unused = files.only([path for path in files.by_path if path in pictures or path in row_paths], NO_IMAGE)
-    labels = list(map(as_text, columns["file"]))
     disks = {file.disk for file in chosen if file and file.disk}
     return Rows(
-        name,
-        as_text(files.source),
-        len(chosen),
-        partial(_read_file, chosen),
-        columns,
-        name_of=labels.__getitem__,
-        identity=identity(sorted(disks), *labels) if disks else "",
-        notes=unused.only(row_paths, "no label").notes(),
+        name=name,
+        source=as_text(files.source),
+        count=len(chosen),
+        read=partial(_read_file, chosen),
+        columns=columns,
+        identity=identity(sorted(disks), *columns["file"]) if disks else "",
+        notes=files.only({*files.images, *row_paths}, NO_IMAGE).only(row_paths, "no label").notes(),
     )
 
 
-def _of_table(files: Files, name: str, table: str, pictures: Sequence[str] | None = None) -> Rows:
+def _of_table(files: Files, name: str, table: str, images: Sequence[str]) -> Rows:
     """Make the rows of a table; images without a row are counted."""
-    called = f"{as_text(files.source)}/{table}"
-    cells = read_rows(files.by_path[table].read(), called)
-    key = path_column(cells, called)
-    paths = match([row[key] for row in cells], image_paths(files) if pictures is None else pictures, called)
-    columns: dict[str, list[Any]] = {"file": [row[key] for row in cells]}
-    columns |= {column: [row[column] for row in cells] for column in cells[0] if column != key}
+    title = f"{as_text(files.source)}/{table}"
+    cells = read_rows(files.by_path[table].read(), title)
+    key = path_column(cells, title)
+    paths = match([row[key] for row in cells], images, title)
+    columns = {"file" if column == key else column: [row[column] for row in cells] for column in cells[0]}
     others = {path: file for path, file in files.by_path.items() if path != table}
     return _of_columns(replace(files, by_path=others), name, paths, columns)
 
 
 def _of_folders(files: Files, name: str) -> Rows:
     """Label images by the folder they lie in; of domain/class/image, the domain is a column of its own."""
-    paths = [path for path in image_paths(files) if "/" in path]
-    inner: dict[str, set[str]] = defaultdict(set)
-    for path in paths:
-        top, second, *_ = (*path.split("/"), "")
-        inner[top].add(second if path.count("/") == 2 else "")
-    shared = set.intersection(*inner.values()) if inner else set()
-    columns: dict[str, list[Any]] = {"file": list(map(as_text, paths))}
+    paths = [path for path in files.images if "/" in path]
+    folders = [[*as_text(path).split("/"), ""][:3] for path in paths]
+    classes: dict[str, set[str]] = defaultdict(set)
+    for path, (top, second, _) in zip(paths, folders, strict=True):
+        classes[top].add(second if path.count("/") == 2 else "")
+    shared = set.intersection(*classes.values()) if classes else set()
     has_domains = (
-        len(inner) > 1
+        len(classes) > 1
         and len(shared) > 1
-        and all("" not in names and len(names) < 2 * len(shared) for names in inner.values())
+        and all("" not in names and len(names) < 2 * len(shared) for names in classes.values())
     )
+    columns = {"label": [parts[has_domains] for parts in folders]}
     if has_domains:
-        columns["label"] = [as_text(path.split("/")[1]) for path in paths]
-        columns["domain"] = [as_text(path.split("/")[0]) for path in paths]
-    else:
-        columns["label"] = [as_text(path.split("/")[0]) for path in paths]
+        columns["domain"] = [parts[0] for parts in folders]
     rows = _of_columns(files, name, paths, columns)
-    domains = f"the folders {', '.join(sorted(inner)[:5])} are domains; classes are the folders inside"
-    return replace(rows, by_folder=True, notes=(*rows.notes, as_text(domains)) if has_domains else rows.notes)
+    domains = f"the folders {', '.join(sorted(classes)[:5])} are domains; classes are the folders inside"
+    return replace(rows, by_folder=True, notes=(*rows.notes, *[domains] * has_domains))
 
 
 # The layouts of authors -----------------------------------------------------------------------------------
@@ -221,38 +188,36 @@ def _of_folders(files: Files, name: str) -> Rows:
 def _of_authors_table(files: Files, record: DatasetRecord) -> Rows:
     """FairFace as its authors publish it: a table of labels, and a folder of images for each margin."""
     table = next((path for path in files.by_path if path.endswith((*FAIRFACE_TABLES, *TABLES))), None)
+    margin = f"margin{(record.config or '').replace('.', '')}"
+    images = files.images
+    if any("margin" in path for path in images):
+        images = [path for path in images if margin in path]
     if table is None:
         raise InputError(f"{files.source!r} has no labels.csv with the groups of its images.")
-    pictures, margin = image_paths(files), f"margin{(record.config or '').replace('.', '')}"
-    if any("margin" in path for path in pictures):
-        pictures = [path for path in pictures if margin in path]
-        if not pictures:
-            raise InputError(
-                f"{files.source!r} has no images of {margin}, which {record.name!r} consists of."
-            )
-    return _of_table(files, record.name, table, pictures)
+    if not images:
+        raise InputError(f"{files.source!r} has no images of {margin}, which {record.name!r} consists of.")
+    return _of_table(files, record.name, table, images)
 
 
-def _of_authors_list(files: Files, record: DatasetRecord, pictures: Sequence[str]) -> Rows:
+def _of_authors_list(files: Files, record: DatasetRecord, images: Sequence[str]) -> Rows:
     """Read the images that the authors' list names, as in Food-101, with the class in their path."""
-    paths = list(pictures)
+    paths = list(images)
     if record.listed:
         table = next((path for path in files.by_path if f"/{path}".endswith(f"/{record.listed}")), None)
         if table is None:
             raise InputError(f"{files.source!r} has no {record.listed}, which names the images for tests.")
-        lines = [line.split() for line in files.by_path[table].read().decode("utf-8", "replace").splitlines()]
-        stems = [line[0] for line in lines if line and not line[0].startswith("#")]
-        matched = match(stems, pictures, table, key=_without_ending)
-        if missing := [stem for stem, path in zip(stems, matched, strict=True) if path is None]:
-            raise InputError(
-                f"{files.source!r} has no image {missing[0]!r}, which its {record.listed} names."
-            )
+        lines = files.by_path[table].read().decode("utf-8", "replace").splitlines()
+        stems = [line.split()[0] for line in lines if line.strip() and not line.startswith("#")]
+        matched = match(stems, images, table, key=_without_ending)
         paths = [path for path in matched if path is not None]
+        if len(paths) < len(stems):
+            missing = stems[matched.index(None)]
+            raise InputError(f"{files.source!r} has no image {missing!r}, which its {record.listed} names.")
     if record.label_in_name:
         labels = [path.rpartition("/")[2].rpartition("_")[0] for path in paths]
     else:
         labels = [path.split("/")[-2] if "/" in path else "" for path in paths]
-    return _of_columns(files, record.name, paths, {"file": list(map(as_text, paths)), "label": labels})
+    return _of_columns(files, record.name, paths, {"label": labels})
 
 
 def _without_ending(path: str) -> str:

@@ -23,7 +23,7 @@ from ccs.data import (
     synthetic,
     untrusted,
 )
-from ccs.data.files import VIDEOS, ending, image_paths, list_files
+from ccs.data.files import VIDEOS, Files, list_files
 from ccs.data.local import read_files
 from ccs.data.rows import Rows, Sample
 from ccs.errors import InputError, require_seed
@@ -129,7 +129,7 @@ def open_images(spec: str, max_images: int | None = None, *, split: str = "", se
         seed: Seed of the sample, and of the scenes of "world".
 
     Returns:
-        The images, with masks if there is a column `mask`, as of "imagenet-segmentation".
+        The images, with masks if there is a column `mask`.
 
     Raises:
         InputError: If there is no such set, or it holds clips.
@@ -171,30 +171,34 @@ def _open(
     _require_an_image(sample.most)
     require_seed(sample.seed)
     if spec.startswith("world/"):
-        return _drawn(spec.removeprefix("world/"), sample.most, names, seed)
+        return _open_synthetic(spec.removeprefix("world/"), sample.most, names, seed)
     if _is_known(spec):
         record = source(spec)
         place = local_copy(record)
     else:
-        record, place = _described(spec, kind)
+        record, place = _describe(spec, kind)
     if record.kind == "videos":
-        folders = [place] if place else hub.video_folders(record)
-        address = "" if place else f"{record.address} {folders[0].name}"
-        return clips.retrieval_set(folders, record, sample.most, address)
-    address = ""
+        files, address = hub.fetch_videos(record) if place is None else (_list(place), "")
+        return clips.retrieval_set(files, record, sample.most, address)
     if place is None and record.name.startswith(untrusted.PREFIX):
         rows = untrusted.hub_rows(record, sample.most)
     elif place is None and record.excerpt:
         rows = untrusted.excerpt_rows(record)
     elif place is None and record.large and sample.most is not None and record.names in ("column", "wordnet"):
-        rows = hub.part_of(record, sample.most, hub.read_group)
+        rows = hub.part_of(record, sample.most)
     else:
+        address = ""
         if place is None:
             place, address = hub.fetch(record)
-        rows = _rows(record, place, address, split or record.split * (not record.known and bool(address)))
+            split = split or record.split * (not record.known)
+        rows = read_files(_list(place, address), record, labeled=record.kind != "images", split=split)
         if record.names not in ("column", "wordnet"):
             names = _class_names(record, place)
     return READERS[record.kind](record, rows, sample, names)
+
+
+def _list(place: Path, address: str = "") -> Files:
+    return list_files(place, address or as_text(str(place)))
 
 
 READERS: Mapping[str, Callable[[DatasetRecord, Rows, Sample, Sequence[str]], ImageSet]] = {
@@ -214,7 +218,7 @@ def _require_an_image(most: int | None) -> None:
         raise InputError(f"At least one image is needed, not {most}.")
 
 
-def _drawn(name: str, most: int | None, classes: tuple[str, ...], seed: int | None) -> AnySet:
+def _open_synthetic(name: str, most: int | None, classes: tuple[str, ...], seed: int | None) -> AnySet:
     if name not in synthetic.names():
         raise InputError(
             f"There is no synthetic set 'world/{name}'; there are {', '.join(synthetic.names())}."
@@ -223,10 +227,9 @@ def _drawn(name: str, most: int | None, classes: tuple[str, ...], seed: int | No
         return synthetic.retrieval_set(300 if most is None else most, seed)
     if name in ("faces", "counterfactuals"):
         return synthetic.bias_set(name, seed)
-    drawn = synthetic.classification_set(name, most, seed)
-    return (
-        replace(drawn, classes=labeled.renamed(drawn.classes, classes, f"world/{name}")) if classes else drawn
-    )
+    images = synthetic.classification_set(name, most, seed)
+    names = labeled.renamed(images.classes, classes or images.classes, f"world/{name}")
+    return replace(images, classes=names)
 
 
 def local_copy(record: DatasetRecord) -> Path | None:
@@ -239,7 +242,7 @@ def local_copy(record: DatasetRecord) -> Path | None:
         InputError: If it is neither here nor on the Hub.
     """
     root = Path(os.environ.get(DATA_ROOT) or "/nowhere").expanduser()
-    for suffix in ("", ".parquet", ".zip", ".tar", ".mat"):
+    for suffix in ("", ".parquet", ".zip", ".tar"):
         if (path := root / f"{record.name}{suffix}").exists():
             return path
     if record.hub is None:
@@ -248,18 +251,18 @@ def local_copy(record: DatasetRecord) -> Path | None:
     return None
 
 
-def _described(spec: str, kind: str) -> tuple[DatasetRecord, Path | None]:
+def _describe(spec: str, kind: str) -> tuple[DatasetRecord, Path | None]:
     """Describe a user's set; return its record, and its file or folder (None if it is on the Hub)."""
     path = Path(spec).expanduser()
     if spec.startswith(untrusted.PREFIX):
         address, repository, split = untrusted.parse_address(spec)
         return DatasetRecord(name=address, kind=kind, hub=repository, split=split), None
     if path.suffix.lower() in (".csv", ".tsv", ".txt", ".jsonl") and path.is_file():
-        raise InputError(f"{spec!r} is no set; give the folder with the images, and labels.csv in it.")
+        raise InputError(f"{spec!r} is no dataset; give the folder with the images, and labels.csv in it.")
     if path.is_file():
         return DatasetRecord(name=as_text(path.stem), kind=kind), path
     if path.is_dir():
-        if kind == "classification" and _holds_videos(path):
+        if kind == "classification" and (files := _list(path)).ending_in(*VIDEOS) and not files.images:
             kind = "videos"
         return DatasetRecord(name=as_text(path.resolve().name), kind=kind, frames=_FRAMES), path
     if _HUB_ID.fullmatch(spec) and not spec.startswith("."):
@@ -274,23 +277,9 @@ def _described(spec: str, kind: str) -> tuple[DatasetRecord, Path | None]:
     )
 
 
-def _holds_videos(folder: Path) -> bool:
-    """Tell whether a folder holds videos and no images: one video among images is no set of clips."""
-    files = list_files(folder, as_text(str(folder)))
-    return any(ending(path) in VIDEOS for path in files.by_path) and not image_paths(files)
-
-
 def _class_names(record: DatasetRecord, place: Path) -> tuple[str, ...]:
     """Read the names of a record's classes from their file in a folder, or beside it."""
     for path in (place / record.names, place.parent / record.names):
         if path.exists():
             return tuple(path.read_text(encoding="utf-8-sig").strip("\n").splitlines())
     raise InputError(f"{record.name!r} needs the file {record.names} of {record.hub!r} beside its data.")
-
-
-def _rows(record: DatasetRecord, place: Path, address: str, split: str) -> Rows:
-    """Read the rows of a file or folder. address: where it was fetched from."""
-    if place.suffix.lower() == ".mat":
-        return labeled.matlab_rows(place, record.name)
-    listed = list_files(place, address or as_text(str(place)))
-    return read_files(listed, record, labeled=record.kind != "images", split=split)

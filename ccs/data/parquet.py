@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,82 +16,132 @@ import pyarrow.types as kinds
 from ccs.data import Lazy
 from ccs.data.digests import identity
 from ccs.data.files import File
-from ccs.data.rows import Rows
+from ccs.data.rows import Rows, spread, tidy
 from ccs.errors import InputError
 
-COLUMNS = ("image", "img", "jpg", "png", "webp", "picture", "photo")
+IMAGES = ("image", "img", "jpg", "png", "webp", "picture", "photo")
 """The usual names of a column of images."""
-MOST_ROWS, MOST_BYTES = 64, 2**25
+AT_ONCE, BATCH_BYTES = 64, 2**25
 """Rows that are decoded at once, and roughly their most bytes, whatever the size of a row group."""
+GROUP_BYTES = 2**32
+"""The most bytes of a row group. Reading one takes up to as many in memory: its pages may be that large."""
 NO_IMAGE = "no image in this row"
-_ERRORS = (pa.ArrowException, OSError, ValueError, KeyError)
+Part = tuple[File, tuple[int, ...], int]
+"""A file, the row groups read of it, and the number of rows."""
 
 
 def open_file(file: File) -> pq.ParquetFile:
-    """Open a Parquet file so that its pages are streamed, and no row group is read as a whole."""
-    source = file.disk if file.member is None else pa.BufferReader(file.read())
-    return pq.ParquetFile(source, buffer_size=2**20, pre_buffer=False)
+    """Open a Parquet file; of one on the disk, pages are streamed and no row group is read as a whole."""
+    stream = file.disk if file.member is None else file.open()
+    return pq.ParquetFile(stream, buffer_size=2**20 if file.disk else 0, pre_buffer=False)
 
 
-def read_parquet(files: Mapping[str, File], name: str, source: str, image: str = "image") -> Rows:
-    """Read the rows of Parquet files; images stay on the disk.
+def read_parquet(
+    files: Mapping[str, File],
+    name: str,
+    source: str,
+    image: str = "image",
+    most: int | None = None,
+    *,
+    spaced: bool = True,
+    labeled: bool = True,
+) -> Rows:
+    """Read the rows of Parquet files; images stay where they are.
 
     Args:
         files: The files by path, in order.
         name: The set's name in messages.
         source: Where the rows come from.
         image: The column of images, if it is there.
+        most: The most rows, as many of each file; by default all.
+        spaced: Whether these come from evenly spaced row groups of a file, or from its first ones.
+        labeled: Whether other columns are read too.
 
     Raises:
-        InputError: If a file is broken, their columns differ, or none holds images.
+        InputError: If a file is broken or has too large row groups, columns differ, or none holds images.
     """
-    counts: list[int] = []
+    parts: list[Part] = []
     columns: dict[str, list[Any]] = {}
-    numbered: dict[str, list[list[str]]] = {}
+    classes: dict[str, dict[str, None]] = defaultdict(dict)
     unusable: dict[str, str] = {}
     images: list[str] = []
-    for path, file in files.items():
+    total = 0
+    for number, (path, file) in enumerate(files.items(), 1):
         try:
             opened = open_file(file)
             schema = opened.schema_arrow
-            if not counts:
+            if not parts:
                 images = image_columns(schema, image)
-                columns = {column: [] for column in schema.names if column not in images}
-            elif {*columns, *images} - {*schema.names}:
-                missing = sorted({*columns, *images} - {*schema.names})
+                columns = {column: [] for column in schema.names if labeled and column not in images}
+            if missing := sorted({*columns, *images} - {*schema.names}):
                 raise InputError(f"{source}: {path} has no column {missing[0]!r}, which the first file has.")
+            share = None if most is None else -(-most * number // len(files)) - total
+            groups, count = _row_groups(opened.metadata, source, share, spaced)
             names = class_names(schema)
-            for column in columns:
-                cells, reason = plain_cells(opened, column)
-                columns[column] += cells
-                if reason:
-                    unusable[column] = reason
-                numbered.setdefault(column, []).append(names.get(column, []))
-            counts.append(opened.metadata.num_rows)
+            unusable |= {column: why for column in columns if (why := _unusable(schema.field(column).type))}
+            usable = [column for column in columns if column not in unusable]
+            # Group by group, since the columns of a group are next to each other in the file.
+            tables = [opened.read_row_group(group, columns=usable) for group in groups]
+            table = pa.concat_tables(tables) if tables else schema.empty_table()
+            for column in usable:
+                if (cells := plain_cells(table.column(column))) is None:
+                    unusable[column] = "it holds lists of several values"
+                    continue
+                if column in names:
+                    classes[column] |= dict.fromkeys(names[column])
+                    cells = _by_name(cells, names[column], column, name)
+                columns[column] += cells[:count]
         except InputError:
             raise
-        except _ERRORS as error:
+        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+            if isinstance(error, OSError) and not file.disk:
+                raise
             reason = " ".join(str(error).split())[:200]
             raise InputError(f"{source!r} cannot be read as Parquet ({reason}).") from None
-    for column in unusable:
-        del columns[column]
-    classes = {}
-    for column, cells in columns.items():
-        if any(numbered[column]):
-            classes[column], columns[column] = _by_name(cells, numbered[column], counts, column, name)
-    opened_by = tuple(files.values())
-    pictures = {column: ImageColumn(opened_by, column, counts) for column in images}
-    cells_by_column: dict[str, Sequence[Any]] = {**columns}
-    if "mask" in pictures:
-        cells_by_column["mask"] = Lazy(pictures["mask"], range(sum(counts)))
-    disks = [file.disk for file in opened_by]
-    known = identity(disks, images[0]) if all(disks) else ""
-    read = next(iter(pictures.values()))
-    return Rows(name, source, sum(counts), read, cells_by_column, classes, unusable, identity=known)
+        parts.append((file, groups, count))
+        total += count
+    cells_by_column: dict[str, Sequence[Any]] = {
+        column: cells for column, cells in columns.items() if column not in unusable
+    }
+    if "mask" in images:
+        cells_by_column["mask"] = Lazy(ImageColumn(parts, "mask"), range(total))
+    disks = [file.disk for file in files.values()]
+    return Rows(
+        name=name,
+        source=source,
+        count=total,
+        read=ImageColumn(parts, images[0]),
+        columns=cells_by_column,
+        classes={column: tuple(names) for column, names in classes.items()},
+        unusable=unusable,
+        identity=identity(disks, images[0]) if all(disks) and most is None else "",
+        is_part=most is not None,
+    )
+
+
+def _row_groups(
+    about: pq.FileMetaData, source: str, most: int | None, spaced: bool
+) -> tuple[tuple[int, ...], int]:
+    """Choose the row groups of `most` rows, and return these with the number of rows to read."""
+    sizes = [about.row_group(group).total_byte_size for group in range(about.num_row_groups)]
+    if max(sizes, default=0) > GROUP_BYTES:
+        raise InputError(
+            f"{source!r} has a row group of {max(sizes) >> 20:,} MB, which would have to fit into memory; at "
+            f"most {GROUP_BYTES >> 20:,} MB are read. Write it with smaller ones (row_group_size=1000)."
+        )
+    if most is None:
+        return tuple(range(len(sizes))), about.num_rows
+    needed = min(len(sizes), -(-most * len(sizes) // max(1, about.num_rows)))
+    groups = tuple(spread(len(sizes), needed) if spaced else range(needed))
+    return groups, min(most, sum(about.row_group(group).num_rows for group in groups))
 
 
 def image_columns(schema: pa.Schema, wanted: str = "image") -> list[str]:
     """List the columns that hold images: the wanted one first, then by their type and usual names.
+
+    Args:
+        schema: The columns of the file.
+        wanted: The usual column.
 
     Raises:
         InputError: If there is none.
@@ -101,11 +152,9 @@ def image_columns(schema: pa.Schema, wanted: str = "image") -> list[str]:
             return 0 if "bytes" in {part.name for part in kind} else 9
         if kinds.is_list(kind) or kinds.is_large_list(kind):
             return 2 if kinds.is_uint8(kind.value_type) else 9
-        if kinds.is_dictionary(kind):
-            kind = kind.value_type
-        return 1 if kinds.is_binary(kind) or kinds.is_large_binary(kind) or kinds.is_binary_view(kind) else 9
+        return 1 if _is_binary(kind.value_type if kinds.is_dictionary(kind) else kind) else 9
 
-    order = {column: place for place, column in enumerate(COLUMNS)}
+    order = {column: place for place, column in enumerate(IMAGES)}
     ranked = [
         (part.name != wanted, rank(part.type), order.get(part.name, 99), place, part.name)
         for place, part in enumerate(schema)
@@ -114,6 +163,10 @@ def image_columns(schema: pa.Schema, wanted: str = "image") -> list[str]:
     if not ranked:
         raise InputError(f"There is no column of images; the columns are {', '.join(schema.names)[:300]}.")
     return [column for *_, column in sorted(ranked)]
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return any(test(kind) for test in (kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view))
 
 
 def image_bytes(cell: Any) -> bytes:
@@ -128,11 +181,11 @@ def image_bytes(cell: Any) -> bytes:
 
 
 def class_names(schema: pa.Schema) -> dict[str, list[str]]:
-    """Return the names of class numbers, by column, as `datasets` writes them beside a schema."""
+    """Return the names of class numbers, by column, as `datasets` writes them next to a schema."""
     try:
         features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
         return {
-            column: list(map(str, feature["names"]))
+            column: list(map(tidy, feature["names"]))
             for column, feature in features.items()
             if isinstance(feature, dict) and isinstance(feature.get("names"), list)
         }
@@ -140,126 +193,110 @@ def class_names(schema: pa.Schema) -> dict[str, list[str]]:
         return {}
 
 
-def plain_cells(opened: pq.ParquetFile, column: str) -> tuple[list[Any], str]:
-    """Read a column of texts, numbers, truth values, or dates; a list or struct of one value is that value.
+def _unusable(kind: pa.DataType) -> str:
+    """Return why cells of a type cannot label images, "" if they can."""
+    value = _value_type(kind)
+    if kinds.is_null(value):
+        return "it is empty"
+    if kinds.is_nested(value) or (_is_list(kind) and kinds.is_floating(value)):
+        return "it holds lists or records of several values"
+    return "it holds neither text nor numbers" * (_is_binary(value) or kinds.is_fixed_size_binary(value))
 
-    Returns:
-        The cells, and the reason why they cannot label images ("" if they can).
+
+def _is_list(kind: pa.DataType) -> bool:
+    return any(test(kind) for test in (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list))
+
+
+def _value_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the one value in a list, a record of one field, or a category."""
+    if _is_list(kind) or kinds.is_dictionary(kind):
+        return kind.value_type
+    return kind[0].type if kinds.is_struct(kind) and kind.num_fields == 1 else kind
+
+
+def plain_cells(column: pa.ChunkedArray) -> list[Any] | None:
+    """Return cells as texts, numbers, truth values, or None; a list or record of one value is that value.
+
+    If a list holds several values, return None.
     """
-    kind = opened.schema_arrow.field(column).type
-    if kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind):
-        if kinds.is_nested(kind.value_type) or kinds.is_floating(kind.value_type):
-            return [], "it holds lists"
-        cells = opened.read(columns=[column]).column(0).to_pylist()
+    cells = column.to_pylist()
+    if kinds.is_struct(column.type):
+        cells = [next(iter(cell.values())) if cell else None for cell in cells]
+    elif _is_list(column.type):
         if any(cell is not None and len(cell) > 1 for cell in cells):
-            return [], "it holds lists of several values"
-        return [cell[0] if cell else None for cell in cells], ""
-    if kinds.is_struct(kind):
-        if kind.num_fields != 1 or kinds.is_nested(kind[0].type):
-            return [], "it holds records of several values"
-        cells = opened.read(columns=[column]).column(0).to_pylist()
-        return [next(iter(cell.values())) if cell else None for cell in cells], ""
-    if not is_plain(kind):
-        return [], "it is empty" if kinds.is_null(kind) else "it holds neither text nor numbers"
-    value = kind.value_type if kinds.is_dictionary(kind) else kind
-    cells = opened.read(columns=[column]).column(0).to_pylist()
+            return None
+        cells = [cell[0] if cell else None for cell in cells]
+    value = _value_type(column.type)
     if kinds.is_floating(value) or kinds.is_decimal(value):
         cells = [None if cell is None or cell != cell else float(cell) for cell in cells]
         if all(cell is None or cell.is_integer() for cell in cells):
             cells = [None if cell is None else int(cell) for cell in cells]
-    return cells, ""
+    return [cell if isinstance(cell, str | int | float | None) else str(cell) for cell in cells]
 
 
-def plain_cell(cell: Any) -> Any:
-    """Return a text, number, truth value, or None as it is, and any other value as text."""
-    return cell if cell is None or isinstance(cell, str | int | float | bool) else str(cell)
-
-
-def is_plain(kind: pa.DataType) -> bool:
-    """Tell whether cells of an Arrow type are texts, numbers, truth values, or dates."""
-    kind = kind.value_type if kinds.is_dictionary(kind) else kind
-    binary = (kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view, kinds.is_fixed_size_binary)
-    return not (kinds.is_nested(kind) or kinds.is_null(kind) or any(test(kind) for test in binary))
-
-
-def _by_name(
-    cells: list[Any], names: Sequence[Sequence[str]], counts: Sequence[int], column: str, source: str
-) -> tuple[tuple[str, ...], list[int | None]]:
-    """Number the classes of all files by name: the files' own lists may differ in order."""
-    number: dict[str, int] = {}
-    for file_names in names:
-        for name in file_names:
-            number.setdefault(name, len(number))
-    numbers: list[int | None] = []
-    rows = iter(cells)
-    for file_names, count in zip(names, counts, strict=True):
-        for _ in range(count):
-            cell = next(rows)
-            if cell is None or cell == -1:
-                numbers.append(None)
-            elif not isinstance(cell, int) or not 0 <= cell < len(file_names):
-                raise InputError(
-                    f"The column {column!r} of {source!r} has the class number {cell}, but names of only "
-                    f"{len(file_names)} classes."
-                )
-            else:
-                numbers.append(number[file_names[cell]])
-    return tuple(number), numbers
+def _by_name(cells: Sequence[Any], names: Sequence[str], column: str, source: str) -> list[str | None]:
+    """Replace class numbers by names: the files' own lists may differ in order."""
+    numbers = {cell for cell in cells if cell not in (None, -1)}
+    if wrong := [cell for cell in numbers if not isinstance(cell, int) or not 0 <= cell < len(names)]:
+        raise InputError(
+            f"The column {column!r} of {source!r} has the class number {wrong[0]}, but names of only "
+            f"{len(names)} classes."
+        )
+    return [names[cell] if cell in numbers else None for cell in cells]
 
 
 class ImageColumn:
-    """Encoded images by row. Rows are read in batches: the next rows are cheap, earlier ones begin again."""
+    """Encoded images by row. Rows are read in batches: the next rows are cheap, earlier ones begin again.
 
-    def __init__(self, files: Sequence[File], column: str, counts: Sequence[int]) -> None:
-        self._files, self._column, self._counts = files, column, counts
+    Args:
+        parts: The files.
+        column: The column of images.
+    """
+
+    def __init__(self, parts: Sequence[Part], column: str) -> None:
+        self._parts, self._column = parts, column
         self._clear()
 
     def _clear(self) -> None:
         self._lock, self._process = threading.Lock(), os.getpid()
-        self._file = self._first = -1
+        self._part = self._first = -1
         self._batch: Any = ()
         self._batches: Iterator[Any] = iter(())
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_files": self._files, "_column": self._column, "_counts": self._counts}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._clear()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ImageColumn, (self._parts, self._column)
 
     def __call__(self, row: int) -> bytes:
         if self._process != os.getpid():  # a forked process shares the position in the file
             self._clear()
         with self._lock:
-            file = 0
-            while row >= self._counts[file]:
-                row -= self._counts[file]
-                file += 1
+            part = 0
+            while row >= self._parts[part][2]:
+                row -= self._parts[part][2]
+                part += 1
             try:
-                if file != self._file or row < self._first:
-                    self._start(file, row)
+                if part != self._part or row < self._first:
+                    self._start(part, row)
                 while row >= self._first + len(self._batch):
                     self._first += len(self._batch)
                     self._batch = next(self._batches).column(0)
                 return image_bytes(self._batch[row - self._first].as_py())
             except (pa.ArrowException, StopIteration) as error:
-                self._file = -1
+                self._part = -1
                 raise OSError(f"the Parquet file cannot be read: {str(error)[:200]}") from None
 
-    def _start(self, file: int, row: int) -> None:
-        opened = open_file(self._files[file])
-        about, group, first = opened.metadata, 0, 0
-        while row >= first + about.row_group(group).num_rows:
-            first += about.row_group(group).num_rows
-            group += 1
-        self._file, self._first, self._batch = file, first, ()
-        self._batches = batches(opened, [self._column], range(group, about.num_row_groups))
-
-
-def batches(opened: pq.ParquetFile, columns: Sequence[str], groups: Sequence[int]) -> Iterator[Any]:
-    """Read some row groups in batches of roughly `MOST_BYTES`."""
-    about = opened.metadata
-    size = sum(about.row_group(group).total_byte_size for group in groups)
-    rows = sum(about.row_group(group).num_rows for group in groups)
-    at_once = max(1, min(MOST_ROWS, MOST_BYTES * rows // max(1, size)))
-    return iter(opened.iter_batches(at_once, row_groups=list(groups), columns=list(columns)))
+    def _start(self, part: int, row: int) -> None:
+        file, chosen, _ = self._parts[part]
+        opened = open_file(file)
+        groups = [opened.metadata.row_group(group) for group in chosen]
+        first = skipped = 0
+        while row >= first + groups[skipped].num_rows:
+            first += groups[skipped].num_rows
+            skipped += 1
+        size = sum(group.total_byte_size for group in groups[skipped:])
+        rows = sum(group.num_rows for group in groups[skipped:])
+        at_once = max(1, min(AT_ONCE, BATCH_BYTES * rows // max(1, size)))
+        self._part, self._first, self._batch = part, first, ()
+        self._batches = iter(
+            opened.iter_batches(at_once, row_groups=list(chosen[skipped:]), columns=[self._column])
+        )

@@ -18,7 +18,7 @@ from PIL import Image
 
 from ccs.data import Lazy
 from ccs.data.decoding import decode, problem, untrusted_image
-from ccs.data.digests import Digests
+from ccs.data.digests import DigestCache
 from ccs.errors import InputError
 
 
@@ -30,20 +30,23 @@ class Sample:
     seed: int = 0
 
     def of(self, rows: Sequence[int], strata: Sequence[Any] = ()) -> Sequence[int]:
-        """Draw from the rows, in their order.
+        """Draw from the rows; each stratum gives one row if there is room, and then its share.
 
-        Each stratum gives one row if there is room, and then its share. strata: one value for each of `rows`;
-        none for a sample from all.
+        Args:
+            rows: The rows.
+            strata: A value for each of `rows`; none for a sample from all.
+
+        Returns:
+            The rows drawn, in their order.
         """
         if self.most is None or self.most >= len(rows):
             return rows
         rng = np.random.default_rng(self.seed)
         _, stratum = np.unique(list(map(repr, strata)) or ["all"] * len(rows), return_inverse=True)
-        order = rng.permutation(len(rows))
-        rank, seen = np.empty(len(rows)), Counter[int]()
-        for place in order:
-            rank[place] = seen[stratum[place]]
-            seen[stratum[place]] += 1
+        rank, drawn = np.empty(len(rows)), Counter[int]()
+        for place in rng.permutation(len(rows)):
+            rank[place] = drawn[stratum[place]]
+            drawn[stratum[place]] += 1
         sizes = np.bincount(stratum)[stratum]
         priority = np.where(rank == 0, rng.random(len(rows)) - 1, (rank + rng.random(len(rows))) / sizes)
         return [rows[place] for place in sorted(np.argsort(priority, kind="stable")[: self.most].tolist())]
@@ -84,16 +87,16 @@ class Readable:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Rows:
     """Encoded images, each read when it is needed, and columns next to them.
 
     name: the set's, in messages. source: where the rows come from. read: row -> encoded image; OSError for a
-    row without one. columns: name -> cells, one per row: texts, numbers, or None. classes: column -> the
-    names of its class numbers. unusable: column -> why it can neither label nor group images. name_of: row ->
-    its name in messages. identity: of the files that hold them. notes: what a user should know about how they
-    were read. by_folder: the column `label` is the name of a folder. is_part: more rows were left where they
-    come from. untrusted: images are decoded in the sandbox.
+    row without one. columns: name -> cells, one per row: texts, numbers, or None. classes: column -> its
+    class names in the order of their numbers. unusable: column -> why it can neither label nor group images.
+    identity: of the files that hold them. notes: what a user should know about how they were read. by_folder:
+    the column `label` is the name of a folder. is_part: more rows were left where they come from. untrusted:
+    images are decoded in the sandbox.
     """
 
     name: str
@@ -103,15 +106,14 @@ class Rows:
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     unusable: Mapping[str, str] = field(default_factory=dict)
-    name_of: Callable[[int], str] = "row {}".format
     identity: str = ""
     notes: tuple[str, ...] = ()
     by_folder: bool = False
     is_part: bool = False
     untrusted: bool = False
 
-    def column(self, column: str) -> list[Any]:
-        """Return a column, None for an empty cell, NaN, and the -1 of `datasets`' class numbers.
+    def strings(self, column: str) -> list[str]:
+        """Return a column as tidy text, "" for an empty cell and NaN.
 
         Raises:
             InputError: If there is no such column, or it cannot label images.
@@ -123,26 +125,12 @@ class Rows:
         if column not in self.columns:
             listed = ", ".join(self.columns)[:300]
             raise InputError(f"{self.name!r} has no column {column!r}; its columns are {listed or 'none'}.")
-        names = self.classes.get(column)
-        cells = [None if cell != cell or cell == "" else cell for cell in self.columns[column]]
-        if names is None:
-            return cells
-        if wrong := next((cell for cell in cells if cell is not None and not -1 <= cell < len(names)), None):
-            raise InputError(
-                f"The column {column!r} of {self.name!r} has the class number {wrong}, but names of only "
-                f"{len(names)} classes."
-            )
-        return [None if cell == -1 else cell for cell in cells]
-
-    def strings(self, column: str) -> list[str]:
-        """Return a column as tidy text, class numbers as the classes' names, and "" for no label."""
-        names = self.classes.get(column)
-        return ["" if cell is None else tidy(names[cell] if names else cell) for cell in self.column(column)]
+        return ["" if cell is None or cell != cell else tidy(cell) for cell in self.columns[column]]
 
     def readable(
         self,
         sample: Sample = ALL,
-        among: Sequence[int] | None = None,
+        among: Iterable[int] | None = None,
         unlabeled: Mapping[int, str] = MappingProxyType({}),
         strata: Sequence[Any] = (),
     ) -> Readable:
@@ -157,32 +145,29 @@ class Rows:
         Raises:
             InputError: If no image can be read.
         """
-        skipped = [f"{self.name_of(row)}: {reason}" for row, reason in unlabeled.items()]
+        paths = self.columns.get("file")
+        reasons = dict(unlabeled)
         rows = [row for row in (range(self.count) if among is None else among) if row not in unlabeled]
-        known, digests = Digests(self.identity), list[str]()
-        kept: list[int] = []
+        cache = DigestCache(self.identity)
+        digests: dict[int, str] = {}
         for row in sample.of(rows, [strata[row] for row in rows] if len(strata) else ()):
-            digest, reason = known.of(row, partial(self._digest, row))
-            if reason:
-                skipped.append(f"{self.name_of(row)}: {reason}")
-                continue
-            kept.append(row)
-            digests.append(digest)
-        known.keep()
+            digests[row], reasons[row] = cache.get(row, partial(self._digest, row))
+        cache.save()
+        skipped = tuple(
+            f"{paths[row] if paths else f'row {row}'}: {reason}" for row, reason in reasons.items() if reason
+        )
+        kept = tuple(row for row in digests if not reasons[row])
         if not kept:
-            example = (
-                f"None of the {len(skipped)} images of {self.source!r} can be used: {skipped[0]}."
-                if skipped
-                else ""
-            )
-            raise InputError(
-                example or " ".join((f"There are no images in {self.source!r}.", *self.notes[:3]))
-            )
+            refusal = f"There are no images in {self.source!r}."
+            if skipped:
+                refusal = f"None of the {len(skipped)} images of {self.source!r} can be used: {skipped[0]}."
+            raise InputError(" ".join((refusal, *self.notes[:3])))
         images = Lazy(partial(_decoded, self.read, untrusted_image if self.untrusted else decode), kept)
-        found = np.frombuffer(bytes.fromhex("".join(digests)), np.uint8).reshape(-1, 32)
-        return Readable(images, tuple(kept), found, self, tuple(skipped))
+        hashes = np.frombuffer(bytes.fromhex("".join(digests[row] for row in kept)), np.uint8)
+        return Readable(images, kept, hashes.reshape(-1, 32), self, skipped)
 
     def _digest(self, row: int) -> tuple[str, str, int]:
+        """Return the SHA-256 of an image's bytes, the reason why it can't be read or "", and its bytes."""
         try:
             data = self.read(row)
         except OSError as error:

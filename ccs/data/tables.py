@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 
 from ccs.data.files import SPLITS, normalized
 from ccs.errors import InputError
@@ -22,6 +23,9 @@ def read_rows(data: bytes, name: str) -> list[Row]:
         data: The file's bytes.
         name: Its name in messages; the ending `.jsonl` means JSON.
 
+    Returns:
+        The rows, all with the same columns; in JSON a cell that is a list or object counts as empty.
+
     Raises:
         InputError: If it isn't UTF-8, isn't such a table, or a row has more or fewer cells than the header.
     """
@@ -29,24 +33,20 @@ def read_rows(data: bytes, name: str) -> list[Row]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{name} cannot be read as a table in UTF-8 (byte {error.start}).") from None
-    return _json_rows(text, name) if name.lower().endswith(".jsonl") else csv_rows(text, name)
+    if not name.lower().endswith(".jsonl"):
+        return csv_rows(text, name)
+    try:
+        rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+    except ValueError as error:
+        raise InputError(f"{name} has a line that is no JSON ({error}).") from None
+    if not all(isinstance(row, dict) for row in rows):
+        raise InputError(f"{name} has a line that is no JSON object.")
+    columns = dict.fromkeys(column for row in rows for column in row)
+    return [{column: _cell_text(row.get(column)) for column in columns} for row in rows]
 
 
-def _json_rows(text: str, name: str) -> list[Row]:
-    rows = []
-    for number, line in enumerate(filter(str.strip, text.splitlines()), 1):
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise InputError(f"{name} has no JSON in row {number} ({error}).") from None
-        if not isinstance(row, dict):
-            raise InputError(f"{name} has no JSON object in row {number}.")
-        cells = {str(key): "" if cell is None else cell for key, cell in row.items()}
-        rows.append(
-            {key: str(cell).strip() for key, cell in cells.items() if not isinstance(cell, list | dict)}
-        )
-    columns = {key: None for row in rows for key in row}
-    return [{key: row.get(key, "") for key in columns} for row in rows]
+def _cell_text(cell: object) -> str:
+    return "" if cell is None or isinstance(cell, list | dict) else str(cell).strip()
 
 
 def path_column(rows: Sequence[Row], name: str) -> str:
@@ -77,45 +77,38 @@ def match(
         InputError: If two files fit a row equally well, or two rows name the same file.
     """
     by_path: dict[str, list[str]] = defaultdict(list)
-    by_end: dict[str, list[tuple[list[str], str]]] = defaultdict(list)
-    for listed in files:
-        path = key(normalized(listed))
-        by_path[path].append(listed)
-        parts = path.split("/")
-        by_end[parts[-1]].append((parts, listed))
-    matched: list[str | None] = []
+    by_name: dict[str, list[tuple[list[str], str]]] = defaultdict(list)
+    for file in files:
+        path = key(normalized(file))
+        by_path[path].append(file)
+        by_name[path.rpartition("/")[2]].append((path.split("/"), file))
     row_of: dict[str, str] = {}
+    matched: list[str | None] = []
     for row in rows:
         path = key(normalized(row))
-        fitting = by_path.get(path) or _longest_end(path.split("/"), by_end)
+        fitting = by_path.get(path) or _longest_end(path.split("/"), by_name[path.rpartition("/")[2]])
         if len(fitting) > 1:
             raise InputError(
                 f"{name} has {as_text(row)[:200]!r}, which fits two files, {as_text(fitting[0])} and "
                 f"{as_text(fitting[1])}: write more of its path."
             )
-        file: str | None = fitting[0] if fitting else None
-        if file is not None and file in row_of:
+        matched.append(fitting[0] if fitting else None)
+        if fitting and fitting[0] in row_of:
             raise InputError(
-                f"{name} names {as_text(file)} twice, as {row_of[file]!r} and {row!r}; an image has one row."
+                f"{name} names {as_text(fitting[0])} twice, as {row_of[fitting[0]]!r} and {row!r}; an image "
+                "has one row."
             )
-        if file is not None:
-            row_of[file] = row
-        matched.append(file)
+        row_of |= dict.fromkeys(fitting, row)
     return matched
 
 
-def _longest_end(parts: list[str], by_end: dict[str, list[tuple[list[str], str]]]) -> list[str]:
+def _longest_end(parts: list[str], candidates: Iterable[tuple[list[str], str]]) -> list[str]:
     """Return the files that share the longest end with a path, without those of another split."""
-    longest, fitting = 0, list[str]()
-    for file_parts, file in by_end.get(parts[-1], ()):
-        shared = 0
-        while shared < min(len(parts), len(file_parts)) and parts[-1 - shared] == file_parts[-1 - shared]:
-            shared += 1
-        before = [SPLITS.get(part.casefold()) for part in (*parts[:-shared][-1:], *file_parts[:-shared][-1:])]
-        if len(before) == 2 and all(before) and before[0] != before[1]:
-            continue
-        if shared > longest:
-            longest, fitting = shared, []
-        if shared == longest:
-            fitting.append(file)
-    return fitting
+    by_length: dict[int, list[str]] = defaultdict(list)
+    for file_parts, file in candidates:
+        pairs = zip(reversed(parts), reversed(file_parts), strict=False)
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        above = [SPLITS.get(part.casefold()) for part in (*parts[:-shared][-1:], *file_parts[:-shared][-1:])]
+        if len(above) < 2 or None in above or above[0] == above[1]:
+            by_length[shared].append(file)
+    return by_length[max(by_length)] if by_length else []

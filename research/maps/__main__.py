@@ -31,7 +31,7 @@ class Settings:
     model: str = "organism"
     """Model of the synthetic world, or with --photographs any"""
     photographs: str | None = None
-    """imagenet-segmentation, its file gtsegs_ijcv.mat, or a Hub id with columns image and mask"""
+    """A Parquet file or Hub id with columns image and mask"""
     images: Annotated[int | None, at_least(1), describe("Number of --photographs, at most", "all")] = None
     cards: Annotated[int, at_least(2)] = 100
     """Number of cards of each concept"""

@@ -36,7 +36,7 @@ def fetched(tmp_path_factory, tiny_folder):
         patch.setattr(constants, "HF_HOME", str(home))
         patch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
         patch.setattr(galleries, "MOST", 28)
-        faces = fairface.parquet(fairface.labels_as_listed(), noise)
+        faces = fairface.parquet(fairface.labels_in_turn(), noise)
         hub.put("datasets", "HuggingFaceM4/FairFace", {PATH: faces})
         hub.put("datasets", "bitmind/open-image-v7-256", {"data/train-00000-of-00001.parquet": images})
         screen = opened(bare_app(tiny_folder, home), {"model": "tiny", "ablate": "L5.H1", "tab": "bias"})

@@ -3,25 +3,14 @@
 import json
 
 from ccs.data import SOURCES
-from ccs.data.untrusted import listed_rows
-from tests.support.datasets_sample import AGES, FAIRFACE, as_parquet, cells
+from tests.support.datasets_sample import FAIRFACE, as_parquet, cells
 
 PATH = "1.25/validation-00000-of-00001-09e3e67bb00ab4ec.parquet"
 RECORD = SOURCES["fairface-600"]
 
 
-def labels_as_listed():
-    """Labels of rows of which the rule picks the listed ones: a group's others come after those."""
-    groups = [(race, gender) for race in sorted(FAIRFACE["race"]) for gender in sorted(FAIRFACE["gender"])]
-    listed = listed_rows(RECORD)
-    taken = {row: groups[i % 14] for i, row in enumerate(listed)}
-    full = {cell: row for row, cell in sorted(taken.items())}  # the last listed row of each group
-    found = [taken.get(row, min(full, key=full.__getitem__)) for row in range(max(listed) + 40)]
-    return [{"race": race, "gender": gender, "age": AGES[i % 9]} for i, (race, gender) in enumerate(found)]
-
-
 def labels_in_turn(count=1200):
-    """Labels that come in turn, and not in the order of the published ones."""
+    """Labels of this many rows, the groups in turn."""
     return [{name: names[row % len(names)] for name, names in FAIRFACE.items()} for row in range(count)]
 
 
