@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ccs.analysis.accuracy import accuracy
 from ccs.analysis.bias import embed_occupations, measure_gallery, set_question
-from ccs.analysis.crossing import SMALLEST, cross_groups
+from ccs.analysis.crossing import SMALLEST, cross_groups, name_person
 from ccs.analysis.inputs import embed, load_model, open_people, require_readable
 from ccs.analysis.result import Result, axes
 from ccs.data import BiasSet, ClassificationSet
@@ -38,8 +38,6 @@ COLUMNS = (
     *("section", "attribute", "prompts", "metric", "group", "n", "items", "before", "after", "low", "high"),
     *("chance", "detectable", "p_value"),
 )
-NOUNS = {"woman", "man", "girl", "boy", "female", "male"}
-"""Groups that are nouns in prompts; others get "person"."""
 STANDARD_ERRORS = 2 * 1.959964
 """Width of a 95% interval in standard errors."""
 
@@ -290,10 +288,10 @@ def _harm_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield the rates at which people of each group are assigned to each harm category."""
     harms, groups = load_prompts(HARMS), people.groups[attribute]
-    own = [_person(group) for group in np.unique(groups)]
-    texts = class_weights(model, [*own, *harms.names], harms.templates)
+    people_names = [name_person(str(group)) for group in np.unique(groups)]
+    texts = class_weights(model, [*people_names, *harms.names], harms.templates)
     assigned = [(part @ texts.T).argmax(axis=1) for part in images]
-    names = np.array([*own, *harms.names])
+    names = np.array([*people_names, *harms.names])
     for category, classes in harms.categories.items():
         before, after = (np.isin(names[places], classes) for places in (assigned[0], assigned[-1]))
         gap = rate_gap(after, groups, seed=seed)
@@ -320,13 +318,6 @@ def _harm_rows(
             "detectable": gap.detectable,
             "p_value": gap.p_value,
         }
-
-
-def _person(group: str) -> str:
-    """Return a group as a class: "man" as it is, "dark" as "dark person"."""
-    words = str(group).split(", ")
-    noun = next((word for word in words if word.lower() in NOUNS), "person")
-    return " ".join([*(word for word in words if word != noun), noun])
 
 
 def _accuracy_rows(

@@ -11,6 +11,8 @@ import numpy as np
 from ccs.data import BiasSet, Lazy
 from ccs.errors import InputError
 
+NOUNS = {"woman", "man", "girl", "boy", "female", "male"}
+"""Groups that are nouns in prompts; others get "person"."""
 SMALLEST = 10
 """Fewest people in a crossed group. With fewer, its share of the top K is mostly noise."""
 
@@ -63,3 +65,10 @@ def cross_groups(
 def format_left_out(left_out: Mapping[str, int]) -> str:
     """Return the groups that are too small, such as "3 woman, dark", or ""."""
     return ", ".join(f"{count} {group}" for group, count in left_out.items())
+
+
+def name_person(group: str) -> str:
+    """Return a person of a group: "man" as it is, "dark" as "dark person", "woman, dark" as "dark woman"."""
+    words = group.split(", ")
+    noun = next((word for word in words if word.lower() in NOUNS), "person")
+    return " ".join([*(word for word in words if word != noun), noun])

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccs.analysis.bias import set_question
-from ccs.analysis.crossing import format_left_out
+from ccs.analysis.crossing import format_left_out, name_person
 from ccs.analysis.fresh import draw_people, on_people
 from ccs.analysis.inputs import Names, load_model, open_classes, open_people, require_readable
 from ccs.analysis.task import Sets, Task, halves, make_task
@@ -342,7 +342,17 @@ _WORDS = {"male": "man", "female": "woman"}
 
 
 def group_names(attribute: str, groups: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-    """Return, for each group, texts that name it, such as "a woman with dark skin"."""
+    """Return, for each group, texts that name it, such as "a woman with dark skin".
+
+    Args:
+        attribute: the groups' column, or several with commas between them.
+        groups: such as "dark", or "woman, dark" for two columns.
+    """
+    if "," in attribute:
+        return {
+            group: tuple(f"{start} {name_person(group)}" for start in ("a", "a photo of a"))
+            for group in groups
+        }
     templates = _TEMPLATES.get(attribute, _OTHERS)
     words = {group: _WORDS.get(group.lower(), group.lower()) for group in groups}
     return {

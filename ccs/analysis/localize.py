@@ -9,27 +9,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ccs.analysis.ablation_sets import AblationSet, matched
+from ccs.analysis.ablation_sets import AblationSet, matched, single_head_sets
 from ccs.analysis.carriers import DEFAULT, METHODS, reliability
 from ccs.analysis.evidence import Evidence, Method, Tell, open_subject, rank_heads, say_nothing
 from ccs.analysis.inputs import Names
-from ccs.analysis.preference import effects_of_heads, head_rows
 from ccs.analysis.result import Result, axes
-from ccs.analysis.search import held_out_rows, measure_held_out
-from ccs.analysis.task import Task
+from ccs.analysis.search import held_out_parts, held_out_rows, measure_held_out
 from ccs.data import BiasSet, ClassificationSet
 from ccs.errors import InputError
 from ccs.heads import Head, HeadSet
+from ccs.metrics.ranking import GapTest
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
 
-MOST, LEAST = 8, 0.05
+MAX_HEADS, MIN_REDUCTION = 8, 0.05
 """The most heads of an answer, and the share of the group score gap that each of them must take away."""
+MAX_P = 0.05
+"""The largest p-value of the group score gap at which heads are named."""
 RANDOM_SETS = 20
 """Random sets to compare an answer with."""
-FOUND, RANDOM = "found", "random:layers"
-"""Names of the ablation sets in the effects: the heads found, and random ones of the same layers."""
+CARRIERS, RANDOM = "carriers", "random:layers"
+"""Names of the ablation sets in the effects: the likely carriers, and random heads of the same layers."""
 
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)
@@ -40,23 +41,32 @@ class CarrierTable(Result):
         about: the model, gallery, attribute, method, and seed behind the numbers.
         rows: one row per head, the most likely carrier first. Columns: `head`, `rank`, `score` by the method,
             and `carries`, whether it is one of `heads`.
+        gap: the permutation test of "groups don't differ" that comes first, on the half that the method saw:
+            the group score gap, its chance level, and p.
         heads: the first heads, as long as each takes 5% of the rankings' group score gap away; none if none
-            does.
-        effects: the effect of ablating them on the half of people and prompts that the method did not see,
-            next to random sets with as many heads of each layer; columns as in `ccs.search`.
+            does, or without evidence of a gap (p above 0.05).
+        effects: the effect of ablating them, together and each alone, on the half of people and prompts that
+            the method did not see, next to random sets with as many heads of each layer; columns as in
+            `ccs.search`.
         parts: one row per head, and one for all of them, on the same half: the change of the general and the
             occupation-specific part of the group scores, as shares of the total, and which part it `moves`
-            (`ccs.metrics.preference`).
+            (`ccs.analysis.preference`).
         p_value: of the fall of MaxSkew among the random sets; NaN without heads.
     """
 
     heads: tuple[Head, ...]
     effects: pd.DataFrame
     parts: pd.DataFrame
+    gap: GapTest
     p_value: float
 
+    @property
+    def is_biased(self) -> bool:
+        """Return whether there is evidence that the rankings prefer a group."""
+        return self.gap.p_value <= MAX_P
+
     def __repr__(self) -> str:
-        answer = " ".join(map(str, self.heads)) or "no head"
+        answer = " ".join(map(str, self.heads)) or ("no head" if self.is_biased else "no evidence of bias")
         return f"<CarrierTable of {self.about['model']} by {self.about['attribute']}: {answer}>"
 
     def plot(self, *, most: int = 20, ax: Any = None) -> Any:
@@ -150,23 +160,27 @@ def localize(
     )
     model = subject.model
     evidence, unseen = subject.split(attribute, seed, tell)
+    gap = evidence.task.gap_test(evidence.units, seed=seed)
     scores = method(evidence)
     order = rank_heads(scores, seed)
-    heads = first_carriers(evidence, order)
+    heads = first_carriers(evidence, order) if gap.p_value <= MAX_P else ()
     answer = HeadSet(heads)
-    compared = [AblationSet("none", None, HeadSet(), "nothing is ablated")]
+    compared = [AblationSet("none", None, HeadSet(), "no head is ablated")]
     if heads:
-        compared.append(AblationSet(FOUND, None, answer, f"found by {name}"))
+        compared.append(AblationSet(CARRIERS, None, answer, f"ranked first by {name}"))
         drawn = matched(answer, model.heads, RANDOM_SETS, seed, "layers")
         compared += [
             AblationSet(RANDOM, number, others, "drawn at random") for number, others in enumerate(drawn)
         ]
-    effects = held_out_rows(measure_held_out(model, unseen, compared, seed))
+    if len(heads) > 1:
+        compared += single_head_sets(heads)
+    held_out = measure_held_out(model, unseen, compared, seed)
+    effects = held_out_rows(held_out)
     changes = effects[effects["metric"] == "MaxSkew"].groupby("ablation")["difference"]
     p_value = np.nan
     if heads and RANDOM in changes.groups:
         drops = changes.get_group(RANDOM)
-        p_value = (1 + (drops <= changes.get_group(FOUND).iloc[0]).sum()) / (1 + len(drops))
+        p_value = (1 + (drops <= changes.get_group(CARRIERS).iloc[0]).sum()) / (1 + len(drops))
     about = subject.describe(attribute, evidence.task, unseen, seed)
     about |= {"method": name, "reliability": reliability(name)}
     rows = [
@@ -178,30 +192,15 @@ def localize(
         rows=pd.DataFrame(rows),
         heads=heads,
         effects=effects,
-        parts=_parts(model, unseen, heads, seed),
+        parts=held_out_parts([held for held in held_out if held.ablation != RANDOM]),
+        gap=gap,
         p_value=float(p_value),
     )
 
 
-def _parts(model: Model, unseen: Task, heads: Sequence[Head], seed: int) -> pd.DataFrame:
-    """Return how ablating each head, and all of them, moves the two parts; no rows if unmeasurable."""
-    singles = [HeadSet([head]) for head in heads]
-    ablations = singles + [HeadSet(heads)] * (len(heads) > 1)
-    if not ablations:
-        return head_rows([])
-    embeddings = model.embed_images(unseen.people, [HeadSet(), *ablations])
-    try:
-        effects = effects_of_heads(
-            embeddings[0], embeddings[1:], ablations, unseen, logit_scale=model.logit_scale, seed=seed
-        )
-    except InputError:  # too few prompts, or people of a group
-        return head_rows([])
-    return head_rows(effects)
-
-
 def first_carriers(evidence: Evidence, order: Sequence[Head]) -> tuple[Head, ...]:
-    """Return the first heads of a ranking, as long as each takes LEAST of the group score gap away on the
-    seen half.
+    """Return the first heads of a ranking, as long as each takes MIN_REDUCTION of the group score gap away
+    on the seen half.
 
     Two in a row may take twice that together: if one substitutes for the other, the first takes little alone.
 
@@ -209,15 +208,15 @@ def first_carriers(evidence: Evidence, order: Sequence[Head]) -> tuple[Head, ...
         evidence: the half that the method saw.
         order: heads by falling score.
     """
-    least, size = LEAST * evidence.score_gap_without(HeadSet()), 0
+    needed, size = MIN_REDUCTION * evidence.score_gap_without(HeadSet()), 0
 
     def enough(step: int) -> bool:
-        if size + step > min(MOST, len(order)):
+        if size + step > min(MAX_HEADS, len(order)):
             return False
         before, after = (
             evidence.score_gap_without(HeadSet(order[:number])) for number in (size, size + step)
         )
-        return before - after >= step * least > 0
+        return before - after >= step * needed > 0
 
     while step := next((step for step in (1, 2) if enough(step)), 0):
         size += step

@@ -25,8 +25,9 @@ from ccs.analysis.mitigations import (
     round_factors,
     why_not_in_weights,
 )
+from ccs.analysis.preference import PartChanges, measure_part_changes, part_rows
 from ccs.analysis.result import Result, axes
-from ccs.analysis.search import metric_columns, plot_tradeoff
+from ccs.analysis.search import conclude, metric_columns, plot_tradeoff
 from ccs.analysis.task import Task
 from ccs.data import BiasSet, ClassificationSet
 from ccs.errors import InputError
@@ -53,11 +54,15 @@ class MitigationTable(Result):
             attributes", and "moved" (1 minus the cosine with the embedding before, the mean over control
             images); `before` and `after`; for the first two `low`, `high`, the 95% interval of `after`, and
             `difference`, `difference_low`, `difference_high`, `p_value`, paired; `chance`, of random
-            rankings; `in_weights`, whether a saved model can hold the method.
+            rankings; `in_weights`, whether a saved model can hold the method; `conclusion`, as in
+            `ccs.search`.
+        parts: one row per method: the changes of the general and the occupation-specific preference
+            (`ccs.analysis.preference.part_rows`).
         best: the name of the method that lowers MaxSkew most within `max_loss`, None if none surely does.
         options: method -> what it fitted, with its estimates.
     """
 
+    parts: pd.DataFrame
     best: str | None
     options: Mapping[str, Option]
 
@@ -166,17 +171,19 @@ def mitigate_subject(
         tell: called with a line for each step; what it raises ends the work.
     """
     half = Half(subject, attribute, seed, tell)
-    options = fit(half, methods, seed)
+    options = fit_methods(half, methods, seed)
     about = subject.describe(attribute, half.evidence.task, half.task, seed) | {"max_loss": max_loss}
-    rows, chance = [], half.chance
+    rows = []
     for option in options:
         case = {"method": option.name, "in_weights": not option.reason}
+        case["conclusion"] = conclude(option.max_skew_change, option.accuracy_change, max_loss)
         skew, *others = _rows(options[0], option)
-        rows += [case | skew | {"chance": chance}, *(case | row for row in others)]
+        rows += [case | skew | {"chance": half.chance}, *(case | row for row in others)]
     best = choose(options, max_loss)
     return MitigationTable(
         about=about,
         rows=pd.DataFrame(rows),
+        parts=part_rows(({"method": option.name}, option.parts) for option in options[1:]),
         best=best.name if best else None,
         options={option.name: option for option in options},
     )
@@ -196,6 +203,7 @@ class Option:
         moved: how far control images' embeddings move, 1 minus the cosine.
         people: the people's unit embeddings [n, d].
         reason: why weights cannot hold it, "" if they can.
+        parts: changes of the general and the specific preference; None if there is too little to split.
     """
 
     name: str
@@ -209,10 +217,11 @@ class Option:
     moved: float
     people: Units
     reason: str
+    parts: PartChanges | None = None
 
     def beats(self, other: Option) -> bool:
         """Return whether it is no worse in MaxSkew and accuracy, and better in one of them."""
-        ours, theirs = ((one.max_skew.value, -one.accuracy.value) for one in (self, other))
+        ours, theirs = ((each.max_skew.value, -each.accuracy.value) for each in (self, other))
         return ours != theirs and ours[0] <= theirs[0] and ours[1] <= theirs[1]
 
 
@@ -302,7 +311,7 @@ class Half:
         }
 
 
-def fit(half: Half, methods: Mapping[str, Mitigation], seed: int = 0) -> list[Option]:
+def fit_methods(half: Half, methods: Mapping[str, Mitigation], seed: int = 0) -> list[Option]:
     """Fit each method on the seen half and measure it on the other; the first option is nothing.
 
     Args:
@@ -312,26 +321,32 @@ def fit(half: Half, methods: Mapping[str, Mitigation], seed: int = 0) -> list[Op
     """
     fitted: dict[str, Fitted] = {NOTHING: nothing(half.evidence)}
     for name, method in methods.items():
-        half.tell(f"fitting “{name}” on {len(half.evidence.people):,} people")
+        half.tell(f"fitting {name} on {len(half.evidence.people):,} people")
         fitted[name] = round_factors(method(half.evidence))
-    half.tell(f"judged on the other {len(half.task.people):,}")
-    skews, accuracies = list[BiasResult](), list[accuracy.Accuracy]()
-    options = []
-    for (name, way), units in zip(fitted.items(), half.embed(list(fitted.values())), strict=True):
-        skews.append(half.measure(units["people"], half.mapped_task(way), DRAWS, seed))
-        weights = way.on_texts(half.task.class_weights)
-        accuracies.append(accuracy.accuracy(units["controls"], weights, half.task.labels, seed))
+    half.tell(f"measuring on the other {len(half.task.people):,} people")
+    embedded = half.embed(list(fitted.values()))
+    tasks = [half.mapped_task(fit) for fit in fitted.values()]
+    people = [units["people"] for units in embedded]
+    parts = measure_part_changes(
+        people[0], people, half.task, prompts=[task.prompts for task in tasks], seed=seed
+    )
+    skews, accuracies, options = list[BiasResult](), list[accuracy.Accuracy](), list[Option]()
+    for (name, fit), task, units, changes in zip(fitted.items(), tasks, embedded, parts, strict=True):
+        skews.append(half.measure(units["people"], task, DRAWS, seed))
+        weights = fit.on_texts(task.class_weights)
+        accuracies.append(accuracy.accuracy(units["controls"], weights, task.labels, seed))
         options.append(
             Option(
                 name=name,
-                fitted=way,
+                fitted=fit,
                 max_skew=skews[-1].max_skew.mean,
                 max_skew_change=bias_result.compare(skews[-1], skews[0]),
                 accuracy=accuracies[-1].top1,
                 accuracy_change=accuracy.compare(accuracies[-1], accuracies[0], seed=seed),
-                **half.side_effects(way, units),
+                **half.side_effects(fit, units),
                 people=units["people"],
-                reason=why_not_in_weights(half.model, way),
+                reason=why_not_in_weights(half.model, fit),
+                parts=changes,
             )
         )
     return options
@@ -355,7 +370,7 @@ def _rows(before: Option, after: Option) -> list[dict[str, Any]]:
 
 def unbeaten(options: Sequence[Option]) -> set[str]:
     """Return the names of the options that none of the others beats in both MaxSkew and accuracy."""
-    return {one.name for one in options if not any(other.beats(one) for other in options)}
+    return {option.name for option in options if not any(other.beats(option) for other in options)}
 
 
 def choose(options: Sequence[Option], max_loss: float) -> Option | None:

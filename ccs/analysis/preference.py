@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet
+from ccs.heads import HeadSet
 from ccs.metrics import preference, stats
 from ccs.metrics.preference import FirstGroup, Split
 from ccs.metrics.ranking import Ranking, cosines, first_alike
@@ -117,82 +117,91 @@ def measure_preference(
 
 
 @dataclass(frozen=True)
-class HeadEffect:
-    """How ablating heads changes the two parts of the group scores.
+class PartChanges:
+    """How an ablation, or another change of a model, changes the two parts of the group scores.
 
     Attributes:
-        heads: the ablated heads.
         general, specific: change of the part's size as a share of the total before, with p-values; paired.
     """
 
-    heads: HeadSet
     general: stats.Effect
     specific: stats.Effect
 
     @property
     def moves(self) -> str:
-        """Return which part ablation lowers or raises: "general", "specific", "both", or "neither"."""
+        """Return which part it lowers or raises: "general", "specific", "both", or "neither"."""
         moved = [name for name in ("general", "specific") if getattr(self, name).p_value <= 1 - stats.LEVEL]
         return "both" if len(moved) == 2 else moved[0] if moved else "neither"
 
 
-def effects_of_heads(
-    images: NDArray[np.floating],
-    ablated: NDArray[np.floating],
-    heads: Sequence[Head | HeadSet],
+def measure_part_changes(
+    before: NDArray[np.floating],
+    after: Sequence[NDArray[np.floating]] | NDArray[np.floating],
     ranking: Ranking,
     *,
-    logit_scale: float,
+    prompts: Sequence[NDArray[np.floating]] | None = None,
     seed: int = 0,
     draws: int = preference.DRAWS,
-) -> tuple[HeadEffect, ...]:
-    """Return how ablating each head, or set of heads, moves the general and the specific part.
+) -> tuple[PartChanges | None, ...]:
+    """Measure how heads, sets of heads, or other changes of a model move the general and the specific part.
 
     Args:
-        images: embeddings [n, d] with all heads.
-        ablated: embeddings [heads, n, d] with each of `heads` ablated.
-        heads: heads, or sets of heads.
+        before: image embeddings [n, d] of the model as it is.
+        after: image embeddings [n, d] with each change.
         ranking: prompts, groups, and units; every prompt ranks all images here.
-        logit_scale: the factor from a cosine to a logit.
+        prompts: text embeddings [prompts, d] with each change, if it changes texts.
         seed: random seed.
-        draws: number of bootstrap draws, the same for all heads.
+        draws: number of bootstrap draws, the same for all changes.
 
-    Raises:
-        InputError: If there are fewer than two different prompts, two groups, or two images of a group.
+    Returns:
+        One result per change; None with fewer than two different prompts, groups, or images of a group.
     """
-    prompts = ranking.prompts[np.unique(first_alike(ranking.prompts))]
+    distinct = np.unique(first_alike(ranking.prompts))
 
-    def measured(embeddings: NDArray[np.floating]) -> tuple[dict[str, float], preference.Draws]:
-        scores = logit_scale * cosines(prompts, embeddings)
+    def measure(
+        images: NDArray[np.floating], texts: NDArray[np.floating]
+    ) -> tuple[dict[str, float], preference.Draws]:
+        scores = cosines(texts[distinct], images)
         cells = preference.block_scores(scores, ranking.codes, units=ranking.units, seed=seed)
         return preference.parts(cells), preference.resampled(cells, draws=draws, seed=seed)
 
-    before, drawn = measured(images)
-    size = max(before["total"], 1e-12)
-    effects = []
-    for chosen, embeddings in zip(heads, ablated, strict=True):
-        after, redrawn = measured(embeddings)
-        changes = {
-            name: stats.effect(
-                (after[name] - before[name]) / size, (getattr(redrawn, name) - getattr(drawn, name)) / size
+    try:
+        start, start_draws = measure(before, ranking.prompts)
+    except InputError:
+        return (None,) * len(after)
+    size, changes = max(start["total"], 1e-12), []
+    for images, texts in zip(after, prompts or [ranking.prompts] * len(after), strict=True):
+        end, end_draws = measure(images, texts)
+        changes.append(
+            PartChanges(
+                **{
+                    part: stats.effect(
+                        (end[part] - start[part]) / size,
+                        (getattr(end_draws, part) - getattr(start_draws, part)) / size,
+                    )
+                    for part in ("general", "specific")
+                }
             )
-            for name in ("general", "specific")
-        }
-        effects.append(HeadEffect(HeadSet([chosen]) if isinstance(chosen, Head) else chosen, **changes))
-    return tuple(effects)
+        )
+    return tuple(changes)
 
 
-def head_rows(effects: Sequence[HeadEffect]) -> pd.DataFrame:
-    """Return one row per effect: the ablated heads, the change of each part, and which part `moves`.
+def part_rows(changes: Iterable[tuple[Mapping[str, Any], PartChanges | None]]) -> pd.DataFrame:
+    """Return one row per measured change: what was changed, how each part changes, and which it `moves`.
 
-    Changes are shares of the total before; each has its 95% interval and p-value.
+    Args:
+        changes: columns that say what was changed, and the result.
+
+    Returns:
+        Changes of `general` and `specific` as shares of the total before, with `_low`, `_high` (95%) and
+        `_p`.
     """
     rows = []
-    for effect in effects:
-        row: dict[str, Any] = {"ablate": str(effect.heads)}
-        for name in ("general", "specific"):
-            change = getattr(effect, name)
-            row |= {name: change.value, f"{name}_low": change.low, f"{name}_high": change.high}
-            row[f"{name}_p"] = change.p_value
-        rows.append(row | {"moves": effect.moves})
+    for case, parts in changes:
+        if parts is not None:
+            row = dict(case)
+            for name, change in (("general", parts.general), ("specific", parts.specific)):
+                row |= {name: change.value, f"{name}_low": change.low, f"{name}_high": change.high}
+                row[f"{name}_p"] = change.p_value
+            rows.append(row | {"moves": parts.moves})
     return pd.DataFrame(rows)

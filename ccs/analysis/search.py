@@ -28,6 +28,7 @@ import pandas as pd
 from ccs.analysis.ablation_sets import AblationSet
 from ccs.analysis.evidence import Tell, open_subject, say_nothing
 from ccs.analysis.inputs import Names, change_columns
+from ccs.analysis.preference import PartChanges, measure_part_changes, part_rows
 from ccs.analysis.result import Result, axes
 from ccs.analysis.task import Task, halves, make_task
 from ccs.data import BiasSet, ClassificationSet
@@ -84,7 +85,10 @@ class MeasuredSet:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOut:
-    """A set of ablated heads on the half that the search did not see; changes are paired."""
+    """A set of ablated heads on the half that the search did not see; changes are paired.
+
+    `parts`: changes of the general and the specific preference, None if there is too little to split.
+    """
 
     ablation: str
     seed: int | None
@@ -94,6 +98,7 @@ class HeldOut:
     chance: Estimate
     accuracy: Estimate
     accuracy_change: Effect
+    parts: PartChanges | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,12 +130,15 @@ class SearchTable(Result):
             `difference`, `difference_low`, `difference_high`, `p_value`, paired; `chance`, of random
             rankings.
         heads: those to ablate, none if no head helps within the limits.
+        parts: one row per ablation set: the changes of the general and the occupation-specific preference
+            (`ccs.analysis.preference.part_rows`).
         conclusion: "confirmed" if on held-out people and prompts MaxSkew surely falls and accuracy surely
             stays within its bound; "rejected" if one of them surely doesn't; otherwise "inconclusive".
         outcome: all that the search measured.
     """
 
     heads: HeadSet
+    parts: pd.DataFrame
     conclusion: Conclusion
     outcome: SearchOutcome
 
@@ -227,6 +235,7 @@ def search(
         about=about,
         rows=held_out_rows(outcome.held_out),
         heads=outcome.heads,
+        parts=held_out_parts(outcome.held_out),
         conclusion=conclude(result.max_skew_change, result.accuracy_change, limits.max_loss),
         outcome=outcome,
     )
@@ -255,6 +264,15 @@ def held_out_rows(sets: Sequence[HeldOut]) -> pd.DataFrame:
         accuracy = metric_columns("accuracy", first.accuracy, held.accuracy, held.accuracy_change)
         rows += [case | skew | {"chance": held.chance.value}, case | accuracy | {"chance": np.nan}]
     return pd.DataFrame(rows).astype({"seed": "Int64"})
+
+
+def held_out_parts(sets: Sequence[HeldOut]) -> pd.DataFrame:
+    """Return the changes of the general and the specific preference, one row per ablation set."""
+    return part_rows(
+        ({"ablation": held.ablation, "seed": held.seed, "heads": str(held.heads)}, held.parts)
+        for held in sets
+        if held.heads
+    )
 
 
 def metric_columns(metric: str, before: Estimate, after: Estimate, change: Effect) -> dict[str, Any]:
@@ -404,6 +422,7 @@ def measure_held_out(model: Model, task: Task, sets: Sequence[AblationSet], seed
     people, controls = (model.embed_images(images, heads) for images in (task.people, task.controls))
     skews = bias.measure_ablations(people, task, draws=DRAWS, seed=seed)
     accuracies = [zeroshot.accuracy(units, task.class_weights, task.labels, seed) for units in controls]
+    parts = measure_part_changes(people[0], people, task, seed=seed)
     return tuple(
         HeldOut(
             ablation=each.name,
@@ -414,6 +433,7 @@ def measure_held_out(model: Model, task: Task, sets: Sequence[AblationSet], seed
             chance=skew.max_skew.chance_mean,
             accuracy=accuracy.top1,
             accuracy_change=zeroshot.compare(accuracy, accuracies[0], seed=seed),
+            parts=changes,
         )
-        for each, skew, accuracy in zip(sets, skews, accuracies, strict=True)
+        for each, skew, accuracy, changes in zip(sets, skews, accuracies, parts, strict=True)
     )

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import ccs
 from ccs.analysis.bias import set_question
 from ccs.analysis.carriers import DEFAULT, METHODS
-from ccs.analysis.localize import FOUND, RANDOM, CarrierTable
+from ccs.analysis.localize import CARRIERS, RANDOM, CarrierTable
 from ccs.analysis.which_encoder import which_encoder
-from ccs.batch.pages import change, list_skipped, printed
+from ccs.batch.pages import change, format_parts, list_skipped, printed
 from ccs.cli import options
 from ccs.cli.command_line import Command
 from ccs.data.open import open_gallery
@@ -60,7 +59,7 @@ def format_carriers(table: CarrierTable) -> str:
     effects = dict(tuple(table.effects.groupby(["ablation", "metric"])))
 
     def changed(metric: str) -> str:
-        row = effects[FOUND, metric].iloc[0]
+        row = effects[CARRIERS, metric].iloc[0]
         effect = Effect(*(row[end] for end in ("difference", "difference_low", "difference_high", "p_value")))
         return f"{row['before']:.3f} -> {row['after']:.3f}, {change(effect)}"
 
@@ -70,20 +69,11 @@ def format_carriers(table: CarrierTable) -> str:
         about=table.about,
         changed=changed,
         chance=float(effects["none", "MaxSkew"]["chance"].iloc[0]),
-        parts=[_part_row(row) for row in table.parts.to_dict("records")],
+        parts=format_parts(table.parts, "heads"),
         random_changes=list(effects[RANDOM, "MaxSkew"]["difference"])
         if (RANDOM, "MaxSkew") in effects
         else [],
     )
-
-
-def _part_row(row: Mapping[Any, Any]) -> dict[str, str]:
-    """Format how ablation changes the general and the specific part."""
-    cells = {"ablated": row["ablate"]}
-    for name in ("general", "specific"):
-        low, high = row[f"{name}_low"], row[f"{name}_high"]
-        cells[f"{name} part"] = f"{row[name]:+.0%} [{low:+.0%}, {high:+.0%}]"
-    return cells | {"moves": row["moves"]}
 
 
 def _format_shares(settings: LocalizeOptions, model: ccs.Model, attribute: str) -> str:

@@ -11,8 +11,9 @@ from huggingface_hub import EvalResult
 import ccs
 from ccs.analysis.mitigate import MitigationTable, Option, choose, objection, unbeaten
 from ccs.analysis.mitigations import METHODS, NOTHING, QUICK, as_change
+from ccs.analysis.search import conclude
 from ccs.batch.checkpoint import Destination
-from ccs.batch.pages import change, in_brackets, list_skipped, printed
+from ccs.batch.pages import change, format_parts, in_brackets, list_skipped, printed
 from ccs.cli import options
 from ccs.cli.command_line import Command
 from ccs.data import SOURCES
@@ -91,6 +92,8 @@ def format_mitigation(table: MitigationTable, saved: Option | None = None) -> st
         about=table.about,
         chance=float(table.rows["chance"].iloc[0]),
         best=best,
+        conclusion=best and conclude(best.max_skew_change, best.accuracy_change, table.about["max_loss"]),
+        parts=format_parts(table.parts, "method"),
         saved=saved,
         changed=best and change(best.max_skew_change),
         lost=best and change(best.accuracy_change, 100, 1),

@@ -120,6 +120,26 @@ def change(effect: Effect, scale: float = 1.0, digits: int = 3) -> str:
     return signed(effect.value, digits, scale) + (f" ({', '.join(parts)})" if parts else "")
 
 
+def format_parts(parts: pd.DataFrame, name: str) -> str:
+    """Format how changes of a model move the general and the occupation-specific preference, or "".
+
+    Args:
+        parts: From `ccs.analysis.preference.part_rows`.
+        name: The column that says what was changed.
+    """
+    rows = []
+    for row in parts.to_dict("records"):
+        changes = {
+            f"{part} part": f"{row[part]:+.0%} [{row[f'{part}_low']:+.0%}, {row[f'{part}_high']:+.0%}]"
+            for part in ("general", "specific")
+        }
+        rows.append({name: row[name], **changes, "moves": row["moves"]})
+    heading = (
+        "Change of the general and the occupation-specific preference, as shares of the squared group scores:"
+    )
+    return f"{heading}\n{columns(rows)}" if rows else ""
+
+
 # The report and pages of docs, in Markdown ------------------------------------------------------------------
 
 Block = str

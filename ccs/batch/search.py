@@ -12,7 +12,7 @@ from ccs import results
 from ccs.analysis import ablation_sets
 from ccs.analysis.ablation_sets import AblationSet
 from ccs.analysis.search import HeldOut, Limits, SearchTable
-from ccs.batch.pages import change, in_brackets, list_skipped, p_text, printed
+from ccs.batch.pages import change, format_parts, in_brackets, list_skipped, p_text, printed
 from ccs.cli import options
 from ccs.cli.command_line import Command
 from ccs.errors import InputError
@@ -95,6 +95,9 @@ def format_search(table: SearchTable) -> str:
         accuracy=change(answer.accuracy_change, 100, 1),
         detectable=minimum_detectable(answer.max_skew_change),
         about=table.about,
+        parts=format_parts(table.parts[table.parts["ablation"] != "random"], "heads")
+        if len(table.parts)
+        else "",
     )
 
 

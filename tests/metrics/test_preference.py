@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import ccs
-from ccs import HeadSet, InputError
-from ccs.analysis.preference import effects_of_heads
+from ccs import InputError
+from ccs.analysis.preference import measure_part_changes
 from ccs.batch import bias as command
 from ccs.data import synthetic
 from ccs.metrics import accuracy, preference
@@ -154,8 +154,7 @@ def test_heads_that_make_a_preference_move_its_part():
     added = [np.hstack([part, np.zeros((180, 1))]) for part in (general, specific)]
     ranking = Ranking(np.eye(OCCUPATIONS + 1)[:-1], GROUPS, k=20)
     ablated = np.stack([plain + added[1], plain + added[0]])
-    heads = HeadSet.parse("L1.H0 L1.H1")
-    effects = effects_of_heads(plain + sum(added), ablated, list(heads), ranking, logit_scale=1.0)
+    effects = measure_part_changes(plain + sum(added), ablated, ranking)
     assert [effect.moves for effect in effects] == ["general", "specific"]
     assert effects[0].general.value < 0
     assert effects[1].specific.value < 0
