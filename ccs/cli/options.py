@@ -89,7 +89,7 @@ def to_file(value: str) -> Path:
     return path
 
 
-IMAGES_FROM = "name, folder, zip, Parquet file, or USER/NAME on the Hub"
+IMAGES_FROM = "name, folder, zip, Parquet file, or USER/NAME on the Hub; PLACE:train chooses a split"
 OCCUPATIONS = 'Occupations: a file with one per line, or "judge, nurse"'
 
 ModelName = Annotated[

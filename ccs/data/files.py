@@ -37,7 +37,7 @@ _NO_PICTURES = frozenset({"MPEG", "PDF", "HDF5", "BUFR", "GRIB", "EPS", "WMF"})
 _DATA = frozenset(
     {".parquet", ".npy", ".npz", ".pt", ".pth", ".safetensors", ".md", ".yaml", ".yml", ".lock"}
 )
-NO_IMAGE, HIDDEN, OTHER_SPLIT = "not an image", "hidden", "of another split"
+NO_IMAGE, HIDDEN = "not an image", "hidden"
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +309,9 @@ def descend(files: Files, split: str = "") -> tuple[Files, str]:
         elif len(tops) > 1 or not nested:
             break
         inside = [path for path in files.by_path if path.startswith(f"{tops[0]}/")]
-        reason = OTHER_SPLIT if entered and len(names) > 1 else "outside of the folders read"
+        reason = (
+            f"not in the split {entered}" if entered and len(names) > 1 else "outside of the folders read"
+        )
         files = files.only(inside, reason, below=f"{tops[0]}/")
     if split and not entered:
         raise InputError(f"{files.source!r} has no folders of splits, so not the split {split!r} either.")

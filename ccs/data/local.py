@@ -14,7 +14,6 @@ from ccs.data import DatasetRecord
 from ccs.data.digests import identity
 from ccs.data.files import (
     NO_IMAGE,
-    OTHER_SPLIT,
     SPLITS,
     TABLES,
     File,
@@ -67,14 +66,18 @@ def read_files(files: Files, record: DatasetRecord, *, labeled: bool, split: str
     listed = [path for path in files.images if "images" in path.split("/")[:-1] or "/" not in path]
     if listed and (record.listed or record.label_in_name):
         return _of_authors_list(files, record, listed)
-    if not labeled:
+    if not labeled and not split:
         return _of_columns(files, record.name, files.images)
-    if record.known and any(
-        SPLITS.get(path.split("/")[0].casefold()) == record.split for path in files.images
+    if (
+        labeled
+        and record.known
+        and any(SPLITS.get(path.split("/")[0].casefold()) == record.split for path in files.images)
     ):
         split = split or record.split
     files, entered = descend(files, split)
     files = replace(files, source=files.source + f" (split {entered})" * bool(entered))
+    if not labeled:
+        return _of_columns(files, record.name, files.images)
     table = next((path for path in TABLES if path in files.by_path), "")
     return _of_table(files, record.name, table, files.images) if table else _of_folders(files, record.name)
 
@@ -89,9 +92,10 @@ def _of_split(files: Files, paths: Sequence[str], record: DatasetRecord, split: 
         chosen, entered = [path for path in chosen if record.split in splits_in(path)], record.split
     elif split or not record.known:
         chosen, entered = choose_split(chosen, split, files.source)
+    reason = f"not in the split {entered}" if entered else "of another configuration"
     source = files.source + f" (split {entered})" * (bool(entered) and len(chosen) < len(paths))
     others = [path for path in files.by_path if path not in paths]
-    return replace(files.only([*others, *chosen], OTHER_SPLIT), source=source)
+    return replace(files.only([*others, *chosen], reason), source=source)
 
 
 def _webdataset(files: Files) -> dict[str, dict[str, Any]]:

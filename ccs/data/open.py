@@ -1,7 +1,12 @@
-"""Open a set by its name, folder, file, or id on the Hub, or draw it from the synthetic world."""
+"""Open a set by its name, folder, file, or id on the Hub, or draw it from the synthetic world.
+
+What a user should know about how a set was read is in its `notes`, and logged as a warning, which commands
+and notebooks print.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -23,13 +28,14 @@ from ccs.data import (
     synthetic,
     untrusted,
 )
-from ccs.data.files import VIDEOS, Files, list_files
+from ccs.data.files import SPLITS, VIDEOS, Files, list_files
 from ccs.data.local import read_files
 from ccs.data.rows import Rows, Sample
 from ccs.errors import InputError, require_seed
 from ccs.files import as_text
 
 AnySet = ImageSet | RetrievalSet
+log = logging.getLogger(__name__)
 
 WORLD_IMAGES = 5000
 """The default number of synthetic scenes."""
@@ -59,7 +65,8 @@ def open_dataset(
         classes: The names of the classes in prompts, in the order of their numbers. Folders and texts are
             numbered in alphabetical order, or by value if all are whole numbers.
         template: The prompt; `{}` is the class.
-        split: The split of a folder or of Parquet files. By default the first of test, validation, and train.
+        split: The split of a folder or of Parquet files, which "FOLDER:train" chooses too. By default the
+            first of test, validation, and train.
         seed: Seed of the sample; for "world/..." it gives fresh images.
 
     Returns:
@@ -125,7 +132,7 @@ def open_images(spec: str, max_images: int | None = None, *, split: str = "", se
     Args:
         spec: As for `open_dataset`; folders may have any depth. "world" are synthetic scenes.
         max_images: The most images, drawn at random.
-        split: As for `open_dataset`, of Parquet files.
+        split: As for `open_dataset`; by default folders of images are read whole.
         seed: Seed of the sample, and of the scenes of "world".
 
     Returns:
@@ -172,6 +179,7 @@ def _open(
     require_seed(sample.seed)
     if spec.startswith("world/"):
         return _open_synthetic(spec.removeprefix("world/"), sample.most, names, seed)
+    spec, split = parse_split(spec, split)
     if _is_known(spec):
         record = source(spec)
         place = local_copy(record)
@@ -194,7 +202,17 @@ def _open(
         rows = read_files(_list(place, address), record, labeled=record.kind != "images", split=split)
         if record.names not in ("column", "wordnet"):
             names = _class_names(record, place)
-    return READERS[record.kind](record, rows, sample, names)
+    opened = READERS[record.kind](record, rows, sample, names)
+    for note in opened.notes:
+        log.warning("%s: %s", opened.name, note)
+    return opened
+
+
+def parse_split(spec: str, split: str = "") -> tuple[str, str]:
+    """Return a local place and its split, of "PLACE:train" too; other specs stay as they are."""
+    place, _, word = spec.rpartition(":")
+    is_split = word.casefold() in SPLITS and Path(place).expanduser().exists()
+    return (place, split or word) if is_split else (spec, split)
 
 
 def _list(place: Path, address: str = "") -> Files:

@@ -114,7 +114,7 @@ class TestFolder:
         assert len(set(shown)) == 4
         assert shown == sorted(shown)
 
-    def test_class_folders(self, tmp_path):
+    def test_class_folders(self, tmp_path, caplog):
         for name in ("test/red_fox/1.png", "test/red_fox/2.png", "test/owl/1.png", "train/owl/9.png"):
             write(tmp_path / "animals" / name, noisy(len(name)))
         write(tmp_path / "animals" / "test/owl/0.png", b"")
@@ -128,7 +128,9 @@ class TestFolder:
         with pytest.raises(InputError, match="no class folders"):
             open_dataset(str(tmp_path / "animals/test/owl"))
         assert named.source == f"{tmp_path / 'animals'} (split test)"
-        assert found.notes == ("of another split: 1 file train/owl/9.png",)
+        assert found.notes == ("not in the split test: 1 file train/owl/9.png",)
+        assert "animals: not in the split test: 1 file train/owl/9.png" in caplog.messages
+        assert open_images(f"{tmp_path / 'animals'}:train").source.endswith("animals (split train)")
         write(tmp_path / "animals" / "mammal/1.png", noisy(1))
         assert open_dataset(str(tmp_path / "animals")).classes == ("mammal", "test", "train")
 

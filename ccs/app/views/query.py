@@ -251,6 +251,7 @@ def add_gallery(screen: Screen, form: GalleryForm) -> None:
     screen.change(tab="bias", gallery=name, attribute=next(iter(gallery.groups)), k=0, row=0)
     if gallery.skipped:
         screen.session.notify(f"{count(len(gallery.skipped), 'image')} left out: {gallery.skipped[0]} …")
+    screen.session.notify(*(f"{note[:1].upper()}{note[1:]}." for note in gallery.notes))
 
 
 @post("bias/all")

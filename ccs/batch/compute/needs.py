@@ -24,7 +24,7 @@ from ccs.batch.compute.run import KEPT_BYTES, n_plans
 from ccs.batch.pages import printed
 from ccs.data import ALIASES, SOURCES, DatasetRecord, synthetic, untrusted
 from ccs.data.hub import connected, explained
-from ccs.data.open import local_copy
+from ccs.data.open import local_copy, parse_split
 from ccs.errors import InputError
 from ccs.files import endpoint
 from ccs.heads import Head
@@ -243,7 +243,7 @@ def _place(name: str) -> str:
     """Say where a set without a record is."""
     if name in {"world", *(f"world/{drawn}" for drawn in ("images", *synthetic.names()))}:
         return "generated here"
-    if Path(name).expanduser().exists():
+    if Path(parse_split(name)[0]).expanduser().exists():
         return "on disk"
     return "on the Hub, if anywhere" if "/" in name.removeprefix("world/") else "not found here"
 
