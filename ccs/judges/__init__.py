@@ -38,10 +38,9 @@ class JudgeSettings:
         timeout: Seconds for one attempt.
         retries: Attempts after the first; the wait doubles from `delay` on, with jitter.
         delay: Seconds before the second attempt.
-        max_tokens: Longest reply, hidden reasoning included; one that is cut off is asked for once more with
-            twice as many.
+        max_tokens: Longest reply, hidden reasoning included.
         budget: US dollars that may be spent, or None; it needs a price for every judge.
-        prices: A JSON file of prices, which count before the known ones.
+        prices: A JSON file of prices, which override the known ones.
         repaired_examples: Show the labeler the paper's table 1 without its misprints.
     """
 

@@ -24,7 +24,7 @@ from ccs.judges.prices import (
     largest_usage,
     no_price,
 )
-from ccs.judges.provider import Provider, Request, TruncatedError, UnansweredError, Usage
+from ccs.judges.provider import Provider, Request, UnansweredError, Usage
 from ccs.judges.question import OffSchemaError, parse_object, parse_reply, read_by_schema
 from ccs.judges.vendors import AnthropicProvider, CompatibleProvider, GoogleProvider, OpenAIProvider
 
@@ -44,7 +44,6 @@ class Cache:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         db.execute("CREATE TABLE IF NOT EXISTS replies (key PRIMARY KEY, judge, answer)")
-        db.execute("CREATE TABLE IF NOT EXISTS cut_off (key PRIMARY KEY, tokens)")
         db.execute("CREATE TABLE IF NOT EXISTS calls (key, input_tokens, output_tokens, dollars)")
 
     @classmethod
@@ -58,8 +57,8 @@ class Cache:
                 yield cls(db)
         except sqlite3.Error as error:
             raise InputError(
-                f"The judges' cache {str(path)!r} cannot be used ({error}). If it is damaged, move it "
-                "away: its questions are then asked again."
+                f"The judges' cache {str(path)!r} cannot be used ({error}). If it is damaged, move it away; "
+                "the judges then answer again."
             ) from None
 
     def get(self, key: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -88,20 +87,6 @@ class Cache:
         """
         text = json.dumps(answer, ensure_ascii=False)
         self._db.execute("INSERT OR REPLACE INTO replies VALUES (?, ?, ?)", (key, judge, text))
-
-    def cut_off(self, key: str) -> int:
-        """Return the largest number of tokens at which a reply was cut off; 0 for none."""
-        row = self._db.execute("SELECT tokens FROM cut_off WHERE key = ?", (key,)).fetchone()
-        return row[0] if row and isinstance(row[0], int) else 0
-
-    def put_cut_off(self, key: str, tokens: int) -> None:
-        """Store the number of tokens at which a reply was cut off.
-
-        Args:
-            key: The question's key.
-            tokens: The limit that was too low.
-        """
-        self._db.execute("INSERT OR REPLACE INTO cut_off VALUES (?, ?)", (key, tokens))
 
     def put_call(self, key: str, usage: Usage | None, dollars: float | None) -> None:
         """Store what a request cost, answered or not.
@@ -211,10 +196,7 @@ class Caller:
         return {key: group.create_task(in_turn(key, request)) for key, request in requests.items()}
 
     async def _ask(self, key: str, request: Request, cache: Cache) -> str:
-        """Send a request until it is answered, and store the answer. Returns the cause if there is none.
-
-        A reply that is cut off is asked for once more with twice the tokens, and never again with fewer.
-        """
+        """Send a request until it is answered, and store the answer. Returns the cause if there is none."""
         import tenacity
 
         retrying = tenacity.AsyncRetrying(
@@ -223,25 +205,12 @@ class Caller:
             wait=self._wait,
             reraise=True,
         )
-        for tokens in self._limits:
-            if tokens <= cache.cut_off(key):
-                continue
-            try:
-                answer: Mapping[str, Any] = await retrying(self._attempt, key, request, tokens, cache)
-            except TruncatedError:
-                cache.put_cut_off(key, tokens)
-            except UnansweredError as error:
-                return error.cause
-            else:
-                cache.put(key, self.name, answer)
-                return ""
-        tokens = cache.cut_off(key)
-        return f"truncated: at {tokens:,} tokens; it is asked again with --max-tokens above {tokens // 2:,}"
-
-    @property
-    def _limits(self) -> tuple[int, int]:
-        """Tokens of a reply: at first, and after it was cut off."""
-        return self.settings.max_tokens, 2 * self.settings.max_tokens
+        try:
+            answer: Mapping[str, Any] = await retrying(self._attempt, key, request, cache)
+        except UnansweredError as error:
+            return error.cause
+        cache.put(key, self.name, answer)
+        return ""
 
     def _wait(self, state: RetryCallState) -> float:
         """Return the seconds until the next attempt: longer each time, and as long as the server asks."""
@@ -251,13 +220,13 @@ class Caller:
         backoff = wait_exponential_jitter(delay, max=60 * delay, jitter=delay)(state)
         return max(backoff, error.wait) if isinstance(error, UnansweredError) else backoff
 
-    async def _attempt(self, key: str, request: Request, tokens: int, cache: Cache) -> Mapping[str, Any]:
+    async def _attempt(self, key: str, request: Request, cache: Cache) -> Mapping[str, Any]:
         """Send a request once and return its answer. Raises UnansweredError or InputError."""
+        tokens = self.settings.max_tokens
         max_cost = self._cost(largest_usage(request, tokens))
         if not await self.spending.reserve(max_cost):
             raise UnansweredError(
-                f"budget: asking could exceed {self.spending.limit:.2f} dollars; the same command asks for "
-                "the rest, with a larger --budget"
+                f"budget: the request could exceed {self.spending.limit:.2f} dollars; raise --budget"
             )
         usage: Usage | None = None
         try:
@@ -286,9 +255,8 @@ class Caller:
         return 0.0 if self.price is None else self.price.cost(usage)
 
     def _max_cost(self, request: Request) -> float:
-        """Return the dollars if every attempt is paid for and has the longest reply, twice."""
-        attempts = self.settings.retries + 1
-        return attempts * sum(self._cost(largest_usage(request, tokens)) for tokens in self._limits)
+        """Return the dollars if every attempt is paid for and has the longest reply."""
+        return (self.settings.retries + 1) * self._cost(largest_usage(request, self.settings.max_tokens))
 
 
 def _may_pass(error: BaseException) -> bool:

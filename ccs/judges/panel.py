@@ -159,7 +159,7 @@ class Labeled(NamedTuple):
     """A head's label in the one spelling of its concept and in the labeler's words, or why it has none."""
 
     label: str | None = None
-    given: str | None = None
+    wording: str | None = None
     cause: str = ""
 
 
@@ -229,6 +229,6 @@ class Labeler:
     def describe(self) -> dict[str, Any]:
         """Return the model and the prompt's digest, for a manifest; without key and URL."""
         repaired = self._caller.settings.repaired_examples
-        worked = [[example.label, *example.shown(repaired)] for example in examples()]
+        worked = [[example.label, *example.choose_texts(repaired)] for example in examples()]
         prompt = fingerprint(LABEL_INSTRUCTIONS, {"examples": worked})
         return self._caller.describe() | {"prompt": prompt}

@@ -108,10 +108,6 @@ class UnansweredError(Exception):
         self.again, self.wait, self.usage = again, wait, usage
 
 
-class TruncatedError(UnansweredError):
-    """A reply that was cut off at the limit on tokens."""
-
-
 class Provider(ABC):
     """One model at one provider: call `open`, which needs its package and a key, then `send`, then `aclose`.
 
@@ -193,7 +189,7 @@ class Provider(ABC):
         if reply.refusal:
             raise UnansweredError(f"refusal: {reply.refusal}", usage=usage)
         if reply.truncated:
-            raise TruncatedError("truncated: at the limit on tokens", usage=usage)
+            raise UnansweredError(f"truncated: at {max_tokens:,} tokens; raise --max-tokens", usage=usage)
         if not isinstance(reply.text, str):
             raise UnansweredError("off-schema: no text in the reply", usage=usage)
         return reply.text, usage

@@ -111,7 +111,7 @@ def label_request(head: Head, texts: Sequence[str], *, repaired: bool = False) -
     """
     blocks = [LABEL_INSTRUCTIONS, "Worked examples:"]
     for example in worked_examples(head, texts):
-        prompt = _label_prompt(example.shown(repaired))
+        prompt = _label_prompt(example.choose_texts(repaired))
         blocks.append(f"{prompt}\nconcept: {json.dumps(example.label)}")
     string = {"type": "string"}
     schema = _closed_object({"reason": string, "concept": string})

@@ -1,6 +1,6 @@
-"""What "Pruning the Paradox" (arXiv 2503.11103) prints: heads, tables, occupations, worked examples.
+"""Printed contents of "Pruning the Paradox" (arXiv 2503.11103): heads, tables, occupations, worked examples.
 
-Models have the study's name ("ViT-B-32-OpenAI") and open_clip's ("ViT-B-32/openai"). Layers and heads count
+Models have the paper's name ("ViT-B-32-OpenAI") and open_clip's ("ViT-B-32/openai"). Layers and heads count
 from 0. Numbers are as printed.
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import product
 from typing import Any
 
 from ccs.errors import InputError
@@ -23,7 +24,7 @@ LEVELS = ("high", "moderate", "low")
 
 @dataclass(frozen=True)
 class PaperModel:
-    """One of the six models of the study. `name` is for `ccs.load`; `paper_name` is the printed one."""
+    """One of the six models of the paper: `name` for `ccs.load`, and the printed `paper_name`."""
 
     paper_name: str
     name: str
@@ -32,16 +33,17 @@ class PaperModel:
 
     @property
     def heads(self) -> HeadSet:
-        """The heads from which the study prunes, those of the last four layers."""
+        """The heads that the paper prunes, those of the last four layers."""
         return last_layers(self.layers, self.heads_per_layer)
 
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A printed table, or a figure whose values can be read. `kind`: what is measured ("accuracy", "bias",
-    ...).
+    """A printed table, or a figure with readable values.
 
-    `rows`: row name -> one value per column, None for an empty cell.
+    Attributes:
+        kind: The measured quantity, such as "accuracy" or "bias".
+        rows: Row name -> one value per column, None for an empty cell.
     """
 
     key: str
@@ -54,11 +56,20 @@ class PaperTable:
     rows: Mapping[str, tuple[float | None, ...]]
 
     def value(self, row: str, column: str) -> float | None:
-        """The value of one cell; KeyError or ValueError if there is no such row or column."""
+        """Return the value of a cell.
+
+        Args:
+            row: Name of the row.
+            column: Name of the column.
+
+        Raises:
+            KeyError: If there is no such row.
+            ValueError: If there is no such column.
+        """
         return self.rows[row][self.columns.index(column)]
 
     def cells(self) -> Iterator[tuple[str, str, float]]:
-        """The row, column and value of every cell that is not empty."""
+        """Yield row, column, and value of every cell that isn't empty."""
         for row, values in self.rows.items():
             for column, value in zip(self.columns, values, strict=True):
                 if value is not None:
@@ -67,7 +78,13 @@ class PaperTable:
 
 @dataclass(frozen=True)
 class Example:
-    """A head of table 1 with its texts, without misprints and as `printed`; `ccs`: None for "at most 1"."""
+    """A head of table 1.
+
+    Attributes:
+        texts: Its texts without misprints.
+        ccs: Its score, None for "at most 1".
+        printed: Its texts as printed.
+    """
 
     level: str
     head: Head
@@ -76,7 +93,8 @@ class Example:
     ccs: int | None
     printed: tuple[str, ...]
 
-    def shown(self, repaired: bool) -> tuple[str, ...]:
+    def choose_texts(self, repaired: bool) -> tuple[str, ...]:
+        """Return the repaired or the printed texts."""
         return self.texts if repaired else self.printed
 
 
@@ -87,22 +105,22 @@ def _read(name: str) -> Any:
 
 @cache
 def models() -> tuple[PaperModel, ...]:
-    """The six models, in the order the study prints them."""
-    return tuple(PaperModel(paper_name=name, **about) for name, about in _read("models.json").items())
+    """Return the six models in the paper's order."""
+    return tuple(PaperModel(paper_name=name, **fields) for name, fields in _read("models.json").items())
 
 
 def model(name: str) -> PaperModel:
-    """The model with that name or printed name; InputError if the study has no such model."""
-    for found in models():
-        if name in (found.name, found.paper_name):
-            return found
-    known = ", ".join(m.name for m in models())
-    raise InputError(f"The study has no model {name!r}; it has {known}.")
+    """Return the model with this name or printed name. Raises InputError for any other."""
+    for paper_model in models():
+        if name in (paper_model.name, paper_model.paper_name):
+            return paper_model
+    known = ", ".join(paper_model.name for paper_model in models())
+    raise InputError(f"The paper has no model {name!r}; its models are {known}.")
 
 
 @cache
 def head_labels(name: str) -> dict[str, dict[Head, str]]:
-    """Level -> head -> printed label, from tables 12 (high), 13 (moderate) and 14 (low)."""
+    """Return level -> head -> printed label, from tables 12 (high), 13 (moderate), and 14 (low)."""
     paper_name = model(name).paper_name
     levels = _read("heads.json")["levels"]
     return {
@@ -112,12 +130,12 @@ def head_labels(name: str) -> dict[str, dict[Head, str]]:
 
 
 def head_sets(name: str) -> dict[str, HeadSet]:
-    """Level -> the heads the study lists at that level (CCS 5, 3, at most 1)."""
+    """Return the heads that the paper lists at each level (CCS 5, 3, at most 1)."""
     return {level: HeadSet(labels) for level, labels in head_labels(name).items()}
 
 
 def concept_sets(name: str) -> dict[str, HeadSet]:
-    """Concept -> the high heads of that label, pruned for it; for "Objects" of one model another."""
+    """Return the high heads with each label, pruned together by the paper."""
     high = head_labels(name)["high"]
     sets = {
         concept: HeadSet(head for head, label in high.items() if label == concept)
@@ -128,54 +146,57 @@ def concept_sets(name: str) -> dict[str, HeadSet]:
 
 
 DRAWS = 5
-"""Random sets per model in the study (section 4.2): "five seeds"."""
+"""Number of random sets per model (section 4.2: "five seeds")."""
 
 
 @cache
 def drawn_sets(name: str, seed: int = 0) -> dict[str, HeadSet]:
-    """The heads that the released code draws: "random", "equal-high" and "equal-low".
+    """Return the heads that the released code draws: "random", "equal-high", and "equal-low".
 
-    One process per kind of plan seeds Python's generator once and draws once per model, in the order of
-    `models()`. Random heads are drawn from those that are not high, ordered by layer and head, of the last
-    four layers, except for ViT-B-32-OpenAI, where all twelve are used. No model has fewer high than low
-    heads.
+    One process per kind seeds Python's generator once and draws once per model, in the order of `models()`.
+    Random heads are drawn from the heads of the last four layers that aren't high, ordered by layer and head;
+    for ViT-B-32-OpenAI, from all twelve layers. No model has fewer high than low heads.
+
+    Args:
+        name: Name of the model.
+        seed: Seed of the generator.
     """
-    asked = model(name)
+    requested = model(name)
     generators = {kind: random.Random(seed) for kind in ("random", "equal-high", "equal-low")}
-    for one in models():
-        high, low = (list(head_labels(one.name)[level]) for level in ("high", "low"))
-        layers = range(0 if one.name == "ViT-B-32/openai" else one.layers - 4, one.layers)
-        every = [Head(layer, head) for layer in layers for head in range(one.heads_per_layer)]
-        others = [head for head in every if head not in high]
+    for paper_model in models():
+        high, low = (list(head_labels(paper_model.name)[level]) for level in ("high", "low"))
+        first_layer = 0 if paper_model.name == "ViT-B-32/openai" else paper_model.layers - 4
+        places = product(range(first_layer, paper_model.layers), range(paper_model.heads_per_layer))
+        others = [head for head in (Head(*place) for place in places) if head not in high]
         size = min(len(high), len(low))
         choices = {"random": (others, len(high)), "equal-high": (high, size), "equal-low": (low, size)}
         drawn = {kind: HeadSet(generators[kind].sample(*choice)) for kind, choice in choices.items()}
-        if one == asked:
+        if paper_model == requested:
             break
     return drawn
 
 
 @cache
 def occupations() -> tuple[str, ...]:
-    """The 104 occupations of tables 15 and 16."""
+    """Return the 104 occupations of tables 15 and 16."""
     return tuple(_read("occupations.json")["occupations"])
 
 
 @cache
 def templates() -> tuple[str, ...]:
-    """The four prompt templates of the bias tables; `{}` is the occupation."""
+    """Return the four prompt templates of the bias tables; `{}` is the occupation."""
     return tuple(_read("occupations.json")["templates"])
 
 
 def in_prompts(names: Sequence[str], prompts: Sequence[str]) -> tuple[str, ...]:
-    """Return names of occupations as these prompts hold them.
+    """Adapt names of occupations to prompt templates.
 
-    The paper's prompts have no article ("A photo of judge"). Its own occupations stay as it wrote them, in
-    any case ("Judge"); all others get the article that fits.
+    The paper's templates have no article ("A photo of judge"). In them, the paper's occupations get its own
+    spelling ("Judge"), and all others get an article.
 
     Args:
         names: The occupations.
-        prompts: The templates that they go into.
+        prompts: The templates.
     """
     if tuple(prompts) != templates():
         return tuple(names)
@@ -192,7 +213,7 @@ def _with_article(name: str) -> str:
 
 @cache
 def _inflect() -> Any:
-    import inflect  # here, for its import is slow
+    import inflect  # a slow import
 
     engine = inflect.engine()
     engine.defan("usher.*")  # its rule for "us" is that of "user"
@@ -201,18 +222,18 @@ def _inflect() -> Any:
 
 @cache
 def examples() -> tuple[Example, ...]:
-    """The nine heads of table 1."""
-    misprints, shown = _read("examples.json")["misprints"], []
+    """Return the nine heads of table 1."""
+    misprints, worked = _read("examples.json")["misprints"], []
     for row in _read("examples.json")["examples"]:
         printed = tuple(misprints.get(text, text) for text in row["texts"])
         head, texts = Head.parse(row["head"]), tuple(row["texts"])
-        shown.append(Example(row["level"], head, row["label"], texts, row["ccs"], printed))
-    return tuple(shown)
+        worked.append(Example(row["level"], head, row["label"], texts, row["ccs"], printed))
+    return tuple(worked)
 
 
 @cache
 def tables() -> dict[str, PaperTable]:
-    """Every table and figure with numbers by key: "table5", "figure2", "section4.4", "open_clip", ..."""
+    """Return every table and figure with numbers by key: "table5", "figure2", "section4.4", ..."""
     return {
         key: PaperTable(
             key=key,
@@ -225,7 +246,7 @@ def tables() -> dict[str, PaperTable]:
 
 
 def table(key: str) -> PaperTable:
-    """The table with that key; InputError, with the known keys, for any other."""
+    """Return the table with this key. Raises InputError, with the known keys, for any other."""
     if key not in tables():
-        raise InputError(f"There is no published table {key!r}; there are {', '.join(tables())}.")
+        raise InputError(f"The paper has no table {key!r}; its tables are {', '.join(tables())}.")
     return tables()[key]

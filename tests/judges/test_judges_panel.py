@@ -55,7 +55,7 @@ def test_a_budget_stops_before_it_is_exceeded(limits):
         assert panel.spending.spent == pytest.approx(0.2 * requests)
         assert causes.count("") == requests
         (refused,) = {*causes} - {""}
-        assert "asking could exceed 2.50 dollars; the same command asks for the rest" in refused
+        assert "the request could exceed 2.50 dollars; raise --budget" in refused
         Panel(server.spec, replace(limits, budget=None)).judge(questions)
         assert len(server.asked) == 20  # what was paid for was kept
     (spent,) = panel.spent(questions)
@@ -172,6 +172,6 @@ def test_no_label_comes_with_its_cause(settings, act, cause):
         server.acts.append(Act(act, concept("?!")))
         labeler = Labeler(server.spec, settings)
         (none,) = labeler.label({Head(0, 1): TEXTS[Head(0, 1)]}).values()
-        assert none.label is none.given is None
+        assert none.label is none.wording is None
         assert none.cause.startswith(cause)
         assert labeler.label({Head(0, 1): TEXTS[Head(0, 1)]})[Head(0, 1)].label == "Colors"

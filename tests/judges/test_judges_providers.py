@@ -100,32 +100,16 @@ def test_no_answer_is_unscored_with_its_cause(server, settings, acts, begins, en
     assert len(server.asked) == len(acts) + 1  # nothing but what may pass is repeated, and a rerun asks again
 
 
-def test_a_reply_cut_off_is_asked_for_once_more_with_twice_the_tokens(server, settings):
-    """And never again with as few as were not enough, in a rerun too."""
-
-    def limits():
-        names = ("max_tokens", "max_completion_tokens", "maxOutputTokens")
-        bodies = [request.body for request in server.asked]
-        sent = [{**body, **body.get("generationConfig", {})} for body in bodies]
-        return [next(body[name] for name in names if name in body) for body in sent]
-
-    limited = replace(settings, max_tokens=500)
+def test_a_truncated_reply_is_unscored_until_more_tokens_are_allowed(server, settings):
     server.acts.append(Act("truncate"))
-    assert [j.verdict for j in ask(server, limited)] == [True] * 3
-    assert limits() == [500, 1000]
-    limited = replace(limited, cache=settings.cache.with_name("other"))
-    server.asked.clear()
-    server.acts.extend([Act("truncate")] * 2)
-    cause = "truncated: at 1,000 tokens; it is asked again with --max-tokens above 500"
-    assert [[j.cause for j in ask(server, limited)] for _ in range(2)] == [[cause] * 3] * 2
-    assert limits() == [500, 1000]
-    assert [j.verdict for j in ask(server, replace(limited, max_tokens=501))] == [True] * 3
-    assert limits() == [500, 1000, 1002]
-    limited = replace(limited, cache=settings.cache.with_name("third"))
-    server.asked.clear()
-    server.acts.extend([Act("truncate"), Act("refuse")])
-    assert [[j.verdict for j in ask(server, limited)] for _ in range(2)] == [[None] * 3, [True] * 3]
-    assert limits() == [500, 1000, 1000]
+    limited = replace(settings, max_tokens=500)
+    assert {judgment.cause for judgment in ask(server, limited)} == {
+        "truncated: at 500 tokens; raise --max-tokens"
+    }
+    assert [judgment.verdict for judgment in ask(server, replace(limited, max_tokens=501))] == [True] * 3
+    names = ("max_tokens", "max_completion_tokens", "maxOutputTokens")
+    bodies = [{**request.body, **request.body.get("generationConfig", {})} for request in server.asked]
+    assert [next(body[name] for name in names if name in body) for body in bodies] == [500, 501]
 
 
 @pytest.mark.parametrize(

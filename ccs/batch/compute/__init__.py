@@ -220,7 +220,7 @@ class Settings:
         float | None, JUDGES, describe("Largest cost of LLMs in US dollars", "twice the estimate, or 1")
     ] = None
     max_tokens: Annotated[int, JUDGES, at_least(1)] = JudgeSettings.max_tokens
-    """Length of a reply in tokens, with hidden reasoning; a longer one is requested again, twice as long"""
+    """Largest length of a reply in tokens, with hidden reasoning"""
     in_flight: Annotated[int, JUDGES, at_least(1)] = 8
     """Number of concurrent requests to each LLM"""
     timeout: Annotated[float, JUDGES, at_least(1)] = 120.0
