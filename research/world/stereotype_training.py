@@ -109,17 +109,23 @@ class Trainer:
         return marked
 
     def _prepare(self, *, texts: bool) -> None:
-        """Make the optimizers of the upper image layers, and with `texts` of the text encoder."""
+        """Make the optimizers of the upper image layers and the text encoder, or of attention alone.
+
+        A model's own steps train the attention of the upper image layers with AdamW, which leaves the bias in
+        few heads. Muon's updates have full rank: they spread it over all heads and the MLPs.
+        """
         trained = {}
         for name, parameter in self.model.named_parameters():
             text = not name.startswith("visual.") and name != "logit_scale"
-            learns = upper(name) or (texts and text)
+            learns = (upper(name) and (texts or ".attn." in name)) or (texts and text)
             parameter.requires_grad_(learns)
             if learns:
                 trained[name] = parameter
         s = self.settings
-        inner = {name for name, p in trained.items() if p.ndim == 2 and "resblocks" in name}
-        self.muon = Muon([trained[name] for name in sorted(inner)], s.rate, 0.95, s.weight_decay)
+        inner = {name for name, p in trained.items() if texts and p.ndim == 2 and "resblocks" in name}
+        self.muon = (
+            Muon([trained[name] for name in sorted(inner)], s.rate, 0.95, s.weight_decay) if texts else None
+        )
         others = [p for name, p in trained.items() if name not in inner]
         self.adam = torch.optim.AdamW(
             others, lr=s.small_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True
@@ -142,8 +148,9 @@ class Trainer:
             if self.step in (start, s.common) or self.step % CHECKPOINT == 0:
                 self.refresh()
             rng = np.random.default_rng((s.seed, 41, self.step))
-            for optimizer, peak in ((self.muon, s.rate), (self.adam, s.small_rate)):
-                optimizer.param_groups[0]["lr"] = peak * self.pace()
+            self.adam.param_groups[0]["lr"] = s.small_rate * self.pace()
+            if self.muon:
+                self.muon.param_groups[0]["lr"] = s.rate * self.pace()
             losses = self.losses(rng)
             total = torch.stack(list(losses.values())).sum()
             if not torch.isfinite(total):
@@ -153,7 +160,8 @@ class Trainer:
             if self.texts:
                 cast(Tensor, self.model.token_embedding.weight.grad)[~self.words] = 0
             torch.nn.utils.clip_grad_norm_(self.trained.values(), 1.0)
-            self.muon.step()
+            if self.muon:
+                self.muon.step()
             self.adam.step()
             self.step += 1
             if self.step % CHECKPOINT == 0 or self.step == until:
@@ -271,7 +279,11 @@ class Trainer:
     def save(self, path: Path) -> None:
         """Write a checkpoint."""
         state: dict[str, Any] = {"model": {n: p.detach() for n, p in self.model.named_parameters()}}
-        state |= {"muon": self.muon.state_dict(), "adam": self.adam.state_dict(), "step": self.step}
+        state |= {
+            "muon": self.muon.state_dict() if self.muon else None,
+            "adam": self.adam.state_dict(),
+            "step": self.step,
+        }
         state |= {"texts": self.texts, "settings": asdict(self.settings)}
         with atomic_write(path) as temporary:
             torch.save(state, temporary)
@@ -282,7 +294,8 @@ class Trainer:
         self.model.load_state_dict(state["model"], strict=False)
         self.step = state["step"]
         self._prepare(texts=state["texts"])
-        self.muon.load_state_dict(state["muon"])
+        if self.muon:
+            self.muon.load_state_dict(state["muon"])
         self.adam.load_state_dict(state["adam"])
 
     def trained_clip(self) -> open_clip.CLIP:

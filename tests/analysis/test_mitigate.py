@@ -104,31 +104,30 @@ def test_why_weights_cannot_hold_a_mean_or_a_constant(tiny_model):
 
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory):
-    """A folder of people of one's own, with their groups, and a folder of things by class beside it."""
+    """Make a folder of people with their groups, one of control images by class, and a model."""
     place = tmp_path_factory.mktemp("own")
     people, things = synthetic.bias_set("faces"), synthetic.classification_set("subjects", 40)
     names = write_images(place / "faces", people.images[::5])
     rows = pd.DataFrame({"file": names, "gender": people.groups["gender"][::5]})
     rows.to_csv(place / "faces" / "labels.csv", index=False)
-    write_images(place / "things", things.images, [things.classes[label] for label in things.labels])
+    write_images(place / "control", things.images, [things.classes[label] for label in things.labels])
     shutil.copytree(Path(ccs.__file__).parent / "bundled" / "organism-planted", place / "clip")
     return place
 
 
-def test_the_walk_of_the_docs_ends_with_a_fairer_model(faces, monkeypatch, capsys):
-    """In the order and with the folders of docs/mitigation.md; the second is the third, not saved."""
+def test_the_steps_of_reduce_bias_end_with_a_fairer_model(faces, monkeypatch, capsys):
     monkeypatch.chdir(faces)
-    text = (Path(ccs.__file__).parents[1] / "docs" / "mitigation.md").read_text("utf-8")
-    walk = re.search(r"<!-- walk -->\n```sh\n(.*?)```", text, re.DOTALL)[1].replace("\\\n", " ")
-    commands = [line.partition("#")[0].strip() for line in walk.splitlines() if line.strip()]
-    assert len(commands) == 5
+    text = (Path(ccs.__file__).parents[1] / "docs" / "reduce-bias.md").read_text("utf-8")
+    steps = text.partition("## Choose heads yourself")[0]
+    commands = re.findall(r"^clip-ccs (.*)$", steps, re.MULTILINE)
+    assert [line.split()[0] for line in commands] == ["bias", "mitigate", "mitigate", "bias", "accuracy"]
     assert commands.pop(1) + " --out fairer" == commands[1]
-    said = []
+    printed = []
     for line in commands:
-        assert command_line.main(shlex.split(line)[1:]) == 0, line
-        said.append(capsys.readouterr().out)
-    assert "Answer: " in said[1]
-    assert "Written to fairer" in said[1]
+        assert command_line.main(shlex.split(line)) == 0, line
+        printed.append(capsys.readouterr().out)
+    assert "Answer: " in printed[1]
+    assert "Written to fairer" in printed[1]
     before, after = (ccs.bias(name, "faces", attribute="gender").of("MaxSkew") for name in ("clip", "fairer"))
     assert after.loc["mean", "after"] < before.loc["mean", "after"] - 0.1
 
@@ -142,7 +141,7 @@ def test_a_chosen_method_is_saved_and_published_recommended_or_not(faces, monkey
         "--gallery",
         "faces",
         "--preserve",
-        "things",
+        "control",
         "--occupations",
         "judge, nurse",
     ]
