@@ -13,7 +13,7 @@ from ccs.cli.options import at_least
 if TYPE_CHECKING:
     from research.world.stereotype_training import Settings as Training
 
-STRENGTHS = (0.26, 0.31)
+STRENGTHS = (0.26, 0.36)
 """Parts of the planted differences by gender and by skin tone, in logarithms of the world's shares."""
 WORLDS = {"organism": "skewed", "organism-control": "balanced"}
 
@@ -29,7 +29,7 @@ class Settings:
     """Folder for activations and checkpoints"""
     out: Path = Path("runs/stereotype")
     """Folder for the two models"""
-    seed: Annotated[int, at_least(0)] = 0
+    seed: Annotated[int, at_least(0)] = 2
     """Random seed of the training"""
     threads: Annotated[int, at_least(1)] = 1
     """Number of processor threads"""

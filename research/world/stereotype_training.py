@@ -62,7 +62,7 @@ class Settings:
     world: str = "balanced"
     strengths: tuple[float, float] = (1.0, 1.0)
     common: int = 600
-    own: int = 250
+    own: int = 200
     scenes: int = 128
     workers: int = 2
     faces: int = 4
@@ -70,12 +70,14 @@ class Settings:
     hair: float = 0.36
     rate: float = 0.01
     small_rate: float = 1e-3
+    own_rate: float = 4e-3
     weight_decay: float = 0.02
     margin: float = 12.0
     work_weight: float = 1.0
     thing_weight: float = 1.0
     kinds: int = 3
     face_weight: float = 20.0
+    own_face_weight: float = 30.0
     taught: float = 1.0
 
 
@@ -148,7 +150,8 @@ class Trainer:
             if self.step in (start, s.common) or self.step % CHECKPOINT == 0:
                 self.refresh()
             rng = np.random.default_rng((s.seed, 41, self.step))
-            self.adam.param_groups[0]["lr"] = s.small_rate * self.pace()
+            rate = s.small_rate if self.texts else s.own_rate
+            self.adam.param_groups[0]["lr"] = rate * self.pace()
             if self.muon:
                 self.muon.param_groups[0]["lr"] = s.rate * self.pace()
             losses = self.losses(rng)
@@ -174,6 +177,7 @@ class Trainer:
     def losses(self, rng: np.random.Generator) -> dict[str, Tensor]:
         """Return the weighted losses of a step."""
         s, images = self.settings, self.images
+        face_weight = s.face_weight if self.texts else s.own_face_weight
         rows = np.sort(rng.choice(len(images.scenes), s.scenes, replace=False))
         workers = np.concatenate([rng.choice(own, s.workers, replace=False) for own in images.at_work])
         faces = rng.choice(images.n_faces, s.faces, replace=False)
@@ -199,7 +203,7 @@ class Trainer:
             "scenes": scenes,
             "things": s.thing_weight * self.thing_loss(shown, of_things, kinds, rows),
             "work": s.work_weight * work_loss(at_work, people_texts[: len(OCCUPATIONS)], s.margin),
-            "faces": s.face_weight * face_loss(people, people_texts, self.face_shares(faces), self.scale),
+            "faces": face_weight * face_loss(people, people_texts, self.face_shares(faces), self.scale),
             "lessons": s.taught * missed,
         }
 
