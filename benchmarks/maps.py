@@ -69,12 +69,12 @@ def page() -> dict[str, float]:
             model.clip.encode_image(x)
 
     def drawn(images: examples.Images, head: Head) -> None:
-        looks = images.looks(model, head.layer, HeadSet())[:, head.head]
-        sent = images.sent(model, HeadSet([head]), along, HeadSet())[:, 0]
+        looks = images.attention(model, head.layer, HeadSet())[:, head.head]
+        sent = images.contribution_maps(model, HeadSet([head]), along, HeadSet())[:, 0]
         peak, most = float(looks.max()), float(np.abs(sent).max())
-        for picture, look, one in zip(images.seen(model), looks, sent, strict=True):
-            examples.lit(picture, look, peak)
-            examples.tinted(picture, one, most)
+        for picture, look, one in zip(images.inputs(model), looks, sent, strict=True):
+            examples.highlight(picture, look, peak)
+            examples.tint(picture, one, most)
 
     known, heads = new(), iter(model.heads.of_layer(model.n_layers - 1))
     drawn(known, next(heads))

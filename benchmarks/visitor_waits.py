@@ -130,7 +130,7 @@ def server_clicks(name: str) -> dict[str, float]:
             screen = opened(app, model=name, tab=tab)
             took = [timed(partial(act, screen, path, head=str(head))) for head in heads]
             found[f"click in {tab}"] = median(took[2:])
-        pixels = model.preprocess([image.pixels for image in screen.images.shown])
+        pixels = model.preprocess([image.pixels for image in screen.images.originals])
 
         def plain() -> None:
             with torch.no_grad():

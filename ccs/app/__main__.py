@@ -144,20 +144,20 @@ def opening_model() -> tuple[str, str]:
     return TOY, f"{endpoint()} did not answer within {SECONDS:.0f} seconds; {other}"
 
 
-def make_app(collection: Collection, given: Sequence[str] = (), first: str = "") -> App:
+def make_app(collection: Collection, places: Sequence[str] = (), first: str = "") -> App:
     """Return the app that all visitors share.
 
     Args:
         collection: The results.
-        given: Names and places of models that the machine's owner offers.
+        places: Names, folders, and repositories of models that the machine's owner offers.
         first: The model to open on, by default the first bundled one.
     """
     from huggingface_hub import constants
 
     from ccs.app.session import App
 
-    kept = Path(os.environ.get("CCS_KEPT") or Path(constants.HF_HOME) / "clip-ccs" / "analyses")
-    return App(collection, given=given, first=first, kept=kept)
+    folder = Path(os.environ.get("CCS_KEPT") or Path(constants.HF_HOME) / "clip-ccs" / "analyses")
+    return App(collection, places=places, first=first, folder=folder)
 
 
 def warm(app: App) -> None:

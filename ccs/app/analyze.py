@@ -22,7 +22,7 @@ COPIES, MORE = 3, 2**30  # of the weights that a run holds, and bytes of memory 
 
 class Analyze(Form):
     images: Name = ""
-    own: Name = ""
+    address: Name = ""
     count: Name = ""
     texts: Name = ""
 
@@ -46,19 +46,19 @@ def analyze(screen: Screen, form: Analyze) -> Callable[[str], Work]:
 
 
 def _request(screen: Screen, form: Analyze) -> Request:
-    """Return the run that the form describes; InputError if there can't be one."""
+    """Return the run that the form describes. Raises InputError if it isn't possible here."""
     number = parse_int(form.count, "number of images")
     if not MIN_COUNT <= number <= MAX_COUNT:
         raise InputError(f"The number of images is {number}, but must be {MIN_COUNT} to {MAX_COUNT:,}.")
     pool = require_choice(form.texts, POOLS, "pool of texts")
-    if own := clean_line(form.own):
-        spec, _, _ = parse_address(own)
+    if address := clean_line(form.address):
+        images, _, _ = parse_address(address)
     else:
-        spec = DATASETS[require_choice(form.images, DATASETS, "dataset")]
+        images = DATASETS[require_choice(form.images, DATASETS, "dataset")]
     name, model = screen.state.model, screen.model
-    needed = COPIES * sum(values.nbytes for values in model.clip.state_dict().values()) + MORE
-    require_room(f"Analyzing {model.name}", needed)
+    weights = sum(values.nbytes for values in model.clip.state_dict().values())
+    require_room(f"Analyzing {model.name}", COPIES * weights + MORE)
     place = screen.app.model_cache.place(name)
     if not is_public(place) and Path(place).is_dir():
         place = str(Path(place).resolve())  # the run is in a folder of its own
-    return Request(name, place, model.weights_hash, spec, number, pool)
+    return Request(name, place, model.weights_hash, images, number, pool)

@@ -125,7 +125,7 @@ class Api:
             the head's variance along it, and whether the head encodes it by this measure.
         """
         loaded, images = self._model(model), world(model).pictures
-        for _ in self.app.galleries.fetched(images):
+        for _ in self.app.galleries.fetch(images):
             pass
         table = self.app.cache.get(
             ("find", loaded.weights_hash, text),
@@ -231,7 +231,7 @@ class Api:
         names = self.app.galleries.names(model)
         if name and name not in names:
             raise InputError(f"There is no gallery {name[:60]!r}; choose from {', '.join(names)}.")
-        for _ in self.app.galleries.fetched(name := name or names[0]):
+        for _ in self.app.galleries.fetch(name := name or names[0]):
             pass
         return self.app.galleries.get(name)
 

@@ -97,12 +97,13 @@ class Guard:
                 del self._open[slot]
 
     async def _read(self, receive: Receive, body: bytearray, limit: int) -> None:
+        """Read the body. Raises HTTPException if it is too large or too slow."""
         try:
             async with asyncio.timeout(SECONDS):
-                more = True
-                while more:
+                message: Message = {"more_body": True}
+                while message.get("more_body", False):
                     message = await receive()
-                    part, more = message.get("body", b""), message.get("more_body", False)
+                    part = message.get("body", b"")
                     if len(body) + len(part) > limit:
                         raise HTTPException(413, "The request is too large.")
                     if self._held + len(part) > HELD:

@@ -238,7 +238,7 @@ def _column(screen: Screen) -> Markup:
         level=level,
         presets=presets,
         current=current,
-        images=screen.images.shown,
+        images=screen.images.originals,
         examples=example_names(state.model),
         example=parse_example(state.example),
         pages=example_pages(parse_example(state.example)[0]),

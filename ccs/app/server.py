@@ -90,27 +90,36 @@ class Pages:
         await job.finished(0.4)
         address = screen.state.query()
         html = page.fragment({**_empty(), **job.regions, "status": page.status([job])}, {}, key, address)
-        about = {"title": TITLE, "purpose": PURPOSE, "tab": screen.state.tab, "done": job.done}
-        again = f"?{address}&{urlencode({'page': key})}"
-        body = render("page.html", **about, key=key, at=address, regions=html, again=again)
+        body = render(
+            "page.html",
+            title=TITLE,
+            purpose=PURPOSE,
+            tab=screen.state.tab,
+            done=job.done,
+            key=key,
+            at=address,
+            regions=html,
+            again=f"?{address}&{urlencode({'page': key})}",
+        )
         return HTMLResponse(body, headers={"cache-control": "no-store"})
 
     async def change(self, request: Request, form: Form, handle: Callable[[Screen], Any]) -> Response:
         """Apply a form to the screen that it was sent from, and answer with what changed."""
         key, screen = await run_in_threadpool(self._screen, form)
-        before, kept = screen.state, dict(vars(screen.session))
-        longer = None
+        before, session = screen.state, dict(vars(screen.session))
+        analysis = None
         try:
-            longer = await run_in_threadpool(handle, screen)
+            analysis = await run_in_threadpool(handle, screen)
         except Exception as error:
             screen.state = before
-            vars(screen.session).update(kept)
-            if not isinstance(error, InputError):
+            vars(screen.session).update(session)
+            if isinstance(error, InputError):
+                screen.session.notify(str(error))
+            else:
                 log.exception("a form failed")
-            known = isinstance(error, InputError)
-            screen.session.notify(str(error) if known else "That didn't work; the error was logged.")
-        if longer is not None:
-            self._start(request, key, screen, longer(client_of(request.scope)), "analysis")
+                screen.session.notify("That didn't work; the error was logged.")
+        if analysis is not None:
+            self._start(request, key, screen, analysis(client_of(request.scope)), "analysis")
         same = (before.tab, before.model) == (screen.state.tab, screen.state.model)
         job = self._start(request, key, screen, page.work(screen, fresh=not same))
         await job.finished(SOON)

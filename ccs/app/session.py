@@ -37,28 +37,28 @@ class App:
     Args:
         collection: The results.
         galleries: Galleries besides the app's own.
-        given: Folders and repositories that the machine's owner offers as models.
+        places: Folders and repositories that the machine's owner offers as models.
         first: The model that the app opens on, by default the first bundled one.
-        kept: Folder of the results that visitors compute, by default a temporary one.
+        folder: Where results that visitors compute are kept, by default a temporary folder.
     """
 
     def __init__(
         self,
         collection: Collection,
         galleries: Sequence[BiasSet] = (),
-        given: Sequence[str] = (),
+        places: Sequence[str] = (),
         first: str = "",
-        kept: Path | None = None,
+        folder: Path | None = None,
     ) -> None:
         self.collection = collection
         self._first = shown_name(first) if first else ""
-        places = {shown_name(place): place for place in given}
         self.model_cache = ModelCache(
-            places, lambda model: {head.layer for head in self.records(model).heads}
+            {shown_name(place): place for place in places},
+            lambda model: {head.layer for head in self.records(model).heads},
         )
         self.cache = Cache()
         self.galleries = Galleries(galleries, self.cache)
-        self.analyses = Analyses(kept, self.cache)
+        self.analyses = Analyses(folder, self.cache)
         self._records: dict[str, ModelRecords] = {}
 
     @property
@@ -70,10 +70,10 @@ class App:
     def groups(self) -> dict[str, list[str]]:
         """The same by group: `computed` (with results), `live` (weights alone), and `named` (by visitors)."""
         computed = sorted(self.collection.models, key=lambda name: name not in bundled_models())
-        loadable = dict.fromkeys((*bundled_models(), *self.model_cache.given, *live_models()))
+        loadable = dict.fromkeys((*bundled_models(), *self.model_cache.places, *live_models()))
         live = [name for name in loadable if name not in computed]
-        named = [name for name in self.model_cache.offered if name not in {*computed, *live}]
-        return {"computed": computed, "live": live, "named": named}
+        offered = [name for name in self.model_cache.offered if name not in {*computed, *live}]
+        return {"computed": computed, "live": live, "named": offered}
 
     @property
     def first(self) -> str:
@@ -232,7 +232,7 @@ class Screen:
         self.state = replace(self.state, **fields)
 
     def set_ablation(self, heads: HeadSet) -> None:
-        """Ablate exactly these heads, or scale them; Undo goes back."""
+        """Ablate or scale exactly these heads, and remember the previous ablation for Undo."""
         if heads != self.state.ablate:
             session = self.session
             session.past, session.undone = (*session.past, self.state.ablate)[-MAX_HISTORY:], ()
@@ -240,7 +240,7 @@ class Screen:
 
     @property
     def records(self) -> ModelRecords:
-        """The tables that are shown."""
+        """The records that are shown."""
         return self.app.shown_records(self.state)
 
     @property
@@ -250,13 +250,13 @@ class Screen:
 
     @property
     def images(self) -> Images:
-        """The visitor's images, or the example's without any."""
-        shown = self.session.uploads or self.app.example(self.state.example).images
-        return Images(shown, self.session.memory)
+        """The visitor's images, or the example's if there are none."""
+        originals = self.session.uploads or self.app.example(self.state.example).images
+        return Images(originals, self.session.memory)
 
     @property
     def model(self) -> Model:
-        """The model, loaded if needed; InputError if it isn't available or is still loading."""
+        """The model, loaded if needed. Raises InputError if it isn't available or is still being loaded."""
         return self.app.model_cache.get(self.state.model)
 
     @property

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score
 from tqdm import tqdm
 
-from ccs.app.services.examples import as_seen
+from ccs.app.services.examples import as_model_input
 from ccs.batch.pages import in_brackets, table
 from ccs.data import ImageSet, templates
 from ccs.heads import HeadSet
@@ -48,7 +48,7 @@ def run(
         rows = range(start, min(start + _BATCH, len(data.images)))
         images = [data.images[row] for row in rows]
         shown = model.preprocess([data.masks[row].convert("RGB") for row in rows])
-        masks = [np.asarray(as_seen(model, one))[..., 0] > 127 for one in shown]
+        masks = [np.asarray(as_model_input(model, one))[..., 0] > 127 for one in shown]
         answers = weights[(model.embed_images(images) @ weights.T).argmax(1)]
         maps = heatmap(model, images, answers - weights.mean(0), every)
         found[CONTRAST].append(judge([maps[i, i] for i in range(len(rows))], masks))

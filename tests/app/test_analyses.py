@@ -110,7 +110,7 @@ def test_images_of_the_hub_fill_the_grid(tiny_app, hub, monkeypatch):
     monkeypatch.setattr(analyses, "NICE", 0)  # nobody else waits
     screen = opened(tiny_app, {"tab": "heads"})
     tiny_app.model_cache.get("tiny")
-    updates = list(do(screen, "analyze", **form(own="user/photos:train", count="4"))("a"))
+    updates = list(do(screen, "analyze", **form(address="user/photos:train", count="4"))("a"))
     assert any("Analyzing tiny: moments" in update.doing for update in updates)
     (key,) = re.findall(r'name="key" value="(\w+)"', updates[-1].regions["note"])
     hub.repositories.clear()  # what was made stays
@@ -130,7 +130,7 @@ def test_images_of_the_hub_fill_the_grid(tiny_app, hub, monkeypatch):
     ("fields", "words"),
     [
         ({"count": "1"}, "The number of images is 1, but must be 2 to 5,000"),
-        ({"own": "/etc/passwd"}, "is no data set of the Hub"),
+        ({"address": "/etc/passwd"}, "is no data set of the Hub"),
         ({"images": "uploads"}, "There is no dataset 'uploads'"),
         ({"memory": "little"}, "needs about 1.1 GB of memory, and this machine has 1.0 GB free"),
     ],

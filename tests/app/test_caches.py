@@ -12,7 +12,7 @@ from ccs.app import session
 from ccs.app.services import model_cache
 from ccs.app.services.analyses import Analyses
 from ccs.app.services.cache import Cache, result, size_of
-from ccs.app.services.galleries import Seen
+from ccs.app.services.galleries import EmbeddedGallery
 from ccs.app.services.model_cache import PHOTO, ModelCache
 from ccs.app.services.records import ModelRecords
 from ccs.heads import Head, HeadSet
@@ -43,7 +43,7 @@ def test_what_is_kept_has_one_bound_in_bytes():
         def work():
             made.append(number)
             yield 0.5
-            return Seen(None, np.full(1000, number, np.float32))
+            return EmbeddedGallery(None, np.full(1000, number, np.float32))
 
         return result(cache.fill(("seen", number), work))
 

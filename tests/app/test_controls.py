@@ -198,7 +198,7 @@ def test_a_link_made_with_own_images_says_so(app):
     do(screen, "images/add", files=[UploadFile(BytesIO(picture), filename="red.png")])
     link = dict(parse_qsl(screen.state.query()))
     again = opened(app, link, screen.session)
-    assert again.images.shown[0].name == "red.png"
+    assert again.images.originals[0].name == "red.png"
     assert not screen.session.notices
     other = opened(app, link)
     assert OTHER_IMAGES in other.session.notices

@@ -129,7 +129,7 @@ def test_the_nearest_by_a_head_are_those_by_its_contribution_alone(model):
     images = [small_gallery(12).images[i] for i in range(12)]
     parts = model.contributions(images, model.heads)
     whole = model.embed_images(images)
-    seen = galleries.Written(parts.direct[1:], whole[1:])
+    seen = galleries.Contributions(parts.direct[1:], whole[1:])
     found = galleries.nearest(seen, parts.direct[0], whole[0])
 
     def cosines(own, *others):
@@ -205,7 +205,7 @@ def test_maps_on_the_page_are_those_of_the_library(app, model):
     head, off = Head(6, 2), HeadSet.parse("L4.H1 L6.H2")
     screen = opened(app, {"head": str(head), "ablate": str(off), "text": "1"})
     records = app.records("organism")
-    pixels = [image.pixels for image in screen.images.shown]
+    pixels = [image.pixels for image in screen.images.originals]
     where = heads.attention_maps(screen, model, records.head(head))
     looks = ccs.attention(model, pixels, str(head), ablate=HeadSet.parse("L4.H1"))[:, 0]
     text, firsts = records.head(head).texts[1].text, [one.texts[0].text for one in records.heads.values()]
@@ -216,7 +216,7 @@ def test_maps_on_the_page_are_those_of_the_library(app, model):
         assert f"attention on the image, {one.min():.1%} to {one.max():.1%} a patch" in where.__html__()
     # L6.H1 looks at one of the four pictures alone: the others are dark.
     where = heads.attention_maps(opened(app, {}), model, records.head(Head(6, 1)))
-    for (_, (lit, _), look), image in zip(where.values["images"], screen.images.seen(model), strict=True):
+    for (_, (lit, _), look), image in zip(where.values["images"], screen.images.inputs(model), strict=True):
         share = np.asarray(Image.open(urlopen(lit.url))).mean() / np.asarray(image).mean()
         assert (share > 0.34) == (look.sum() > 0.01)
     screen = opened(app, {"tab": "classify", "ablate": str(off)})

@@ -24,7 +24,7 @@ def test_a_click_on_a_text_head_changes_what_prompts_say(app, model):
     found = classify.measure_answers(screen)
     classes, templates = classify.question(screen)
     assert found.classes == tuple(classes)
-    images = [image.pixels for image in screen.images.shown]
+    images = [image.pixels for image in screen.images.originals]
     for off, ours in (("", found.before), (BOTH, found.after)):
         with ccs.ablate(model, HeadSet.parse(off)):  # the slow way: both encoders' modules, head by head
             texts = class_weights(model, classes, templates)

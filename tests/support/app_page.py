@@ -66,7 +66,7 @@ def app(model, once, tmp_path_factory):
 
 @cache
 def _shared(folder, kept):
-    made = App(results.load(folder), [small_gallery()], kept=kept)
+    made = App(results.load(folder), [small_gallery()], folder=kept)
     made.model_cache.keep("organism", _organism())
     return made
 
@@ -87,7 +87,7 @@ def beside(app, collection):
 def bare_app(model, folder):
     """An app without tables that opens on the model of a folder."""
     (folder / "none").mkdir()
-    return App(results.load(folder / "none"), given=[str(model)], first=str(model), kept=folder)
+    return App(results.load(folder / "none"), places=[str(model)], first=str(model), folder=folder)
 
 
 @pytest.fixture

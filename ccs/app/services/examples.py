@@ -1,6 +1,4 @@
-"""The images that a visitor works on: the examples and their classes, how a model sees them, and values of
-their patches as pictures.
-"""
+"""A visitor's images and examples, what a model makes of them, and maps of patches as pictures."""
 
 from __future__ import annotations
 
@@ -36,16 +34,21 @@ PAGES = 25
 PHOTOGRAPHS, DRAWN = "photographs", "subjects"  # DRAWN: the dataset that toy models classify best
 _PICTURED = {"cat": "cat", "coffee": "cup of coffee", "astronaut": "astronaut", "rocket": "rocket"}
 _OTHERS = ("dog", "cup of tea", "pilot", "airplane")
-"""Contents of the photographs that ship (see NOTICE), and other classes to ask about them."""
-_TAUGHT = ("cat", "coffee", "uniform", "missile", "dog", "bottle", "robe", "tower")
-"""The same in words that `photo` was taught, or the nearest: it never saw an astronaut or a rocket named
-(research/photographs/classes.csv).
-"""
+"""Contents of the bundled photographs (see NOTICE), and other classes to ask about them."""
+_LEARNED = ("cat", "coffee", "uniform", "missile", "dog", "bottle", "robe", "tower")
+"""The same in words that `photo` has learned, or the nearest (research/photographs/classes.csv)."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """Four images of a set, with what to ask about them."""
+    """Four images of a dataset.
+
+    Attributes:
+        images: The images.
+        classes: The classes to classify them into.
+        templates: The prompts.
+        answers: The true class of each image.
+    """
 
     images: tuple[InputImage, ...]
     classes: tuple[str, ...]
@@ -54,28 +57,25 @@ class Example:
 
 
 def example_names(model: str = "") -> tuple[str, ...]:
-    """The sets that images can be taken from: drawn ones, occupations first, and the photographs; for a model
-    that has seen photographs these alone.
-    """
+    """Return the datasets of examples, synthetic ones first; only photographs for a model that knows them."""
     if model and not saw_drawings_only(model):
         return (PHOTOGRAPHS,)
     names = synthetic.classification_names()
-    drawn = sorted(names, key=lambda name: (name != DRAWN, names.index(name)))
-    return (*drawn, PHOTOGRAPHS)
+    return (*sorted(names, key=lambda name: (name != DRAWN, names.index(name))), PHOTOGRAPHS)
 
 
 def example_pages(name: str) -> int:
-    """The number of pages of four images that a set has."""
+    """Return the number of pages of four images that a dataset has."""
     return 1 if name == PHOTOGRAPHS else PAGES
 
 
 def first_example(model: str) -> str:
-    """The first images for a model: drawings if it was trained on these alone, else photographs."""
+    """Return the first images for a model: drawings if it was trained on these alone, else photographs."""
     return "" if saw_drawings_only(model) else f"{PHOTOGRAPHS}:0"
 
 
 def parse_example(example: str) -> tuple[str, int]:
-    """`occupations:3` is the set occupations and its fourth page; InputError where there is none such."""
+    """Read `occupations:3` as the dataset and its fourth page. Raises InputError if there is no such page."""
     name, _, page = (example or DRAWN).partition(":")
     number = parse_int(page or "0", "example’s page")
     if name not in example_names() or number >= example_pages(name):
@@ -84,136 +84,175 @@ def parse_example(example: str) -> tuple[str, int]:
 
 
 def load_example(example: str, model: str = "") -> Example:
-    """The four images of `occupations:3`, drawn from seeds that training never sees, or the photographs.
+    """Return four images that no training has seen.
 
-    The photographs' classes are in words that the model knows.
+    Args:
+        example: A dataset and page, such as `occupations:3`.
+        model: The model, for the photographs' classes in words that it knows.
     """
     name, page = parse_example(example)
     if name == PHOTOGRAPHS:
         folder = Path(__file__).parent / PHOTOGRAPHS
         photographs = tuple(
-            replace(read(folder / f"{one}.jpg"), name=shown, origin="photograph of")
-            for one, shown in _PICTURED.items()
+            replace(read(folder / f"{file}.jpg"), name=content, origin="photograph of")
+            for file, content in _PICTURED.items()
         )
-        classes = _TAUGHT if model == PHOTO else (*_PICTURED.values(), *_OTHERS)
+        classes = _LEARNED if model == PHOTO else (*_PICTURED.values(), *_OTHERS)
         return Example(photographs, classes, ("a photo of a {}",), classes[: len(photographs)])
-    whole = synthetic.classification_set(name)
+    dataset = synthetic.classification_set(name)
     # Steps through the classes so that four neighbors are four different things.
-    indices = [(page * SHOWN + i) * 7 % len(whole.images) for i in range(SHOWN)]
-    answers = tuple(whole.classes[whole.labels[i]] for i in indices)
-    shown = tuple(
-        InputImage(answer, whole.images[i], "drawn as") for i, answer in zip(indices, answers, strict=True)
+    indices = [(page * SHOWN + i) * 7 % len(dataset.images) for i in range(SHOWN)]
+    answers = tuple(dataset.classes[dataset.labels[i]] for i in indices)
+    drawings = tuple(
+        InputImage(answer, dataset.images[i], "drawn as") for i, answer in zip(indices, answers, strict=True)
     )
-    return Example(shown, whole.classes, whole.templates, answers)
+    return Example(drawings, dataset.classes, dataset.templates, answers)
 
 
 @dataclass(frozen=True)
 class Images:
-    """The images at hand, and what models make of them: made once, and kept in a visitor's memory."""
+    """A visitor's images and what models make of them, computed once and kept in the visitor's memory.
 
-    shown: tuple[InputImage, ...]
+    Attributes:
+        originals: The images.
+        memory: The visitor's part of the cache.
+    """
+
+    originals: tuple[InputImage, ...]
     memory: Memory
 
-    def _kept(self, model: Model, what: str, make: Callable[[], T], *more: Hashable) -> T:
-        images = tuple(image.key for image in self.shown)
-        return self.memory.get((what, model.weights_hash, images, *more), make)
+    def _remember(self, model: Model, kind: str, make: Callable[[], T], *settings: Hashable) -> T:
+        images = tuple(image.key for image in self.originals)
+        return self.memory.get((kind, model.weights_hash, images, *settings), make)
 
     def pixels(self, model: Model) -> Tensor:
-        """The images as the model takes them [images, 3, s, s]."""
-        return self._kept(model, "pixels", lambda: model.preprocess([image.pixels for image in self.shown]))
+        """Return the images as the model takes them [images, 3, s, s]."""
+        originals = [image.pixels for image in self.originals]
+        return self._remember(model, "pixels", lambda: model.preprocess(originals))
 
-    def trunk(self, model: Model, layer: int = 0, off: HeadSet = NO_HEADS) -> Trunk:
-        """The activations that enter a layer, or the first prunable one where that is above it, with those
-        of the image encoder's heads off that lie below.
+    def trunk(self, model: Model, layer: int = 0, ablate: HeadSet = NO_HEADS) -> Trunk:
+        """Return the activations that enter a layer, or the first with heads that can be ablated.
+
+        Args:
+            model: The model.
+            layer: The layer.
+            ablate: Heads; those of the image encoder below the layer are ablated.
         """
         if layer <= model.encoder.first_prunable_layer:
-            return self._kept(model, "trunk", lambda: model.trunk(self.pixels(model)))
-        below = Intervention(off).subset(head for head in off.of_encoder(IMAGE) if head.layer < layer)
-        start, encoder = self.trunk(model), model.encoder.ablated(below)
-        return self._kept(model, "trunk", lambda: encoder.trunk(start, layer), layer, below)
+            return self._remember(model, "trunk", lambda: model.trunk(self.pixels(model)))
+        below = Intervention(ablate).only(head for head in ablate.of_encoder(IMAGE) if head.layer < layer)
+        start, encoder = self.trunk(model), model.encoder.without(below)
+        return self._remember(model, "trunk", lambda: encoder.trunk(start, layer), layer, below)
 
-    def embed(self, model: Model, plans: Sequence[HeadSet]) -> np.ndarray:
-        """Embeddings [plans, images, d], with the image encoder's heads off."""
+    def embed(self, model: Model, ablation_sets: Sequence[HeadSet]) -> np.ndarray:
+        """Return embeddings [sets, images, d] under each set of ablated heads of the image encoder."""
 
-        def embedded(off: HeadSet) -> np.ndarray:
-            start = self.trunk(model, min(off.layers, default=model.n_layers - 1))
-            return self._kept(model, "embed", lambda: model.embed_images(start, off), off)
+        def embed_under(ablate: HeadSet) -> np.ndarray:
+            start = self.trunk(model, min(ablate.layers, default=model.n_layers - 1))
+            return self._remember(model, "embed", lambda: model.embed_images(start, ablate), ablate)
 
-        return np.stack([embedded(off.of_encoder(IMAGE)) for off in plans])
+        return np.stack([embed_under(ablate.of_encoder(IMAGE)) for ablate in ablation_sets])
 
-    def looks(self, model: Model, layer: int, off: HeadSet) -> np.ndarray:
-        """Where a layer's heads look [images, heads, rows, columns], with the heads of `off` below it so."""
-        start, heads = self.trunk(model, layer, off), model.encoder.all_heads.of_layer(layer)
+    def attention(self, model: Model, layer: int, ablate: HeadSet) -> np.ndarray:
+        """Return the attention of a layer's heads [images, heads, rows, columns] after ablation."""
+        start, heads = self.trunk(model, layer, ablate), model.encoder.all_heads.of_layer(layer)
         return attention(model, start, heads)
 
-    def sent(self, model: Model, heads: HeadSet, along: np.ndarray, off: HeadSet) -> np.ndarray:
-        """What patches send through heads along vectors [E, d]: [images, E, rows, columns]."""
-        start, off = self.trunk(model, min(heads.layers), off), off.of_encoder(IMAGE)
-        sent = partial(heatmap, model, start, along, heads, ablate=off)
-        return self._kept(model, "sent", sent, heads, off, hash(along.tobytes()))
+    def contribution_maps(
+        self, model: Model, heads: HeadSet, along: np.ndarray, ablate: HeadSet
+    ) -> np.ndarray:
+        """Return what patches contribute through heads along vectors.
+
+        Args:
+            model: The model.
+            heads: The heads.
+            along: Vectors [E, d].
+            ablate: Heads to ablate.
+
+        Returns:
+            Maps [images, E, rows, columns].
+        """
+        start, ablate = self.trunk(model, min(heads.layers), ablate), ablate.of_encoder(IMAGE)
+        make = partial(heatmap, model, start, along, heads, ablate=ablate)
+        return self._remember(model, "maps", make, heads, ablate, hash(along.tobytes()))
 
     def contributions(self, model: Model) -> tuple[np.ndarray, np.ndarray]:
-        """The heads' contributions [heads, d] to the first image's embedding, and the embedding [d]."""
+        """Return the heads' contributions [heads, d] to the first image, and its embedding [d]."""
 
         def make() -> tuple[np.ndarray, np.ndarray]:
-            start = self.trunk(model)[:1]
-            whole, parts = model.embed_with_contributions(start, HeadSet(), model.heads)
+            whole, parts = model.embed_with_contributions(self.trunk(model)[:1], HeadSet(), model.heads)
             return parts.direct[0], whole[0]
 
-        return self._kept(model, "contributions", make)
+        return self._remember(model, "contributions", make)
 
-    def seen(self, model: Model) -> tuple[Image.Image, ...]:
-        """The images as the model gets them."""
-        return self._kept(model, "seen", lambda: tuple(as_seen(model, one) for one in self.pixels(model)))
+    def inputs(self, model: Model) -> tuple[Image.Image, ...]:
+        """Return the images as the model gets them."""
+        pixels = self.pixels(model)
+        return self._remember(
+            model, "inputs", lambda: tuple(as_model_input(model, image) for image in pixels)
+        )
 
 
 # -- values of patches, as pictures over an image ------------------------------------------------------------
 
 
 class Overlay(NamedTuple):
-    """A picture as a `data:` URL; rows and columns of patches, then their values, as pointing says them."""
+    """A picture as a `data:` URL; rows and columns of patches, then their values, for the pointer."""
 
     url: str
     patches: str
 
 
-def as_seen(model: Model, pixels: Tensor) -> Image.Image:
-    """Pixels from `preprocess` [3, s, s] as an image, 8 bits a channel."""
+def as_model_input(model: Model, pixels: Tensor) -> Image.Image:
+    """Return pixels from `preprocess` [3, s, s] as an image, 8 bits a channel."""
     mean, std = (np.reshape(model.preprocess_config[name], (3, 1, 1)) for name in ("mean", "std"))
     levels = np.clip((pixels.numpy() * std + mean) * 255, 0, 255).round().astype(np.uint8)
     return Image.fromarray(levels.transpose(1, 2, 0))
 
 
-def lit(image: Image.Image, values: np.ndarray, most: float) -> Overlay:
-    """The image, each patch as bright as its value [rows, columns]: dark at 0, as it is from `most` on."""
-    bright = DARK + (1 - DARK) * _spread_out(np.minimum(values / most, 1))
-    return _overlay(_pixels(image) * bright, values, "{:.2%}")
+def highlight(image: Image.Image, values: np.ndarray, largest: float) -> Overlay:
+    """Return the image, each patch as bright as its value.
+
+    Args:
+        image: The image.
+        values: Of patches [rows, columns]; 0 is dark.
+        largest: The value from which on a patch is as bright as in the image.
+    """
+    brightness = DARK + (1 - DARK) * _per_pixel(np.minimum(values / largest, 1))
+    return _overlay(_pixels(image) * brightness, values, "{:.2%}")
 
 
-def tinted(image: Image.Image, values: np.ndarray, most: float) -> Overlay:
-    """The image in gray, red where values [rows, columns] are above zero, blue below; `most` is deepest."""
-    shares = _spread_out(np.clip(values / most, -1, 1) if most > 0 else np.zeros_like(values))
+def tint(image: Image.Image, values: np.ndarray, largest: float) -> Overlay:
+    """Return the image in gray, red where values are above zero, blue below.
+
+    Args:
+        image: The image.
+        values: Of patches [rows, columns].
+        largest: The value of the deepest color.
+    """
+    shares = _per_pixel(np.clip(values / largest, -1, 1) if largest > 0 else np.zeros_like(values))
     depth = DEEPEST * np.abs(shares)
     gray = _pixels(image.convert("L").convert("RGB"))
     return _overlay(gray * (1 - depth) + np.where(shares > 0, FOR, AGAINST) * depth, values, "{:+.6f}")
 
 
-def by_patch(*maps: np.ndarray) -> list[list[float]]:
-    """A table's rows: where each patch is, and its value in each of the maps [rows, columns]."""
-    return [[y, x, *(round(float(one[y, x]), 8) for one in maps)] for y, x in np.ndindex(maps[0].shape)]
+def patch_rows(*maps: np.ndarray) -> list[list[float]]:
+    """Return a table's rows: the place of each patch, and its value in each map [rows, columns]."""
+    places = np.ndindex(maps[0].shape)
+    return [[y, x, *(round(float(values[y, x]), 8) for values in maps)] for y, x in places]
 
 
 def _pixels(image: Image.Image) -> np.ndarray:
     return np.asarray(image.resize((SIDE, SIDE), Image.Resampling.BICUBIC), np.float32)
 
 
-def _spread_out(levels: np.ndarray) -> np.ndarray:
-    """Values of patches at every pixel [SIDE, SIDE, 1]."""
-    whole = Image.fromarray(levels.astype(np.float32)).resize((SIDE, SIDE), Image.Resampling.BILINEAR)
-    return np.asarray(whole)[..., None]
+def _per_pixel(levels: np.ndarray) -> np.ndarray:
+    """Return values of patches at every pixel [SIDE, SIDE, 1]."""
+    image = Image.fromarray(levels.astype(np.float32)).resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+    return np.asarray(image)[..., None]
 
 
 def _overlay(pixels: np.ndarray, values: np.ndarray, form: str) -> Overlay:
     image = Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
-    said = [form.format(value) for value in values.ravel().tolist()]
-    return Overlay(data_url(image), " ".join(map(str, (*values.shape, *said))).replace("-", "−"))
+    texts = [form.format(value) for value in values.ravel().tolist()]
+    return Overlay(data_url(image), " ".join(map(str, (*values.shape, *texts))).replace("-", "−"))

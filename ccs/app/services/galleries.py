@@ -70,7 +70,7 @@ def _open(name: str) -> ImageSet:
 
 
 @dataclass(frozen=True)
-class Seen:
+class EmbeddedGallery:
     """A gallery through one model with all heads on.
 
     Attributes:
@@ -82,7 +82,7 @@ class Seen:
     base: np.ndarray
 
 
-class Written(NamedTuple):
+class Contributions(NamedTuple):
     """Pictures through a model: its heads' contributions [n, heads, d], and the embeddings [n, d]."""
 
     direct: np.ndarray
@@ -140,7 +140,7 @@ class Galleries:
         """Return True if a set is in memory, or needs no download."""
         return name in self._sets or name in (*vars(DRAWN).values(), PAIRS)
 
-    def fetched(self, name: str) -> Iterator[float]:
+    def fetch(self, name: str) -> Iterator[float]:
         """Download a set from the Hub unless it is here.
 
         Raises:
@@ -181,11 +181,11 @@ class Galleries:
             raise InputError(f"{name} is no gallery of people.")
         return gallery
 
-    def seen(self, model: Model, name: str) -> Generator[float, None, Seen]:
+    def embed(self, model: Model, name: str) -> Generator[float, None, EmbeddedGallery]:
         """Embed a gallery with all heads on, once."""
         key = model.weights_hash, name
 
-        def work() -> Generator[float, None, Seen]:
+        def work() -> Generator[float, None, EmbeddedGallery]:
             images = self.find(name).images
             size = len(images) * model.encoder.n_tokens * model.encoder.width * 4
             trunks, rows = [], []
@@ -195,18 +195,20 @@ class Galleries:
                 if size <= TRUNK_BYTES:
                     trunks.append(trunk)
                 if name == PHOTOGRAPHED.people and trunks and sum(map(len, rows)) >= FIRST:
-                    first = Seen(Trunk.joined(trunks), np.concatenate(rows))
+                    first = EmbeddedGallery(Trunk.joined(trunks), np.concatenate(rows))
                     self._cache.get(("part", *key), lambda first=first: first)
                 yield share
-            return Seen(Trunk.joined(trunks) if trunks else None, np.concatenate(rows))
+            return EmbeddedGallery(Trunk.joined(trunks) if trunks else None, np.concatenate(rows))
 
-        yield from self.fetched(name)
+        yield from self.fetch(name)
         return (yield from self._cache.fill(("embedded", *key), work))
 
-    def part(self, model: Model, name: str) -> Seen | None:
+    def part(self, model: Model, name: str) -> EmbeddedGallery | None:
         """Return the first images of a gallery while it is being embedded, else None."""
         key = model.weights_hash, name
-        first: Seen | None = None if ("embedded", *key) in self._cache else self._cache.find(("part", *key))
+        first: EmbeddedGallery | None = (
+            None if ("embedded", *key) in self._cache else self._cache.find(("part", *key))
+        )
         return first
 
     def ready(self, model: Model, name: str, heads: HeadSet) -> bool:
@@ -216,7 +218,7 @@ class Galleries:
 
     def ablated(self, model: Model, name: str, heads: HeadSet) -> Generator[float, None, np.ndarray]:
         """Embed a gallery [n, d] with the image encoder's heads ablated, once."""
-        whole = yield from self.seen(model, name)
+        whole = yield from self.embed(model, name)
         if not (heads := heads.of_encoder(IMAGE)):
             return whole.base
 
@@ -229,12 +231,12 @@ class Galleries:
 
         return (yield from self._cache.fill(("ablated", model.weights_hash, name, heads), work))
 
-    def looking(self, model: Model, name: str, heads: HeadSet) -> Iterator[tuple[float, str]]:
+    def prepare(self, model: Model, name: str, heads: HeadSet) -> Iterator[tuple[float, str]]:
         """Do all that `embeddings` needs: yields (share done, what is being done)."""
-        for share in self.fetched(name):
+        for share in self.fetch(name):
             yield share, f"Fetching {SOURCES[name].title} from the Hub, once"
         n = len(self.get(name).images)
-        for share in self.seen(model, name):
+        for share in self.embed(model, name):
             part = self.part(model, name)
             first = f"; the first {len(part.base)} are shown" if part else ""
             yield share, f"{model.name} embeds {n} faces, once{first}"
@@ -245,30 +247,30 @@ class Galleries:
         """Return embeddings [n, d] of a gallery with heads ablated."""
         return result(self.ablated(model, name, heads))
 
-    def read(self, model: Model) -> Iterator[tuple[float, str]]:
-        """Do all that `written` needs: yields (share done, what is being done).
+    def prepare_pictures(self, model: Model) -> Iterator[tuple[float, str]]:
+        """Do all that `contributions` needs: yields (share done, what is being done).
 
         Raises:
             InputError: If the pictures aren't available.
         """
         name = world(model.name).pictures
 
-        def work() -> Generator[float, None, Written]:
+        def work() -> Generator[float, None, Contributions]:
             parts = []
             for share, part in chunks(model, self.find(name).images):
                 whole, contributions = model.embed_with_contributions(part, HeadSet(), model.heads)
                 parts.append((contributions.direct, whole))
                 yield share
-            return Written(*map(np.concatenate, zip(*parts, strict=True)))
+            return Contributions(*map(np.concatenate, zip(*parts, strict=True)))
 
-        for share in self.fetched(name):
+        for share in self.fetch(name):
             yield share, f"Fetching {PICTURES} photographs from the Hub, once"
         for share in self._cache.fill(("pictures", model.weights_hash), work):
             yield share, f"Embedding {PICTURES} pictures"
 
-    def written(self, model: Model) -> Written | None:
-        """Return what the model's heads contribute to the pictures, None before `read`."""
-        pictures: Written | None = self._cache.find(("pictures", model.weights_hash))
+    def contributions(self, model: Model) -> Contributions | None:
+        """Return what the model's heads contribute to the pictures, None before `prepare_pictures`."""
+        pictures: Contributions | None = self._cache.find(("pictures", model.weights_hash))
         return pictures
 
 
@@ -279,7 +281,7 @@ def extremes(direct: np.ndarray, along: np.ndarray | None, n: int = EXTREMES) ->
     """Return pictures whose contribution lies farthest along a direction, and against it.
 
     Args:
-        direct: Written of a head [n, d].
+        direct: Contributions of a head [n, d].
         along: A direction [d], None for the one in which the contributions differ most, its sign that of the
             farthest.
         n: The number of pictures at either end.
@@ -313,11 +315,11 @@ class Nearest(NamedTuple):
     agreement: np.ndarray
 
 
-def nearest(pictures: Written, direct: np.ndarray, whole: np.ndarray) -> Nearest:
+def nearest(pictures: Contributions, direct: np.ndarray, whole: np.ndarray) -> Nearest:
     """Compare an image with the pictures.
 
     Args:
-        pictures: From `Galleries.written`.
+        pictures: From `Galleries.contributions`.
         direct: The heads' contributions to the image [heads, d].
         whole: Its embedding [d].
     """

@@ -58,16 +58,16 @@ class ModelCache:
     public repository, which is checked before anything of it is downloaded (`offer`).
 
     Args:
-        given: Places (folders, repositories on the Hub) that the machine's owner offers, by shown name.
+        places: Places (folders, repositories on the Hub) that the machine's owner offers, by shown name.
         layers: Function from a name to the layers that its results score, none without results.
     """
 
     def __init__(
         self,
-        given: Mapping[str, str] = MappingProxyType({}),
+        places: Mapping[str, str] = MappingProxyType({}),
         layers: Callable[[str], Collection[int]] = lambda name: (),
     ) -> None:
-        self.given, self._layers = given, layers
+        self.places, self._layers = places, layers
         self._models: LRUCache[str, Model] = LRUCache(KEPT)
         self._failed: TTLCache[str, str] = TTLCache(100, RETRY)
         self.offered: LRUCache[str, Footprint] = LRUCache(OFFERED)  # the models that visitors have named
@@ -159,8 +159,8 @@ class ModelCache:
 
     def place(self, name: str) -> str:
         """Return the place by which `ccs.load` finds a model. Raises InputError if the name selects none."""
-        if name in self.given or name in self.offered or is_public(name):
-            return self.given.get(name, name)
+        if name in self.places or name in self.offered or is_public(name):
+            return self.places.get(name, name)
         raise InputError(
             f"The weights of {name} are not loaded here: a folder or a repository on the Hub is named by "
             "the machine’s owner (python app.py --model FOLDER)."
@@ -193,13 +193,13 @@ class ModelCache:
             while len(self._models) >= KEPT:
                 oldest, _ = self._models.popitem()
                 offer = self.offered.get(oldest)
-                if offer and not offer.here and oldest.startswith(HUB) and oldest not in self.given:
+                if offer and not offer.here and oldest.startswith(HUB) and oldest not in self.places:
                     forget(oldest.removeprefix(HUB))
         require_room(size.name, size.memory)
 
     def _token(self, name: str) -> bool | None:
         """Return False, which keeps this machine's token from the Hub, unless the owner named the model."""
-        return None if name in self.given else False
+        return None if name in self.places else False
 
 
 def _describe(name: str, load: _Load) -> str:

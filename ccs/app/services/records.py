@@ -176,7 +176,7 @@ class ModelRecords:
         return tuple(s for s in next(filter(None, stored), ()) if set(s.heads) <= set(self.heads))
 
     @property
-    def made(self) -> dict[str, str]:
+    def origin(self) -> dict[str, str]:
         """The origin of a figure of these tables alone: their weights, without ablation."""
         return {"weights": self.weights[:16], "ablated heads": ""}
 

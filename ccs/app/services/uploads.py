@@ -26,8 +26,10 @@ THUMB = 160
 class InputImage:
     """An image as it is used: RGB, upright, its shorter side at most 512 px.
 
-    origin: what stands before its name: "file", or "drawn as" and "photograph of" for examples, whose name is
-    what they show.
+    Attributes:
+        name: Name of the file, or the content of an example.
+        pixels: The image.
+        origin: The words before its name: "file", or "drawn as" and "photograph of" for examples.
     """
 
     name: str
@@ -36,24 +38,26 @@ class InputImage:
 
     @cached_property
     def key(self) -> str:
-        """The same for the same pixels."""
+        """A digest of the pixels."""
         header = f"{self.pixels.size}".encode()
         return hashlib.sha256(header + self.pixels.tobytes()).hexdigest()[:16]
 
     @cached_property
     def thumb(self) -> str:
-        """The image, small, as a `data:` URL."""
+        """A small copy as a `data:` URL."""
         return data_url(self.pixels, THUMB)
 
 
-def read(path: Path, name: str | None = None) -> InputImage:
-    """An image file of this program."""
-    size, values = small(path.read_bytes())
-    return InputImage(name or path.name, Image.frombytes("RGB", size, values))
+def read(path: Path) -> InputImage:
+    """Read an image file of this program."""
+    return InputImage(path.name, Image.frombytes("RGB", *small(path.read_bytes())))
 
 
 def read_images(files: Sequence[tuple[bytes, str]]) -> tuple[list[InputImage], list[str]]:
-    """Read uploaded images (data, name) in the sandbox.
+    """Read uploaded images in the sandbox.
+
+    Args:
+        files: Data and name of each.
 
     Returns:
         The images, and a sentence for each file that isn't one.
@@ -89,7 +93,12 @@ def _read_one(data: bytes, name: str) -> Pixels | str:
 
 
 def data_url(image: Image.Image, side: int | None = None) -> str:
-    """The image inside a `data:` URL, so that nothing is fetched; `side` bounds it in pixels."""
+    """Return an image inside a `data:` URL, so that nothing is fetched.
+
+    Args:
+        image: The image.
+        side: Its largest side in pixels, by default its own.
+    """
     if side is not None and max(image.size) > side:
         image = image.copy()
         image.thumbnail((side, side), Image.Resampling.LANCZOS)

@@ -41,7 +41,7 @@ def _manifest(screen: Screen) -> Figure:
     records = screen.records
     rows = [[entry, json.dumps(value)] for entry, value in records.manifest.items()]
     values = {"source": screen.app.collection.source, "records": records}
-    return Figure("manifest", ["entry", "value"], rows, values, settings=records.made)
+    return Figure("manifest", ["entry", "value"], rows, values, settings=records.origin)
 
 
 def judge_figures(records: ModelRecords) -> Iterator[Figure]:
@@ -61,7 +61,7 @@ def judge_figures(records: ModelRecords) -> Iterator[Figure]:
         yes = float(scored.astype(float).mean())
         rows.append([judge, kind, len(column), yes, 1 - len(scored) / len(column), listed])
     columns = ["judge", "kind", "texts", "yes", "unscored", "causes"]
-    yield Figure("judges", columns, rows, settings=records.made)
+    yield Figure("judges", columns, rows, settings=records.origin)
     panel = {
         str(judge): [None if pd.isna(verdict) else bool(verdict) for verdict in column]
         for judge, column in verdicts.items()
@@ -70,7 +70,7 @@ def judge_figures(records: ModelRecords) -> Iterator[Figure]:
         rows = [[pair.left, pair.right, pair.n, pair.same, pair.cohen_kappa] for pair in pairs]
         alpha = agreement.krippendorff_alpha(list(panel.values()), draws=DRAWS)
         columns = ["left", "right", "texts", "same", "kappa"]
-        yield Figure("agreement", columns, rows, {"alpha": alpha}, settings=records.made)
+        yield Figure("agreement", columns, rows, {"alpha": alpha}, settings=records.origin)
 
 
 def about_program(screen: Screen) -> str:

@@ -74,9 +74,9 @@ def prepare_bias(screen: Screen) -> Iterator[tuple[float, str]]:
     galleries, model = screen.app.galleries, screen.model
     name = BiasQuery.gallery_name(screen.app, screen.state)
     if screen.session.budget is not None:
-        yield from galleries.looking(model, name, HeadSet())
+        yield from galleries.prepare(model, name, HeadSet())
         yield from fairer.compare_methods(screen)
-    yield from galleries.looking(model, name, screen.state.ablate)
+    yield from galleries.prepare(model, name, screen.state.ablate)
 
 
 def render_bias(screen: Screen, complete: bool = True) -> Markup:

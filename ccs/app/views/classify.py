@@ -116,7 +116,7 @@ def find_story(screen: Screen, own: bool = False) -> Story:
     model, state, uploads, load = screen.model, screen.state, screen.session.uploads, screen.app.example
     if own or uploads or state.classes:
         answers = () if uploads or state.classes else load(state.example, model.name).answers
-        candidates = [Example(screen.images.shown, *question(screen), answers)]
+        candidates = [Example(screen.images.originals, *question(screen), answers)]
     else:
         candidates = [load(f"{name}:0", model.name) for name in example_names(model.name)]
     heads = list(model.heads)
@@ -190,13 +190,13 @@ def render_classify(screen: Screen, complete: bool = True) -> Markup:
 def _answers(screen: Screen, model: Model) -> Figure:
     answers = measure_answers(screen)
     rows, listed = [], []
-    for image, *pair in zip(screen.images.shown, answers.before, answers.after, strict=True):
+    for image, *pair in zip(screen.images.originals, answers.before, answers.after, strict=True):
         table = list(zip(answers.classes, *(shares.tolist() for shares in pair), strict=True))
         rows += [[image.name, name, round(before, 6), round(after, 6)] for name, before, after in table]
         best = {int(i) for shares in pair for i in np.argsort(-shares, kind="stable")[:LISTED]}
         listed.append(sorted((table[i] for i in best), key=lambda row: (-row[2], -row[1])))
     values = {
-        "answers": list(zip(screen.images.shown, answers.firsts, listed, strict=True)),
+        "answers": list(zip(screen.images.originals, answers.firsts, listed, strict=True)),
         "changed": answers.changed,
         "similarity": float(answers.similarity.mean()),
         "n": len(answers.classes),
@@ -220,13 +220,15 @@ def explain_answers(screen: Screen, model: Model) -> Figure | None:
     each = np.arange(len(first))
     along = weights[:, first] - weights[:, second]  # [sets, images, d]
     pairs = zip(along, sets, strict=True)
-    maps = np.stack([images.sent(model, model.heads, at, heads)[each, each] for at, heads in pairs])
+    maps = np.stack(
+        [images.contribution_maps(model, model.heads, at, heads)[each, each] for at, heads in pairs]
+    )
     leads = cosines[:, each, first] - cosines[:, each, second]
     rows, shown = [], []
-    for i, (image, picture) in enumerate(zip(images.shown, images.seen(model), strict=True)):
+    for i, (image, picture) in enumerate(zip(images.originals, images.inputs(model), strict=True)):
         answer, other, largest = classes[first[i]], classes[second[i]], float(np.abs(maps[:, i]).max())
-        rows += [[image.name, answer, other, *cells] for cells in examples.by_patch(*maps[:, i])]
-        overlays = [examples.tinted(picture, values, largest) for values in maps[:, i]]
+        rows += [[image.name, answer, other, *cells] for cells in examples.patch_rows(*maps[:, i])]
+        overlays = [examples.tint(picture, values, largest) for values in maps[:, i]]
         shown.append((image.name, answer, other, list(zip(overlays, leads[:, i].tolist(), strict=True))))
     share = float(maps[0].sum() / leads[0].sum()) if leads[0].sum() else float("nan")
     columns = ["image", "answer", "runner-up", "row", "column", "all on", *(["ablated"] if ablate else [])]

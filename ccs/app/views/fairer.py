@@ -90,11 +90,11 @@ def _open_subject(screen: Screen, query: BiasQuery) -> Generator[tuple[float, st
     """Return the model with the gallery's people and with control images; yields progress."""
     galleries, model = screen.app.galleries, screen.model
     name = world(model.name).things
-    for share in galleries.seen(model, name):
+    for share in galleries.embed(model, name):
         yield 0.1 * share, "Embedding control images"
     controls = galleries.find(name)
     assert isinstance(controls, ClassificationSet)
-    trunks = [result(galleries.seen(model, gallery)).trunk for gallery in (query.gallery.name, name)]
+    trunks = [result(galleries.embed(model, gallery)).trunk for gallery in (query.gallery.name, name)]
     if trunks[0] is None or trunks[1] is None:
         raise InputError("This gallery is too large for the app; use clip-ccs mitigate.")
     return Subject(model, Sets(people=query.gallery, controls=controls), (trunks[0], trunks[1]))

@@ -14,7 +14,7 @@ import ccs
 from ccs.app.html import program, render
 from ccs.app.routes import Form, Name, post
 from ccs.app.services import examples
-from ccs.app.services.galleries import NEAREST, PICTURES, Written, extremes, nearest, world
+from ccs.app.services.galleries import NEAREST, PICTURES, Contributions, extremes, nearest, world
 from ccs.app.services.records import HeadRecord
 from ccs.app.session import Screen
 from ccs.app.state import clean_line, parse_int
@@ -46,13 +46,13 @@ def search_heads(screen: Screen, form: TextForm) -> None:
 def heads_stage(screen: Screen) -> Hashable:
     """Return None if all results are there (`View.stage`)."""
     searched = not screen.state.find or _search_result(screen) is not None
-    return None if searched and screen.app.galleries.written(screen.model) else searched
+    return None if searched and screen.app.galleries.contributions(screen.model) else searched
 
 
 def prepare_heads(screen: Screen) -> Iterator[tuple[float, str]]:
     """Embed the images that the heads rank, and search the heads."""
     app, model, text = screen.app, screen.model, screen.state.find
-    yield from app.galleries.read(model)
+    yield from app.galleries.prepare_pictures(model)
     if text and _search_result(screen) is None:
         yield 0.5, f"Ranking heads by “{text}”"
         images = app.galleries.find(world(model.name).pictures)
@@ -87,7 +87,7 @@ def _panel(screen: Screen, record: HeadRecord, model: Model) -> list[Figure | Em
     """Return the parts of a head's panel that the model computes."""
     if record.head.encoder == TEXT:
         return [_prompts(screen, model, record.head), _alone(screen, record.head)]
-    images = screen.app.galleries.written(model)
+    images = screen.app.galleries.contributions(model)
     maps = with_model(screen, True, lambda model: attention_maps(screen, model, record))
     near = [_nearest(screen, model, record.head, images)] if images else []
     return [maps, top_images(screen, record, screen.state.text), *near, _alone(screen, record.head)]
@@ -118,13 +118,13 @@ def _texts(screen: Screen, record: HeadRecord) -> Figure | Empty:
     columns = ["head", "rank", "text", "concept", "share"]
     columns += [f"{judge} {part}" for judge in judges for part in ("verdict", "reason")]
     values = {"record": record, "judges": judges, "chosen": screen.state.text}
-    return Figure("texts", columns, rows, values, str(record.head), screen.records.made)
+    return Figure("texts", columns, rows, values, str(record.head), screen.records.origin)
 
 
 def _alone(screen: Screen, head: Head) -> Figure:
     """Return the answers to the visitor's images with this head alone ablated."""
     answers, rows = classify.measure_answers(screen, HeadSet([head])), []
-    for i, (image, (before, after)) in enumerate(zip(screen.images.shown, answers.firsts, strict=True)):
+    for i, (image, (before, after)) in enumerate(zip(screen.images.originals, answers.firsts, strict=True)):
         shares = float(answers.before[i].max()), float(answers.after[i, answers.classes.index(before)])
         rows.append([image.name, before, *shares, after, float(answers.similarity[i])])
     columns = ["image", "answer", "before", "after", "answer after", "similarity"]
@@ -136,19 +136,21 @@ def attention_maps(screen: Screen, model: Model, record: HeadRecord) -> Figure:
     """Return the head's attention over the visitor's images, and the contribution of each patch."""
     head, images, text = record.head, screen.images, _text_of(record, screen.state.text)
     ablate = Intervention.of(screen.state.ablate.of_encoder(IMAGE) - {head})
-    maps = [images.looks(model, head.layer, ablate)[:, head.head]]
+    maps = [images.attention(model, head.layer, ablate)[:, head.head]]
     others = claims.first_texts(screen.records)
     if text:
         along = _embed(screen, model, text)
         if len(others) > 1:
             along = along - _embed(screen, model, *others).mean(axis=0)
-        maps.append(images.sent(model, HeadSet([head]), along, ablate)[:, 0])
+        maps.append(images.contribution_maps(model, HeadSet([head]), along, ablate)[:, 0])
     peak = max(float(maps[0].max()), 1 / maps[0][0].size)  # an even share, if it attends elsewhere
     largest, rows, shown = float(np.abs(maps[-1]).max()), [], []
-    for image, picture, *patches in zip(images.shown, images.seen(model), *maps, strict=True):
-        rows += [[image.name, *cells] for cells in examples.by_patch(*patches)]
-        contributions = [examples.tinted(picture, values, largest) for values in patches[1:]]
-        shown.append((image.name, [examples.lit(picture, patches[0], peak), *contributions], patches[0]))
+    for image, picture, *patches in zip(images.originals, images.inputs(model), *maps, strict=True):
+        rows += [[image.name, *cells] for cells in examples.patch_rows(*patches)]
+        contributions = [examples.tint(picture, values, largest) for values in patches[1:]]
+        shown.append(
+            (image.name, [examples.highlight(picture, patches[0], peak), *contributions], patches[0])
+        )
     columns = ["image", "row", "column", *("attention", "written")[: len(maps)]]
     values = {"text": text, "contrasted": len(others) > 1, "largest": largest, "peak": peak, "images": shown}
     return Figure("where", columns, rows, values, str(head), {"ablated heads": ablate})
@@ -173,8 +175,9 @@ def top_images(screen: Screen, record: HeadRecord, number: int = 0) -> Figure | 
         number: of the text along which they are ranked; without texts, the contribution's main direction.
     """
     app, model, head = screen.app, screen.model, record.head
-    name, written, text = world(model.name).pictures, app.galleries.written(model), _text_of(record, number)
-    if written is None:
+    name, text = world(model.name).pictures, _text_of(record, number)
+    pictures = app.galleries.contributions(model)
+    if pictures is None:
         try:
             app.galleries.find(name)
             reason = f"{model.name} embeds {PICTURES} images first, which takes a while."
@@ -182,7 +185,7 @@ def top_images(screen: Screen, record: HeadRecord, number: int = 0) -> Figure | 
             reason = str(error)
         return Empty(f"Images that move {head}", reason)
     along = _embed(screen, model, text)[0] if text else None
-    ends = extremes(written.direct[:, list(model.heads).index(head)], along)
+    ends = extremes(pictures.direct[:, list(model.heads).index(head)], along)
     rows = [[i, text, round(z, 4)] for end in ends for i, z in end]
     titles = ("highest", "lowest") if text else ("one end", "other end")
     values = {**_strips(screen, name, dict(zip(titles, ends, strict=True))), "text": text}
@@ -206,10 +209,10 @@ def _prompts(screen: Screen, model: Model, head: Head) -> Figure | Empty:
     return Figure("prompts", columns, rows, values, str(head), {"ablated heads": ""})
 
 
-def _nearest(screen: Screen, model: Model, head: Head, written: Written) -> Figure:
+def _nearest(screen: Screen, model: Model, head: Head, pictures: Contributions) -> Figure:
     """Return the images nearest to the visitor's first one, by this head and by the whole embedding."""
-    name, heads, image = world(model.name).pictures, list(model.heads), screen.images.shown[0]
-    near = nearest(written, *screen.images.contributions(model))
+    name, heads, image = world(model.name).pictures, list(model.heads), screen.images.originals[0]
+    near = nearest(pictures, *screen.images.contributions(model))
     cosines = {"by this head alone": near.alone[heads.index(head)], "by the whole embedding": near.whole}
     listed = {
         title: [(int(i), float(column[i])) for i in np.argsort(-column, kind="stable")[:NEAREST]]

@@ -36,7 +36,7 @@ def start_stage(screen: Screen) -> Hashable:
     galleries, model = screen.app.galleries, screen.model
     name = world(model.name).people
     ready = galleries.ready(model, name, screen.state.ablate)
-    if ready and galleries.written(model) is not None:
+    if ready and galleries.contributions(model) is not None:
         return None
     return galleries.has(name), galleries.part(model, name) is not None, ready
 
@@ -46,9 +46,9 @@ def prepare_start(screen: Screen) -> Iterator[tuple[float, str]]:
     model = screen.model
     yield 0.0, "Looking for the head that matters most to an image"
     classify.find_story(screen)
-    yield from screen.app.galleries.looking(model, world(model.name).people, screen.state.ablate)
+    yield from screen.app.galleries.prepare(model, world(model.name).people, screen.state.ablate)
     with suppress(InputError):  # the step shows the reason
-        yield from screen.app.galleries.read(model)
+        yield from screen.app.galleries.prepare_pictures(model)
 
 
 def render_start(screen: Screen, complete: bool = True) -> Markup:
