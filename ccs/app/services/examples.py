@@ -140,8 +140,8 @@ class Images:
         """
         if layer <= model.encoder.first_prunable_layer:
             return self._remember(model, "trunk", lambda: model.trunk(self.pixels(model)))
-        below = Intervention(ablate).only(head for head in ablate.of_encoder(IMAGE) if head.layer < layer)
-        start, encoder = self.trunk(model), model.encoder.without(below)
+        below = Intervention(ablate).subset(head for head in ablate.of_encoder(IMAGE) if head.layer < layer)
+        start, encoder = self.trunk(model), model.encoder.ablated(below)
         return self._remember(model, "trunk", lambda: encoder.trunk(start, layer), layer, below)
 
     def embed(self, model: Model, ablation_sets: Sequence[HeadSet]) -> np.ndarray:
