@@ -62,7 +62,7 @@ class Encoder(Decomposition):
     """An encoder of one model.
 
     Args:
-        module: open_clip's module. Its weights are read, never written.
+        module: open_clip's module. Its weights are read and never written.
         parts: Its parts.
         autocast: The type (bfloat16, float16) in which `embed` and `trunk` run; contributions are always
             float32.
@@ -185,8 +185,8 @@ class Encoder(Decomposition):
         x = images.tokens.to(self.device)
         with self._precision():
             for layer in range(images.layer, self.n_layers):
-                own = self._values(x, layer, computed=values)
-                x = self.layers[layer].finish(x, change(layer, own))
+                computed = self._values(x, layer, computed=values)
+                x = self.layers[layer].finish(x, change(layer, computed))
             return F.normalize(self._readout.project(x).float(), dim=-1)
 
     def _embed(
@@ -254,17 +254,17 @@ class Encoder(Decomposition):
     ) -> Tensor:
         """The heads' outputs [n, T, H d]; only those of the first token where no other is read any more."""
         alone = self._readout.first and layer == self._n_blocks - 1
-        own = self.layers[layer]
-        values = own.values(x, alone) if computed is None else computed(own, x)
+        part = self.layers[layer]
+        values = part.values(x, alone) if computed is None else computed(part, x)
         values = self.changed(values, layer)
         if record is not None:
             pool = layer == self._n_blocks
             if pool:
-                record.last, record.pooled = x, own.finish(x, values)
+                record.last, record.pooled = x, part.finish(x, values)
             if layer in record.layers:
                 if record.entering is not None:
                     record.entering[layer] = x
-                coordinates = own.account(values)
+                coordinates = part.account(values)
                 record.values[layer] = coordinates if pool else self._readout.gather(coordinates).clone()
         return values
 

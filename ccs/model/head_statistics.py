@@ -1,10 +1,10 @@
-"""Mean and second moment of every head's contribution, over any number of images in fixed memory.
+"""Head statistics: mean and second moment of each head's contribution, over any number of images.
 
 A head that is read at the CLS token writes to at most d + 3 directions of the embedding space (its d values,
-and its shares of a bias and of ln_post's mean and bias; see Decomposition.basis), so a (d + 3) x (d + 3)
-matrix per head is all that TEXTSPAN needs from the images x D matrix of its contributions. Through a pool of
-P heads there are P (d + 1) directions, but never more than D. Sums are float64 and add up: batches, processes
-and machines merge by `+`.
+and its shares of a bias and of the last norm's mean and bias; see `Decomposition.basis`). So TEXTSPAN needs
+only a (d + 3) x (d + 3) matrix per head from the images x D matrix of its contributions. Through a pool of P
+heads there are P (d + 1) directions, but at most D. Sums are float64 and add up over batches, processes, and
+machines.
 """
 
 from __future__ import annotations
@@ -27,12 +27,19 @@ Arrays = Sequence[np.ndarray] | np.ndarray
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Moments:
-    """Sums over `count` images, for each head in its own r coordinates, in the order of `heads`.
+    """Head statistics: sums over `count` images, in r coordinates for each head.
 
-    total: [r] and products: [r, r] of each head, float64. basis: [r, D] float32; coordinates @ basis is a
-    head's contribution to the unit image embedding. head_dim: the number of directions that a head's values
-    can reach, the largest of all heads (Decomposition.rank). model: the weights' hash. `+` adds the
-    moments of other images; InputError where they are another model's.
+    `+` adds the statistics of other images.
+
+    Attributes:
+        model: The hash of the model's weights.
+        heads: The heads, in the order of the arrays.
+        head_dim: The largest number of directions that a head's values can reach (`Decomposition.rank`).
+        count: The number of images.
+        total: The sum of each head's coordinates, [r], float64.
+        products: The sum of their products, [r, r], float64.
+        basis: The directions of the coordinates, [r, D], float32. `coordinates @ basis` is a head's
+            contribution to the unit embedding.
 
         >>> from ccs import load
         >>> Moments.empty(load("organism")).count
@@ -52,7 +59,12 @@ class Moments:
 
     @classmethod
     def empty(cls, model: Side, heads: HeadSet | None = None) -> Moments:
-        """Moments of no image, for `model.heads` or the heads given; an empty shard adds these."""
+        """Return the statistics of no image.
+
+        Args:
+            model: The model.
+            heads: The heads, by default `model.heads`.
+        """
         heads = model.heads if heads is None else heads
         model.encoder.require(heads)
         basis = [model.encoder.basis(head).cpu().numpy() for head in heads]
@@ -67,11 +79,11 @@ class Moments:
         )
 
     def __add__(self, other: Moments) -> Moments:
-        """The moments of both sets of images. Raises InputError for another model or other heads."""
+        """Add the statistics of other images; InputError if they are of another model or other heads."""
         if not isinstance(other, Moments):
             return NotImplemented
         if (self.model, self.heads) != (other.model, other.heads):
-            raise InputError("Moments of different models or heads cannot be added.")
+            raise InputError("Statistics of different models or heads can't be added.")
         return replace(
             self,
             count=self.count + other.count,
@@ -80,49 +92,58 @@ class Moments:
         )
 
     def sums(self) -> dict[str, np.ndarray]:
-        """`total` [r] and `products` [r, r] by head, and the number of images [1], for `plus_sums`."""
-        named = {"total": self.total, "products": self.products}
-        arrays = {f"{name}.{row}": one for name, rows in named.items() for row, one in enumerate(rows)}
+        """Return `total` [r] and `products` [r, r] by head, and the number of images [1], for `plus_sums`."""
+        arrays = {f"total.{row}": total for row, total in enumerate(self.total)}
+        arrays |= {f"products.{row}": products for row, products in enumerate(self.products)}
         return {**arrays, "count": np.array([self.count])}
 
     def plus_sums(self, arrays: Mapping[str, np.ndarray]) -> Moments:
-        """The moments with the `sums` of other images added, whose shapes are those of `sums`."""
+        """Return the statistics with the `sums` of other images added."""
         total, products = (
             [arrays[f"{name}.{row}"] for row in range(len(self.heads))] for name in ("total", "products")
         )
         return self + replace(self, count=int(arrays["count"][0]), total=total, products=products)
 
     def second(self, row: int) -> np.ndarray:
-        """Second moment, not centered, of the coordinates of the head in that row, float64 [r, r]."""
+        """Return the second moment, not centered, of the coordinates of the head in a row: float64 [r, r]."""
         return np.asarray(self.products[row] / self.count)
 
     def covariance(self, row: int) -> np.ndarray:
-        """Covariance (divided by n) of the coordinates of the head in that row, float64 [r, r]."""
+        """Return the covariance (divided by n) of the coordinates of the head in a row: float64 [r, r]."""
         self.require(2)
         mean = self.total[row] / self.count
         return self.second(row) - np.outer(mean, mean)
 
     def variance(self) -> np.ndarray:
-        """Total variance of each head's contribution, the trace of its covariance: float64 [heads]."""
-        found = np.empty(len(self.heads))
-        for row, rows in enumerate(self.basis):
-            basis = rows.astype(np.float64)
-            found[row] = (self.covariance(row) * (basis @ basis.T)).sum()
-        return np.maximum(found, 0)
+        """Return the total variance of each head's contribution, the trace of its covariance: [heads]."""
+        variances = np.empty(len(self.heads))
+        for row, basis in enumerate(self.basis):
+            exact = basis.astype(np.float64)
+            variances[row] = (self.covariance(row) * (exact @ exact.T)).sum()
+        return np.maximum(variances, 0)
 
     def require(self, images: int) -> None:
-        """Raise InputError if fewer images than this have been seen."""
+        """Raise InputError if there are statistics of fewer images."""
         if self.count < images:
-            raise InputError(f"At least {images} images are needed for a head's moments, not {self.count}.")
+            raise InputError(f"At least {images} images are needed for head statistics, not {self.count}.")
 
 
 def collect_moments(model: Side, batches: Iterable[Any], heads: HeadSet | None = None) -> Moments:
-    """The moments of batches of images (lists of images, or pixels [n, 3, s, s]), in one pass in float32.
+    """Collect head statistics over batches of images, in one pass in float32.
 
-    model: what `ccs.load` returns; its `texts`, with lists of texts, for the heads of the text encoder.
-    heads: those to collect, `model.heads` by default. Memory grows neither with the number of images nor with
-    the size of a batch, which is split if necessary. Wrap `batches` in tqdm to see how far it is. Raises
-    InputError for a head that the model lacks.
+    Memory grows neither with the number of images nor with the size of a batch, which is split if necessary.
+
+    Args:
+        model: A model from `ccs.load`, or its `texts` for the heads of the text encoder.
+        batches: Lists of images, or pixels [n, 3, s, s]; lists of texts for `texts`. Wrap them in tqdm for a
+            progress bar.
+        heads: The heads, by default `model.heads`.
+
+    Returns:
+        The statistics, for `textspan`.
+
+    Raises:
+        InputError: If the model lacks a head.
 
         >>> from ccs import load, open_images
         >>> model = load("organism")

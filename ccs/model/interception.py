@@ -77,7 +77,7 @@ def changed_values(values: Tensor, heads: HeadSet, n_heads: int) -> Tensor:
 
 
 class Ablation:
-    """What one `with` block does to the heads of one attention module.
+    """The ablation of heads of one attention module by one `with` block.
 
     Args:
         module: The attention module.
@@ -252,16 +252,16 @@ class _Multihead(Intercepted):
             return super().forward(  # type: ignore[misc,no-any-return]
                 query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
             )
-        own: Any = self
-        batched, batch_first = query.dim() == 3, own.batch_first
+        module: Any = self
+        batched, batch_first = query.dim() == 3, module.batch_first
         if query is key and key is value:  # one matrix product
             inputs = [_batch_first(query, batch_first)]
         else:
             inputs = [_batch_first(x, batch_first) for x in (query, key, value)]
-        parts = _in_projected(own, inputs)
-        q, k, v = (by_head(x, own.num_heads).transpose(1, 2) for x in parts)  # [n, H, T, d]
+        parts = _in_projected(module, inputs)
+        q, k, v = (by_head(x, module.num_heads).transpose(1, 2) for x in parts)  # [n, H, T, d]
         mask = _mask(q, attn_mask, key_padding_mask)
-        dropout = own.dropout if own.training else 0.0
+        dropout = module.dropout if module.training else 0.0
         weights = None
         if need_weights:
             scores = q * q.shape[-1] ** -0.5 @ k.transpose(-1, -2)
@@ -272,7 +272,7 @@ class _Multihead(Intercepted):
         else:
             causal = is_causal and mask is None
             heads_values = F.scaled_dot_product_attention(q, k, v, mask, dropout, causal)
-        out = _projected(own.out_proj, _changed(self, heads_values.transpose(1, 2).flatten(2)))
+        out = _projected(module.out_proj, _changed(self, heads_values.transpose(1, 2).flatten(2)))
         if not batched:
             return out[0], weights
         return out if batch_first else out.transpose(0, 1), weights
@@ -282,13 +282,13 @@ class _AttentionPool2d(Intercepted):
     """open_clip's pool of a ResNet, which reads the weight of its output projection."""
 
     def forward(self, x: Tensor) -> Tensor:
-        own: Any = self
+        module: Any = self
         x = x.flatten(2).transpose(1, 2)
-        x = torch.cat([x.mean(1, keepdim=True), x], dim=1) + own.positional_embedding.to(x.dtype)
-        inputs = (own.q_proj, x[:, :1]), (own.k_proj, x), (own.v_proj, x)
-        q, k, v = (by_head(layer(tokens), own.num_heads).transpose(1, 2) for layer, tokens in inputs)
+        x = torch.cat([x.mean(1, keepdim=True), x], dim=1) + module.positional_embedding.to(x.dtype)
+        inputs = (module.q_proj, x[:, :1]), (module.k_proj, x), (module.v_proj, x)
+        q, k, v = (by_head(layer(tokens), module.num_heads).transpose(1, 2) for layer, tokens in inputs)
         values = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-        return _projected(own.c_proj, _changed(self, values))[:, 0]
+        return _projected(module.c_proj, _changed(self, values))[:, 0]
 
 
 def _changed(module: Any, values: Tensor) -> Tensor:
@@ -311,11 +311,11 @@ def _in_projected(module: Any, inputs: list[Tensor]) -> Sequence[Tensor]:
         matrices = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
     biases = (None,) * 3 if bias is None else bias.chunk(3)
     inputs = inputs * 3 if len(inputs) == 1 else inputs
-    return [F.linear(*each) for each in zip(inputs, matrices, biases, strict=True)]
+    return list(map(F.linear, inputs, matrices, biases))
 
 
 def _mask(q: Tensor, attn_mask: Tensor | None, padding: Tensor | None) -> Tensor | None:
-    """What is added to the scores [n, H, T, S] of queries [n, H, T, d], from torch's two kinds of masks."""
+    """The sum of torch's two kinds of masks, to be added to scores [n, H, T, S] of queries [n, H, T, d]."""
     mask = None
     if attn_mask is not None:
         mask = _added(attn_mask, q)
@@ -398,7 +398,7 @@ def end(ablation: Ablation) -> None:
         site = site_of(module)
         if site is None:
             return
-        site.ablations = tuple(each for each in site.ablations if each.is_open)
+        site.ablations = tuple(other for other in site.ablations if other.is_open)
         if not site.ablations:
             for handle in site.handles:
                 handle.remove()

@@ -1,4 +1,4 @@
-"""A CLIP model: embeddings of texts and of images with any heads switched off; contributions of heads."""
+"""A CLIP model: embeddings of images and texts under ablation, and contributions of heads."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from ccs.model.side import AblationSets, Side, Texts
 from ccs.model.side import Contributions as Contributions
 
 Images = Sequence[Image.Image] | Tensor | Trunk
-"""Images (any sequence, decoded one at a time when needed), pixels [n, 3, s, s] from `preprocess`, or
-activations from `Model.trunk`."""
+"""Images (any sequence, decoded when needed), pixels [n, 3, s, s] from `preprocess`, or activations from
+`Model.trunk`."""
 
 _OPENAI = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 """Mean and deviation of the pixels of OpenAI's models."""
@@ -48,22 +48,24 @@ def load(
 ) -> Model:
     """Load a model.
 
-    name: an embedded model ("organism"), open_clip's name and tag ("ViT-B-32/openai"), a folder with
-    open_clip_config.json and weights or with a Hugging Face checkpoint (CLIPModel, SiglipModel), or a
-    repository on the Hub that holds either ("hf-hub:org/name"). The tag "random" gives an architecture
-    untrained weights from a fixed seed, for timing and for tests.
+    Args:
+        name: A bundled model ("organism"), open_clip's name and tag ("ViT-B-32/openai"), a folder with
+            open_clip_config.json and weights or with a Hugging Face checkpoint (CLIPModel, SiglipModel), or a
+            repository on the Hub with either ("hf-hub:org/name"). The tag "random" gives an architecture
+            random weights from a fixed seed.
+        device: "cpu", "cuda", "cuda:N", or "auto" (see `usable_device`).
+        precision: "fp32", or "bf16" or "fp16" to embed images under autocast. Contributions and texts stay
+            fp32.
+        layers: The layers whose heads are scored, "all" or their numbers. By default the last four blocks
+            and, if attention pools the tokens, the pool.
+        token: False keeps this machine's token from the Hub, for names from untrusted users.
 
-    device: "cpu", "cuda", "cuda:N", or "auto" (see `usable_device`).
+    Returns:
+        The model.
 
-    precision: "fp32", or "bf16"/"fp16" to embed images under autocast; contributions and texts stay fp32.
-
-    layers: the layers whose heads are scored, "all" or some of their numbers; by default the last four blocks
-    and, where attention pools the tokens, the pool.
-
-    token: False keeps this machine's token from the Hub, for a repository that a stranger names.
-
-    Raises InputError for an unknown name (with close matches), an image encoder of no known family, an
-    activation that does not fit the weights (QuickGELU), and weights that cannot be loaded or are not finite.
+    Raises:
+        InputError: If the name is unknown (with close matches), the heads of the image encoder are unknown,
+            the activation doesn't fit the weights (QuickGELU), or weights can't be loaded or aren't finite.
 
         >>> model = load("organism")
         >>> len(model.heads), model.embed_texts(["a red cat"]).shape    # unit rows, float32 [texts, dim]
@@ -160,9 +162,9 @@ class Model(Side):
 
     @property
     def has_open_clips_tokenizer(self) -> bool:
-        """True where open_clip's own tokenizer gives this model's tokens."""
-        named = self.config["text_cfg"].get("hf_tokenizer_name")
-        return not named and getattr(self.tokenizer, "is_open_clips", True)
+        """True if open_clip's tokenizer gives this model's tokens."""
+        other_name = self.config["text_cfg"].get("hf_tokenizer_name")
+        return not other_name and getattr(self.tokenizer, "is_open_clips", True)
 
     @cached_property
     def weights_hash(self) -> str:
@@ -174,18 +176,18 @@ class Model(Side):
         return digest.hexdigest()
 
     def in_float32(self) -> Model:
-        """This model without autocast; its weights are shared."""
-        made = copy.copy(self)
-        made.encoder = self.encoder.in_float32()
-        return made
+        """Return this model without autocast, with the same weights."""
+        exact = copy.copy(self)
+        exact.encoder = self.encoder.in_float32()
+        return exact
 
     @property
     def is_openai_scaled(self) -> bool:
-        """True where pixels are scaled by the mean and deviation of OpenAI's models."""
+        """True if pixels are scaled by the mean and deviation of OpenAI's models."""
         return all(np.allclose(ours, theirs) for ours, theirs in zip(self._scale, _OPENAI, strict=True))
 
     def openai_scaled(self, pixels: Tensor) -> Tensor:
-        """Pixels [n, 3, s, s] from `preprocess`, rescaled to the mean and deviation of OpenAI's models."""
+        """Rescale pixels [n, 3, s, s] from `preprocess` to the mean and deviation of OpenAI's models."""
         mean, std, to_mean, to_std = (
             torch.tensor(values, dtype=torch.float32, device=pixels.device).view(3, 1, 1)
             for values in (*self._scale, *_OPENAI)
@@ -197,8 +199,12 @@ class Model(Side):
         return self.preprocess_config["mean"], self.preprocess_config["std"]
 
     def preprocess(self, images: Sequence[Image.Image]) -> Tensor:
-        """Pixels [n, 3, s, s] float32, with the model's size, mean and deviation. Images are decoded
-        as files are (`ccs.data.decoding.to_rgb`). Raises InputError for what is no readable PIL image.
+        """Turn images into pixels [n, 3, s, s] float32, with the model's size, mean, and deviation.
+
+        Images are decoded as files are (`ccs.data.decoding.to_rgb`).
+
+        Raises:
+            InputError: If one isn't a readable PIL image.
         """
         height, width = self.encoder.image_size
         images = as_sequence(images)
@@ -210,7 +216,7 @@ class Model(Side):
             try:
                 pixels[index] = self._transform(to_rgb(image))
             except UNREADABLE as error:
-                raise InputError(f"Image {index} cannot be used: {error}.") from None
+                raise InputError(f"Image {index} can't be used: {error}.") from None
         return pixels
 
     @cached_property
@@ -224,28 +230,43 @@ class Model(Side):
         return self.texts.heads
 
     def tokenize(self, texts: Sequence[str]) -> Tensor:
-        """Numbers of tokens [texts, context], cut or padded to the model's context."""
+        """Turn texts into token numbers [texts, context], cut or padded to the model's context."""
         tokens: Tensor = self.tokenizer(require_texts(as_sequence(texts)))
         return tokens
 
     def embed_images(
         self, images: Images, ablate: AblationSets = None, batch_size: int | None = None
     ) -> np.ndarray:
-        """Unit vectors float32: [images, dim] for one HeadSet or none, [plans, images, dim] for a list.
+        """Compute unit embeddings of images, float32.
 
-        ablate: heads as `HeadSet.parse` and `Intervention.parse` read them, or a HeadSet, or a list of these.
-        Work that plans share is done once. Memory is bounded by the batch, whatever the number of images or
-        plans. Where `images` is a trunk, only heads of its layer and above can be off.
+        Work that ablation sets share is done once. Memory is bounded by the batch.
+
+        Args:
+            images: Images, pixels, or a trunk, in which case only heads of its layer and above can be
+                ablated.
+            ablate: Heads as `Intervention.of` reads them, or a list of such sets.
+            batch_size: Images in a batch.
+
+        Returns:
+            [images, dim], or [sets, images, dim] for a list of ablation sets.
         """
         return self.embed(images, ablate, batch_size)
 
     def embed_texts(
         self, texts: Sequence[str], batch_size: int | None = None, ablate: AblationSets = None
     ) -> np.ndarray:
-        """Unit vectors [texts, dim] float32. A text longer than the model's context is cut.
+        """Compute unit embeddings of texts, float32. A text longer than the model's context is cut.
 
-        ablate: heads of the text encoder, or a list of such sets: [plans, texts, dim]. Raises
-        InputError for a single text in place of a list.
+        Args:
+            texts: The texts.
+            batch_size: Texts in a batch.
+            ablate: Heads of the text encoder, or a list of such sets.
+
+        Returns:
+            [texts, dim], or [sets, texts, dim] for a list of ablation sets.
+
+        Raises:
+            InputError: If it is a single text in place of a list.
         """
         texts = as_sequence(texts)
         try:
@@ -266,17 +287,21 @@ class Model(Side):
         return out
 
     def trunk(self, images: Images, batch_size: int | None = None) -> Trunk:
-        """The activations that enter the first prunable layer, for plans that touch no earlier layer."""
+        """Compute the activations that enter the first scored layer, for sets that touch no earlier layer.
+
+        Args:
+            images: Images or pixels.
+            batch_size: Images in a batch.
+        """
         parts = [self.encoder.trunk(part) for _, part in self.batches(images, batch_size)]
         empty = torch.empty(0, self.encoder.n_tokens, self.encoder.width, device=self.encoder.device)
         return Trunk.joined(parts) if parts else Trunk(empty, self.encoder.first_prunable_layer)
 
     def probabilities(self, cosines: np.ndarray) -> np.ndarray:
-        """Probabilities [images, texts] of each text for each image, from cosines [images, texts].
+        """Compute probabilities [images, texts] from cosines [images, texts].
 
-        The softmax of the scaled cosines over the texts; for a model with a logit bias (SigLIP), which was
-        trained to answer for each text alone, the sigmoid of scaled cosine plus bias, which need not sum to
-        1.
+        They are the softmax of the scaled cosines over the texts. For a model with a logit bias (SigLIP),
+        which was trained to score each text alone, they are sigmoids, which needn't sum to 1.
         """
         if self.logit_bias is None:
             return np.asarray(softmax(self.logit_scale * cosines, axis=1))
@@ -285,9 +310,14 @@ class Model(Side):
     def batches(
         self, images: Images, batch_size: int | None = None
     ) -> Iterator[tuple[slice, Tensor | Trunk]]:
-        """The images in bounded batches: the rows of each batch, and its pixels [n, 3, s, s] or trunk.
+        """Yield bounded batches of images: their rows, and pixels [n, 3, s, s] or a trunk.
 
-        Raises InputError for pixels of another size or of whole numbers, and a batch of less than one image.
+        Args:
+            images: Images, pixels, or a trunk.
+            batch_size: Images in a batch.
+
+        Raises:
+            InputError: If pixels have another size or are whole numbers, or a batch has less than one image.
         """
         tokens = BATCH_TOKENS if self.encoder.device.type == "cpu" else 131_072
         fitting = max(1, tokens // self.encoder.n_tokens)
@@ -297,8 +327,8 @@ class Model(Side):
             images.shape == (n, 3, *self.encoder.image_size) and images.is_floating_point()
         ):
             wanted = ", ".join(map(str, (3, *self.encoder.image_size)))
-            found = f"{list(images.shape)} of {str(images.dtype).removeprefix('torch.')}"
-            raise InputError(f"Pixels must be [n, {wanted}] of floats for {self.name}, not {found}.")
+            actual = f"{list(images.shape)} of {str(images.dtype).removeprefix('torch.')}"
+            raise InputError(f"Pixels must be [n, {wanted}] of floats for {self.name}, not {actual}.")
         for start in range(0, n, size):
             rows = slice(start, min(start + size, n))
             if isinstance(images, Tensor | Trunk):

@@ -82,7 +82,7 @@ def test_a_visitor_names_a_model_and_loads_it(own, hub, tiny_folder):
         do(screen, "model/offer", model="<img src=x>")
     do(screen, "model/offer", model="hf-hub:user/tiny")
     top = regions(screen)["top"]
-    assert "MB to fetch, and" in top
+    assert "MB to download, and" in top
     check(top)
     do(screen, "model", model="hf-hub:user/tiny")
     assert screen.state.model == "hf-hub:user/tiny"

@@ -92,7 +92,7 @@ def own_class(folder):
 
 BIAS = "visual.transformer.resblocks.3.mlp.c_fc.bias"
 QUERY = "vision_model.encoder.layers.1.self_attn.q_proj.weight"
-UNKNOWN, UNREADABLE = "which no architecture of open_clip uses", "could not be loaded"
+UNKNOWN, UNREADABLE = "which no architecture of open_clip uses", "can't be loaded"
 OPEN_CLIPS = {
     "a number of 5,000 digits": (holds(CONFIG, b'{"model_cfg": ' + b"9" * 5000), "Exceeds the limit"),
     "deep": (holds(CONFIG, b'{"model_cfg":' + b"[" * 100_000), "RecursionError"),
@@ -121,7 +121,7 @@ OPEN_CLIPS = {
 }
 CHECKPOINTS = {
     "only a pickle": (only_a_pickle("model.safetensors", "pytorch_model.bin"), "is a pickle, which can run"),
-    "a pipe": (config_is_a_pipe, "config.json is no file"),
+    "a pipe": (config_is_a_pipe, "config.json is not a file"),
     "another model": (says(THEIR_CONFIG, model_type="bert"), "model_type is 'bert', not clip or siglip"),
     "quantised": (says(THEIR_CONFIG, quantization_config={"bits": 4}), "quantized"),
     "a SigLIP that is a CLIP": (says(THEIR_CONFIG, model_type="siglip"), "hidden_act is"),
@@ -131,7 +131,7 @@ CHECKPOINTS = {
     "another size": (says(PROCESSOR, size={"shortest_edge": 64}), "images must become 32 by 32 pixels"),
     "levels": (says(PROCESSOR, rescale_factor=1.0), "pixels must be divided by 255"),
     "shards that are not there": (index(a="model-1.safetensors"), "there is no model-1.safetensors"),
-    "shards elsewhere": (index(a="../../etc/passwd"), "or other files than safetensors beside it"),
+    "shards elsewhere": (index(a="../../etc/passwd"), "or other files than safetensors in its folder"),
     "no queries": (weights_are(lambda values: values.pop(QUERY), THEIR_WEIGHTS), "in_proj_weight has no q"),
     "a tokenizer of another kind": (says(TOKENIZER, model__type="Unigram"), "cannot be read"),
     "labels without end": (says(THEIR_CONFIG, num_labels=BILLION), "cannot be read within"),

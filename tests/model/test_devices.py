@@ -107,7 +107,7 @@ def test_one_setting_chooses_the_device(monkeypatch):
         monkeypatch.setenv("CCS_DEVICE", "cpu")
         assert str(usable_device("auto")) == start().device == "cpu"
         monkeypatch.setenv("CCS_DEVICE", "abacus")
-        with pytest.raises(InputError, match="The device 'abacus' cannot be used here"):
+        with pytest.raises(InputError, match="The device 'abacus' can't be used here"):
             usable_device("auto")
 
 

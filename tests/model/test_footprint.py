@@ -40,7 +40,7 @@ def test_the_size_of_a_listed_model_is_asked_and_nothing_is_fetched(hub):
     hub.put("models", "timm/vit_base_patch32_clip_224.openai", files)
     found = footprint("ViT-B-32/openai")
     assert (found.size, found.here) == (2_000_000, False)
-    assert found.sentence.startswith("ViT-B-32/openai: 2 MB to fetch, and ")
+    assert found.sentence.startswith("ViT-B-32/openai: 2 MB to download, and ")
     assert not [request for request in hub.requests if "resolve" in request]
 
 

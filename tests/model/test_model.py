@@ -97,7 +97,7 @@ def test_what_is_no_text_no_pixel_and_no_name_is_told_and_names_are_heads(tiny_m
         (lambda: tiny_model.embed_texts(["a dog", 3]), r"Text 1 is 3 \(int\), not a string"),
         (lambda: ccs.load(None), "There is no model 'None'"),
         (lambda: ccs.load("organism", layers=3.5), "The layers are 3.5, but must be some of 0 to 7"),
-        (lambda: ccs.load("organism", device=None), "The device None cannot be used"),
+        (lambda: ccs.load("organism", device=None), "The device None can't be used"),
         (lambda: tiny_model.embed_images(x, batch_size=0.5), "at least one image, not 0.5"),
         (lambda: tiny_model.embed_texts(["a"], batch_size=0), "at least one image, not 0"),
     ):
@@ -224,7 +224,7 @@ def test_a_wrong_name_gets_one_clear_sentence():
         ("ViT-B-32", r"ViT-B-32 needs the name of its weights, such as ViT-B-32/openai"),
         ("vit-b-23/openai", r"Did you mean .*ViT-B-32/openai"),
         ("openai/clip-vit-base-patch32", r"write hf-hub:openai/clip-vit-base-patch32\."),
-        ("convnext_base/laion400m_s13b_b51k", r"_s13b_b51k cannot be used\. .* ConvNeXt"),
+        ("convnext_base/laion400m_s13b_b51k", r"_s13b_b51k can't be used\. .* ConvNeXt"),
     ):
         with pytest.raises(ccs.InputError, match=message):
             ccs.load(name)
@@ -238,7 +238,7 @@ def test_weights_out_of_reach_are_named_with_their_source(monkeypatch):
         "hf-hub:nobody/nothing": "nobody/nothing",
         "ViT-B-32/metaclip_fullcc": "metaclip",
     }.items():
-        with pytest.raises(ccs.InputError, match=r"could not be loaded from .*works offline") as caught:
+        with pytest.raises(ccs.InputError, match=r"can't be loaded from .*Offline") as caught:
             ccs.load(name)
         assert name in str(caught.value)
         assert source in str(caught.value)
@@ -251,5 +251,5 @@ def test_a_repository_on_the_hub_is_the_folder_it_holds(tiny_folder, tiny_model,
     assert (model.name, model.preprocess_config) == ("hf-hub:user/tiny", tiny_model.preprocess_config)
     config = "open_clip_config.json"
     hub.put("models", "user/pickled", {config: (tiny_folder / config).read_bytes(), "model.bin": b"."})
-    with pytest.raises(ccs.InputError, match="could not be loaded from the Hub's user/pickled"):
+    with pytest.raises(ccs.InputError, match="can't be loaded from the Hub's user/pickled"):
         ccs.load("hf-hub:user/pickled")

@@ -1,4 +1,4 @@
-"""Building a model that has been found: weights are read, and no code from its files is run."""
+"""Build a model from its source. Weights are read, and no code from its files is run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,15 @@ MAX_WEIGHTS_BYTES = 24 * 2**30
 
 
 def create(source: Source, device: torch.device) -> tuple[Any, Any]:
-    """open_clip's model, ready for use, and its tokenizer. Raises InputError if weights cannot be loaded."""
+    """Build open_clip's model, ready for use, and its tokenizer.
+
+    Args:
+        source: The model.
+        device: The device of its weights.
+
+    Raises:
+        InputError: If the weights can't be loaded or aren't finite.
+    """
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
@@ -47,8 +55,8 @@ def create(source: Source, device: torch.device) -> tuple[Any, Any]:
             _require_finite_outputs(clip.eval(), tokenizer)
     except InputError:
         raise
-    except Exception as error:  # open_clip, safetensors, torch and the Hub raise dozens of kinds
-        raise InputError(no_weights(source.name, source.where, error)) from error
+    except Exception as error:  # open_clip, safetensors, torch, and the Hub raise dozens of kinds
+        raise InputError(no_weights(source.name, source.location, error)) from error
     return clip.to(device).eval().requires_grad_(False), tokenizer
 
 
@@ -79,9 +87,9 @@ def _known(source: Source) -> tuple[Any, Any]:
 
 
 def _built(source: Source, place: Place) -> tuple[Any, Any]:
-    """A model from a checked configuration and safetensors files, and from nothing else in their place.
+    """A model from a checked configuration and safetensors files only.
 
-    open_clip's `create_model` is not used: it would accept a pickle where there is no other file.
+    open_clip's `create_model` isn't used: it would accept a pickle if there is no other file.
     """
     from open_clip.model import set_model_preprocess_cfg
     from open_clip.transform import PreprocessCfg, merge_preprocess_dict
@@ -95,7 +103,7 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
         clean = str.lower if is_siglip else str
         lacks = [] if source.preprocess else ["preprocessor_config.json"]
         if not is_siglip and text["vocab_size"] == OPEN_CLIP_TOKENS and vocabulary(place) is None:
-            tokenizer = _tokenizer(text)  # CLIP's own
+            tokenizer = _tokenizer(text)  # CLIP's
             lacks.append("tokenizer.json")
         else:
             tokenizer = HubTokenizer(place, text["context_length"], text["vocab_size"], clean)
@@ -109,7 +117,7 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
     if wanted > 2 * held + 10**7:
         raise ValueError(f"{wanted:,} weights are described, {weights[0].name} holds {held:,}")
     files = sum(file.stat().st_size for file in weights)
-    require_room(source.name, memory(source, files, wanted))  # of what is read now, whatever was said before
+    require_room(source.name, memory(source, files, wanted))  # by the files that are read now
     clip = untrained(source)
     if source.checkpoint:
         tensors = itertools.chain.from_iterable(load_file(file).items() for file in weights)
@@ -124,7 +132,7 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
 
 
 def _load(clip: Any, file: Path) -> None:
-    """Load a file under open_clip's names, which wrappers may have prefixed."""
+    """Load a file with open_clip's names, which wrappers may have prefixed."""
     import open_clip
     from safetensors.torch import load_file, save_file
 
@@ -132,14 +140,14 @@ def _load(clip: Any, file: Path) -> None:
     if [name for name, _ in names] == [name for name, _ in without_wrappers(names)]:
         open_clip.load_checkpoint(clip, str(file))
         return
-    with tempfile.TemporaryDirectory() as folder:  # open_clip reads files alone
+    with tempfile.TemporaryDirectory() as folder:  # open_clip reads only files
         renamed_file = Path(folder) / WEIGHTS_FILE
         save_file(dict(without_wrappers(load_file(file).items())), renamed_file)
         open_clip.load_checkpoint(clip, str(renamed_file))
 
 
 def _first(place: Place, names: Sequence[str]) -> Path:
-    """The first of these files that exists; ValueError where there is only a pickle, or nothing."""
+    """The first of these files that exists; ValueError if there is only a pickle, or nothing."""
     for name in names:
         if (file := place.file(name, MAX_WEIGHTS_BYTES)) is not None:
             return file
@@ -147,7 +155,7 @@ def _first(place: Place, names: Sequence[str]) -> Path:
     if pickles := sorted(path.name for path in inside if path.suffix in PICKLES):
         raise ValueError(
             f"{pickles[0]} is a pickle, which can run any program when it is read; "
-            "convert it to safetensors where you trust it"
+            "convert it to safetensors if you trust it"
         )
     raise ValueError(f"there is no {names[0]}")
 
@@ -174,10 +182,10 @@ def _shapes(weights: Path) -> dict[str, list[int]]:
         return {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
 
 
-def _tokenizer(text: dict[str, Any], beside: Place | None = None) -> Any:
-    """The tokenizer of a text encoder: open_clip's own, or the one that its configuration names.
+def _tokenizer(text: dict[str, Any], weights_place: Place | None = None) -> Any:
+    """The tokenizer of a text encoder: open_clip's, or the one that its configuration names.
 
-    The latter is read from files beside the weights, or else from the Hub.
+    The latter is read from files next to the weights, otherwise from the Hub.
     """
     from open_clip.tokenizer import get_clean_fn
 
@@ -192,12 +200,13 @@ def _tokenizer(text: dict[str, Any], beside: Place | None = None) -> Any:
     clean = get_clean_fn(keywords.get("clean", "whitespace"))
     rows = sys.maxsize if text.get("hf_model_name") else size
     try:
-        if beside is None or beside.file("tokenizer.json", MAX_BYTES) is None:
+        place = weights_place
+        if place is None or place.file("tokenizer.json", MAX_BYTES) is None:
             require_connection(name, "tokenizer.json")
-            beside = Place(repository=name, token=beside.token if beside else None)
-        return HubTokenizer(beside, length, rows, clean, bool(keywords.get("strip_sep_token")))
+            place = Place(repository=name, token=place.token if place else None)
+        return HubTokenizer(place, length, rows, clean, bool(keywords.get("strip_sep_token")))
     except Exception as error:  # the Hub's client raises dozens of kinds
-        raise ValueError(f"its tokenizer, the Hub's {name}, cannot be had: {error}") from error
+        raise ValueError(f"its tokenizer, the Hub's {name}, can't be loaded: {error}") from error
 
 
 @lru_cache(maxsize=2)  # its 49,000 words take a tenth of a second and some megabytes
@@ -208,7 +217,7 @@ def _clips_tokenizer(length: int) -> Any:
 
 
 def _require_finite_outputs(clip: Any, tokenizer: Any) -> None:
-    """Embed one picture and one text: finite weights may still overflow, and preprocessing divide by zero."""
+    """Embed an image and a text: finite weights may still overflow, and preprocessing may divide by zero."""
     from open_clip.transform import PreprocessCfg, image_transform_v2
 
     side = clip.visual.image_size
@@ -217,4 +226,4 @@ def _require_finite_outputs(clip: Any, tokenizer: Any) -> None:
     with torch.no_grad():
         out = clip(transform(Image.new("RGB", size[::-1]))[None], tokenizer(["a photo"]))
     if not all(torch.isfinite(part).all() for part in out[:3]):
-        raise ValueError("the embeddings that they give are not finite numbers")
+        raise ValueError("their embeddings are not finite numbers")

@@ -1,13 +1,12 @@
-"""What a model's configuration says: open_clip's, or a Hugging Face checkpoint's in open_clip's words.
+"""Model configurations: open_clip's, and a Hugging Face checkpoint's translated to open_clip's.
 
-Anyone may have written it. Whether the entries of an open_clip_config.json fit together is for open_clip,
-timm and torch to say, which build the model without memory first. Here numbers are bounded, keywords that are
-passed on are listed, and names of other models and tokenizers must be ones that open_clip's own architectures
-use.
+A configuration is untrusted. Here numbers are bounded, keywords that are passed on are listed, and names of
+other models and tokenizers must be ones that open_clip's architectures use. open_clip, timm, and torch decide
+whether entries fit together: they build the model without memory first.
 
-A `CLIPModel` or `SiglipModel` of transformers and open_clip's model compute the same from the same numbers,
-so a checkpoint is a configuration and weights under other names. transformers reads the files, with its
-defaults and those of older versions; no model of its own is built, and no code is looked for.
+A `CLIPModel` or `SiglipModel` of transformers computes the same as open_clip's model, so a checkpoint is a
+configuration and weights under other names. transformers reads the files, with its defaults and those of
+older versions, builds no model, and looks for no code.
 """
 
 from __future__ import annotations
@@ -63,7 +62,16 @@ def read_config(text: bytes, names: Names) -> tuple[dict[str, Any], dict[str, An
 
 
 def require_bounded(config: Any, names: Names, key: str = "") -> None:
-    """Raise ValueError for a number, a keyword or a name in a configuration that is not allowed there."""
+    """Check numbers, keywords, and names in a configuration.
+
+    Args:
+        config: The configuration, or an entry of it.
+        names: `used_by_open_clip()`.
+        key: The key of the entry.
+
+    Raises:
+        ValueError: If one isn't allowed there.
+    """
     if isinstance(config, dict):
         if unknown := set(config) - _KEYWORDS.get(key, set(config)):
             raise ValueError(f"{key} has an unknown entry {min(unknown)!r}")
@@ -75,9 +83,9 @@ def require_bounded(config: Any, names: Names, key: str = "") -> None:
         for value in config:
             require_bounded(value, names, key)
     elif isinstance(config, int | float):
-        most = _MOST.get(key, _MOST_OTHERWISE)
-        if not _LEAST <= config <= most:  # NaN too
-            raise ValueError(f"{key} is {config}; {most} is the most")
+        limit = _MOST.get(key, _MOST_OTHERWISE)
+        if not _LEAST <= config <= limit:  # NaN too
+            raise ValueError(f"{key} is {config}; {limit} is the most")
     elif key in _NAMES and config and config not in names.get(key, ()):
         raise ValueError(f"{key} is {config[:100]!r}, which no architecture of open_clip uses")
 
@@ -90,16 +98,16 @@ def _require_few_patches(vision: dict[str, Any]) -> None:
 
 @cache
 def used_by_open_clip() -> Names:
-    """The names that open_clip's architectures have in each field that names another model, and our own."""
+    """Return the names of other models in each field of open_clip's architectures, and ours."""
     import open_clip
 
-    from ccs.model.encoders import convolutional  # not where this module is read in the sandbox
+    from ccs.model.encoders import convolutional  # not in the sandbox
 
     convolutional.register()
     configs = map(open_clip.get_model_config, open_clip.list_models())
     encoders = [encoder for config in configs for encoder in config.values() if isinstance(encoder, dict)]
-    own = frozenset({convolutional.NAME})
-    return {key: own | frozenset(encoder[key] for encoder in encoders if encoder.get(key)) for key in _NAMES}
+    ours = frozenset({convolutional.NAME})
+    return {key: ours | frozenset(encoder[key] for encoder in encoders if encoder.get(key)) for key in _NAMES}
 
 
 # Checkpoints of Hugging Face ------------------------------------------------------------------------------
@@ -118,25 +126,27 @@ LEGACY_EOS = 2
 
 
 def read_checkpoint(text: bytes) -> tuple[dict[str, Any], str]:
-    """open_clip's configuration of the checkpoint whose config.json is `text`, and its `model_type`.
+    """Translate a checkpoint's config.json to open_clip's configuration, and return its `model_type` too.
 
-    Raises ValueError, and others, for anything but the configuration of a CLIPModel or a SiglipModel.
+    Raises:
+        ValueError: If it isn't the configuration of a CLIPModel or SiglipModel. Anything that is not JSON
+            raises other errors.
     """
-    said = json.loads(text)
-    kind = said.get("model_type")
+    content = json.loads(text)
+    kind = content.get("model_type")
     if kind not in KINDS:
         raise ValueError(f"model_type is {str(kind)[:40]!r}, not {' or '.join(KINDS)}")
-    if said.get("quantization_config"):
+    if content.get("quantization_config"):
         raise ValueError("its weights are quantized")
-    config = _clip(said) if kind == "clip" else _siglip(said)
+    config = _clip(content) if kind == "clip" else _siglip(content)
     require_bounded(config, {"timm_model_name": frozenset({_SIGLIP})})
     return config, kind
 
 
-def _clip(said: dict[str, Any]) -> dict[str, Any]:
+def _clip(content: dict[str, Any]) -> dict[str, Any]:
     from transformers import CLIPConfig
 
-    config: Any = CLIPConfig.from_dict(said)
+    config: Any = CLIPConfig.from_dict(content)
     vision, text = config.vision_config, config.text_config
     quick = {encoder.hidden_act == "quick_gelu" for encoder in (vision, text)}
     if len(quick) > 1:
@@ -153,11 +163,11 @@ def _clip(said: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _siglip(said: dict[str, Any]) -> dict[str, Any]:
-    """The configuration as for open_clip's own SigLIPs, but with the encoder's sizes beside timm's name."""
+def _siglip(content: dict[str, Any]) -> dict[str, Any]:
+    """The configuration as of open_clip's SigLIPs, but with the encoder's sizes next to timm's name."""
     from transformers import SiglipConfig
 
-    config: Any = SiglipConfig.from_dict(said)
+    config: Any = SiglipConfig.from_dict(content)
     vision, text = config.vision_config, config.text_config
     if text.projection_size != vision.hidden_size or not vision.vision_use_head:
         raise ValueError(f"its texts and pooled images do not both have {vision.hidden_size} dimensions")
@@ -199,21 +209,21 @@ def _shared_settings(encoder: Any) -> dict[str, Any]:
     if encoder.hidden_act not in ("quick_gelu", "gelu", "gelu_pytorch_tanh"):
         raise ValueError(f"hidden_act is {encoder.hidden_act[:40]!r}")
     ratio = inner / width
-    named: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "width": width,
         "layers": encoder.num_hidden_layers,
-        # open_clip cuts the product to a whole number
+        # open_clip rounds the product down
         "mlp_ratio": ratio if int(width * ratio) == inner else (inner + 0.5) / width,
     }
     if encoder.layer_norm_eps != 1e-5:
-        named["norm_kwargs"] = {"eps": encoder.layer_norm_eps}
+        settings["norm_kwargs"] = {"eps": encoder.layer_norm_eps}
     if encoder.hidden_act == "gelu_pytorch_tanh":
-        named["act_kwargs"] = {"approximate": "tanh"}
-    return named
+        settings["act_kwargs"] = {"approximate": "tanh"}
+    return settings
 
 
 def siglip_encoder(config: Mapping[str, Any]) -> Any:
-    """open_clip's wrapper around a timm ViT of the sizes in a checkpoint's `vision_cfg`."""
+    """Build open_clip's wrapper around a timm ViT of the sizes in a checkpoint's `vision_cfg`."""
     from open_clip.timm_model import TimmModel
     from timm.models.vision_transformer import VisionTransformer
     from torch import nn
@@ -237,7 +247,7 @@ def siglip_encoder(config: Mapping[str, Any]) -> Any:
 
 
 def siglip_model(config: Mapping[str, Any]) -> Any:
-    """open_clip's model around that encoder, with weights still to be loaded."""
+    """Build open_clip's model around that encoder, before weights are loaded."""
     from open_clip.model import CustomTextCLIP
 
     settings = {key: value for key, value in config.items() if key != "custom_text"}
@@ -248,9 +258,15 @@ def siglip_model(config: Mapping[str, Any]) -> Any:
 
 
 def read_preprocessing(folder: Path, kind: str, side: int) -> dict[str, Any]:
-    """open_clip's preprocessing configuration from the processor's files in a folder.
+    """Translate a processor's files to open_clip's preprocessing configuration.
 
-    kind: the checkpoint's `model_type`. side: the images' side in pixels. Raises ValueError, and others.
+    Args:
+        folder: The folder of the files.
+        kind: The checkpoint's `model_type`.
+        side: The side of the images in pixels.
+
+    Raises:
+        ValueError: If open_clip has no such preprocessing. Broken files raise other errors.
     """
     from transformers import CLIPImageProcessorPil, SiglipImageProcessorPil
 
@@ -279,7 +295,7 @@ def read_preprocessing(folder: Path, kind: str, side: int) -> dict[str, Any]:
 
 
 def cropping(transform: Any) -> Any:
-    """open_clip's transform with the crop of transformers, which cuts an odd pixel off at the end."""
+    """Return open_clip's transform with the crop of transformers, which cuts an odd pixel off at the end."""
     from torchvision.transforms import CenterCrop, Compose
 
     steps = [

@@ -11,9 +11,12 @@ from ccs.files import endpoint
 
 @dataclass(frozen=True)
 class Place:
-    """A folder on this machine, or else a repository on the Hub.
+    """A folder on this machine, or a repository on the Hub.
 
-    token: False keeps this machine's token from a repository that a stranger names.
+    Attributes:
+        folder: The folder; None for a repository.
+        repository: The repository, "" for a folder.
+        token: False keeps this machine's token from a repository that an untrusted user names.
     """
 
     folder: Path | None = None
@@ -21,9 +24,14 @@ class Place:
     token: bool | None = None
 
     def file(self, name: str, limit: int) -> Path | None:
-        """The path of a file of at most `limit` bytes; None if there is no file of that name.
+        """Return the path of a file, downloaded if necessary; None if there is no file of that name.
 
-        Raises ValueError for a larger file, and whatever the Hub's client raises.
+        Args:
+            name: The file's name.
+            limit: The largest size in bytes.
+
+        Raises:
+            ValueError: If the file is larger. The Hub's client raises other errors.
         """
         if self.folder is None:
             return self._fetched(name, limit)
@@ -31,36 +39,46 @@ class Place:
         if not path.exists():
             return None
         if not path.is_file():
-            raise ValueError(f"{name} is no file")
+            raise ValueError(f"{name} is not a file")
         _require_size(name, path.stat().st_size, limit)
         return path
 
     def read(self, name: str, limit: int) -> bytes | None:
-        """The content of a file of at most `limit` bytes; None if there is no file of that name."""
+        """Return the content of a file; None if there is no file of that name.
+
+        Args:
+            name: As in `file`.
+            limit: As in `file`.
+        """
         path = self.file(name, limit)
         return None if path is None else path.read_bytes()
 
     def folder_of(self, names: Sequence[str], limit: int) -> Path | None:
-        """The folder on this machine with those of the files that exist; None if none does."""
-        found = [path for name in names if (path := self.file(name, limit)) is not None]
-        return found[0].parent if found else None
+        """Return the folder on this machine with the files that exist; None if none does.
+
+        Args:
+            names: The files' names.
+            limit: As in `file`.
+        """
+        paths = [path for name in names if (path := self.file(name, limit)) is not None]
+        return paths[0].parent if paths else None
 
     def _fetched(self, name: str, limit: int) -> Path | None:
         import huggingface_hub
         from huggingface_hub.errors import RemoteEntryNotFoundError
 
-        found = huggingface_hub.try_to_load_from_cache(self.repository, name)
-        if isinstance(found, str):
-            return Path(found)
-        if found is not None:  # the cache records that there is no such file
+        cached = huggingface_hub.try_to_load_from_cache(self.repository, name)
+        if isinstance(cached, str):
+            return Path(cached)
+        if cached is not None:  # the cache records that there is no such file
             return None
         try:
-            about = huggingface_hub.hf_hub_download(
+            info = huggingface_hub.hf_hub_download(
                 self.repository, name, endpoint=endpoint(), dry_run=True, token=self.token
             )
         except RemoteEntryNotFoundError:
             return None
-        _require_size(name, about.file_size, limit)
+        _require_size(name, info.file_size, limit)
         return Path(
             huggingface_hub.hf_hub_download(self.repository, name, endpoint=endpoint(), token=self.token)
         )
@@ -77,13 +95,17 @@ def forget(repository: str) -> None:
 
     cache = huggingface_hub.scan_cache_dir()
     ours = [repo for repo in cache.repos if (repo.repo_type, repo.repo_id) == ("model", repository)]
-    cache.delete_revisions(*(one.commit_hash for repo in ours for one in repo.revisions)).execute()
+    cache.delete_revisions(*(revision.commit_hash for repo in ours for revision in repo.revisions)).execute()
 
 
 def require_connection(repository: str, *files: str) -> None:
-    """Raise the connection's error, if it has one, unless one of the files is cached.
+    """Raise the connection's error, if there is one, unless one of the files is cached.
 
     Without a connection the Hub's client tries for a minute; this tries once.
+
+    Args:
+        repository: The repository.
+        files: Names of files.
     """
     import huggingface_hub
 

@@ -1,4 +1,4 @@
-"""What a model takes: bytes to fetch, and memory while it is in use."""
+"""The size of a model: bytes to download, and memory while it is in use."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ _PROC, _CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a model takes, in bytes.
+    """The size of a model in bytes.
 
-    size: of its weights, 0 where it has none or nobody says. here: nothing has to be fetched. memory: at
-    most, for the module, the file that fills it, and a pass.
+    Attributes:
+        name: The model's name.
+        size: The size of its weights; 0 if it has none, or if it is unknown.
+        here: Whether nothing has to be downloaded.
+        memory: An upper bound for the module, the file that fills it, and a pass.
     """
 
     name: str
@@ -33,16 +36,20 @@ class Footprint:
 
     @property
     def sentence(self) -> str:
-        return (
-            f"{self.name}: {self.size / 1e6:,.0f} MB to fetch, and {self.memory / 1e9:.1f} GB of memory "
-            "while it is loaded."
-        )
+        """The size in words."""
+        download, memory = f"{self.size / 1e6:,.0f} MB", f"{self.memory / 1e9:.1f} GB"
+        return f"{self.name}: {download} to download, and {memory} of memory while it is loaded."
 
 
 def footprint(name: str, token: bool | None = None) -> Footprint:
-    """What the model of that name takes. Raises InputError if there is none, or its encoder is not known.
+    """Return the size of a model.
 
-    token: see `sources.find`.
+    Args:
+        name: As in `ccs.load`.
+        token: As in `sources.find`.
+
+    Raises:
+        InputError: If there is no such model, or the heads of its encoder are unknown.
     """
     source = sources.find(name, token)
     folder = _cached(source.repository) if source.place is None or source.repository else source.place.folder
@@ -54,81 +61,94 @@ def footprint(name: str, token: bool | None = None) -> Footprint:
 
 
 def memory(source: sources.Source, size: int, values: int | None = None) -> int:
-    """Bytes at most of a model in use whose files have this size: four a value, and the files beside them."""
+    """Return an upper bound for the memory of a model in use: four bytes per weight, plus its files.
+
+    Args:
+        source: The model.
+        size: Bytes of its files.
+        values: The number of its weights, if known.
+    """
     if values is None and source.tag != sources.UNTRAINED:
         values = size // 4
-        if not source.config["text_cfg"].get("hf_model_name"):  # else counting would ask the Hub
-            with contextlib.suppress(Exception):  # what open_clip cannot build is told when it is loaded
+        if not source.config["text_cfg"].get("hf_model_name"):  # counting would ask the Hub
+            with contextlib.suppress(Exception):  # reported when it is loaded
                 values = source.values
     return 4 * (values or 0) + size + OVERHEAD + source.attention_bytes
 
 
 def untrusted_footprint(name: str) -> Footprint:
-    """`footprint` of a model that a stranger names.
+    """Return the `footprint` of a model that an untrusted user names. This machine's token isn't used.
 
-    Raises InputError for a folder, for what this machine has no room for, and for a repository on the Hub
-    that is not public, gated or without safetensors: this machine's token opens nothing for strangers.
+    Raises:
+        InputError: If it is a folder, needs more memory than this machine has free, or is a repository on the
+            Hub that is private, gated, or without safetensors.
     """
-    asked = name.strip()
-    if not asked.startswith(sources.HUB) and not sources.is_public(asked):
-        raise InputError(sources.unknown(asked[:100]))
-    if asked.startswith(sources.HUB):
-        _require_public(asked, sources.repository_of(asked))
-    found = footprint(asked, token=False)
-    if not found.here:
-        require_room(found.name, found.memory)
-    return found
+    name = name.strip()
+    if name.startswith(sources.HUB):
+        _require_public(name, sources.repository_of(name))
+    elif not sources.is_public(name):
+        raise InputError(sources.unknown(name[:100]))
+    size = footprint(name, token=False)
+    if not size.here:
+        require_room(size.name, size.memory)
+    return size
 
 
 def _require_public(name: str, repository: str) -> None:
     import huggingface_hub
 
     try:
-        about = huggingface_hub.HfApi(endpoint=endpoint(), token=False).model_info(repository, timeout=5)
+        info = huggingface_hub.HfApi(endpoint=endpoint(), token=False).model_info(repository, timeout=5)
     except Exception as error:  # the Hub's client raises dozens of kinds, whose text may quote headers
         status = getattr(getattr(error, "response", None), "status_code", None)
-        why = "the Hub could not be reached" if status is None else f"the Hub refused (status {status})"
-        why = "there is no such public repository" if status in (401, 404) else why
-        raise InputError(f"{name} cannot be had: {why}.") from None
-    if about.gated:
-        raise InputError(f"{name} is gated on the Hub: its terms must be accepted by the machine's owner.")
-    if not any(each.rfilename.endswith(".safetensors") for each in about.siblings or []):
-        raise InputError(f"{name} cannot be used: its repository holds no safetensors.")
+        problem = "the Hub can't be reached" if status is None else f"the Hub refused (status {status})"
+        problem = "there is no such public repository" if status in (401, 404) else problem
+        raise InputError(f"{name} can't be loaded: {problem}.") from None
+    if info.gated:
+        raise InputError(f"{name} is gated on the Hub: the owner of this machine must accept its terms.")
+    if not any(file.rfilename.endswith(".safetensors") for file in info.siblings or []):
+        raise InputError(f"{name} can't be loaded: its repository holds no safetensors.")
 
 
-def require_room(what: str, size: int) -> None:
-    """Raise InputError, with the figures, where so many bytes are more than this machine has free."""
+def require_room(subject: str, size: int) -> None:
+    """Check that this machine has enough free memory.
+
+    Args:
+        subject: The subject of the error's sentence.
+        size: Bytes that are needed.
+
+    Raises:
+        InputError: If it has less.
+    """
     free = free_memory()
     if free is not None and size > free:
-        raise InputError(
-            f"{what} needs about {size / 1e9:.1f} GB of memory, and this machine has "
-            f"{free / 1e9:.1f} GB free."
-        )
+        needed, free_gb = f"{size / 1e9:.1f} GB", f"{free / 1e9:.1f} GB"
+        raise InputError(f"{subject} needs about {needed} of memory, and this machine has {free_gb} free.")
 
 
 def free_memory() -> int | None:
-    """Bytes of memory that this process may still use, here or in its container; None where unknown."""
-    found = []
+    """Return the bytes of memory that this process may still use, or None if unknown."""
+    limits = []
     with contextlib.suppress(OSError, StopIteration, ValueError):
         lines = _PROC.read_text("ascii").splitlines()
-        found.append(1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")))
+        limits.append(1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")))
     with contextlib.suppress(OSError, KeyError, ValueError):  # no such group, or "max"
         limit, used = (int((_CGROUP / f"memory.{name}").read_text("ascii")) for name in ("max", "current"))
         lines = (_CGROUP / "memory.stat").read_text("ascii").splitlines()
-        found.append(limit - used + int(dict(line.split() for line in lines)["inactive_file"]))
-    return min(found, default=None)
+        limits.append(limit - used + int(dict(line.split() for line in lines)["inactive_file"]))
+    return min(limits, default=None)
 
 
 def _on_the_hub(repository: str, token: bool | None) -> dict[str, int]:
-    """Bytes by file of a repository; none where the Hub does not say."""
+    """Bytes by file of a repository; nothing if the Hub doesn't say."""
     import huggingface_hub
 
     try:
         api = huggingface_hub.HfApi(endpoint=endpoint(), token=token)
-        about = api.model_info(repository, files_metadata=True, timeout=5)
-    except Exception:  # the Hub's client raises dozens of kinds; whoever loads the model is told why
+        info = api.model_info(repository, files_metadata=True, timeout=5)
+    except Exception:  # the Hub's client raises dozens of kinds; `load` reports the reason
         return {}
-    return {each.rfilename: each.size or 0 for each in about.siblings or []}
+    return {file.rfilename: file.size or 0 for file in info.siblings or []}
 
 
 def _cached(repository: str) -> Path | None:
@@ -142,11 +162,11 @@ def _cached(repository: str) -> Path | None:
 
 
 def _size(source: sources.Source, files: Mapping[str, int]) -> int:
-    """Bytes of those of the files that are read as the model's weights; 0 where one is not there."""
+    """Bytes of the files that hold the model's weights; 0 if one is missing."""
     names = [next((name for name in (*WEIGHTS_FILES, _PICKLE) if name in files), "")]
     if source.place is not None and source.checkpoint:
         names = [WEIGHTS_FILE]
         if INDEX_FILE in files:
-            with contextlib.suppress(Exception):  # said when it is loaded
+            with contextlib.suppress(Exception):  # reported when it is loaded
                 names = shards(source.place.read(INDEX_FILE, MAX_CONFIG_BYTES) or b"")
     return sum(files[name] for name in names) if all(name in files for name in names) else 0

@@ -1,4 +1,4 @@
-"""Finding a model by name: in this package, a folder, open_clip's registry or on the Hub."""
+"""Find a model by name: in this package, a folder, open_clip's registry, or on the Hub."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNTRAINED = "random"
 
 HUB, FOLDER = "hf-hub:", "local-dir:"
 AUTO, DEVICE = "auto", "CCS_DEVICE"
-"""The device that is chosen here, and the environment variable that says which instead."""
+"""The name of the default device, and the environment variable that overrides it."""
 
 CONFIG_FILE = "open_clip_config.json"
 
@@ -37,12 +37,20 @@ _EMBEDDED = Path(__file__).parents[2] / "bundled"
 
 @dataclass(frozen=True)
 class Source:
-    """A model that has been found but not loaded.
+    """A model that isn't loaded yet.
 
-    config: its open_clip configuration, checked unless it is open_clip's own. where: the place of its
-    weights, for messages. repository: where these are on the Hub, "" for another place. place: where its
-    files are, None for a name in open_clip's registry. checkpoint: the `model_type` of a Hugging Face
-    checkpoint.
+    Attributes:
+        name: The name that results are filed under.
+        architecture: open_clip's name, or a description for a folder.
+        tag: open_clip's tag, "" for a folder.
+        open_clip_name: The name from which open_clip builds such a model.
+        config: Its open_clip configuration, checked unless it is open_clip's own.
+        quick_gelu: Whether it uses QuickGELU.
+        location: The place of its weights, for messages.
+        repository: The repository of its weights on the Hub, "" for other places.
+        preprocess: Its preprocessing configuration.
+        place: The place of its files; None for a name in open_clip's registry.
+        checkpoint: The `model_type` of a Hugging Face checkpoint.
     """
 
     name: str
@@ -51,7 +59,7 @@ class Source:
     open_clip_name: str
     config: dict[str, Any]
     quick_gelu: bool
-    where: str
+    location: str
     repository: str = ""
     preprocess: dict[str, Any] = field(default_factory=dict)
     place: Place | None = None
@@ -59,26 +67,29 @@ class Source:
 
     @cached_property
     def attention_bytes(self) -> int:
-        """Of its image encoder (see `Encoder.attention_bytes`)."""
+        """`Encoder.attention_bytes` of its image encoder."""
         return known_encoder(self).attention_bytes
 
     @cached_property
     def values(self) -> int:
-        """The number of its weights; nothing is fetched unless its text encoder is transformers' own."""
+        """The number of its weights, without a download unless its text encoder is transformers' own."""
         with torch.device("meta"):  # shapes without memory
-            return sum(each.numel() for each in untrained(self).state_dict().values())
+            return sum(values.numel() for values in untrained(self).state_dict().values())
 
 
 def embedded() -> tuple[str, ...]:
-    """Names of the models that come with this package."""
+    """Return the names of the bundled models."""
     return tuple(sorted(path.parent.name for path in _EMBEDDED.glob(f"*/{CONFIG_FILE}")))
 
 
 def list_models(pattern: str = "*") -> tuple[str, ...]:
-    """Names that `ccs.load` takes: the models that ship, then open_clip's with their tags.
+    """Return names that `ccs.load` takes: the bundled models, then open_clip's with their tags.
 
-    pattern: with `*` for any letters, in any case. Repositories of the Hub ("hf-hub:org/name") and folders
-    are not listed, and a few encoders are refused when they are loaded (docs/models.md).
+    Repositories of the Hub ("hf-hub:org/name") and folders aren't listed. A few encoders are refused when
+    they are loaded (docs/models.md).
+
+    Args:
+        pattern: A pattern with `*` for any letters, in any case.
 
         >>> list_models("organism*")
         ('organism', 'organism-control', 'organism-planted')
@@ -90,14 +101,19 @@ def list_models(pattern: str = "*") -> tuple[str, ...]:
 
 
 def is_public(name: str) -> bool:
-    """True for an embedded model and for open_clip's name/tag, which select no folder and no repository."""
+    """True for a bundled model or open_clip's name/tag, but not for a folder or repository."""
     return name in embedded() or _registered(name) is not None
 
 
 def find(name: str, token: bool | None = None) -> Source:
-    """The model of that name. Raises InputError, with close matches, if there is none.
+    """Find a model by name.
 
-    token: False keeps this machine's token from the Hub, for what a stranger names.
+    Args:
+        name: As in `ccs.load`.
+        token: False keeps this machine's token from the Hub, for names from untrusted users.
+
+    Raises:
+        InputError: If there is none, with close matches.
     """
     name = str(name).strip()
     if name in embedded():
@@ -141,9 +157,9 @@ def _registered(name: str) -> Source | None:
             "their embeddings would be silently wrong. Name the architecture without QuickGELU."
         )
     repository = str(pretrained.get("hf_hub") or "").rstrip("/")
-    where = f"the Hub's {repository}" if repository else str(pretrained.get("url", ""))
+    location = f"the Hub's {repository}" if repository else str(pretrained.get("url", ""))
     name = f"{architecture}/{tag}"
-    return Source(name, architecture, tag, architecture, config, trained_with, where, repository)
+    return Source(name, architecture, tag, architecture, config, trained_with, location, repository)
 
 
 def _folder(path: Path, name: str) -> Source:
@@ -151,45 +167,53 @@ def _folder(path: Path, name: str) -> Source:
 
 
 def repository_of(name: str) -> str:
-    """The repository on the Hub in `hf-hub:USER/NAME`; InputError if that is not the name of one."""
+    """Return the repository in `hf-hub:USER/NAME`; InputError if the name has another form."""
     repository = name.removeprefix(HUB)
     if not re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", repository, re.ASCII) or ".." in repository:
-        raise InputError(f"{name[:100]!r} is no repository on the Hub; these are written {HUB}USER/NAME.")
+        raise InputError(f"{name[:100]!r} isn't a repository on the Hub; write {HUB}USER/NAME.")
     return repository
 
 
-def _described(name: str, open_clip_name: str, where: str, place: Place) -> Source:
-    """The model that a place's configuration describes: open_clip's, or else a Hugging Face checkpoint's."""
+def _described(name: str, open_clip_name: str, location: str, place: Place) -> Source:
+    """The model of a place's configuration: open_clip's, or a Hugging Face checkpoint's."""
 
-    def parsed(read: Callable[..., Any], *args: Any, what: str) -> Any:
-        """In the sandbox, but for this package's own models."""
+    def parsed(read: Callable[..., Any], *args: Any, subject: str) -> Any:
+        """Read in the sandbox, except bundled models."""
         if place.folder is not None and place.folder.parent == _EMBEDDED:
             return read(*args)
-        return sandbox.run(read, *args, what=f"{what} of {where}", memory=2**28)
+        return sandbox.run(read, *args, what=f"{subject} of {location}", memory=2**28)
 
     try:
         if place.repository:
             require_connection(place.repository, CONFIG_FILE, configs.CONFIG_FILE)
         if (text := place.read(CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
             checkpoint = ""
-            config, preprocess = parsed(read_config, text, used_by_open_clip(), what=CONFIG_FILE)
+            config, preprocess = parsed(read_config, text, used_by_open_clip(), subject=CONFIG_FILE)
         elif (text := place.read(configs.CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
-            config, checkpoint = parsed(configs.read_checkpoint, text, what=configs.CONFIG_FILE)
+            config, checkpoint = parsed(configs.read_checkpoint, text, subject=configs.CONFIG_FILE)
             files = configs.PROCESSOR_FILES
             folder = place.folder_of(files, MAX_CONFIG_BYTES)
             if folder is None and checkpoint != "clip":
-                raise InputError(f"There is no {files[1]} in {where}; {configs.SAVED}")
+                raise InputError(f"There is no {files[1]} in {location}; {configs.SAVED}")
             if folder is None:
-                preprocess = {}  # open_clip's defaults are CLIP's own
+                preprocess = {}  # open_clip's defaults are CLIP's
             else:
-                found = folder.resolve(), checkpoint, config["vision_cfg"]["image_size"]
-                preprocess = parsed(configs.read_preprocessing, *found, what="The preprocessing")
+                side = config["vision_cfg"]["image_size"]
+                preprocess = parsed(
+                    configs.read_preprocessing,
+                    folder.resolve(),
+                    checkpoint,
+                    side,
+                    subject="The preprocessing",
+                )
         else:
-            raise InputError(f"There is no model in {where}: it has neither {CONFIG_FILE} nor config.json.")
+            raise InputError(
+                f"There is no model in {location}: it has neither {CONFIG_FILE} nor config.json."
+            )
     except InputError:
         raise
     except Exception as error:  # the Hub's client raises dozens of kinds, all the same to the user
-        raise InputError(no_weights(name, where, error)) from error
+        raise InputError(no_weights(name, location, error)) from error
     return Source(
         name=name,
         architecture=_architecture(config["vision_cfg"]),
@@ -197,7 +221,7 @@ def _described(name: str, open_clip_name: str, where: str, place: Place) -> Sour
         open_clip_name=open_clip_name,
         config=config,
         quick_gelu=bool(config.get("quick_gelu", False)),
-        where=where,
+        location=location,
         repository=place.repository,
         preprocess=preprocess,
         place=place,
@@ -207,16 +231,24 @@ def _described(name: str, open_clip_name: str, where: str, place: Place) -> Sour
 
 def _architecture(vision: Mapping[str, Any]) -> str:
     """An image encoder in a few words."""
-    named = vision.get("timm_model_name")
-    words = convolutional.WORDS if named == convolutional.NAME else f"timm’s {named}"
-    if not named:
+    timm_name = vision.get("timm_model_name")
+    words = convolutional.WORDS if timm_name == convolutional.NAME else f"timm’s {timm_name}"
+    if not timm_name:
         size = "x".join(str(vision.get(key, "?")) for key in ("layers", "width"))
         words = f"ViT {size}, patch {vision.get('patch_size', '?')}"
     return f"{words}, {vision.get('image_size', '?')} px"
 
 
 def known_encoder(source: Source, layers: ChosenLayers | None = None) -> ImageEncoder:
-    """Build the image encoder without memory or downloads; InputError if its heads are unknown."""
+    """Build the image encoder without memory or downloads.
+
+    Args:
+        source: The model.
+        layers: As in `ccs.load`.
+
+    Raises:
+        InputError: If the heads of the encoder are unknown.
+    """
     from open_clip.model import _build_vision_tower
 
     vision = dict(source.config["vision_cfg"]) | {"timm_model_pretrained": False}
@@ -228,15 +260,15 @@ def known_encoder(source: Source, layers: ChosenLayers | None = None) -> ImageEn
                 visual = _build_vision_tower(source.config["embed_dim"], vision, source.quick_gelu)
         return ImageEncoder(visual, chosen=layers)
     except InputError as error:
-        raise InputError(f"{source.name} cannot be used. {error}") from None
-    except Exception as error:  # anything that open_clip and timm raise for a stranger's configuration
+        raise InputError(f"{source.name} can't be used. {error}") from None
+    except Exception as error:  # an untrusted configuration: open_clip and timm raise anything
         raise InputError(
-            f"{source.name} cannot be used: its image encoder cannot be built ({reason(error)[:200]})."
+            f"{source.name} can't be used: its image encoder can't be built ({reason(error)[:200]})."
         ) from None
 
 
 def untrained(source: Source) -> Any:
-    """open_clip's module as the source's checked configuration describes it, before its weights are read."""
+    """Build open_clip's module by the source's configuration, before its weights are read."""
     from open_clip.coca_model import CoCa
     from open_clip.model import CLIP, CustomTextCLIP
 
@@ -249,22 +281,27 @@ def untrained(source: Source) -> Any:
     return (CustomTextCLIP if custom else CLIP)(**settings)
 
 
-def no_weights(name: str, where: str, error: Exception) -> str:
-    """The message for weights that cannot be loaded."""
+def no_weights(name: str, location: str, error: Exception) -> str:
+    """Return the message for weights that can't be loaded.
+
+    Args:
+        name: The model's name.
+        location: The place of its weights.
+        error: The reason.
+    """
     return (
-        f"The weights of {name} could not be loaded from {where} ({without_folders(reason(error))[:300]}); "
-        f"what works offline is {', '.join(embedded())} or a folder with {CONFIG_FILE} "
-        f"and open_clip_model.safetensors."
+        f"The weights of {name} can't be loaded from {location} ({without_folders(reason(error))[:300]}). "
+        f"Offline, use {', '.join(embedded())}, or a folder with {CONFIG_FILE} and its weights."
     )
 
 
 def without_folders(words: str) -> str:
-    """The text with absolute paths cut to their last part, so that it reveals no folders to visitors."""
+    """Cut absolute paths to their last part, so that a message reveals no folders to visitors."""
     return re.sub(r"(?<![\w/:.])~?(?:/[^\s/'\"]+)+/", "", words)
 
 
 def unknown(name: str) -> str:
-    """The message for a name that selects no model, with close matches."""
+    """Return the message for a name that selects no model, with close matches."""
     import open_clip
 
     architecture, _, tag = name.rpartition("/")
@@ -278,16 +315,19 @@ def unknown(name: str) -> str:
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name, re.ASCII):
         hint += f" If it is a repository on the Hub, write {HUB}{name}."
     return (
-        f"There is no model {name!r}: it is neither embedded ({', '.join(embedded()) or 'none is'}), "
+        f"There is no model {name!r}: it is neither a bundled model ({', '.join(embedded()) or 'none'}), "
         f"nor open_clip's name/tag, nor a folder.{hint}"
     )
 
 
 def usable_device(name: str) -> torch.device:
-    """The device of that name: cpu, cuda or cuda:N. Raises InputError if this machine does not have it.
+    """Return the device of a name: cpu, cuda, cuda:N, or auto.
 
-    "auto" is the device that CCS_DEVICE names, else cuda where there is a GPU, else the CPU. On a Space with
-    ZeroGPU it is the CPU: a GPU is there only inside functions that ask for one, which name it themselves.
+    "auto" is the device in CCS_DEVICE, otherwise cuda if there is a GPU, otherwise the CPU. On a Space with
+    ZeroGPU it is the CPU: only functions that request a GPU have one, and they name it.
+
+    Raises:
+        InputError: If this machine doesn't have the device.
     """
     if name == AUTO:
         name = os.environ.get(DEVICE, "").strip() or AUTO
@@ -297,5 +337,5 @@ def usable_device(name: str) -> torch.device:
     try:
         return torch.empty(0, device=torch.device(name)).device  # with its number
     except (RuntimeError, AssertionError, TypeError) as error:
-        why = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"The device {name!r} cannot be used here: {why}") from None
+        cause = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(f"The device {name!r} can't be used here: {cause}") from None

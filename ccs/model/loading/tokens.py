@@ -1,4 +1,4 @@
-"""Tokenizers of transformers: those of checkpoints, and those with which open_clip reads SigLIP's texts."""
+"""Tokenizers of transformers, for checkpoints and for SigLIP's texts in open_clip."""
 
 from __future__ import annotations
 
@@ -40,20 +40,28 @@ CLASSES = (
 
 
 def vocabulary(place: Place) -> Path | None:
-    """The folder of the tokenizer's files, None where there is no vocabulary."""
+    """Return the folder of the tokenizer's files; None if there is no vocabulary."""
     wanted = dict.fromkeys([*(name for names in _VOCABULARIES for name in names), *_ABOUT])
     folder = place.folder_of(tuple(wanted), MAX_BYTES)
-    if folder and any(all((folder / name).exists() for name in each) for each in _VOCABULARIES):
+    if folder and any(all((folder / name).exists() for name in files) for files in _VOCABULARIES):
         return folder
     return None
 
 
 class HubTokenizer:
-    """Texts to tokens [texts, length] int64, padded and cut to that length, by transformers' AutoTokenizer.
+    """Turn texts into tokens [texts, length] int64, padded and cut to that length, by transformers.
 
-    It runs in the sandbox (`ccs.sandbox`). place: where its files are. vocab_size: rows of the text encoder's
-    embedding. clean: what is done to a text first. without_end: BERT's end token becomes 0, as in CLIPA's
-    texts. Raises InputError for files that hold no such tokenizer; none of them can name code that would run.
+    transformers' AutoTokenizer runs in the sandbox (`ccs.sandbox`). Its files can't name code to run.
+
+    Args:
+        place: The place of its files.
+        length: The number of tokens of each text.
+        vocab_size: Rows of the text encoder's embedding.
+        clean: Applied to each text first.
+        without_end: Replace BERT's end token by 0, as in CLIPA's texts.
+
+    Raises:
+        InputError: If the files hold no tokenizer of a known class.
     """
 
     def __init__(
@@ -77,8 +85,8 @@ class HubTokenizer:
 
         cleaned = [self._clean(text) for text in texts]
         seconds = SECONDS + len(texts) / 200
-        found = sandbox.run(_tokens, self._folder, cleaned, self._length, what=self._what, seconds=seconds)
-        tokens = torch.from_numpy(np.frombuffer(found, np.int64).copy())
+        data = sandbox.run(_tokens, self._folder, cleaned, self._length, what=self._what, seconds=seconds)
+        tokens = torch.from_numpy(np.frombuffer(data, np.int64).copy())
         if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < self._rows:
             raise InputError(
                 f"{self._what} has a token {int(tokens.max())}, and its vocab_size is {self._rows}."
@@ -88,18 +96,18 @@ class HubTokenizer:
 
     @property
     def is_open_clips(self) -> bool:
-        """True where all texts get the same tokens as from open_clip's own tokenizer, up to the padding,
-        except those that open_clip repairs first (HTML, wrong encodings)."""
+        """True if all texts get the tokens of open_clip's tokenizer, up to the padding, except texts that
+        open_clip repairs first (HTML, wrong encodings)."""
         from open_clip.tokenizer import SimpleTokenizer
 
         plain = SimpleTokenizer()
         *words, _, _ = plain.encoder
         expected = {word: number for number, word in enumerate((*words, "<|startoftext|>", "<|endoftext|>"))}
-        found = sandbox.run(_vocabulary, self._folder, what=self._what, seconds=SECONDS)
-        return bool(found == ("CLIPTokenizer", expected, [list(pair) for pair in plain.bpe_ranks]))
+        rules = sandbox.run(_vocabulary, self._folder, what=self._what, seconds=SECONDS)
+        return bool(rules == ("CLIPTokenizer", expected, [list(pair) for pair in plain.bpe_ranks]))
 
 
-# What runs in the sandbox ----------------------------------------------------------------------------------
+# Functions that run in the sandbox -------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=4)
@@ -107,8 +115,8 @@ def _rules(folder: str) -> Any:
     """The tokenizer of a folder."""
     from transformers import AutoTokenizer
 
-    about = Path(folder) / _ABOUT[0]
-    kind = json.loads(about.read_bytes()).get("tokenizer_class") if about.exists() else None
+    config = Path(folder) / _ABOUT[0]
+    kind = json.loads(config.read_bytes()).get("tokenizer_class") if config.exists() else None
     if kind is not None and kind.removesuffix("Fast").removesuffix("Tokenizer") not in CLASSES:
         raise ValueError(f"{kind[:40]!r} is none of the classes of tokenizers that are read")
     rules = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
@@ -126,8 +134,8 @@ def _tokens(folder: str, texts: list[str], length: int) -> bytes:
     """The tokens' 64-bit numbers, row by row."""
     if not texts:
         return b""
-    found = _rules(folder)(texts, padding="max_length", truncation=True, max_length=length).input_ids
-    return np.array(found, np.int64).tobytes()
+    tokens = _rules(folder)(texts, padding="max_length", truncation=True, max_length=length).input_ids
+    return np.array(tokens, np.int64).tobytes()
 
 
 def _vocabulary(folder: str) -> tuple[str, dict[str, int], list[list[str]]]:

@@ -14,20 +14,25 @@ WEIGHTS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
 
 
 def shards(index: bytes) -> list[str]:
-    """The names of the files that an index says hold the weights; ValueError if it names anything else."""
-    named = sorted(set(json.loads(index)["weight_map"].values()))
-    if not named or not all(re.fullmatch(r"[\w.-]{1,90}\.safetensors", name, re.ASCII) for name in named):
-        raise ValueError(f"{INDEX_FILE} names no weights, or other files than safetensors beside it")
-    return named
+    """Return the names of the weight files in an index; ValueError if it names anything else."""
+    files = sorted(set(json.loads(index)["weight_map"].values()))
+    if not files or not all(re.fullmatch(r"[\w.-]{1,90}\.safetensors", name, re.ASCII) for name in files):
+        raise ValueError(f"{INDEX_FILE} names no weights, or other files than safetensors in its folder")
+    return files
 
 
 EMBEDDING, WORDS = "token_embedding.weight", "token_embedding.words"
-"""Words that the models of this package never read embed as zero; their files leave these out, and say which
-are there."""
+"""Words that the bundled models never read have embeddings of zero. Their files leave these out, and list the
+words that they have."""
 
 
 def with_all_words(weights: dict[str, Tensor], size: int) -> dict[str, Tensor]:
-    """These weights with the embeddings of all words, of a vocabulary of this size."""
+    """Return weights with the embeddings of all words.
+
+    Args:
+        weights: The weights of a bundled model.
+        size: The size of the vocabulary.
+    """
     held, words = weights[EMBEDDING], weights[WORDS].long()
     whole = held.new_zeros(size, held.shape[1]).index_copy_(0, words, held)
     return {name: values for name, values in weights.items() if name != WORDS} | {EMBEDDING: whole}
@@ -78,7 +83,7 @@ _PARTS = re.compile(r"(.*\.self_attn)\.([qkv])_proj\.(weight|bias)")
 
 
 def renamed(held: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    """The weights of a CLIPModel under open_clip's names. Raises ValueError if part of a layer is missing."""
+    """Return the weights of a CLIPModel under open_clip's names; ValueError if part of a layer is missing."""
     weights = {}
     for theirs, values in gathered(held).items():
         name = theirs
@@ -89,9 +94,10 @@ def renamed(held: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def gathered(held: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    """The weights with each attention's queries, keys and values joined: `in_proj_weight`, `in_proj_bias`.
+    """Join each attention's queries, keys, and values: `in_proj_weight`, `in_proj_bias`.
 
-    Raises ValueError where one of the three is missing.
+    Raises:
+        ValueError: If one of the three is missing.
     """
     weights: dict[str, Tensor] = {}
     parts: dict[str, dict[str, Tensor]] = {}
@@ -130,7 +136,7 @@ _SIGLIP_IMAGES = (
 
 
 def siglip_renamed(held: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    """A SiglipModel's weights under open_clip's and timm's names. Raises ValueError if parts are missing."""
+    """Return a SiglipModel's weights under open_clip's and timm's names; ValueError if parts are missing."""
     weights = {}
     for theirs, values in gathered(held).items():
         name = theirs
