@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ccs.analysis.inputs import Names, change_columns, embed, load_model, open_classes, require_readable
 from ccs.analysis.result import Result, axes
@@ -16,6 +18,7 @@ from ccs.errors import InputError, require_seed
 from ccs.heads import IMAGE, TEXT, HeadSet, Intervention
 from ccs.metrics import accuracy as zeroshot
 from ccs.metrics.ranking import alike
+from ccs.metrics.rates import group_rates
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
@@ -31,11 +34,13 @@ class AccuracyTable(Result):
     Attributes:
         about: the model, dataset, prompts, ablated heads, and images behind the numbers.
         rows: one row for all images, then one per class. Columns: `class`; `images`; `before` and `after`
-            ablation, shares of 1 that are equal without ablation. The row of all images also has `low`,
-            `high`, the 95% interval of `after`, and `difference`, `difference_low`, `difference_high`,
-            `p_value`, paired over images.
+            ablation, shares of 1 that are equal without ablation; `low`, `high`, the 95% interval of `after`
+            (of classes Wilson's). The row of all images also has `difference`, `difference_low`,
+            `difference_high`, `p_value`, paired over images.
         alike: classes whose prompts the model encodes identically, so that no image is assigned to the
             second of them.
+        groups: with `attribute`, one row per class and group, the lowest accuracy first. Columns: `class`,
+            `group`, `images`, `before`, `after`, and `low`, `high`, the 95% (Wilson) interval of `after`.
         doubt: a warning if something keeps the numbers from meaning what they seem to, or None.
         skipped: images that cannot be read, with the reason.
 
@@ -46,6 +51,7 @@ class AccuracyTable(Result):
     """
 
     alike: tuple[tuple[str, ...], ...] = ()
+    groups: pd.DataFrame = field(default_factory=pd.DataFrame)
     doubt: str | None = None
     skipped: tuple[str, ...] = ()
 
@@ -84,6 +90,7 @@ def accuracy(
     classes: Names | None = None,
     *,
     ablate: HeadSet | str | None = None,
+    attribute: str | None = None,
     template: str | None = None,
     max_images: int | None = None,
     skip_unreadable: bool = False,
@@ -97,6 +104,8 @@ def accuracy(
         dataset: from `ccs.open_dataset`, or a name that it takes: "cifar10", a folder of classes, a file, ...
         classes: names of the classes in prompts, in the order of their numbers; not for an opened dataset.
         ablate: heads of either encoder to ablate, such as "L8.H11 L9.H2=0.3".
+        attribute: a column of groups that may be spuriously related to the classes, such as Waterbirds'
+            place; each class is then also measured in each group, and the lowest is the worst-group accuracy.
         template: the prompt, with `{}` for the class; not for an opened dataset.
         max_images: the most images, drawn at random from each class; not for an opened dataset.
         skip_unreadable: continue if more than 1% of the images cannot be read.
@@ -119,6 +128,9 @@ def accuracy(
         raise InputError("A set that is opened has its classes, template and images: give its name.")
     dataset = open_classes(dataset, classes, template, max_images)
     skipped = require_readable(dataset, skip_unreadable)
+    if attribute is not None and attribute not in dataset.groups:
+        listed = ", ".join(dataset.groups) or "none"
+        raise InputError(f"{dataset.name} has no column of groups {attribute!r}; its columns: {listed}.")
     model, ablation = load_model(model, device), Intervention.of(ablate)
     in_texts = ablation.of_encoder(TEXT)
     in_images = model.at_means(ablation.of_encoder(IMAGE), dataset.images)
@@ -134,12 +146,8 @@ def accuracy(
         | {"low": after.top1.low, "high": after.top1.high}
         | change_columns(zeroshot.compare(after, before, seed=seed))
     ]
-    for number, name in enumerate(dataset.classes):
-        members = after.labels == number
-        row = {"class": name, "images": int(members.sum())}
-        for column, result in (("before", before), ("after", after)):
-            row[column] = float(result.correct[members].mean()) if members.any() else np.nan
-        rows.append(row)
+    of_class = _rates(before, after, np.array(dataset.classes, object)[dataset.labels])
+    rows += [{"class": name, "images": 0} | of_class.get(name, {}) for name in dataset.classes]
     about = {
         "model": model.name,
         "weights": model.weights_hash[:16],
@@ -149,6 +157,7 @@ def accuracy(
         "prompt": dataset.templates[0].replace("{}", dataset.classes[0]),
         "skipped": len(skipped),
         "ablate": str(ablation),
+        "attribute": attribute or "",
     }
     same = tuple(alike(dataset.classes, texts[0]))
     doubts = [
@@ -160,9 +169,47 @@ def accuracy(
         about=about,
         rows=pd.DataFrame(rows),
         alike=same,
+        groups=pd.DataFrame() if attribute is None else group_rows(dataset, attribute, before, after),
         doubt=" ".join(filter(None, doubts)) or None,
         skipped=skipped,
     )
+
+
+def group_rows(
+    dataset: ClassificationSet, attribute: str, before: zeroshot.Accuracy, after: zeroshot.Accuracy
+) -> pd.DataFrame:
+    """Return the accuracy of each class in each group, the lowest first (see `AccuracyTable.groups`).
+
+    Args:
+        dataset: images with classes and groups.
+        attribute: a column of groups.
+        before: the accuracy without ablation.
+        after: the accuracy with it.
+    """
+    names = np.array(dataset.classes, object)[dataset.labels]
+    cells = [f"{name}\t{group}" for name, group in zip(names, dataset.groups[attribute], strict=True)]
+    rows = [
+        dict(zip(("class", "group"), cell.split("\t"), strict=True)) | columns
+        for cell, columns in _rates(before, after, cells).items()
+    ]
+    return pd.DataFrame(rows).sort_values("after", ignore_index=True, kind="stable")
+
+
+def _rates(
+    before: zeroshot.Accuracy, after: zeroshot.Accuracy, cells: Sequence[str] | NDArray[Any]
+) -> dict[str, dict[str, float]]:
+    """Return the columns of each cell of images [n], such as a class: their number and accuracies."""
+    pairs = zip(group_rates(before.correct, cells), group_rates(after.correct, cells), strict=True)
+    return {
+        new.group: {
+            "images": new.n,
+            "before": old.value,
+            "after": new.value,
+            "low": new.low,
+            "high": new.high,
+        }
+        for old, new in pairs
+    }
 
 
 def identical_names(groups: tuple[tuple[str, ...], ...], kind: str) -> str | None:

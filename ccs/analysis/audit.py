@@ -323,25 +323,29 @@ def _harm_rows(
 def _accuracy_rows(
     model: Model, data: ClassificationSet, ablation: HeadSet, seed: int, skip_unreadable: bool
 ) -> Iterator[dict[str, Any]]:
-    """Yield the accuracy over all images and that of the worst class."""
-    table = accuracy(model, data, ablate=ablation, seed=seed, skip_unreadable=skip_unreadable).rows
-    whole, classes = table.iloc[0], table.iloc[1:]
-    worst = classes.iloc[int(classes["after"].to_numpy().argmin())]
-    for section, row, group in (("accuracy", whole, ""), ("worst class", worst, worst["class"])):
-        hits = np.arange(int(row["images"])) < round(row["after"] * row["images"])
-        rate = group_rates(hits, ["all"] * len(hits))[0]
-        low, high = (row["low"], row["high"]) if section == "accuracy" else (rate.low, rate.high)
+    """Yield the accuracy of all images, of the worst class, and of the worst class within a group."""
+    attributes = list(data.groups) or [None]
+    cases: list[tuple[str, str | None, str, pd.Series]] = []
+    for attribute in attributes:
+        table = accuracy(
+            model, data, attribute=attribute, ablate=ablation, seed=seed, skip_unreadable=skip_unreadable
+        )
+        if not cases:
+            worst = table.rows.iloc[1:].sort_values("after", kind="stable").iloc[0]
+            cases = [("accuracy", None, "", table.rows.iloc[0]), ("worst class", None, worst["class"], worst)]
+        if attribute is not None:
+            lowest = table.groups.iloc[0]
+            cases.append(("worst group", attribute, f"{lowest['class']}, {lowest['group']}", lowest))
+    for section, attribute, group, row in cases:
         yield {
             "section": section,
+            "attribute": attribute,
             "prompts": data.name,
             "metric": "accuracy",
             "group": group,
             "n": int(row["images"]),
             "items": len(data.classes),
-            "before": row["before"],
-            "after": row["after"],
-            "low": low,
-            "high": high,
+            **row[["before", "after", "low", "high"]].to_dict(),
             "chance": 1 / len(data.classes),
-            "detectable": POWER * (high - low) / STANDARD_ERRORS,
+            "detectable": POWER * (row["high"] - row["low"]) / STANDARD_ERRORS,
         }

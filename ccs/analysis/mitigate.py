@@ -50,11 +50,12 @@ class MitigationTable(Result):
         about: the model, gallery, attribute, control dataset, and seed behind the numbers.
         rows: one row per method and metric, on the half of people and prompts that the methods did not see;
             the method "nothing" comes first. Columns: `method`; `metric`, one of "MaxSkew", "accuracy",
-            "group accuracy" (how often the text of a person's own group is the nearest), "MaxSkew of other
-            attributes", and "moved" (1 minus the cosine with the embedding before, the mean over control
-            images); `before` and `after`; for the first two `low`, `high`, the 95% interval of `after`, and
-            `difference`, `difference_low`, `difference_high`, `p_value`, paired; `chance`, of random
-            rankings; `in_weights`, whether a saved model can hold the method; `conclusion`, as in
+            "group accuracy" (how often the text of a person's own group is the nearest), "worst-group
+            accuracy" (of a class within a group of control images, NaN if they have no groups), "MaxSkew of
+            other attributes", and "moved" (1 minus the cosine with the embedding before, the mean over
+            control images); `before` and `after`; for the first two `low`, `high`, the 95% interval of
+            `after`, and `difference`, `difference_low`, `difference_high`, `p_value`, paired; `chance`, of
+            random rankings; `in_weights`, whether a saved model can hold the method; `conclusion`, as in
             `ccs.search`.
         parts: one row per method: the changes of the general and the occupation-specific preference
             (`ccs.analysis.preference.part_rows`).
@@ -199,6 +200,8 @@ class Option:
         max_skew: with the change `max_skew_change`.
         accuracy: on control images, a share of 1, with the change `accuracy_change`.
         group_accuracy: how often the text of a person's own group is the nearest.
+        worst_group: the lowest accuracy of a class within a group of control images, such as the place of
+            Waterbirds; NaN if they have no groups.
         other_skew: MaxSkew of the other attributes, NaN without any.
         moved: how far control images' embeddings move, 1 minus the cosine.
         people: the people's unit embeddings [n, d].
@@ -213,6 +216,7 @@ class Option:
     accuracy: Estimate
     accuracy_change: Effect
     group_accuracy: float
+    worst_group: float
     other_skew: float
     moved: float
     people: Units
@@ -303,11 +307,11 @@ class Half:
         """
         people, controls, task = units["people"], units["controls"], self.mapped_task(fitted)
         skews = [replace(task, groups=groups).max_skew(people) for groups in self.other_groups.values()]
-        own_group = accuracy.correct(people, fitted.on_texts(self.names), task.codes)
+        right = accuracy.correct(people, fitted.on_texts(self.names), task.codes)
         return {
             "other_skew": float(np.mean(skews)) if skews else math.nan,
             "moved": float(1 - (controls * self.before["controls"]).sum(axis=1).mean()),
-            "group_accuracy": float(own_group.mean()),
+            "group_accuracy": float(right.mean()),
         }
 
 
@@ -344,6 +348,7 @@ def fit_methods(half: Half, methods: Mapping[str, Mitigation], seed: int = 0) ->
                 accuracy=accuracies[-1].top1,
                 accuracy_change=accuracy.compare(accuracies[-1], accuracies[0], seed=seed),
                 **half.side_effects(fit, units),
+                worst_group=accuracy.worst_group(accuracies[-1], task.control_groups),
                 people=units["people"],
                 reason=why_not_in_weights(half.model, fit),
                 parts=changes,
@@ -355,6 +360,7 @@ def fit_methods(half: Half, methods: Mapping[str, Mitigation], seed: int = 0) ->
 def _rows(before: Option, after: Option) -> list[dict[str, Any]]:
     plain = {
         "group accuracy": (before.group_accuracy, after.group_accuracy),
+        "worst-group accuracy": (before.worst_group, after.worst_group),
         "MaxSkew of other attributes": (before.other_skew, after.other_skew),
         "moved": (0.0, after.moved),
     }

@@ -32,12 +32,14 @@ class Task(Ranking):
         controls: images, pixels, or a trunk of the control dataset.
         labels: int [controls], each control image's class.
         class_weights: [classes, d], unit text embeddings.
+        control_groups: [controls], each control image's group within its class; None without any.
     """
 
     people: Any
     controls: Any
     labels: ArrayLike
     class_weights: ArrayLike
+    control_groups: NDArray[Any] | None = None
 
     def max_skew(self, embeddings: ArrayLike) -> float:
         """Return the mean MaxSkew over the prompts for embeddings [people, d]."""
@@ -99,6 +101,7 @@ def make_task(model: Model, people: BiasSet, controls: ClassificationSet, attrib
         controls=controls.images,
         labels=controls.labels,
         class_weights=class_weights(model, controls.classes, controls.templates),
+        control_groups=next(iter(controls.groups.values()), None),
     )
 
 
@@ -147,6 +150,7 @@ def halves(task: Task, seed: int) -> tuple[Task, Task]:
             controls=_take(task.controls, controls[side]),
             labels=labels[controls[side]],
             class_weights=task.class_weights,
+            control_groups=None if task.control_groups is None else task.control_groups[controls[side]],
         )
 
     return half(0), half(1)

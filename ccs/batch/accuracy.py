@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from typing import Annotated
 
 import ccs
 from ccs.analysis.accuracy import AccuracyTable
@@ -25,6 +26,13 @@ class AccuracyOptions:
     dataset: options.Dataset = "world/subjects"
     classes: options.Classes = None
     ablate: options.Ablation = ""
+    attribute: Annotated[
+        str | None,
+        options.DATA,
+        options.describe(
+            "Column of groups, to measure each class in each group, such as Waterbirds' place", "none"
+        ),
+    ] = None
     template: options.Template = None
     max_images: options.MaxImages = None
     skip_unreadable: options.SkipUnreadable = False
@@ -60,6 +68,7 @@ def format_accuracy(table: AccuracyTable) -> str:
         classes=len(classes),
         table=lowest.to_string(index=False, float_format="{:.3f}".format),
         more=len(classes) - len(lowest),
+        groups=table.groups.head(MAX_CLASSES).to_string(index=False, float_format="{:.3f}".format),
     )
 
 

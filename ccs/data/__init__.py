@@ -64,13 +64,15 @@ class ImageSet:
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ClassificationSet(ImageSet):
     """Images with one class each. `labels`: int64 [images], index into `classes`. A template holds `{}` where
-    the class goes. `subsets`: name -> classes that are also scored among themselves.
+    the class goes. `subsets`: name -> classes that are also scored among themselves. `groups`: column -> str
+    array [images], groups of images next to their class, such as the place of Waterbirds.
     """
 
     labels: np.ndarray
     classes: tuple[str, ...]
     templates: tuple[str, ...]
     subsets: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    groups: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

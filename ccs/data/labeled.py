@@ -21,6 +21,8 @@ ATTRIBUTES = ("gender", "race", "age", "skin_tone", "skin tone", "ethnicity")
 MOST_GROUPS = 50
 MOST_NUMBERS = 12
 """With more numbers than this in a column they are grouped by tens."""
+LABELS = ("label", "cls", "class", "y")
+"""Columns of the classes in a user's table."""
 ALL = Sample()
 
 
@@ -99,15 +101,31 @@ def classes(
         classes=tuple(called),
         templates=templates(record.templates),
         subsets=subsets,
+        groups=_group_columns(rows, record, readable.kept),
         **readable.fields(labels.tolist(), called),
     )
+
+
+def _label_column(rows: Rows, record: DatasetRecord) -> str:
+    return next((name for name in (record.label, *LABELS) if name in rows.columns), "label")
+
+
+def _group_columns(rows: Rows, record: DatasetRecord, kept: Sequence[int]) -> dict[str, np.ndarray]:
+    """Return the columns that divide the images into a few groups, such as the place of Waterbirds."""
+    groups = {}
+    for name in () if record.known else rows.columns.keys() - {"file", "split", _label_column(rows, record)}:
+        if name not in rows.unusable and all(isinstance(cell, str | int) for cell in rows.columns[name]):
+            texts = np.array(rows.strings(name))[list(kept)]
+            if 2 <= len(np.unique(texts)) <= MOST_NUMBERS and (texts != "").all():
+                groups[name] = texts
+    return dict(sorted(groups.items()))
 
 
 def _class_numbers(
     rows: Rows, record: DatasetRecord, names: Sequence[str]
 ) -> tuple[list[int], tuple[str, ...], tuple[str, ...]]:
     """Return each row's class number (-1 for no label), the classes' names, and notes on merged names."""
-    column = next((name for name in (record.label, "label", "cls") if name in rows.columns), "label")
+    column = _label_column(rows, record)
     labels = rows.strings(column)
     is_bare = column not in rows.classes and any(type(cell) in (int, float) for cell in rows.columns[column])
     if is_bare:

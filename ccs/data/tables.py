@@ -11,7 +11,7 @@ from ccs.data.files import SPLITS, normalized
 from ccs.errors import InputError
 from ccs.files import as_text, csv_rows
 
-PATHS = ("file", "file_name", "filename", "path", "image", "video", "video_id")
+PATHS = ("file", "file_name", "filename", "img_filename", "path", "image", "video", "video_id")
 """The columns that may hold the path of a row's file, the first first."""
 Row = dict[str, str]
 

@@ -151,6 +151,23 @@ def correct(image_embeddings: ArrayLike, class_weights: ArrayLike, labels: Array
     return right
 
 
+def worst_group(result: Accuracy, groups: ArrayLike | None) -> float:
+    """Return the lowest accuracy of a class within a group (Sagawa et al. 2020, arXiv 1911.08731).
+
+    Args:
+        result: the accuracy of some images.
+        groups: their groups [n], such as the place that a bird is shown at.
+
+    Returns:
+        A share of 1; classes without images of a group don't count; NaN without groups.
+    """
+    if groups is None:
+        return float("nan")
+    cells = np.stack([result.labels.astype(str), np.asarray(groups, np.str_)])
+    cell = np.unique(cells, axis=1, return_inverse=True)[1].ravel()
+    return float((np.bincount(cell, result.correct) / np.bincount(cell)).min())
+
+
 def near_chance(value: float, low: float, classes: int) -> str | None:
     """Warn about a model that is hardly better than guessing.
 

@@ -1,0 +1,58 @@
+"""Worst-group accuracy on a set in the layout of Waterbirds, by the library, the audit, and mitigate."""
+
+import csv
+
+import numpy as np
+import pytest
+
+import ccs
+from ccs import InputError
+from ccs.data import synthetic
+from tests.support.datasets_sample import write_images
+
+
+@pytest.fixture(scope="module")
+def birds(tmp_path_factory):
+    """Twenty-four pictures of two classes, at two places, most of each class at one of them."""
+    folder, images = tmp_path_factory.mktemp("birds"), synthetic.classification_set("subjects", 24).images
+    names = write_images(folder, images)
+    with (folder / "metadata.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["img_id", "img_filename", "y", "split", "place"])
+        for number, name in enumerate(names):
+            table.writerow([number, name, number % 2, 2, (number + (number % 5 == 0)) % 2])
+    return ccs.open_dataset(str(folder), classes=("landbird", "waterbird"))
+
+
+def test_each_class_in_each_group_is_measured_before_and_after(birds, tiny_model):
+    assert list(birds.groups) == ["place"]
+    table = ccs.accuracy(tiny_model, birds, attribute="place", ablate="L5.H2")
+    texts = tiny_model.embed_texts([birds.templates[0].replace("{}", name) for name in birds.classes])
+    for column, heads in (("before", None), ("after", ccs.HeadSet.parse("L5.H2"))):
+        right = (tiny_model.embed_images(birds.images, heads) @ texts.T).argmax(axis=1) == birds.labels
+        for row in table.groups.to_dict("records"):
+            of_class = birds.labels == birds.classes.index(row["class"])
+            members = of_class & (birds.groups["place"] == row["group"])
+            assert row["images"] == members.sum()
+            assert row[column] == pytest.approx(right[members].mean())
+    assert len(table.groups) == 4
+    assert table.groups["after"].is_monotonic_increasing
+    audit = ccs.audit(tiny_model, dataset=birds, prompts="traits", attributes=["gender"], ablate="L5.H2")
+    worst = audit.section("worst group")
+    assert worst["after"].iloc[0] == table.groups["after"].iloc[0]
+    assert worst["attribute"].iloc[0] == "place"
+
+
+def test_an_unknown_column_is_rejected(birds, tiny_model):
+    with pytest.raises(InputError, match="no column of groups 'weather'; its columns: place"):
+        ccs.accuracy(tiny_model, birds, attribute="weather")
+
+
+def test_mitigate_reports_the_worst_group_of_what_is_preserved(birds, tiny_model):
+    table = ccs.mitigate(tiny_model, "world/faces", preserve=birds, methods="projection")
+    worst = table.rows[table.rows["metric"] == "worst-group accuracy"].set_index("method")
+    assert worst["before"].nunique() == 1
+    assert (worst["after"] >= 0).all()
+    assert (worst["after"] <= 1).all()
+    assert np.isfinite(table.parts["general"]).all()
+    assert set(table.rows["conclusion"]) <= {"confirmed", "inconclusive", "rejected"}
