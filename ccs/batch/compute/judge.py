@@ -137,7 +137,7 @@ class Judging:
         rows = self._answers("labels", inputs, lambda: self._label(spans), self.llm_labeler is not None)
         self.unlabeled = Counter(row["cause"] for row in rows if row["cause"])
         self.normal = {Head.parse(row["head"]): row["label"] for row in rows}
-        return {Head.parse(row["head"]): row["given"] for row in rows}
+        return {Head.parse(row["head"]): row["wording"] for row in rows}
 
     def _label(self, spans: Spans) -> Row:
         spent: list[Row] = []
