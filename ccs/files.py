@@ -1,4 +1,4 @@
-"""Files: atomic writes, hashes, text in UTF-8, and the address of the Hub."""
+"""Write files atomically, hash them, and read text and CSV in UTF-8."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ccs.errors import InputError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SHUT = {errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EIO, errno.ENAMETOOLONG}
-_UNABLE = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}  # what a file system cannot do
-_SHUT |= {errno.EEXIST}  # a file where a folder should be
+_UNABLE = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}  # not supported by a file system
+_SHUT |= {errno.EEXIST}  # a file instead of a folder
 
 
 @contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Turn the errors of a full disk, a quota or a folder that cannot be written to into InputError."""
+    """Turn errors of a full disk, a quota, or a read-only folder into InputError."""
     try:
         yield
     except OSError as error:
@@ -38,15 +38,15 @@ def disk_errors(folder: Path) -> Iterator[None]:
             raise InputError(f"{path} cannot be written to: {error.strerror}.") from error
         if error.errno in _UNABLE:
             raise InputError(
-                f"The file system of {folder} cannot do what is asked of it ({error.strerror}); "
-                "name a folder on another, such as a local disk."
+                f"The file system of {folder} does not support this ({error.strerror}); choose a folder on "
+                "another one, such as a local disk."
             ) from error
         raise
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """A temporary path to write to, which is then synced and replaces `path`. Raises InputError."""
+    """Yield a temporary path to write to, which then replaces `path`. Raises InputError."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     with disk_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def _sync(path: Path) -> None:
-    """Bring a file to the disk, where the file system knows how to; where not, a crash may lose it."""
+    """Write a file through to the disk, if the file system supports it."""
     with path.open("rb") as file:
         try:
             os.fsync(file.fileno())
@@ -69,7 +69,7 @@ def _sync(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file in UTF-8 atomically; InputError as in `atomic_write`."""
+    """Write a text file in UTF-8 atomically. Raises InputError."""
     with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
@@ -82,17 +82,17 @@ def escape_output() -> None:
 
 
 def as_text(name: str) -> str:
-    """A file's name as text that can be stored: bytes that are not UTF-8 become escapes."""
+    """Return a file's name as text that can be stored: bytes that are not UTF-8 become escapes."""
     return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def one_line(text: str) -> str:
-    """A stranger's text inside Markdown: on one line, and neither HTML nor a link or picture in it."""
+    """Return untrusted text for Markdown: on one line, without HTML, links, or pictures."""
     return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", " ".join(text.split())).replace("](", "]\\(")
 
 
 def inert(value: Any) -> Any:
-    """A cell of a CSV: a text that a spreadsheet would run as a formula is quoted with an apostrophe."""
+    """Return a cell for a CSV: a text that a spreadsheet would run as a formula gets an apostrophe."""
     is_formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
     return f"'{value}" if is_formula else value
 
@@ -103,7 +103,7 @@ def sha256(path: Path) -> str:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file in UTF-8, with or without a byte order mark. Raises InputError."""
+    """Read a text file in UTF-8, with or without a byte order mark. Raises InputError."""
     try:
         return path.read_text("utf-8-sig")
     except FileNotFoundError:
@@ -144,7 +144,7 @@ def csv_rows(text: str, name: str) -> list[dict[str, str]]:
 
 
 def endpoint() -> str:
-    """The Hub's address in the environment as it is now; the Hub's client reads it only at its import."""
+    """Return the Hub's address in the environment now; the Hub's client reads it only at its import."""
     from huggingface_hub import constants
 
     return os.environ.get("HF_ENDPOINT") or constants.ENDPOINT

@@ -1,8 +1,8 @@
-"""Sandbox: untrusted input is parsed in a process of its own and comes back as plain values.
+"""Parse untrusted input in a process of its own, which returns plain values.
 
-A worker has limits of memory, of processor time and of time on the clock. One that exceeds them is killed and
-replaced, and whoever sent the file gets a sentence. Workers are started when they are first needed, or ahead
-by `warm`. On macOS the system does not hold the limit of memory.
+A worker has limits of memory, of processor time, and of time on the clock. One that exceeds them is killed
+and replaced, and the user gets a sentence. Workers start when they are first needed, or ahead by `warm`.
+macOS does not enforce the limit of memory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WORKERS = 2
 KEPT = 400 * 2**20
 """Bytes of memory above which a worker makes room for a new one once it has answered."""
 PATIENCE = 6.0
-"""Seconds on the clock for each of processor time: others want the processor too."""
+"""Seconds on the clock for each of processor time, which other processes need too."""
 
 _SECRETS = re.compile(r"TOKEN|SECRET|PASSWORD|API_KEY|CREDENTIAL", re.IGNORECASE)
 _START = "from ccs.sandbox import serve; serve()"
@@ -40,23 +40,36 @@ _HOME = Path(__file__).resolve().parents[1]
 def run(
     function: Callable[..., Any],
     *args: Any,
-    what: str,
+    title: str,
     seconds: float = 10.0,
     memory: int = 2**30,
     answer: int = 2**28,
     patience: float = PATIENCE,
 ) -> Any:
-    """The function's plain value: numbers, texts, bytes, and tuples, lists and dicts of these.
+    """Call a function in a worker.
 
-    function: of a module. what: is read, to begin a sentence. seconds: of processor time; patience: on the
-    clock for each of these. memory, answer: bytes, above the worker's own. InputError where it raises, or
-    exceeds a limit.
+    Args:
+        function: A function of a module.
+        args: Its arguments.
+        title: What it reads, to begin a sentence.
+        seconds: The most seconds of processor time.
+        memory: The most bytes of memory, above the worker's own.
+        answer: The most bytes of its value.
+        patience: Seconds on the clock for each of processor time.
+
+    Returns:
+        Its value: numbers, texts, bytes, and tuples, lists, and dicts of these.
+
+    Raises:
+        InputError: If it raises, or exceeds a limit.
     """
     with _pool.free:
         worker = _pool.idle.pop() if _pool.idle else _Worker()
-        kind, found, stays = "broken", None, False
+        kind, answer_value, stays = "broken", None, False
         try:
-            kind, found, stays = worker.ask((function, args, seconds, memory, answer), patience * seconds + 5)
+            kind, answer_value, stays = worker.ask(
+                (function, args, seconds, memory, answer), patience * seconds + 5
+            )
         except TimeoutError:
             kind = "slow"
         except (OSError, EOFError, pickle.UnpicklingError):
@@ -67,26 +80,26 @@ def run(
                 worker = _Worker()  # ahead, so that the next need not wait for it
             _pool.idle.append(worker)
     if kind == "value":
-        return found
+        return answer_value
     words = {
-        "input": found,
-        "raised": f"{what} cannot be read: {found}.",
-        "slow": f"{what} cannot be read within {seconds:.0f} seconds.",
-        "large": f"{what} cannot be read within {memory >> 20:,} MB of memory.",
-        "long": f"{what} holds more than {answer >> 20:,} MB once unpacked.",
+        "input": answer_value,
+        "raised": f"{title} cannot be read: {answer_value}.",
+        "slow": f"{title} cannot be read within {seconds:.0f} seconds.",
+        "large": f"{title} cannot be read within {memory >> 20:,} MB of memory.",
+        "long": f"{title} holds more than {answer >> 20:,} MB once unpacked.",
     }
-    raise InputError(words.get(kind) or f"{what} cannot be read: its reader broke off.")
+    raise InputError(words.get(kind) or f"{title} cannot be read: its reader broke off.")
 
 
 def warm(*modules: str) -> None:
-    """Start the workers ahead, now and when one is replaced: they import these modules."""
+    """Start the workers now, and let each import these modules first."""
     _pool.modules = modules
     while len(_pool.idle) < WORKERS:
         _pool.idle.append(_Worker())
 
 
 def reason(error: BaseException) -> str:
-    """The error in words and in one line, with its kind where the words were not written for people."""
+    """Describe an error on one line, with its type unless its text was written for people."""
     words = " ".join(str(error).split()).rstrip(".")
     if isinstance(error, KeyError):
         return f"there is no {words}"
@@ -94,18 +107,18 @@ def reason(error: BaseException) -> str:
 
 
 def environment() -> dict[str, str]:
-    """The environment of a process that reads what strangers sent: this package, and no token or key."""
+    """Return the environment of a process that reads untrusted input: this package, and no token or key."""
     known = {name: value for name, value in os.environ.items() if not _SECRETS.search(name)}
     path = os.pathsep.join(filter(None, (str(_HOME), os.environ.get("PYTHONPATH"))))
     return known | {"HF_HUB_DISABLE_IMPLICIT_TOKEN": "1", "PYTHONPATH": path}
 
 
 _OWN = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1"}
-"""So that a worker takes no memory before it needs it."""
+"""Variables that keep a worker from taking memory before it needs it."""
 
 
 def end_with_parent(*_: object) -> None:
-    """End this process as soon as the one that started it has, though it may be at work or importing."""
+    """End this process as soon as its parent has ended, even in the middle of work or an import."""
     parent = os.getppid()
 
     def watch() -> None:
@@ -117,11 +130,11 @@ def end_with_parent(*_: object) -> None:
 
 
 def serve() -> None:
-    """The work of a worker: questions from a socket, until nobody is at its other end."""
+    """Run a worker: answer questions from a socket until its other end is closed."""
     end_with_parent()
     _, line, *modules = sys.argv
-    # None is how Python marks a module that cannot be imported. What parses has no use for PyTorch, which
-    # transformers and datasets import where they find it: a worker then holds 785 MB instead of 165.
+    # None marks a module that cannot be imported. Parsers don't need PyTorch, which transformers and datasets
+    # import if it is there: a worker then holds 785 MB instead of 165.
     sys.modules["torch"] = None  # type: ignore[assignment]
     os.nice(5)
     _limit(resource.RLIMIT_CORE, 0)
@@ -130,38 +143,38 @@ def serve() -> None:
     with socket.socket(fileno=int(line)) as opened, opened.makefile("rwb") as stream:
         while True:
             try:
-                function, args, seconds, memory, most = pickle.load(stream)
+                function, args, seconds, memory, max_answer = pickle.load(stream)
             except (EOFError, OSError):
                 return
-            pickle.dump(_answer(function, args, seconds, memory, most), stream)
+            pickle.dump(_answer(function, args, seconds, memory, max_answer), stream)
             stream.flush()
 
 
 def _answer(
-    function: Callable[..., Any], args: Any, seconds: float, memory: int, most: int
+    function: Callable[..., Any], args: Any, seconds: float, memory: int, max_answer: int
 ) -> tuple[str, Any, bool]:
-    """(what kind of answer, the answer, whether this worker stays)."""
+    """Return the kind of the answer, the answer, and whether this worker stays."""
     data, _ = _memory()
     _limit(resource.RLIMIT_CPU, int(time.process_time() + seconds) + 1)
     if data:
         _limit(resource.RLIMIT_DATA, data + memory)
     counted = _Counter()
     try:
-        kind, found = "value", function(*args)
-        pickle.dump(found, counted)
+        kind, value = "value", function(*args)
+        pickle.dump(value, counted)
     except InputError as error:
-        kind, found = "input", str(error)
+        kind, value = "input", str(error)
     except MemoryError:
-        kind, found = "large", None
+        kind, value = "large", None
     except BaseException as error:  # the panics of Rust too
-        kind, found = "raised", reason(error)[:300]
-    if counted.bytes > most:
-        kind, found = "long", None
-    return kind, found, _memory()[1] < KEPT
+        kind, value = "raised", reason(error)[:300]
+    if counted.bytes > max_answer:
+        kind, value = "long", None
+    return kind, value, _memory()[1] < KEPT
 
 
 class _Counter:
-    """Counts the bytes that are written to it."""
+    """A file that counts the bytes written to it."""
 
     bytes = 0
 
@@ -170,7 +183,7 @@ class _Counter:
 
 
 def _memory() -> tuple[int, int]:
-    """Bytes of this process: its data, and what it holds; zeros where the system does not say."""
+    """Return this process's bytes of data and of resident memory, zeros if the system doesn't know them."""
     try:
         _, held, _, _, _, data, _ = map(int, Path("/proc/self/statm").read_text("ascii").split())
     except OSError:
@@ -179,13 +192,13 @@ def _memory() -> tuple[int, int]:
     return data * page, held * page
 
 
-def _limit(what: int, value: int) -> None:
+def _limit(limit: int, value: int) -> None:
     with suppress(ValueError, OSError):  # some systems know a limit and do not let it be set
-        resource.setrlimit(what, (value, resource.getrlimit(what)[1]))
+        resource.setrlimit(limit, (value, resource.getrlimit(limit)[1]))
 
 
 class _Plain(pickle.Unpickler):
-    """Reads plain values only: nothing in an answer may name a class or a function."""
+    """An unpickler of plain values: an answer may not name a class or a function."""
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         raise pickle.UnpicklingError(f"an answer names {module_name}.{global_name}")
@@ -215,13 +228,13 @@ class _Worker:
         return _Plain(self._stream).load()
 
     def end(self) -> int:
-        """Kill it, if it is still there; its exit status."""
+        """Kill it if it still runs, and return its exit status."""
         self._process.kill()
         self._close()
         return self._process.wait()
 
     def abandon(self) -> None:
-        """Leave it to the process that started it."""
+        """Forget it in a forked child: it belongs to the parent."""
         self._process.returncode = 0
         self._close()
 
@@ -238,9 +251,9 @@ class _Pool:
         self.modules: tuple[str, ...] = ()
         self._clear()
 
-    def leave(self, how: Callable[[_Worker], object]) -> None:
-        for one in self.idle:
-            how(one)
+    def leave(self, leave_worker: Callable[[_Worker], object]) -> None:
+        for worker in self.idle:
+            leave_worker(worker)
         self._clear()
 
     def _clear(self) -> None:

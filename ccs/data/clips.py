@@ -40,23 +40,23 @@ def frames(video: File | str | Path, count: int) -> tuple[Image.Image, ...]:
         times = [(part + 0.5) * length / count for part in range(count)]
         start = float(stream.start_time * stream.time_base) if stream.start_time is not None else 0.0
         taken: list[Image.Image] = []
-        shown: Any = None
+        current_frame: Any = None
         try:
             for frame in container.decode(stream):
                 now = frame.time - start if frame.time is not None else 0.0
                 # `shown` stays on the screen until this frame.
-                while shown is not None and len(taken) < count and times[len(taken)] < now:
-                    taken.append(shown.to_image())
+                while current_frame is not None and len(taken) < count and times[len(taken)] < now:
+                    taken.append(current_frame.to_image())
                 if len(taken) == count:
                     break
-                shown = frame
+                current_frame = frame
         except (OSError, ValueError):
-            if shown is None:
+            if current_frame is None:
                 raise
-        if shown is None:
+        if current_frame is None:
             raise ValueError("no frame can be decoded")
         if len(taken) < count:
-            taken += [shown.to_image()] * (count - len(taken))
+            taken += [current_frame.to_image()] * (count - len(taken))
     return tuple(taken)
 
 
@@ -121,8 +121,10 @@ def retrieval_set(
     total = hashlib.sha256(f"{record.frames} frames".encode())
     paths = match(wanted, places, files.source, key=_without_ending)
     for entry, name, path in zip(entries, wanted, paths, strict=False):
-        given = entry.get("caption", entry.get("captions"))
-        texts = tuple(given) if isinstance(given, list) else (given,) if given else ()
+        caption_cell = entry.get("caption", entry.get("captions"))
+        texts = (
+            tuple(caption_cell) if isinstance(caption_cell, list) else (caption_cell,) if caption_cell else ()
+        )
         digest, reason = "", "no such file" if path is None else "no caption"
         if path is not None and texts:
             digest, reason = cache.get(places[path], partial(_read, files.by_path[path]))

@@ -76,7 +76,7 @@ def _eight_bits(values: np.ndarray, is_16_bit: bool) -> np.ndarray:
 
 def untrusted_image(data: bytes) -> Image.Image:
     """Decode in the sandbox, no larger than `small` makes it. Raises InputError."""
-    size, values = sandbox.run(small, data, what="An image", seconds=3.0)
+    size, values = sandbox.run(small, data, title="An image", seconds=3.0)
     return Image.frombytes("RGB", size, values)
 
 

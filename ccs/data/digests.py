@@ -23,7 +23,7 @@ SETTLED = 2.0
 """Seconds since a file's last change before which it could change again and keep its time."""
 
 
-def identity(paths: Iterable[str], *about: str) -> str:
+def identity(paths: Iterable[str], *details: str) -> str:
     """Hash the names, sizes, times, and inodes of files.
 
     Args:
@@ -33,7 +33,7 @@ def identity(paths: Iterable[str], *about: str) -> str:
     Returns:
         The hash; "" if it could miss a change, because a file isn't there or changed just now.
     """
-    total = hashlib.sha256("\x00".join(about).encode(errors="surrogateescape"))
+    total = hashlib.sha256("\x00".join(details).encode(errors="surrogateescape"))
     newest = 0
     try:
         for path in paths:

@@ -340,8 +340,8 @@ def choose_split(paths: Iterable[str], split: str, source: str) -> tuple[list[st
     """
     by_split: dict[str, list[str]] = defaultdict(list)
     for path in paths:
-        named = splits_in(path)
-        by_split[named.pop() if len(named) == 1 else ""].append(path)
+        split_words = splits_in(path)
+        by_split[split_words.pop() if len(split_words) == 1 else ""].append(path)
     known = by_split.keys() - {""}
     if split or len(known) > 1 or (known and "" not in by_split):
         chosen = _wanted_split(known, split, source)

@@ -73,8 +73,8 @@ def _explanation(error: Exception, hub: str) -> str:
     if isinstance(error, of_hub.GatedRepoError):
         return f"is gated on the Hub: accept its terms at {hub!r} and log in with `hf auth login`"
     if isinstance(error, of_hub.RepositoryNotFoundError):
-        where = f"was not found on the Hub as {hub!r}"
-        return f"{where}: it may have been renamed, removed or made private; look it up there"
+        place = f"was not found on the Hub as {hub!r}"
+        return f"{place}: it may have been renamed, removed or made private; look it up there"
     unreached = type(error).__name__ == "ConnectError"  # httpx's or httpx2's, by huggingface_hub's version
     offline = (ConnectionError, of_hub.OfflineModeIsEnabled, of_hub.LocalEntryNotFoundError)
     if unreached or isinstance(error, offline) or constants.HF_HUB_OFFLINE:
@@ -135,47 +135,47 @@ def files_at(record: DatasetRecord, token: bool | None = None) -> tuple[str, lis
     from huggingface_hub import HfApi
 
     api = HfApi(endpoint=endpoint(), token=token)
-    about = api.dataset_info(record.hub or "", revision=record.revision, timeout=10)
-    listed = sorted(part.rfilename for part in about.siblings or [])
+    repository_info = api.dataset_info(record.hub or "", revision=record.revision, timeout=10)
+    listed = sorted(part.rfilename for part in repository_info.siblings or [])
     data = [path for path in listed if ending(path) in (".parquet", ".tar")]
     if record.config:
         data = [path for path in data if record.config in path.split("/")[:-1]] or data
     split = record.split or "train"
-    named = [path for path in data if split in splits_in(path) | set(re.split(r"[-_./]", path))]
-    if named or split != "train":
-        data = named
+    split_files = [path for path in data if split in splits_in(path) | set(re.split(r"[-_./]", path))]
+    if split_files or split != "train":
+        data = split_files
     if not data:
         raise ValueError(f"it holds no Parquet files of the split {split!r}")
-    return str(about.sha), data + [path for path in listed if path == record.names]
+    return str(repository_info.sha), data + [path for path in listed if path == record.names]
 
 
-def part_of(record: DatasetRecord, most: int) -> Rows:
+def part_of(record: DatasetRecord, max_rows: int) -> Rows:
     """Read part of a large set: evenly spaced row groups of evenly spaced files.
 
     Args:
         record: The set's record.
-        most: The most rows.
+        max_rows: The most rows.
 
     Raises:
         InputError: If the set can't be reached or read.
     """
     with explained(record.name, record.hub or ""):
         commit, paths = files_at(record)
-    fields = remote_fields(record, commit, some_files(paths, most), most)
+    fields = remote_fields(record, commit, some_files(paths, max_rows), max_rows)
     return in_memory(record.name, f"{record.address} {commit}", fields)
 
 
-def some_files(paths: Sequence[str], most: int) -> list[str]:
-    """Choose the evenly spaced Parquet files of which `most` rows are read."""
+def some_files(paths: Sequence[str], max_rows: int) -> list[str]:
+    """Choose the evenly spaced Parquet files of which `max_rows` rows are read."""
     paths = [path for path in paths if path.endswith(".parquet")]
-    return [paths[place] for place in spread(len(paths), min(MOST_FILES, most))]
+    return [paths[place] for place in spread(len(paths), min(MOST_FILES, max_rows))]
 
 
 def remote_fields(
     record: DatasetRecord,
     commit: str,
     paths: Sequence[str],
-    most: int,
+    max_rows: int,
     *,
     server: str = "",
     token: bool | None = None,
@@ -189,7 +189,7 @@ def remote_fields(
         record: The set's record; of images without labels, no columns are read.
         commit: The commit.
         paths: The files in the repository.
-        most: The most rows.
+        max_rows: The most rows.
         server: The Hub's address; by default the environment's.
         token: False to send no token.
         formats: As in `plain_fields`.
@@ -215,7 +215,7 @@ def remote_fields(
         }
         labeled = record.kind != "images"
         rows = read_parquet(
-            files, record.name, record.name, record.image, most, spaced=spaced, labeled=labeled
+            files, record.name, record.name, record.image, max_rows, spaced=spaced, labeled=labeled
         )
         return plain_fields(rows, formats, most_bytes)
 

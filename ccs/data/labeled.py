@@ -31,7 +31,7 @@ def images(record: DatasetRecord, rows: Rows, sample: Sample = ALL, names: Seque
     _require_as_recorded(record, rows)
     top = [path.rpartition("/")[0] for path in rows.columns.get("file", ())]
     readable, cells = rows.readable(sample, strata=top), rows.columns.get("mask")
-    masks = () if cells is None else Lazy(partial(_mask, cells), readable.kept)
+    masks = () if cells is None else Lazy(partial(_mask, cells), readable.row_numbers)
     return ImageSet(name=rows.name, masks=masks, **readable.fields())
 
 
@@ -42,13 +42,13 @@ def _mask(cells: Sequence[bytes], row: int) -> Image.Image:
 
 def _require_as_recorded(record: DatasetRecord, rows: Rows, classes: int = 0) -> None:
     """Raise InputError if a copy of a known set has other numbers of rows or classes than its record."""
-    for count, recorded, what in (
+    for count, recorded, unit in (
         (rows.count, 0 if record.approximate or rows.is_part else record.rows, "images"),
         (classes, record.class_count, "classes"),
     ):
         if record.known and count and recorded and count != recorded:
             raise InputError(
-                f"{rows.source!r} has {count:,} {what}, but {record.title or record.name} {recorded:,}: it "
+                f"{rows.source!r} has {count:,} {unit}, but {record.title or record.name} {recorded:,}: it "
                 "is another set or part, or is laid out in a way that isn't known (docs/datasets.md)."
             )
 
@@ -71,25 +71,25 @@ def classes(
         raise InputError(
             " ".join((f"{rows.source!r} has no class folders with images in them.", *rows.notes[:3]))
         )
-    numbers, given, notes = _class_numbers(rows, record, names)
-    called = [record.renames.get(name, name) for name in given]
+    numbers, label_names, notes = _class_numbers(rows, record, names)
+    class_names = [record.renames.get(name, name) for name in label_names]
     if record.names == "wordnet":
-        called = _wordnet_names(called)
+        class_names = _wordnet_names(class_names)
     if record.first_word:
-        firsts = [name.replace(" ", "_").split("_")[0] for name in called]
-        called = sorted(set(firsts))
-        numbers = [-1 if number < 0 else called.index(firsts[number]) for number in numbers]
+        firsts = [name.replace(" ", "_").split("_")[0] for name in class_names]
+        class_names = sorted(set(firsts))
+        numbers = [-1 if number < 0 else class_names.index(firsts[number]) for number in numbers]
     elif record.names == "column":
-        called = [name.replace("_", " ") for name in called]
-    _require_as_recorded(record, rows, len(called))
-    if len(called) < 2:
+        class_names = [name.replace("_", " ") for name in class_names]
+    _require_as_recorded(record, rows, len(class_names))
+    if len(class_names) < 2:
         raise InputError(
-            f"{rows.source!r} has only one class, {', '.join(called)!r}: accuracy needs two. Give the folder "
-            "that holds one folder of images per class."
+            f"{rows.source!r} has only one class, {', '.join(class_names)!r}: accuracy needs two. Give the "
+            "folder that holds one folder of images per class."
         )
-    subsets = _subsets(record, called)
+    subsets = _subsets(record, class_names)
     if record.joined:
-        called = [name.replace(" ", "_") for name in called]
+        class_names = [name.replace(" ", "_") for name in class_names]
     unlabeled = {row: "no label" for row, number in enumerate(numbers) if number < 0}
     readable = replace(rows, notes=(*rows.notes, *notes)).readable(
         sample, unlabeled=unlabeled, strata=numbers
@@ -98,11 +98,11 @@ def classes(
     return ClassificationSet(
         name=record.name,
         labels=labels,
-        classes=tuple(called),
+        classes=tuple(class_names),
         templates=templates(record.templates),
         subsets=subsets,
-        groups=_group_columns(rows, record, readable.kept),
-        **readable.fields(labels.tolist(), called),
+        groups=_group_columns(rows, record, readable.row_numbers),
+        **readable.fields(labels.tolist(), class_names),
     )
 
 
@@ -110,12 +110,12 @@ def _label_column(rows: Rows, record: DatasetRecord) -> str:
     return next((name for name in (record.label, *LABELS) if name in rows.columns), "label")
 
 
-def _group_columns(rows: Rows, record: DatasetRecord, kept: Sequence[int]) -> dict[str, np.ndarray]:
+def _group_columns(rows: Rows, record: DatasetRecord, row_numbers: Sequence[int]) -> dict[str, np.ndarray]:
     """Return the columns that divide the images into a few groups, such as the place of Waterbirds."""
     groups = {}
     for name in () if record.known else rows.columns.keys() - {"file", "split", _label_column(rows, record)}:
         if name not in rows.unusable and all(isinstance(cell, str | int) for cell in rows.columns[name]):
-            texts = np.array(rows.strings(name))[list(kept)]
+            texts = np.array(rows.strings(name))[list(row_numbers)]
             if 2 <= len(np.unique(texts)) <= MOST_NUMBERS and (texts != "").all():
                 groups[name] = texts
     return dict(sorted(groups.items()))
@@ -168,8 +168,10 @@ def _wordnet_names(ids: Sequence[str]) -> list[str]:
     """open_clip's names of ImageNet's classes ("n01440764" -> "tench"), by timm's list. InputError."""
     import open_clip
 
-    every = files("timm.data").joinpath("_info/imagenet_synsets.txt").read_text(encoding="utf-8").split()
-    known = dict(zip(every, open_clip.IMAGENET_CLASSNAMES, strict=True))
+    wordnet_ids = (
+        files("timm.data").joinpath("_info/imagenet_synsets.txt").read_text(encoding="utf-8").split()
+    )
+    known = dict(zip(wordnet_ids, open_clip.IMAGENET_CLASSNAMES, strict=True))
     for wordnet_id in ids:
         if wordnet_id not in known:
             raise InputError(f"{wordnet_id!r} is not the WordNet id of one of ImageNet's 1,000 classes.")
@@ -314,25 +316,30 @@ def _counterfactuals(record: DatasetRecord, rows: Rows, sample: Sample) -> BiasS
     pairs = zip(*(rows.strings(column) for column in ("a1_type", "a1", "a2_type", "a2")), strict=True)
     varied = [{type_1: group_1, type_2: group_2} for type_1, group_1, type_2, group_2 in pairs]
     # The paper's code uses the last word of the file's name, which has the same words as the caption.
-    shown = [text.lower().strip(" .").rpartition(" ")[2] for text in rows.strings("caption")]
+    occupation_of = [text.lower().strip(" .").rpartition(" ")[2] for text in rows.strings("caption")]
     occupations, wanted = paper.occupations(), set(record.groups)
     fitting = [
-        row for row, groups in enumerate(varied) if wanted <= groups.keys() and shown[row] in occupations
+        row
+        for row, groups in enumerate(varied)
+        if wanted <= groups.keys() and occupation_of[row] in occupations
     ]
     if not fitting:
         raise InputError(
             f"No row of {record.name!r} varies {' and '.join(sorted(wanted))} for an occupation of the paper."
         )
-    readable = rows.readable(sample, fitting, strata=shown)
+    readable = rows.readable(sample, fitting, strata=occupation_of)
     groups = {
-        attribute: np.array([varied[row][attribute] for row in readable.kept]) for attribute in record.groups
+        attribute: np.array([varied[row][attribute] for row in readable.row_numbers])
+        for attribute in record.groups
     }
-    pools = readable.of(shown)
+    pools = readable.of(occupation_of)
     sizes = {name: int((pools == name).sum()) for name in occupations}
-    least = max(record.k.values())
-    ranked = tuple(name for name, size in sizes.items() if size >= least)
+    smallest_pool = max(record.k.values())
+    ranked = tuple(name for name, size in sizes.items() if size >= smallest_pool)
     if not ranked:
-        raise InputError(f"No occupation of {record.name!r} has the {least} images that its cut-off needs.")
+        raise InputError(
+            f"No occupation of {record.name!r} has the {smallest_pool} images that its cut-off needs."
+        )
     few = [f"occupation {name}: only {size} images" for name, size in sizes.items() if name not in ranked]
     return replace(
         _people(record.name, readable, groups, dict(record.k)),

@@ -108,20 +108,20 @@ def _webdataset(files: Files) -> dict[str, dict[str, Any]]:
     samples: dict[str, dict[str, Any]] = {}
     images = set(files.images)
     for paths in siblings.values():
-        shown = [path for path in paths.values() if path in images]
-        if len(shown) != 1 or not {"cls", "json"} & paths.keys():
+        sample_images = [path for path in paths.values() if path in images]
+        if len(sample_images) != 1 or not {"cls", "json"} & paths.keys():
             continue
-        cells: dict[str, Any] = {"file": as_text(shown[0])}
+        cells: dict[str, Any] = {"file": as_text(sample_images[0])}
         if "cls" in paths:
             text = files.by_path[paths["cls"]].read().decode("utf-8", "replace").strip()
             cells["cls"] = int(text) if text.isdecimal() else text
         if "json" in paths:
             try:
-                about = dict(json.loads(files.by_path[paths["json"]].read()))
+                metadata = dict(json.loads(files.by_path[paths["json"]].read()))
             except (ValueError, TypeError):
-                about = {}
-            cells |= {key: cell for key, cell in about.items() if not isinstance(cell, list | dict)}
-        samples[shown[0]] = cells
+                metadata = {}
+            cells |= {key: cell for key, cell in metadata.items() if not isinstance(cell, list | dict)}
+        samples[sample_images[0]] = cells
     return samples if 2 * len(samples) >= len(images) else {}
 
 

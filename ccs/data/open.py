@@ -175,10 +175,10 @@ def _open(
     spec: str, kind: str, sample: Sample, names: tuple[str, ...], split: str, seed: int | None = None
 ) -> AnySet:
     """Open any set. kind: a user's set's. names: those of classes, or of columns of groups."""
-    _require_an_image(sample.most)
+    _require_an_image(sample.max_rows)
     require_seed(sample.seed)
     if spec.startswith("world/"):
-        return _open_synthetic(spec.removeprefix("world/"), sample.most, names, seed)
+        return _open_synthetic(spec.removeprefix("world/"), sample.max_rows, names, seed)
     spec, split = parse_split(spec, split)
     if _is_known(spec):
         record = source(spec)
@@ -187,13 +187,18 @@ def _open(
         record, place = _describe(spec, kind)
     if record.kind == "videos":
         files, address = hub.fetch_videos(record) if place is None else (_list(place), "")
-        return clips.retrieval_set(files, record, sample.most, address)
+        return clips.retrieval_set(files, record, sample.max_rows, address)
     if place is None and record.name.startswith(untrusted.PREFIX):
-        rows = untrusted.hub_rows(record, sample.most)
+        rows = untrusted.hub_rows(record, sample.max_rows)
     elif place is None and record.excerpt:
         rows = untrusted.excerpt_rows(record)
-    elif place is None and record.large and sample.most is not None and record.names in ("column", "wordnet"):
-        rows = hub.part_of(record, sample.most)
+    elif (
+        place is None
+        and record.large
+        and sample.max_rows is not None
+        and record.names in ("column", "wordnet")
+    ):
+        rows = hub.part_of(record, sample.max_rows)
     else:
         address = ""
         if place is None:
@@ -231,21 +236,21 @@ def _is_known(spec: str) -> bool:
     return spec in SOURCES or spec in ALIASES
 
 
-def _require_an_image(most: int | None) -> None:
-    if most is not None and most < 1:
-        raise InputError(f"At least one image is needed, not {most}.")
+def _require_an_image(max_images: int | None) -> None:
+    if max_images is not None and max_images < 1:
+        raise InputError(f"At least one image is needed, not {max_images}.")
 
 
-def _open_synthetic(name: str, most: int | None, classes: tuple[str, ...], seed: int | None) -> AnySet:
+def _open_synthetic(name: str, max_images: int | None, classes: tuple[str, ...], seed: int | None) -> AnySet:
     if name not in synthetic.names():
         raise InputError(
             f"There is no synthetic set 'world/{name}'; there are {', '.join(synthetic.names())}."
         )
     if name == "clips":
-        return synthetic.retrieval_set(300 if most is None else most, seed)
+        return synthetic.retrieval_set(300 if max_images is None else max_images, seed)
     if name in ("faces", "counterfactuals"):
         return synthetic.bias_set(name, seed)
-    images = synthetic.classification_set(name, most, seed)
+    images = synthetic.classification_set(name, max_images, seed)
     names = labeled.renamed(images.classes, classes or images.classes, f"world/{name}")
     return replace(images, classes=names)
 
@@ -264,8 +269,8 @@ def local_copy(record: DatasetRecord) -> Path | None:
         if (path := root / f"{record.name}{suffix}").exists():
             return path
     if record.hub is None:
-        where = f"put a local copy in ${DATA_ROOT}/{record.name} ({record.verified})"
-        raise InputError(f"{record.name!r} is not on the Hub; {where}.")
+        instruction = f"put a local copy in ${DATA_ROOT}/{record.name} ({record.verified})"
+        raise InputError(f"{record.name!r} is not on the Hub; {instruction}.")
     return None
 
 

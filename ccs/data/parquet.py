@@ -41,7 +41,7 @@ def read_parquet(
     name: str,
     source: str,
     image: str = "image",
-    most: int | None = None,
+    max_rows: int | None = None,
     *,
     spaced: bool = True,
     labeled: bool = True,
@@ -53,7 +53,7 @@ def read_parquet(
         name: The set's name in messages.
         source: Where the rows come from.
         image: The column of images, if it is there.
-        most: The most rows, as many of each file; by default all.
+        max_rows: The most rows, as many of each file; by default all.
         spaced: Whether these come from evenly spaced row groups of a file, or from its first ones.
         labeled: Whether other columns are read too.
 
@@ -75,7 +75,7 @@ def read_parquet(
                 columns = {column: [] for column in schema.names if labeled and column not in images}
             if missing := sorted({*columns, *images} - {*schema.names}):
                 raise InputError(f"{source}: {path} has no column {missing[0]!r}, which the first file has.")
-            share = None if most is None else -(-most * number // len(files)) - total
+            share = None if max_rows is None else -(-max_rows * number // len(files)) - total
             groups, count = _row_groups(opened.metadata, source, share, spaced)
             names = class_names(schema)
             unusable |= {column: why for column in columns if (why := _unusable(schema.field(column).type))}
@@ -114,26 +114,26 @@ def read_parquet(
         columns=cells_by_column,
         classes={column: tuple(names) for column, names in classes.items()},
         unusable=unusable,
-        identity=identity(disks, images[0]) if all(disks) and most is None else "",
-        is_part=most is not None,
+        identity=identity(disks, images[0]) if all(disks) and max_rows is None else "",
+        is_part=max_rows is not None,
     )
 
 
 def _row_groups(
-    about: pq.FileMetaData, source: str, most: int | None, spaced: bool
+    metadata: pq.FileMetaData, source: str, max_rows: int | None, spaced: bool
 ) -> tuple[tuple[int, ...], int]:
-    """Choose the row groups of `most` rows, and return these with the number of rows to read."""
-    sizes = [about.row_group(group).total_byte_size for group in range(about.num_row_groups)]
+    """Choose the row groups of `max_rows` rows, and return these with the number of rows to read."""
+    sizes = [metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)]
     if max(sizes, default=0) > GROUP_BYTES:
         raise InputError(
             f"{source!r} has a row group of {max(sizes) >> 20:,} MB, which would have to fit into memory; at "
             f"most {GROUP_BYTES >> 20:,} MB are read. Write it with smaller ones (row_group_size=1000)."
         )
-    if most is None:
-        return tuple(range(len(sizes))), about.num_rows
-    needed = min(len(sizes), -(-most * len(sizes) // max(1, about.num_rows)))
+    if max_rows is None:
+        return tuple(range(len(sizes))), metadata.num_rows
+    needed = min(len(sizes), -(-max_rows * len(sizes) // max(1, metadata.num_rows)))
     groups = tuple(spread(len(sizes), needed) if spaced else range(needed))
-    return groups, min(most, sum(about.row_group(group).num_rows for group in groups))
+    return groups, min(max_rows, sum(metadata.row_group(group).num_rows for group in groups))
 
 
 def image_columns(schema: pa.Schema, wanted: str = "image") -> list[str]:

@@ -24,9 +24,9 @@ from ccs.errors import InputError
 
 @dataclass(frozen=True)
 class Sample:
-    """At most `most` rows (None: all), drawn at random with `seed`, from each class or group."""
+    """At most `max_rows` rows (None: all), drawn at random with `seed`, from each class or group."""
 
-    most: int | None = None
+    max_rows: int | None = None
     seed: int = 0
 
     def of(self, rows: Sequence[int], strata: Sequence[Any] = ()) -> Sequence[int]:
@@ -39,7 +39,7 @@ class Sample:
         Returns:
             The rows drawn, in their order.
         """
-        if self.most is None or self.most >= len(rows):
+        if self.max_rows is None or self.max_rows >= len(rows):
             return rows
         rng = np.random.default_rng(self.seed)
         _, stratum = np.unique(list(map(repr, strata)) or ["all"] * len(rows), return_inverse=True)
@@ -49,7 +49,9 @@ class Sample:
             drawn[stratum[place]] += 1
         sizes = np.bincount(stratum)[stratum]
         priority = np.where(rank == 0, rng.random(len(rows)) - 1, (rank + rng.random(len(rows))) / sizes)
-        return [rows[place] for place in sorted(np.argsort(priority, kind="stable")[: self.most].tolist())]
+        return [
+            rows[place] for place in sorted(np.argsort(priority, kind="stable")[: self.max_rows].tolist())
+        ]
 
 
 ALL = Sample()
@@ -59,18 +61,18 @@ ALL = Sample()
 class Readable:
     """The images of some rows that can be read, and why the others are skipped.
 
-    kept: the images' rows. digests: uint8 [images, 32], the SHA-256 of each image's encoded bytes.
+    row_numbers: the images' rows. digests: uint8 [images, 32], the SHA-256 of each image's encoded bytes.
     """
 
     images: Lazy[Image.Image]
-    kept: tuple[int, ...]
+    row_numbers: tuple[int, ...]
     digests: np.ndarray
     rows: Rows
     skipped: tuple[str, ...]
 
     def of(self, cells: Sequence[Any]) -> np.ndarray:
         """Select the cells of the readable rows from a column of all rows."""
-        return np.array(cells)[list(self.kept)]
+        return np.array(cells)[list(self.row_numbers)]
 
     def fields(self, *labels: object) -> dict[str, Any]:
         """Return the fields of an ImageSet except its name; the fingerprint includes the labels."""
@@ -156,15 +158,17 @@ class Rows:
         skipped = tuple(
             f"{paths[row] if paths else f'row {row}'}: {reason}" for row, reason in reasons.items() if reason
         )
-        kept = tuple(row for row in digests if not reasons[row])
-        if not kept:
+        readable_rows = tuple(row for row in digests if not reasons[row])
+        if not readable_rows:
             refusal = f"There are no images in {self.source!r}."
             if skipped:
                 refusal = f"None of the {len(skipped)} images of {self.source!r} can be used: {skipped[0]}."
             raise InputError(" ".join((refusal, *self.notes[:3])))
-        images = Lazy(partial(_decoded, self.read, untrusted_image if self.untrusted else decode), kept)
-        hashes = np.frombuffer(bytes.fromhex("".join(digests[row] for row in kept)), np.uint8)
-        return Readable(images, kept, hashes.reshape(-1, 32), self, skipped)
+        images = Lazy(
+            partial(_decoded, self.read, untrusted_image if self.untrusted else decode), readable_rows
+        )
+        hashes = np.frombuffer(bytes.fromhex("".join(digests[row] for row in readable_rows)), np.uint8)
+        return Readable(images, readable_rows, hashes.reshape(-1, 32), self, skipped)
 
     def _digest(self, row: int) -> tuple[str, str, int]:
         """Return the SHA-256 of an image's bytes, the reason why it can't be read or "", and its bytes."""

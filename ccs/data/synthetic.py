@@ -89,7 +89,7 @@ def _classifications() -> dict[str, tuple[tuple[str, ...], tuple[str, ...], int,
         return show
 
     frames = ("a {} frame", "a picture in a {} frame")
-    flag, letter = (tuple(t.format(said) for t in beside) for said in ("the flag of {}", "the letter {}"))
+    flag, letter = (tuple(t.format(name) for t in beside) for name in ("the flag of {}", "the letter {}"))
     return {
         "subjects": (things, near, 100_000, thing),
         "subjects-ood": (things, near, 150_000, unseen),
@@ -171,8 +171,10 @@ def bias_set(name: str = "faces", seed: int | None = None) -> BiasSet:
                 hair = hairs[cell % len(hairs)]
                 s = replace(s, subject=gender, hair=hair, **face)
             else:
-                own = occupations[cell // 4]
-                s = replace(s, kind="occupation", subject=own, occupation=own, hair="", props=True)
+                occupation = occupations[cell // 4]
+                s = replace(
+                    s, kind="occupation", subject=occupation, occupation=occupation, hair="", props=True
+                )
             scenes.append(s)
     groups = {
         "gender": np.array([s.gender for s in scenes]),

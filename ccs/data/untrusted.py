@@ -42,7 +42,7 @@ def upload_rows(data: bytes, name: str) -> Rows:
     Raises:
         InputError: If it is neither, or holds more than `MOST_FILES` images, or `MOST_BYTES` once unpacked.
     """
-    fields = sandbox.run(_upload_fields, data, what="The file", seconds=8, answer=MOST_BYTES + 2**22)
+    fields = sandbox.run(_upload_fields, data, title="The file", seconds=8, answer=MOST_BYTES + 2**22)
     return in_memory(name, "the file", fields, untrusted=True)
 
 
@@ -71,22 +71,22 @@ def parse_address(text: str) -> tuple[str, str, str]:
     return match[0], match[1], match[2] or ""
 
 
-def hub_rows(record: DatasetRecord, most: int | None) -> Rows:
+def hub_rows(record: DatasetRecord, max_rows: int | None) -> Rows:
     """Read part of an untrusted set.
 
     Args:
         record: The set's record.
-        most: The most rows, by default `MOST`, which are never exceeded.
+        max_rows: The most rows, by default `MOST`, which are never exceeded.
 
     Raises:
         InputError: If the set can't be reached or read.
     """
-    most = min(most or MOST, MOST)
-    commit, fields = _fetch(record, most, spaced=True)
+    max_rows = min(max_rows or MOST, MOST)
+    commit, fields = _fetch(record, max_rows, spaced=True)
     return in_memory(record.name, f"{record.name} at {commit[:12]}", fields, untrusted=True)
 
 
-def _fetch(record: DatasetRecord, most: int, *, spaced: bool) -> tuple[str, dict[str, Any]]:
+def _fetch(record: DatasetRecord, max_rows: int, *, spaced: bool) -> tuple[str, dict[str, Any]]:
     """Fetch rows in the sandbox, evenly spaced or the first. Return the commit, and their plain fields."""
     with explained(record.name, record.hub or "", copy=bool(record.excerpt)):
         commit, paths = files_at(record, token=False)
@@ -95,14 +95,14 @@ def _fetch(record: DatasetRecord, most: int, *, spaced: bool) -> tuple[str, dict
         *(
             record,
             commit,
-            some_files(paths, most) if spaced else paths[:1],
-            most,
+            some_files(paths, max_rows) if spaced else paths[:1],
+            max_rows,
             endpoint(),
             spaced,
             MAX_BYTES,
         ),
-        what=record.name,
-        seconds=60 + most / 20,
+        title=record.name,
+        seconds=60 + max_rows / 20,
         memory=MAX_BYTES + 2**30,
         answer=MAX_BYTES + 2**24,
     )
@@ -113,13 +113,13 @@ def _fetched_fields(
     record: DatasetRecord,
     commit: str,
     paths: Sequence[str],
-    most: int,
+    max_rows: int,
     server: str,
     spaced: bool,
     most_bytes: int,
 ) -> dict[str, Any]:
     options: dict[str, Any] = {"token": False, "formats": FORMATS, "spaced": spaced, "most_bytes": most_bytes}
-    return remote_fields(record, commit, paths, most, server=server, **options)
+    return remote_fields(record, commit, paths, max_rows, server=server, **options)
 
 
 # Excerpts ---------------------------------------------------------------------------------------------------
@@ -164,8 +164,10 @@ def fetch_excerpt(record: DatasetRecord) -> Iterator[float]:
     from pyarrow.parquet import write_table
 
     yield 0.0
-    most = record.excerpt * (2 if record.groups else 1)  # the first 42 of the rarest group are among 990 rows
-    commit, fields = _fetch(replace(record, revision="main"), most, spaced=False)
+    max_rows = record.excerpt * (
+        2 if record.groups else 1
+    )  # the first 42 of the rarest group are among 990 rows
+    commit, fields = _fetch(replace(record, revision="main"), max_rows, spaced=False)
     columns, images = fields["columns"], fields["images"]
     chosen: Sequence[int] | None = range(record.excerpt)
     if record.groups:
@@ -174,11 +176,11 @@ def fetch_excerpt(record: DatasetRecord) -> Iterator[float]:
         raise InputError(f"{record.hub} no longer holds the {record.excerpt} rows of {record.name}.")
     if reason := next((image for row in chosen if isinstance(image := images[row], str)), ""):
         raise InputError(f"{record.name} has a row that is no image: {reason}.")
-    about = {"source": f"{record.title}: {record.address} at {commit[:12]}, {record.license}"}
+    metadata = {"source": f"{record.title}: {record.address} at {commit[:12]}, {record.license}"}
     cells = {record.image: pa.array([images[row] for row in chosen], pa.binary())}
     cells |= {name: [column[row] for row in chosen] for name, column in columns.items()}
     with atomic_write(excerpt_file(record)) as path:
-        write_table(pa.table(cells).replace_schema_metadata(about), path)
+        write_table(pa.table(cells).replace_schema_metadata(metadata), path)
     yield 1.0
 
 

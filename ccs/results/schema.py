@@ -254,7 +254,7 @@ def read_table(path: Path) -> pd.DataFrame:
     else:
         # The largest takes 4 seconds of processor time; on the clock a busy machine takes many times that.
         limits = {"memory": MAX_BYTES * 4, "answer": MAX_BYTES, "patience": 60}
-        data = sandbox.run(_read, str(path), shown, what=shown, **limits)
+        data = sandbox.run(_read, str(path), shown, title=shown, **limits)
     with pa.ipc.open_stream(data) as stream:
         return to_pandas(path.stem, stream.read_all())
 

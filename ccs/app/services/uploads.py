@@ -66,7 +66,7 @@ def read_images(files: Sequence[tuple[bytes, str]]) -> tuple[list[InputImage], l
         InputError: If they take too much time or memory together.
     """
     seconds = SECONDS + EACH * len(files)
-    results: list[Pixels | str] = sandbox.run(_read_all, list(files), what="The upload", seconds=seconds)
+    results: list[Pixels | str] = sandbox.run(_read_all, list(files), title="The upload", seconds=seconds)
     images = [
         InputImage(name, Image.frombytes("RGB", *result))
         for (_, name), result in zip(files, results, strict=True)

@@ -181,7 +181,7 @@ def _described(name: str, open_clip_name: str, location: str, place: Place) -> S
         """Read in the sandbox, except bundled models."""
         if place.folder is not None and place.folder.parent == _EMBEDDED:
             return read(*args)
-        return sandbox.run(read, *args, what=f"{subject} of {location}", memory=2**28)
+        return sandbox.run(read, *args, title=f"{subject} of {location}", memory=2**28)
 
     try:
         if place.repository:

@@ -77,7 +77,7 @@ class HubTokenizer:
             raise ValueError(f"there is no tokenizer.json and no other vocabulary; {SAVED}")
         self._folder, self._length, self._rows, self._clean = str(folder.resolve()), length, vocab_size, clean
         self._what = f"The tokenizer of {place.repository or folder.name}"
-        end = sandbox.run(_end, self._folder, what=self._what, seconds=SECONDS)
+        end = sandbox.run(_end, self._folder, title=self._what, seconds=SECONDS)
         self._end: int | None = end if without_end else None
 
     def __call__(self, texts: Sequence[str]) -> Tensor:
@@ -85,7 +85,7 @@ class HubTokenizer:
 
         cleaned = [self._clean(text) for text in texts]
         seconds = SECONDS + len(texts) / 200
-        data = sandbox.run(_tokens, self._folder, cleaned, self._length, what=self._what, seconds=seconds)
+        data = sandbox.run(_tokens, self._folder, cleaned, self._length, title=self._what, seconds=seconds)
         tokens = torch.from_numpy(np.frombuffer(data, np.int64).copy())
         if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < self._rows:
             raise InputError(
@@ -103,7 +103,7 @@ class HubTokenizer:
         plain = SimpleTokenizer()
         *words, _, _ = plain.encoder
         expected = {word: number for number, word in enumerate((*words, "<|startoftext|>", "<|endoftext|>"))}
-        rules = sandbox.run(_vocabulary, self._folder, what=self._what, seconds=SECONDS)
+        rules = sandbox.run(_vocabulary, self._folder, title=self._what, seconds=SECONDS)
         return bool(rules == ("CLIPTokenizer", expected, [list(pair) for pair in plain.bpe_ranks]))
 
 
