@@ -169,12 +169,13 @@ def _missing_results(out: Path, models: Sequence[str]) -> Iterator[str]:
                 yield f"{model}: the table {name} is empty"
         if unknown := int(model_results.table("scores")["ccs"].isna().sum()):
             yield f"{model}: {unknown} scores are unknown"
-        plans = set(model_results.table("pruning")["ablation"])
+        ablations = set(model_results.table("pruning")["ablation"])
         layers = set(model_results.table("ccr")["layer"].dropna())
         for key in report.TABLES:
             for claim in report.claims(key):
                 # Layers and concepts without high heads have no ratio and no ablation set.
-                if claim.layer in layers or (claim.plan.startswith("concept:") and claim.plan not in plans):
+                unlabeled = claim.ablation.startswith("concept:") and claim.ablation not in ablations
+                if claim.layer in layers or unlabeled:
                     continue
                 if claim.model == model and not report.compare(claim, model_results).measured:
                     yield f"{model}: {key}, {claim.row} {claim.column} has no measured number"

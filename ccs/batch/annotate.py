@@ -56,7 +56,7 @@ class AnnotateOptions:
 
 
 def annotate(settings: AnnotateOptions) -> None:
-    """Write a sheet, or the agreement of filled sheets."""
+    """Write a sheet to fill in, or the agreement of filled sheets."""
     folder = settings.results or results.default_folder()
     print(f"Results: {folder}", file=sys.stderr)
     collection = results.load(folder, instead=False)
@@ -65,21 +65,21 @@ def annotate(settings: AnnotateOptions) -> None:
     models = collection.models.values()
     pairs = [pair for model in models for pair in pairs_of(queries.main_judgments(model))]
     if not pairs:
-        raise InputError(f"{collection.source} holds no judgments; clip-ccs compute writes them.")
+        raise InputError(f"{collection.source} holds no judgments; compute some with clip-ccs compute.")
     if settings.step == "export":
         export_sheet(pairs, settings.out or Path("annotation.csv"), settings)
-        print(f"Then: clip-ccs annotate import FILE... --results {folder}")
+        print(f"Next: clip-ccs annotate import FILE... --results {folder}")
     else:
         import_sheets(pairs, settings.out or Path("agreement.csv"), settings)
         judges = [judge for model in models for judge in model.manifest["judges"]]
         if tags := sorted({judge["name"] for judge in judges if judge.get("stand_in")}):
-            print(f"\nThese judges are no LLMs: {', '.join(tags)}.")
+            print(f"\nTag-based judges, not LLMs: {', '.join(tags)}.")
 
 
 def export_sheet(pairs: Sequence[Pair], out: Path, settings: AnnotateOptions) -> None:
-    """Write the sheet. Raises InputError if it exists."""
+    """Write the sheet. Raises InputError if the file exists."""
     if out.exists():
-        raise InputError(f"{out} exists and may hold answers; name another --out, or remove it.")
+        raise InputError(f"{out} exists and may hold answers; give another --out, or remove it.")
     sampled = sample(pairs, settings.n, settings.seed)
     rows = pd.DataFrame([(pair.key, *_cells(pair), "") for pair in sampled], columns=[*COLUMNS])
     write_text(out, rows.to_csv(index=False, lineterminator="\n"))
@@ -89,10 +89,10 @@ def export_sheet(pairs: Sequence[Pair], out: Path, settings: AnnotateOptions) ->
 def import_sheets(pairs: Sequence[Pair], out: Path, settings: AnnotateOptions) -> None:
     """Print and write the agreement. Raises InputError for a sheet that can't be used."""
     if not settings.sheets:
-        raise InputError("No sheets to import; name them: clip-ccs annotate import FILE...")
+        raise InputError("No sheets to import; give them as in: clip-ccs annotate import FILE...")
     paths = {Path(name).stem: Path(name) for name in settings.sheets}
     if len(paths) < len(settings.sheets):
-        raise InputError("Two sheets have the same name, which names the person; rename one.")
+        raise InputError("Two sheets have the same file name, which identifies the person; rename one.")
     answers = {person: read_sheet(read_text(path), pairs, str(path)) for person, path in paths.items()}
     rows = pd.DataFrame(table(pairs, answers, seed=settings.seed)).astype({"published": "float64"})
     write_text(out, rows.to_csv(index=False))
@@ -149,7 +149,7 @@ def sample(pairs: Iterable[Pair], n: int = 100, seed: int = 0) -> list[Pair]:
     """
     settled = sorted((pair for pair in pairs if None not in pair.verdicts.values()), key=attrgetter("key"))
     if not settled:
-        raise InputError("No pair of text and concept has been scored by all judges.")
+        raise InputError("No pair has verdicts of all judges; run clip-ccs compute again.")
     rng = np.random.default_rng(seed)
     shuffled = [settled[i] for i in rng.permutation(len(settled))]
     distinct = {(pair.text.casefold(), pair.concept): pair for pair in shuffled}.values()
@@ -180,20 +180,20 @@ def read_sheet(source: str, pairs: Iterable[Pair], name: str) -> dict[str, Verdi
     pairs_by_key = {pair.key: pair for pair in pairs}
     reader = csv.DictReader(io.StringIO(source, newline=""), restval="")
     if missing := [column for column in COLUMNS if column not in (reader.fieldnames or ())]:
-        raise InputError(f"{name} lacks the columns {', '.join(missing)}; it needs {', '.join(COLUMNS)}.")
+        raise InputError(f"{name} lacks the columns {', '.join(missing)}; required: {', '.join(COLUMNS)}.")
     answers: dict[str, Verdict] = {}
     for number, row in enumerate(reader, start=2):
         place, key, answer = f"{name}, row {number}", row["id"].strip(), row["answer"].strip().casefold()
         pair = pairs_by_key.get(key)
         if pair is None or (row["text"], row["concept"]) not in (_cells(pair), (pair.text, pair.concept)):
-            raise InputError(f"{place}: no pair in these results has this id, text, and concept.")
+            raise InputError(f"{place}: no pair in --results has this id, text, and concept.")
         if key in answers:
-            raise InputError(f"{place}: the id {key!r} comes twice.")
+            raise InputError(f"{place}: the id {key!r} occurs twice; remove one row.")
         if answer not in ANSWERS:
-            raise InputError(f"{place}: {answer!r} is no answer; write yes, no, or nothing.")
+            raise InputError(f"{place}: {answer!r} is not an answer; write yes, no, or nothing.")
         answers[key] = ANSWERS[answer]
     if set(answers.values()) <= {None}:
-        raise InputError(f"{name} holds no answer yet; write yes or no into the column answer.")
+        raise InputError(f"{name} holds no answers; write yes or no into the column answer.")
     return answers
 
 

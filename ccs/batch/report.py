@@ -1,8 +1,8 @@
 """Compare your results with the paper's tables and figures: `clip-ccs report --results DIR`.
 
-A printed number is a `Claim`. `compare` looks up its counterpart in the results (docs/tables.md has their
-schema) and checks whether the printed number lies within the measured interval. Accuracies, recalls, and
-shares are in percent, as printed.
+A printed number is a `Claim`. `compare` looks up its counterpart in the results (schema: docs/tables.md) and
+checks whether the printed number lies within the measured interval. Accuracies, recalls, and shares are in
+percent, as printed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ VARIANTS = {
     "food101": "food101-joined",
     "oxford-pets": "oxford-pets-first-word",
 }
-"""Datasets that the paper's code reads in a way of its own, and the variants that do the same."""
+"""Datasets that the paper's code reads differently, and the variants that match it."""
 EXCHANGED = {"high": "equal-low", "low": "equal-high"}
 """The ablations under table 7's headings: its column High repeats the low heads of tables 5 and 6."""
 
@@ -60,7 +60,7 @@ class Claim:
         measure: Where its counterpart is. A table of results ("pruning", "retrieval", "bias"), or the scores:
             number of heads of a level ("level"), share of heads by score ("ccs", or "alone" by one judge),
             number of high heads with a label ("label"), or concentrated concept ratio ("ccr").
-        plan: Name of the ablation, or what is counted.
+        ablation: Name of the ablation set, or the counted level or label.
         k: Texts per head; for "ccs" and "alone" the score.
         digits: Decimals printed.
     """
@@ -72,7 +72,7 @@ class Claim:
     published: float
     digits: int
     measure: str
-    plan: str = ""
+    ablation: str = ""
     dataset: str = ""
     subset: str = ""
     attribute: str = ""
@@ -85,7 +85,7 @@ class Claim:
 class Measured(Estimate):
     """A measured number, with the ablation and dataset behind it. Only bias has a chance level."""
 
-    plan: str = ""
+    ablation: str = ""
     dataset: str = ""
     mode: str = ""
     chance: Estimate = UNKNOWN
@@ -140,7 +140,7 @@ def _claim(table: paper.PaperTable, row: str, column: str, value: float) -> Clai
         measure={"accuracy": "pruning", "retrieval": "retrieval", "bias": "bias"}.get(table.kind, ""),
     )
     if table.key == "table2":
-        return replace(base, measure="level", plan=column)
+        return replace(base, measure="level", ablation=column)
     if table.kind == "share":
         measure = "ccs" if table.key == "table10" else "alone"
         return replace(base, measure=measure, k=int(column.removeprefix("CCS@")))
@@ -149,27 +149,27 @@ def _claim(table: paper.PaperTable, row: str, column: str, value: float) -> Clai
         labels = "normalized" if table.key == "table11-merged" else "as given"
         return replace(base, measure="ccr", layer=layer, labels=labels)
     if table.key == "concepts":
-        return replace(base, measure="label", plan=LABELS[column])
+        return replace(base, measure="label", ablation=LABELS[column])
     if table.kind == "agreement" or table.key == "open_clip":
         return None
     if table.kind == "bias":
-        attribute, plan = column.split("/")
+        attribute, ablation = column.split("/")
         dataset = "fairface-1.25" if table.key == "table8" else "socialcounterfactuals"
-        return replace(base, plan=_plan(plan), attribute=attribute, dataset=dataset)
+        return replace(base, ablation=_ablation(ablation), attribute=attribute, dataset=dataset)
     if table.key in ("table3", "table5", "table6", "table7"):
-        dataset, plan = column.split("/")
-        k = int(plan.removeprefix("K=")) if plan.startswith("K=") else 5
-        plan = EXCHANGED.get(plan, "none") if table.key == "table7" else _plan(plan)
-        return replace(base, dataset=dataset.replace("_", "-"), plan=plan, k=k)
+        dataset, ablation = column.split("/")
+        k = int(ablation.removeprefix("K=")) if ablation.startswith("K=") else 5
+        ablation = EXCHANGED.get(ablation, "none") if table.key == "table7" else _ablation(ablation)
+        return replace(base, dataset=dataset.replace("_", "-"), ablation=ablation, k=k)
     if table.key in ("figure2", "figure5"):
-        return replace(base, dataset=row.split("/")[0].replace("_", "-"), plan=_plan(column))
+        return replace(base, dataset=row.split("/")[0].replace("_", "-"), ablation=_ablation(column))
     place = row.split("/")[0] if table.key == "section4.4" else table.key
     countries = place in ("figure3", "country211")
     dataset, subset = ("country211", "") if countries else ("cifar10", "objects")
-    return replace(base, dataset=dataset, subset=subset, plan=_plan(column))
+    return replace(base, dataset=dataset, subset=subset, ablation=_ablation(column))
 
 
-def _plan(printed: str) -> str:
+def _ablation(printed: str) -> str:
     if printed == "original":
         return "none"
     if printed.startswith("K="):
@@ -177,7 +177,7 @@ def _plan(printed: str) -> str:
     return str(AblationName("concept", argument=LABELS[printed])) if printed in LABELS else printed
 
 
-def plan_names(claim: Claim, main_k: int = 5, rescored: bool = False) -> tuple[str, ...]:
+def ablation_names(claim: Claim, main_k: int = 5, rescored: bool = False) -> tuple[str, ...]:
     """Return the ablations that measure a claim, best first.
 
     Args:
@@ -185,7 +185,7 @@ def plan_names(claim: Claim, main_k: int = 5, rescored: bool = False) -> tuple[s
         main_k: Main number of texts per head in the results.
         rescored: Leave out the heads that the paper lists, and use those of your scores.
     """
-    name = AblationName.parse(claim.plan)
+    name = AblationName.parse(claim.ablation)
     if name.kind == "none":
         return (str(name),)
     scored = str(name.at(None if claim.k == main_k else claim.k))
@@ -216,7 +216,7 @@ def compare(claim: Claim, model_results: Results | None, rescored: bool = False)
         return Compared(claim, None)
     if claim.measure in ("level", "ccs", "alone", "label", "ccr"):
         return Compared(claim, _from_scores(claim, model_results))
-    names = plan_names(claim, queries.main_k(model_results) or 5, rescored)
+    names = ablation_names(claim, queries.main_k(model_results) or 5, rescored)
     if claim.measure != "bias":
         return Compared(claim, _look_up(claim, model_results, names))
     measured = correct = _look_up(claim, model_results, names)
@@ -235,12 +235,12 @@ def _look_up(
         rows = queries.recall(model_results, direction="text-to-clip")
     else:
         rows = queries.max_skew(model_results, "sum", mode=mode, attribute=claim.attribute)
-    for dataset, plan in itertools.product(dataset_names(claim), names):
-        if len(matching := queries.of_ablation(rows, plan, dataset)):
+    for dataset, ablation in itertools.product(dataset_names(claim), names):
+        if len(matching := queries.of_ablation(rows, ablation, dataset)):
             bias, row = claim.measure == "bias", matching.iloc[0]
             estimate = queries.estimate(row).times(1 if bias else 100)
             with_chance = (mode, queries.chance(row)) if bias else ()
-            return Measured(estimate.value, estimate.low, estimate.high, plan, dataset, *with_chance)
+            return Measured(estimate.value, estimate.low, estimate.high, ablation, dataset, *with_chance)
     return None
 
 
@@ -250,13 +250,15 @@ def _from_scores(claim: Claim, model_results: Results) -> Measured | None:
     if not len(scores):
         return None
     if claim.measure == "level":
-        value = float((scores["level"] == claim.plan).sum())
+        value = float((scores["level"] == claim.ablation).sum())
     elif claim.measure in ("ccs", "alone"):
         panel = [int(value) for value in scores["ccs"].dropna()]
         counts = panel if claim.measure == "ccs" else queries.ccs_alone(model_results, "openai", 5)
         value = score.ccs_at_k(counts, 5)[claim.k]
     elif claim.measure == "label":
-        value = float(sum(label == claim.plan for label, _ in queries.high_labels(model_results).values()))
+        value = float(
+            sum(label == claim.ablation for label, _ in queries.high_labels(model_results).values())
+        )
     else:
         value = queries.ccr(model_results, claim.labels, claim.layer)
     return None if math.isnan(value) else Measured(value, math.nan, math.nan)
@@ -397,7 +399,7 @@ def _row(cell: Compared, model_results: Results) -> dict[str, str]:
         row["correct metric"] = " ".join(_texts(cell.correct, digits))
         row["chance"] = " ".join(_texts(cell.correct.chance if cell.correct else None, 1))
     if claim.measure in ("pruning", "retrieval", "bias"):
-        listed = cell.measured is not None and cell.measured.plan.startswith("published-")
+        listed = cell.measured is not None and cell.measured.ablation.startswith("published-")
         rescored = compare(claim, model_results, rescored=True).measured if listed else None
         row["with your scores' heads"] = " ".join(dict.fromkeys(_texts(rescored, digits)))
     return row
@@ -414,8 +416,8 @@ def _texts(estimate: Estimate | None, digits: int) -> tuple[str, str]:
 def _source(cell: Compared) -> str:
     if (measured := cell.measured) is None:
         return "–"
-    parts = (measured.plan, measured.dataset or cell.claim.dataset, measured.mode)
-    return ", ".join(filter(None, parts)) if measured.plan else "scores"
+    parts = (measured.ablation, measured.dataset or cell.claim.dataset, measured.mode)
+    return ", ".join(filter(None, parts)) if measured.ablation else "scores"
 
 
 def _plain(value: float | None) -> str:

@@ -7,7 +7,6 @@ import sys
 from dataclasses import replace
 
 import pytest
-import yaml
 
 from ccs import HeadSet, results
 from ccs.batch import publish
@@ -95,7 +94,7 @@ def test_a_strangers_name_is_one_line_of_a_card(tiny_model):
     model = copy.copy(tiny_model)
     model.name, model.tag = evil, ""
     exported = export.model_card(model, export.WeightChange(HeadSet()), 0.0, "open_clip")
-    for page in (publish.card("user/ccs", {"m": manifest_for(evil, {})}), exported):
+    for page in (publish.dataset_card("user/ccs", {"m": manifest_for(evil, {})}), exported):
         assert "x # Not measured &lt;img" in page
         assert "\n# Not" not in page
 
@@ -178,27 +177,17 @@ def test_refusals_are_sentences_and_nothing_is_half_published(hub, folder, capsy
 def test_space(hub, folder, tmp_path, monkeypatch, capsys):
     root = tmp_path / "root"
     tables = "ccs/precomputed"
-    wanted = ("app.py", "README.md", "ccs/heads.py", f"{tables}/organism/spans.parquet", publish.NOTEBOOK)
+    wanted = ("app.py", "README.md", "ccs/heads.py", f"{tables}/organism/spans.parquet")
     for name in (*wanted, "ccs/__pycache__/heads.pyc", f"{tables}/.stages/lock", ".env"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)
-    (root / "README.md").write_text("---\nsdk: gradio\n---\n# The app\n[![Paper](x)](y)\n")
-    (root / publish.NOTEBOOK).write_text('pip install "clip-ccs[data,plot]"')
-    write_model(folder, "ViT-B-32/openai")
     monkeypatch.setattr(publish, "ROOT", root)
     assert push(folder, "--space", "user/app", "--tag", "v1") == 2
-    assert "The Space could not read user/ccs, which is private" in capsys.readouterr().err
+    assert "The Space can't read user/ccs, which is private" in capsys.readouterr().err
     assert not hub.repositories
     assert push(folder, "--space", "user/app", "--tag", "v1", "--public") == 0
     space = hub.repositories["spaces", "user/app"]
     assert space.commits[-1][1].keys() == {*wanted, ".gitattributes"}
-    here = "https://huggingface.co/spaces/user/app"
-    notebook, readme = (space.commits[-1][1][name].decode() for name in (publish.NOTEBOOK, "README.md"))
-    assert notebook == f'pip install "clip-ccs[data,plot] @ git+{here}"'
-    assert f"#fileId={here}/blob/main/{publish.NOTEBOOK})\n[![Paper]" in readme
-    front = yaml.safe_load(readme.split("---\n")[1])
-    weights = "timm/vit_base_patch32_clip_224.openai open_clip_model.safetensors"
-    assert front == {"sdk": "gradio", "preload_from_hub": [weights]}
     assert space.variables == {"CCS_RESULTS": f"{ADDRESS}@v1"}
     assert push(folder, "--space", "user/app", "--tag", "v1") == 0
     assert len(space.commits) == 2  # the new repository, and the app, once

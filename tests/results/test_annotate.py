@@ -131,7 +131,7 @@ def test_people_who_agree_with_the_panel_by_a_sheet_that_is_blind(collection, tm
     printed = {"cohen_kappa": 0.821, "spearman_rho": 0.737, "kendall_tau": 0.781}
     assert dict(zip(published.metric, published.published, strict=True)) == printed
     said = capsys.readouterr().out
-    assert "These judges are no LLMs: tags" in said
+    assert "Tag-based judges, not LLMs: tags" in said
     assert "0.821" in said
     first = out.read_bytes()
     assert annotate.main(arguments) == 0
@@ -159,11 +159,11 @@ def test_several_people(collection):
 def test_unknown_answers_are_named_by_row(collection, tmp_path, capsys):
     sheet, out, where = tmp_path / "ann.csv", tmp_path / "found.csv", ["--results", str(collection)]
     for spoil, message in (
-        (lambda rows: rows[1].update(answer="maybe"), "row 3: 'maybe' is no answer"),
-        (lambda rows: rows[1].update(id="gone"), "row 3: no pair in these results"),
-        (lambda rows: rows[1].update(text="other"), "row 3: no pair in these results"),
+        (lambda rows: rows[1].update(answer="maybe"), "row 3: 'maybe' is not an answer"),
+        (lambda rows: rows[1].update(id="gone"), "row 3: no pair in --results"),
+        (lambda rows: rows[1].update(text="other"), "row 3: no pair in --results"),
         (lambda rows: rows.append(rows[0]), "row 8: the id"),
-        (lambda rows: [row.update(answer="") for row in rows], "holds no answer yet"),
+        (lambda rows: [row.update(answer="") for row in rows], "holds no answers"),
     ):
         sheet.unlink(missing_ok=True)
         assert annotate.main(["export", *where, "--out", str(sheet), "--n", "6"]) == 0

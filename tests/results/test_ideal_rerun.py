@@ -43,7 +43,7 @@ def measured(model):
         for claim in report.claims(key):
             if claim.model != model.name or claim.measure not in rows:
                 continue
-            about = {"ablation": report.plan_names(claim)[0], "seed": None, "low": None, "high": None}
+            about = {"ablation": report.ablation_names(claim)[0], "seed": None, "low": None, "high": None}
             about |= {"dataset": report.dataset_names(claim)[0], "value": claim.published / 100}
             about |= {"chance": None, "chance_low": None, "chance_high": None}
             if key == "section4.4" and "L-14" in claim.row:
@@ -118,7 +118,7 @@ def test_figures_of_the_heads_found_here_are_not_those_of_the_printed_heads(idea
     """Results of a rerun whose TEXTSPAN or scores are wrong: its printed heads agree all the same."""
     model = "ViT-B-32/openai"
     asked = (model, "cifar100", "high")
-    (claim,) = (one for one in report.claims("table5") if (one.model, one.dataset, one.plan) == asked)
+    (claim,) = (one for one in report.claims("table5") if (one.model, one.dataset, one.ablation) == asked)
     table = ideal[model].table("pruning")
     row = table[(table["ablation"] == "published-high") & (table["dataset"] == "cifar100-joined")].iloc[:1]
     wrong = pd.concat([table, row.assign(ablation="high", value=0.5)])
@@ -126,7 +126,7 @@ def test_figures_of_the_heads_found_here_are_not_those_of_the_printed_heads(idea
     assert report.compare(claim, rerun).agrees is True
     own = report.compare(claim, rerun, rescored=True)
     assert own.measured is not None
-    assert (own.measured.plan, own.measured.value, own.agrees) == ("high", 50.0, False)
+    assert (own.measured.ablation, own.measured.value, own.agrees) == ("high", 50.0, False)
     assert report.compare(claim, ideal[model], rescored=True).measured is None
 
 
