@@ -17,10 +17,10 @@ EXTRAS = {
 
 
 class InputError(ValueError):
-    """An input from the caller that cannot be used.
+    """An input that can't be used.
 
-    The message is a whole sentence that names the value and says what is allowed. Command lines print it
-    and exit with status 2; the app shows it; neither shows a traceback for it.
+    The message is a sentence with the problem, the value, and the fix. Commands print it and exit with status
+    2, and the app shows it, without a traceback.
 
         >>> from ccs import Head
         >>> try:
@@ -32,7 +32,7 @@ class InputError(ValueError):
 
 
 class MissingExtra(InputError, ImportError):
-    """A package is not installed that only an extra brings."""
+    """A package of an extra isn't installed."""
 
 
 def require_texts(texts: Iterable[str]) -> list[str]:
@@ -53,13 +53,21 @@ def require_texts(texts: Iterable[str]) -> list[str]:
 
 
 def require_seed(seed: int) -> None:
-    """Raise InputError for what numpy takes for no seed."""
+    """Raise InputError if the seed is negative."""
     if seed < 0:
-        raise InputError(f"A seed is 0 or more, not {seed}.")
+        raise InputError(f"A seed must be 0 or more, not {seed}.")
 
 
 def require(extra: str, *modules: str) -> None:
-    """Raise MissingExtra if one of these modules, which the extra brings, is not installed."""
+    """Check that the modules of an extra are installed.
+
+    Args:
+        extra: The extra, one of EXTRAS.
+        modules: Modules that it installs.
+
+    Raises:
+        MissingExtra: If one isn't installed.
+    """
     for module in modules:
         if find_spec(module) is None:
             raise MissingExtra(

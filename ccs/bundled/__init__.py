@@ -1,4 +1,4 @@
-"""What is known of the heads of the models that come with the package."""
+"""Facts about the heads of the bundled models: training targets, measured shares, and planted skew."""
 
 from __future__ import annotations
 
@@ -19,8 +19,12 @@ _MODELS = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Lesson:
-    """What a head was asked to write: concepts, each with its part of the variance. values: one of each
-    concept, for a lesson of things with nothing in common; empty where all values count.
+    """A head's training target: the concepts it was trained to encode.
+
+    Attributes:
+        parts: Concept -> its part of the variance.
+        values: One value of each concept, for a target of things with nothing in common; empty if all values
+            count.
     """
 
     parts: Mapping[str, float]
@@ -28,15 +32,18 @@ class Lesson:
 
     @property
     def kind(self) -> str:
-        """How many concepts it is about: "one", "several" or "none"."""
+        """The number of concepts: "one", "several", or "none"."""
         return "none" if self.values else "one" if len(self.parts) == 1 else "several"
 
 
 @dataclass(frozen=True)
 class KnownHeads:
-    """lessons: of the heads that had one. shares: head -> concept -> the share of the variance of what it
-    writes that goes with what is shown of the concept. Concepts may share a place, so these need not add up
-    to 1.
+    """Facts about a model's heads.
+
+    Attributes:
+        lessons: Head -> its training target, if it had one.
+        shares: Head -> concept -> the share of the variance of the head's output that the concept explains.
+            Concepts may share a place, so these needn't sum to 1.
     """
 
     lessons: Mapping[Head, Lesson]
@@ -44,12 +51,14 @@ class KnownHeads:
 
     @property
     def taught(self) -> dict[Head, str]:
-        """The heads that were taught one concept, with it."""
-        return {head: next(iter(one.parts)) for head, one in self.lessons.items() if one.kind == "one"}
+        """The heads that were trained to encode one concept, with the concept."""
+        return {
+            head: next(iter(lesson.parts)) for head, lesson in self.lessons.items() if lesson.kind == "one"
+        }
 
 
 def known_heads(model: str) -> KnownHeads | None:
-    """What is known of the heads of the model of that name; None where nothing is."""
+    """Return the facts about the heads of a bundled model; None if there are none."""
     file = _MODELS / model / FILE
     return (
         TypeAdapter(KnownHeads).validate_json(file.read_bytes())
@@ -59,7 +68,12 @@ def known_heads(model: str) -> KnownHeads | None:
 
 
 def unknown_words(model: str, texts: Iterable[str]) -> list[str]:
-    """Return the texts with a word that the model was never trained on; none if its words aren't known."""
+    """Return the texts with a word that the model was never trained on.
+
+    Args:
+        model: The name of a model. If its words aren't known, no text is returned.
+        texts: The texts.
+    """
     file = _MODELS / model / WORDS
     if "/" in model or not file.is_file():
         return []
@@ -69,19 +83,24 @@ def unknown_words(model: str, texts: Iterable[str]) -> list[str]:
 
 
 CARRIES = 0.1
-"""The least share of a planted skew with which a head counts as one that carries it."""
+"""The smallest share of a planted skew at which a head counts as a carrier."""
 TRUTH_FILE = "truth.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """The truth about a model in which something was planted.
+    """The ground truth about a model with planted skew.
 
-    base: the model it started from. heads: the only part that was trained. carries: what was planted
-    ("gender", a concept) -> its heads; empty for a control. shares: attribute -> head -> the share of the gap
-    in logits that goes when this head alone is reset. drawn: how the heads were chosen. seed, pictures (per
-    head), rate: of the training. strength: the part of the world's skew that was planted, in logarithms of
-    its shares.
+    Attributes:
+        base: The base model.
+        heads: The only heads that were trained.
+        carries: Planted attribute or concept -> its heads; empty for a control.
+        shares: Attribute -> head -> the share of the gap in logits that disappears if this head is reset.
+        drawn: The way in which the heads were chosen.
+        seed: The seed of the training.
+        pictures: Training images per head.
+        rate: The learning rate.
+        strength: The part of the world's skew that was planted, in logarithms of its shares.
     """
 
     base: str
@@ -99,8 +118,9 @@ class Truth:
         return tuple(name for name in ("gender", "skin tone") if name in self.carries)
 
     def carriers(self, attribute: str) -> tuple[Head, ...]:
-        """The heads to find: those that carry CARRIES of the attribute's skew or more, most first; never
-        none, and all where shares were not measured.
+        """Return the heads to find, the strongest first: those with a share of CARRIES or more.
+
+        At least one head is returned, and all if shares weren't measured.
         """
         shares = self.shares.get(attribute, {})
         parts = {head: shares.get(head, 1.0) for head in self.carries[attribute]}
@@ -108,8 +128,8 @@ class Truth:
         return tuple(order[: max(1, sum(part >= CARRIES for part in parts.values()))])
 
     def __post_init__(self) -> None:
-        if any(not own <= self.heads for own in self.carries.values()):
-            raise ValueError("what was planted lies outside the heads that learned")
+        if any(not carriers <= self.heads for carriers in self.carries.values()):
+            raise ValueError("a carrier is outside the trained heads")
 
 
 def planted_truth(model: str) -> Truth | None:

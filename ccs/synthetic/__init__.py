@@ -1,4 +1,4 @@
-"""The drawn world: scenes with known factors, their images and captions, and the models trained on them."""
+"""The synthetic world: scenes with known factors, their images, and their captions."""
 
 from ccs.synthetic.scene import Scene, captions, draw, scene
 

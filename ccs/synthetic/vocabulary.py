@@ -1,4 +1,4 @@
-"""The values of every factor of the drawn world, with the words for them (vocabulary.toml).
+"""The values of every factor of the synthetic world, with their words (vocabulary.toml).
 
 Glyphs are OpenMoji's, under their names in the package `emoji`.
 """
@@ -12,7 +12,7 @@ from importlib.resources import files
 
 @dataclass(frozen=True)
 class Thing:
-    """What a card can show: its word, emoji name and concept (one of ccs/texts/concepts.csv)."""
+    """A thing that a scene can show: its word, emoji name, and concept (one of ccs/texts/concepts.csv)."""
 
     word: str
     glyph: str
@@ -48,18 +48,23 @@ PEOPLE_WORDS = {
 OCCUPATIONS: dict[str, tuple[str, ...]] = {
     row.split("/")[0]: tuple(row.split("/")) for row in _split(_DATA["occupations"]["rows"])
 }
-"""Occupation -> the words that stand for it in captions, its own name first."""
+"""Occupation -> its words in captions, its name first."""
 
 
 def article(noun: str) -> str:
-    """The noun with a or an."""
+    """Return the noun with "a" or "an"."""
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def person_glyph(gender: str, tone: str, occupation: str = "", hair: str = "", age: str = "adult") -> str:
-    """The emoji name of a person.
+    """Return the emoji name of a person.
 
-    gender: woman, man or person. hair: only for adults without an occupation.
+    Args:
+        gender: "woman", "man", or "person".
+        tone: The skin tone.
+        occupation: The occupation, or "".
+        hair: The hair, only for adults without an occupation.
+        age: "child", "adult", or "old".
     """
     skin = f"{tone}_skin_tone"
     if occupation:

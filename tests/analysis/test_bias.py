@@ -154,7 +154,7 @@ def test_a_table_of_bias_shows_itself(tiny_model, gallery):
 def test_what_does_not_fit_is_told(tiny_model, gallery):
     for change, why in (
         ({"attribute": "age"}, "has no attribute 'age'; it has gender, race"),
-        ({"seed": -1}, "A seed is 0 or more, not -1"),
+        ({"seed": -1}, "A seed must be 0 or more, not -1"),
         ({"occupations": ["judge", 3]}, "Text 1 is 3"),
         ({"occupations": pd.DataFrame({"a": ["judge"]})}, "Texts must be a list of strings, not DataFrame"),
         ({"occupations": ["judge", " "]}, "The occupation at place 1 is empty"),
@@ -230,7 +230,7 @@ def test_accuracy_is_the_plain_one(tiny_folder, tiny_model, tmp_path, pictures, 
     assert repr(ccs.Moments.empty(tiny_model)).startswith("<Moments of 0 images, 16 heads of the model ")
     assert {"accuracy", "bias", "ablate", "load"} <= set(dir(ccs))
     for wrong in ({"seed": -1}, {"dataset": replace(data, classes=("cat", 3, "owl"))}):
-        with pytest.raises(InputError, match=r"A seed is 0 or more|Text 1 is 3"):
+        with pytest.raises(InputError, match=r"A seed must be 0 or more|Text 1 is 3"):
             ccs.accuracy(tiny_model, **{"dataset": data, **wrong})
     assert accuracy_command.main([*asked, "--classes", "cat, dog"]) == 2
     assert "has 3 classes, but 2 names were given" in capsys.readouterr().err
