@@ -160,12 +160,18 @@ def _split_names(text: str) -> list[str]:
     """The words of a list of heads; InputError if it is no text."""
     if not isinstance(text, str):
         raise InputError(f"Heads are written as in 'L8.H11 L9.H2=0.3'; {text!r} names none.")
-    return text.replace(",", " ").split()
+    words: list[str] = []
+    for word in text.replace(",", " ").split():
+        if words and f"={ERASE}" in words[-1] and not _NAME.match(word):
+            words[-1] += f" {word}"  # the name of an attribute may have spaces
+        else:
+            words.append(word)
+    return words
 
 
 # Interventions --------------------------------------------------------------------------------------------
 
-MEAN, PROTOTYPE = "mean", "prototype"
+MEAN, PROTOTYPE, ERASE = "mean", "prototype", "erase:"
 CLS_ONLY = "@cls"
 MAX_FACTOR = 100.0
 """The largest factor, in either direction."""
@@ -178,7 +184,7 @@ class HeadChange:
 
     Attributes:
         factor: The factor by which it is multiplied.
-        replacement: MEAN or PROTOTYPE, which replaces it, or "".
+        replacement: MEAN or PROTOTYPE, which replaces it; ERASE and the attribute to erase from it; or "".
         cls_only: Whether only the CLS token changes, in place of all tokens.
     """
 
@@ -196,6 +202,18 @@ class HeadChange:
     def ablates(self) -> bool:
         """True if the head adds nothing to any token."""
         return self == HeadChange()
+
+    @property
+    def attribute(self) -> str:
+        """The attribute whose groups are erased from the output, or ""."""
+        return self.replacement.removeprefix(ERASE) if self.replacement.startswith(ERASE) else ""
+
+    @property
+    def effect(self) -> str:
+        """What happens to the head, in a word: "ablated", "scaled", "replaced", or "edited"."""
+        if self.attribute:
+            return "edited"
+        return "ablated" if self.ablates else "replaced" if self.replacement else "scaled"
 
     def __str__(self) -> str:
         value = self.replacement or (repr(self.factor).removesuffix(".0") if self.factor else "")
@@ -217,13 +235,13 @@ class HeadChange:
         """Read a change.
 
         Args:
-            value: "0.3", "mean", or "prototype"; None ablates.
+            value: "0.3", "mean", "prototype", or "erase:skin tone"; None ablates.
             cls_only: Whether only the CLS token changes.
 
         Raises:
             InputError: If `value` is anything else.
         """
-        if value in (MEAN, PROTOTYPE):
+        if value in (MEAN, PROTOTYPE) or (value or "").startswith(ERASE) and value != ERASE:
             return cls(replacement=str(value), cls_only=cls_only)
         try:
             factor = 0.0 if value is None else float(value)
@@ -237,7 +255,8 @@ class HeadChange:
 Heads: TypeAlias = "HeadSet | Head | str | Mapping[Any, HeadChange | float | str] | Iterable[Head | str]"
 """What callers may give for heads: see `Intervention.of`."""
 Means = Mapping[str, Mapping[Head, Any]]
-"""Heads' mean outputs over images, and prototypes: MEAN or PROTOTYPE -> head -> [T, d], float32."""
+"""What replaces heads' outputs: MEAN or PROTOTYPE -> head -> mean [T, d]; ERASE and an attribute -> head -> map
+[d + 1, d] (`ccs.model.editing`). All are float32."""
 
 
 class Intervention(HeadSet):
@@ -247,6 +266,7 @@ class Intervention(HeadSet):
     `L9.H2=0.3@cls` acts on the CLS token alone (in a text encoder, on the token that is read). `mean` is the
     head's mean output over given images, token by token; `prototype` is the mean over groups of people of
     their means ("Debiasing CLIP with neural interventions", ECIR 2026). These need `Model.at_means` first.
+    `L6.H1=erase:skin tone` removes the directions of the groups from the output (`ccs.edit_heads`).
 
         >>> heads = Intervention.parse("L9.H2=0.30, L8.H11=0 L10.H0=mean")
         >>> str(heads)
@@ -316,7 +336,8 @@ class Intervention(HeadSet):
         """Return the mean [T, d] to use for a head; InputError if none is attached."""
         replacement = self[head].replacement
         if head not in (known := (self.means or {}).get(replacement, {})):
-            raise InputError(f"{head}={replacement} needs images: call model.at_means(heads, images) first.")
+            first = "ccs.edit_heads" if self[head].attribute else "model.at_means(heads, images)"
+            raise InputError(f"{head}={replacement} needs images: call {first} first.")
         return known[head]
 
     def with_changes(self, heads: Mapping[Head, HeadChange | float]) -> Intervention:
@@ -372,12 +393,10 @@ def changes(heads: HeadSet) -> Iterator[tuple[Head, HeadChange]]:
 
 
 def effect_word(heads: Heads) -> str:
-    """Say how heads are changed: "ablated", "scaled", or "replaced", or several of these with "or"."""
-    kinds = {
-        "ablated" if change.ablates else "replaced" if change.replacement else "scaled"
-        for _, change in changes(Intervention.of(heads))
-    }
-    return " or ".join(word for word in ("ablated", "scaled", "replaced") if word in kinds) or "ablated"
+    """Say how heads are changed: "ablated", "scaled", "replaced", or "edited", or several of these with "or"."""
+    kinds = {change.effect for _, change in changes(Intervention.of(heads))}
+    words = ("ablated", "scaled", "replaced", "edited")
+    return " or ".join(word for word in words if word in kinds) or "ablated"
 
 
 def require_factors(heads: HeadSet, subject: str) -> dict[Head, float]:

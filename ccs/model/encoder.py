@@ -167,6 +167,19 @@ class Encoder(Decomposition):
             x = self._tokens(images, layer)
             return self.layers[layer].attention(x, self._readout.first).float()
 
+    @torch.no_grad()
+    def head_outputs(self, trunk: Trunk) -> Tensor:
+        """Compute the outputs [n, T, H d] of the heads of the layer that a trunk enters, before the projection."""
+        with self._precision():
+            return self._values(trunk.tokens.to(self.device), trunk.layer)
+
+    @torch.no_grad()
+    def next_trunk(self, trunk: Trunk, outputs: Tensor) -> Trunk:
+        """Compute the trunk of the next layer from the `head_outputs`, or what replaces them."""
+        with self._precision():
+            tokens = self.layers[trunk.layer].finish(trunk.tokens.to(self.device), outputs)
+            return Trunk(tokens, trunk.layer + 1)
+
     def with_values(
         self,
         images: Trunk,

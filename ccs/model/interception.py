@@ -60,7 +60,11 @@ def changed_values(values: Tensor, heads: HeadSet, n_heads: int) -> Tensor:
     for head, change in by_token:  # in place, in the product above
         columns = slice(head.head * d, head.head * d + d)
         tokens = slice(0, 1 if change.cls_only else None)
-        if change.replacement:
+        if change.attribute:
+            assert isinstance(heads, Intervention)
+            rows = torch.as_tensor(heads.mean_output(head)).to(values)
+            values[:, tokens, columns] = values[:, tokens, columns] @ rows[:-1] + rows[-1]
+        elif change.replacement:
             assert isinstance(heads, Intervention)
             mean = torch.as_tensor(heads.mean_output(head)).to(values)
             if not change.cls_only and len(mean) == 1:  # only the first token of this layer is read

@@ -1,0 +1,204 @@
+"""Erase groups from heads' outputs: what a head writes about an attribute goes, the rest of it stays.
+
+A head's output `o` becomes `mean + M (o - mean)`. `M` [d, d] is fitted on people with groups (`erasing_map`),
+layer by layer: each layer on the activations that the edits of earlier layers leave. Weights can hold it: the
+head's columns of the output projection are multiplied by `M`, and its bias gains the projected `mean - M mean`.
+
+Shapes: n images or texts, T tokens, d dimensions of a head, g groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ccs.errors import InputError
+from ccs.heads import Head, HeadSet, Intervention, changes
+from ccs.model.encoder import Encoder, Trunk
+from ccs.model.interception import changed_values
+from ccs.model.side import Side
+
+FLOOR = 0.03
+"""Weight of the least change of other directions, next to that of the preserved classes."""
+_NOISE = 1e-5
+"""Group directions below this share of the head's mean output are rounding errors."""
+DEFAULT_STRENGTH = 0.1
+
+
+def erasing_map(groups: Tensor, mean: Tensor, classes: Tensor | None = None, strength: float = 0.0) -> Tensor:
+    """Fit the map that erases groups from a head's output.
+
+    For the directions of the groups `G` and of the classes `C`, each scaled to a largest singular value of 1,
+    `M` minimizes `(1 - s) |M G|^2 + s |(M - I) C|^2 + s f |M - I|^2`, with the strength `s` and f = FLOOR.
+    Without classes, or at s = 0, `M` is the orthogonal projection that removes the span of `G`; at s = 1 it
+    is the identity.
+
+    Args:
+        groups: Group means minus their mean, of all places [k, d].
+        mean: The mean output [d], which the map leaves as it is.
+        classes: Class means minus their mean [k, d], which should stay.
+        strength: s, from 0 (erase completely) to 1 (preserve completely).
+
+    Returns:
+        [d + 1, d]: an output `o` becomes `o @ rows[:d] + rows[d]`.
+    """
+    identity = torch.eye(len(mean), dtype=mean.dtype, device=mean.device)
+    if classes is None or strength == 0:
+        _, sizes, basis = torch.linalg.svd(groups, full_matrices=False)
+        basis = basis[sizes > _NOISE * torch.maximum(sizes.max(), mean.norm())]
+        removed = basis.T @ basis
+    else:
+        erased, kept = (_gram(directions) for directions in (groups, classes))
+        cost = (1 - strength) * erased + strength * (kept + FLOOR * identity)
+        removed = torch.linalg.solve(cost, (1 - strength) * erased).T
+    return torch.cat([(identity - removed).T, (removed @ mean)[None]])
+
+
+def _gram(directions: Tensor) -> Tensor:
+    gram = directions.T @ directions
+    return gram / torch.linalg.matrix_norm(gram, 2).clamp_min(1e-30)
+
+
+@dataclass(frozen=True, eq=False)
+class Preserved:
+    """What edited heads should keep writing.
+
+    Attributes:
+        inputs: images (or a trunk) or texts of some classes.
+        labels: the class of each input [n].
+        texts: unit embeddings [k, D] of texts, in place of or next to the inputs.
+        strength: as of `erasing_map`.
+    """
+
+    inputs: Any = ()
+    labels: Any = ()
+    texts: NDArray[np.floating] | None = None
+    strength: float = DEFAULT_STRENGTH
+
+
+def fit_edits(
+    side: Side,
+    heads: HeadSet,
+    inputs: Any,
+    groups: Mapping[str, Any],
+    preserve: Preserved | None = None,
+) -> Intervention:
+    """Fit the maps of an intervention that erases attributes from heads.
+
+    All inputs pass once through the layers, with the other changes of the intervention.
+
+    Args:
+        side: The model, or its text side.
+        heads: The intervention, such as "L6.H1=erase:skin tone".
+        inputs: Images (or a trunk) of people, or texts.
+        groups: Attribute -> the group of each input [n].
+        preserve: What the heads should keep writing.
+
+    Returns:
+        The intervention with its maps.
+
+    Raises:
+        InputError: If the encoder lacks a head, or an attribute has no groups or only one.
+    """
+    encoder, preserve = side.encoder, preserve or Preserved()
+    encoder.require(heads)
+    erased = {head: change for head, change in changes(heads) if change.attribute}
+    fitted = Intervention(heads)
+    if not erased:
+        return fitted
+    first = min(head.layer for head in heads)
+    people = _open_trunks(side, inputs, first)
+    controls = _open_trunks(side, preserve.inputs, first)
+    codes = {name: people.codes(groups.get(name, ()), name) for name in {c.attribute for c in erased.values()}}
+    labels = controls.codes(preserve.labels, "class") if len(preserve.inputs) else None
+    maps = {name: dict(known) for name, known in (fitted.means or {}).items()}
+    for layer in range(first, max(erased).layer + 1):
+        for head in HeadSet(erased).of_layer(layer):
+            places = people.places(head.head)
+            directions = torch.cat([_between(place, codes[erased[head].attribute]) for place in places])
+            kept = [] if labels is None else [_between(place, labels) for place in controls.places(head.head)]
+            if preserve.texts is not None:
+                kept.append(_text_directions(encoder, head, preserve.texts))
+            mean = torch.stack([place.mean(0) for place in places]).mean(0)
+            rows = erasing_map(directions, mean, torch.cat(kept) if kept else None, preserve.strength)
+            maps.setdefault(erased[head].replacement, {})[head] = rows.float()
+        fitted = Intervention(heads, maps)
+        people.advance(fitted)
+        controls.advance(fitted)
+    return fitted
+
+
+class _Activations:
+    """The activations of inputs in one layer after the other, in batches.
+
+    Args:
+        encoder: The encoder.
+        trunks: The batches as they enter the first layer.
+        order: The number of each input, in the order of the batches.
+    """
+
+    def __init__(self, encoder: Encoder, trunks: list[Trunk], order: NDArray[np.intp]) -> None:
+        self.encoder, self.trunks, self.order = encoder, trunks, order
+        self._outputs: list[Tensor] | None = None
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        """The outputs of the layer's heads, a batch [n, T, H d] each."""
+        if self._outputs is None:
+            self._outputs = [self.encoder.head_outputs(trunk) for trunk in self.trunks]
+        return self._outputs
+
+    def codes(self, names: Any, attribute: str) -> Tensor:
+        """The group of each input as a number [n]; InputError without a name each, or with fewer than two."""
+        values = np.asarray(names, np.str_)
+        if len(values) != len(self.order) or len(set(values.tolist())) < 2:
+            raise InputError(
+                f"Erasing {attribute!r} needs two or more groups and a group for each of {len(self.order)} "
+                f"inputs; got {len(set(values.tolist()))} groups of {len(values)}."
+            )
+        return torch.from_numpy(np.unique(values[self.order], return_inverse=True)[1])
+
+    def places(self, head: int) -> list[Tensor]:
+        """A head's outputs [n, d] at the CLS token and as the mean over patches, as far as both exist."""
+        layer = self.encoder.layers[self.trunks[0].layer]
+        columns = slice(head * layer.head_dim, head * layer.head_dim + layer.head_dim)
+        outputs, prefix = [output[..., columns].double() for output in self.outputs], self.encoder.prefix
+        is_pool = outputs[0].shape[1] == 1
+        first = [torch.cat([output[:, 0] for output in outputs])] if prefix or is_pool else []
+        return first if is_pool else [*first, torch.cat([output[:, prefix:].mean(1) for output in outputs])]
+
+    def advance(self, changed: Intervention) -> None:
+        """Go on to the next layer, with the heads of this one changed."""
+        layer = self.trunks[0].layer if self.trunks else 0
+        here, n_heads = changed.of_layer(layer), self.encoder.layers[layer].n_heads
+        self.trunks = [
+            self.encoder.next_trunk(trunk, changed_values(output, here, n_heads))
+            for trunk, output in zip(self.trunks, self.outputs, strict=True)
+        ]
+        self._outputs = None
+
+
+def _open_trunks(side: Side, inputs: Any, layer: int) -> _Activations:
+    batches = list(side.batches(inputs))
+    trunks = [side.encoder.trunk(batch, layer) for _, batch in batches]
+    order = [np.arange(len(inputs))[rows] for rows, _ in batches]
+    return _Activations(side.encoder, trunks, np.concatenate([*order, np.empty(0, np.intp)]))
+
+
+def _between(outputs: Tensor, codes: Tensor) -> Tensor:
+    """The group means of outputs [n, d] minus their mean [g, d]."""
+    means = torch.stack([outputs[codes == code].mean(0) for code in codes.unique()])
+    return means - means.mean(0)
+
+
+def _text_directions(encoder: Encoder, head: Head, texts: NDArray[np.floating]) -> Tensor:
+    """The outputs [k, d] with which a head would write most toward each text, minus their mean."""
+    written = encoder.basis(head)[: encoder.layers[head.layer].head_dim].double()
+    toward = torch.as_tensor(texts).to(written) @ written.T
+    return toward - toward.mean(0)

@@ -1,0 +1,149 @@
+"""Measure ablation and edits of the same heads on models with known bias, on faces that no fit saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from ccs_benchmark import planted_models, variants
+from ccs_benchmark.mitigation_scoring import learned
+
+from ccs.analysis.carriers import learned_mask
+from ccs.analysis.evidence import Evidence, rank_heads
+from ccs.analysis.fresh import draw_people, on_people
+from ccs.analysis.mitigations import Affine, least_change
+from ccs.analysis.task import Task, make_task
+from ccs.data import synthetic
+from ccs.heads import HeadSet, Intervention
+from ccs.metrics import accuracy
+from ccs.model.editing import DEFAULT_STRENGTH, Preserved, fit_edits
+from ccs.model.encoder import Trunk
+from ccs.model.model import Model
+
+ATTRIBUTES = ("gender", "skin tone")
+SIZES = (1, 2, 4, 8)
+"""Heads that are ablated or edited, first by the learned mask."""
+STRENGTHS = (DEFAULT_STRENGTH, 0.5, 0.9)
+FIT_SEED, TEST_SEED = 77, 40
+"""Seeds of labeled images to preserve (fitting), and of faces (measuring)."""
+NOTHING, LEACE = "nothing", "LEACE on embeddings"
+
+
+class Images:
+    """Activations that all models of one base model share, since they differ from layer 4 on.
+
+    Args:
+        base: The base model.
+    """
+
+    def __init__(self, base: Model) -> None:
+        self.faces = synthetic.bias_set()
+        fresh = draw_people(self.faces, "gender", TEST_SEED)
+        assert fresh is not None
+        kept = [synthetic.classification_set(name, seed=FIT_SEED) for name in ("occupations", "subjects")]
+        self.labels = np.concatenate([[f"{own.name} {label}" for label in own.labels] for own in kept])
+        self.controls = synthetic.classification_set("subjects")
+        self.workers = synthetic.classification_set("occupations")
+        self.seen = base.trunk(self.faces.images)
+        self.fresh = replace(fresh, images=base.trunk(fresh.images))
+        self.kept = Trunk.joined([base.trunk(own.images) for own in kept])
+        self.tests = {own.name: base.trunk(own.images) for own in (self.controls, self.workers)}
+
+
+def measure_case(model: Model, images: Images, attribute: str) -> pd.DataFrame:
+    """Measure all conditions on one model and attribute.
+
+    Returns:
+        A row per condition: `max_skew` and `other_skew` (of the other attribute), and shares of right answers
+        on `occupations` and `subjects`.
+    """
+    task = make_task(model, images.faces, images.controls, attribute)
+    task = replace(task, people=images.seen, controls=images.tests[images.controls.name])
+    evidence = Evidence(model=model, task=task, names={}, read=lambda: _unread())
+    order = rank_heads(learned_mask(evidence))
+    conditions = dict(_conditions(model, images, attribute, order))
+    unseen = on_people(task, images.fresh, attribute)
+    people = model.embed_images(images.fresh.images, list(conditions.values()))
+    tests = {name: model.embed_images(trunk, list(conditions.values())) for name, trunk in images.tests.items()}
+    leace = _leace(model, images, evidence)
+    rows = []
+    for place, name in enumerate(conditions):
+        units = {test: embedded[place] for test, embedded in tests.items()}
+        rows.append({"condition": name} | _measure(model, images, unseen, attribute, people[place], units))
+        if name == NOTHING:
+            moved = {test: leace(embedded) for test, embedded in units.items()}
+            rows.append({"condition": LEACE} | _measure(model, images, unseen, attribute, leace(people[place]), moved))
+    return pd.DataFrame(rows).assign(heads=" ".join(map(str, order[: max(SIZES)])))
+
+
+def _unread() -> None:
+    raise AssertionError("the learned mask reads no texts")
+
+
+def _conditions(
+    model: Model, images: Images, attribute: str, order: tuple[object, ...]
+) -> Iterator[tuple[str, HeadSet]]:
+    def edited(heads: HeadSet, strength: float = 0.0) -> Intervention:
+        change = Intervention(dict.fromkeys(heads, f"erase:{attribute}"))
+        preserve = Preserved(images.kept, images.labels, strength=strength) if strength else None
+        return fit_edits(model, change, images.seen, images.faces.groups, preserve)
+
+    yield NOTHING, HeadSet()
+    for size in SIZES:
+        heads = HeadSet(order[:size])  # type: ignore[arg-type]
+        yield f"ablation, {size}", heads
+        yield f"edit, {size}", edited(heads)
+        yield f"edit at {DEFAULT_STRENGTH}, {size}", edited(heads, DEFAULT_STRENGTH)
+    yield "edit, all", edited(model.heads)
+    for strength in STRENGTHS:
+        yield f"edit at {strength}, all", edited(model.heads, strength)
+
+
+def _leace(model: Model, images: Images, evidence: Evidence) -> Affine:
+    people, kept = evidence.units, model.embed_images(images.kept)
+    return least_change(people, evidence.codes, np.concatenate([people, kept]))
+
+
+def _measure(
+    model: Model,
+    images: Images,
+    unseen: Task,
+    attribute: str,
+    people: np.ndarray,
+    tests: dict[str, np.ndarray],
+) -> dict[str, float]:
+    (other,) = set(ATTRIBUTES) - {attribute}
+    row = {
+        "max_skew": unseen.max_skew(people),
+        "other_skew": replace(unseen, groups=images.fresh.groups[other]).max_skew(people),
+    }
+    for dataset in (images.workers, images.controls):
+        weights = accuracy.class_weights(model, dataset.classes, dataset.templates)
+        right = accuracy.correct(tests[dataset.name], weights, dataset.labels)
+        row[dataset.name.removeprefix("world/")] = float(right.mean())
+    return row
+
+
+def cases() -> list[tuple[str, str, str]]:
+    """Base model, model, and attribute of every case, naturally biased models first."""
+    names = [name for name in variants.names() if "natural" in name] + list(planted_models.names())
+    found = [(learned(name)[0], name, attribute) for name in names for attribute in learned(name)[1]]
+    return sorted(found, key=lambda case: ("planted" in case[1], case[0]))
+
+
+def measure_cases(file: Path) -> None:
+    """Measure the cases that a table lacks, and add each to it as soon as it is done."""
+    base, images = "", None
+    for origin, name, attribute in cases():
+        known = pd.read_csv(file) if file.exists() else pd.DataFrame(columns=["model", "attribute"])
+        if ((known["model"] == name) & (known["attribute"] == attribute)).any():
+            continue
+        if origin != base or images is None:
+            base, images = origin, Images(variants.load(origin))
+        rows = measure_case(planted_models.load(name), images, attribute)
+        rows = rows.assign(base=base, model=name, attribute=attribute)
+        pd.concat([known, rows] if len(known) else [rows]).to_csv(file, index=False, float_format="%.5f")
+        print(f"{name}, {attribute}: measured", flush=True)
