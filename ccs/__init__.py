@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ccs.analysis.bias import BiasTable, bias
     from ccs.analysis.classify import ClassTable, classify
     from ccs.analysis.compare import ComparisonTable, compare
+    from ccs.analysis.edit_heads import EditedModel, edit_heads
     from ccs.analysis.find_heads import HeadTable, find_heads
     from ccs.analysis.localize import CarrierTable, localize
     from ccs.analysis.mitigate import MitigationTable, mitigate
@@ -39,6 +40,7 @@ __all__ = [
     "CarrierTable",
     "ClassTable",
     "ComparisonTable",
+    "EditedModel",
     "Head",
     "HeadSet",
     "HeadTable",
@@ -57,6 +59,7 @@ __all__ = [
     "classify",
     "collect_moments",
     "compare",
+    "edit_heads",
     "extract_image_encoder",
     "find_heads",
     "heatmap",
@@ -81,6 +84,7 @@ _LATER = {
     "CarrierTable": "ccs.analysis.localize",
     "ClassTable": "ccs.analysis.classify",
     "ComparisonTable": "ccs.analysis.compare",
+    "EditedModel": "ccs.analysis.edit_heads",
     "HeadTable": "ccs.analysis.find_heads",
     "MitigationTable": "ccs.analysis.mitigate",
     "Model": "ccs.model.model",
@@ -95,6 +99,7 @@ _LATER = {
     "classify": "ccs.analysis.classify",
     "collect_moments": "ccs.model.head_statistics",
     "compare": "ccs.analysis.compare",
+    "edit_heads": "ccs.analysis.edit_heads",
     "extract_image_encoder": "ccs.model.extraction",
     "find_heads": "ccs.analysis.find_heads",
     "heatmap": "ccs.model.maps",

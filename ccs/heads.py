@@ -413,3 +413,12 @@ def require_factors(heads: HeadSet, subject: str) -> dict[Head, float]:
         if change.replacement or change.cls_only:
             raise InputError(f"{subject} can hold factors on all tokens, and {head}{change} is none.")
     return {head: change.factor for head, change in changes(heads)}
+
+
+def require_weights(heads: HeadSet) -> None:
+    """Raise InputError for a change that weights can't hold: a mean, or one that acts on a single token."""
+    for head, change in changes(heads):
+        if change.cls_only or (change.replacement and not change.attribute):
+            raise InputError(
+                f"Weights can hold factors on all tokens and edits, and {head}{change} is neither of them."
+            )

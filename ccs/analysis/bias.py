@@ -28,7 +28,7 @@ from ccs.analysis.result import Result, axes
 from ccs.analysis.sample_size import warn_if_small
 from ccs.data import BiasSet
 from ccs.errors import InputError, require_seed
-from ccs.heads import IMAGE, TEXT, HeadSet, Intervention, effect_word
+from ccs.heads import IMAGE, TEXT, HeadSet, Intervention, changes, effect_word
 from ccs.metrics import bias as rankings
 from ccs.metrics import group_gaps, skew
 from ccs.metrics.accuracy import class_weights
@@ -159,7 +159,8 @@ def bias(
         attribute: the column of groups; by default gender, or else the first. "gender,race" crosses two
             (`ccs.analysis.crossing`); people in crossed groups of fewer than 10 are left out.
         ablate: heads to ablate, such as "L8.H11 L9.H2=0.3", of the image encoder or (T7.H3) of the text
-            encoder. Means and prototypes are those of this gallery's images and groups.
+            encoder. Means and prototypes are those of this gallery's images and groups, and so are edits
+            (`L6.H1=erase:skin tone`) that `ccs.edit_heads` hasn't fitted on others.
         top: K, the length of the list whose shares are compared, at most half of the images that a prompt
             ranks; by default the gallery's, a tenth of your own images.
         template: the prompt, with `{}` for the occupation; by default the gallery's.
@@ -195,6 +196,10 @@ def bias(
         known = "FairFace by race, socialcounterfactuals by race and socialcounterfactuals-gender by gender"
         raise InputError(f"{people.name} by {attribute} has no fault of the paper's code; {known} have one.")
     in_images = model.at_means(ablation.of_encoder(IMAGE), people.images, people.groups[attribute])
+    if any(change.attribute for _, change in changes(in_images)):
+        from ccs.model.editing import fit_edits  # imports PyTorch
+
+        in_images, _ = fit_edits(model, in_images, people.images, people.groups)
     in_texts = ablation.of_encoder(TEXT)
     if in_texts:
         model.texts.encoder.require(in_texts)

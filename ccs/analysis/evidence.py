@@ -72,6 +72,7 @@ class Evidence:
         read: makes the `reading`, which takes a while and which most methods don't need.
         seed: of whatever a method draws.
         tell: called with a line at each step of a long method; what it raises ends the method.
+        attribute: the column of groups of the people.
         memory: scores that several methods share, by method.
     """
 
@@ -81,6 +82,7 @@ class Evidence:
     read: Callable[[], Reading]
     seed: int = 0
     tell: Tell = say_nothing
+    attribute: str = "groups"
     memory: dict[str, Scores] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -195,7 +197,13 @@ class Subject:
         unseen = self.renew(unseen, attribute, seed)
         names = group_names(attribute, sorted(set(self.sets.people.groups[attribute].tolist())))
         evidence = Evidence(
-            model=self.model, task=seen, names=names, read=lambda: self.reading, seed=seed, tell=tell
+            model=self.model,
+            task=seen,
+            names=names,
+            read=lambda: self.reading,
+            seed=seed,
+            tell=tell,
+            attribute=attribute,
         )
         return evidence, unseen
 

@@ -111,7 +111,8 @@ def mitigate(
         gallery: people to rank, as in `ccs.bias`.
         occupations: as in `ccs.bias`.
         attribute: the column of groups; by default gender, or else the first. "gender,race" crosses two.
-        methods: of "ablation", "scaling", "projection", and "LEACE"; by default all.
+        methods: of "ablation", "scaling", "edit", "edit of all heads", "projection", and "LEACE"; by default
+            all.
         preserve: images with classes, on which accuracy must be preserved, as in `ccs.accuracy`.
         max_loss: the accuracy (share of 1) that the best method may lose.
         classes: names of the classes of `preserve`, if it is opened here.

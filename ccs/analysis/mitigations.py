@@ -1,7 +1,9 @@
-"""Four ways to lower a bias, each a function from `Evidence` to what it fitted on these people.
+"""Six ways to lower a bias, each a function from `Evidence` to what it fitted on these people.
 
 - *ablation*: zero the heads that the learned mask ranks first (`ccs.localize`).
 - *scaling*: multiply each head by its learned gate; none is cut off.
+- *edit*: erase the groups from the outputs of the heads that ablation would zero, with the control images'
+  classes preserved (`ccs.model.editing`); *edit of all heads*: from all scored heads.
 - *projection*: remove the directions in which groups' mean embeddings differ (with words: Bolukbasi et al.
   2016, arXiv 1607.06520).
 - *LEACE*: the affine map that moves embeddings least of all after which no linear classifier can tell groups
@@ -25,8 +27,9 @@ from ccs.analysis.carriers import learned_mask
 from ccs.analysis.evidence import Evidence, group_means, rank_heads
 from ccs.analysis.localize import first_carriers
 from ccs.errors import InputError
-from ccs.heads import Head, HeadChange, HeadSet, Intervention, changes, require_factors
+from ccs.heads import ERASE, Head, HeadChange, HeadSet, Intervention, changes, require_weights
 from ccs.metrics.stats import Floats
+from ccs.model.editing import Preserved, fit_edits
 from ccs.model.export import WeightChange, changed_weights
 from ccs.model.model import Model
 
@@ -97,6 +100,23 @@ def scaling(evidence: Evidence) -> Fitted:
     return Fitted(Intervention({head: 1 - closed for head, closed in learned_mask(evidence).items()}))
 
 
+def edit(evidence: Evidence) -> Fitted:
+    """Erase the groups from the heads that `ablation` zeroes."""
+    return Fitted(_erase(evidence, HeadSet(masked_heads(evidence))))
+
+
+def edit_all(evidence: Evidence) -> Fitted:
+    """Erase the groups from all scored heads."""
+    return Fitted(_erase(evidence, evidence.model.heads))
+
+
+def _erase(evidence: Evidence, heads: HeadSet) -> Intervention:
+    task, attribute = evidence.task, evidence.attribute
+    unfitted = Intervention(dict.fromkeys(heads, f"{ERASE}{attribute}"))
+    preserve = Preserved(task.controls, task.labels)
+    return fit_edits(evidence.model, unfitted, evidence.people, {attribute: task.groups}, preserve)[0]
+
+
 def masked_heads(evidence: Evidence) -> tuple[Head, ...]:
     """Return the first heads of the learned mask's ranking, as many as `ccs.localize` would name."""
     return first_carriers(evidence, rank_heads(learned_mask(evidence), evidence.seed))
@@ -153,11 +173,13 @@ def nothing(evidence: Evidence) -> Fitted:
 METHODS: Mapping[str, Mitigation] = {
     "ablation": ablation,
     "scaling": scaling,
+    "edit": edit,
+    "edit of all heads": edit_all,
     "projection": projection,
     "LEACE": leace,
 }
-QUICK = ("projection", "LEACE")
-"""Those that need the people's embeddings alone."""
+QUICK = ("edit of all heads", "projection", "LEACE")
+"""Those that need no search for heads."""
 
 
 def span(directions: Floats) -> Floats:
@@ -204,7 +226,7 @@ def as_change(fitted: Fitted, said: Sequence[str] = ()) -> WeightChange:
     Raises:
         InputError: If a map is not linear.
     """
-    require_factors(fitted.heads, "Weights")
+    require_weights(fitted.heads)
     images, texts = (_matrix(part) for part in (fitted.images, fitted.texts))
     return WeightChange(fitted.heads or HeadSet(), images, texts, said)
 

@@ -152,14 +152,14 @@ def _require(root: Any, counts: list[int], heads: HeadSet) -> None:
                 f"{head}{change} acts on the token that is read, which differs from text to text. "
                 "Use Model.embed_texts(texts, ablate=...), or a factor on all tokens."
             )
-        if change.cls_only and not _has_class_token(root):
+        if change.cls_only and not has_class_token(root):
             raise InputError(f"{head}{change}: this encoder has no CLS token, so leave out {CLS_ONLY}.")
         if change.replacement:
             assert isinstance(heads, Intervention)
             heads.mean_output(head)
 
 
-def _has_class_token(encoder: Any) -> bool:
+def has_class_token(encoder: Any) -> bool:
     holders = (encoder, getattr(encoder, "embeddings", None), unwrapped(getattr(encoder, "trunk", None)))
     names = ("class_embedding", "cls_token")
     return any(getattr(holder, name, None) is not None for holder in holders for name in names)

@@ -9,7 +9,7 @@ Shapes: n images or texts, T tokens, d dimensions of a head, g groups.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ccs.errors import InputError
-from ccs.heads import Head, HeadSet, Intervention, changes
+from ccs.heads import IMAGE, Head, Heads, HeadSet, Intervention, changes
+from ccs.model.ablation import has_class_token
 from ccs.model.encoder import Encoder, Trunk
-from ccs.model.interception import changed_values
+from ccs.model.interception import Ablation, begin, changed_values, end, head_dim, projection_name
 from ccs.model.side import Side
+from ccs.model.structure import locations
 
 FLOOR = 0.03
 """Weight of the least change of other directions, next to that of the preserved classes."""
@@ -82,16 +84,107 @@ class Preserved:
     strength: float = DEFAULT_STRENGTH
 
 
+def edit_projection(weight: Tensor, bias: Tensor | None, columns: slice, rows: Tensor) -> None:
+    """Write an edit of a head into its output projection, in place.
+
+    Args:
+        weight: [W, H d], in any type.
+        bias: [W].
+        columns: The head's columns of the weight.
+        rows: [d + 1, d], from `erasing_map`.
+
+    Raises:
+        InputError: If there is no bias, which holds what the map adds.
+    """
+    if bias is None:
+        raise InputError("An output projection without a bias can't hold an edit that leaves the mean as it is.")
+    before, map_rows = weight[:, columns].double(), rows.to(weight.device).double()
+    weight[:, columns] = (before @ map_rows[:-1].T).to(weight)
+    bias += (before @ map_rows[-1]).to(bias)
+
+
+def edit_module(
+    module: Any, heads: Heads, run: Callable[[], object], groups: Any, encoder: str = IMAGE
+) -> list[dict[str, Any]]:
+    """Erase groups from heads of a model that someone else built, in its weights.
+
+    For encoders that `ccs.load` doesn't open: of LLaVA or Qwen-VL, or the text encoder of Stable Diffusion.
+
+    Args:
+        module: A model that `ccs.ablate` takes. Its output projections change in place.
+        heads: The heads to edit.
+        run: Passes all inputs, in order and in batches of any size, through the model. It is called once for
+            each edited layer.
+        groups: The group of each input [n].
+        encoder: IMAGE, or TEXT for heads that are written `T7.H3`.
+
+    Returns:
+        The rows of `fit_edits`, with an empty attribute.
+
+    Raises:
+        InputError: If the model lacks a head, or a head's projection can't be edited.
+    """
+    chosen = HeadSet(Intervention.of(heads))
+    root, places = locations(module, encoder)
+    names, codes = np.unique(np.asarray(groups, np.str_), return_inverse=True)
+    if len(names) < 2:
+        raise InputError(f"Erasing needs two or more groups, got {len(names)}.")
+    rows = []
+    for layer in chosen.layers:
+        if layer >= len(places) or max(chosen.in_layer(layer)) >= places[layer].module.num_heads:
+            raise InputError(f"{chosen.of_layer(layer)} is outside this model of {len(places)} layers.")
+        attention = places[layer].module
+        outputs = _record(attention, root, run, len(codes))
+        projection, size = getattr(attention, str(projection_name(attention))), head_dim(attention)
+        prefix = int(encoder == IMAGE and has_class_token(root) and outputs.shape[1] > 1)
+        for head in chosen.of_layer(layer):
+            columns = slice(head.head * size, head.head * size + size)
+            fit, row = _fit(_places([outputs[..., columns].double()], prefix), torch.from_numpy(codes))
+            with torch.no_grad():
+                edit_projection(projection.weight, projection.bias, columns, fit)
+            rows.append({"head": str(head), "attribute": "", **row})
+    return rows
+
+
+def _record(attention: Any, root: Any, run: Callable[[], object], n: int) -> Tensor:
+    """The outputs [n, T, H d] of the heads of an attention module in all passes of `run`."""
+    recorder = _Recorder(attention, root, HeadSet())
+    begin(recorder)
+    try:
+        with torch.no_grad():
+            run()
+    finally:
+        end(recorder)
+    tokens = sum(values.shape[:-1].numel() for values in recorder.values)
+    if not tokens or tokens % n:
+        raise InputError(f"The passes ran {tokens} tokens through {recorder.label}, not equally many of {n} inputs.")
+    return torch.cat([values.reshape(-1, values.shape[-1]) for values in recorder.values]).reshape(n, tokens // n, -1)
+
+
+class _Recorder(Ablation):
+    """Keeps the heads' outputs and changes nothing."""
+
+    def __init__(self, module: Any, root: Any, heads: HeadSet) -> None:
+        super().__init__(module, root, heads)
+        self.values: list[Tensor] = []
+
+    def changed(self, values: Tensor) -> Tensor:
+        self.reached = True
+        self.values.append(values.detach())
+        return values
+
+
 def fit_edits(
     side: Side,
     heads: HeadSet,
     inputs: Any,
     groups: Mapping[str, Any],
     preserve: Preserved | None = None,
-) -> Intervention:
+) -> tuple[Intervention, list[dict[str, Any]]]:
     """Fit the maps of an intervention that erases attributes from heads.
 
-    All inputs pass once through the layers, with the other changes of the intervention.
+    All inputs pass once through the layers, with the other changes of the intervention. Heads that have a map
+    keep it.
 
     Args:
         side: The model, or its text side.
@@ -101,37 +194,44 @@ def fit_edits(
         preserve: What the heads should keep writing.
 
     Returns:
-        The intervention with its maps.
+        The intervention with its maps, and a row per fitted head: `head`, `attribute`, the number of
+        `directions` removed (a preserved one counts in part), and the distance of the groups' mean outputs
+        from their mean (root mean square) `before` and `after`.
 
     Raises:
         InputError: If the encoder lacks a head, or an attribute has no groups or only one.
     """
-    encoder, preserve = side.encoder, preserve or Preserved()
+    encoder, preserve, rows = side.encoder, preserve or Preserved(), []
     encoder.require(heads)
-    erased = {head: change for head, change in changes(heads) if change.attribute}
     fitted = Intervention(heads)
+    maps = {name: dict(known) for name, known in (fitted.means or {}).items()}
+    erased = {
+        head: change
+        for head, change in changes(heads)
+        if change.attribute and head not in maps.get(change.replacement, {})
+    }
     if not erased:
-        return fitted
+        return fitted, []
     first = min(head.layer for head in heads)
     people = _open_trunks(side, inputs, first)
     controls = _open_trunks(side, preserve.inputs, first)
     codes = {name: people.codes(groups.get(name, ()), name) for name in {c.attribute for c in erased.values()}}
     labels = controls.codes(preserve.labels, "class") if len(preserve.inputs) else None
-    maps = {name: dict(known) for name, known in (fitted.means or {}).items()}
     for layer in range(first, max(erased).layer + 1):
         for head in HeadSet(erased).of_layer(layer):
             places = people.places(head.head)
-            directions = torch.cat([_between(place, codes[erased[head].attribute]) for place in places])
             kept = [] if labels is None else [_between(place, labels) for place in controls.places(head.head)]
             if preserve.texts is not None:
                 kept.append(_text_directions(encoder, head, preserve.texts))
-            mean = torch.stack([place.mean(0) for place in places]).mean(0)
-            rows = erasing_map(directions, mean, torch.cat(kept) if kept else None, preserve.strength)
-            maps.setdefault(erased[head].replacement, {})[head] = rows.float()
+            classes = torch.cat(kept) if kept else None
+            attribute = erased[head].attribute
+            fit, row = _fit(places, codes[attribute], classes, preserve.strength)
+            maps.setdefault(erased[head].replacement, {})[head] = fit.float()
+            rows.append({"head": str(head), "attribute": attribute, **row})
         fitted = Intervention(heads, maps)
         people.advance(fitted)
         controls.advance(fitted)
-    return fitted
+    return fitted, rows
 
 
 class _Activations:
@@ -168,14 +268,13 @@ class _Activations:
         """A head's outputs [n, d] at the CLS token and as the mean over patches, as far as both exist."""
         layer = self.encoder.layers[self.trunks[0].layer]
         columns = slice(head * layer.head_dim, head * layer.head_dim + layer.head_dim)
-        outputs, prefix = [output[..., columns].double() for output in self.outputs], self.encoder.prefix
-        is_pool = outputs[0].shape[1] == 1
-        first = [torch.cat([output[:, 0] for output in outputs])] if prefix or is_pool else []
-        return first if is_pool else [*first, torch.cat([output[:, prefix:].mean(1) for output in outputs])]
+        return _places([output[..., columns].double() for output in self.outputs], self.encoder.prefix)
 
     def advance(self, changed: Intervention) -> None:
         """Go on to the next layer, with the heads of this one changed."""
-        layer = self.trunks[0].layer if self.trunks else 0
+        if not self.trunks:
+            return
+        layer = self.trunks[0].layer
         here, n_heads = changed.of_layer(layer), self.encoder.layers[layer].n_heads
         self.trunks = [
             self.encoder.next_trunk(trunk, changed_values(output, here, n_heads))
@@ -191,10 +290,33 @@ def _open_trunks(side: Side, inputs: Any, layer: int) -> _Activations:
     return _Activations(side.encoder, trunks, np.concatenate([*order, np.empty(0, np.intp)]))
 
 
+def _places(outputs: list[Tensor], prefix: int) -> list[Tensor]:
+    """A head's outputs, batches [n, T, d], as [n, d] at the CLS token and at the mean patch, if both exist."""
+    is_pool = outputs[0].shape[1] == 1
+    first = [torch.cat([output[:, 0] for output in outputs])] if prefix or is_pool else []
+    return first if is_pool else [*first, torch.cat([output[:, prefix:].mean(1) for output in outputs])]
+
+
+def _fit(
+    places: list[Tensor], codes: Tensor, classes: Tensor | None = None, strength: float = 0.0
+) -> tuple[Tensor, dict[str, float]]:
+    """The map of a head from its outputs at each place [n, d], and its numbers."""
+    directions = torch.cat([_between(place, codes) for place in places])
+    mean = torch.stack([place.mean(0) for place in places]).mean(0)
+    fit = erasing_map(directions, mean, classes, strength)
+    after = _spread(directions @ fit[:-1])
+    removed = float(len(mean) - fit[:-1].trace())
+    return fit, {"directions": removed, "before": _spread(directions), "after": after}
+
+
 def _between(outputs: Tensor, codes: Tensor) -> Tensor:
     """The group means of outputs [n, d] minus their mean [g, d]."""
     means = torch.stack([outputs[codes == code].mean(0) for code in codes.unique()])
     return means - means.mean(0)
+
+
+def _spread(directions: Tensor) -> float:
+    return float(directions.square().sum(1).mean().sqrt())
 
 
 def _text_directions(encoder: Encoder, head: Head, texts: NDArray[np.floating]) -> Tensor:

@@ -389,6 +389,10 @@ class ImageEncoder(Encoder):
         super().__init__(visual, parts, autocast, chosen)
         self.image_size = parts.image_size
 
+    def of_module(self, visual: Any) -> ImageEncoder:
+        """Return the encoder of another module, with this one's precision and layers."""
+        return ImageEncoder(visual, self._autocast, self._chosen)
+
 
 class TextEncoder(Encoder):
     """The text encoder of one model. Texts of a batch are read at the same token, which its stem puts first.

@@ -23,7 +23,8 @@ from torch.nn import functional as F
 
 from ccs.errors import InputError
 from ccs.files import disk_errors, one_line
-from ccs.heads import HeadSet, effect_word, require_factors
+from ccs.heads import IMAGE, TEXT, HeadSet, changes, effect_word, require_weights
+from ccs.model.editing import edit_projection
 from ccs.model.encoders import convolutional, decompose_registered
 from ccs.model.loading.config import CONFIG_FILE, KINDS
 from ccs.model.loading.weights import renamed, siglip_renamed
@@ -47,7 +48,7 @@ class WeightChange:
     """The difference between an exported folder and the model.
 
     Attributes:
-        ablated: Heads of the image encoder that are ablated or scaled.
+        ablated: Heads that are ablated, scaled, or edited (`ccs.edit_heads`).
         images: A matrix [d, d] by which image embeddings are multiplied.
         texts: A matrix [d, d] by which text embeddings are multiplied.
         notes: Sentences for the model card.
@@ -90,7 +91,7 @@ def export(
         name = type(model.clip.visual).__name__
         raise InputError(f"{name} is a registered encoder, which open_clip can't build: save its state_dict.")
     change = change if isinstance(change, WeightChange) else WeightChange(change)
-    model.encoder.require(change.ablated)
+    model.encoder.require(change.ablated.of_encoder(IMAGE))
     weights = changed_weights(model, change)
     with new_folder(Path(folder)) as draft:
         if for_transformers:
@@ -152,6 +153,7 @@ def model_card(model: Model, change: WeightChange, difference: float, library: s
         name=one_line(model.name if not model.tag else f"{model.architecture} ({model.tag})"),
         ablated=change.ablated,
         effect=effect_word(change.ablated),
+        attributes=", ".join(sorted({part.attribute for _, part in changes(change.ablated)})),
         maps=[kind for kind in _LAST_PROJECTIONS if getattr(change, kind) is not None],
         notes=list(map(one_line, change.notes)),
         library=library,
@@ -209,12 +211,18 @@ def changed_weights(model: Model, change: WeightChange) -> dict[str, Tensor]:
     """
     changed: dict[str, Tensor] = {}
     names = {id(module): name for name, module in model.clip.named_modules()}
-    for head, factor in require_factors(change.ablated, "Weights").items():
-        layer = model.encoder.layers[head.layer]
-        name, d = f"{names[id(layer.projection)]}.weight", layer.head_dim
-        if name not in changed:
-            changed[name] = layer.projection.weight.detach().clone()
-        changed[name][:, head.head * d : head.head * d + d] *= factor
+    require_weights(change.ablated)
+    for head, head_change in changes(change.ablated):
+        layer = (model if head.encoder == IMAGE else model.texts).encoder.layers[head.layer]
+        columns = slice(head.head * layer.head_dim, (head.head + 1) * layer.head_dim)
+        for parameter, values in layer.projection.named_parameters():
+            changed.setdefault(f"{names[id(layer.projection)]}.{parameter}", values.detach().clone())
+        weight = changed[f"{names[id(layer.projection)]}.weight"]
+        if not head_change.attribute:
+            weight[:, columns] *= head_change.factor
+            continue
+        bias = changed.get(f"{names[id(layer.projection)]}.bias")
+        edit_projection(weight, bias, columns, change.ablated.mean_output(head))
     weights = {**model.clip.state_dict(), **changed}
     for kind, projections in _LAST_PROJECTIONS.items():
         if (matrix := getattr(change, kind)) is not None:
@@ -259,7 +267,8 @@ def _difference(model: Model, change: WeightChange, folder: Path, for_transforme
     texts = ["a photo of a judge", "two red cats"]
     embed = _embed_with_transformers if for_transformers else _embed_with_open_clip
     exported = embed(folder, pixels, model.tokenize(texts))
-    ours = model.embed_images(pixels, change.ablated), model.embed_texts(texts)
+    in_images, in_texts = (change.ablated.of_encoder(encoder) for encoder in (IMAGE, TEXT))
+    ours = model.embed_images(pixels, in_images), model.embed_texts(texts, ablate=in_texts)
     differences = []
     for vectors, units, matrix in zip(exported, ours, (change.images, change.texts), strict=True):
         mapped = units if matrix is None else units @ np.asarray(matrix).T

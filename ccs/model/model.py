@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -180,6 +180,16 @@ class Model(Side):
         exact = copy.copy(self)
         exact.encoder = self.encoder.in_float32()
         return exact
+
+    def with_weights(self, weights: Mapping[str, Tensor]) -> Model:
+        """Return a copy of this model in which some weights of `clip`, by name, are replaced."""
+        changed = copy.copy(self)
+        for cached in ("weights_hash", "texts"):
+            changed.__dict__.pop(cached, None)
+        changed.clip = copy.deepcopy(self.clip)
+        changed.clip.load_state_dict(weights, strict=False)
+        changed.encoder = self.encoder.of_module(changed.clip.visual)
+        return changed
 
     @property
     def is_openai_scaled(self) -> bool:

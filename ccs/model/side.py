@@ -135,7 +135,7 @@ class Side:
                 (`T7.H3=mean@cls`): texts differ in length.
         """
         inputs, heads = as_sequence(inputs), Intervention.of(heads)
-        replaced = {head: change for head, change in changes(heads) if change.replacement}
+        replaced = {head: change for head, change in changes(heads) if change.replacement and not change.attribute}
         self.encoder.require(heads)
         if self.encoder.letter == TEXT and not all(change.cls_only for change in replaced.values()):
             raise InputError(
@@ -172,7 +172,7 @@ class Side:
             at: {head: sums[head].float() for head in replaced if replaced[head].replacement == at}
             for at in weights
         }
-        return Intervention(heads, means)
+        return Intervention(heads, {**(Intervention(heads).means or {}), **means})
 
     def _by_layer(self, direct: np.ndarray) -> np.ndarray:
         """Effects of all heads [n, heads, dim] as [n, L, H, dim]; layers may differ in number of heads."""

@@ -89,7 +89,7 @@ def _conditions(
     def edited(heads: HeadSet, strength: float = 0.0) -> Intervention:
         change = Intervention(dict.fromkeys(heads, f"erase:{attribute}"))
         preserve = Preserved(images.kept, images.labels, strength=strength) if strength else None
-        return fit_edits(model, change, images.seen, images.faces.groups, preserve)
+        return fit_edits(model, change, images.seen, images.faces.groups, preserve)[0]
 
     yield NOTHING, HeadSet()
     for size in SIZES:
@@ -131,7 +131,13 @@ def cases() -> list[tuple[str, str, str]]:
     """Base model, model, and attribute of every case, naturally biased models first."""
     names = [name for name in variants.names() if "natural" in name] + list(planted_models.names())
     found = [(learned(name)[0], name, attribute) for name in names for attribute in learned(name)[1]]
-    return sorted(found, key=lambda case: ("planted" in case[1], case[0]))
+    families = ("attention", "all", "planted", "mlps")
+
+    def place(case: tuple[str, str, str]) -> tuple[bool, bool, str]:
+        family = next(number for number, word in enumerate(families) if word in case[1])
+        return family == 3, family == 2, case[0]
+
+    return sorted(found, key=place)
 
 
 def measure_cases(file: Path) -> None:

@@ -1,0 +1,139 @@
+"""What does a model do without the groups of an attribute in the outputs of some of its heads?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ccs.analysis.inputs import Names, load_model, open_classes, open_people, read_names, require_readable
+from ccs.data import BiasSet, ClassificationSet
+from ccs.errors import InputError
+from ccs.heads import ERASE, Heads, Intervention
+from ccs.model.editing import DEFAULT_STRENGTH, Preserved, fit_edits
+from ccs.model.export import WeightChange, changed_weights, export
+from ccs.model.model import Model
+
+
+class EditedModel(Model):
+    """A model with edited heads, from `ccs.edit_heads`. It can be used wherever a model can.
+
+    Attributes:
+        edits: the edits as an intervention of the original model: `ccs.accuracy(original, dataset,
+            ablate=edits)` measures both.
+        rows: one row per edited head: `head`; `attribute`; `directions`, the number of directions removed from
+            its output (a preserved one counts in part); `before` and `after`, the distance of the groups' mean
+            outputs from their mean (root mean square over groups, at the CLS token and the mean patch).
+        about: the model, gallery, attribute, preserved set, and strength behind the edits.
+    """
+
+    edits: Intervention
+    rows: pd.DataFrame
+    about: Mapping[str, Any]
+
+    def __init__(self, original: Model, edits: Intervention, rows: pd.DataFrame, about: Mapping[str, Any]) -> None:
+        edited = original.with_weights(changed_weights(original, WeightChange(edits)))
+        self.__dict__.update(edited.__dict__)
+        self._original, self.edits, self.rows, self.about = original, edits, rows, about
+        self.name = f"{original.name} edited"
+
+    def save(self, folder: str | Path, source_folder: str | Path = "") -> float:
+        """Write the model to a new folder that open_clip or transformers loads, with a model card.
+
+        Args:
+            folder: the folder to make.
+            source_folder: the folder that the original model was loaded from; if transformers wrote it, so is
+                the new one.
+
+        Returns:
+            The largest difference between its embeddings without this package and those of this model.
+
+        Raises:
+            InputError: As `ccs.model.export.export`.
+        """
+        about = self.about
+        note = f"Fitted on {about['people']:,} people of {about['gallery']}"
+        notes = [f"{note}, with {about['preserve']} preserved." if about["preserve"] else f"{note}."]
+        return export(self._original, WeightChange(self.edits, notes=notes), folder, source_folder)
+
+
+def edit_heads(
+    model: Model | str,
+    gallery: BiasSet | str,
+    attribute: str | None = None,
+    heads: Heads | None = None,
+    preserve: ClassificationSet | str | Names | None = None,
+    *,
+    strength: float = DEFAULT_STRENGTH,
+    max_images: int | None = None,
+    skip_unreadable: bool = False,
+    device: str = "cpu",
+) -> EditedModel:
+    """Erase the groups of an attribute from the outputs of heads, in the weights.
+
+    The directions in which the groups' mean outputs differ, at the CLS token and at the mean patch, are removed
+    from each head's columns of its output projection. The bias changes so that the people's mean output stays.
+    Layers are fitted in order, each on the activations that earlier edits leave.
+
+    Args:
+        model: from `ccs.load`, or a name that it takes.
+        gallery: people with groups, on whom edits are fitted, as in `ccs.bias`.
+        attribute: the column of groups; by default gender, or else the first.
+        heads: heads of the image encoder to edit, such as "L5.H0 L6.H1"; by default all scored heads.
+        preserve: images with classes, which heads should still tell apart (a set or its name, as in
+            `ccs.accuracy`), or a list of texts whose directions heads should still write; None preserves
+            nothing, and erases completely.
+        strength: of the preservation: from 0, complete erasure, to 1, no change. Without effect if nothing is
+            preserved.
+        max_images: the most images of each set opened here; synthetic people are all used.
+        skip_unreadable: continue if more than 1% of the images cannot be read.
+        device: for a model given by name.
+
+    Returns:
+        EditedModel: the model with edited weights.
+
+    Raises:
+        InputError: If an argument does not fit, such as a strength outside 0 to 1.
+
+    Example:
+        >>> from ccs import edit_heads
+        >>> edited = edit_heads("organism", "world/faces", "gender", heads="L7.H1")
+        >>> edited.embed_texts(["a judge"]).shape
+        (1, 160)
+    """
+    if not 0 <= strength <= 1:
+        raise InputError(f"The strength is a number from 0 (erase) to 1 (preserve), not {strength}.")
+    model = load_model(model, device)
+    people, attribute, _ = open_people(gallery, attribute, max_images)
+    require_readable(people, skip_unreadable)
+    preserved, name = _open_preserved(model, preserve, strength, max_images)
+    chosen = model.heads if heads is None else Intervention.of(heads)
+    edits, rows = fit_edits(
+        model, Intervention(dict.fromkeys(chosen, f"{ERASE}{attribute}")), people.images, people.groups, preserved
+    )
+    about = {
+        "model": model.name,
+        "weights": model.weights_hash[:16],
+        "gallery": people.name,
+        "attribute": attribute,
+        "people": len(people.images),
+        "heads": str(chosen),
+        "preserve": name,
+        "strength": strength if preserved else 0.0,
+    }
+    return EditedModel(model, edits, pd.DataFrame(rows), about)
+
+
+def _open_preserved(
+    model: Model, preserve: ClassificationSet | str | Names | None, strength: float, max_images: int | None
+) -> tuple[Preserved | None, str]:
+    """Return what edits preserve, and its name."""
+    if preserve is None:
+        return None, ""
+    if isinstance(preserve, ClassificationSet | str):
+        dataset = open_classes(preserve, max_images=max_images)
+        return Preserved(dataset.images, dataset.labels, strength=strength), dataset.name
+    texts = read_names(preserve, "text to preserve")
+    return Preserved(texts=model.embed_texts(texts), strength=strength), ", ".join(texts)
