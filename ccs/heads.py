@@ -241,7 +241,7 @@ class HeadChange:
         Raises:
             InputError: If `value` is anything else.
         """
-        if value in (MEAN, PROTOTYPE) or (value or "").startswith(ERASE) and value != ERASE:
+        if value in (MEAN, PROTOTYPE) or ((value or "").startswith(ERASE) and value != ERASE):
             return cls(replacement=str(value), cls_only=cls_only)
         try:
             factor = 0.0 if value is None else float(value)
@@ -255,8 +255,8 @@ class HeadChange:
 Heads: TypeAlias = "HeadSet | Head | str | Mapping[Any, HeadChange | float | str] | Iterable[Head | str]"
 """What callers may give for heads: see `Intervention.of`."""
 Means = Mapping[str, Mapping[Head, Any]]
-"""What replaces heads' outputs: MEAN or PROTOTYPE -> head -> mean [T, d]; ERASE and an attribute -> head -> map
-[d + 1, d] (`ccs.model.editing`). All are float32."""
+"""What replaces heads' outputs: MEAN or PROTOTYPE -> head -> mean [T, d]; ERASE and an attribute -> head ->
+map [d + 1, d] (`ccs.model.editing`). All are float32."""
 
 
 class Intervention(HeadSet):
@@ -393,7 +393,7 @@ def changes(heads: HeadSet) -> Iterator[tuple[Head, HeadChange]]:
 
 
 def effect_word(heads: Heads) -> str:
-    """Say how heads are changed: "ablated", "scaled", "replaced", or "edited", or several of these with "or"."""
+    """Say how heads are changed: "ablated", "scaled", "replaced", "edited", or several of these."""
     kinds = {change.effect for _, change in changes(Intervention.of(heads))}
     words = ("ablated", "scaled", "replaced", "edited")
     return " or ".join(word for word in words if word in kinds) or "ablated"

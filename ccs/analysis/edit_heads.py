@@ -23,9 +23,10 @@ class EditedModel(Model):
     Attributes:
         edits: the edits as an intervention of the original model: `ccs.accuracy(original, dataset,
             ablate=edits)` measures both.
-        rows: one row per edited head: `head`; `attribute`; `directions`, the number of directions removed from
-            its output (a preserved one counts in part); `before` and `after`, the distance of the groups' mean
-            outputs from their mean (root mean square over groups, at the CLS token and the mean patch).
+        rows: one row per edited head: `head`; `attribute`; `directions`, the number of directions removed
+            from its output (a preserved one counts in part); `before` and `after`, the distance of the
+            groups' mean outputs from their mean (root mean square over groups, at the CLS token and at the
+            mean patch).
         about: the model, gallery, attribute, preserved set, and strength behind the edits.
     """
 
@@ -33,7 +34,9 @@ class EditedModel(Model):
     rows: pd.DataFrame
     about: Mapping[str, Any]
 
-    def __init__(self, original: Model, edits: Intervention, rows: pd.DataFrame, about: Mapping[str, Any]) -> None:
+    def __init__(
+        self, original: Model, edits: Intervention, rows: pd.DataFrame, about: Mapping[str, Any]
+    ) -> None:
         edited = original.with_weights(changed_weights(original, WeightChange(edits)))
         self.__dict__.update(edited.__dict__)
         self._original, self.edits, self.rows, self.about = original, edits, rows, about
@@ -73,9 +76,9 @@ def edit_heads(
 ) -> EditedModel:
     """Erase the groups of an attribute from the outputs of heads, in the weights.
 
-    The directions in which the groups' mean outputs differ, at the CLS token and at the mean patch, are removed
-    from each head's columns of its output projection. The bias changes so that the people's mean output stays.
-    Layers are fitted in order, each on the activations that earlier edits leave.
+    The directions in which the groups' mean outputs differ, at the CLS token and at the mean patch, are
+    removed from each head's columns of its output projection. The bias changes so that the people's mean
+    output stays. Layers are fitted in order, each on the activations that earlier edits leave.
 
     Args:
         model: from `ccs.load`, or a name that it takes.
@@ -111,7 +114,11 @@ def edit_heads(
     preserved, name = _open_preserved(model, preserve, strength, max_images)
     chosen = model.heads if heads is None else Intervention.of(heads)
     edits, rows = fit_edits(
-        model, Intervention(dict.fromkeys(chosen, f"{ERASE}{attribute}")), people.images, people.groups, preserved
+        model,
+        Intervention(dict.fromkeys(chosen, f"{ERASE}{attribute}")),
+        people.images,
+        people.groups,
+        preserved,
     )
     about = {
         "model": model.name,

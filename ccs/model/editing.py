@@ -1,8 +1,9 @@
 """Erase groups from heads' outputs: what a head writes about an attribute goes, the rest of it stays.
 
 A head's output `o` becomes `mean + M (o - mean)`. `M` [d, d] is fitted on people with groups (`erasing_map`),
-layer by layer: each layer on the activations that the edits of earlier layers leave. Weights can hold it: the
-head's columns of the output projection are multiplied by `M`, and its bias gains the projected `mean - M mean`.
+layer by layer: each layer on the activations that the edits of earlier layers leave. Weights can hold it:
+the head's columns of the output projection are multiplied by `M`, and its bias gains the projection of
+`mean - M mean`.
 
 Shapes: n images or texts, T tokens, d dimensions of a head, g groups.
 """
@@ -97,7 +98,9 @@ def edit_projection(weight: Tensor, bias: Tensor | None, columns: slice, rows: T
         InputError: If there is no bias, which holds what the map adds.
     """
     if bias is None:
-        raise InputError("An output projection without a bias can't hold an edit that leaves the mean as it is.")
+        raise InputError(
+            "An output projection without a bias can't hold an edit that leaves the mean as it is."
+        )
     before, map_rows = weight[:, columns].double(), rows.to(weight.device).double()
     weight[:, columns] = (before @ map_rows[:-1].T).to(weight)
     bias += (before @ map_rows[-1]).to(bias)
@@ -157,8 +160,11 @@ def _record(attention: Any, root: Any, run: Callable[[], object], n: int) -> Ten
         end(recorder)
     tokens = sum(values.shape[:-1].numel() for values in recorder.values)
     if not tokens or tokens % n:
-        raise InputError(f"The passes ran {tokens} tokens through {recorder.label}, not equally many of {n} inputs.")
-    return torch.cat([values.reshape(-1, values.shape[-1]) for values in recorder.values]).reshape(n, tokens // n, -1)
+        raise InputError(
+            f"The passes ran {tokens} tokens through {recorder.label}, not equally many of {n} inputs."
+        )
+    rows = [values.reshape(-1, values.shape[-1]) for values in recorder.values]
+    return torch.cat(rows).reshape(n, tokens // n, -1)
 
 
 class _Recorder(Ablation):
@@ -215,7 +221,9 @@ def fit_edits(
     first = min(head.layer for head in heads)
     people = _open_trunks(side, inputs, first)
     controls = _open_trunks(side, preserve.inputs, first)
-    codes = {name: people.codes(groups.get(name, ()), name) for name in {c.attribute for c in erased.values()}}
+    codes = {
+        name: people.codes(groups.get(name, ()), name) for name in {c.attribute for c in erased.values()}
+    }
     labels = controls.codes(preserve.labels, "class") if len(preserve.inputs) else None
     for layer in range(first, max(erased).layer + 1):
         for head in HeadSet(erased).of_layer(layer):
@@ -291,7 +299,7 @@ def _open_trunks(side: Side, inputs: Any, layer: int) -> _Activations:
 
 
 def _places(outputs: list[Tensor], prefix: int) -> list[Tensor]:
-    """A head's outputs, batches [n, T, d], as [n, d] at the CLS token and at the mean patch, if both exist."""
+    """A head's outputs, batches [n, T, d], as [n, d] at the CLS token and at the mean patch, if any."""
     is_pool = outputs[0].shape[1] == 1
     first = [torch.cat([output[:, 0] for output in outputs])] if prefix or is_pool else []
     return first if is_pool else [*first, torch.cat([output[:, prefix:].mean(1) for output in outputs])]

@@ -169,7 +169,7 @@ class Encoder(Decomposition):
 
     @torch.no_grad()
     def head_outputs(self, trunk: Trunk) -> Tensor:
-        """Compute the outputs [n, T, H d] of the heads of the layer that a trunk enters, before the projection."""
+        """Compute the outputs [n, T, H d], before the projection, of the heads of a trunk's layer."""
         with self._precision():
             return self._values(trunk.tokens.to(self.device), trunk.layer)
 

@@ -135,7 +135,9 @@ class Side:
                 (`T7.H3=mean@cls`): texts differ in length.
         """
         inputs, heads = as_sequence(inputs), Intervention.of(heads)
-        replaced = {head: change for head, change in changes(heads) if change.replacement and not change.attribute}
+        replaced = {
+            head: change for head, change in changes(heads) if change.replacement and not change.attribute
+        }
         self.encoder.require(heads)
         if self.encoder.letter == TEXT and not all(change.cls_only for change in replaced.values()):
             raise InputError(

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from ccs_benchmark import planted_models, variants
-from ccs_benchmark.mitigation_scoring import learned
 
 from ccs.analysis.carriers import learned_mask
 from ccs.analysis.evidence import Evidence, rank_heads
@@ -22,11 +20,13 @@ from ccs.metrics import accuracy
 from ccs.model.editing import DEFAULT_STRENGTH, Preserved, fit_edits
 from ccs.model.encoder import Trunk
 from ccs.model.model import Model
+from ccs_benchmark import planted_models, variants
+from ccs_benchmark.mitigation_scoring import learned
 
 ATTRIBUTES = ("gender", "skin tone")
-SIZES = (1, 2, 4, 8)
+SIZES = (2, 4, 8)
 """Heads that are ablated or edited, first by the learned mask."""
-STRENGTHS = (DEFAULT_STRENGTH, 0.5, 0.9)
+STRENGTHS = (DEFAULT_STRENGTH, 0.5)
 FIT_SEED, TEST_SEED = 77, 40
 """Seeds of labeled images to preserve (fitting), and of faces (measuring)."""
 NOTHING, LEACE = "nothing", "LEACE on embeddings"
@@ -67,7 +67,9 @@ def measure_case(model: Model, images: Images, attribute: str) -> pd.DataFrame:
     conditions = dict(_conditions(model, images, attribute, order))
     unseen = on_people(task, images.fresh, attribute)
     people = model.embed_images(images.fresh.images, list(conditions.values()))
-    tests = {name: model.embed_images(trunk, list(conditions.values())) for name, trunk in images.tests.items()}
+    tests = {
+        name: model.embed_images(trunk, list(conditions.values())) for name, trunk in images.tests.items()
+    }
     leace = _leace(model, images, evidence)
     rows = []
     for place, name in enumerate(conditions):
@@ -75,7 +77,9 @@ def measure_case(model: Model, images: Images, attribute: str) -> pd.DataFrame:
         rows.append({"condition": name} | _measure(model, images, unseen, attribute, people[place], units))
         if name == NOTHING:
             moved = {test: leace(embedded) for test, embedded in units.items()}
-            rows.append({"condition": LEACE} | _measure(model, images, unseen, attribute, leace(people[place]), moved))
+            rows.append(
+                {"condition": LEACE} | _measure(model, images, unseen, attribute, leace(people[place]), moved)
+            )
     return pd.DataFrame(rows).assign(heads=" ".join(map(str, order[: max(SIZES)])))
 
 
@@ -132,12 +136,8 @@ def cases() -> list[tuple[str, str, str]]:
     names = [name for name in variants.names() if "natural" in name] + list(planted_models.names())
     found = [(learned(name)[0], name, attribute) for name in names for attribute in learned(name)[1]]
     families = ("attention", "all", "planted", "mlps")
-
-    def place(case: tuple[str, str, str]) -> tuple[bool, bool, str]:
-        family = next(number for number, word in enumerate(families) if word in case[1])
-        return family == 3, family == 2, case[0]
-
-    return sorted(found, key=place)
+    family = {name: next(word for word in families if word in name) for _, name, _ in found}
+    return sorted(found, key=lambda case: (families.index(family[case[1]]), case[0]))
 
 
 def measure_cases(file: Path) -> None:

@@ -1,0 +1,204 @@
+"""Edits erase groups from heads' outputs exactly, and weights hold them in every family of encoders."""
+
+import copy
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from transformers import CLIPTextConfig, CLIPTextModel, SiglipVisionConfig, SiglipVisionModel
+
+import ccs
+from ccs import InputError, Intervention
+from ccs.analysis.edit_heads import EditedModel
+from ccs.heads import IMAGE, TEXT
+from ccs.model.ablation import has_class_token
+from ccs.model.editing import Preserved, _record, edit_module, erasing_map, fit_edits
+from ccs.model.interception import projection_name
+from ccs.model.structure import locations
+from tests.support import checkpoint, language_models
+from tests.support.tiny_model import shake
+
+GROUPS = np.array(["a", "b", "c"] * 8)
+PIXELS = torch.randn(24, 3, 32, 32, generator=torch.Generator().manual_seed(3))
+PIXELS += torch.arange(24)[:, None, None, None] % 3
+
+
+def erase(model, heads, groups=GROUPS, preserve=None, attribute="kind"):
+    unfitted = Intervention.parse(" ".join(f"{head}=erase:{attribute}" for head in heads.split()))
+    return fit_edits(model, unfitted, PIXELS, {attribute: groups}, preserve)
+
+
+def test_notation_holds_names_of_several_words():
+    heads = Intervention.parse("L5.H0=erase:skin tone, L6.H1=0.3 L7.H0=erase:age group@cls")
+    assert str(heads) == "L5.H0=erase:skin tone L6.H1=0.3 L7.H0=erase:age group@cls"
+    assert heads[heads[0]].attribute == "skin tone"
+    assert not heads[heads[1]].attribute
+    for text in ("L5.H0=erase:", "L5.H0=wipe:skin", "L5.H0 tone"):
+        with pytest.raises(InputError):
+            Intervention.parse(text)
+    with pytest.raises(InputError, match=r"call ccs\.edit_heads first"):
+        heads.mean_output(heads[0])
+
+
+def test_map_minimizes_its_objective():
+    generator = torch.Generator().manual_seed(0)
+    groups, classes = (
+        torch.randn(3, 6, generator=generator).double(),
+        torch.randn(4, 6, generator=generator).double(),
+    )
+    mean, identity = torch.randn(6, generator=generator).double(), torch.eye(6).double()
+    plain = erasing_map(groups, mean)
+    assert (groups @ plain[:-1]).abs().max() < 1e-12
+    torch.testing.assert_close(mean @ plain[:-1] + plain[-1], mean)
+    torch.testing.assert_close(erasing_map(groups, mean, classes, 1.0)[:-1], identity)
+
+    def objective(matrix, strength=0.3):
+        g, c = (part / torch.linalg.matrix_norm(part, 2) for part in (groups, classes))
+        cost = (c @ (matrix - identity).T).square().sum() + 0.03 * (matrix - identity).square().sum()
+        return (1 - strength) * (g @ matrix.T).square().sum() + strength * cost
+
+    best = erasing_map(groups, mean, classes, 0.3)[:-1].T
+    for _ in range(20):
+        assert objective(best) < objective(best + 1e-3 * torch.randn(6, 6, generator=generator).double())
+
+
+def test_groups_that_heads_do_not_know_change_nothing(tiny_model):
+    twice = torch.cat([PIXELS, PIXELS])
+    groups = np.repeat(["left", "right"], len(PIXELS))
+    unfitted = Intervention.parse("L2.H0=erase:side L4.H1=erase:side L5.H2=erase:side")
+    edits, _ = fit_edits(tiny_model, unfitted, twice, {"side": groups})
+    np.testing.assert_allclose(
+        tiny_model.embed_images(PIXELS, edits), tiny_model.embed_images(PIXELS), atol=1e-6
+    )
+
+
+def _tiny_clip(tiny_model):
+    clip = copy.deepcopy(tiny_model.clip)
+    return clip, lambda: clip.encode_image(PIXELS.to(next(clip.parameters()))), "L3.H0 L3.H1", IMAGE
+
+
+def _language_model(name):
+    def make(_):
+        model, inputs, _ = language_models.MADE[name]()
+        encoder, patches = model.eval(), inputs["pixel_values"]
+        kind = torch.arange(len(GROUPS)) % 3
+
+        def run():
+            for number in kind.tolist():
+                pixels = (patches + number).to(next(encoder.parameters()))
+                encoder.model.get_image_features(**inputs | {"pixel_values": pixels})
+
+        shake(encoder, seed=3)
+        return encoder, run, "L1.H0 L1.H3", IMAGE
+
+    return make
+
+
+def _siglip(_):
+    sizes = language_models.SEEN
+    encoder = SiglipVisionModel(SiglipVisionConfig(**sizes)).eval()
+    shake(encoder, seed=3)
+    return encoder, lambda: encoder(PIXELS.to(next(encoder.parameters()))), "L3.H0 L3.H2", IMAGE
+
+
+def _stable_diffusion_text(_):
+    encoder = CLIPTextModel(CLIPTextConfig(**language_models.TEXT)).eval()
+    shake(encoder, seed=3)
+    words = torch.arange(24)[:, None] % 3 * 20 + 5 + torch.arange(12)
+    return encoder, lambda: encoder(words), "T1.H0", TEXT
+
+
+FAMILIES = {
+    "open_clip": _tiny_clip,
+    "SigLIP's pool": _siglip,
+    "LLaVA": _language_model("LLaVA"),
+    "Qwen2.5-VL": _language_model("Qwen2.5-VL"),
+    "CLIPTextModel": _stable_diffusion_text,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_edited_heads_write_the_same_mean_for_every_group(tiny_model, family, dtype):
+    module, run, heads, encoder = FAMILIES[family](tiny_model)
+    module.to(dtype)
+    before, mean_before = _written(module, run, heads, encoder)
+    rows = edit_module(module, heads, run, GROUPS, encoder)
+    after, mean_after = _written(module, run, heads, encoder)
+    assert [row["head"] for row in rows] == heads.split()
+    tolerance = 1e-5 if dtype is torch.float32 else 0.05
+    assert _group_gap(after) < tolerance * _group_gap(before)
+    torch.testing.assert_close(
+        mean_before, mean_after, rtol=0, atol=tolerance * float(mean_before.abs().max())
+    )
+
+
+def _written(module, run, heads, encoder):
+    """What heads of a layer write [n, W] to the CLS token and the mean patch, and the layer's mean output."""
+    chosen = ccs.HeadSet.parse(heads)
+    root, places = locations(module, encoder)
+    attention = places[chosen[0].layer].module
+    outputs = _record(attention, root, run, len(GROUPS)).double()
+    has_cls = encoder == IMAGE and has_class_token(root)
+    outputs = (outputs[:, 0] + outputs[:, 1:].mean(1)) / 2 if has_cls else outputs.mean(1)
+    projection = getattr(attention, projection_name(attention))
+    weight, size = projection.weight.detach().double(), outputs.shape[-1] // attention.num_heads
+    columns = torch.cat([torch.arange(head.head * size, (head.head + 1) * size) for head in chosen])
+    return outputs[:, columns] @ weight[:, columns].T, outputs.mean(0) @ weight.T + projection.bias.detach()
+
+
+def _group_gap(written):
+    means = torch.stack([written[torch.from_numpy(name == GROUPS)].mean(0) for name in "abc"])
+    return float((means - means.mean(0)).abs().max())
+
+
+def test_weights_equal_the_intervention(model):
+    edits, rows = erase(model, "L2.H1 L4.H0 L5.H2", preserve=Preserved(PIXELS, np.arange(24) // 6))
+    edited = EditedModel(model, edits, pd.DataFrame(rows), {})
+    np.testing.assert_allclose(edited.embed_images(PIXELS), model.embed_images(PIXELS, edits), atol=1e-5)
+    with ccs.ablate(model.clip, edits), torch.no_grad():
+        features = model.clip.encode_image(PIXELS, normalize=True)
+    np.testing.assert_allclose(features, edited.embed_images(PIXELS), atol=1e-5)
+    assert edited.weights_hash != model.weights_hash
+    changed = {
+        name
+        for name, values in edited.clip.state_dict().items()
+        if not values.equal(model.clip.state_dict()[name])
+    }
+    assert changed == {
+        f"visual.transformer.resblocks.{n}.attn.out_proj.{part}"
+        for n in (2, 4, 5)
+        for part in ("weight", "bias")
+    }
+
+
+@pytest.mark.parametrize("write", [checkpoint.write_clip, checkpoint.write_siglip])
+def test_saved_in_the_format_of_transformers(write, tmp_path):
+    write(tmp_path / "model")
+    model = ccs.load(str(tmp_path / "model"))
+    edits, rows = erase(model, "L0.H1 L1.H0")
+    edited = EditedModel(model, edits, pd.DataFrame(rows), {"people": 24, "gallery": "noise", "preserve": ""})
+    assert edited.save(tmp_path / "edited", tmp_path / "model") < 1e-5
+    again = ccs.load(str(tmp_path / "edited"))
+    np.testing.assert_allclose(again.embed_images(PIXELS), edited.embed_images(PIXELS), atol=1e-5)
+    np.testing.assert_allclose(again.embed_texts(["a cat"]), model.embed_texts(["a cat"]), atol=1e-5)
+    assert "directions of the groups of kind" in (tmp_path / "edited" / "README.md").read_text()
+
+
+def test_text_heads_are_edited(tiny_model):
+    texts = [f"a {word} {name}" for name in ("judge", "cook", "nurse") for word in ("young", "old")]
+    unfitted = Intervention.parse("T1.H0=erase:age")
+    edits, _ = fit_edits(tiny_model.texts, unfitted, texts, {"age": ["young", "old"] * 3})
+    edited = EditedModel(tiny_model, edits, None, {})
+    np.testing.assert_allclose(
+        edited.embed_texts(texts), tiny_model.embed_texts(texts, ablate=edits), atol=1e-5
+    )
+    assert not np.allclose(edited.embed_texts(texts), tiny_model.embed_texts(texts), atol=1e-5)
+
+
+def test_wrong_groups_are_refused(tiny_model):
+    with pytest.raises(InputError, match="two or more groups"):
+        erase(tiny_model, "L5.H0", np.full(24, "a"))
+    with pytest.raises(InputError, match=r"L9\.H0 is outside"):
+        edit_module(tiny_model.clip, "L9.H0", lambda: None, GROUPS)
