@@ -194,8 +194,8 @@ def add_images(screen: Screen, form: Upload) -> None:
     if not files:
         raise InputError("No image was sent.")
     room = MAX_IMAGES - len(session.uploads)
-    named = [(file.file.read(), clean_line(file.filename or "")) for file in files[:room]]
-    images, problems = read_images(named)
+    contents = [(file.file.read(), clean_line(file.filename or "")) for file in files[:room]]
+    images, problems = read_images(contents)
     if len(files) > room:
         problems.append(f"At most {MAX_IMAGES} images are kept; the last {len(files) - room} were left out.")
     _set_uploads(screen, *session.uploads, *images)

@@ -49,8 +49,8 @@ def interval(value: float, low: float, high: float, digits: int = 2, sign: bool 
 
 def for_visitors(error: object) -> str:
     """Return an error's sentence without names of exceptions and variables of this program."""
-    named = r" ?\(\w*(Error|Exception|BadZipFile|Timeout)\b[^()]*(\([^()]*\)[^()]*)*\)"
-    words = re.sub(named, "", str(error))
+    exception = r" ?\(\w*(Error|Exception|BadZipFile|Timeout)\b[^()]*(\([^()]*\)[^()]*)*\)"
+    words = re.sub(exception, "", str(error))
     return re.sub(r";? ?[^.;]*\$CCS_\w+[^.;]*", "", words).strip()
 
 

@@ -66,9 +66,9 @@ def open_screen(app: App, session: Session, query: Mapping[str, str]) -> Screen:
         notices.append(OTHER_IMAGES)
         screen.change(images="")
     if state.gallery.startswith(OWN):
-        own = session.gallery if app.galleries.has(session.gallery) else ""
-        notices += [] if own else [OTHER_GALLERY]
-        screen.change(gallery=own)
+        gallery = session.gallery if app.galleries.has(session.gallery) else ""
+        notices += [] if gallery else [OTHER_GALLERY]
+        screen.change(gallery=gallery)
     _check_gallery(screen, notices)
     known = app.heads(screen.state.model)
     if unknown := screen.state.ablate - known:

@@ -8,12 +8,11 @@ from PIL import Image
 from ccs.app.page import work
 from ccs.app.services import galleries
 from ccs.app.views import VIEWS
-from ccs.app.views.query import BiasQuery
 from ccs.errors import InputError
 from tests.support import fairface_sample as fairface
 from tests.support.app_page import bare_app, check, finished, opened
 from tests.support.datasets_sample import as_parquet, cells, saved
-from tests.support.fairface_sample import PATH, RECORD
+from tests.support.fairface_sample import PATH
 from tests.support.hub_server import Hub
 
 # fsspec leaves its event loop to the garbage collector.
@@ -51,13 +50,11 @@ def shown(app, **query):
     return html
 
 
-def test_bias_opens_on_real_faces_the_first_while_the_others_are_looked_at(fetched):
-    screen, updates = fetched
-    app = screen.app
+def test_bias_opens_on_real_faces(fetched):
+    _, updates = fetched
     assert any("Fetching FairFace" in update.doing for update in updates)
-    assert any("looks at 600 faces" in update.doing for update in updates)
+    assert any("embeds 600 faces" in update.doing for update in updates)
     pages = [update.regions["main"] for update in updates if update.regions]
-    assert "MaxSkew@3" in next(html for html in pages if 'data-name="by-occupation"' in html)
     page = pages[-1]
     check(page)
     assert "MaxSkew@60" in page
@@ -66,11 +63,6 @@ def test_bias_opens_on_real_faces_the_first_while_the_others_are_looked_at(fetch
     for name in ("gender", "race", "race (seven)", "age"):
         assert f">{name}</option>" in page
     assert "drawn" not in page
-    part = BiasQuery.of(app, screen.state).first(80)
-    assert (part.k, part.most_k, len(part.gallery.images)) == (8, 40, 80)
-    counts = np.unique(part.gallery.groups["race (seven)"], return_counts=True)[1]
-    assert set(counts) <= {10, 11, 12, 13}  # balanced, like the whole
-    assert app.galleries.part(app.model_cache.get("tiny"), RECORD.name) is None  # the whole is there
 
 
 @pytest.mark.usefixtures("hub")

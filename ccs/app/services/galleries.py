@@ -28,7 +28,6 @@ MOST, STEP = 120, 10**11  # images, and floating point operations, between two l
 TRUNK_BYTES = 128 * 2**20
 PICTURES, SEED = 300, 4
 EXTREMES, NEAREST = 6, 5
-FIRST = 28  # images of a gallery, or a few more, that are ranked while the others are being embedded
 
 Images = Sequence[Image.Image] | Trunk
 Extremes = tuple[list[tuple[int, float]], list[tuple[int, float]]]
@@ -183,7 +182,6 @@ class Galleries:
 
     def embed(self, model: Model, name: str) -> Generator[float, None, EmbeddedGallery]:
         """Embed a gallery with all heads on, once."""
-        key = model.weights_hash, name
 
         def work() -> Generator[float, None, EmbeddedGallery]:
             images = self.find(name).images
@@ -194,22 +192,11 @@ class Galleries:
                 rows.append(model.embed_images(trunk))
                 if size <= TRUNK_BYTES:
                     trunks.append(trunk)
-                if name == PHOTOGRAPHED.people and trunks and sum(map(len, rows)) >= FIRST:
-                    first = EmbeddedGallery(Trunk.joined(trunks), np.concatenate(rows))
-                    self._cache.get(("part", *key), lambda first=first: first)
                 yield share
             return EmbeddedGallery(Trunk.joined(trunks) if trunks else None, np.concatenate(rows))
 
         yield from self.fetch(name)
-        return (yield from self._cache.fill(("embedded", *key), work))
-
-    def part(self, model: Model, name: str) -> EmbeddedGallery | None:
-        """Return the first images of a gallery while it is being embedded, else None."""
-        key = model.weights_hash, name
-        first: EmbeddedGallery | None = (
-            None if ("embedded", *key) in self._cache else self._cache.find(("part", *key))
-        )
-        return first
+        return (yield from self._cache.fill(("embedded", model.weights_hash, name), work))
 
     def ready(self, model: Model, name: str, heads: HeadSet) -> bool:
         """Return True if `embeddings` has the answer at once."""
@@ -237,9 +224,7 @@ class Galleries:
             yield share, f"Fetching {SOURCES[name].title} from the Hub, once"
         n = len(self.get(name).images)
         for share in self.embed(model, name):
-            part = self.part(model, name)
-            first = f"; the first {len(part.base)} are shown" if part else ""
-            yield share, f"{model.name} embeds {n} faces, once{first}"
+            yield share, f"{model.name} embeds {n} faces, once"
         for share in self.ablated(model, name, heads):
             yield share, f"{model.name} embeds {n} faces with {describe_ablation(heads.of_encoder(IMAGE))}"
 

@@ -65,13 +65,11 @@ function show(html, headers, step) {
   const parts = new DOMParser().parseFromString(html, "text/html").body.children;
   const active = document.activeElement, id = active && active !== document.body ? key(active) : focused;
   for (const part of [...parts]) {
-    const old = document.getElementById(part.id), before = places(old), scroll = old.scrollTop;
-    const edits = edited(old);
+    const old = document.getElementById(part.id), scroll = old.scrollTop, edits = edited(old);
     old.replaceWith(document.adoptNode(part));
     part.scrollTop = scroll;
     for (const one of part.querySelectorAll("details[data-keep], details.what, details.more")) one.open ||= opened.has(name(one));
     for (const [name, value] of edits) { const field = part.querySelector(name); if (field) field.value = value; }
-    move(part, before);
   }
   if (!document.activeElement || document.activeElement === document.body) {
     const again = id && [...document.querySelectorAll("button, select, input, textarea, a")].find((one) => key(one) === id);
@@ -93,21 +91,6 @@ function edited(region) {
     .map((one) => [`form[action="${one.form.getAttribute("action")}"] [name="${one.name}"]`, one.value]);
 }
 let sentForm = "";
-// What moves within a region goes there from where it was; what is new fades in.
-function places(region) {
-  const found = new Map();
-  for (const one of region.querySelectorAll("[data-move]")) found.set(one.dataset.move, one.getBoundingClientRect());
-  return found;
-}
-function move(region, before) {
-  if (!before.size || matchMedia("(prefers-reduced-motion: reduce)").matches) return;
-  for (const one of region.querySelectorAll("[data-move]")) {
-    const from = before.get(one.dataset.move), to = one.getBoundingClientRect(), how = { duration: 300, easing: "ease-out" };
-    if (!from) one.animate([{ opacity: 0, scale: .8 }, {}], how);
-    else if (from.x !== to.x || from.y !== to.y) one.animate([{ translate: `${from.x - to.x}px ${from.y - to.y}px` }, {}], how);
-  }
-}
-
 document.addEventListener("submit", (event) => {
   const form = event.target, button = event.submitter;
   if (form.method !== "post") return;

@@ -62,11 +62,10 @@ class Measurement:
 
 
 def bias_stage(screen: Screen) -> Hashable:
-    """Return None if the gallery is embedded, else how much of it is available (`View.stage`)."""
+    """Return None if the gallery is embedded, else whether it is here (`View.stage`)."""
     galleries, name = screen.app.galleries, BiasQuery.gallery_name(screen.app, screen.state)
-    if galleries.ready(screen.model, name, screen.state.ablate) and screen.session.budget is None:
-        return None
-    return galleries.has(name), galleries.part(screen.model, name) is not None
+    ready = galleries.ready(screen.model, name, screen.state.ablate) and screen.session.budget is None
+    return None if ready else galleries.has(name)
 
 
 def prepare_bias(screen: Screen) -> Iterator[tuple[float, str]]:
@@ -121,13 +120,12 @@ def _gallery_title(app: App, name: str) -> str:
 
 def measure(screen: Screen, complete: bool = True) -> Measurement | Empty:
     """Return the answer to the screen's query; with `complete` False, only if nothing has to be computed."""
-    session, model, ablate = screen.session, screen.model, screen.state.ablate
-    ready = embedded(screen, BiasQuery.of(screen.app, screen.state), complete)
+    query = BiasQuery.of(screen.app, screen.state)
+    ready = embedded(screen, query, complete)
     if ready is None:
         return Empty("Measuring", "The results follow.")
-    query, *images = ready
-    texts = [query.texts(session, model, heads) for heads in (HeadSet(), ablate)]
-    settings = {"metrics": SHOWN_METRICS, "draws": DRAWS, "logit_scale": model.logit_scale}
+    images, texts = ready
+    settings = {"metrics": SHOWN_METRICS, "draws": DRAWS, "logit_scale": screen.model.logit_scale}
     before, after = measure_gallery(query.gallery, query.attribute, images, texts, **settings)
     return Measurement(query, before, after, images, texts, preference_of(screen, query, images, texts))
 

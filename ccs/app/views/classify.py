@@ -104,17 +104,17 @@ class Story:
     right: str
 
 
-def find_story(screen: Screen, own: bool = False) -> Story:
+def find_story(screen: Screen, of_screen: bool = False) -> Story:
     """Return the story of the first images of every example.
 
     A head without a high CCS is chosen only if it costs far more.
 
     Args:
         screen: the screen; if the visitor has added images or classes, the story is of those.
-        own: True for the story of the screen's images in any case.
+        of_screen: True for the story of the screen's images in any case.
     """
     model, state, uploads, load = screen.model, screen.state, screen.session.uploads, screen.app.example
-    if own or uploads or state.classes:
+    if of_screen or uploads or state.classes:
         answers = () if uploads or state.classes else load(state.example, model.name).answers
         candidates = [Example(screen.images.originals, *question(screen), answers)]
     else:
@@ -141,14 +141,14 @@ def find_story(screen: Screen, own: bool = False) -> Story:
                 )
         return max(stories, key=lambda story: story[0])[1]
 
-    key = tuple((tuple(image.key for image in one.images), one.classes) for one in candidates)
+    key = tuple((tuple(image.key for image in example.images), example.classes) for example in candidates)
     return screen.app.cache.get(("story", model.weights_hash, key, state.analysis), search)
 
 
 @post("classify/most")
 def ablate_most(screen: Screen, form: Form) -> None:
     """Ablate the head whose ablation costs one of the screen's images most."""
-    head = find_story(screen, own=True).head
+    head = find_story(screen, of_screen=True).head
     screen.set_ablation(HeadSet([head]))
     screen.change(head=head)
 
@@ -162,8 +162,8 @@ class ClassForm(Form):
 def choose_classes(screen: Screen, form: ClassForm) -> None:
     """Classify into other classes, with another template; the example's own classes stay its own."""
     classes, state = split_texts(form.classes), screen.state
-    own = classes == screen.app.example(state.example, state.model).classes
-    screen.change(classes=() if own else classes, template=parse_template(form.template))
+    unchanged = classes == screen.app.example(state.example, state.model).classes
+    screen.change(classes=() if unchanged else classes, template=parse_template(form.template))
 
 
 @post("classify/reset")
@@ -217,22 +217,22 @@ def explain_answers(screen: Screen, model: Model) -> Figure | None:
     weights = np.stack([class_matrix(screen, heads) for heads in sets])
     cosines = images.embed(model, sets) @ weights.swapaxes(1, 2)  # [sets, images, classes]
     first, second = np.argsort(-cosines[0], axis=1, kind="stable")[:, :2].T
-    each = np.arange(len(first))
+    places = np.arange(len(first))
     along = weights[:, first] - weights[:, second]  # [sets, images, d]
     pairs = zip(along, sets, strict=True)
     maps = np.stack(
-        [images.contribution_maps(model, model.heads, at, heads)[each, each] for at, heads in pairs]
+        [images.contribution_maps(model, model.heads, at, heads)[places, places] for at, heads in pairs]
     )
-    leads = cosines[:, each, first] - cosines[:, each, second]
-    rows, shown = [], []
+    leads = cosines[:, places, first] - cosines[:, places, second]
+    rows, overlaid = [], []
     for i, (image, picture) in enumerate(zip(images.originals, images.inputs(model), strict=True)):
         answer, other, largest = classes[first[i]], classes[second[i]], float(np.abs(maps[:, i]).max())
         rows += [[image.name, answer, other, *cells] for cells in examples.patch_rows(*maps[:, i])]
         overlays = [examples.tint(picture, values, largest) for values in maps[:, i]]
-        shown.append((image.name, answer, other, list(zip(overlays, leads[:, i].tolist(), strict=True))))
+        overlaid.append((image.name, answer, other, list(zip(overlays, leads[:, i].tolist(), strict=True))))
     share = float(maps[0].sum() / leads[0].sum()) if leads[0].sum() else float("nan")
     columns = ["image", "answer", "runner-up", "row", "column", "all on", *(["ablated"] if ablate else [])]
-    values = {"images": shown, "ablate": ablate, "share": percent(share, 0)}
+    values = {"images": overlaid, "ablate": ablate, "share": percent(share, 0)}
     return Figure("why", columns, rows, values, settings=template_setting(screen))
 
 

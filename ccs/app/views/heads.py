@@ -144,16 +144,24 @@ def attention_maps(screen: Screen, model: Model, record: HeadRecord) -> Figure:
             along = along - _embed(screen, model, *others).mean(axis=0)
         maps.append(images.contribution_maps(model, HeadSet([head]), along, ablate)[:, 0])
     peak = max(float(maps[0].max()), 1 / maps[0][0].size)  # an even share, if it attends elsewhere
-    largest, rows, shown = float(np.abs(maps[-1]).max()), [], []
+    largest, rows, overlays = float(np.abs(maps[-1]).max()), [], []
     for image, picture, *patches in zip(images.originals, images.inputs(model), *maps, strict=True):
         rows += [[image.name, *cells] for cells in examples.patch_rows(*patches)]
         contributions = [examples.tint(picture, values, largest) for values in patches[1:]]
-        shown.append(
+        overlays.append(
             (image.name, [examples.highlight(picture, patches[0], peak), *contributions], patches[0])
         )
     columns = ["image", "row", "column", *("attention", "written")[: len(maps)]]
-    values = {"text": text, "contrasted": len(others) > 1, "largest": largest, "peak": peak, "images": shown}
-    return Figure("where", columns, rows, values, str(head), {"ablated heads": ablate})
+    values = {
+        "text": text,
+        "contrasted": len(others) > 1,
+        "largest": largest,
+        "peak": peak,
+        "images": overlays,
+    }
+    return Figure(
+        "where", columns, rows, {**values, "images": overlays}, str(head), {"ablated heads": ablate}
+    )
 
 
 def _text_of(record: HeadRecord, number: int) -> str:

@@ -327,8 +327,8 @@ def paradox_program(screen: Screen) -> str:
     fairness = {"dataset": axes.gallery, "attribute": axes.attribute, "target": "pool", "mode": "correct"}
     fairness |= {"occupation": "", "metric": "MaxSkew mean"}
     tables = [("quality", "pruning", quality), ("fairness", "bias", fairness)]
-    own = Screen(screen.app, screen.session, replace(screen.state, analysis=""))
-    return run_lines(own) + program("paradox", quantities=tables)
+    main = Screen(screen.app, screen.session, replace(screen.state, analysis=""))
+    return run_lines(main) + program("paradox", quantities=tables)
 
 
 VIEW = View(

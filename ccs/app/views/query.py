@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from fastapi import UploadFile
@@ -17,10 +17,10 @@ from ccs.app.routes import Form, Long, Name, post
 from ccs.app.services.uploads import MAX_BYTES
 from ccs.app.session import App, Screen, Session
 from ccs.app.state import NO_HEADS, OWN, State, parse_int, split_texts
-from ccs.data import BiasSet, Lazy
+from ccs.data import BiasSet
 from ccs.data.open import open_upload
 from ccs.errors import InputError
-from ccs.heads import IMAGE, TEXT, HeadSet
+from ccs.heads import TEXT, HeadSet
 from ccs.metrics import bias, ranking
 from ccs.metrics.skew import MetricName
 from ccs.model.model import Model
@@ -115,29 +115,11 @@ class BiasQuery:
     @property
     def key(self) -> tuple[object, ...]:
         """All of it but the row: equal for queries with the same answer."""
-        return self.gallery.name, len(self.gallery.images), self.attribute, self.occupations, self.k
-
-    def first(self, n: int) -> BiasQuery:
-        """Return the same query of the first `n` images, with the same part of them as K."""
-        whole = self.gallery
-        part = replace(
-            whole,
-            images=Lazy(whole.images.__getitem__, range(n)),
-            groups={name: labels[:n] for name, labels in whole.groups.items()},
-            k={name: max(1, round(k * n / len(whole.images))) for name, k in whole.k.items()},
-            pools=None if whole.pools is None else whole.pools[:n],
-            units=None if whole.units is None else whole.units[:n],
-        )
-        return replace(self, gallery=part)
-
-    @property
-    def pools(self) -> np.ndarray | None:
-        """The images that each occupation ranks, bool [occupations, images]; None for all."""
-        return self.gallery.own_pools(self.occupations)
+        return self.gallery.name, self.attribute, self.occupations, self.k
 
     def pool(self) -> np.ndarray:
         """Return the numbers of the images that the occupation shown ranks."""
-        pools = self.pools
+        pools = self.gallery.own_pools(self.occupations)
         return np.arange(len(self.gallery.images)) if pools is None else np.flatnonzero(pools[self.row])
 
     def texts(self, session: Session, model: Model, ablate: HeadSet = NO_HEADS) -> np.ndarray:
@@ -165,8 +147,8 @@ class BiasQuery:
 def bias_lines(screen: Screen, query: BiasQuery, metrics: Sequence[MetricName]) -> str:
     """Return a program that prints metrics, and each group's share of the top for the occupation shown."""
     spec = "" if query.gallery.name.startswith(OWN) else query.gallery.name
-    rest = program("bias", query=query, spec=spec, names=metrics)
-    return program("model", model=screen.state.model, ablate=screen.state.ablate) + rest
+    first = program("model", model=screen.state.model, ablate=screen.state.ablate)
+    return first + program("bias", query=query, spec=spec, names=metrics)
 
 
 def top(images: np.ndarray, prompt: np.ndarray, n: int) -> np.ndarray:
@@ -182,25 +164,20 @@ def top(images: np.ndarray, prompt: np.ndarray, n: int) -> np.ndarray:
 
 def embedded(
     screen: Screen, query: BiasQuery, complete: bool = True
-) -> tuple[BiasQuery, np.ndarray, np.ndarray] | None:
-    """Return the query, and its gallery's embeddings before and after ablation.
+) -> tuple[list[np.ndarray], list[np.ndarray]] | None:
+    """Return embeddings of the gallery [n, d] and of the occupations, each before and after ablation.
 
     Args:
-        screen: names the ablated heads.
-        query: names the gallery.
-        complete: False to wait for nothing; then the query is of the first images while others are being
-            embedded, or the answer is None.
+        screen: names the model and the ablated heads.
+        query: names the gallery and the occupations.
+        complete: False for None if the gallery isn't embedded yet.
     """
-    model, ablate = screen.model, screen.state.ablate
-    galleries, name = screen.app.galleries, query.gallery.name
-    if complete or galleries.ready(model, name, ablate):
-        return query, galleries.embeddings(model, name), galleries.embeddings(model, name, ablate)
-    part = galleries.part(model, name)
-    if part is None or part.trunk is None:
+    model, galleries, name = screen.model, screen.app.galleries, query.gallery.name
+    if not complete and not galleries.ready(model, name, screen.state.ablate):
         return None
-    heads = ablate.of_encoder(IMAGE)
-    after = model.embed_images(part.trunk, heads) if heads else part.base
-    return query.first(len(part.base)), part.base, after
+    sets = HeadSet(), screen.state.ablate
+    texts = [query.texts(screen.session, model, heads) for heads in sets]
+    return [galleries.embeddings(model, name, heads) for heads in sets], texts
 
 
 # -- forms ---------------------------------------------------------------------------------------------------

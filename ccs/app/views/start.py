@@ -32,13 +32,11 @@ NEUTRAL = ("person", "blorple")  # of `ccs.texts.neutral`
 
 
 def start_stage(screen: Screen) -> Hashable:
-    """Return None if faces and images are embedded, else how much of them is available (`View.stage`)."""
+    """Return None if faces and images are embedded, else which are available (`View.stage`)."""
     galleries, model = screen.app.galleries, screen.model
     name = world(model.name).people
     ready = galleries.ready(model, name, screen.state.ablate)
-    if ready and galleries.contributions(model) is not None:
-        return None
-    return galleries.has(name), galleries.part(model, name) is not None, ready
+    return None if ready and galleries.contributions(model) else (galleries.has(name), ready)
 
 
 def prepare_start(screen: Screen) -> Iterator[tuple[float, str]]:
@@ -71,7 +69,7 @@ def _steps(screen: Screen, complete: bool, model: Model) -> dict[str, object]:
         "record": record,
         "encodes": top_images(screen, record),
         "without": _without_head(story),
-        "people": _people(screen, model, complete),
+        "people": _people(screen, complete),
     }
 
 
@@ -99,18 +97,18 @@ def _query(screen: Screen) -> BiasQuery:
     return replace(query, gallery=gallery, row=query.listed.index(OCCUPATION))
 
 
-def _people(screen: Screen, model: Model, complete: bool) -> Figure | Empty:
+def _people(screen: Screen, complete: bool) -> Figure | Empty:
     """Return the first faces for an occupation, and the groups furthest above their share of all faces."""
-    session, claim, ablate = screen.session, claim_of(screen), screen.state.ablate
+    claim, ablate = claim_of(screen), screen.state.ablate
     try:
-        answer = embedded(screen, _query(screen), complete)
+        query = _query(screen)
     except InputError as error:
         return Empty("No faces to rank", f"{error} You can rank your own faces in the view Bias.")
-    if answer is None:
+    ready = embedded(screen, query, complete)
+    if ready is None:
         return Empty("Ranking the faces", "Who ranks first follows in a moment.")
-    query, *images = answer
+    images, texts = ready
     gallery, labels = query.gallery, query.gallery.groups[query.attribute]
-    texts = [query.texts(session, model, heads) for heads in (HeadSet(), ablate)]
     pairs = list(zip(images, texts, strict=True))
     before, after = (top(embeddings, prompts[query.row], query.k) for embeddings, prompts in pairs)
     pool = {group: float((labels == group).mean()) for group in query.groups}
