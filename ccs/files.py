@@ -69,7 +69,15 @@ def _sync(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file in UTF-8 atomically. Raises InputError."""
+    """Write a text file in UTF-8 atomically.
+
+    Args:
+        path: The file.
+        text: Its text.
+
+    Raises:
+        InputError: As in `atomic_write`.
+    """
     with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 

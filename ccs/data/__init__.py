@@ -1,5 +1,4 @@
-"""Evaluation sets: their kinds, whatever their source (the Hub, a folder, the drawn world), and the records
-of those known by name (known_sets.toml).
+"""Datasets and galleries, whatever their source, and the records of those known by name (known_sets.toml).
 
 Images are lazy sequences: `images[i]` decodes image i, `len(images)` costs nothing. The order is fixed, so
 labels and groups have the same index as their image. Every set can be pickled, for a run's other processes.
@@ -206,7 +205,9 @@ ALIASES = {"imagenet": "imagenet-val", "fairface": "fairface-1.25"}
 def source(name: str) -> DatasetRecord:
     """The record of the set of that name or alias; InputError, with the known names, for any other."""
     if ALIASES.get(name, name) not in SOURCES:
-        raise InputError(f"There is no set {name!r}, but {', '.join(SOURCES)} and the drawn world/... ones.")
+        raise InputError(
+            f"There is no set {name!r}; there are {', '.join(SOURCES)}, and the synthetic world/... ones."
+        )
     return SOURCES[ALIASES.get(name, name)]
 
 

@@ -85,7 +85,7 @@ def _read(video: File) -> tuple[str, str, int]:
         with _opened(video) as (container, stream, _):
             reason = "no frame can be decoded" if next(container.decode(stream), None) is None else ""
     except (OSError, ValueError) as error:  # PyAV's errors are of both types
-        reason = " ".join(str(error).split())
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
     if reason:
         return "", reason, 0
     with video.open() as stream:

@@ -75,7 +75,13 @@ class Files:
         return [path for path in self.by_path if ending(path) in endings]
 
     def only(self, paths: Iterable[str], reason: str, below: str = "") -> Files:
-        """Keep these paths, without their first part `below`; count the others under the reason."""
+        """Keep some files, and count the others.
+
+        Args:
+            paths: Paths of the files.
+            reason: The reason under which the others are counted.
+            below: The first part of these paths, which is cut off.
+        """
         chosen = set(paths)
         passed = dict(self.passed)
         if left_out := tuple(path for path in self.by_path if path not in chosen):
@@ -161,7 +167,18 @@ def list_files(place: Path | bytes, source: str) -> Files:
 
 
 def unpack(files: Files, archives: Collection[str]) -> Files:
-    """Replace archives among the files by what they hold, each below its own path."""
+    """Replace archives among files by their members.
+
+    Args:
+        files: The files.
+        archives: Paths of the archives.
+
+    Returns:
+        The files, each member below the path of its archive.
+
+    Raises:
+        InputError: If the files are in an archive themselves.
+    """
     by_path: dict[str, File] = {}
     for path, file in files.by_path.items():
         if path not in archives:

@@ -55,7 +55,13 @@ def connected() -> None:
 
 @contextmanager
 def explained(name: str, hub: str, *, copy: bool = True) -> Iterator[None]:
-    """Turn errors of the Hub's client into an InputError that says what to do."""
+    """Turn errors of the Hub's client into an InputError that says what to do.
+
+    Args:
+        name: Name of what is fetched.
+        hub: Its id on the Hub.
+        copy: Whether a local copy could replace it.
+    """
     try:
         yield
     except (InputError, MemoryError):
@@ -166,7 +172,12 @@ def part_of(record: DatasetRecord, max_rows: int) -> Rows:
 
 
 def some_files(paths: Sequence[str], max_rows: int) -> list[str]:
-    """Choose the evenly spaced Parquet files of which `max_rows` rows are read."""
+    """Choose evenly spaced Parquet files to read a part of a set from.
+
+    Args:
+        paths: All files of the set.
+        max_rows: The most rows.
+    """
     paths = [path for path in paths if path.endswith(".parquet")]
     return [paths[place] for place in spread(len(paths), min(MOST_FILES, max_rows))]
 

@@ -27,7 +27,14 @@ ALL = Sample()
 
 
 def images(record: DatasetRecord, rows: Rows, sample: Sample = ALL, names: Sequence[str] = ()) -> ImageSet:
-    """Return the images, with their masks if there is a column `mask`, and no other column."""
+    """Make images without labels, with their masks if there is a column `mask`.
+
+    Args:
+        record: The set's record.
+        rows: Its rows.
+        sample: The images to draw, from each folder.
+        names: Not used; as in `classes`.
+    """
     _require_as_recorded(record, rows)
     top = [path.rpartition("/")[0] for path in rows.columns.get("file", ())]
     readable, cells = rows.readable(sample, strata=top), rows.columns.get("mask")
@@ -151,7 +158,16 @@ def _class_numbers(
 
 
 def renamed(classes: Sequence[str], names: Sequence[str], source: str) -> tuple[str, ...]:
-    """Return the names for the classes. Raises InputError for another number of names."""
+    """Return the names for the classes.
+
+    Args:
+        classes: The classes.
+        names: Their names in prompts.
+        source: The set's name in messages.
+
+    Raises:
+        InputError: If there are more or fewer names than classes.
+    """
     if len(names) != len(classes):
         raise InputError(f"{source} has {len(classes)} classes, but {len(names)} names were given.")
     return tuple(names)

@@ -214,7 +214,15 @@ def _open(
 
 
 def parse_split(spec: str, split: str = "") -> tuple[str, str]:
-    """Return a local place and its split, of "PLACE:train" too; other specs stay as they are."""
+    """Split "PLACE:train" into a local place and a split; other specs stay as they are.
+
+    Args:
+        spec: As for `open_dataset`.
+        split: The split that is requested already, which is preferred.
+
+    Returns:
+        The place or spec, and the split.
+    """
     place, _, word = spec.rpartition(":")
     is_split = word.casefold() in SPLITS and Path(place).expanduser().exists()
     return (place, split or word) if is_split else (spec, split)

@@ -221,7 +221,12 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def spread(count: int, wanted: int | None) -> range | list[int]:
-    """Return at most `wanted` of `count` indices, evenly spaced."""
+    """Choose evenly spaced indices.
+
+    Args:
+        count: The number of indices.
+        wanted: The most to choose; None for all.
+    """
     if wanted is None or wanted >= count:
         return range(count)
     return [position * count // wanted for position in range(wanted)]

@@ -38,7 +38,7 @@ class Drawn(Lazy[Any]):
 
 
 def _clip(s: Scene) -> list[Image.Image]:
-    """The frames of a clip in which the subject moves sideways."""
+    """Draw the frames of a clip in which the subject moves sideways."""
     toward = 1 if s.seed % 2 else -1
     return [draw(s, drift=float(toward * d)) for d in np.linspace(-0.12, 0.12, FRAMES)]
 
@@ -62,7 +62,7 @@ def _name(name: str, seed: int | None) -> str:
 
 @lru_cache(maxsize=1)
 def _classifications() -> dict[str, tuple[tuple[str, ...], tuple[str, ...], int, _Show]]:
-    """Name of a set -> classes, templates, first seed, and a function that makes a scene show class i."""
+    """Return each set's classes, templates, first seed, and function that makes a scene show class i."""
     things, occupations = AROUND["animal"] + AROUND["vehicle"], tuple(words.OCCUPATIONS)
     whole = ("a {}", "a picture of a {}", "a drawing of a {}", "an image of a {}")
     beside, near = ("{}", "a picture with {}"), ("a {}", "a picture with a {}")
@@ -111,9 +111,18 @@ def names() -> tuple[str, ...]:
 
 
 def classification_set(name: str, n: int | None = None, seed: int | None = None) -> ClassificationSet:
-    """`n` images (default: ten per class, at least 300), cycling through the classes. Raises InputError."""
+    """Make images that cycle through the classes of a set.
+
+    Args:
+        name: The set, such as "colors".
+        n: The number of images, by default ten per class and at least 300.
+        seed: Seed of fresh images; by default those of every published result.
+
+    Raises:
+        InputError: If there is no such set.
+    """
     if name not in _classifications():
-        raise InputError(f"The drawn world has no set {name!r}; it has: {', '.join(_classifications())}.")
+        raise InputError(f"The synthetic world has no set {name!r}; it has: {', '.join(_classifications())}.")
     classes, templates, start, show = _classifications()[name]
     n = max(300, 10 * len(classes)) if n is None else n
     scenes = [show(s, i % len(classes)) for i, s in enumerate(islice(_scenes(start, seed), n))]
@@ -129,7 +138,12 @@ def classification_set(name: str, n: int | None = None, seed: int | None = None)
 
 
 def retrieval_set(n: int = 300, seed: int | None = None) -> RetrievalSet:
-    """Clips of 8 frames, each with a caption that names everything that is shown; no two share one."""
+    """Make clips of 8 frames, each with a caption of its own that names everything in it.
+
+    Args:
+        n: The number of clips.
+        seed: As for `classification_set`.
+    """
     scenes: dict[str, Scene] = {}
     for s in _scenes(600_000, seed):
         if len(scenes) == n:
@@ -147,7 +161,7 @@ def retrieval_set(n: int = 300, seed: int | None = None) -> RetrievalSet:
 
 
 def bias_set(name: str = "faces", seed: int | None = None) -> BiasSet:
-    """People balanced over gender presentation and skin tone.
+    """Make people balanced over gender presentation and skin tone.
 
     "faces": 600 plain faces with no cue of an occupation and nothing around them, 60 per cell, K = 60. What
     lies around moves a face's embedding more than its group does, and would hide a skew.
@@ -195,7 +209,12 @@ def bias_set(name: str = "faces", seed: int | None = None) -> BiasSet:
 
 
 def image_set(n: int = 2000, seed: int = 0) -> ImageSet:
-    """`n` scenes as the world draws them, for the moments."""
+    """Make images of the synthetic world's own distribution, for head statistics.
+
+    Args:
+        n: The number of images.
+        seed: Seed of the scenes; numbers that differ by 5 give the same.
+    """
     scenes = [scene(i) for i in range(20_000 * (seed % 5), 20_000 * (seed % 5) + n)]
     known = _fingerprint(scenes, "balanced")
     return ImageSet(name="world/images", images=Drawn(scenes), fingerprint=known, source=SOURCE)

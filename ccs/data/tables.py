@@ -50,7 +50,15 @@ def _cell_text(cell: object) -> str:
 
 
 def path_column(rows: Sequence[Row], name: str) -> str:
-    """Return the column that holds the paths of files. Raises InputError if there is none."""
+    """Return the column that holds the paths of files.
+
+    Args:
+        rows: The rows of a table.
+        name: Its name in messages.
+
+    Raises:
+        InputError: If there is none.
+    """
     columns = list(rows[0]) if rows else []
     for column in PATHS:
         if column in columns:

@@ -39,7 +39,12 @@ def embed_neutral(
 
 
 def fill(template: str, word: str) -> str:
-    """Return the template with the word; pronouns such as "someone" have no article."""
+    """Fill a word into a template.
+
+    Args:
+        template: The template, with `{}` for the word.
+        word: The word. A pronoun such as "someone" loses the article before it.
+    """
     if word in _PRONOUNS:
         template = template.replace("an {}", "{}").replace("a {}", "{}")
     return template.replace("{}", word)
