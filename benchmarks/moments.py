@@ -63,8 +63,8 @@ def measure(photographs: Path, model: Model, repeats: int = REPEATS) -> dict[str
         with tempfile.TemporaryDirectory() as folder:
             embedder = Embedder(model, Store(Path(folder), Processes()), settings)
             size = embedder.backoff.largest
-            stage = embedder.moments(images)
-            assert embedder.read_moments(stage).count == len(paths)
+            stage = embedder.statistics(images)
+            assert embedder.read_statistics(stage).count == len(paths)
 
     def plain() -> None:
         files: Any = Files(paths, transform)

@@ -57,7 +57,7 @@ def throughput(photographs: Path) -> list[dict[str, Any]]:
         for processes in (1, 2):
             moments = ["--images", str(photographs), "--max-images", str(images)]
             found = run(["--model", model, *moments, *more], processes=processes)
-            for stage, seen in {"moments": images, f"embed/{SET}": 60}.items():
+            for stage, seen in {"statistics": images, f"embed/{SET}": 60}.items():
                 seconds = found["seconds"][stage]
                 row = {"model": model, "processes": processes, "stage": stage, "images": seen}
                 row |= {"seconds": seconds, "images_a_second": round(seen / seconds, 1)}

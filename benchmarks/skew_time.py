@@ -119,14 +119,16 @@ def share(n_plans: int, n_random: int, processes: int, part: int, few: bool, pin
     most = max(len(data.images) for data in sets)
     whole, noise = (rng.standard_normal((most, WIDTH), dtype=np.float32) for _ in range(2))
     twice = 0.2 * np.concatenate([noise, noise], axis=1)  # each plan adds other columns
-    plans = measure.shares(plans, processes)[part]
+    plans = measure.share_of(plans, part, processes)
     for data in sets:
         n, wall, processor = len(data.images), time.perf_counter(), time.process_time()
 
         def embeddings(off: HeadSet, n: int = n) -> np.ndarray:
             return whole[:n] + twice[:n, WIDTH - offs.index(off) :][:, :WIDTH]
 
-        _, rows = measure.of_plans(texts, data, plans, embeddings, 0, as_published=True)
+        rows = measure.Evaluation(
+            data=data, ablations=plans, texts=texts, embeddings=embeddings, as_published=True
+        ).rows()
         wall, processor = time.perf_counter() - wall, time.process_time() - processor
         spent = f"{wall:8.1f} s, {processor:.1f} of processor"
         print(f"  {data.name:32s} {spent}, {len(rows):,} rows", flush=True)

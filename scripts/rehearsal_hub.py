@@ -61,7 +61,7 @@ def reduce_work(draws: int, data: Path, *, small: bool) -> None:
     retrieval.measure = functools.partial(retrieval.measure, draws=draws)
     paper.occupations = lambda: ("judge", "chef", "nurse")  # type: ignore[assignment]
     if small:
-        run._singles_on = lambda data: data.name in ("cifar10", "fairface-1.25")
+        run.ablates_single_heads = lambda data: data.name in ("cifar10", "fairface-1.25")
 
 
 # Sets ---------------------------------------------------------------------------------------------------

@@ -67,13 +67,6 @@ def decided_by(manifest: Mapping[str, Any]) -> str:
     return "; ".join(filter(None, said))
 
 
-def moved_by_precision(manifest: Mapping[str, Any]) -> str:
-    """How far figures of bias are from those in float32, on a sample; "" where nothing was measured."""
-    errors = manifest.get("largest_error", {})
-    moved = [name for name in errors if name.startswith("mean MaxSkew")]
-    return "; ".join(f"{name} is within {errors[name]:.4f} of float32's" for name in moved)
-
-
 def high_labels(results: Results) -> dict[Head, tuple[str | None, str | None]]:
     """The high heads at the main K: label as given, label normalized."""
     known, normal = head_scores(results), results.table("labels").set_index(["layer", "head"])["label"]
@@ -161,7 +154,7 @@ def with_full(results: Results, rows: pd.DataFrame) -> pd.DataFrame:
     return rows.join(counts, on=where).fillna({"full": 0})
 
 
-def is_main_figure(row: Any) -> bool:
+def is_main_result(row: Any) -> bool:
     """True for a row with top-1 over all classes or the correct mean MaxSkew, which effects change."""
     if row["metric"] == "top1":
         return not row.get("subset")

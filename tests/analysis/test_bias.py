@@ -20,7 +20,7 @@ from ccs.data import BiasSet, ClassificationSet
 from ccs.metrics import accuracy, group_gaps
 from ccs.results import schema
 from tests.support.bias_sample import plain_ndkl, plain_skews
-from tests.support.compute_sample import figures
+from tests.support.compute_sample import measured
 from tests.support.datasets_sample import write_images
 
 OFF = HeadSet.parse("L4.H1 L5.H2")
@@ -75,12 +75,13 @@ def tabled(tiny_model, gallery):
     embedded = {off: tiny_model.embed_images(gallery.images, off) for off in (HeadSet(), OFF)}
     texts = embed_occupations(tiny_model, replace(gallery, occupations=NAMES))
     people = set_question(replace(gallery, groups={"gender": gallery.groups["gender"]}), NAMES, top=12)
-    plans = [
+    ablations = [
         AblationSet("none", None, HeadSet(), ""),
         AblationSet("chosen", None, OFF, ""),
         AblationSet("random", 0, OFF, ""),
     ]
-    _, rows = figures(texts, people, plans, embedded.__getitem__, 0, logit_scale=tiny_model.logit_scale)
+    scale = tiny_model.logit_scale
+    rows = measured(people, ablations, texts, embedded.__getitem__, logit_scale=scale)
     return rows, dict(zip(("none", "chosen"), embedded.values(), strict=True)), texts
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import ccs
 from ccs import results
-from ccs.analysis.bias import embed_occupations, rank_gallery
+from ccs.analysis.bias import embed_occupations
 from ccs.batch.compute import __main__ as compute
 from ccs.batch.compute import inputs, measure, needs
 from ccs.batch.compute.run import Run
@@ -23,9 +23,9 @@ from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.metrics import accuracy as zeroshot
 from ccs.metrics import bias
+from ccs.metrics.ranking import Ranking
 from ccs.model.export import ablated_weights
 from ccs.progress import Bar
-from ccs.results import queries
 from tests.support.compute_sample import arguments, contents, run, same_tables
 from tests.support.datasets_sample import write_images
 
@@ -47,8 +47,8 @@ def test_tables_are_valid_and_the_manifest_says_how(small_run):
     assert one + both == pytest.approx(1)
     assert one > both > 0
     assert max(manifest["largest_error"].values()) < 1e-5
-    assert set(manifest["largest_error"]) == {"forward", "plans", "contributions"}
-    assert manifest["measured"]["seconds"]["moments"] > 0
+    assert set(manifest["largest_error"]) == {"forward", "ablation", "contributions"}
+    assert manifest["measured"]["seconds"]["statistics"] > 0
     assert {entry["name"] for entry in manifest["sets"]} == {"world/letters", "world/clips"}
     spans, scores = read.table("spans"), read.table("scores")
     assert (len(spans), len(scores)) == (16 * 2, 16)
@@ -133,30 +133,21 @@ def test_verdicts_a_budget_refuses_are_told(small_run, tiny_folder, texts, tmp_p
         assert spent["estimated_dollars"] > 0
 
 
-def test_what_another_precision_does_to_skew_is_measured_on_a_sample(few_draws, tiny_folder, texts, tmp_path):
+def test_what_a_chosen_precision_changes_is_in_the_manifest(few_draws, tiny_folder, texts, tmp_path):
     args = ["--model", str(tiny_folder), "--texts", str(texts), "--out", str(tmp_path), "--k", "2"]
     args += ["--max-images", "20", "--random-sets", "1", "--precision", "bf16", "--dataset", "world/faces"]
     args += ["--eval-images", "30", "--layers", "4,5"]
     assert run(args) == 0
-    found = results.read(tmp_path / "tiny")
-    (faces,), off = (
-        inputs.open_datasets(compute.main.parse(args), print)[0],
-        found.table("bias").query("ablation == 'high'"),
-    )
-    expected = 0.0
-    models = [ccs.load(str(tiny_folder), precision=one) for one in ("fp32", "bf16")]
-    for heads in (HeadSet(), HeadSet.parse(off["heads"].iloc[0])):
-        seen = [(one.embed_images(faces.images, heads), embed_occupations(one, faces)) for one in models]
-        for attribute in faces.groups:
-            ours, theirs = (
-                bias.means(images, rank_gallery(faces, attribute, texts), ("MaxSkew",))["MaxSkew"]
-                for images, texts in seen
-            )
-            expected = max(expected, abs(ours - theirs))
-    assert found.manifest["largest_error"]["mean MaxSkew in bf16"] == pytest.approx(expected, abs=1e-6)
-    assert expected > 0
-    said = queries.moved_by_precision(found.manifest)
-    assert f"mean MaxSkew in bf16 is within {expected:.4f} of float32's" in said
+    manifest = results.read_manifest(tmp_path / "tiny")
+    (faces,) = inputs.open_datasets(compute.main.parse(args), print)[0]
+    rows = np.unique(np.linspace(0, len(faces.images) - 1, measure.SAMPLE).astype(int))
+    models = [ccs.load(str(tiny_folder), precision=precision) for precision in ("fp32", "bf16")]
+    task = Ranking(embed_occupations(models[1], faces), faces.groups[faces.main][rows], len(rows) // 10)
+    images = [faces.images[row] for row in rows]
+    skews = [bias.means(model.embed_images(images), task)["MaxSkew"] for model in models]
+    changes = manifest["measured"]["precision"]["changes"]
+    assert changes["MaxSkew"] == pytest.approx(abs(skews[1] - skews[0]), abs=1e-6)
+    assert 0 < changes["cosine"] < 0.1
 
 
 @pytest.mark.parametrize("limit", [1.0, 0.0])
@@ -215,13 +206,13 @@ def test_the_cut_changes_no_figure_and_one_bar_counts_all(small_run, tiny_folder
     args = arguments(tiny_folder, texts, tmp_path, "--batch-size", "3", "--workers", "1", "--shard", "60")
     doing, done = shares(capsys, args)
     same_tables(small_run / "tiny", tmp_path / "tiny")
-    parts = [f"{part}/world/{name}" for name in ("letters", "clips") for part in ("embed", "figures")]
-    assert list(dict.fromkeys(doing)) == ["moments", "texts", "labels", "judgments", *parts]
+    parts = [f"{part}/world/{name}" for name in ("letters", "clips") for part in ("embed", "measure")]
+    assert list(dict.fromkeys(doing)) == ["statistics", "texts", "labels", "judgments", *parts]
     assert done == sorted(done)
     assert (done[0], done[-1]) == (0, 1)
     shutil.rmtree(next((tmp_path / ".stages").glob("*/measure--world--clips")))
     doing, done = shares(capsys, args)  # the others are done, and not done again
-    assert set(doing) == {"figures/world/clips"}
+    assert set(doing) == {"measure/world/clips"}
     assert (done[0] > 0.3, done[-1]) == (True, 1)
 
 
@@ -244,7 +235,7 @@ def test_a_run_again_mends_tables_and_redoes_what_a_setting_changes(small_run, t
     assert (contents(done), times(done)) == (before, stamps)
     assert run([*again, "--k", "3"]) == 0
     kept = {Path(path).parent.name for path, _ in stamps.items() & times(done).items()}
-    assert {"moments", "texts", "checks"} <= kept
+    assert {"statistics", "texts", "checks"} <= kept
     assert kept.isdisjoint({"spans", "labels", "judgments"})
 
 
@@ -261,10 +252,10 @@ def test_what_cannot_be_had_is_told_once_and_first(hub, tiny_folder, tmp_path, m
     told = []
     settings = compute.main.parse(two)
     both = [settings.for_model(name) for name in settings.models]
-    assert needs.usable([*both, settings.for_model("ViT-B-32/openai")], told.append) == both
+    assert needs.require([*both, settings.for_model("ViT-B-32/openai")], told.append) == both
     assert len(told) == len(set(told)) == 1 + len(inputs.names_of_sets(both[0]))
     assert any(one.startswith("food101 is left out: 'food101' was not found on the Hub") for one in told)
     assert any(one.startswith("error: ViT-B-32/openai is left out: ") for one in told)
     monkeypatch.setattr(needs.shutil, "disk_usage", lambda _: SimpleNamespace(free=4))
     with pytest.raises(InputError, match=r"are to be fetched, and .* GB free"):
-        needs.usable(both, told.append)
+        needs.require(both, told.append)

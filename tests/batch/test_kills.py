@@ -110,7 +110,7 @@ def test_one_of_two_killed_ends_the_other_and_two_go_on(begin_two, small_run, ti
     """60 images in shards of 16 are four uneven shards; texts and clips have fewer. One opens them."""
     out, said = tmp_path / "out", tmp_path / "said.txt"
     args = arguments(tiny_folder, texts, out)
-    for killed, stage in ((1, "moments"), (0, "measure--world--letters")):
+    for killed, stage in ((1, "statistics"), (0, "measure--world--letters")):
         both = begin_two(args, said)
         while not (out / ".stages/tiny" / stage).exists() and all(one.exitcode is None for one in both):
             time.sleep(0.02)
@@ -129,7 +129,7 @@ def test_one_of_two_killed_ends_the_other_and_two_go_on(begin_two, small_run, ti
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("launcher", "killed", "stage"),
-    [("torchrun", 1, "moments"), ("torchrun", 0, "measure--world--letters"), ("accelerate", 1, "labels")],
+    [("torchrun", 1, "statistics"), ("torchrun", 0, "measure--world--letters"), ("accelerate", 1, "labels")],
 )
 def test_launchers_end_the_other(small_run, tiny_folder, texts, tmp_path, launcher, killed, stage):
     out, said = tmp_path / "out", tmp_path / "said.txt"

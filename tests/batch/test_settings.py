@@ -107,7 +107,7 @@ def test_the_prices_in_the_documents_are_those_that_are_told(told):
 def test_heads_judges_and_prices_are_those_asked_for(told, tiny_folder, tmp_path):
     model = ("--model", str(tiny_folder), "--dry-run")
     assert re.search(r"tiny +16 heads +here", told(*model))
-    assert "none is asked" in told(*model)
+    assert "none is used" in told(*model)
     judges = "openai:unheard-of,compatible:qwen@http://localhost:1/v1"
     said = told(*model, "--layers", "all", "--judges", judges)
     heads = int(re.search(r"tiny +(\d+) heads", said)[1])

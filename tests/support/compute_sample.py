@@ -82,7 +82,10 @@ def child(work):
     return process
 
 
-def figures(*args, **asked):
-    """What `measure.of_plans` gives, with the means of random plans among the rows."""
-    table, named = measure.of_plans(*args, **asked)
-    return table, named + measure.over_sets(named, table)
+def measured(data, ablations, texts, embeddings, **options):
+    """The rows of an evaluation, with the means of random sets among them."""
+    evaluation = measure.Evaluation(
+        data=data, ablations=ablations, texts=texts, embeddings=embeddings, **options
+    )
+    rows = evaluation.rows()
+    return rows + measure.over_sets(rows, measure.table_of(data))

@@ -12,42 +12,19 @@ from cyclopts import Parameter, Token
 from cyclopts.validators import Number
 
 from ccs import paper
+from ccs.cli import options
 from ccs.cli.command_line import Command
-from ccs.cli.options import (
-    ANALYSIS,
-    DATA,
-    IMAGES_FROM,
-    JUDGES,
-    MACHINE,
-    MODEL,
-    OCCUPATIONS,
-    OUTPUT,
-    Ablation,
-    Classes,
-    Device,
-    Images,
-    Occupations,
-    Seed,
-    SkipUnreadable,
-    Template,
-    TextEncoder,
-    Texts,
-    Top,
-    at_least,
-    describe,
-    read,
-)
+from ccs.cli.options import at_least, describe, read
 from ccs.errors import InputError
 from ccs.heads import Intervention, require_factors
 from ccs.judges import JudgeSettings
 from ccs.texts.pools import REFERENCE
 
 ORGANISMS = ("organism", "organism-control")
+"""The bundled toy models that are analyzed by default."""
 _ORGANISM = re.compile(r"organism(-control|-planted)?")
 PAPER_KS = (5, 7, 9, 11, 13)
 """Texts per head in the paper: 5, and in its table 3 the others too."""
-
-
 _FEW_RANDOM_SETS = 20
 """On other data."""
 _QUICK, _FULL = (600, 120, 10), (2000, 400, 200)
@@ -77,6 +54,7 @@ _DESCRIBED = (
     "precision",
     "layers",
 )
+"""The settings that change a result, for the manifest."""
 
 
 def _paper_models(_: Any, tokens: Sequence[Token]) -> tuple[str, ...]:
@@ -120,7 +98,7 @@ class Settings:
 
     paper: Annotated[
         tuple[str, ...] | None,
-        MODEL,
+        options.MODEL,
         Parameter(consume_multiple=True, converter=_paper_models),
         describe(
             "The paper's study: its six models, or only these (such as ViT-B-32-OpenAI), with its images "
@@ -129,54 +107,54 @@ class Settings:
     ] = None
     models: Annotated[
         tuple[str, ...],
-        MODEL,
+        options.MODEL,
         Parameter(name="--model"),
         describe(
             "Model: bundled name, open_clip's NAME/TAG, folder, or hf-hub:USER/NAME; repeatable",
             metavar="STR",
         ),
     ] = ORGANISMS
-    text_encoder: TextEncoder = None
-    ablate: Ablation = ""
+    text_encoder: options.TextEncoder = None
+    ablate: options.Ablation = ""
     layers: Annotated[
         tuple[int, ...] | Literal["all"] | None,
-        MODEL,
+        options.MODEL,
         read(_layers),
         describe("Layers whose heads are scored: all, 8-11, or 0,5", "the last four", "LAYERS"),
     ] = None
-    images: Images = "world"
-    texts: Texts = None
+    images: options.Images = "world"
+    texts: options.Texts = None
     suite: Annotated[
         Literal["world", "paper", "none"] | None,
-        DATA,
+        options.DATA,
         describe("Group of datasets to measure on", "world for the bundled toy models, else none"),
     ] = None
     datasets: Annotated[
         tuple[str, ...],
-        DATA,
+        options.DATA,
         Parameter(name="--dataset"),
-        describe(f"Dataset to measure on in place of a suite: {IMAGES_FROM}; repeatable"),
+        describe(f"Dataset to measure on in place of a suite: {options.IMAGES_FROM}; repeatable"),
     ] = ()
-    classes: Classes = None
+    classes: options.Classes = None
     galleries: Annotated[
         tuple[str, ...],
-        DATA,
+        options.DATA,
         Parameter(name="--gallery"),
-        describe(f"People with groups to rank: {IMAGES_FROM}; repeatable"),
+        describe(f"People with groups to rank: {options.IMAGES_FROM}; repeatable"),
     ] = ()
-    attribute: Annotated[str | None, DATA, describe("Column of the groups of people", "all")] = None
-    occupations: Annotated[Occupations, describe(OCCUPATIONS, "the paper's")] = None
-    template: Template = None
-    max_images: Annotated[int | None, DATA, at_least(1), describe("Number of --images, at most", "all")] = (
-        None
-    )
-    eval_images: Annotated[
-        int | None, DATA, at_least(1), describe("Number of images of each dataset, at most", "all")
+    attribute: Annotated[str | None, options.DATA, describe("Column of the groups of people", "all")] = None
+    occupations: Annotated[options.Occupations, describe(options.OCCUPATIONS, "the paper's")] = None
+    template: options.Template = None
+    max_images: Annotated[
+        int | None, options.DATA, at_least(1), describe("Number of --images, at most", "all")
     ] = None
-    skip_unreadable: SkipUnreadable = False
+    eval_images: Annotated[
+        int | None, options.DATA, at_least(1), describe("Number of images of each dataset, at most", "all")
+    ] = None
+    skip_unreadable: options.SkipUnreadable = False
     full: Annotated[
         bool,
-        ANALYSIS,
+        options.ANALYSIS,
         describe(
             "Size of the bundled results: every K of the paper, and on synthetic data {} images, {} of each "
             "dataset, and {} random ablations instead of {}, {}, and {}".format(*_FULL, *_QUICK)
@@ -184,7 +162,7 @@ class Settings:
     ] = False
     ks: Annotated[
         tuple[int, ...] | None,
-        ANALYSIS,
+        options.ANALYSIS,
         Parameter(name="--k"),
         read(_numbers),
         describe(
@@ -195,62 +173,68 @@ class Settings:
     ] = None
     random_sets: Annotated[
         int | None,
-        ANALYSIS,
+        options.ANALYSIS,
         at_least(1),
         describe(
             "Number of random ablations of each kind to rank the high heads among", f"{_FEW_RANDOM_SETS}"
         ),
     ] = None
-    top: Annotated[Top, describe("Length K of --gallery's ranked list", "a tenth of the gallery")] = None
-    as_published: Annotated[bool, ANALYSIS] = False
+    top: Annotated[options.Top, describe("Length K of --gallery's ranked list", "a tenth of the gallery")] = (
+        None
+    )
+    as_published: Annotated[bool, options.ANALYSIS] = False
     """Also MaxSkew as in the paper's released code, with its faults"""
     judges: Annotated[
         str,
-        JUDGES,
+        options.JUDGES,
         describe(
             "tags (no LLM), paper (its three LLMs, or successors), default (a current LLM of each "
             "provider), or PROVIDER:MODEL,..."
         ),
     ] = "tags"
-    labeler: Annotated[str, JUDGES] = "tags"
+    labeler: Annotated[str, options.JUDGES] = "tags"
     """tags (no LLM), paper (GPT-4o, or its successor), or PROVIDER:MODEL"""
-    repaired_examples: Annotated[bool, JUDGES] = False
+    repaired_examples: Annotated[bool, options.JUDGES] = False
     """The paper's examples for the labeler without their misprints"""
     budget: Annotated[
-        float | None, JUDGES, describe("Largest cost of LLMs in US dollars", "twice the estimate, or 1")
+        float | None,
+        options.JUDGES,
+        describe("Largest cost of LLMs in US dollars", "twice the estimate, or 1"),
     ] = None
-    max_tokens: Annotated[int, JUDGES, at_least(1)] = JudgeSettings.max_tokens
+    max_tokens: Annotated[int, options.JUDGES, at_least(1)] = JudgeSettings.max_tokens
     """Largest length of a reply in tokens, with hidden reasoning"""
-    in_flight: Annotated[int, JUDGES, at_least(1)] = 8
+    in_flight: Annotated[int, options.JUDGES, at_least(1)] = 8
     """Number of concurrent requests to each LLM"""
-    timeout: Annotated[float, JUDGES, at_least(1)] = 120.0
+    timeout: Annotated[float, options.JUDGES, at_least(1)] = 120.0
     """Seconds for one attempt of a request"""
-    prices: Annotated[Path | None, JUDGES] = None
+    prices: Annotated[Path | None, options.JUDGES] = None
     """JSON file of LLM prices, used before the known prices"""
-    out: Annotated[Path, OUTPUT] = Path("results")
+    out: Annotated[Path, options.OUTPUT] = Path("results")
     """Folder of results"""
-    publish: Annotated[str | None, OUTPUT] = None
+    publish: Annotated[str | None, options.OUTPUT] = None
     """Dataset on the Hub for the results, USER/NAME; private if it is new"""
-    dry_run: Annotated[bool, OUTPUT] = False
+    dry_run: Annotated[bool, options.OUTPUT] = False
     """Print downloads, LLM requests, dollars, hours, and disk space, and compute nothing"""
-    device_like: Annotated[Literal["h100", "a100", "l4", "cpu"] | None, OUTPUT] = None
+    device_like: Annotated[Literal["h100", "a100", "l4", "cpu"] | None, options.OUTPUT] = None
     """With --dry-run: the device to estimate hours for"""
-    progress: Annotated[Literal["json"] | None, OUTPUT] = None
+    progress: Annotated[Literal["json"] | None, options.OUTPUT] = None
     """Progress as lines of JSON on standard error, in place of bars"""
-    device: Device = "auto"
-    precision: Annotated[Precision, MACHINE] = "auto"
+    device: options.Device = "auto"
+    precision: Annotated[Precision, options.MACHINE] = "auto"
     """Precision of evaluations: auto is bf16 on a GPU that passes a check, else fp32; statistics use fp32"""
-    seed: Annotated[Seed, describe("Random seed of ablations, samples, and resampling")] = 0
-    batch_size: Annotated[int | None, MACHINE, at_least(1), describe("Images per batch", "automatic")] = None
+    seed: Annotated[options.Seed, describe("Random seed of ablations, samples, and resampling")] = 0
+    batch_size: Annotated[
+        int | None, options.MACHINE, at_least(1), describe("Images per batch", "automatic")
+    ] = None
     workers: Annotated[
         int | None,
-        MACHINE,
+        options.MACHINE,
         Parameter(validator=Number(gte=0, lte=64)),
         describe("Number of processes that decode images", "automatic"),
     ] = None
     shard: Annotated[
         int | None,
-        MACHINE,
+        options.MACHINE,
         at_least(1),
         describe("Images between two saves of a run", "by the number of images"),
     ] = None
@@ -258,14 +242,11 @@ class Settings:
     def __post_init__(self) -> None:
         if self.device_like and not self.dry_run:
             raise InputError("--device-like requires --dry-run.")
-        for name, data in (
-            ("classes", "datasets"),
-            ("occupations", "galleries"),
-            ("attribute", "galleries"),
-            ("top", "galleries"),
-        ):
-            if getattr(self, name) is not None and not getattr(self, data):
-                raise InputError(f"--{name} requires --{'dataset' if data == 'datasets' else 'gallery'}.")
+        needed = {"classes": "dataset"} | dict.fromkeys(("occupations", "attribute", "top"), "gallery")
+        for name, option in needed.items():
+            named = self.datasets if option == "dataset" else self.galleries
+            if getattr(self, name) is not None and not named:
+                raise InputError(f"--{name} requires --{option}.")
         if self.template is not None and not (self.datasets or self.galleries):
             raise InputError("--template requires --dataset or --gallery.")
         require_factors(Intervention.parse(self.ablate), "--ablate")
@@ -287,8 +268,8 @@ class Settings:
 
     def for_model(self, name: str) -> Settings:
         """Return the settings with the defaults that depend on the model: texts, suite, numbers of images."""
-        drawn = self.images == "world"
-        home = drawn and _ORGANISM.fullmatch(name) is not None
+        synthetic = self.images == "world"
+        home = synthetic and _ORGANISM.fullmatch(name) is not None
         suite = self.suite or ("world" if home and not self.galleries else "none")
         images, eval_images, random_sets = _FULL if self.full else _QUICK
         return replace(
@@ -297,7 +278,7 @@ class Settings:
             texts=self.texts or ("world" if home else "photographs"),
             suite=suite,
             ks=self.ks or (PAPER_KS if self.full or suite == "paper" else PAPER_KS[:1]),
-            max_images=self.max_images or (images if drawn else None),
+            max_images=self.max_images or (images if synthetic else None),
             random_sets=self.random_sets or (random_sets if suite == "world" else _FEW_RANDOM_SETS),
             eval_images=self.eval_images or (eval_images if suite == "world" else None),
         )

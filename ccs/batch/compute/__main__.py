@@ -60,23 +60,16 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
     """
     # Imported here: a mistake on the command line is answered at once, without loading PyTorch.
     from ccs.batch.compute import inputs, needs, run_manifest
-    from ccs.batch.compute.judge import check
     from ccs.batch.compute.run import Run
     from ccs.judges.prices import Spending
-    from ccs.model.loading.footprint import footprint
-    from ccs.results.hub_repository import Repository
 
     if settings.dry_run:
-        tell(needs.page(settings))
+        tell(needs.describe_needs(settings))
         return 0
     by_model = [settings.for_model(name) for name in dict.fromkeys(settings.models)]
-    for model_settings in by_model:
-        processes.once(partial(check, model_settings))
-    if settings.publish:
-        processes.once(lambda: Repository(str(settings.publish)).require_login())
     tell = cache(tell)  # each sentence once, however many models it concerns
-    usable = processes.once(lambda: needs.usable(by_model, tell))
-    done: list[str] = []
+    usable = processes.once(lambda: needs.require(by_model, tell))
+    finished: list[str] = []
     status = 2 * (len(usable) < len(by_model))
     spending = Spending("estimated" if settings.budget is None else settings.budget)
     with ExitStack() as stack:
@@ -87,24 +80,24 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
         open_data = cache(lambda data: processes.once(lambda: inputs.open_all(data, tell)))
         for number, model_settings in enumerate(usable, 1):
             try:
-                if not (size := footprint(model_settings.clip)).here:
-                    tell(size.sentence)
                 run = Run(model_settings, processes, open_data, spending, bar)
-                bar.expect(bar.whole.n, number / len(usable), run.parts())
+                bar.expect(bar.whole.n, number / len(usable), run.part_lengths())
                 run.go()
                 for sentence in processes.once(partial(run_manifest.write, run)):
                     tell(sentence)
-                tell(run_manifest.page(run))
-                done.append(run.model.name)
+                tell(run_manifest.summarize(run))
+                finished.append(run.model.name)
             except InputError as error:
                 if len(by_model) == 1 or isinstance(error, Lost):
                     raise
                 status = 2
                 tell(f"error: {model_settings.models[0]} is left out: {error}")
-        if settings.publish and done:
+        if settings.publish and finished:
             from ccs.batch import publish  # needs the Hub's cards, which no other run does
 
-            tables = publish.PublishOptions(repo=settings.publish, results=settings.out, model=tuple(done))
+            tables = publish.PublishOptions(
+                repo=settings.publish, results=settings.out, model=tuple(finished)
+            )
             processes.once(lambda: publish.publish(tables))
     return status
 

@@ -34,7 +34,7 @@ def known_pool(settings: Settings) -> Pool:
     return load_pool(name)
 
 
-def check(settings: Settings) -> None:
+def require_judges(settings: Settings) -> None:
     """Refuse judges, keys (unless answers are cached), or a pool by which no head could be scored."""
     pool = known_pool(settings)
     panel, labeler = judges_of(settings, pool)

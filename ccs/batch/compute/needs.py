@@ -1,5 +1,5 @@
-"""The needs of a run before it starts: access to models and sets (`usable`), and a page of downloads, terms,
-requests to judges, dollars, hours, and disk space.
+"""The needs of a run before it starts: access to models and sets (`require`), and a page of downloads, terms,
+requests to judges, dollars, hours, and disk space (`describe_needs`).
 
 For the page nothing is opened, fetched, or computed: sizes and licenses are in the records of known sets,
 heads and weights are counted on open_clip's configuration, and questions on the pool of texts.
@@ -19,8 +19,8 @@ import torch
 
 from ccs.batch.compute import Settings
 from ccs.batch.compute.inputs import names_of_sets
-from ccs.batch.compute.judge import judges_of, known_pool
-from ccs.batch.compute.run import KEPT_BYTES, n_plans
+from ccs.batch.compute.judge import judges_of, known_pool, require_judges
+from ccs.batch.compute.run import KEPT_BYTES, count_ablations
 from ccs.batch.pages import printed
 from ccs.data import ALIASES, SOURCES, DatasetRecord, synthetic, untrusted
 from ccs.data.hub import connected, explained
@@ -34,73 +34,77 @@ from ccs.model.encoder import ImageEncoder
 from ccs.model.loading import sources
 from ccs.model.loading.footprint import footprint
 from ccs.model.loading.sources import HUB, UNTRAINED, usable_device
+from ccs.results.hub_repository import Repository
 from ccs.texts.pools import ADDRESSES, REFERENCE, find_reference
 
 
-def usable(chosen: Sequence[Settings], tell: Callable[[str], None]) -> list[Settings]:
-    """Check that models and sets can be fetched.
+def require(by_model: Sequence[Settings], tell: Callable[[str], None]) -> list[Settings]:
+    """Check that judges, models, and sets can be used, and that there is room for what is fetched.
 
     Args:
-        chosen: The settings of each model.
-        tell: Gets a sentence for each model or set that is left out.
+        by_model: The settings of each model.
+        tell: Gets a sentence for each model to fetch, and for each model or set that is left out.
 
     Returns:
         The settings whose model is accessible.
 
     Raises:
-        InputError: The only model, the images of the statistics, or a set that the user names isn't
-            accessible, or the disk has no room.
+        InputError: The only model, the images of the statistics, a judge, or a set that the user names isn't
+            accessible, the results can't be published, or the disk has no room.
     """
+    for settings in by_model:
+        require_judges(settings)
+    if by_model[0].publish:
+        Repository(by_model[0].publish).require_login()
+    return _accessible(by_model, tell)
+
+
+def _accessible(by_model: Sequence[Settings], tell: Callable[[str], None]) -> list[Settings]:
     accessible, size = list[Settings](), 0.0
-    for settings in chosen:
+    for settings in by_model:
         try:
-            size += _weights_to_fetch(settings.clip)
+            size += _weights_to_fetch(settings.clip, tell)
             accessible.append(settings)
         except InputError as error:
-            if len(chosen) == 1:
+            if len(by_model) == 1:
                 raise
             tell(f"error: {settings.models[0]} is left out: {error}")
-    named_sets = {name for settings in accessible for name in (*settings.datasets, *settings.galleries)}
-    needed = {settings.images for settings in accessible} | named_sets
+    named = {name for settings in accessible for name in (*settings.datasets, *settings.galleries)}
+    named |= {settings.images for settings in accessible}
     download = dict[str, float]()
-    for name, record in _registered(_all_data(accessible)).items():
+    for name, record in _records(_data_names(accessible)).items():
         try:
             download[record.address] = _set_to_fetch(record)
         except InputError as error:
-            if name in needed:
+            if name in named:
                 raise
             tell(f"{name} is left out: {error}")
     _require_disk(size + sum(download.values()))
     return accessible
 
 
-def _all_data(chosen: Sequence[Settings]) -> list[str]:
+def _data_names(by_model: Sequence[Settings]) -> list[str]:
     """Return the names of all images and sets, each once."""
-    return list(
-        dict.fromkeys(
-            name
-            for settings in chosen
-            for name in (settings.images, *names_of_sets(settings), *settings.galleries)
-        )
-    )
+    names = ((settings.images, *names_of_sets(settings), *settings.galleries) for settings in by_model)
+    return list(dict.fromkeys(name for of_model in names for name in of_model))
 
 
-def _registered(names: Iterable[str]) -> dict[str, DatasetRecord]:
+def _records(names: Iterable[str]) -> dict[str, DatasetRecord]:
     return {name: record for name in names if (record := SOURCES.get(ALIASES.get(name, name)))}
 
 
-def _weights_to_fetch(name: str) -> float:
+def _weights_to_fetch(name: str, tell: Callable[[str], None]) -> float:
     """Return the bytes of a model's weights that are not here."""
-    takes = footprint(name)
-    repository = sources.find(name).repository
-    if takes.here or not repository:
+    model, repository = footprint(name), sources.find(name).repository
+    if model.here or not repository:
         return 0
     from huggingface_hub import HfApi
 
     connected()
     with explained(name, repository, copy=False):
         HfApi(endpoint=endpoint()).auth_check(repository)
-    return takes.size
+    tell(model.sentence)
+    return model.size
 
 
 def _set_to_fetch(record: DatasetRecord) -> float:
@@ -158,6 +162,10 @@ class _Model:
             return "weights of unknown size to fetch"
         return f"{self.weights / 1e9:.2f} GB of weights, unless they are here" if self.weights else "here"
 
+    def ablations(self, record: DatasetRecord) -> int:
+        """Estimate the number of ablation sets on a dataset."""
+        return count_ablations(record, self.settings, len(self.encoder.heads))
+
 
 def _model(settings: Settings) -> _Model:
     if settings.clip.startswith(HUB):
@@ -182,27 +190,26 @@ def _estimates(settings: Settings, heads: int) -> list[CostEstimate]:
     return [estimate.times(heads) for estimate in one_head]
 
 
-def page(settings: Settings) -> str:
+def describe_needs(settings: Settings) -> str:
     """Describe the needs of all models for a person to read. Raises InputError if no model can be used."""
-    chosen = [settings.for_model(name) for name in dict.fromkeys(settings.models)]
-    models, lines, failed = list[_Model](), list[tuple[str, int | None, str]](), list[InputError]()
-    for of_model in chosen:
+    by_model = [settings.for_model(name) for name in dict.fromkeys(settings.models)]
+    models, lines, errors = list[_Model](), list[tuple[str, int | None, str]](), list[InputError]()
+    for model_settings in by_model:
         try:
-            model = _model(of_model)
+            model = _model(model_settings)
         except InputError as error:
-            failed.append(error)
-            lines.append((of_model.clip, None, f"not counted: {error}"))
+            errors.append(error)
+            lines.append((model_settings.clip, None, f"not counted: {error}"))
             continue
         models.append(model)
         lines.append((model.source.name, len(model.encoder.heads), model.needs))
     if not models:
-        raise failed[0]
-    names = _all_data(chosen)
-    known = _registered(names)
-    records = list(known.values())
+        raise errors[0]
+    names = _data_names(by_model)
+    records = _records(names)
     estimates = [estimate for model in models for estimate in model.estimates]
     weights = sum(model.weights or 0 for model in models) / 1e9
-    sizes = {record.address: record.gigabytes for record in records}  # an address is fetched once
+    sets = sum({record.address: record.gigabytes for record in records.values()}.values())  # fetched once
     expected, budget = sum(estimate.dollars for estimate in estimates), settings.budget
     if budget is None and not isnan(expected):
         budget = default_budget(expected)
@@ -210,23 +217,22 @@ def page(settings: Settings) -> str:
         CostEstimate.total(judge, [estimate for estimate in estimates if estimate.judge == judge])
         for judge in dict.fromkeys(estimate.judge for estimate in estimates)
     ]
+    no_reference = any(model.texts == REFERENCE for model in by_model) and find_reference() is None
     return printed(
         "cost",
-        time=_time(settings, models, records, weights + sum(sizes.values())) if records else None,
+        time=_time(settings, models, list(records.values()), weights + sets) if records else None,
         budget=budget if estimates else None,
         by_default=settings.budget is None,
         models=lines,
-        records=records,
-        others=[(name, _place(name)) for name in names if name not in known],
-        texts=REFERENCE
-        if find_reference() is None and any(each_model.texts == REFERENCE for each_model in chosen)
-        else "",
+        records=list(records.values()),
+        others=[(name, _place(name)) for name in names if name not in records],
+        texts=REFERENCE if no_reference else "",
         address=ADDRESSES[0],
         judges=[*by_judge, CostEstimate.total("all", by_judge)] if estimates else [],
         weights=weights,
-        sets=sum(sizes.values()),
-        embeddings=max((_embedded(model, record) for model in models for record in records), default=0),
-        keep=KEPT_BYTES / 1e9,
+        sets=sets,
+        embeddings=max((_embedded(m, record) for m in models for record in records.values()), default=0),
+        largest_kept=KEPT_BYTES / 1e9,
     )
 
 
@@ -234,36 +240,36 @@ def _embedded(model: _Model, record: DatasetRecord) -> float:
     """Return the GB of a set's embeddings under all ablation sets, which exist while it is measured."""
     if record.kind not in ("classification", "bias"):
         return 0.0
-    n = min(record.rows, model.settings.eval_images or record.rows)
-    numbers: int = n * model.source.config["embed_dim"]
-    return 4e-9 * numbers * n_plans(record, model.settings, len(model.encoder.heads))
+    images = min(record.rows, model.settings.eval_images or record.rows)
+    numbers: int = images * model.source.config["embed_dim"] * model.ablations(record)
+    return 4e-9 * numbers
 
 
 def _place(name: str) -> str:
     """Say where a set without a record is."""
-    if name in {"world", *(f"world/{drawn}" for drawn in ("images", *synthetic.names()))}:
+    if name in {"world", *(f"world/{part}" for part in ("images", *synthetic.names()))}:
         return "generated here"
     if Path(parse_split(name)[0]).expanduser().exists():
         return "on disk"
     return "on the Hub, if anywhere" if "/" in name.removeprefix("world/") else "not found here"
 
 
-# How long does it take? ---------------------------------------------------------------------------------
+# How long it takes --------------------------------------------------------------------------------------
 
 PEAKS = {"h100": (67e12, 3.35e12), "a100": (19.5e12, 2.04e12), "l4": (30.3e12, 0.3e12)}
 """Operations in float32 without TF32, and bytes, that a GPU can do in a second by its vendor's data."""
-_HALF_PRECISION = 0.21
-"""The time of a pass in bf16 or fp16 on a GPU over that in float32: 0.13 to 0.21, measured."""
 _REACHED = 0.5
 """The share of these that is assumed."""
+_HALF_PRECISION = 0.21
+"""The time of a pass in bf16 or fp16 on a GPU over that in float32: 0.13 to 0.21, measured."""
 _CORE = 73e9
 """Operations a second of one core, measured: 16.7 images a second of ViT-B-32 on two (docs/gpus.md)."""
 _TOUCHED = 120 * 4
 """Bytes that a pass moves for each number of a layer's activations, by the counts in docs/gpus.md."""
-_PLAN = 2.7
-"""Layers that one more plan costs: it shares what comes before its first head."""
-_DECODED, _FETCHED, _FIGURE = 200, 50e6, 27e-6
-"""Photographs a second and core, bytes a second, and seconds for the figures of an image under a plan."""
+_LAYERS_OF_ABLATION = 2.7
+"""Layers that one more ablation set costs: it shares what comes before its first head."""
+_DECODED, _FETCHED, _MEASURED = 200, 50e6, 27e-6
+"""Photographs a second and core, bytes a second, and seconds for the metrics of an image under ablation."""
 
 
 def _time(
@@ -274,22 +280,21 @@ def _time(
     if device is None:
         return {"device": None, "known": list(PEAKS)}
     works = [_work(model, records, device) for model in models]
-    passes = sum(seconds for seconds, _, _ in works) / 3600
-    decoding = sum(decoded for _, decoded, _ in works) / (_DECODED * cores * 3600)
-    figures = sum(figures for _, _, figures in works) * _FIGURE / 3600
-    fetching = 1e9 * gigabytes / _FETCHED / 3600
+    seconds = {
+        "passes": sum(passes for passes, _, _ in works),
+        "decoding": sum(decoded for _, decoded, _ in works) / (_DECODED * cores),
+        "metrics": sum(ranked for _, _, ranked in works) * _MEASURED,
+        "fetching": 1e9 * gigabytes / _FETCHED,
+    }
+    hours = {part: value / 3600 for part, value in seconds.items()}
     peak, moved = PEAKS.get(device, (_CORE, 0.0))
-    return {
+    return hours | {
         "device": device,
         "cores": cores,
         "gigaflops": peak / 1e9,
         "precision": settings.precision.replace("auto", "bf16"),
         "moved": moved / 1e9,
-        "whole": max(passes, decoding) + figures + fetching,
-        "passes": passes,
-        "decoding": decoding,
-        "figures": figures,
-        "fetching": fetching,
+        "whole": max(hours["passes"], hours["decoding"]) + hours["metrics"] + hours["fetching"],
         "decoded": _DECODED,
         "fetched": _FETCHED / 1e6,
     }
@@ -326,11 +331,11 @@ def _work(model: _Model, records: Sequence[DatasetRecord], device: str) -> tuple
         limit = settings.max_images if statistics else settings.eval_images
         items = min(record.rows, limit or record.rows)
         images = items * max(1, record.frames)
-        plans = 0 if statistics else n_plans(record, settings, len(model.encoder.heads))
+        ablations = 0 if statistics else model.ablations(record)
         if record.address not in embedded or not record.hub:  # what sets share is embedded once
-            time = images * (1 + plans * _PLAN / model.encoder.n_layers)
+            time = images * (1 + ablations * _LAYERS_OF_ABLATION / model.encoder.n_layers)
             passes += time if statistics else evaluation * time
             decoded += images
         embedded.add(record.address)
-        ranked += plans * items * (record.kind == "bias")
+        ranked += ablations * items * (record.kind == "bias")
     return _one_pass(model.encoder, device) * passes, decoded, ranked

@@ -44,10 +44,9 @@ def write(run: Run) -> list[str]:
     sentences = _add_earlier(folder, tables, now)
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        ours = {f"{name}.parquet" for name in schema.TABLES}
         for path in sorted(folder.iterdir()):
-            left_over = path.name.endswith(".tmp") and path.is_file()
-            if left_over or (path.name in ours and path.stem not in tables):
+            outdated = path.stem in schema.TABLES and path.stem not in tables and path.suffix == ".parquet"
+            if outdated or (path.suffix == ".tmp" and path.is_file()):
                 path.unlink()
         now["tables"] = {
             name: results.write_table(folder, name, tables[name]) for name in schema.TABLES if name in tables
@@ -68,32 +67,34 @@ def _add_earlier(folder: Path, tables: dict[str, list[dict[str, Any]]], now: dic
         earlier = results.read(folder)
     except InputError:
         return []
-    before, names = earlier.manifest, {data["name"] for data in now["sets"]}
-    kept_sets = [data for data in before["sets"] if data["name"] not in names]
+    before, measured = earlier.manifest, {data["name"] for data in now["sets"]}
     differs = [key for key in _SAME if before[key] != now[key]]
     differs += [key for key in _SAME_SETTINGS if before["settings"].get(key) != now["settings"][key]]
-    replaced = [
-        data["name"]
-        for data in before["sets"]
-        if differs or (data["name"] in names and data not in now["sets"])
-    ]
+    changed = [data for data in before["sets"] if data["name"] in measured and data not in now["sets"]]
+    preserved = [data for data in before["sets"] if data["name"] not in measured]
+    replaced = before["sets"] if differs else changed
     sentences = []
     if replaced:
         reason = f" (other {', '.join(differs)})" if differs else ""
-        sentences.append(f"Replaced in {folder}: the earlier results of {', '.join(replaced)}{reason}.")
-    if differs or not kept_sets:
+        sentences.append(f"Replaced in {folder}: the earlier results of {_list_names(replaced)}{reason}.")
+    if differs or not preserved:
         return sentences
-    kept_names = {data["name"] for data in kept_sets}
-    sentences.append(f"Kept in {folder}: the earlier results of {', '.join(sorted(kept_names))}.")
+    sentences.append(f"Kept in {folder}: the earlier results of {_list_names(preserved, sort=True)}.")
     for name in _OF_SETS:
         rows = earlier.table(name)
-        plain = rows["dataset"].str.removesuffix(schema.ONE_POOL).str.removesuffix(schema.AS_PUBLISHED)
-        if len(rows := rows[plain.isin(kept_names)]):
+        datasets = rows["dataset"].str.removesuffix(schema.ONE_POOL).str.removesuffix(schema.AS_PUBLISHED)
+        rows = rows[datasets.isin([data["name"] for data in preserved])]
+        if len(rows):
             earlier_rows: list[dict[Any, Any]] = rows.astype(object).to_dict("records")
             tables[name] = [*earlier_rows, *tables.get(name, [])]
-    now["sets"] = [*kept_sets, *now["sets"]]
+    now["sets"] = [*preserved, *now["sets"]]
     now["measured"]["seconds"] = before["measured"].get("seconds", {}) | now["measured"]["seconds"]
     return sentences
+
+
+def _list_names(sets: list[dict[str, Any]], sort: bool = False) -> str:
+    names = [data["name"] for data in sets]
+    return ", ".join(sorted(names) if sort else names)
 
 
 def manifest(run: Run) -> dict[str, Any]:
@@ -116,7 +117,7 @@ def manifest(run: Run) -> dict[str, Any]:
         "judges": run.judging.judges if "judgments" in run.tables else [],
         "chance_ccs": run.chance,
         "settings": settings.described(),
-        "seeds": {"seed": settings.seed, "random plans": settings.seed},
+        "seeds": {"seed": settings.seed},
         "versions": versions(),
         "largest_error": run.errors,
         "measured": {
@@ -151,22 +152,23 @@ def peak_memory() -> int:
     return sum(peaks) * (1 if sys.platform == "darwin" else 1024)
 
 
-# The page -----------------------------------------------------------------------------------------------
+# The summary --------------------------------------------------------------------------------------------
 
 
-def page(run: Run) -> str:
+def summarize(run: Run) -> str:
     """Return a summary of a run for a person to read."""
-    read, k = results.read(run.folder), run.settings.k
+    tables, k = results.read(run.folder), run.settings.k
     heads = [row for row in run.tables.get("scores", ()) if row["k"] == k]
-    known = Counter(row["ccs"] for row in heads)
-    figures = [
-        ("accuracy (top-1)", _plans(queries.top1(read), 100)),
-        ("retrieval (R@1, text to clip)", _plans(queries.recall(read, direction="text-to-clip"), 100)),
+    by_ccs = Counter(row["ccs"] for row in heads)
+    sections = [
+        ("accuracy (top-1)", _changes(queries.top1(tables), 100)),
+        ("retrieval (R@1, text to clip)", _changes(queries.recall(tables, direction="text-to-clip"), 100)),
     ]
-    for attribute, rows in queries.max_skew(read).groupby("attribute"):
-        figures.append((f"mean MaxSkew over occupations, {attribute}", _plans(rows, 1)))
+    for attribute, rows in queries.max_skew(tables).groupby("attribute"):
+        sections.append((f"mean MaxSkew over occupations, {attribute}", _changes(rows, 1)))
+    judgments = run.tables.get("judgments", ())
     verdicts: dict[str, list[bool | None]] = {}
-    for row in run.tables.get("judgments", ()):
+    for row in judgments:
         verdicts.setdefault(row["judge"], []).append(row["verdict"])
     by_tags = [judge["stand_in"] for judge in run.judging.judges]
     judged = ["verdicts" if all(by_tags) else "one judge's verdicts"] * any(by_tags)
@@ -176,34 +178,32 @@ def page(run: Run) -> str:
         seconds=monotonic() - run.started,
         heads=heads,
         judged=bool(verdicts),
-        counts=[f"{value}: {known[value]}" for value in range(k + 1)],
-        unknown=known[None],
+        counts=[f"{value}: {by_ccs[value]}" for value in range(k + 1)],
+        unknown=by_ccs[None],
         chance=[f"{value}: {len(heads) * share:.1f}" for value, share in enumerate(run.chance)],
         k=k,
         high=[f"L{row['layer']}.H{row['head']} {row['label']}" for row in heads if row["level"] == "high"],
-        figures=[(title, lines) for title, lines in figures if lines],
+        sections=[(title, lines) for title, lines in sections if lines],
         judges=queries.decided_by({"labeler": run.judging.labeler, "judges": run.judging.judges}),
         stand_ins=["labels"] * run.judging.labeler["stand_in"] + judged,
         pairs=agreement.judge_pairs(verdicts) if verdicts else [],
-        unscored=Counter(
-            (row["judge"], row["cause"]) for row in run.tables.get("judgments", ()) if row["verdict"] is None
-        ),
+        unscored=Counter((row["judge"], row["cause"]) for row in judgments if row["verdict"] is None),
     )
 
 
-def _plans(rows: pd.DataFrame, factor: int) -> list[str]:
+def _changes(rows: pd.DataFrame, factor: int) -> list[str]:
     """Return a line per set: the metric, and its change with high, low, random, or chosen heads ablated."""
     lines = []
     for dataset in rows["dataset"].unique():
-        none = queries.of_ablation(rows, "none", dataset).iloc[0]
-        cells = [f"{none['value'] * factor:7.2f}{'%' if factor == 100 else ''}"]
-        if "chance" in none:
-            chance = queries.chance(none)
+        baseline = queries.of_ablation(rows, "none", dataset).iloc[0]
+        cells = [f"{baseline['value'] * factor:7.2f}{'%' if factor == 100 else ''}"]
+        if "chance" in baseline:
+            chance = queries.chance(baseline)
             cells.append(f"(chance {chance.value:.2f}, {chance.low:.2f} to {chance.high:.2f})")
-            cells.append(f"K {none['k']} of {none['n']}, at most {none['ceiling']:.2f}")
-        for plan in ("high", "low", "random", "chosen"):
-            for _, row in queries.of_ablation(rows, plan, dataset).iterrows():
+            cells.append(f"K {baseline['k']} of {baseline['n']}, at most {baseline['ceiling']:.2f}")
+        for name in ("high", "low", "random", "chosen"):
+            for _, row in queries.of_ablation(rows, name, dataset).iterrows():
                 change = in_brackets(queries.difference(row).times(factor), 2, "+")
-                cells.append(f"{plan} ({count(int(row['n_heads']), 'head')}) {change}")
+                cells.append(f"{name} ({count(int(row['n_heads']), 'head')}) {change}")
         lines.append(f"{dataset:24s} " + "  ".join(cells))
     return lines

@@ -69,7 +69,7 @@ class Processes:
             return [value]
         from accelerate.utils import gather_object
 
-        return _exchanged(lambda: gather_object([value]))
+        return _exchange(lambda: gather_object([value]))
 
     def once(self, work: Callable[[], T]) -> T:
         """Do `work` in the first process; all return its result, or raise its InputError."""
@@ -77,7 +77,7 @@ class Processes:
         if self.size > 1:
             from accelerate.utils import broadcast_object_list
 
-            _exchanged(lambda: broadcast_object_list(result))
+            _exchange(lambda: broadcast_object_list(result))
         return cast(T, result[0])
 
     def together(self, work: Callable[[], T]) -> T:
@@ -92,7 +92,7 @@ class Processes:
         return cast(T, result)
 
 
-def _exchanged(exchange: Callable[[], list[T]]) -> list[T]:
+def _exchange(exchange: Callable[[], list[T]]) -> list[T]:
     try:
         return exchange()
     except RuntimeError as error:  # Gloo's, whose connection to another process is gone
@@ -111,8 +111,8 @@ def start(device: str = "auto") -> Processes:
     by_accelerate = "ACCELERATE_MIXED_PRECISION" in os.environ and "ACCELERATE_USE_CPU" not in os.environ
     if by_accelerate and chosen.type == "cpu" and requested != "cpu":
         raise InputError(
-            "`accelerate launch --multi_gpu` was asked for, but no GPU is found here: give --device cpu to "
-            "compute on the CPU all the same, or start with torchrun --standalone --nproc_per_node N."
+            "`accelerate launch --multi_gpu` needs a GPU, and this machine has none: give --device cpu to "
+            "compute on the CPU, or start with torchrun --standalone --nproc_per_node N."
         )
     if int(os.environ.get("WORLD_SIZE", "1")) <= 1:
         return Processes(device=str(chosen))
@@ -189,6 +189,11 @@ class Stage:
     def missing(self) -> tuple[int, ...]:
         """The shards that are missing, as far as this process knows before the stage is finished."""
         return tuple(index for index in range(self.shards) if index not in self.paths)
+
+    @property
+    def size(self) -> int:
+        """The bytes of its shards."""
+        return sum(path.stat().st_size for path in self.paths.values())
 
     def mine(self) -> list[int]:
         """Return the missing shards that this process writes, each `size`-th."""
