@@ -129,11 +129,11 @@ class Judging:
         The labeler gets the texts of the main K only, whatever further K there are: a head has one concept.
         """
         spans = {head: head_spans[: self.settings.k] for head, head_spans in spans.items()}
-        texts = {str(head): [span.text for span in head_spans] for head, head_spans in spans.items()}
-        shares = {
-            str(head): [round(span.share, 9) for span in head_spans] for head, head_spans in spans.items()
+        picked = {
+            str(head): [[span.text, round(span.share, 9)] for span in head_spans]
+            for head, head_spans in spans.items()
         }
-        inputs = {"spans": digest([texts, shares]), "labeler": self.labeler, **self._tags}
+        inputs = {"texts": digest(picked), "labeler": self.labeler, **self._tags}
         rows = self._answers("labels", inputs, lambda: self._label(spans), self.llm_labeler is not None)
         self.unlabeled = Counter(row["cause"] for row in rows if row["cause"])
         self.normal = {Head.parse(row["head"]): row["label"] for row in rows}
