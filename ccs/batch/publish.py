@@ -18,7 +18,7 @@ from ccs.batch.leaderboard import PAPER
 from ccs.cli import options
 from ccs.cli.command_line import Command
 from ccs.errors import InputError
-from ccs.files import one_line
+from ccs.files import one_line, read_text, write_text
 from ccs.results import Results, schema, searches
 from ccs.results.hub_repository import Repository
 
@@ -240,6 +240,11 @@ def publish_space(space: Repository, public: bool, address: str | None) -> None:
         for folder in _SPACE_FOLDERS:
             if (ROOT / folder).is_dir():
                 shutil.copytree(ROOT / folder, Path(scratch) / folder, ignore=_HIDDEN)
+        readme, files = (
+            Path(scratch) / "README.md",
+            f"https://huggingface.co/spaces/{space.name}/resolve/main",
+        )
+        write_text(readme, read_text(readme).replace("thumbnail: ", f"thumbnail: {files}/", 1))
         owned = [f"{folder}/*" for folder in _SPACE_FOLDERS]
         commit = space.push(Path(scratch), "The app", public=public, owned=owned)
     if commit and address:

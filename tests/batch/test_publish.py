@@ -181,6 +181,7 @@ def test_space(hub, folder, tmp_path, monkeypatch, capsys):
     for name in (*wanted, "ccs/__pycache__/heads.pyc", f"{tables}/.stages/lock", ".env"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)
+    (root / "README.md").write_text("---\nthumbnail: docs/app.png\n---\n")
     monkeypatch.setattr(publish, "ROOT", root)
     assert push(folder, "--space", "user/app", "--tag", "v1") == 2
     assert "The Space can't read user/ccs, which is private" in capsys.readouterr().err
@@ -188,6 +189,8 @@ def test_space(hub, folder, tmp_path, monkeypatch, capsys):
     assert push(folder, "--space", "user/app", "--tag", "v1", "--public") == 0
     space = hub.repositories["spaces", "user/app"]
     assert space.commits[-1][1].keys() == {*wanted, ".gitattributes"}
+    thumbnail = b"thumbnail: https://huggingface.co/spaces/user/app/resolve/main/docs/app.png\n"
+    assert thumbnail in space.commits[-1][1]["README.md"]
     assert space.variables == {"CCS_RESULTS": f"{ADDRESS}@v1"}
     assert push(folder, "--space", "user/app", "--tag", "v1") == 0
     assert len(space.commits) == 2  # the new repository, and the app, once
