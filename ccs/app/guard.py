@@ -115,19 +115,23 @@ class Guard:
 
 
 def _check_call(scope: Scope, path: str, client: str, body: bytearray) -> None:
-    """Refuse an API call if too many of the client's wait in line, or if its body could name a file."""
+    """Refuse an API call if too many of the client's wait in line, or if Gradio would fail on its body."""
+    blocks = scope["app"].get_blocks()
     if re.search("/(join|call)(/|$)", path):
-        lines = scope["app"].get_blocks()._queue.event_queue_per_concurrency_id.values()
+        lines = blocks._queue.event_queue_per_concurrency_id.values()
         waiting = (event for line in lines for event in line.queue)
         if sum(client_of(event.request.scope) == client for event in waiting) >= CALLS:
             raise HTTPException(429, "Too many of your calls are waiting. Try again in a moment.")
     try:
-        safe = not _has_file(json.loads(body))
+        call = json.loads(body)
+        json.dumps(call, ensure_ascii=False).encode()  # half a surrogate pair breaks the calls of others too
+        known = not isinstance(call, dict) or call.get("fn_index") in (None, *blocks.fns)
+        valid = known and not _has_file(call)
     except (ValueError, RecursionError):
-        safe = False
-    if not safe:
+        valid = False
+    if not valid:
         raise HTTPException(
-            422, "The body isn't JSON, or it names a file or an address: send images as base64."
+            422, "The body isn't a call in JSON, or it names a file or an address: send images as base64."
         )
 
 

@@ -135,10 +135,12 @@ def test_no_path_or_address_is_opened_by_mcp(address, canary):
 @pytest.mark.parametrize(
     "body",
     [
-        b'{"data": "\xff\xfe"}', b"[" * 100_000, b"", b"{", b'{"path": 1}', b'[{"a": {"path": 1}}]',
+        *(b'{"data": "\xff\xfe"}', b"[" * 100_000, b"", b"{", b'{"path": 1}', b'[{"a": {"path": 1}}]'),
+        b'{"fn_index": 1, "session_hash": "\\ud800", "data": [null]}',
+        b'{"fn_index": 99999, "session_hash": "x", "data": [null]}',
     ],
-    ids=range(6),
-)  # fmt: skip
+    ids=range(8),
+)
 def test_an_odd_body_is_refused(address, body):
     for path in ("queue/join", "call/classify", "mcp/"):
         status, answer = ask(address, "POST", f"/gradio_api/{path}", body, **JSON)
