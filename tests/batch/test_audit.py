@@ -126,7 +126,7 @@ def test_ten_models_under_two_processes_killed_resumed_and_published(hub, tmp_pa
     command += [word for name in models for word in ("--model", name)]
     command += ["--out", "audits", "--publish", "user/audits"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN}
-    about = {
+    process_options = {
         "cwd": tmp_path,
         "env": env,
         "stdout": subprocess.PIPE,
@@ -137,13 +137,13 @@ def test_ten_models_under_two_processes_killed_resumed_and_published(hub, tmp_pa
     def finished():
         return {path: path.stat().st_mtime_ns for path in tmp_path.glob("audits/*/audit.json")}
 
-    with subprocess.Popen(command, start_new_session=True, **about) as running:
+    with subprocess.Popen(command, start_new_session=True, **process_options) as running:
         while len(finished()) < 3 and running.poll() is None:
             time.sleep(0.05)
         os.killpg(running.pid, 9)
     before = finished()
     assert 3 <= len(before) < 10
-    done = subprocess.run(command, check=False, **about)
+    done = subprocess.run(command, check=False, **process_options)
     assert done.returncode == 0, done.stdout
     assert before.items() <= finished().items()  # none was measured again
     assert done.stdout.count("is already in") == len(before)

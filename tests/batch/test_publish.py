@@ -28,23 +28,23 @@ def folder(tmp_path):
     return tmp_path / "results"
 
 
-def push(folder, *more):
-    return publish.main(["--repo", "user/ccs", "--results", str(folder), *more])
+def push(folder, *options):
+    return publish.main(["--repo", "user/ccs", "--results", str(folder), *options])
 
 
 def test_a_run_ends_with_its_tables_on_the_hub(hub, tiny_folder, texts, tmp_path, capsys, monkeypatch):
     """And says before anything is computed that there is no network, or no login."""
-    asked = ["--model", str(tiny_folder), "--texts", str(texts), "--out", str(tmp_path / "out"), "--k", "2"]
-    asked += ["--max-images", "20", "--publish", "user/ccs"]
-    with monkeypatch.context() as without:
-        without.delenv("HF_TOKEN")
-        assert compute.main(asked) == 2
+    arguments = ["--model", str(tiny_folder), "--texts", str(texts), "--out", str(tmp_path / "out")]
+    arguments += ["--k", "2", "--max-images", "20", "--publish", "user/ccs"]
+    with monkeypatch.context() as no_hub:
+        no_hub.delenv("HF_TOKEN")
+        assert compute.main(arguments) == 2
         assert "hf auth login" in capsys.readouterr().err
-        without.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-        assert compute.main(asked) == 2
+        no_hub.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+        assert compute.main(arguments) == 2
         assert capsys.readouterr().err.startswith("error: ")
     assert not (tmp_path / "out").exists()
-    assert compute.main(asked) == 0
+    assert compute.main(arguments) == 0
     assert hub.files("user/ccs")["tiny/spans.parquet"] == (tmp_path / "out/tiny/spans.parquet").read_bytes()
     assert ADDRESS in capsys.readouterr().out
 
@@ -58,8 +58,8 @@ def test_one_commit_private_tagged_nothing_the_second_time_and_a_tag_keeps_its_r
     (tag,) = repository.tags
     assert tag.startswith("run-2026-11-21-")
     assert f"{ADDRESS}@{tag}" in capsys.readouterr().out
-    for more in ((), ("--tag", tag)):
-        assert push(folder, *more) == 0
+    for options in ((), ("--tag", tag)):
+        assert push(folder, *options) == 0
         assert len(repository.commits) == 2
     before = dict(repository.tags)
     assert list(before) == [tag]
@@ -101,30 +101,30 @@ def test_a_strangers_name_is_one_line_of_a_card(tiny_model):
 
 def test_searches_go_along(hub, folder, tmp_path):
     assert push(folder) == 0
-    ours, shipped = (results.read_all(one, "").models["organism"] for one in (folder, results.PRECOMPUTED))
-    weights, theirs = (one.manifest["model"]["weights_hash"] for one in (ours, shipped))
-    found, *_ = searches.beside(results.PRECOMPUTED, "organism", theirs)
-    made = replace(found, weights_hash=weights)
-    path = searches.keep(folder, made)
+    sources = [results.read_all(source, "").models["organism"] for source in (folder, results.PRECOMPUTED)]
+    weights, theirs = (source.manifest["model"]["weights_hash"] for source in sources)
+    search, *_ = searches.beside(results.PRECOMPUTED, "organism", theirs)
+    ours_search = replace(search, weights_hash=weights)
+    path = searches.keep(folder, ours_search)
     assert push(folder) == 0
     assert len(hub.repositories["datasets", "user/ccs"].tags) == 2  # other searches are other results
     assert hub.files("user/ccs")["organism.search.json"] == path.read_bytes()
     fetched = results.load(ADDRESS, cache=tmp_path / "cache").models["organism"].folder.parent
-    assert searches.beside(fetched, "organism", weights) == (made,)
+    assert searches.beside(fetched, "organism", weights) == (ours_search,)
 
 
 def test_dry_run_changes_nothing_and_needs_no_hub(hub, folder, monkeypatch, capsys):
     assert push(folder, "--dry-run") == 0
-    said = capsys.readouterr().out
-    assert "user/ccs (new, private)" in said
-    assert "organism/spans.parquet (" in said
+    printed = capsys.readouterr().out
+    assert "user/ccs (new, private)" in printed
+    assert "organism/spans.parquet (" in printed
     assert not hub.repositories
     assert not [request for request in hub.requests if not request.startswith("GET")]
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
     assert push(folder, "--dry-run") == 0
-    said = capsys.readouterr()
-    assert "organism/spans.parquet (" in said.out
-    assert "So user/ccs is taken as new." in said.err
+    printed = capsys.readouterr()
+    assert "organism/spans.parquet (" in printed.out
+    assert "So user/ccs is taken as new." in printed.err
     assert push(folder) == 2
 
 
@@ -155,7 +155,7 @@ def test_revisions_are_pinned_and_the_cache_serves_offline(hub, folder, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         (Fault("POST /api/repos/create", status=401), "401 for user/ccs: it does not accept the token"),
         (Fault("POST .*/commit/", status=409), "409 for user/ccs: somebody else changed it"),
@@ -163,11 +163,11 @@ def test_revisions_are_pinned_and_the_cache_serves_offline(hub, folder, tmp_path
         (Fault("POST .*/commit/", cut=True), "could not be reached for user/ccs"),
     ],
 )
-def test_refusals_are_sentences_and_nothing_is_half_published(hub, folder, capsys, fault, said):
+def test_refusals_are_sentences_and_nothing_is_half_published(hub, folder, capsys, fault, message):
     hub.faults.append(fault)
     assert push(folder) == 2
     captured = capsys.readouterr()
-    assert said in captured.err
+    assert message in captured.err
     assert "Traceback" not in captured.err
     assert TOKEN not in captured.err + captured.out
     for repository in hub.repositories.values():

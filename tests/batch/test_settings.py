@@ -35,15 +35,15 @@ def test_the_study_is_one_word_and_what_is_given_beside_it_counts():
     assert study.as_published
     assert study.for_model("ViT-B-32/openai").all_ks == (5, 7, 9, 11, 13)
     words = "--labeler tags --paper ViT-L-14-LAION ViT-B-32/openai --texts world"
-    found = compute.main.parse(words.split())
-    assert found.models == ("ViT-L-14/laion2b_s32b_b82k", "ViT-B-32/openai")
-    assert (found.labeler, found.texts, found.judges) == ("tags", "world", "paper")
+    parsed = compute.main.parse(words.split())
+    assert parsed.models == ("ViT-L-14/laion2b_s32b_b82k", "ViT-B-32/openai")
+    assert (parsed.labeler, parsed.texts, parsed.judges) == ("tags", "world", "paper")
     with pytest.raises(InputError, match="The paper has no model 'RN50'; its models are ViT-B-32-OpenAI, "):
         compute.main.parse(["--paper", "RN50"])
 
 
 @pytest.fixture
-def told(tmp_path, monkeypatch, capsys):
+def dry_run(tmp_path, monkeypatch, capsys):
     """The output of a dry run where there is no Hub, no key and nothing may be written."""
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
@@ -67,58 +67,59 @@ def test_names_are_those_of_a_file_or_written_out(tmp_path):
         read_names("nurses.txt")
 
 
-def test_the_whole_study(told):
+def test_the_whole_study(dry_run):
     study = ("--paper", "--dry-run")
-    said = told(*study)
-    assert all(re.search(rf"{re.escape(model.name)} .* GB of weights", said) for model in paper.models())
-    assert re.search(r"imagenet-val +50,000 items +6\.30 GB .* login .*license: ImageNet's terms", said)
-    assert re.search(r"cifar10-jpeg .* a local copy is needed", said)
+    output = dry_run(*study)
+    assert all(re.search(rf"{re.escape(model.name)} .* GB of weights", output) for model in paper.models())
+    assert re.search(r"imagenet-val +50,000 items +6\.30 GB .* login .*license: ImageNet's terms", output)
+    assert re.search(r"cifar10-jpeg .* a local copy is needed", output)
     # datasets of one repository are downloaded once
-    printed = Path("docs/reproduce-the-paper.md").read_text()
-    assert "Disk: 5.8 GB of weights, 81.4 GB of data sets " in said
+    page = Path("docs/reproduce-the-paper.md").read_text()
+    assert "Disk: 5.8 GB of weights, 81.4 GB of data sets " in output
     # 4 x 48 + 2 x 64 heads: one request to the labeler and two to each of three judges
-    assert re.search(r"all +2,240 requests, \d+\.\d\d dollars, at most \d+\.\d\d", said)
-    assert "2,240 LLM requests" in printed
-    assert "fairface-600" not in said  # the page's part of a set is no set of the study
+    assert re.search(r"all +2,240 requests, \d+\.\d\d dollars, at most \d+\.\d\d", output)
+    assert "2,240 LLM requests" in page
+    assert "fairface-600" not in output  # the page's part of a set is no set of the study
     times = r"(\d+\.\d) (?:hours|for|to)"
     on = {
-        name: [float(part) for part in re.findall(times, told(*study, "--device-like", name))]
+        name: [float(part) for part in re.findall(times, dry_run(*study, "--device-like", name))]
         for name in ("h100", "cpu")
     }
     assert on["h100"][1] < on["cpu"][1]
-    assert f"Time: about {on['cpu'][0]} hours" in said  # there is no other device here
+    assert f"Time: about {on['cpu'][0]} hours" in output  # there is no other device here
     for whole, passes, decoding, bias, fetching in on.values():
         assert whole == pytest.approx(max(passes, decoding) + bias + fetching, abs=0.3)
-    assert "requires --dry-run" in told("--device-like", "h100", code=2)
-    assert told("--paper", code=2).count("OPENAI_API_KEY") == 1  # nothing is loaded, nor said six times
-    elsewhere = told("--dry-run", "--dataset", "nope", "--images", "world/nope")
+    assert "requires --dry-run" in dry_run("--device-like", "h100", code=2)
+    assert dry_run("--paper", code=2).count("OPENAI_API_KEY") == 1  # nothing is loaded, nor said six times
+    elsewhere = dry_run("--dry-run", "--dataset", "nope", "--images", "world/nope")
     assert re.findall(r"(\S+) +not found here", elsewhere) == ["world/nope", "nope"]
 
 
-def test_the_prices_in_the_documents_are_those_that_are_told(told):
-    asked = ("--labeler", "openai", "--judges", "default", "--dry-run")
+def test_the_prices_in_the_documents_are_those_printed(dry_run):
+    arguments = ("--labeler", "openai", "--judges", "default", "--dry-run")
     page = Path("docs/judges.md").read_text()
     for name in ("organism", "ViT-B-32/openai", "ViT-L-14/openai"):
-        said = told("--model", name, *asked)
-        heads, requests = re.search(r"(\d+) heads", said)[1], re.search(r"all +(\d+) requests, (\S+)", said)
+        printed = dry_run("--model", name, *arguments)
+        heads = re.search(r"(\d+) heads", printed)[1]
+        requests = re.search(r"all +(\d+) requests, (\S+)", printed)
         assert f"| {name} | {heads} | {requests[1]} | {requests[2]} |" in page
 
 
-def test_heads_judges_and_prices_are_those_asked_for(told, tiny_folder, tmp_path):
+def test_heads_judges_and_prices_are_those_asked_for(dry_run, tiny_folder, tmp_path):
     model = ("--model", str(tiny_folder), "--dry-run")
-    assert re.search(r"tiny +16 heads +here", told(*model))
-    assert "none is used" in told(*model)
+    assert re.search(r"tiny +16 heads +here", dry_run(*model))
+    assert "none is used" in dry_run(*model)
     judges = "openai:unheard-of,compatible:qwen@http://localhost:1/v1"
-    said = told(*model, "--layers", "all", "--judges", judges)
-    heads = int(re.search(r"tiny +(\d+) heads", said)[1])
+    printed = dry_run(*model, "--layers", "all", "--judges", judges)
+    heads = int(re.search(r"tiny +(\d+) heads", printed)[1])
     assert heads > 16
-    assert f"{heads} requests, price unknown: give one with --prices" in said
-    assert re.search(rf"compatible:qwen +{heads} requests, 0.00 dollars, at most 0.00", said)
+    assert f"{heads} requests, price unknown: give one with --prices" in printed
+    assert re.search(rf"compatible:qwen +{heads} requests, 0.00 dollars, at most 0.00", printed)
     prices = tmp_path / "prices.json"
     prices.write_text('{"date": "2030-01-01", "models": {"openai:unheard-of": {"input": 0, "output": 1000}}}')
-    said = told(*model, "--judges", "openai:unheard-of", "--prices", str(prices))
+    printed = dry_run(*model, "--judges", "openai:unheard-of", "--prices", str(prices))
     largest = 5 * 16 * 4096 * 1000 / 1e6
-    assert f"at most {largest:.2f}" in said  # five attempts with the longest reply
+    assert f"at most {largest:.2f}" in printed  # five attempts with the longest reply
 
 
 COMPUTE = "compute --model {tiny} --texts {texts} --out {out}"

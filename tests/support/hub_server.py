@@ -82,24 +82,24 @@ class Hub(LocalServer):
 
     def dispatch(self, request):
         path = urlsplit(request.environ["RAW_URI"]).path
-        asked = f"{request.method} {path}"
-        self.requests.append(asked)
-        fault = next((f for f in self.faults if f.times and re.search(f.pattern, asked)), Fault(""))
+        request_line = f"{request.method} {path}"
+        self.requests.append(request_line)
+        fault = next((f for f in self.faults if f.times and re.search(f.pattern, request_line)), Fault(""))
         fault.times -= 1
         if fault.cut:
             return hung_up(request)
         time.sleep(fault.seconds)
         if fault.status:
             _refuse(fault.status, "the server was told to refuse", headers=fault.headers)
-        found = _Call(self, request).answer(path)
-        if isinstance(found, Response):
-            return found
-        return as_json({} if found is None else found)
+        answer = _Call(self, request).answer(path)
+        if isinstance(answer, Response):
+            return answer
+        return as_json({} if answer is None else answer)
 
 
 def _refuse(status, message, code="", headers=None, url=""):
-    about = {"X-Error-Code": code, "X-Error-Message": message, **(headers or {})}
-    abort(as_json({"error": message, "url": url}, status, about))
+    headers_sent = {"X-Error-Code": code, "X-Error-Message": message, **(headers or {})}
+    abort(as_json({"error": message, "url": url}, status, headers_sent))
 
 
 @dataclass
@@ -168,9 +168,9 @@ class _Call:
 
     def info(self, kind, name, revision):
         repository, sha, files = self._at(kind, name, revision or "main")
-        about = {"id": name, "sha": sha, "private": repository.private, "tags": []}
-        about["siblings"] = [{"rfilename": path, "size": len(files[path])} for path in sorted(files)]
-        return about | {"gated": "manual" if repository.gated else False}
+        info = {"id": name, "sha": sha, "private": repository.private, "tags": []}
+        info["siblings"] = [{"rfilename": path, "size": len(files[path])} for path in sorted(files)]
+        return info | {"gated": "manual" if repository.gated else False}
 
     def tree(self, kind, name, revision, folder=None):
         start = f"{(folder or '').strip('/')}/".lstrip("/")
@@ -193,10 +193,10 @@ class _Call:
         files = self._find(kind, name, write=True).commits[-1][1]
         if not name.startswith("user/"):
             _refuse(403, "You don't have write access")
-        asked = [file["path"] for file in self.request.json["files"]]
-        oids = {path: {"oid": entry_of(path, files[path])["oid"]} for path in asked if path in files}
+        paths = [file["path"] for file in self.request.json["files"]]
+        oids = {path: {"oid": entry_of(path, files[path])["oid"]} for path in paths if path in files}
         plain = {"uploadMode": "regular", "shouldIgnore": False}
-        return {"files": [{"path": path, **plain, **oids.get(path, {})} for path in asked]}
+        return {"files": [{"path": path, **plain, **oids.get(path, {})} for path in paths]}
 
     def commit(self, kind, name, revision):
         repository = self._find(kind, name, write=True)
@@ -224,8 +224,8 @@ class _Call:
 
     def refs(self, kind, name):
         tags = self._find(kind, name).tags.items()
-        named = [{"name": tag, "ref": f"refs/tags/{tag}", "targetCommit": sha} for tag, sha in tags]
-        return {"branches": [], "converts": [], "tags": named}
+        entries = [{"name": tag, "ref": f"refs/tags/{tag}", "targetCommit": sha} for tag, sha in tags]
+        return {"branches": [], "converts": [], "tags": entries}
 
     def settings(self, kind, name):
         self._find(kind, name, write=True).private = _is_private(self.request.json)
@@ -244,12 +244,12 @@ class _Call:
         if path not in files:
             _refuse(404, "Entry not found", "EntryNotFound", {"X-Repo-Commit": sha})
         data, etag = files[path], entry_of(path, files[path])["oid"]
-        about = {"X-Repo-Commit": sha, "ETag": f'"{etag}"', "Content-Length": str(len(data))}
+        headers = {"X-Repo-Commit": sha, "ETag": f'"{etag}"', "Content-Length": str(len(data))}
         parts = (data[start : start + 2**20] for start in range(0, len(data), 2**20))
-        found = Response(parts, headers=about, content_type="application/octet-stream")
-        found.make_conditional(self.request, accept_ranges=True, complete_length=len(data))
-        self.hub.sent += found.content_length if self.request.method == "GET" else 0
-        return found
+        response = Response(parts, headers=headers, content_type="application/octet-stream")
+        response.make_conditional(self.request, accept_ranges=True, complete_length=len(data))
+        self.hub.sent += response.content_length if self.request.method == "GET" else 0
+        return response
 
 
 def _is_private(wanted):

@@ -19,12 +19,12 @@ PIXELS = {"pixel_values": IMAGE}
 TOKENS = torch.tensor([[1, 5, 6, 7, 2, 0], [1, 9, 2, 0, 0, 0]])
 
 
-def _config(name, entries, **more):
-    return getattr(transformers, f"{name}Config")(**entries, **more)
+def _config(name, entries, **options):
+    return getattr(transformers, f"{name}Config")(**entries, **options)
 
 
-def _model(name, seen, read, suffix="ForConditionalGeneration", **more):
-    config = _config(name, {"vision_config": seen, "text_config": read}, **more)
+def _model(name, vision, text, suffix="ForConditionalGeneration", **options):
+    config = _config(name, {"vision_config": vision, "text_config": text}, **options)
     return getattr(transformers, f"{name}{suffix}")(config)
 
 
@@ -37,9 +37,9 @@ def holding(encoder):
     if encoder.config.model_type == "clip_vision_model":
         model = _model("Llava", encoder.config, _config("Llama", READ))
     else:
-        seen = copy.deepcopy(encoder.config)
-        seen.projection_dim = 32
-        model = _model("PaliGemma", seen, _config("Gemma", READ, head_dim=8), projection_dim=32)
+        vision = copy.deepcopy(encoder.config)
+        vision.projection_dim = 32
+        model = _model("PaliGemma", vision, _config("Gemma", READ, head_dim=8), projection_dim=32)
     model.model.vision_tower.load_state_dict(encoder.state_dict())
     return model.eval()
 
@@ -56,20 +56,20 @@ def _llava_next():
 
 
 def _onevision():
-    more = {"video_token_index": 151, "image_grid_pinpoints": [[32, 32]]}
-    model = _model("LlavaOnevision", _config("SiglipVision", SEEN), _config("Qwen2", READ), **more)
+    options = {"video_token_index": 151, "image_grid_pinpoints": [[32, 32]]}
+    model = _model("LlavaOnevision", _config("SiglipVision", SEEN), _config("Qwen2", READ), **options)
     several = IMAGE[None].repeat(1, 2, 1, 1, 1)
     return model, {"pixel_values": several, "image_sizes": torch.tensor([[32, 32]])}, "L3.H0"
 
 
 def _paligemma():
-    seen, read = _config("SiglipVision", SEEN, projection_dim=32), _config("Gemma", READ, head_dim=8)
-    return _model("PaliGemma", seen, read, projection_dim=32, hidden_size=32), PIXELS, "L3.H1"
+    vision, read = _config("SiglipVision", SEEN, projection_dim=32), _config("Gemma", READ, head_dim=8)
+    return _model("PaliGemma", vision, read, projection_dim=32, hidden_size=32), PIXELS, "L3.H1"
 
 
 def _gemma():
-    seen, read = _config("SiglipVision", SEEN), _config("Gemma3Text", READ, head_dim=8)
-    return _model("Gemma3", seen, read, mm_tokens_per_image=4), PIXELS, "L3.H1"
+    vision, read = _config("SiglipVision", SEEN), _config("Gemma3Text", READ, head_dim=8)
+    return _model("Gemma3", vision, read, mm_tokens_per_image=4), PIXELS, "L3.H1"
 
 
 def _idefics(name="Idefics3"):
@@ -78,17 +78,17 @@ def _idefics(name="Idefics3"):
 
 
 def _qwen():
-    seen = {"depth": 3, "hidden_size": 32, "intermediate_size": 64, "num_heads": 4, "out_hidden_size": 32}
-    seen |= {"patch_size": 8, "fullatt_block_indexes": [1], "window_size": 32, "tokens_per_second": 1}
+    vision = {"depth": 3, "hidden_size": 32, "intermediate_size": 64, "num_heads": 4, "out_hidden_size": 32}
+    vision |= {"patch_size": 8, "fullatt_block_indexes": [1], "window_size": 32, "tokens_per_second": 1}
     turned = {"type": "mrope", "mrope_section": [1, 1, 2], "rope_type": "default"}
-    return _model("Qwen2_5_VL", seen, READ | {"rope_scaling": turned}), _qwen_patches(), None
+    return _model("Qwen2_5_VL", vision, READ | {"rope_scaling": turned}), _qwen_patches(), None
 
 
 def _qwen3():
-    seen = {"depth": 3, "hidden_size": 32, "intermediate_size": 64, "num_heads": 4, "out_hidden_size": 32}
-    seen |= {"patch_size": 8, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]}
+    vision = {"depth": 3, "hidden_size": 32, "intermediate_size": 64, "num_heads": 4, "out_hidden_size": 32}
+    vision |= {"patch_size": 8, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]}
     turned = {"mrope_section": [2, 1, 1], "rope_type": "default"}
-    return _model("Qwen3VL", seen, READ | {"head_dim": 8, "rope_scaling": turned}), _qwen_patches(), None
+    return _model("Qwen3VL", vision, READ | {"head_dim": 8, "rope_scaling": turned}), _qwen_patches(), None
 
 
 def _qwen_patches():
@@ -98,11 +98,11 @@ def _qwen_patches():
 
 def _siglip2():
     """Images of different sizes in one batch, the shorter one padded (NaFlex)."""
-    seen = SIZES | {"num_hidden_layers": 3, "patch_size": 8, "num_patches": 16}
+    vision = SIZES | {"num_hidden_layers": 3, "patch_size": 8, "num_patches": 16}
     patches = torch.randn(2, 16, 3 * 8 * 8, generator=torch.Generator().manual_seed(1))
     inputs = {"pixel_values": patches, "pixel_attention_mask": (torch.arange(32).view(2, 16) < 28).long()}
     inputs["spatial_shapes"] = torch.tensor([[4, 4], [3, 4]])
-    return _model("Siglip2", seen, TEXT | {"projection_size": 32}, "Model"), inputs, None
+    return _model("Siglip2", vision, TEXT | {"projection_size": 32}, "Model"), inputs, None
 
 
 def _clipseg():
@@ -142,15 +142,15 @@ MADE = {
 
 def refused():
     """Models around an image encoder that is neither CLIP's nor SigLIP's, by its class."""
-    seen = SIZES | {"num_hidden_layers": 2, "image_size": 32, "patch_size": 8}
-    pixtral = _model("Llava", _config("PixtralVision", seen), _config("Llama", READ))
+    vision = SIZES | {"num_hidden_layers": 2, "image_size": 32, "patch_size": 8}
+    pixtral = _model("Llava", _config("PixtralVision", vision), _config("Llama", READ))
     yield "PixtralVisionModel inside LlavaForConditionalGeneration", pixtral
-    seen |= {"image_size": [32, 32], "patch_size": [8, 8]}
-    intern = _model("InternVL", seen, _config("Qwen2", READ))
+    vision |= {"image_size": [32, 32], "patch_size": [8, 8]}
+    intern = _model("InternVL", vision, _config("Qwen2", READ))
     yield "InternVLVisionModel inside InternVLForConditionalGeneration", intern
 
 
-def made(name):
+def make_model(name):
     """The model, a function that reads its image features, and a head of a layer that it ignores, if any."""
     model, inputs, ignored = MADE[name]()
     shake(model, 0)

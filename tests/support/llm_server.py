@@ -50,7 +50,7 @@ def yes(user, schema):
 
 class LLMServer(LocalServer):
     """A protocol adds `kind`, `model`, a question's `path`, `read` (a request's system, user and schema),
-    `said` (the reply of an act, with this text or, where the model refuses, None) and `error`.
+    `reply_body` (the reply of an act, with this text or, where the model refuses, None) and `error`.
     """
 
     def __init__(self, answer=yes):
@@ -85,9 +85,9 @@ class LLMServer(LocalServer):
         assert request.path.endswith(end), request.path
         headers = {name.lower(): value for name, value in request.headers.items()}
         system, user, schema = self.read(request.json)
-        seen = Seen(request.path, headers, request.json, time.monotonic(), system, user, schema)
+        received = Seen(request.path, headers, request.json, time.monotonic(), system, user, schema)
         with self._lock:
-            self.asked.append(seen)
+            self.asked.append(received)
             act = self.acts.popleft() if self.acts else Act("reply")
         if act.before is not None:
             act.before()
@@ -123,7 +123,7 @@ class LLMServer(LocalServer):
             text = None
         elif act.kind == "truncate":
             text = text[: len(text) // 2]
-        return self.said(text, act.kind)
+        return self.reply_body(text, act.kind)
 
 
 @cache
@@ -147,7 +147,7 @@ class OpenAIServer(LLMServer):
         assert (form["type"], form["json_schema"]["strict"]) == ("json_schema", True)
         return system["content"], user["content"], form["json_schema"]["schema"]
 
-    def said(self, text, act):
+    def reply_body(self, text, act):
         refusal = "I can't help with that." if text is None else None
         message = {"role": "assistant", "content": text, "refusal": refusal}
         end = "length" if act == "truncate" else "stop"
@@ -177,7 +177,7 @@ class AnthropicServer(LLMServer):
         assert (user["role"], form["type"]) == ("user", "json_schema")
         return body["system"], user["content"], form["schema"]
 
-    def said(self, text, act):
+    def reply_body(self, text, act):
         content = [] if text is None else [{"type": "text", "text": text}]
         end = {"refuse": "refusal", "truncate": "max_tokens"}.get(act, "end_turn")
         kind = {"id": "m", "type": "message", "role": "assistant", "model": self.model}
@@ -200,12 +200,12 @@ class GoogleServer(LLMServer):
         system = body["systemInstruction"]["parts"][0]["text"]
         return system, content["parts"][0]["text"], form["responseJsonSchema"]
 
-    def said(self, text, act):
+    def reply_body(self, text, act):
         content = {} if text is None else {"content": {"role": "model", "parts": [{"text": text}]}}
         usage = {"promptTokenCount": 100, "candidatesTokenCount": 15, "thoughtsTokenCount": 5}
         end = {"refuse": "SAFETY", "truncate": "MAX_TOKENS"}.get(act, "STOP")
-        found = {**content, "finishReason": end}
-        return {"candidates": [found], "usageMetadata": usage, "modelVersion": self.model}
+        body = {**content, "finishReason": end}
+        return {"candidates": [body], "usageMetadata": usage, "modelVersion": self.model}
 
     def error(self, status, message):
         return {"error": {"code": status, "message": message, "status": "S"}}

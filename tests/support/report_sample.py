@@ -16,20 +16,21 @@ def pruning_rows(model, dataset, values):
     rows = []
     for name, value in values.items():
         plan, _, seed = name.partition("@")
-        about = {"ablation": plan, "seed": int(seed) if seed else None, "heads": "L6.H1", "dataset": dataset}
-        about |= {"n_heads": 0, "p_value": None} if plan == "none" else {"n_heads": 8, "p_value": 0.001}
-        about |= interval(value, 0.01) | interval(value - values["none"], 0.01, "difference")
-        rows.append(sample_rows(model)["pruning"][0] | about | {"n": 500, "baseline": values["none"]})
+        columns = {"ablation": plan, "seed": int(seed) if seed else None, "heads": "L6.H1"}
+        columns |= {"dataset": dataset}
+        columns |= {"n_heads": 0, "p_value": None} if plan == "none" else {"n_heads": 8, "p_value": 0.001}
+        columns |= interval(value, 0.01) | interval(value - values["none"], 0.01, "difference")
+        rows.append(sample_rows(model)["pruning"][0] | columns | {"n": 500, "baseline": values["none"]})
     return rows
 
 
 def bias_rows(model, dataset, values, mode="correct"):
-    about = {"attribute": "race", "occupation": "", "target": "pool", "mode": mode, "k": 60}
-    about |= {"chance": 0.09, "chance_low": 0.05, "chance_high": 0.2, "ceiling": None}
+    columns = {"attribute": "race", "occupation": "", "target": "pool", "mode": mode, "k": 60}
+    columns |= {"chance": 0.09, "chance_low": 0.05, "chance_high": 0.2, "ceiling": None}
     rows = pruning_rows(model, dataset, values)
     for row in rows:
         del row["subset"]
-    return [{**row, **about, "metric": f"MaxSkew {of}"} for row in rows for of in ("mean", "sum")]
+    return [{**row, **columns, "metric": f"MaxSkew {of}"} for row in rows for of in ("mean", "sum")]
 
 
 def score_rows(model):
@@ -38,9 +39,9 @@ def score_rows(model):
     return [row | {"level": "high" if row["ccs"] == 5 else ""} for row in rows]
 
 
-def ccr_rows(model, given="Colors"):
+def ccr_rows(model, wording="Colors"):
     """The concept ratio of the two high heads of `score_rows`, one of which may be spelled in another way."""
-    high = {Head(5, 4): ("Colors", "Colors"), Head(5, 5): (given, "Colors")}
+    high = {Head(5, 4): ("Colors", "Colors"), Head(5, 5): (wording, "Colors")}
     return [{"model": model, **WEIGHTS, **row} for row in score.ccr_rows(high, (4, 5))]
 
 
@@ -63,16 +64,16 @@ def write_results(folder):
     return folder
 
 
-def run(folder, out, *more):
-    assert report(["--results", str(folder), "--out", str(out), *more]) == 0
+def run(folder, out, *options):
+    assert report(["--results", str(folder), "--out", str(out), *options]) == 0
     return (out / "report.md").read_text()
 
 
 def line(text, *beginnings):
     """Cells of the only table row that begins so."""
     start = "| " + " | ".join(beginnings) + " |"
-    (found,) = (row for row in text.splitlines() if row.startswith(start))
-    return [cell.strip() for cell in found.strip("|").split(" | ")]
+    (row,) = (row for row in text.splitlines() if row.startswith(start))
+    return [cell.strip() for cell in row.strip("|").split(" | ")]
 
 
 def section(text, heading):

@@ -29,15 +29,17 @@ def interval(value, width, name=""):
 
 def sample_rows(model):
     """Two rows of every table. What may be empty is so in the second."""
-    found = {}
+    rows_by_table = {}
     for name, table in schema.TABLES.items():
-        plain = {one.name: one.one_of[0] if one.one_of else KINDS[one.kind] for one in table.columns}
+        plain = {
+            column.name: column.one_of[0] if column.one_of else KINDS[column.kind] for column in table.columns
+        }
         first = plain | {column: value for column, value in VALUES.items() if column in plain}
         first |= {"model": model, **OF_TABLE.get(name, {})}
-        second = {one.name: None if one.nullable else first[one.name] for one in table.columns}
+        second = {table.name: None if table.nullable else first[table.name] for table in table.columns}
         place = "rank" if "rank" in second else "head"
-        found[name] = [first, second | ({place: first[place] + 1} if place in second else {})]
-    return found
+        rows_by_table[name] = [first, second | ({place: first[place] + 1} if place in second else {})]
+    return rows_by_table
 
 
 def manifest_for(model, tables):
