@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
-import yaml
 from huggingface_hub import DatasetCard, DatasetCardData, EvalResultEntry, eval_result_entries_to_yaml
+from huggingface_hub.utils import yaml_dump
 
 from ccs.batch.pages import TEMPLATES, table
 from ccs.files import write_text
@@ -80,7 +80,7 @@ def publish_audits(out: Path, audits: Mapping[str, AuditJson], name: str, *, pub
         entries = result_entries(audit, name, folder)
         file = out / folder / ".eval_results" / f"{name.replace('/', '--')}.yaml"
         file.parent.mkdir(exist_ok=True)
-        write_text(file, yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False))
+        write_text(file, yaml_dump(eval_result_entries_to_yaml(entries), sort_keys=False))
     numbers = compare({**_published(repository, audits), **audits}.values())
     with TemporaryDirectory() as scratch:
         place = Path(scratch)
@@ -90,7 +90,7 @@ def publish_audits(out: Path, audits: Mapping[str, AuditJson], name: str, *, pub
                 shutil.copy(out / folder / file_name, place / folder)
             shutil.copytree(out / folder / ".eval_results", place / folder / ".eval_results")
         write_text(place / "models.csv", numbers.to_csv())
-        write_text(place / "eval.yaml", yaml.safe_dump(benchmark(name, numbers.columns), sort_keys=False))
+        write_text(place / "eval.yaml", yaml_dump(benchmark(name, numbers.columns), sort_keys=False))
         write_text(place / "README.md", card(name, numbers, next(iter(audits.values()))))
         commit = repository.push(place, f"Audits of {', '.join(audits)}", public=public)
     print(f"Published as https://huggingface.co/datasets/{name}, commit {commit}.")
