@@ -159,7 +159,7 @@ class Labeled(NamedTuple):
     """A head's label in the one spelling of its concept and in the labeler's words, or why it has none."""
 
     label: str | None = None
-    given: str | None = None
+    wording: str | None = None
     cause: str = ""
 
 

@@ -172,6 +172,6 @@ def test_no_label_comes_with_its_cause(settings, act, cause):
         server.acts.append(Act(act, concept("?!")))
         labeler = Labeler(server.spec, settings)
         (none,) = labeler.label({Head(0, 1): TEXTS[Head(0, 1)]}).values()
-        assert none.label is none.given is None
+        assert none.label is none.wording is None
         assert none.cause.startswith(cause)
         assert labeler.label({Head(0, 1): TEXTS[Head(0, 1)]})[Head(0, 1)].label == "Colors"
