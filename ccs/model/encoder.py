@@ -151,7 +151,12 @@ class Encoder(Decomposition):
 
     @torch.no_grad()
     def trunk(self, images: Tensor | Trunk, layer: int | None = None) -> Trunk:
-        """Compute the activations that enter a layer, by default the first of the chosen layers."""
+        """Compute the activations that enter a layer.
+
+        Args:
+            images: As in `embed`.
+            layer: The layer, by default the first of the chosen layers.
+        """
         layer = self.first_prunable_layer if layer is None else layer
         with self._precision():
             return Trunk(self._tokens(images, layer), layer)
@@ -162,6 +167,10 @@ class Encoder(Decomposition):
 
         It is that of the query that is read out, the CLS token's or the pool's; otherwise the mean over all
         queries.
+
+        Args:
+            images: As in `embed`.
+            layer: The layer.
         """
         with self._precision():
             x = self._tokens(images, layer)
@@ -282,7 +291,12 @@ class Encoder(Decomposition):
         return values
 
     def changed(self, values: Tensor, layer: int) -> Tensor:
-        """Apply `ablated` and the open blocks of `ccs.ablate` to the heads' outputs [n, T, H d]."""
+        """Apply `ablated` and the open blocks of `ccs.ablate` to the outputs of heads.
+
+        Args:
+            values: The outputs of a layer's heads, [n, T, H d].
+            layer: The layer.
+        """
         values = self._without(values, self._ablated.of_layer(layer), layer)
         site = site_of(self.layers[layer].module)
         return values if site is None else site.changed(values)

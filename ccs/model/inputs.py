@@ -39,7 +39,15 @@ def as_sequence(inputs: Any) -> Any:
 
 
 def batch_length(size: int | None, default: int) -> int:
-    """Return the number of inputs in a batch; InputError unless it is a whole number from 1."""
+    """Return the number of inputs in a batch.
+
+    Args:
+        size: The requested number.
+        default: The number if none is requested.
+
+    Raises:
+        InputError: If the requested number isn't a whole number from 1.
+    """
     if size is None:
         return default
     if isinstance(size, bool) or not hasattr(size, "__index__") or operator.index(size) < 1:

@@ -52,7 +52,12 @@ class Side:
         return self.encoder.heads
 
     def batches(self, inputs: Any, batch_size: int | None = None) -> Iterator[tuple[Rows, Tensor | Trunk]]:
-        """Yield bounded batches: their rows, and pixels [n, 3, s, s] or token numbers [n, context]."""
+        """Yield bounded batches: their rows, and pixels [n, 3, s, s] or token numbers [n, context].
+
+        Args:
+            inputs: Images or texts.
+            batch_size: Inputs in a batch.
+        """
         raise NotImplementedError
 
     def contributions(
@@ -224,7 +229,12 @@ class Texts(Side):
     def batches(
         self, inputs: Sequence[str], batch_size: int | None = None
     ) -> Iterator[tuple[np.ndarray, Tensor]]:
-        """Yield bounded batches of texts that are read at the same token: their rows, and token numbers."""
+        """Yield bounded batches of texts that are read at the same token: their rows, and token numbers.
+
+        Args:
+            inputs: Texts.
+            batch_size: Texts in a batch.
+        """
         inputs = as_sequence(inputs)
         for start in range(0, len(inputs), TOKENIZED):
             tokens = self._model.tokenize(inputs[start : start + TOKENIZED])

@@ -253,14 +253,14 @@ def test_autocast(encoder):
         wanted = zeroed(encoder)(PIXELS)
         with ccs.ablate(encoder, FACTORS):
             output = encoder(PIXELS)
-    pooled = (getattr(each, "pooler_output", each).float() for each in (output, wanted))
+    pooled = (getattr(output_part, "pooler_output", output_part).float() for output_part in (output, wanted))
     torch.testing.assert_close(*pooled, atol=0.05, rtol=0.02)
 
 
 @pytest.mark.parametrize("masks", ["bool", "float", "padding"])
 @pytest.mark.parametrize("more", [{}, {"need_weights": False}, {"average_attn_weights": False}])
 @pytest.mark.parametrize("sizes", [{}, {"batch_first": True}, {"kdim": 8, "vdim": 12, "bias": False}])
-def test_nn_multihead_attention(masks, more, sizes):
+def test_nn_multihead_attention(masks, options, sizes):
     """The forward pass that is written out here equals torch's, with all its arguments."""
     module = nn.MultiheadAttention(16, 4, **sizes)
     shape = (3, 5) if sizes.get("batch_first") else (5, 3)
@@ -268,18 +268,18 @@ def test_nn_multihead_attention(masks, more, sizes):
     key, value = torch.randn(*shape, sizes.get("kdim", 16)), torch.randn(*shape, sizes.get("vdim", 16))
     later = torch.ones(5, 5, dtype=torch.bool).triu(1)
     if masks == "padding":
-        more = more | {"key_padding_mask": torch.arange(5).expand(3, -1) > 2}
+        options = options | {"key_padding_mask": torch.arange(5).expand(3, -1) > 2}
     elif masks == "bool":
-        more = more | {"attn_mask": later}
+        options = options | {"attn_mask": later}
     else:
-        more = more | {"attn_mask": torch.randn(12, 5, 5)}
+        options = options | {"attn_mask": torch.randn(12, 5, 5)}
     holder = nn.Module()
     holder.blocks = [nn.Module()]
     holder.blocks[0].attn = module
-    wanted = module(query, key, value, **more)
+    wanted = module(query, key, value, **options)
     with ccs.ablate(holder, {"L0.H1": 1}):
-        output = module(query, key, value, **more)
-    assert [type(each) for each in output] == [type(each) for each in wanted]
+        output = module(query, key, value, **options)
+    assert [type(output_part) for output_part in output] == [type(output_part) for output_part in wanted]
     for ours, theirs in zip(output, wanted, strict=True):
         if theirs is not None:
             torch.testing.assert_close(ours, theirs, atol=TOLERANCE, rtol=0)

@@ -30,9 +30,9 @@ TOLERANCE = 1e-5
 def hold_against_transformers(model, folder, pictures):
     ours = ccs.load(str(folder))
     images = [*pictures(3), pictures(3)[2].resize((35, 32)), pictures(3)[1].resize((40, 47))]  # odd ones too
-    seen, read = theirs(model, folder, images, TEXTS)
-    np.testing.assert_allclose(ours.embed_images(images), seen, atol=TOLERANCE)
-    np.testing.assert_allclose(ours.embed_texts(TEXTS), read, atol=TOLERANCE)
+    image_units, text_units = theirs(model, folder, images, TEXTS)
+    np.testing.assert_allclose(ours.embed_images(images), image_units, atol=TOLERANCE)
+    np.testing.assert_allclose(ours.embed_texts(TEXTS), text_units, atol=TOLERANCE)
     assert ours.logit_scale == pytest.approx(np.exp(2.0))
     return ours
 
@@ -108,10 +108,10 @@ def test_words_that_were_added(tmp_path, pictures):
 def test_images_that_are_squashed(written, tmp_path, pictures):
     """By the processor's newer file, in which the image's part is one of several."""
     model, folder = written[0], shutil.copytree(written[1], tmp_path / "squashed")
-    own = json.loads((folder / "preprocessor_config.json").read_text("utf-8"))
-    own |= {"size": {"height": 32, "width": 32}, "do_center_crop": False, "resample": 2}
-    own |= {"do_normalize": False}
-    (folder / "processor_config.json").write_text(json.dumps({"image_processor": own}), "utf-8")
+    processor_config = json.loads((folder / "preprocessor_config.json").read_text("utf-8"))
+    processor_config |= {"size": {"height": 32, "width": 32}, "do_center_crop": False, "resample": 2}
+    processor_config |= {"do_normalize": False}
+    (folder / "processor_config.json").write_text(json.dumps({"image_processor": processor_config}), "utf-8")
     hold_against_transformers(model, folder, pictures)
 
 
@@ -123,8 +123,8 @@ READ = {"hidden_size": 20, "projection_size": 32, "layer_norm_eps": 0.1}
 def test_a_siglip_is_that_of_transformers(sizes, tmp_path, pictures):
     ours = hold_against_transformers(write_siglip(tmp_path, **sizes), tmp_path, pictures)
     assert ours.logit_bias == pytest.approx(-3.0)
-    direct, rest = ours.contributions(pictures(2))
-    np.testing.assert_allclose(direct.sum((1, 2)) + rest, ours.embed_images(pictures(2)), atol=TOLERANCE)
+    direct, remainder = ours.contributions(pictures(2))
+    np.testing.assert_allclose(direct.sum((1, 2)) + remainder, ours.embed_images(pictures(2)), atol=TOLERANCE)
     assert ours.heads == known_encoder(find(str(tmp_path))).heads
 
 
@@ -156,8 +156,8 @@ def write_bert(folder):
     ends = [("[CLS]", 2), ("[SEP]", 3)]
     rules.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
     rules.save(str(folder / "tokenizer.json"))
-    about = {"tokenizer_class": "TokenizersBackend", "pad_token": "[PAD]", "sep_token": "[SEP]"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(about))
+    tokenizer_config = {"tokenizer_class": "TokenizersBackend", "pad_token": "[PAD]", "sep_token": "[SEP]"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))
 
 
 @pytest.mark.parametrize(("kind", "clean"), [("SigLIP", "canonicalize"), ("CLIPA", "whitespace")])
@@ -175,10 +175,10 @@ def test_tokens_of_the_first_siglip_are_those_of_transformers(tmp_path):
     from transformers import SiglipTokenizer
 
     read = iter(text.lower() for text in shrunk.TEXTS)
-    asked = {"vocab_size": 40, "hard_vocab_limit": False, "minloglevel": 2}
-    asked |= {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+    options = {"vocab_size": 40, "hard_vocab_limit": False, "minloglevel": 2}
+    options |= {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
     with (tmp_path / "spiece.model").open("wb") as file:
-        sentencepiece.SentencePieceTrainer.train(sentence_iterator=read, model_writer=file, **asked)
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=read, model_writer=file, **options)
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "SiglipTokenizer"}')
     (tmp_path / "config.json").write_text('{"model_type": "siglip"}')
     theirs = SiglipTokenizer(str(tmp_path / "spiece.model"))
@@ -200,6 +200,6 @@ def test_zero_shot_of_a_siglip_is_that_of_open_clips_own_loop(tmp_path):
         text = clip.encode_text(tokenizer([template.format(name) for name in classes]), normalize=True)
         images = clip.encode_image(x, normalize=True)
         expected = torch.sigmoid(clip.logit_scale.exp() * images @ text.T + clip.logit_bias)
-    found = model.probabilities(model.embed_images(x) @ class_weights(model, classes, [template]).T)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    probabilities = model.probabilities(model.embed_images(x) @ class_weights(model, classes, [template]).T)
+    np.testing.assert_allclose(probabilities, expected, atol=1e-5)
     assert model.logit_bias == pytest.approx(-1.5)

@@ -38,7 +38,7 @@ def test_every_method_gives_what_it_gives_on_the_cpu(cuda, tiny_model, tiny_fold
     there, x, images = ccs.load(str(tiny_folder), device=cuda), pixels(tiny_model, 5), pictures(6)
     assert (there.encoder.device.type, there.weights_hash) == ("cuda", tiny_model.weights_hash)
 
-    def found(model):
+    def results(model):
         start, moments = model.trunk(x, batch_size=2), ccs.collect_moments(model, [x, images])
         looked = model.encoder.ablated(OFF[1]).attention(start, 5).cpu().numpy()
         texts = [f"text {number}" for number in range(12)]
@@ -48,16 +48,18 @@ def test_every_method_gives_what_it_gives_on_the_cpu(cuda, tiny_model, tiny_fold
             "plans": model.embed_images(x, OFF),
             "of a trunk": model.embed_images(start[np.array([3, 0])], OFF),
             "texts": model.embed_texts(texts),
-            "contributions": np.concatenate([one.reshape(5, -1) for one in model.contributions(x)], axis=1),
+            "contributions": np.concatenate(
+                [effects.reshape(5, -1) for effects in model.contributions(x)], axis=1
+            ),
             "of some heads": model.embed_with_contributions(start, OFF, model.heads)[1].direct,
             "attention": looked,
             "variance": moments.variance(),
-            "picks": np.array([[span.index for span in each] for each in spans.values()]),
+            "picks": np.array([[span.index for span in picked] for picked in spans.values()]),
             "errors": np.array(list(largest_errors(model, images).values())),
         }
 
-    expected = found(tiny_model)
-    for name, values in found(there).items():
+    expected = results(tiny_model)
+    for name, values in results(there).items():
         np.testing.assert_allclose(values, expected[name], rtol=1e-4, atol=TOLERANCE, err_msg=name)
 
 
@@ -70,13 +72,13 @@ def test_every_family_of_encoders_gives_what_it_gives_on_the_cpu(cuda, name):
     x = torch.randn(2, 3, *here.image_size, generator=torch.Generator().manual_seed(0))
     plans, last = [HeadSet(), HeadSet(list(here.heads)[::3])], here.n_layers - 1
 
-    def found(encoder):
+    def results(encoder):
         readout = encoder.embed_and_read(x)[1]
         coordinates = [encoder.coordinates(readout, head) @ encoder.basis(head) for head in encoder.heads]
         parts = [*encoder.contributions(readout), *coordinates, encoder.attention(x, last)]
         return [encoder.embed(x, plans), encoder.embed(encoder.trunk(x), plans), *parts]
 
-    for ours, theirs in zip(found(there), found(here), strict=True):
+    for ours, theirs in zip(results(there), results(here), strict=True):
         assert ours.device.type == "cuda"
         torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-4, atol=1e-4)
 

@@ -34,9 +34,9 @@ def test_every_plan_is_the_zeroed_copy(model, first_layer):
     plans = some_plans(model, 8, first_layer, first_layer)
     embeddings = model.embed_images(x, plans)
     assert (embeddings.shape, embeddings.dtype) == ((8, 3, model.dim), np.float32)
-    for off, found in zip(plans, embeddings, strict=True):
-        np.testing.assert_allclose(found, plain(zeroed(model.clip.visual, off), x), atol=TOLERANCE)
-        np.testing.assert_allclose(model.embed_images(x, off), found, atol=TOLERANCE)
+    for off, units in zip(plans, embeddings, strict=True):
+        np.testing.assert_allclose(units, plain(zeroed(model.clip.visual, off), x), atol=TOLERANCE)
+        np.testing.assert_allclose(model.embed_images(x, off), units, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("vision", TYPES.values(), ids=TYPES.keys())
@@ -57,8 +57,8 @@ def test_heads_are_those_of_the_last_four_layers_or_of_layers_that_are_chosen(ti
     assert model.heads == HeadSet(Head(i, j) for i in (1, 4) for j in range(4))
     assert model.trunk(pixels(model, 1)).layer == 1
     off = HeadSet.parse("L1.H2 L5.H0")
-    found = model.embed_images(model.trunk(pixels(model, 2)), off)
-    np.testing.assert_allclose(found, model.embed_images(pixels(model, 2), off), atol=1e-6)
+    units = model.embed_images(model.trunk(pixels(model, 2)), off)
+    np.testing.assert_allclose(units, model.embed_images(pixels(model, 2), off), atol=1e-6)
     for layers in ([6], []):
         with pytest.raises(InputError, match="but must be some of 0 to 5, or all"):
             ccs.load(str(tiny_folder), layers=layers)
@@ -77,8 +77,8 @@ def test_the_trunk_is_where_every_plan_can_start(model):
     plans = some_plans(model, 4, 3, first_layer=2)
     trunk = model.trunk(x, batch_size=2)
     assert (trunk.layer, len(trunk)) == (2, 5)
-    found = model.embed_images(trunk, plans, batch_size=3)
-    np.testing.assert_allclose(found, model.embed_images(x, plans), atol=1e-6)
+    units = model.embed_images(trunk, plans, batch_size=3)
+    np.testing.assert_allclose(units, model.embed_images(x, plans), atol=1e-6)
     np.testing.assert_allclose(model.embed_images(trunk), plain(model.clip.visual, x), atol=TOLERANCE)
     with pytest.raises(InputError, match="Layer 1 lies below layer 2"):
         model.embed_images(trunk, HeadSet.parse("L1.H0"))
@@ -90,18 +90,18 @@ def test_attention_with_heads_off_is_that_of_the_zeroed_copy(model, layer):
     """Of heads below it alone. Attention itself has its reference in test_maps.py."""
     x, off = pixels(model, 2), HeadSet.parse("L1.H2")
     expected = ImageEncoder(zeroed(model.clip.visual, off)).attention(x, layer)
-    found = model.encoder.ablated(HeadSet([*off, Head(layer, 0)])).attention(x, layer)
-    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
-    assert (found - model.encoder.attention(x, layer)).abs().max() > 1e-4
+    ablated = model.encoder.ablated(HeadSet([*off, Head(layer, 0)])).attention(x, layer)
+    np.testing.assert_allclose(ablated, expected, atol=TOLERANCE)
+    assert (ablated - model.encoder.attention(x, layer)).abs().max() > 1e-4
     below = model.encoder.trunk(x, 1)
-    np.testing.assert_allclose(model.encoder.ablated(off).attention(below, layer), found, atol=1e-6)
+    np.testing.assert_allclose(model.encoder.ablated(off).attention(below, layer), ablated, atol=1e-6)
 
 
 @pytest.mark.parametrize("text", ["L2.H1=0.4@cls L4.H0@cls", "L2.H1=mean L5.H0=mean", "L3.H2=prototype@cls"])
 def test_means_and_single_tokens_are_those_of_blocks_run_by_hand(model, text):
     """Each block runs once per token, the head's columns scaled and its mean in the bias."""
-    x, groups, what = pixels(model, 6), ["a", "b", "b", "b", "c", "c"], Intervention.parse(text)
-    found = model.embed_images(x, model.at_means(what, x, groups))
+    x, groups, changed = pixels(model, 6), ["a", "b", "b", "b", "c", "c"], Intervention.parse(text)
+    units = model.embed_images(x, model.at_means(changed, x, groups))
     share = np.full(6, 1 / 6) if "mean" in text else 1 / np.array([3, 9, 9, 9, 6, 6])
     visual, d, plain_state = model.clip.visual, model.head_dim, [model.encoder.trunk(x, 0).tokens]
     for block in visual.transformer.resblocks:
@@ -111,23 +111,23 @@ def test_means_and_single_tokens_are_those_of_blocks_run_by_hand(model, text):
         rows = []
         for token in range(state.shape[1]):
             copied = copy.deepcopy(block)
-            for head in (one for one in what if one.layer == number):
-                if token and what[head].cls_only:
+            for head in (change for change in changed if change.layer == number):
+                if token and changed[head].cls_only:
                     continue
-                own = slice(head.head * d, head.head * d + d)
+                columns = slice(head.head * d, head.head * d + d)
                 weight, bias = copied.attn.out_proj.weight.data, copied.attn.out_proj.bias.data
-                if what[head].replacement:
+                if changed[head].replacement:
                     alone = copy.deepcopy(block.attn)  # gives the heads' outputs side by side
                     alone.out_proj.weight.data, alone.out_proj.bias.data = torch.eye(len(weight)), 0 * bias
                     y = block.ln_1(plain_state[number])
-                    value = torch.from_numpy(share).float() @ alone(y, y, y)[0][:, token, own]
-                    bias += weight[:, own] @ value
-                weight[:, own] *= what[head].factor
+                    value = torch.from_numpy(share).float() @ alone(y, y, y)[0][:, token, columns]
+                    bias += weight[:, columns] @ value
+                weight[:, columns] *= changed[head].factor
             rows.append(copied(state)[:, token])
         state = torch.stack(rows, 1)
     slow = torch.nn.functional.normalize(visual.ln_post(state)[:, 0] @ visual.proj, dim=-1)
-    np.testing.assert_allclose(found, slow.detach(), atol=1e-6)
-    assert np.abs(found - model.embed_images(x)).max() > 1e-4
+    np.testing.assert_allclose(units, slow.detach(), atol=1e-6)
+    assert np.abs(units - model.embed_images(x)).max() > 1e-4
 
 
 def test_the_notation_of_interventions():
@@ -138,8 +138,8 @@ def test_the_notation_of_interventions():
     assert Intervention.parse("L8.H11 L9.H2") == off == Intervention(off)
     assert hash(off) == hash(Intervention(off))
     assert Intervention.parse("L8.H11 L9.H2=0.3") != off
-    some = Intervention.parse(written)
-    assert str(some - HeadSet.parse("L10.H0 L10.H1 T7.H3 L8.H11")) == "L9.H2=0.3 L9.H3=1.5@cls"
+    intervention = Intervention.parse(written)
+    assert str(intervention - HeadSet.parse("L10.H0 L10.H1 T7.H3 L8.H11")) == "L9.H2=0.3 L9.H3=1.5@cls"
     wrongs = {"L9.H2=x": "'x' is no factor such as 0.3", "L9.H2=nan": "is no factor"}
     wrongs |= {"L9.H2=1e9": "from -100 to 100", "L9.H2=0.3 L9.H2": "named twice", "L9.H2=1@patch": "name"}
     for wrong, why in wrongs.items():

@@ -56,8 +56,8 @@ def test_the_command_publishes_a_model_with_its_origin(tiny_folder, tiny_model, 
     for name, data in repository.commits[-1][1].items():
         (tmp_path / name).write_bytes(data)
     x = torch.randn(2, 3, 32, 32)
-    found = ccs.load(str(tmp_path)).embed_images(x)
-    np.testing.assert_allclose(found, tiny_model.embed_images(x, OFF), atol=1e-5)
+    units = ccs.load(str(tmp_path)).embed_images(x)
+    np.testing.assert_allclose(units, tiny_model.embed_images(x, OFF), atol=1e-5)
     card = ModelCard.load(tmp_path / "README.md")
     assert (card.data.license, card.data.base_model) == ("apache-2.0", "user/tiny")
     assert "https://arxiv.org/abs/2503.11103" in card.text

@@ -20,17 +20,17 @@ def test_the_clip_inside_a_language_model(write, tmp_path):
     module = write(tmp_path)
     whole = languages.holding(module.vision_model)
     expected = ccs.load(str(tmp_path))
-    found = ccs.extract_image_encoder(whole, str(tmp_path))
-    assert found.weights_hash == expected.weights_hash
-    np.testing.assert_array_equal(found.embed_images(PIXELS, OFF), expected.embed_images(PIXELS, OFF))
-    np.testing.assert_array_equal(found.embed_texts(TEXTS), expected.embed_texts(TEXTS))
+    extracted = ccs.extract_image_encoder(whole, str(tmp_path))
+    assert extracted.weights_hash == expected.weights_hash
+    np.testing.assert_array_equal(extracted.embed_images(PIXELS, OFF), expected.embed_images(PIXELS, OFF))
+    np.testing.assert_array_equal(extracted.embed_texts(TEXTS), expected.embed_texts(TEXTS))
     with torch.no_grad():
         module.vision_model.encoder.layers[1].self_attn.out_proj.weight += 0.1
     trained = languages.holding(module.vision_model)
     with pytest.warns(UserWarning, match="was trained further"):
         moved = ccs.extract_image_encoder(trained, str(tmp_path))
-    seen = features(module.get_image_features(PIXELS))
-    np.testing.assert_allclose(moved.embed_images(PIXELS), seen, atol=TOLERANCE)
+    expected_units = features(module.get_image_features(PIXELS))
+    np.testing.assert_allclose(moved.embed_images(PIXELS), expected_units, atol=TOLERANCE)
     for other, why in (("organism", "is not built like organism's"), ("no-such", "There is no model")):
         with pytest.raises(ccs.InputError, match=why):
             ccs.extract_image_encoder(whole, other)
@@ -45,12 +45,12 @@ def test_commands_take_a_language_model_by_name(tmp_path, monkeypatch):
     assert ccs.extract_image_encoder(str(tmp_path / "whole"), str(tmp_path)).weights_hash == weights
     with pytest.raises(ccs.InputError, match="'no-such' can't be loaded as a vision-language model"):
         ccs.extract_image_encoder("no-such", str(tmp_path))
-    asked = ["a red cat", "--max-images", "4", "--texts", str(small_pool(tmp_path)), "--device", "cpu"]
-    asked += ["--model", str(tmp_path / "whole"), "--text-encoder", str(tmp_path)]
-    assert heads_command.main(asked) == 0
-    assert heads_command.main([*asked[:-1], "no-such"]) == 2
+    options = ["a red cat", "--max-images", "4", "--texts", str(small_pool(tmp_path)), "--device", "cpu"]
+    options += ["--model", str(tmp_path / "whole"), "--text-encoder", str(tmp_path)]
+    assert heads_command.main(options) == 0
+    assert heads_command.main([*options[:-1], "no-such"]) == 2
     out = tmp_path / "results"
-    assert run([*asked[1:], "--out", str(out), "--layers", "0,1", "--suite", "none", "--workers", "0"]) == 0
+    assert run([*options[1:], "--out", str(out), "--layers", "0,1", "--suite", "none", "--workers", "0"]) == 0
     manifest = results.read_manifest(next(out.glob("whole*")))
     assert (manifest["model"]["weights_hash"], manifest["settings"]["text_encoder"]) == (
         weights,

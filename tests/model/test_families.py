@@ -25,14 +25,14 @@ ARCHITECTURES = [name for name in open_clip.list_models() if not name.startswith
 
 def different(names, config):
     """One name of each configuration, with the number of names that share it."""
-    found = {}
+    by_settings = {}
     for name in names:
-        own = {key: value for key, value in config(name).items() if key not in NOT_OF_THE_SMALL}
-        own["quick"] = bool(open_clip.get_model_config(name).get("quick_gelu"))
+        settings = {key: value for key, value in config(name).items() if key not in NOT_OF_THE_SMALL}
+        settings["quick"] = bool(open_clip.get_model_config(name).get("quick_gelu"))
         # timm's names end in the size of an image.
-        own["timm_model_name"] = re.sub(r"_\d+$", "", own.get("timm_model_name", ""))
-        found.setdefault(str(sorted(own.items())), []).append(name)
-    return {names[0]: len(names) for names in found.values()}
+        settings["timm_model_name"] = re.sub(r"_\d+$", "", settings.get("timm_model_name", ""))
+        by_settings.setdefault(str(sorted(settings.items())), []).append(name)
+    return {names[0]: len(names) for names in by_settings.values()}
 
 
 @pytest.mark.parametrize("name", different(ARCHITECTURES, shrunk.vision_config))
@@ -43,26 +43,26 @@ def test_every_accepted_architecture_is_exact(name):
     x = torch.randn(2, 3, *encoder.image_size, generator=torch.Generator().manual_seed(1))
     off = HeadSet(list(encoder.all_heads)[::3])
     last = HeadSet([Head(encoder.n_layers - 1, 0)])
-    found, readout = encoder.embed_and_read(x, [off, last], entering=True)
-    direct, rest = encoder.contributions(readout)
+    embeddings, readout = encoder.embed_and_read(x, [off, last], entering=True)
+    direct, remainder = encoder.contributions(readout)
     expected = plain(visual, x)
     np.testing.assert_allclose(readout.unit, expected, atol=TOLERANCE)
-    np.testing.assert_allclose(direct.sum(1) + rest, expected, atol=TOLERANCE)
+    np.testing.assert_allclose(direct.sum(1) + remainder, expected, atol=TOLERANCE)
     along = torch.eye(encoder.dim)[:2]
-    every = iter(direct.transpose(0, 1) @ along.T)  # heads by layer
+    contributions = iter(direct.transpose(0, 1) @ along.T)  # heads by layer
     for number in range(encoder.n_layers):
         for sent in encoder.by_token(readout, encoder.all_heads.of_layer(number), along):
-            np.testing.assert_allclose(sent.sum(-1), next(every), atol=1e-6)
+            np.testing.assert_allclose(sent.sum(-1), next(contributions), atol=1e-6)
     scaled = [Intervention(dict.fromkeys(off, factor)) for factor in (1, 0, 0.3, 1.5)]
-    same, zero, *some = encoder.embed(x, scaled)
+    same, zero, *rescaled = encoder.embed(x, scaled)
     assert torch.equal(same, encoder.embed(x)[0])
     assert torch.equal(zero, encoder.embed(x, [off])[0])
-    for factor, embedded in zip((0.3, 1.5), some, strict=True):
+    for factor, embedded in zip((0.3, 1.5), rescaled, strict=True):
         np.testing.assert_allclose(embedded, plain(zeroed(visual, off, factor), x), atol=TOLERANCE)
-    for plan, embedded in zip((off, last), found, strict=True):
-        without = plain(zeroed(visual, plan), x)
-        np.testing.assert_allclose(embedded, without, atol=TOLERANCE)
-        assert (without - expected).abs().max() > 1e-4
+    for plan, embedded in zip((off, last), embeddings, strict=True):
+        expected_ablated = plain(zeroed(visual, plan), x)
+        np.testing.assert_allclose(embedded, expected_ablated, atol=TOLERANCE)
+        assert (expected_ablated - expected).abs().max() > 1e-4
 
 
 def test_all_other_architectures_are_refused_with_the_reason():
@@ -101,17 +101,17 @@ def test_every_text_encoder_is_exact_or_refused_with_the_reason():
         for head, (copied, factor) in product(off, zip(copies, (0.0, 0.5), strict=True)):
             projection = copied.transformer.resblocks[head.layer].attn.out_proj
             projection.weight.data[:, head.head * 8 : (head.head + 1) * 8] *= factor
-        expected, *wanted = (plain(one, tokens) for one in (text, *copies))
+        expected, *wanted = (plain(module, tokens) for module in (text, *copies))
         assert (wanted[0] - expected).abs().amax(1).min() > 1e-4
         places = encoder.read_at(tokens)
         for place in torch.unique(places):
             rows = places == place
-            found, readout = encoder.embed_and_read(tokens[rows], plans)
-            for ours, theirs in zip(found, wanted, strict=True):
+            embeddings, readout = encoder.embed_and_read(tokens[rows], plans)
+            for ours, theirs in zip(embeddings, wanted, strict=True):
                 np.testing.assert_allclose(ours, theirs[rows], atol=TOLERANCE)
-            direct, rest = encoder.contributions(readout)
+            direct, remainder = encoder.contributions(readout)
             np.testing.assert_allclose(readout.unit, expected[rows], atol=TOLERANCE)
-            np.testing.assert_allclose(direct.sum(1) + rest, expected[rows], atol=1e-6)
+            np.testing.assert_allclose(direct.sum(1) + remainder, expected[rows], atol=1e-6)
     transformers = "it is HFTextEncoder, whose heads are unknown."
     assert met == {"exact": 131, "it masks the padding of each text.": 3, transformers: 10}
 

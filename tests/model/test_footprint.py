@@ -38,9 +38,9 @@ print(said, held("VmHWM") - before)
 def test_the_size_of_a_listed_model_is_asked_and_nothing_is_fetched(hub):
     files = {WEIGHTS: bytes(2_000_000), "open_clip_pytorch_model.bin": bytes(3000)}
     hub.put("models", "timm/vit_base_patch32_clip_224.openai", files)
-    found = footprint("ViT-B-32/openai")
-    assert (found.size, found.here) == (2_000_000, False)
-    assert found.sentence.startswith("ViT-B-32/openai: 2 MB to download, and ")
+    size = footprint("ViT-B-32/openai")
+    assert (size.size, size.here) == (2_000_000, False)
+    assert size.sentence.startswith("ViT-B-32/openai: 2 MB to download, and ")
     assert not [request for request in hub.requests if "resolve" in request]
 
 
@@ -69,8 +69,8 @@ def test_a_repository_that_a_visitor_names_is_checked(hub, tiny_folder):
 
 def test_what_is_at_hand_needs_no_hub(tiny_folder, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    found = footprint(str(tiny_folder))
-    assert (found.here, found.size) == (True, (tiny_folder / WEIGHTS).stat().st_size)
+    size = footprint(str(tiny_folder))
+    assert (size.here, size.size) == (True, (tiny_folder / WEIGHTS).stat().st_size)
     assert footprint("organism").here
     assert footprint("ViT-B-32/openai").size == 0  # whoever loads it is told why
 
@@ -92,11 +92,11 @@ def test_what_is_measured_is_what_is_read(hub, tmp_path, monkeypatch):
     save_file({name: value.half() for name, value in load_file(weights).items()}, weights)
     (tmp_path / WEIGHTS).write_bytes(bytes(8))
     hub.put("models", "user/decoy", tmp_path)
-    found = untrusted_footprint("hf-hub:user/decoy")
-    values = sum(each.numel() for each in model.state_dict().values())
-    assert found.size == weights.stat().st_size
-    assert found.memory >= 4 * values + found.size + module.OVERHEAD
-    monkeypatch.setattr(module, "free_memory", lambda: found.memory - found.size)
+    size = untrusted_footprint("hf-hub:user/decoy")
+    values = sum(values.numel() for values in model.state_dict().values())
+    assert size.size == weights.stat().st_size
+    assert size.memory >= 4 * values + size.size + module.OVERHEAD
+    monkeypatch.setattr(module, "free_memory", lambda: size.memory - size.size)
     with pytest.raises(InputError, match="GB of memory, and this machine has"):  # whatever was said before
         ccs.load("hf-hub:user/decoy")
 
@@ -106,9 +106,11 @@ def test_no_more_is_taken_than_is_said(tmp_path):
     """Weights of one byte a value become four; a process of its own tells what it took."""
     model = write_clip(tmp_path, text={"hidden_size": 320})
     weights = tmp_path / "model.safetensors"
-    save_file({name: each.to(torch.float8_e4m3fn) for name, each in load_file(weights).items()}, weights)
-    said, taken = map(int, subprocess.check_output([sys.executable, "-c", LOADING, str(tmp_path)]).split())
-    assert 4 * sum(each.numel() for each in model.state_dict().values()) < taken < said + 2**25
+    save_file({name: values.to(torch.float8_e4m3fn) for name, values in load_file(weights).items()}, weights)
+    estimate, taken = map(
+        int, subprocess.check_output([sys.executable, "-c", LOADING, str(tmp_path)]).split()
+    )
+    assert 4 * sum(values.numel() for values in model.state_dict().values()) < taken < estimate + 2**25
 
 
 def test_the_owners_token_is_for_the_owners_models(hub, tiny_folder, monkeypatch):

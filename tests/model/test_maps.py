@@ -22,14 +22,14 @@ TEXTS = ["a photo of a dog", "a red house"]
 def test_contributions_are_those_of_the_reference(model):
     x = pixels(model, 3)
     direct, remainder = model.contributions(x, batch_size=2)
-    _, sent, rest = plain_parts(model, x)
+    _, sent, expected_remainder = plain_parts(model, x)
     expected = sent.sum(3)
     assert direct.shape == (3, model.n_layers, model.n_heads, model.dim)
     np.testing.assert_allclose(direct, expected, atol=TOLERANCE)
-    np.testing.assert_allclose(remainder, rest, atol=TOLERANCE)
+    np.testing.assert_allclose(remainder, expected_remainder, atol=TOLERANCE)
     np.testing.assert_allclose(direct.sum((1, 2)) + remainder, model.embed_images(x), atol=TOLERANCE)
-    found = model.contributions(model.trunk(x), HeadSet.parse("L2.H1 L5.H0"), batch_size=2).direct
-    np.testing.assert_allclose(found, expected[:, [2, 5], [1, 0]], atol=TOLERANCE)
+    chosen_effects = model.contributions(model.trunk(x), HeadSet.parse("L2.H1 L5.H0"), batch_size=2).direct
+    np.testing.assert_allclose(chosen_effects, expected[:, [2, 5], [1, 0]], atol=TOLERANCE)
     for below in (HeadSet.parse("L1.H0"), None):
         with pytest.raises(InputError, match="below layer 2, where this trunk ends"):
             model.contributions(model.trunk(x), below)
@@ -60,19 +60,19 @@ def collected(tiny_model):
 
 @pytest.mark.parametrize("encoder", ["L", "T"])
 def test_moments_are_those_of_the_full_matrix(tiny_model, collected, encoder):
-    side, inputs, found = tiny_model, pixels(tiny_model, 40), collected
+    side, inputs, statistics = tiny_model, pixels(tiny_model, 40), collected
     if encoder == "T":
         side, inputs = tiny_model.texts, [f"a {'very ' * (i % 4)}odd photo of {i} cats" for i in range(40)]
-        found = ccs.collect_moments(side, [inputs[:7], inputs[7:]])
+        statistics = ccs.collect_moments(side, [inputs[:7], inputs[7:]])
     direct = side.contributions(inputs).direct.astype(np.float64)  # the matrix of every head's contributions
     matrix = np.stack([direct[:, head.layer, head.head] for head in side.heads])
-    basis = np.stack(found.basis).astype(np.float64)
-    assert (found.count, found.heads) == (40, side.heads)
-    means = np.einsum("hr,hrd->hd", np.stack(found.total) / 40, basis)
+    basis = np.stack(statistics.basis).astype(np.float64)
+    assert (statistics.count, statistics.heads) == (40, side.heads)
+    means = np.einsum("hr,hrd->hd", np.stack(statistics.total) / 40, basis)
     np.testing.assert_allclose(means, matrix.mean(1), atol=1e-7)
-    second = np.einsum("hrd,hrs,hse->hde", basis, np.stack(found.products) / 40, basis)
+    second = np.einsum("hrd,hrs,hse->hde", basis, np.stack(statistics.products) / 40, basis)
     np.testing.assert_allclose(second, np.einsum("hnd,hne->hde", matrix, matrix) / 40, atol=1e-8)
-    np.testing.assert_allclose(found.variance(), matrix.var(1).sum(1), rtol=1e-5)
+    np.testing.assert_allclose(statistics.variance(), matrix.var(1).sum(1), rtol=1e-5)
 
 
 def test_batches_shards_and_their_order_change_nothing(tiny_model, tiny_quick_model, collected):
@@ -100,8 +100,8 @@ def test_maps_are_those_of_the_reference(model):
     looks = looks[:, layers, heads]
     sent = np.einsum("nhtd,ed->neht", sent[:, layers, heads], along)
     shape = (side, side)
-    found = ccs.attention(model, x, str(CHOSEN), batch_size=2)
-    np.testing.assert_allclose(found, looks[..., 1:].reshape(3, 4, *shape), atol=1e-6)
+    maps = ccs.attention(model, x, str(CHOSEN), batch_size=2)
+    np.testing.assert_allclose(maps, looks[..., 1:].reshape(3, 4, *shape), atol=1e-6)
     apart = ccs.heatmap(model, x, TEXTS, CHOSEN, against=against, apart=True, batch_size=2)
     np.testing.assert_allclose(apart, sent[..., 1:].reshape(3, 2, 4, *shape), atol=1e-6)
     summed = ccs.heatmap(model, model.trunk(x), TEXTS, CHOSEN, against=against)
@@ -118,15 +118,15 @@ def test_maps_with_heads_off_or_scaled_are_those_of_scaled_weights(model):
         for head in off:
             weight, d = other.encoder.layers[head.layer].projection.weight, model.head_dim
             weight[:, head.head * d : head.head * d + d] *= off[head].factor
-    found = ccs.heatmap(model, x, TEXTS, CHOSEN, apart=True, ablate=off)
+    maps = ccs.heatmap(model, x, TEXTS, CHOSEN, apart=True, ablate=off)
     slow = ccs.heatmap(other, x, TEXTS, CHOSEN, apart=True)
     # A head's share of biases, the same on every patch, is scaled here and not there.
-    apart = found - slow
+    apart = maps - slow
     np.testing.assert_allclose(apart - apart.mean((-1, -2), keepdims=True), 0, atol=1e-6)
     same = [number for number, head in enumerate(CHOSEN) if head not in off]
-    np.testing.assert_allclose(found[:, :, same], slow[:, :, same], atol=1e-6)
-    assert not found[:, :, list(CHOSEN).index(Head(4, 0))].any()
-    assert np.abs(found - ccs.heatmap(model, x, TEXTS, CHOSEN, apart=True)).max() > 1e-4
+    np.testing.assert_allclose(maps[:, :, same], slow[:, :, same], atol=1e-6)
+    assert not maps[:, :, list(CHOSEN).index(Head(4, 0))].any()
+    assert np.abs(maps - ccs.heatmap(model, x, TEXTS, CHOSEN, apart=True)).max() > 1e-4
 
 
 @pytest.mark.parametrize(
@@ -161,12 +161,12 @@ def test_a_token_sends_what_is_missing_without_its_values(name):
                 v = torch.nn.functional.linear(normed, weight, bias)[:, token, part]
                 gone = (layer.attention(tokens)[:, head, token, None] * v)[:, None]
             values[..., part] -= gone
-            without = replace(readout, values={**readout.values, number: values})
-            moved.append(whole - encoder.contributions(without, only)[0][:, 0] @ along.T)
-        found, expected = sent[..., 1:4], torch.stack(moved, -1)
+            changed_readout = replace(readout, values={**readout.values, number: values})
+            moved.append(whole - encoder.contributions(changed_readout, only)[0][:, 0] @ along.T)
+        maps, expected = sent[..., 1:4], torch.stack(moved, -1)
         # What no token sent is spread evenly, so tokens differ by what they sent.
-        np.testing.assert_allclose(found - found[..., :1], expected - expected[..., :1], atol=1e-6)
-        assert float((found - found[..., :1]).abs().max()) > 1e-6
+        np.testing.assert_allclose(maps - maps[..., :1], expected - expected[..., :1], atol=1e-6)
+        assert float((maps - maps[..., :1]).abs().max()) > 1e-6
 
 
 @pytest.mark.parametrize("name", ["EVA02-E-14", "EVA02-B-16"])  # norms after and inside attention
@@ -193,8 +193,10 @@ def test_what_has_no_map_is_said(tiny_model, tiny_folder):
     with pytest.raises(InputError, match="must be given as a list"):
         ccs.heatmap(tiny_model, x, "a dog")
     assert ccs.heatmap(tiny_model, x, []).shape == (1, 0, 4, 4)
-    named = ccs.attention(str(tiny_folder), x, ["L5.H1"], ablate="L4.H0")
-    np.testing.assert_array_equal(named, ccs.attention(tiny_model, x, "L5.H1", ablate=HeadSet([Head(4, 0)])))
+    by_name = ccs.attention(str(tiny_folder), x, ["L5.H1"], ablate="L4.H0")
+    np.testing.assert_array_equal(
+        by_name, ccs.attention(tiny_model, x, "L5.H1", ablate=HeadSet([Head(4, 0)]))
+    )
 
 
 @pytest.mark.parametrize("factor", [0, 0.3])
@@ -209,10 +211,10 @@ def test_contributions_under_ablation_are_those_of_scaled_weights(name, factor):
     expected = scaled.contributions(scaled.embed_and_read(x)[1])
     changes = Intervention(dict.fromkeys(heads, factor))
     ablated = encoder.ablated(changes)
-    found = [ablated.contributions(ablated.embed_and_read(x)[1])]
+    results = [ablated.contributions(ablated.embed_and_read(x)[1])]
     with ccs.ablate(visual, changes):
-        found.append(encoder.contributions(encoder.embed_and_read(x)[1]))
-    for direct, remainder in found:
+        results.append(encoder.contributions(encoder.embed_and_read(x)[1]))
+    for direct, remainder in results:
         np.testing.assert_allclose(direct, expected[0], atol=1e-6)
         np.testing.assert_allclose(remainder, expected[1], atol=1e-6)
         np.testing.assert_allclose(direct.sum(1) + remainder, plain(scaled._module, x), atol=TOLERANCE)

@@ -29,18 +29,18 @@ def test_images_and_texts_embed_as_in_open_clip(tiny_folder, tiny_model, picture
         expected = clip.eval().encode_image(torch.stack([*map(preprocess, images)]), normalize=True)
         expected_texts = clip.encode_text(tokenizer(texts), normalize=True)
     np.testing.assert_allclose(tiny_model.embed_images(images, batch_size=2), expected, atol=1e-5)
-    found = tiny_model.embed_texts(texts, batch_size=2)
-    np.testing.assert_allclose(found, expected_texts, atol=1e-5)
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
-    assert found.dtype == np.float32
+    units = tiny_model.embed_texts(texts, batch_size=2)
+    np.testing.assert_allclose(units, expected_texts, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(units, axis=1), 1, atol=1e-5)
+    assert units.dtype == np.float32
     assert tiny_model.logit_scale == pytest.approx(clip.logit_scale.exp().item())
 
 
 def test_pixels_can_be_scaled_as_those_of_openais_models(tiny_model):
     image = Image.new("RGB", (32, 32), (255, 0, 51))
     plain = transform.image_transform(32, False, mean=OPENAI_DATASET_MEAN, std=OPENAI_DATASET_STD)
-    found = tiny_model.openai_scaled(tiny_model.preprocess([image]))
-    torch.testing.assert_close(found[0], plain(image), rtol=0, atol=1e-5)
+    rescaled = tiny_model.openai_scaled(tiny_model.preprocess([image]))
+    torch.testing.assert_close(rescaled[0], plain(image), rtol=0, atol=1e-5)
     assert not tiny_model.is_openai_scaled
 
 
@@ -72,8 +72,8 @@ def test_texts_are_read_to_their_end_and_no_further(tiny_model, monkeypatch):
 
 def test_heads_of_both_encoders_have_names_and_stay_apart(tiny_model):
     texts, off = ["a dog", "two dogs in the snow", "a cat"], HeadSet.parse("T0.H1 T1.H0")
-    plain, found = tiny_model.embed_texts(texts, ablate=[HeadSet(), off])
-    assert np.abs(found - plain).max() > 1e-3
+    plain, units = tiny_model.embed_texts(texts, ablate=[HeadSet(), off])
+    assert np.abs(units - plain).max() > 1e-3
     np.testing.assert_allclose(tiny_model.embed_texts(texts), plain, atol=1e-6)
     spans = ccs.textspan(ccs.collect_moments(tiny_model.texts, [texts]), texts, plain, k=1)
     assert list(spans) == list(tiny_model.text_heads)
@@ -87,7 +87,7 @@ def test_what_is_no_text_no_pixel_and_no_name_is_told_and_names_are_heads(tiny_m
     x, nan, off = torch.zeros(2, 3, 32, 32), torch.nan, HeadSet.parse("L5.H1 L4.H0")
     np.testing.assert_array_equal(tiny_model.embed_images(x, str(off)), tiny_model.embed_images(x, off))
     np.testing.assert_array_equal(*tiny_model.embed_images(x, [str(off), [*off]]))
-    np.testing.assert_array_equal(*(tiny_model.contributions(x, some).direct for some in (str(off), off)))
+    np.testing.assert_array_equal(*(tiny_model.contributions(x, heads).direct for heads in (str(off), off)))
     x[1, 2, 3, 4] = nan
     for ask, why in (
         (lambda: tiny_model.embed_images(x), "Embeddings are not finite"),
@@ -111,16 +111,16 @@ def test_inputs_of_every_kind_are_read_or_refused(tiny_model, pictures):
     index = [5, 0, 2]
     uses = (
         (images, tiny_model.embed_images),
-        (images, lambda given: tiny_model.contributions(given, "L5.H1").direct),
-        (images, lambda given: ccs.attention(tiny_model, given, "L5.H1")),
-        (images, lambda given: ccs.heatmap(tiny_model, given, texts)),
-        (images, lambda given: tiny_model.trunk(given).tokens),
+        (images, lambda inputs: tiny_model.contributions(inputs, "L5.H1").direct),
+        (images, lambda inputs: ccs.attention(tiny_model, inputs, "L5.H1")),
+        (images, lambda inputs: ccs.heatmap(tiny_model, inputs, texts)),
+        (images, lambda inputs: tiny_model.trunk(inputs).tokens),
         (images, tiny_model.preprocess),
-        (images, lambda given: ccs.collect_moments(tiny_model, [given]).total[0]),
+        (images, lambda inputs: ccs.collect_moments(tiny_model, [inputs]).total[0]),
         (texts, tiny_model.embed_texts),
         (texts, tiny_model.tokenize),
-        (texts, lambda given: ccs.heatmap(tiny_model, images, given)),
-        (texts, lambda given: ccs.heatmap(tiny_model, images, texts, against=given)),
+        (texts, lambda inputs: ccs.heatmap(tiny_model, images, inputs)),
+        (texts, lambda inputs: ccs.heatmap(tiny_model, images, texts, against=inputs)),
     )
     for items, use in uses:
         wanted = use(items)
@@ -154,11 +154,11 @@ def test_heads_of_every_kind_mean_the_same(tiny_model):
     scaled = tiny_model.embed_images(x, "L5.H1=0.5")
     for same in ({Head(5, 1): 0.5}, {"L5.H1": "0.5"}, {"L5.H1": np.float32(0.5)}):
         np.testing.assert_array_equal(tiny_model.embed_images(x, same), scaled)
-    some = Intervention.parse("L4.H0=0.3 L5.H1 L5.H2=mean")
-    assert (some[0], some[-1], str(some[:2]), str(heads[1:])) == (
+    intervention = Intervention.parse("L4.H0=0.3 L5.H1 L5.H2=mean")
+    assert (intervention[0], intervention[-1], str(intervention[:2]), str(heads[1:])) == (
         Head(4, 0),
         Head(5, 2),
-        str(some)[:15],
+        str(intervention)[:15],
         "L5.H1",
     )
     for wrong in (

@@ -25,14 +25,16 @@ def write_clip(folder, *, vision=None, text=None, **whole):
     """A CLIPModel of two layers, with these entries of its configurations, saved with its processor."""
     from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPTokenizer
 
-    seen = SEEN | (vision or {})
+    vision_sizes = SEEN | (vision or {})
     read = {**SIZES, "vocab_size": 49_408, "max_position_embeddings": 12, **(text or {})}
     shards = {"max_shard_size": whole.pop("max_shard_size", "1GB")}
-    model = CLIPModel(CLIPConfig(vision_config=seen, text_config=read, projection_dim=24, **whole)).eval()
+    model = CLIPModel(
+        CLIPConfig(vision_config=vision_sizes, text_config=read, projection_dim=24, **whole)
+    ).eval()
     shake(model, seed=3)
     model.logit_scale.data.fill_(2.0)
     model.save_pretrained(folder, **shards)
-    side = seen["image_size"]
+    side = vision_sizes["image_size"]
     sizes = {"size": {"shortest_edge": side}, "crop_size": {"height": side, "width": side}}
     CLIPImageProcessor(**sizes, image_mean=[0.4, 0.5, 0.6]).save_pretrained(folder)
     vocabulary, merges = clip_vocabulary()
@@ -44,18 +46,18 @@ def write_siglip(folder, *, vision=None, **text):
     """The same of a SiglipModel."""
     from transformers import Siglip2Tokenizer, SiglipConfig, SiglipImageProcessor, SiglipModel
 
-    seen = SEEN | (vision or {})
+    vision_sizes = SEEN | (vision or {})
     words = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", *(f"<0x{byte:02X}>" for byte in range(256))]
     merges = [("a", "t"), ("c", "at"), ("▁", "cat")]
     words += ["▁", *"abcdefghijklmnopqrstuvwxyz", "at", "cat", "▁cat"]
     vocabulary = {word: number for number, word in enumerate(words)}
     read = {**SIZES, "vocab_size": len(words), "max_position_embeddings": 12, **text}
-    model = SiglipModel(SiglipConfig(vision_config=seen, text_config=read)).eval()
+    model = SiglipModel(SiglipConfig(vision_config=vision_sizes, text_config=read)).eval()
     shake(model, seed=3)
     model.logit_scale.data.fill_(2.0)
     model.logit_bias.data.fill_(-3.0)
     model.save_pretrained(folder)
-    side = seen["image_size"]
+    side = vision_sizes["image_size"]
     SiglipImageProcessor(size={"height": side, "width": side}).save_pretrained(folder)
     Siglip2Tokenizer(vocab=vocabulary, merges=merges).save_pretrained(folder)
     return model
@@ -70,11 +72,11 @@ def theirs(model, folder, images, texts):
     else:
         images_of, texts_of = transformers.SiglipImageProcessorPil, transformers.Siglip2Tokenizer
     pixels = images_of.from_pretrained(folder)(images, return_tensors="pt").pixel_values
-    asked = {"padding": "max_length", "truncation": True, "return_tensors": "pt"}
-    asked["max_length"] = model.config.text_config.max_position_embeddings
-    tokens = texts_of.from_pretrained(folder)(texts, **asked)
+    options = {"padding": "max_length", "truncation": True, "return_tensors": "pt"}
+    options["max_length"] = model.config.text_config.max_position_embeddings
+    tokens = texts_of.from_pretrained(folder)(texts, **options)
     with torch.no_grad():
-        seen = model.get_image_features(pixels)
-        read = model.get_text_features(tokens.input_ids)  # no mask: the end is always to be found
-    features = (getattr(each, "pooler_output", each) for each in (seen, read))
-    return tuple(torch.nn.functional.normalize(each, dim=-1).numpy() for each in features)
+        image_features = model.get_image_features(pixels)
+        text_features = model.get_text_features(tokens.input_ids)  # no mask: the end is always to be found
+    features = (getattr(output, "pooler_output", output) for output in (image_features, text_features))
+    return tuple(torch.nn.functional.normalize(output, dim=-1).numpy() for output in features)

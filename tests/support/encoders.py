@@ -18,8 +18,8 @@ def pixels(model, n):
 
 def some_plans(model, n, seed, first_layer=0):
     rng = random.Random(seed)
-    every = [Head(i, j) for i in range(first_layer, model.n_layers) for j in range(model.n_heads)]
-    return [HeadSet(rng.sample(every, rng.randint(0, min(6, len(every))))) for _ in range(n)]
+    all_heads = [Head(i, j) for i in range(first_layer, model.n_layers) for j in range(model.n_heads)]
+    return [HeadSet(rng.sample(all_heads, rng.randint(0, min(6, len(all_heads))))) for _ in range(n)]
 
 
 def count_layers(model, monkeypatch):
@@ -43,7 +43,7 @@ def plain_parts(model, x):
     layers, n_heads, d, tokens = model.n_layers, model.n_heads, model.head_dim, model.encoder.n_tokens
     terms = 2 * layers + 1
     looks = np.zeros((len(x), layers, n_heads, tokens))
-    sent, rest = np.zeros((*looks.shape, model.dim)), np.zeros((len(x), model.dim))
+    sent, remainder = np.zeros((*looks.shape, model.dim)), np.zeros((len(x), model.dim))
     with torch.no_grad():
         for i in range(len(x)):
             stream = visual._embeds(x[i : i + 1].double())[0]  # [T, W]
@@ -63,10 +63,12 @@ def plain_parts(model, x):
                 others.append(mlp[0])
                 stream = middle + mlp
             length = (visual.ln_post(stream[0]) @ visual.proj).norm()
-            for number, h, own in heads:
-                sent[i, number, h] = _normed_share(visual, own, stream[0], terms * n_heads * tokens) / length
-            rest[i] = sum(_normed_share(visual, term, stream[0], terms) / length for term in others)
-    return looks, sent, rest
+            for number, h, head_terms in heads:
+                sent[i, number, h] = (
+                    _normed_share(visual, head_terms, stream[0], terms * n_heads * tokens) / length
+                )
+            remainder[i] = sum(_normed_share(visual, term, stream[0], terms) / length for term in others)
+    return looks, sent, remainder
 
 
 def _normed_share(visual, term, cls, share):

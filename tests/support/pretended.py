@@ -1,7 +1,7 @@
-"""A GPU that is only pretended: tensors that say they are on `cuda` and hold their values in ordinary memory.
+"""A mock GPU: tensors that report the device `cuda` and hold their values in ordinary memory.
 
-They refuse to be computed with tensors of the CPU. So a forgotten `.to(device)`, or `.cpu()`, fails where
-there is no GPU, and whole runs have their true values.
+They refuse to be combined with tensors of the CPU. So a forgotten `.to(device)` or `.cpu()` fails without a
+GPU, and whole runs have correct values.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _INDEXED = (aten.index.Tensor, aten.index_put_.default, aten.index_put.default, 
 _IN_PLACE_OF = {
     aten._pin_memory.default: lambda x, *_: x.clone(),
     aten.is_pinned.default: lambda x, *_: False,
-    aten.cudnn_batch_norm.default: lambda *them: (*aten.native_batch_norm(*them), torch.empty(0)),
+    aten.cudnn_batch_norm.default: lambda *arguments: (*aten.native_batch_norm(*arguments), torch.empty(0)),
     aten._softmax.default: lambda x, dim, float32: aten._softmax(x.float() if float32 else x, dim, False),
 }
-"""What only a GPU has, by other means."""
+"""Operations that only a GPU has, by other means."""
 
 
 class Elsewhere(torch.Tensor):
@@ -37,9 +37,9 @@ class Elsewhere(torch.Tensor):
     @staticmethod
     def __new__(cls, here):
         shape = {"strides": here.stride(), "storage_offset": here.storage_offset(), "dtype": here.dtype}
-        made = torch.Tensor._make_wrapper_subclass(cls, here.shape, device=DEVICE, **shape)
-        made.here = here
-        return made
+        tensor = torch.Tensor._make_wrapper_subclass(cls, here.shape, device=DEVICE, **shape)
+        tensor.here = here
+        return tensor
 
     def __repr__(self, *, tensor_contents=None):
         return f"Elsewhere({self.here!r})"
@@ -64,25 +64,27 @@ class Elsewhere(torch.Tensor):
 def _indices(index):
     parts = index if isinstance(index, tuple) else (index,)
     parts = tuple(
-        torch.from_numpy(np.asarray(one, np.intp)) if isinstance(one, list | np.ndarray) else one
-        for one in parts
+        torch.from_numpy(np.asarray(index_part, np.intp))
+        if isinstance(index_part, list | np.ndarray)
+        else index_part
+        for index_part in parts
     )
     return parts if isinstance(index, tuple) else parts[0]
 
 
 def _run(func, args, kwargs):
     leaves, shape = tree_flatten((args, kwargs))
-    far = [one for one in leaves if isinstance(one, Elsewhere)]
-    asked = kwargs.get("device")
-    target = torch.device(asked).type if asked is not None else "cuda" if far else "cpu"
+    far = [leaf for leaf in leaves if isinstance(leaf, Elsewhere)]
+    device_argument = kwargs.get("device")
+    target = torch.device(device_argument).type if device_argument is not None else "cuda" if far else "cpu"
     if far and func not in _COPIES:
         checked = args[:1] + args[2:] if func in _INDEXED else (args, kwargs)
-        near = [one for one in tree_flatten(checked)[0] if isinstance(one, Tensor) and one.ndim]
-        if not all(isinstance(one, Elsewhere) for one in near):
+        near = [leaf for leaf in tree_flatten(checked)[0] if isinstance(leaf, Tensor) and leaf.ndim]
+        if not all(isinstance(leaf, Elsewhere) for leaf in near):
             raise RuntimeError(f"Expected all tensors on the same device, but {func} got cuda:0 and cpu!")
-    known = {id(one.here): one for one in far}
-    leaves = [one.here if isinstance(one, Elsewhere) else one for one in leaves]
-    leaves = [HERE if getattr(one, "type", "") == "cuda" else one for one in leaves]
+    known = {id(leaf.here): leaf for leaf in far}
+    leaves = [leaf.here if isinstance(leaf, Elsewhere) else leaf for leaf in leaves]
+    leaves = [HERE if getattr(leaf, "type", "") == "cuda" else leaf for leaf in leaves]
     args, kwargs = tree_unflatten(leaves, shape)
     if kwargs.get("pin_memory"):
         kwargs["pin_memory"] = False
@@ -90,10 +92,10 @@ def _run(func, args, kwargs):
     if func is aten.copy_.default:
         target = "cuda" if id(args[0]) in known else "cpu"
 
-    def back(one):
+    def back(output):
         if target != "cuda":
-            return one
-        return known[id(one)] if id(one) in known else Elsewhere(one)
+            return output
+        return known[id(output)] if id(output) in known else Elsewhere(output)
 
     return tree_map_only(Tensor, back, out)
 

@@ -31,10 +31,10 @@ def vision_config(name):
 @contextmanager
 def narrow():
     """While this lasts, timm's models are made small."""
-    made = timm.create_model
+    create_model = timm.create_model
 
     def small(model, **keywords):
-        return made(model, **keywords, **_timm_keywords(model))
+        return create_model(model, **keywords, **_timm_keywords(model))
 
     with mock.patch.object(timm, "create_model", small):
         yield
@@ -53,15 +53,17 @@ def config(name):
 
 def write_model(folder, name):
     """A model of that architecture with the texts of a SigLIP; `ccs.load` it while `narrow`."""
-    made = config(name) | {"text_cfg": config("ViT-B-16-SigLIP")["text_cfg"], "init_logit_bias": -10}
+    config_small = config(name) | {"text_cfg": config("ViT-B-16-SigLIP")["text_cfg"], "init_logit_bias": -10}
     with narrow(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        clip = open_clip.CustomTextCLIP(**{key: value for key, value in made.items() if key != "custom_text"})
+        clip = open_clip.CustomTextCLIP(
+            **{key: value for key, value in config_small.items() if key != "custom_text"}
+        )
     shake(clip, 0)
     clip.logit_scale.data.fill_(2.0)
     clip.logit_bias.data.fill_(-1.5)
     write_tokenizer(folder)
-    return save(folder, clip, {"model_cfg": made})
+    return save(folder, clip, {"model_cfg": config_small})
 
 
 def write_tokenizer(folder):
@@ -76,16 +78,22 @@ def write_tokenizer(folder):
     rules.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
     folder.mkdir(parents=True, exist_ok=True)
     rules.save(str(folder / "tokenizer.json"))
-    about = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "</s>", "eos_token": "</s>"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(about), "utf-8")
+    tokenizer_config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "pad_token": "</s>",
+        "eos_token": "</s>",
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config), "utf-8")
 
 
 def encoder(name, seed=0, shaken=True):
     """The architecture's image encoder, small, with random weights unless they stay as they are made."""
-    made = config(name)
+    config_small = config(name)
     with narrow(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        visual = _build_vision_tower(made["embed_dim"], vision_config(name), bool(made.get("quick_gelu")))
+        visual = _build_vision_tower(
+            config_small["embed_dim"], vision_config(name), bool(config_small.get("quick_gelu"))
+        )
     if shaken:
         shake(visual, seed)
     return visual.eval()
@@ -98,8 +106,8 @@ def text_encoder(name):
         return object.__new__(HFTextEncoder)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        made = whole["text_cfg"] | {"vocab_size": 400}
-        text = _build_text_tower(24, made, bool(whole.get("quick_gelu")))
+        config_small = whole["text_cfg"] | {"vocab_size": 400}
+        text = _build_text_tower(24, config_small, bool(whole.get("quick_gelu")))
     shake(text, 0)
     return text.eval()
 

@@ -40,8 +40,8 @@ def tiny_clip(seed, **config_of):
 def write_tiny_model(folder, *, seed=0, **config_of):
     """A random model of a `tiny_config`; its mean and deviation are not the usual ones."""
     preprocess = {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.25, 0.3], "interpolation": "bicubic"}
-    about = {"model_cfg": tiny_config(**config_of), "preprocess_cfg": preprocess}
-    return save(folder, tiny_clip(seed, **config_of), about)
+    config = {"model_cfg": tiny_config(**config_of), "preprocess_cfg": preprocess}
+    return save(folder, tiny_clip(seed, **config_of), config)
 
 
 def save(folder, clip, config):

@@ -15,7 +15,7 @@ from ccs.synthetic.scene import glyph
 
 def test_every_glyph_exists():
     things = (*world.ANIMALS, *world.VEHICLES, *world.FOODS, *world.WEATHERS, *world.FLAGS)
-    names, person = [one.glyph for one in things], world.person_glyph
+    names, person = [thing.glyph for thing in things], world.person_glyph
     for tone, gender in product(world.SKIN_TONES, (*world.GENDERS, "person")):
         names += [person(gender, tone, occupation) for occupation in world.OCCUPATIONS]
         if gender in world.GENDERS:
@@ -27,19 +27,19 @@ def test_every_glyph_exists():
 
 
 def test_evaluation_sets():
-    made = synthetic.classification_set
+    scenes = synthetic.classification_set
     for name in synthetic.classification_names():
-        drawn = made(name, n=3 * len(made(name, n=1).classes))
+        drawn = scenes(name, n=3 * len(scenes(name, n=1).classes))
         assert set(np.bincount(drawn.labels)) == {3}
         assert all("{}" in t for t in drawn.templates)
-    assert len(made("subjects").classes) == 40
-    seen, unseen = made("subjects", 93), made("subjects-ood", 93)
+    assert len(scenes("subjects").classes) == 40
+    images, unseen = scenes("subjects", 93), scenes("subjects-ood", 93)
     assert {s.style for s in unseen.images.scenes} == set(world.UNSEEN_STYLES)
-    assert {s.style for s in seen.images.scenes} == {""}
-    label = seen.labels[7]
-    assert seen.images.scenes[7].animal == seen.classes[label] == world.ANIMALS[label].word
+    assert {s.style for s in images.images.scenes} == {""}
+    label = images.labels[7]
+    assert images.images.scenes[7].animal == images.classes[label] == world.ANIMALS[label].word
     with pytest.raises(InputError, match="no set 'cars'"):
-        made("cars")
+        scenes("cars")
 
 
 def test_bias_sets_are_balanced_and_counterfactual():

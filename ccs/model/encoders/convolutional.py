@@ -1,4 +1,4 @@
-"""Our own architecture for few photographs: convolutions, then layers of heads, read at a CLS token.
+"""An architecture of this package, for training on few photographs: convolutions, then a small ViT.
 
 It is a VisionTransformer of timm and is decomposed as one. `register` makes it known to timm.
 """
@@ -20,7 +20,7 @@ class Residual(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.first, self.second = convolution(width, width), convolution(width, width)
+        self.first, self.second = _convolution(width, width), _convolution(width, width)
         self.act = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -28,20 +28,20 @@ class Residual(nn.Module):
         return changed
 
 
-def convolution(width_in: int, width_out: int, stride: int = 1) -> nn.Sequential:
+def _convolution(width_in: int, width_out: int, stride: int = 1) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(width_in, width_out, 3, stride, 1, bias=False), nn.BatchNorm2d(width_out))
 
 
 def stem() -> nn.Sequential:
-    """Pixels [n, 3, s, s] -> features [n, 128, s / 8, s / 8]."""
+    """Return the convolutions: pixels [n, 3, s, s] -> features [n, 128, s / 8, s / 8]."""
     relu = partial(nn.ReLU, inplace=True)
     return nn.Sequential(
-        convolution(3, 32, 2),
+        _convolution(3, 32, 2),
         relu(),
-        convolution(32, 64, 2),
+        _convolution(32, 64, 2),
         relu(),
         Residual(64),
-        convolution(64, 128, 2),
+        _convolution(64, 128, 2),
         relu(),
         Residual(128),
         Residual(128),
