@@ -14,7 +14,7 @@ from PIL import Image
 from ccs import paper
 from ccs.data import BiasSet, ClassificationSet, DatasetRecord, ImageSet, Lazy, templates
 from ccs.data.decoding import decode
-from ccs.data.rows import Readable, Rows, Sample, in_order, merge_spellings
+from ccs.data.rows import ALL, Readable, Rows, Sample, in_order, merge_spellings
 from ccs.errors import InputError
 
 ATTRIBUTES = ("gender", "race", "age", "skin_tone", "skin tone", "ethnicity")
@@ -23,7 +23,6 @@ MOST_NUMBERS = 12
 """With more numbers than this in a column they are grouped by tens."""
 LABELS = ("label", "cls", "class", "y")
 """Columns of the classes in a user's table."""
-ALL = Sample()
 
 
 def images(record: DatasetRecord, rows: Rows, sample: Sample = ALL, names: Sequence[str] = ()) -> ImageSet:

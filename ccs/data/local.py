@@ -84,13 +84,12 @@ def read_files(files: Files, record: DatasetRecord, *, labeled: bool, split: str
 
 def _of_split(files: Files, paths: Sequence[str], record: DatasetRecord, split: str) -> Files:
     """Leave out Parquet files or tars of other splits; of a known set, those of other configurations too."""
-    chosen: list[str] = list(paths)
-    entered = ""
+    chosen, entered = list(paths), ""
     if record.known and record.config:
         chosen = [path for path in paths if record.config in path.split("/")[:-1]] or chosen
-    if record.known and not split and any(record.split in splits_in(path) for path in chosen):
-        chosen, entered = [path for path in chosen if record.split in splits_in(path)], record.split
-    elif split or not record.known:
+    if record.known and any(record.split in splits_in(path) for path in chosen):
+        split = split or record.split
+    if split or not record.known:
         chosen, entered = choose_split(chosen, split, files.source)
     reason = f"not in the split {entered}" if entered else "of another configuration"
     source = files.source + f" (split {entered})" * (bool(entered) and len(chosen) < len(paths))

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,36 +91,16 @@ def _fetch(record: DatasetRecord, max_rows: int, *, spaced: bool) -> tuple[str, 
     """Fetch rows in the sandbox, evenly spaced or the first. Return the commit, and their plain fields."""
     with explained(record.name, record.hub or "", copy=bool(record.excerpt)):
         commit, paths = files_at(record, token=False)
+    read = partial(remote_fields, server=endpoint(), token=False, formats=FORMATS, most_bytes=MAX_BYTES)
     fields: dict[str, Any] = sandbox.run(
-        _fetched_fields,
-        *(
-            record,
-            commit,
-            some_files(paths, max_rows) if spaced else paths[:1],
-            max_rows,
-            endpoint(),
-            spaced,
-            MAX_BYTES,
-        ),
+        partial(read, spaced=spaced),
+        *(record, commit, some_files(paths, max_rows) if spaced else paths[:1], max_rows),
         title=record.name,
         seconds=60 + max_rows / 20,
         memory=MAX_BYTES + 2**30,
         answer=MAX_BYTES + 2**24,
     )
     return commit, fields
-
-
-def _fetched_fields(
-    record: DatasetRecord,
-    commit: str,
-    paths: Sequence[str],
-    max_rows: int,
-    server: str,
-    spaced: bool,
-    most_bytes: int,
-) -> dict[str, Any]:
-    options: dict[str, Any] = {"token": False, "formats": FORMATS, "spaced": spaced, "most_bytes": most_bytes}
-    return remote_fields(record, commit, paths, max_rows, server=server, **options)
 
 
 # Excerpts ---------------------------------------------------------------------------------------------------

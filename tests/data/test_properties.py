@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ccs.data import BiasSet
 from ccs.data.open import open_dataset, open_gallery, open_upload
 from ccs.errors import InputError
 from tests.support.datasets_sample import CELL, png, zipped
@@ -68,7 +69,7 @@ def shown_part(path):
 
 def shown(data):
     """Each image's number, with its class or group."""
-    labels = data.groups["group"] if hasattr(data, "groups") else [data.classes[n] for n in data.labels]
+    labels = data.groups["group"] if isinstance(data, BiasSet) else [data.classes[n] for n in data.labels]
     return [(image.getpixel((0, 0))[0] // 5, label) for image, label in zip(data.images, labels, strict=True)]
 
 
