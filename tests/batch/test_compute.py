@@ -13,9 +13,11 @@ import pytest
 
 import ccs
 from ccs import results
-from ccs.analysis.bias import embed_occupations
+from ccs.analysis.bias import MEAN, embed_occupations
+from ccs.app import api
+from ccs.batch import bias as bias_command
+from ccs.batch.compute import Settings, inputs, measure, needs
 from ccs.batch.compute import __main__ as compute
-from ccs.batch.compute import inputs, measure, needs
 from ccs.batch.compute.run import Run
 from ccs.batch.compute.stages import Processes
 from ccs.data.open import open_dataset
@@ -148,6 +150,56 @@ def test_what_a_chosen_precision_changes_is_in_the_manifest(few_draws, tiny_fold
     changes = manifest["measured"]["precision"]["changes"]
     assert changes["MaxSkew"] == pytest.approx(abs(skews[1] - skews[0]), abs=1e-6)
     assert 0 < changes["cosine"] < 0.1
+
+
+COLUMNS = {"before": "baseline", "after": "value"} | {
+    name: name for name in ("low", "high", "difference", "difference_low", "p_value", "chance", "chance_high")
+}
+"""Columns of `ccs.bias` and of the table bias."""
+
+
+def test_command_api_and_tables_give_the_librarys_numbers(few_draws, tiny_folder, texts, tmp_path):
+    """For crossed groups, with heads ablated."""
+    model, crossed, heads = ccs.load(str(tiny_folder)), "gender,skin tone", "L4.H1 L5.H0"
+    about = ["--model", str(tiny_folder), "--gallery", "world/faces", "--attribute", crossed]
+    about += ["--occupations", "judge, nurse", "--ablate", heads]
+    small = ["--texts", str(texts), "--k", "2", "--max-images", "20", "--random-sets", "1", "--layers", "4,5"]
+    assert run([*about, *small, "--out", str(tmp_path)]) == 0
+    assert bias_command.main([*about, "--csv", str(tmp_path / "bias.csv")]) == 0
+    faces = ccs.open_gallery("world/faces")
+    galleries = SimpleNamespace(names=lambda _: ["faces"], fetch=lambda _: (), get=lambda _: faces)
+    app = SimpleNamespace(
+        model_cache=SimpleNamespace(get=lambda _: model),
+        require_model=lambda name: name,
+        require_heads=lambda _, heads: heads,
+        galleries=galleries,
+    )
+    answers = api.Api(app).measure_bias(["judge", "nurse"], attribute=crossed, ablate=heads)
+    printed = pd.read_csv(tmp_path / "bias.csv").to_dict("records")
+    library = ccs.bias(model, faces, ["judge", "nurse"], attribute=crossed, ablate=heads).rows
+    table = results.read(tmp_path / "tiny").table("bias")
+    table = table[(table["attribute"] == crossed) & (table["ablation"] == "chosen")]
+    table = table.set_index(["occupation", "metric"])
+    for expected, answer, line in zip(library.to_dict("records"), answers, printed, strict=True):
+        mean = expected["occupation"] == MEAN
+        key = ("", f"{expected['metric']} mean") if mean else (expected["occupation"], expected["metric"])
+        for column, in_table in COLUMNS.items():
+            value = pytest.approx(expected[column], abs=1e-6, nan_ok=True)
+            assert table.loc[key, in_table] == value
+            assert line[column] == value
+            assert (np.nan if answer[column] is None else answer[column]) == value
+
+
+def test_groups_that_are_too_small_are_reported(monkeypatch):
+    faces, sentences = ccs.open_gallery("world/faces"), []
+    crossed = (faces, "gender,skin tone", {"woman, dark": 3})
+    monkeypatch.setattr(inputs, "open_people", lambda *_: crossed)
+    settings = Settings(galleries=("world/faces",), attribute="gender,skin tone", suite="none")
+    ((people,), _) = inputs.open_datasets(settings, sentences.append)
+    note = "gender,skin tone: left out groups of fewer than 10 people: 3 woman, dark"
+    assert sentences == [f"world/faces, {note}"]
+    assert inputs.described(people)["notes"] == [note]
+    assert people.fingerprint != faces.fingerprint
 
 
 @pytest.mark.parametrize("limit", [1.0, 0.0])

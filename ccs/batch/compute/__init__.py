@@ -142,7 +142,9 @@ class Settings:
         Parameter(name="--gallery"),
         describe(f"People with groups to rank: {options.IMAGES_FROM}; repeatable"),
     ] = ()
-    attribute: Annotated[str | None, options.DATA, describe("Column of the groups of people", "all")] = None
+    attribute: Annotated[
+        str | None, options.DATA, describe('Column of the groups of people; "gender,race" crosses two', "all")
+    ] = None
     occupations: Annotated[options.Occupations, describe(options.OCCUPATIONS, "the paper's")] = None
     template: options.Template = None
     max_images: Annotated[

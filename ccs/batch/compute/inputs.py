@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,8 @@ from torch import Tensor
 
 from ccs import sandbox
 from ccs.analysis.bias import set_question
-from ccs.analysis.inputs import require_readable
+from ccs.analysis.crossing import SMALLEST, format_left_out
+from ccs.analysis.inputs import open_people, require_readable
 from ccs.batch.compute import Settings
 from ccs.batch.compute.stages import digest
 from ccs.data import SOURCES, BiasSet, ClassificationSet, ImageSet, RetrievalSet, synthetic
@@ -109,12 +110,12 @@ def open_datasets(
             raise InputError(f"{name!r} holds images without labels: give it as --images, not --dataset.")
         sets.append(opened)
     for spec in settings.galleries:
-        people = open_gallery(spec, attribute=settings.attribute or (), max_images=settings.eval_images)
+        people = _open_people(spec, settings, tell)
         sets.append(set_question(people, settings.occupations, settings.template, settings.top))
         _tell_unreadable(people, settings, tell)
     names = [data.name for data in sets]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(f"Two sets have the name {twice[0]!r}, under which figures are kept: rename one.")
+        raise InputError(f"Two sets have the name {twice[0]!r}, under which results are stored: rename one.")
     return sets, absent
 
 
@@ -124,6 +125,19 @@ def _open(name: str, settings: Settings) -> ImageSet | RetrievalSet:
     return open_dataset(
         name, max_images=settings.eval_images, classes=settings.classes, template=settings.template
     )
+
+
+def _open_people(name: str, settings: Settings, tell: Callable[[str], None]) -> BiasSet:
+    """Open a gallery; several attributes with commas between them are crossed."""
+    if settings.attribute is None:
+        return open_gallery(name, max_images=settings.eval_images)
+    people, attribute, left_out = open_people(name, settings.attribute, settings.eval_images)
+    if not left_out:
+        return people
+    note = f"{attribute}: left out groups of fewer than {SMALLEST} people: {format_left_out(left_out)}"
+    tell(f"{people.name}, {note}")
+    fingerprint = digest([people.fingerprint, note])  # of the people that are left
+    return replace(people, notes=(*people.notes, note), fingerprint=fingerprint)
 
 
 def items(data: ImageSet | RetrievalSet) -> Sequence[Any]:

@@ -149,7 +149,10 @@ class Judging:
             self.panel.spending.expect([self.llm_labeler.estimate(texts)])
             labeled = self.llm_labeler.label(texts)
             spent = [{"role": "labeler"} | self.llm_labeler.spent(texts)]
-        rows = [{"head": str(head), **label._asdict()} for head, label in labeled.items()]
+        rows = [
+            {"head": str(head), "label": label, "wording": wording, "cause": cause}
+            for head, (label, wording, cause) in labeled.items()
+        ]
         return {"rows": rows, "spent": spent}
 
     def judgments(self, spans: Spans, labeled: Mapping[Head, str | None]) -> list[Row]:
