@@ -28,6 +28,12 @@ class EditedModel(Model):
             groups' mean outputs from their mean (root mean square over groups, at the CLS token and at the
             mean patch).
         about: the model, gallery, attribute, preserved set, and strength behind the edits.
+
+    Example:
+        >>> from ccs import edit_heads
+        >>> edited = edit_heads("organism", "world/faces", "gender", heads="L7.H1")
+        >>> list(edited.rows["head"]), str(edited.edits)
+        (['L7.H1'], 'L7.H1=erase:gender')
     """
 
     edits: Intervention

@@ -15,7 +15,7 @@ from ccs.analysis.fresh import draw_people, on_people
 from ccs.analysis.mitigations import Affine, least_change
 from ccs.analysis.task import Task, make_task
 from ccs.data import synthetic
-from ccs.heads import HeadSet, Intervention
+from ccs.heads import Head, HeadSet, Intervention
 from ccs.metrics import accuracy
 from ccs.model.editing import DEFAULT_STRENGTH, Preserved, fit_edits
 from ccs.model.encoder import Trunk
@@ -25,8 +25,11 @@ from ccs_benchmark.mitigation_scoring import learned
 
 ATTRIBUTES = ("gender", "skin tone")
 SIZES = (2, 4, 8)
-"""Heads that are ablated or edited, first by the learned mask."""
-STRENGTHS = (DEFAULT_STRENGTH, 0.5)
+"""Heads that are ablated, first by the learned mask."""
+EDITED = 4
+"""Heads that are edited, first by the learned mask; or all."""
+WEAK = 0.5
+"""A second strength of preservation: less is erased."""
 FIT_SEED, TEST_SEED = 77, 40
 """Seeds of labeled images to preserve (fitting), and of faces (measuring)."""
 NOTHING, LEACE = "nothing", "LEACE on embeddings"
@@ -88,7 +91,7 @@ def _unread() -> None:
 
 
 def _conditions(
-    model: Model, images: Images, attribute: str, order: tuple[object, ...]
+    model: Model, images: Images, attribute: str, order: tuple[Head, ...]
 ) -> Iterator[tuple[str, HeadSet]]:
     def edited(heads: HeadSet, strength: float = 0.0) -> Intervention:
         change = Intervention(dict.fromkeys(heads, f"erase:{attribute}"))
@@ -97,13 +100,11 @@ def _conditions(
 
     yield NOTHING, HeadSet()
     for size in SIZES:
-        heads = HeadSet(order[:size])  # type: ignore[arg-type]
-        yield f"ablation, {size}", heads
+        yield f"ablation, {size}", HeadSet(order[:size])
+    for size, heads in ((EDITED, HeadSet(order[:EDITED])), ("all", model.heads)):
         yield f"edit, {size}", edited(heads)
         yield f"edit at {DEFAULT_STRENGTH}, {size}", edited(heads, DEFAULT_STRENGTH)
-    yield "edit, all", edited(model.heads)
-    for strength in STRENGTHS:
-        yield f"edit at {strength}, all", edited(model.heads, strength)
+    yield f"edit at {WEAK}, all", edited(model.heads, WEAK)
 
 
 def _leace(model: Model, images: Images, evidence: Evidence) -> Affine:

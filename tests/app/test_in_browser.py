@@ -181,7 +181,7 @@ def test_three_ways_make_it_fairer(visit, monkeypatch):
     page = visit(f"tab=bias&gallery=small/faces&attribute=gender&{FEW}")
     page.select_option(".fairer select", "10")
     done(page, lambda: page.click(".fairer .primary"))
-    assert page.locator(".way").count() == 3
+    assert page.locator(".way").count() == 4
     told = page.inner_text("[data-name=fairer]")
     assert "held-out faces" in told
     assert "By chance 50% of people are found by their group’s text" in told

@@ -1,4 +1,4 @@
-"""Make it fairer: three ways to lower a bias, fitted on half of the people and measured on the other half."""
+"""Make it fairer: four ways to lower a bias, fitted on half of the people and measured on the other half."""
 
 from __future__ import annotations
 
@@ -26,7 +26,14 @@ from ccs.app.views.query import BiasQuery, top
 from ccs.data import ClassificationSet
 from ccs.errors import InputError
 
-METHOD_TITLES = {"ablation": "Heads off", "scaling": "Heads turned down", "projection": "Erased"}
+METHOD_TITLES = {
+    "ablation": "Heads off",
+    "scaling": "Heads turned down",
+    "edit of all heads": "Erased in heads",
+    "projection": "Erased",
+}
+TRIED = ("ablation", "scaling")
+"""Methods that the app can show outside this comparison, and that `export` saves by their heads' factors."""
 LOSSES = (0, 1, 2, 5, 10)  # points of accuracy that may be lost
 FACES = 8
 SEED = 0
@@ -113,7 +120,7 @@ def _figure(screen: Screen, query: BiasQuery, subject: Subject, table: Mitigatio
         first = people[pool[top(option.people[pool], prompt, min(FACES, len(pool)))]]
         faces = [(screen.app.face(gallery.name, int(i)), gallery.groups[attribute][i]) for i in first]
         small = replace(option, people=option.people[:0], fitted=Fitted(option.fitted.heads))
-        saves = name in METHOD_TITLES and not option.reason
+        saves = name in METHOD_TITLES and not option.reason and (option.fitted.heads or name not in TRIED)
         command = _command(screen, query, option, table) if saves else ""
         ways.append((METHOD_TITLES.get(name, ""), small, faces, command))
     values = {
@@ -123,6 +130,7 @@ def _figure(screen: Screen, query: BiasQuery, subject: Subject, table: Mitigatio
         "chance": table.rows["chance"].iloc[0],
         "before": ways[0],
         "ways": ways[1:],
+        "tried": TRIED,
         "others": [name for name in gallery.groups if name != attribute],
     }
     rows = table.rows.to_numpy().tolist()
@@ -132,7 +140,7 @@ def _figure(screen: Screen, query: BiasQuery, subject: Subject, table: Mitigatio
 def _command(screen: Screen, query: BiasQuery, option: Option, table: MitigationTable) -> str:
     """Return the command that saves the model with a method."""
     arguments = {"model": screen.state.model, "out": "fairer"}
-    if option.fitted.heads:
+    if option.name in TRIED:
         arguments["ablate"] = str(option.fitted.heads)
     else:
         name = query.gallery.name
@@ -147,4 +155,4 @@ def _command(screen: Screen, query: BiasQuery, option: Option, table: Mitigation
             "max-loss": "100",
         }
     parts = [part for key, value in arguments.items() for part in (f"--{key}", value)]
-    return shlex.join(["clip-ccs", "export" if option.fitted.heads else "mitigate", *parts])
+    return shlex.join(["clip-ccs", "export" if option.name in TRIED else "mitigate", *parts])
