@@ -1,4 +1,4 @@
-"""Write the results of edits in docs/mitigation.md: `python -m research.editing`; `--run` measures missing cases first."""
+"""Write the results of edits to docs/mitigation.md: `python -m research.editing`; `--run` measures first."""
 
 from __future__ import annotations
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
-from ccs_benchmark.documents import bring_up_to_date
 
 from ccs.batch.pages import count, in_brackets, table
 from ccs.metrics.stats import Replicated, across_bases
+from ccs_benchmark.documents import bring_up_to_date
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 NAMES = {
@@ -96,7 +96,8 @@ def draw_frontiers(means: Means, title: str) -> str:
         '<rect width="100%" height="100%"/>',
         f'<text x="{LEFT}" y="20" font-weight="bold">{title}</text>',
         f'<path class="axis" d="M{LEFT} {TOP}V{BOTTOM}H{RIGHT}" fill="none"/>',
-        f'<text x="{(LEFT + RIGHT) / 2}" y="{HEIGHT - 10}" text-anchor="middle">MaxSkew (left is fairer)</text>',
+        f'<text x="{(LEFT + RIGHT) / 2}" y="{HEIGHT - 10}" text-anchor="middle">'
+        "MaxSkew (left is fairer)</text>",
         f'<text x="16" y="{(TOP + BOTTOM) / 2}" text-anchor="middle" '
         f'transform="rotate(-90 16 {(TOP + BOTTOM) / 2})">accuracy on occupations (%)</text>',
     ]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 
 import pandas as pd
-from ccs_benchmark import planted_models
 
 from ccs.analysis.edit_heads import edit_heads
 from ccs.analysis.evidence import read_heads
 from ccs.data import synthetic
 from ccs.data.open import open_images
+from ccs_benchmark import planted_models
 
 
 def compare_labels(name: str, attribute: str) -> pd.DataFrame:
