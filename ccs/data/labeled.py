@@ -149,6 +149,8 @@ def _class_numbers(
         values = {name: int(name) for name in classes}
         if max(values.values(), default=0) < len(names):  # numbers of classes, of which some may be missing
             number, classes = values, list(names)
+        elif is_bare:
+            raise InputError(f"{record.name!r} has class {max(values.values())} but only {len(names)} names.")
     if names:
         classes = list(renamed(classes, names, record.name))
     elif rows.by_folder:
