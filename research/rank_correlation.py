@@ -17,7 +17,7 @@ def correlation(x: ArrayLike, y: ArrayLike, *, seed: int = 0) -> Effect:
 
     NaN where x or y does not vary.
     """
-    left, right = vector(x, "x values", least=4), vector(y, "y values", least=4)
+    left, right = vector(x, "x values", fewest=4), vector(y, "y values", fewest=4)
     if len(left) != len(right):
         raise InputError(f"A correlation needs as many x as y values, not {len(left)} and {len(right)}.")
     if np.ptp(left) == 0 or np.ptp(right) == 0:

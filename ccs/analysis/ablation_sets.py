@@ -81,14 +81,14 @@ class AblationName:
     @lru_cache(maxsize=4096)
     def parse(cls, text: str) -> AblationName:
         """The name written by `str`; InputError for any other text."""
-        found = _GRAMMAR.fullmatch(text)
-        if found is None:
+        match = _GRAMMAR.fullmatch(text)
+        if match is None:
             example = "high, high@7, concept:Colors, single:L7.H2"
             raise InputError(
                 f"{text!r} is not the name of an ablation set; names are written like {example}."
             )
-        k = int(found["k"]) if found["k"] else None
-        return cls(found["kind"], k, found["argument"] or "")
+        k = int(match["k"]) if match["k"] else None
+        return cls(match["kind"], k, match["argument"] or "")
 
     @classmethod
     def single(cls, head: Head) -> AblationName:
@@ -198,19 +198,19 @@ def too_many_unscored(scores: Mapping[Head, HeadScore], k: int) -> str:
 
 def _concepts(labels: Mapping[Head, str | None]) -> dict[str, tuple[HeadSet, str]]:
     """The heads of each label as given and, where labels are spellings of one concept, of all of them."""
-    given = sorted({label for label in labels.values() if label})
+    distinct = sorted({label for label in labels.values() if label})
     merged: dict[str, list[str]] = {}
-    for label in given:
+    for label in distinct:
         merged.setdefault(normalize(label), []).append(label)
-    named = {label: [label] for label in given}
+    spellings_of = {label: [label] for label in distinct}
     for concept, spellings in sorted(merged.items()):
         if len(spellings) > 1:
-            named.setdefault(f"{concept} (all spellings)", spellings)
-    found = {}
-    for name, some in named.items():
-        heads = HeadSet(head for head in labels if labels[head] in some)
-        found[name] = heads, f"high heads labeled {' or '.join(some)}"
-    return found
+            spellings_of.setdefault(f"{concept} (all spellings)", spellings)
+    concepts = {}
+    for name, spellings in spellings_of.items():
+        heads = HeadSet(head for head in labels if labels[head] in spellings)
+        concepts[name] = heads, f"high heads labeled {' or '.join(spellings)}"
+    return concepts
 
 
 def make_ablation_sets(
@@ -248,13 +248,13 @@ def make_ablation_sets(
         span = " to ".join(str(list(heads)[end]) for end in (0, -1)) if heads else "none"
         raise InputError(f"The scored head {next(iter(outside))} cannot be switched off; {span} can.")
 
-    def named(kind: str, argument: str = "") -> str:
+    def name_of(kind: str, argument: str = "") -> str:
         return str(AblationName(kind, at_k, argument))
 
     levels = level_heads(scores, k)
     high = levels["high"]
-    made = [
-        AblationSet(named(level), None, levels[level], f"heads of {ccs}")
+    ablations = [
+        AblationSet(name_of(level), None, levels[level], f"heads of {ccs}")
         for level, ccs in (("high", f"CCS {k} of {k}"), ("moderate", "moderate CCS"), ("low", "low CCS"))
         if level in kinds
     ]
@@ -263,29 +263,33 @@ def make_ablation_sets(
         for level in ("high", "low"):
             drawn = draw(levels[level], size, seed, f"equal-{level}")
             source = f"{size} of {len(levels[level])} {level} heads, drawn"
-            made.append(AblationSet(named(f"equal-{level}"), seed, drawn, source))
+            ablations.append(AblationSet(name_of(f"equal-{level}"), seed, drawn, source))
     if "random" in kinds:
         for alike in ALIKE:
             if variance or alike == "number":
                 sets = matched(high, heads, n_random, seed, alike, variance) if high else []
-                called = str(AblationName.random(alike).at(at_k))
+                random_name = str(AblationName.random(alike).at(at_k))
                 if not sets:
                     reason = (
-                        f"no other set is like {named('high')}" if high else f"{named('high')} has no heads"
+                        f"no other set is like {name_of('high')}"
+                        if high
+                        else f"{name_of('high')} has no heads"
                     )
-                    notice(f"The ablation sets {called} are left out: {reason}.")
+                    notice(f"The ablation sets {random_name} are left out: {reason}.")
                 source = f"{len(high)} of {len(heads)} heads, drawn; like high in {ALIKE[alike]}"
-                made += [AblationSet(called, number, off, source) for number, off in enumerate(sets, seed)]
+                ablations += [
+                    AblationSet(random_name, number, off, source) for number, off in enumerate(sets, seed)
+                ]
     if "concept" in kinds:
         for label, (heads_so, source) in _concepts({head: scores[head].label for head in high}).items():
-            made.append(AblationSet(named("concept", label), None, heads_so, source))
+            ablations.append(AblationSet(name_of("concept", label), None, heads_so, source))
     if "single" in kinds:
-        made += single_head_sets(heads)
-    for ablation in made:
+        ablations += single_head_sets(heads)
+    for ablation in ablations:
         if not ablation.heads:
             notice(f"The ablation set {ablation.name} has no heads ({ablation.source}) and is left out.")
     none = AblationSet("none", None, HeadSet(), "nothing is switched off")
-    return [none, *(ablation for ablation in made if ablation.heads)]
+    return [none, *(ablation for ablation in ablations if ablation.heads)]
 
 
 def single_head_sets(heads: Iterable[Head]) -> list[AblationSet]:
@@ -301,16 +305,16 @@ def published_sets(model: str) -> list[AblationSet]:
 
     They are `published-high`, `published-concept:Colors` and so on, and one `published-random` per seed.
     """
-    if model not in {one.name for one in paper.models()}:
+    if model not in {known.name for known in paper.models()}:
         return []
     levels = paper.head_sets(model) | paper.drawn_sets(model)
     sets = {AblationName(level): off for level, off in levels.items() if level != "random"}
     sets |= {AblationName("concept", argument=of): off for of, off in paper.concept_sets(model).items()}
     source = "the study's tables 12 to 14, and the draws of its code"
-    found = [AblationSet(str(name.published()), None, off, source) for name, off in sets.items() if off]
+    listed = [AblationSet(str(name.published()), None, off, source) for name, off in sets.items() if off]
     control = str(AblationName("random").published())
     drawn = (paper.drawn_sets(model, seed)["random"] for seed in range(paper.DRAWS))
-    return [*found, *(AblationSet(control, seed, off, source) for seed, off in enumerate(drawn))]
+    return [*listed, *(AblationSet(control, seed, off, source) for seed, off in enumerate(drawn))]
 
 
 def matched(
@@ -338,22 +342,22 @@ def matched(
         return []
     if math.prod(math.comb(len(members), size) for members, size in takes) <= _FEW_SETS:
         parts = (itertools.combinations(members, size) for members, size in takes)
-        every = [HeadSet(itertools.chain(*chosen)) for chosen in itertools.product(*parts)]
-        found = [every[i] for i in rng.permutation(len(every)) if every[i] != high]
+        possible = [HeadSet(itertools.chain(*chosen)) for chosen in itertools.product(*parts)]
+        sets = [possible[i] for i in rng.permutation(len(possible)) if possible[i] != high]
     else:
         drawn: dict[HeadSet, None] = {high: None}  # in the order in which they were drawn
         while len(drawn) <= (_FEW_SETS if alike == "variance" else n):
             chosen = [rng.choice(len(members), size=size, replace=False) for members, size in takes]
-            both = zip(takes, chosen, strict=True)
-            drawn[HeadSet(members[i] for (members, _), places in both for i in places)] = None
-        found = list(drawn)[1:]
+            picks = zip(takes, chosen, strict=True)
+            drawn[HeadSet(members[i] for (members, _), places in picks for i in places)] = None
+        sets = list(drawn)[1:]
     if alike == "variance":
         known = variance or {}
         target = sum(known[head] for head in high)
-        far = {off: abs(math.log(sum(known[head] for head in off) / target)) for off in found}
-        nearest = set(sorted(found, key=far.__getitem__)[:n])
-        found = [off for off in found if off in nearest]
-    return found[:n]
+        far = {off: abs(math.log(sum(known[head] for head in off) / target)) for off in sets}
+        nearest = set(sorted(sets, key=far.__getitem__)[:n])
+        sets = [off for off in sets if off in nearest]
+    return sets[:n]
 
 
 def draw(members: HeadSet, size: int, seed: int, purpose: str) -> HeadSet:

@@ -56,14 +56,14 @@ class AccuracyTable(Result):
     skipped: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        about, after = self.about, self.rows["after"].iloc[0]
-        return f"<AccuracyTable of {about['model']} on {about['dataset']}: {after:.3f}, see .rows>"
+        after = self.rows["after"].iloc[0]
+        return f"<AccuracyTable of {self.about['model']} on {self.about['dataset']}: {after:.3f}, see .rows>"
 
-    def plot(self, *, most: int = 20, ax: Any = None) -> Any:
-        """Draw the accuracy of all images and of the `most` classes with the lowest accuracy.
+    def plot(self, *, max_rows: int = 20, ax: Any = None) -> Any:
+        """Draw the accuracy of all images and of the `max_rows` classes with the lowest accuracy.
 
         Args:
-            most: number of classes.
+            max_rows: number of classes.
             ax: matplotlib's Axes to draw on; by default those of a new figure.
 
         Returns:
@@ -72,7 +72,7 @@ class AccuracyTable(Result):
         Raises:
             MissingExtra: Without matplotlib.
         """
-        rows = pd.concat([self.rows.iloc[1:].nsmallest(most, "after").iloc[::-1], self.rows.iloc[:1]])
+        rows = pd.concat([self.rows.iloc[1:].nsmallest(max_rows, "after").iloc[::-1], self.rows.iloc[:1]])
         ax, places, ablated = axes(len(rows), ax), np.arange(len(rows)), str(self.about["ablate"])
         ax.barh(places, rows["after"], color="C0", alpha=0.6, label="ablated" if ablated else "accuracy")
         if ablated:
@@ -148,7 +148,7 @@ def accuracy(
     ]
     of_class = _rates(before, after, np.array(dataset.classes, object)[dataset.labels])
     rows += [{"class": name, "images": 0} | of_class.get(name, {}) for name in dataset.classes]
-    about = {
+    choices = {
         "model": model.name,
         "weights": model.weights_hash[:16],
         "dataset": dataset.name,
@@ -166,7 +166,7 @@ def accuracy(
         warn_if_small("accuracy", after.n),
     ]
     return AccuracyTable(
-        about=about,
+        about=choices,
         rows=pd.DataFrame(rows),
         alike=same,
         groups=pd.DataFrame() if attribute is None else group_rows(dataset, attribute, before, after),

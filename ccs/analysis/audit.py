@@ -12,9 +12,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ccs.analysis.accuracy import accuracy
-from ccs.analysis.bias import embed_occupations, measure_gallery, set_question
+from ccs.analysis.bias import embed_occupations, measure_gallery, rank_gallery, set_question
 from ccs.analysis.crossing import SMALLEST, cross_groups, name_person
 from ccs.analysis.inputs import embed, load_model, open_people, require_readable
+from ccs.analysis.preference import Preference, measure_preference
 from ccs.analysis.result import Result, axes
 from ccs.data import BiasSet, ClassificationSet
 from ccs.data.open import open_dataset, open_gallery
@@ -48,7 +49,9 @@ class Audit(Result):
 
     Attributes:
         about: model, weights, gallery, dataset, prompts, K, ablated heads, and versions of the inputs.
-        rows: one row per number. Columns: `section` (accuracy, worst class, worst group, ranking, harm);
+        rows: one row per number. Columns: `section` (accuracy, worst class, worst group, ranking, harm, and
+            preference: the general preference's share of the group scores, `ccs.metrics.preference`, with the
+            group it prefers and the upper end of its chance level);
             `attribute`; `prompts`, the prompt set or harm category; `metric`; `group`; `n`, the number of
             images; `items`, the number of distinct prompts; `before` and `after` ablation (equal without
             it); `low` and `high`, the 95% interval of `after`; `chance`; `detectable`, the minimum
@@ -173,9 +176,14 @@ def audit(
             same[prompt_set.title] = tuple(alike(question.occupations, texts))
             repeats = sum(len(group) - 1 for group in same[prompt_set.title])
             rows += _ranking_rows(name, prompt_set, before, after, len(question.occupations) - repeats)
+            ranking = rank_gallery(question, name, texts, one_pool=True)
+            preference = measure_preference(
+                model, list(part), ranking, [texts], question.templates, seed=seed
+            )
+            rows += _preference_rows(name, prompt_set, preference, before.n)
             tops += _top_rows(name, prompt_set, question.occupations, after, same[prompt_set.title])
         rows += _harm_rows(model, people, name, part, seed)
-    about = {
+    choices = {
         "model": model.name,
         "weights": model.weights_hash[:16],
         "gallery": gallery.name,
@@ -191,26 +199,26 @@ def audit(
         if not isinstance(data, ClassificationSet):
             raise InputError(f"{data.name} is not a dataset of images with classes.")
         rows += _accuracy_rows(model, data, ablation, seed, skip_unreadable)
-        about["dataset"] = data.name
+        choices["dataset"] = data.name
     return Audit(
-        about=about,
+        about=choices,
         rows=pd.DataFrame(rows).reindex(columns=list(COLUMNS)),
         top=pd.DataFrame(tops),
         left_out={name: left_out for name, (_, left_out) in galleries.items()},
         alike=same,
-        prompts={one.title: one.source for one in (*sets, load_prompts(HARMS))},
+        prompts={prompt_set.title: prompt_set.source for prompt_set in (*sets, load_prompts(HARMS))},
     )
 
 
 def _prompt_sets(gallery: BiasSet, prompts: Sequence[str] | str | None) -> list[PromptSet]:
     names = [prompts] if isinstance(prompts, str) else list(prompts or (GALLERY, "traits"))
-    own = PromptSet(
+    occupations = PromptSet(
         GALLERY, f"occupations of {gallery.name}", gallery.source, "the gallery", "", gallery.templates,
         {"occupation": gallery.occupations},
     )  # fmt: skip
     if gallery.occupations == load_prompts(PAPER).names:
-        own = replace(load_prompts(PAPER), name=GALLERY)
-    return [own if name == GALLERY else load_prompts(name) for name in names]
+        occupations = replace(load_prompts(PAPER), name=GALLERY)
+    return [occupations if name == GALLERY else load_prompts(name) for name in names]
 
 
 def _default_attributes(gallery: BiasSet) -> list[str]:
@@ -253,13 +261,36 @@ def _ranking_rows(
         }
 
 
+def _preference_rows(
+    attribute: str, prompts: PromptSet, preference: Preference, n: int
+) -> Iterator[dict[str, Any]]:
+    """Yield the share of the general preference, if the group scores can be split and there is any."""
+    first, last = preference.before, preference.after
+    if first and last and np.isfinite(last.share.value):
+        yield {
+            "section": "preference",
+            "attribute": attribute,
+            "prompts": prompts.title,
+            "metric": "general share",
+            "group": last.first,
+            "n": n,
+            "items": last.prompts,
+            "before": first.share.value,
+            "after": last.share.value,
+            "low": last.share.low,
+            "high": last.share.high,
+            "chance": last.chance.high,
+            "p_value": last.p_general,
+        }
+
+
 def _top_rows(
     attribute: str,
     prompts: PromptSet,
     names: Sequence[str],
     result: BiasResult,
     same: Sequence[Sequence[str]],
-    most: int = 5,
+    max_rows: int = 5,
 ) -> Iterator[dict[str, Any]]:
     """Yield the prompts with the largest MaxSkew, each with the group it puts first.
 
@@ -270,7 +301,7 @@ def _top_rows(
     ratios = np.divide(top, pool, out=np.zeros(pool.shape), where=pool > 0)
     skews = result.metrics["MaxSkew"].values
     order = [place for place in np.argsort(-skews, kind="stable") if names[place] not in repeats]
-    for place in order[:most]:
+    for place in order[:max_rows]:
         group = int(ratios[place].argmax())
         yield {
             "attribute": attribute,

@@ -78,8 +78,8 @@ class BiasTable(Result):
     skipped: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        about, n = self.about, self.rows["occupation"].nunique() - 1
-        subject = f"{about['model']} on {about['gallery']} by {about['attribute']}"
+        n = self.rows["occupation"].nunique() - 1
+        subject = f"{self.about['model']} on {self.about['gallery']} by {self.about['attribute']}"
         return f"<BiasTable of {subject}: {n} occupations, see .rows>"
 
     @property
@@ -94,12 +94,12 @@ class BiasTable(Result):
             raise InputError(f"There is no metric {metric!r}; there are {', '.join(known)}.")
         return self.rows[self.rows["metric"] == metric].set_index("occupation")
 
-    def plot(self, metric: str = "MaxSkew", *, most: int = 20, ax: Any = None) -> Any:
-        """Draw the mean and the `most` largest occupations over the range of random rankings.
+    def plot(self, metric: str = "MaxSkew", *, max_rows: int = 20, ax: Any = None) -> Any:
+        """Draw the mean and the `max_rows` largest occupations over the range of random rankings.
 
         Args:
             metric: one of `rows`' metrics.
-            most: number of occupations.
+            max_rows: number of occupations.
             ax: matplotlib's Axes to draw on; by default those of a new figure.
 
         Returns:
@@ -110,7 +110,7 @@ class BiasTable(Result):
             MissingExtra: Without matplotlib.
         """
         table, ablated = self.of(metric), str(self.about["ablate"])
-        largest = table.drop(index=MEAN).nlargest(most, "after").iloc[::-1]
+        largest = table.drop(index=MEAN).nlargest(max_rows, "after").iloc[::-1]
         rows = pd.concat([largest, table.loc[[MEAN]]])  # matplotlib draws the first row at the bottom
         ax = axes(len(rows), ax)
         places, after = np.arange(len(rows)), rows["after"]
@@ -213,7 +213,7 @@ def bias(
     preference = measure_preference(
         model, list(images), ranking, texts, people.templates, ablate=in_texts or None, seed=seed
     )
-    about = {
+    choices = {
         "model": model.name,
         "weights": model.weights_hash[:16],
         "gallery": people.name,
@@ -230,11 +230,11 @@ def bias(
         "mode": before.mode,
     }
     if warning := warn_if_small("bias", min(before.pool.tolist())):
-        about["warning"] = warning
+        choices["warning"] = warning
     cases = pd.MultiIndex.from_product((people.occupations, before.groups), names=("occupation", "group"))
     shares = {"before": before.top_shares, "after": after.top_shares, "pool": before.pool_shares}
     return BiasTable(
-        about=about,
+        about=choices,
         groups=dict(zip(before.groups, before.pool.tolist(), strict=True)),
         alike=tuple(alike(people.occupations, texts[0])) if ranking.pools is None else (),
         rows=pd.DataFrame(_rows(before, after, ranking)),
@@ -267,8 +267,8 @@ def measure_gallery(
     changed = texts[1] if len(texts) > 1 and texts[1] is not texts[0] else None
     embeddings = [images[0], images[-1]] if changed is not None else list(images)
     results = rankings.measure_ablations(embeddings, ranking, changed, **{"metrics": METRICS} | settings)
-    named = [repeated(result, ranking.rows) for result in results]
-    return named[0], named[-1]
+    repeats = [repeated(result, ranking.rows) for result in results]
+    return repeats[0], repeats[-1]
 
 
 def set_question(
@@ -295,8 +295,8 @@ def set_question(
     if prompts is not None:
         if occupations is not None or template is not None:
             raise InputError("A prompt set has its own names and template; give either it or those.")
-        named = load_prompts(prompts)
-        gallery = replace(gallery, occupations=named.names, templates=named.templates)
+        prompt_set = load_prompts(prompts)
+        gallery = replace(gallery, occupations=prompt_set.names, templates=prompt_set.templates)
     if template is not None:
         if not isinstance(template, str) or template.count("{}") != 1:
             raise InputError(f"A template holds {{}} once, where the occupation goes, unlike {template!r}.")
@@ -304,11 +304,11 @@ def set_question(
     if occupations is not None:
         gallery = replace(gallery, occupations=tuple(dict.fromkeys(read_names(occupations, "occupation"))))
     ranked = fewest_ranked(gallery)
-    most = max(1, ranked // 2)
+    largest = max(1, ranked // 2)
     k = {name: gallery.k.get(name, max(1, ranked // 10)) if top is None else top for name in gallery.groups}
     for number in k.values():
-        if isinstance(number, bool) or int(number) != number or not 1 <= number <= most:
-            needs = f"a ranking of {ranked} images needs a K of 1 to {most}, at most half of them"
+        if isinstance(number, bool) or int(number) != number or not 1 <= number <= largest:
+            needs = f"a ranking of {ranked} images needs a K of 1 to {largest}, at most half of them"
             raise InputError(f"K is {number}, but {needs}.")
     return replace(gallery, k={name: int(number) for name, number in k.items()})
 

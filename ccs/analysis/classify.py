@@ -42,8 +42,10 @@ class ClassTable(Result):
     doubt: str | None = None
 
     def __repr__(self) -> str:
-        about, n = self.about, self.rows["image"].nunique()
-        return f"<ClassTable of {about['model']}: {n} images, {about['classes']} classes, see .rows>"
+        n = self.rows["image"].nunique()
+        return (
+            f"<ClassTable of {self.about['model']}: {n} images, {self.about['classes']} classes, see .rows>"
+        )
 
     @property
     def best(self) -> pd.DataFrame:
@@ -54,12 +56,12 @@ class ClassTable(Result):
         }
         return pd.DataFrame(firsts)
 
-    def plot(self, *, image: int = 0, most: int = 20, ax: Any = None) -> Any:
-        """Draw the `most` probable classes of one image.
+    def plot(self, *, image: int = 0, max_rows: int = 20, ax: Any = None) -> Any:
+        """Draw the `max_rows` probable classes of one image.
 
         Args:
             image: its number.
-            most: number of classes.
+            max_rows: number of classes.
             ax: matplotlib's Axes to draw on; by default those of a new figure.
 
         Returns:
@@ -72,7 +74,7 @@ class ClassTable(Result):
         members = self.rows[self.rows["image"] == image]
         if members.empty:
             raise InputError(f"There is no image {image}; there are {self.rows['image'].nunique()}, from 0.")
-        rows = members.nlargest(most, "after").iloc[::-1]
+        rows = members.nlargest(max_rows, "after").iloc[::-1]
         ax, places = axes(len(rows), ax), np.arange(len(rows))
         ax.barh(places, rows["after"], color="C0", alpha=0.6, label="probability")
         if self.about["ablate"]:
@@ -121,9 +123,9 @@ def classify(
         images = open_images(images, max_images)
     elif max_images is not None:
         raise InputError("Opened images are classified whole; give no number of images.")
-    given = images.images if isinstance(images, ImageSet) else images
-    given = [given] if isinstance(given, Image.Image) else given
-    pictures = given if isinstance(given, Sequence) else list(given)
+    pictures = images.images if isinstance(images, ImageSet) else images
+    pictures = [pictures] if isinstance(pictures, Image.Image) else pictures
+    pictures = pictures if isinstance(pictures, Sequence) else list(pictures)
     if not len(pictures):
         raise InputError("There are no images to classify.")
     model, ablation = load_model(model, device), Intervention.of(ablate)
@@ -143,7 +145,7 @@ def classify(
             "difference": (after - before).ravel(),
         }
     )
-    about = {
+    choices = {
         "model": model.name,
         "weights": model.weights_hash[:16],
         "classes": len(names),
@@ -151,4 +153,4 @@ def classify(
         "ablate": str(ablation),
     }
     same = tuple(alike(names, texts[0]))
-    return ClassTable(about=about, rows=rows, alike=same, doubt=identical_names(same, "class"))
+    return ClassTable(about=choices, rows=rows, alike=same, doubt=identical_names(same, "class"))

@@ -62,11 +62,11 @@ class ComparisonTable(Result):
         models = f"{self.about['first']} and {self.about['second']}"
         return f"<ComparisonTable of {models}: {len(self.rows)} pairs of heads>"
 
-    def plot(self, *, most: int = 20, ax: Any = None) -> Any:
+    def plot(self, *, max_rows: int = 20, ax: Any = None) -> Any:
         """Draw how far the first pairs changed, or how alike they are.
 
         Args:
-            most: number of pairs.
+            max_rows: number of pairs.
             ax: matplotlib's Axes to draw on; by default those of a new figure.
 
         Returns:
@@ -75,10 +75,10 @@ class ComparisonTable(Result):
         Raises:
             MissingExtra: Without matplotlib.
         """
-        rows, column = self.rows.head(most).iloc[::-1], "changed" if self.related else "alike"
+        rows, column = self.rows.head(max_rows).iloc[::-1], "changed" if self.related else "alike"
         ax, places = axes(len(rows), ax), np.arange(len(rows))
         ax.barh(places, rows[column], color="C0")
-        ax.set_yticks(places, [f"{one} {other}" for one, other in rows[list(SIDES)].to_numpy()])
+        ax.set_yticks(places, [f"{first} {second}" for first, second in rows[list(SIDES)].to_numpy()])
         ax.set(xlabel=column, title=f"{self.about['first']} and {self.about['second']}")
         return ax
 
@@ -133,10 +133,10 @@ def compare(
         embedded = model.embed_images(model.trunk(people.images), sets)
         table[f"{side}_before"], *after = (means(units, ranking)["MaxSkew"] for units in embedded)
         table.loc[: len(after) - 1, f"{side}_after"] = after
-    about: dict[str, Any] = {side: model.name for side, model in zip(SIDES, models, strict=True)}
-    about |= {"images": images.name, "texts": texts, "gallery": people.name, "attribute": attribute}
-    about |= {f"{side}_max_skew": float(table[f"{side}_before"].iloc[0]) for side in SIDES}
-    return ComparisonTable(about=about, rows=table, related=bool(table["changed"].notna().all()))
+    choices: dict[str, Any] = {side: model.name for side, model in zip(SIDES, models, strict=True)}
+    choices |= {"images": images.name, "texts": texts, "gallery": people.name, "attribute": attribute}
+    choices |= {f"{side}_max_skew": float(table[f"{side}_before"].iloc[0]) for side in SIDES}
+    return ComparisonTable(about=choices, rows=table, related=bool(table["changed"].notna().all()))
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def pair_heads(first: Model, second: Model, images: Images, texts: Sequence[str]
     ours, theirs = map(_written, parts, along)
     alike = merit = ours @ theirs.T
     heads, others = list(first.heads), list(second.heads)
-    alone = _given_the_tokens_of(first, second, images) if _built_alike(first, second) else None
+    alone = _contributions_given_tokens(first, second, images) if _has_same_shapes(first, second) else None
     if alone is not None:
         same_layer = np.equal.outer([head.layer for head in heads], [head.layer for head in others])
         unchanged = np.where(same_layer, ours @ _written(alone, along[0]).T, -1)
@@ -195,12 +195,12 @@ def pair_heads(first: Model, second: Model, images: Images, texts: Sequence[str]
     return sorted(pairs, key=lambda pair: pair.alike if pair.changed is None else -pair.changed)
 
 
-def _given_the_tokens_of(first: Model, second: Model, images: Images) -> NDArray[np.float32]:
+def _contributions_given_tokens(first: Model, second: Model, images: Images) -> NDArray[np.float32]:
     """Contributions [images, heads, dim], centered, of the second model given the tokens of the first."""
     encoder, heads = first.encoder, first.heads
     read = (encoder.embed_and_read(part, heads=heads, entering=True)[1] for _, part in first.batches(images))
     whole = np.concatenate(
-        [encoder.contributions_of(second.encoder, one, heads).cpu().numpy() for one in read]
+        [encoder.contributions_of(second.encoder, tokens, heads).cpu().numpy() for tokens in read]
     )
     return np.asarray(whole - whole.mean(axis=0))
 
@@ -217,8 +217,8 @@ def _changed(before: NDArray[np.float32], after: NDArray[np.float32]) -> float:
     return float(np.square(before - after).sum() / spread) if spread > 0 else 0.0
 
 
-def _built_alike(first: Model, second: Model) -> bool:
+def _has_same_shapes(first: Model, second: Model) -> bool:
     """True where one image encoder's layers can be put into the other."""
-    visuals = (one.clip.visual.state_dict().items() for one in (first, second))
-    ours, theirs = ({name: values.shape for name, values in each} for each in visuals)
+    visuals = (model.clip.visual.state_dict().items() for model in (first, second))
+    ours, theirs = ({name: values.shape for name, values in items} for items in visuals)
     return ours == theirs and first.heads == second.heads

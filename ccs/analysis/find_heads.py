@@ -50,14 +50,14 @@ class HeadTable(Result):
     """
 
     def __repr__(self) -> str:
-        about, n = self.about, int(self.rows["encodes"].sum())
-        return f"<HeadTable of {about['model']}: {n} of {len(self.rows)} heads encode {about['text']!r}>"
+        n, text = int(self.rows["encodes"].sum()), self.about["text"]
+        return f"<HeadTable of {self.about['model']}: {n} of {len(self.rows)} heads encode {text!r}>"
 
-    def plot(self, *, most: int = 20, ax: Any = None) -> Any:
+    def plot(self, *, max_rows: int = 20, ax: Any = None) -> Any:
         """Draw each head's share of variance along the text, next to that of its best text.
 
         Args:
-            most: number of heads.
+            max_rows: number of heads.
             ax: matplotlib's Axes to draw on; by default those of a new figure.
 
         Returns:
@@ -66,7 +66,7 @@ class HeadTable(Result):
         Raises:
             MissingExtra: Without matplotlib.
         """
-        rows = self.rows.head(most).iloc[::-1]
+        rows = self.rows.head(max_rows).iloc[::-1]
         ax, places = axes(len(rows), ax), np.arange(len(rows))
         ax.barh(places, rows["best_share"], color="0.88", label="best text of the pool")
         ax.barh(places, rows["share"], color="C0", height=0.5, label=self.about["text"])
@@ -130,12 +130,12 @@ def find_heads(
     table = pd.DataFrame(rows).sort_values(["rank", "share"], ascending=[True, False], ignore_index=True)
     table["adjusted"] = benjamini_hochberg(table["p_value"])
     table["encodes"] = table["adjusted"] <= LEVEL
-    about: dict[str, Any] = {"model": model.name, "weights": model.weights_hash[:16], "text": text}
-    about |= {"images": images.name, "pool": pool, "texts": len(texts)}
-    about |= {"among": int((table["p_value"] <= AMONG).sum()), "expected": AMONG * len(table)}
+    choices: dict[str, Any] = {"model": model.name, "weights": model.weights_hash[:16], "text": text}
+    choices |= {"images": images.name, "pool": pool, "texts": len(texts)}
+    choices |= {"among": int((table["p_value"] <= AMONG).sum()), "expected": AMONG * len(table)}
     if warning := warn_if_small("heads", len(images.images)):
-        about["warning"] = warning
-    return HeadTable(about=about, rows=table)
+        choices["warning"] = warning
+    return HeadTable(about=choices, rows=table)
 
 
 def _head_statistics(model: Model, images: ImageSet) -> Moments:

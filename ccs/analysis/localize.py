@@ -69,11 +69,11 @@ class CarrierTable(Result):
         answer = " ".join(map(str, self.heads)) or ("no head" if self.is_biased else "no evidence of bias")
         return f"<CarrierTable of {self.about['model']} by {self.about['attribute']}: {answer}>"
 
-    def plot(self, *, most: int = 20, ax: Any = None) -> Any:
+    def plot(self, *, max_rows: int = 20, ax: Any = None) -> Any:
         """Draw the scores of the first heads.
 
         Args:
-            most: number of heads.
+            max_rows: number of heads.
             ax: matplotlib's Axes to draw on; by default those of a new figure.
 
         Returns:
@@ -82,7 +82,7 @@ class CarrierTable(Result):
         Raises:
             MissingExtra: Without matplotlib.
         """
-        rows = self.rows.head(most).iloc[::-1]
+        rows = self.rows.head(max_rows).iloc[::-1]
         ax, places = axes(len(rows), ax), np.arange(len(rows))
         ax.barh(places, rows["score"], color=["C0" if carries else "0.8" for carries in rows["carries"]])
         ax.set_yticks(places, list(rows["head"]))
@@ -181,14 +181,14 @@ def localize(
     if heads and RANDOM in changes.groups:
         drops = changes.get_group(RANDOM)
         p_value = (1 + (drops <= changes.get_group(CARRIERS).iloc[0]).sum()) / (1 + len(drops))
-    about = subject.describe(attribute, evidence.task, unseen, seed)
-    about |= {"method": name, "reliability": reliability(name)}
+    choices = subject.describe(attribute, evidence.task, unseen, seed)
+    choices |= {"method": name, "reliability": reliability(name)}
     rows = [
         {"head": str(head), "rank": place, "score": float(scores[head]), "carries": head in answer}
         for place, head in enumerate(order, 1)
     ]
     return CarrierTable(
-        about=about,
+        about=choices,
         rows=pd.DataFrame(rows),
         heads=heads,
         effects=effects,

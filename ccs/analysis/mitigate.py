@@ -174,7 +174,7 @@ def mitigate_subject(
     """
     half = Half(subject, attribute, seed, tell)
     options = fit_methods(half, methods, seed)
-    about = subject.describe(attribute, half.evidence.task, half.task, seed) | {"max_loss": max_loss}
+    choices = subject.describe(attribute, half.evidence.task, half.task, seed) | {"max_loss": max_loss}
     rows = []
     for option in options:
         case = {"method": option.name, "in_weights": not option.reason}
@@ -183,7 +183,7 @@ def mitigate_subject(
         rows += [case | skew | {"chance": half.chance}, *(case | row for row in others)]
     best = choose(options, max_loss)
     return MitigationTable(
-        about=about,
+        about=choices,
         rows=pd.DataFrame(rows),
         parts=part_rows(({"method": option.name}, option.parts) for option in options[1:]),
         best=best.name if best else None,
@@ -226,7 +226,7 @@ class Option:
 
     def beats(self, other: Option) -> bool:
         """Return whether it is no worse in MaxSkew and accuracy, and better in one of them."""
-        ours, theirs = ((each.max_skew.value, -each.accuracy.value) for each in (self, other))
+        ours, theirs = ((option.max_skew.value, -option.accuracy.value) for option in (self, other))
         return ours != theirs and ours[0] <= theirs[0] and ours[1] <= theirs[1]
 
 

@@ -216,19 +216,19 @@ def why_not_in_weights(model: Model, fitted: Fitted) -> str:
     return ""
 
 
-def as_change(fitted: Fitted, said: Sequence[str] = ()) -> WeightChange:
+def as_change(fitted: Fitted, sentences: Sequence[str] = ()) -> WeightChange:
     """Return what a folder of the model would hold.
 
     Args:
         fitted: what is done to the model.
-        said: sentences for the folder's model card.
+        sentences: sentences for the folder's model card.
 
     Raises:
         InputError: If a map is not linear.
     """
     require_weights(fitted.heads)
     images, texts = (_matrix(part) for part in (fitted.images, fitted.texts))
-    return WeightChange(fitted.heads or HeadSet(), images, texts, said)
+    return WeightChange(fitted.heads or HeadSet(), images, texts, sentences)
 
 
 def _matrix(map: Map | None) -> np.ndarray | None:

@@ -225,14 +225,14 @@ def search(
         subject.model, seen, unseen, limits, compare_with=compare_with, seed=seed, tell=tell
     )
     result = next((held for held in outcome.held_out if held.ablation == SEARCHED), outcome.held_out[0])
-    about = subject.describe(attribute, seen, unseen, seed) | {
+    choices = subject.describe(attribute, seen, unseen, seed) | {
         "occupations": sets.people.occupations,
         "templates": sets.people.templates,
         "max_loss": limits.max_loss,
         "max_heads": limits.max_heads,
     }
     return SearchTable(
-        about=about,
+        about=choices,
         rows=held_out_rows(outcome.held_out),
         heads=outcome.heads,
         parts=held_out_parts(outcome.held_out),
@@ -284,8 +284,8 @@ def metric_columns(metric: str, before: Estimate, after: Estimate, change: Effec
 def plot_tradeoff(result: Result, name: str, ax: Any) -> Any:
     """Draw the change of MaxSkew over that of accuracy, one point per name in this column of the rows."""
     rows = result.rows.assign(name=result.rows[name])
-    for label, own in rows.groupby("name", sort=False):
-        skew, accuracy = (own[own["metric"] == metric] for metric in ("MaxSkew", "accuracy"))
+    for label, points in rows.groupby("name", sort=False):
+        skew, accuracy = (points[points["metric"] == metric] for metric in ("MaxSkew", "accuracy"))
         ax.plot(100 * accuracy["difference"], skew["difference"], "o", label=str(label))
     ax.axhline(0, color="0.8", zorder=0)
     ax.axvline(0, color="0.8", zorder=0)
@@ -390,7 +390,7 @@ def search_greedily(
 
 
 def _within_loss(measured: Sequence[MeasuredSet], start: MeasuredSet, limits: Limits) -> list[MeasuredSet]:
-    return [each for each in measured if each.accuracy >= start.accuracy - limits.max_loss]
+    return [step for step in measured if step.accuracy >= start.accuracy - limits.max_loss]
 
 
 def _drop_needless(
@@ -418,16 +418,16 @@ def measure_held_out(model: Model, task: Task, sets: Sequence[AblationSet], seed
         sets: the ablation sets; the first, of no heads, is the baseline.
         seed: random seed for resampling.
     """
-    heads = [each.heads for each in sets]
+    heads = [ablation.heads for ablation in sets]
     people, controls = (model.embed_images(images, heads) for images in (task.people, task.controls))
     skews = bias.measure_ablations(people, task, draws=DRAWS, seed=seed)
     accuracies = [zeroshot.accuracy(units, task.class_weights, task.labels, seed) for units in controls]
     parts = measure_part_changes(people[0], people, task, seed=seed)
     return tuple(
         HeldOut(
-            ablation=each.name,
-            seed=each.seed,
-            heads=each.heads,
+            ablation=ablation.name,
+            seed=ablation.seed,
+            heads=ablation.heads,
             max_skew=skew.max_skew.mean,
             max_skew_change=bias_result.compare(skew, skews[0]),
             chance=skew.max_skew.chance_mean,
@@ -435,5 +435,5 @@ def measure_held_out(model: Model, task: Task, sets: Sequence[AblationSet], seed
             accuracy_change=zeroshot.compare(accuracy, accuracies[0], seed=seed),
             parts=changes,
         )
-        for each, skew, accuracy, changes in zip(sets, skews, accuracies, parts, strict=True)
+        for ablation, skew, accuracy, changes in zip(sets, skews, accuracies, parts, strict=True)
     )

@@ -204,7 +204,7 @@ def render(template: str, result: Audit) -> str:
         .get_template(template)
         .render(
             about=result.about,
-            rankings=[row for row in rows if row["section"] == "ranking"],
+            rankings=[row for row in rows if row["section"] in ("ranking", "preference")],
             harms=[row for row in rows if row["section"] == "harm"],
             accuracies=[row for row in rows if row["section"] in ("accuracy", "worst class", "worst group")],
             tops=result.top.to_dict("records"),

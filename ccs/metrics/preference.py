@@ -13,6 +13,10 @@ Group scores are noisy, and squaring them adds the noise. So every square here i
 
 This is the crossed random-effects (variance components) estimate, and the limit of split-half products over
 all splits. It averages 0 where groups don't matter, so a single estimate can be slightly negative.
+
+"Chance" means sampling noise: which people happen to be in a gallery. A network of random weights is not at
+chance. It maps the pixels of a skin tone or a hair style somewhere, and texts of one template have most of
+their embedding in common, so it has a real, general preference without a meaning.
 """
 
 from __future__ import annotations
@@ -235,38 +239,38 @@ def _parts(cells: Floats, of_blocks: Floats, of_prompts: Floats) -> Draws:
     prompt_pairs = of_prompts.sum(1) ** 2 - (of_prompts**2).sum(1)
     by_block = cells.transpose(1, 0, 2).reshape(blocks, -1)
     sums = (of_blocks @ by_block).reshape(-1, prompts, groups)  # [draws, prompts, groups]
-    own = of_blocks**2 @ (cells**2).sum(2).T  # products of a block with itself [draws, prompts]
-    same = ((sums**2).sum(2) - own) / block_pairs[:, None]
+    squares = of_blocks**2 @ (cells**2).sum(2).T  # products of a block with itself [draws, prompts]
+    same = ((sums**2).sum(2) - squares) / block_pairs[:, None]
     total = (of_prompts * same).sum(1) / of_prompts.sum(1)
     mixed = (of_prompts @ cells.reshape(prompts, -1)).reshape(-1, blocks, groups)  # summed over prompts
     together = np.einsum("dp,dpg->dg", of_prompts, sums)
-    every = ((together**2).sum(1) - np.einsum("db,dbg->d", of_blocks**2, mixed**2)) / block_pairs
-    general = (every - (of_prompts**2 * same).sum(1)) / prompt_pairs
+    pairs = ((together**2).sum(1) - np.einsum("db,dbg->d", of_blocks**2, mixed**2)) / block_pairs
+    general = (pairs - (of_prompts**2 * same).sum(1)) / prompt_pairs
     direction = together / (of_blocks.sum(1) * of_prompts.sum(1))[:, None]
     return Draws(total, general, total - general, direction)
 
 
 def _shuffled_blocks(cells: Floats, draws: int, seed: int) -> Floats:
     """Return the total [draws] with the groups of each block shuffled: no preference at all."""
-    rng, found = np.random.default_rng((seed, 53)), np.empty(draws)
+    rng, totals = np.random.default_rng((seed, 53)), np.empty(draws)
     prompts, blocks, groups = cells.shape
     squares = (cells**2).sum()
     for draw in range(draws):
         order = rng.permuted(np.tile(np.arange(groups), (blocks, 1)), axis=1)
         sums = np.take_along_axis(cells, order[None], axis=2).sum(1)
-        found[draw] = ((sums**2).sum() - squares) / (prompts * blocks * (blocks - 1))
-    return found
+        totals[draw] = ((sums**2).sum() - squares) / (prompts * blocks * (blocks - 1))
+    return totals
 
 
 def _shuffled_prompts(cells: Floats, draws: int, seed: int) -> Floats:
     """Return the general share [draws] with the groups of each prompt shuffled: prompts agree by chance."""
-    rng, found = np.random.default_rng((seed, 54)), np.full(draws, np.nan)
+    rng, shares = np.random.default_rng((seed, 54)), np.full(draws, np.nan)
     prompts, _, groups = cells.shape
     for draw in range(draws):
         order = rng.permuted(np.tile(np.arange(groups), (prompts, 1)), axis=1)
         value = parts(np.take_along_axis(cells, order[:, None], axis=2))
-        found[draw] = value["general"] / value["total"] if value["total"] > 0 else 0.0
-    return found
+        shares[draw] = value["general"] / value["total"] if value["total"] > 0 else 0.0
+    return shares
 
 
 def _ratio(general: Floats, total: Floats) -> Floats:
@@ -341,10 +345,10 @@ def first_groups(
     random_tops = rng.multivariate_hypergeometric(pool, k, size=draws)
     random_skews = skew.max_skew_of(random_tops, shares)
     chance = stats.interval(float(random_skews.mean()), random_skews)
-    found = []
+    firsts = []
     for name, row in zip(names, values, strict=True):
         counts = np.bincount(codes[np.argsort(-row, kind="stable")[:k]], minlength=len(labels))
         place = int((counts / shares).argmax())
         share, skewed = float(counts[place] / k), float(skew.max_skew_of(counts, shares))
-        found.append(FirstGroup(name, str(labels[place]), share, float(shares[place]), skewed, chance))
-    return tuple(found)
+        firsts.append(FirstGroup(name, str(labels[place]), share, float(shares[place]), skewed, chance))
+    return tuple(firsts)

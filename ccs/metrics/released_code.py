@@ -67,8 +67,8 @@ def aliased_top(
     """
     ranking.check_k(k, scores.shape[1] * n_groups)
     needed = -(-k // n_groups)
-    least = np.partition(scores, -needed, axis=1)[:, [-needed]] - 2 * _HALVING
-    rows = np.asarray(images)[(scores >= least).any(axis=0)]
+    cutoff = np.partition(scores, -needed, axis=1)[:, [-needed]] - 2 * _HALVING
+    rows = np.asarray(images)[(scores >= cutoff).any(axis=0)]
     texts = _halved(occupations, "occupation embeddings")
     halved = ranking.products(texts, _halved(rows, "image embeddings")).astype(np.float16)
     counts = np.empty((len(halved), n_groups), dtype=np.int64)

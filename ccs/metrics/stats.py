@@ -136,20 +136,22 @@ def conclusion(effect: Effect, *, expected: Literal["above", "below"], limit: fl
     return "confirmed" if (effect.value > limit) == (expected == "above") else "rejected"
 
 
-def vector(values: ArrayLike, name: str, *, least: int = 1) -> Floats:
+def vector(values: ArrayLike, name: str, *, fewest: int = 1) -> Floats:
     """Return the values as float64 [n].
 
     Args:
         values: numbers.
         name: their name in an error message.
-        least: the fewest allowed.
+        fewest: the fewest allowed.
 
     Raises:
         InputError: if there are fewer, or one isn't finite.
     """
     array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1 or len(array) < least:
-        raise InputError(f"The {name} must be a list of {least} or more numbers, not of shape {array.shape}.")
+    if array.ndim != 1 or len(array) < fewest:
+        raise InputError(
+            f"The {name} must be a list of {fewest} or more numbers, not of shape {array.shape}."
+        )
     if not np.isfinite(array).all():
         raise InputError(f"The {name} must be finite numbers; {int((~np.isfinite(array)).sum())} are not.")
     return array

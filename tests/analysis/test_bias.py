@@ -144,7 +144,7 @@ def test_a_table_of_bias_shows_itself(tiny_model, gallery):
     found = ccs.bias(tiny_model, gallery, attribute="gender", ablate="L3.H1")
     means = found.rows[found.rows["occupation"] == MEAN].set_index("metric")["after"]
     assert found.table.loc[MEAN].to_dict() == means.to_dict()
-    lines = {line.get_label(): line.get_xdata() for line in found.plot(most=2).lines}
+    lines = {line.get_label(): line.get_xdata() for line in found.plot(max_rows=2).lines}
     assert len(lines["all heads on"]) == 3
     assert found.of("MaxSkew").loc[MEAN, "before"] == lines["all heads on"][-1]
     assert found._repr_html_().count("<svg") == 1

@@ -84,6 +84,22 @@ def test_noise_that_all_prompts_share_is_no_general_preference():
     assert verdicts.count("no evidence of either") >= 17
 
 
+def test_a_random_map_of_pixels_reacts_to_groups_and_chance_is_sampling_noise():
+    """Groups differ in pixels, so a network of random weights isn't at chance; shuffled groups are.
+
+    Whether its preference is general depends on the texts: those of one template have most in common.
+    """
+    gallery, rng = synthetic.bias_set("faces"), np.random.default_rng(0)
+    pixels = np.stack([np.asarray(face.resize((16, 16)), float).ravel() for face in gallery.images])
+    units, apart = pixels @ rng.standard_normal((pixels.shape[1], 64)), rng.standard_normal((12, 64))
+    alike, groups = rng.standard_normal(64) + 0.1 * apart, gallery.groups["gender"]
+    for texts, verdict in ((alike, "mostly a general preference"), (apart, "mostly specific to occupations")):
+        assert preference.split(100 * cosines(texts, units), groups, draws=200).verdict == verdict
+    scores = 100 * cosines(alike, units)
+    shuffled = [preference.split(scores, rng.permutation(groups), draws=100) for _ in range(20)]
+    assert sum(split.verdict == "no evidence of either" for split in shuffled) >= 17
+
+
 def test_units_stay_together():
     """Four copies of each image are no more evidence than one, and copies do not count as pairs."""
     logits, codes = scores(0.4, 0.4)[:, ::3], np.repeat([0, 1, 2], 20)
