@@ -246,7 +246,7 @@ def make_ablation_sets(
         raise InputError(f"Unknown kind of ablation set {min(unknown)!r}; kinds are {', '.join(KINDS)}.")
     if outside := HeadSet(scores) - heads:
         span = " to ".join(str(list(heads)[end]) for end in (0, -1)) if heads else "none"
-        raise InputError(f"The scored head {next(iter(outside))} cannot be switched off; {span} can.")
+        raise InputError(f"The scored head {next(iter(outside))} cannot be ablated; {span} can.")
 
     def name_of(kind: str, argument: str = "") -> str:
         return str(AblationName(kind, at_k, argument))
@@ -288,7 +288,7 @@ def make_ablation_sets(
     for ablation in ablations:
         if not ablation.heads:
             notice(f"The ablation set {ablation.name} has no heads ({ablation.source}) and is left out.")
-    none = AblationSet("none", None, HeadSet(), "nothing is switched off")
+    none = AblationSet("none", None, HeadSet(), "no head is ablated")
     return [none, *(ablation for ablation in ablations if ablation.heads)]
 
 

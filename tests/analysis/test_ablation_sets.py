@@ -129,7 +129,7 @@ def test_empty_plans_are_left_out_with_a_notice():
 def test_plans_refuse():
     with pytest.raises(InputError, match="'hihg'"):
         made(kinds=["hihg"])
-    with pytest.raises(InputError, match=r"L4\.H0 cannot be switched off"):
+    with pytest.raises(InputError, match=r"L4\.H0 cannot be ablated"):
         made(heads=HeadSet.parse("L5.H0 L5.H1"))
     with pytest.raises(InputError, match="13 heads cannot be drawn from 12"):
         ablation_sets.draw(HEADS, 13, 0, "x")
