@@ -22,48 +22,50 @@ from tests.support.app_page import bare_app, do, opened
 from tests.support.datasets_sample import as_parquet, cells
 
 
-def asked(images="world", count=20):
+def request_for(images="world", count=20):
     return Request("tiny", "/models/tiny", "f" * 64, images, count, "world")
 
 
 @pytest.fixture
 def computed(monkeypatch):
     """Runs that write made-up tables at once; the command lines given."""
-    given = []
+    command_lines = []
 
     def compute(arguments, folder, images):
-        given.append(list(arguments))
+        command_lines.append(list(arguments))
         yield 0.5, "half"
         app_sample.write(folder / arguments[arguments.index("--out") + 1], "tiny", "f" * 64)
 
     monkeypatch.setattr(analyses, "compute_tables", compute)
-    return given
+    return command_lines
 
 
 def test_the_same_question_is_computed_once_and_kept(tmp_path, computed):
-    kept, request = Analyses(tmp_path, Cache()), asked()
-    assert [share for share, _ in kept.make(request)] == [0.0, 0.5]
-    found = kept.records(request.key)
+    store, request = Analyses(tmp_path, Cache()), request_for()
+    assert [share for share, _ in store.make(request)] == [0.0, 0.5]
+    records = store.records(request.key)
     again = Analyses(tmp_path, Cache())  # after a restart
     assert list(again.make(request)) == []
     assert len(computed) == 1
-    assert asked(count=30).key != request.key != asked("hf://datasets/a/b").key
+    assert request_for(count=30).key != request.key != request_for("hf://datasets/a/b").key
     with zipfile.ZipFile(io.BytesIO(again.archive(request.key))) as archive:
         archive.extractall(tmp_path / "unpacked")
-    assert results.read(tmp_path / "unpacked" / "tiny").table("scores").equals(found.results.table("scores"))
+    assert (
+        results.read(tmp_path / "unpacked" / "tiny").table("scores").equals(records.results.table("scores"))
+    )
 
 
 def test_one_run_of_an_address_stands_in_line(tmp_path, computed):
-    kept, first, second = Analyses(tmp_path, Cache()), asked(), asked(count=30)
-    run, waits = kept.make(first, "a"), kept.make(second, "b")
+    store, first, second = Analyses(tmp_path, Cache()), request_for(), request_for(count=30)
+    run, waits = store.make(first, "a"), store.make(second, "b")
     next(run)
     assert next(waits) == (0.0, "waiting for 1 other")
     with pytest.raises(InputError, match="an analysis from your address is under way"):
-        next(kept.make(second, "b"))
+        next(store.make(second, "b"))
     run.close()
     assert [words for _, words in waits] == ["starting", "half"]
-    assert kept.records(first.key) is None
-    assert kept.records(second.key)
+    assert store.records(first.key) is None
+    assert store.records(second.key)
 
 
 @pytest.fixture
@@ -79,13 +81,13 @@ def python(tmp_path, monkeypatch):
 
 
 def test_a_run_that_fails_or_is_left_ends_with_its_processes(tmp_path, python):
-    kept = Analyses(tmp_path, Cache())
+    store = Analyses(tmp_path, Cache())
     python("echo 'error: There is no model' >&2; exit 2")
     with pytest.raises(InputError, match="There is no model"):
-        list(kept.make(asked()))
+        list(store.make(request_for()))
     pids = tmp_path / "pids"
     python(f"""sleep 60 & echo $$ $! > {pids}; echo '{{"doing": "moments", "share": 0.5}}' >&2; wait""")
-    run = kept.make(asked())
+    run = store.make(request_for())
     while next(run)[1] != "moments":
         pass
     run.close()
@@ -130,7 +132,7 @@ def test_images_of_the_hub_fill_the_grid(tiny_app, hub, monkeypatch):
     ("fields", "words"),
     [
         ({"count": "1"}, "The number of images is 1, but must be 2 to 5,000"),
-        ({"address": "/etc/passwd"}, "is no data set of the Hub"),
+        ({"address": "/etc/passwd"}, "is no dataset of the Hub"),
         ({"images": "uploads"}, "There is no dataset 'uploads'"),
         ({"memory": "little"}, "needs about 1.1 GB of memory, and this machine has 1.0 GB free"),
     ],
@@ -152,10 +154,10 @@ def test_zero_gpu_lends_a_gpu_for_as_long_as_the_work_takes_or_the_cpu_computes(
 
     def gpu(duration):
         def lend(work):
-            def lent(*given):
-                if duration(*given) > free:
+            def lent(*arguments):
+                if duration(*arguments) > free:
                     raise gradio.Error("You have exceeded your GPU quota")
-                return work(*given)
+                return work(*arguments)
 
             return lent
 

@@ -22,15 +22,15 @@ DOCS = (Path(__file__).parents[2] / "docs" / "api.md").read_text("utf-8")
 
 
 @pytest.fixture(scope="module")
-def client(made):
-    return Client(made[1], verbose=False)
+def client(served_app):
+    return Client(served_app[1], verbose=False)
 
 
 def encoded(image):
     return base64.b64encode(saved(image, "PNG")).decode()
 
 
-def test_every_function_is_described(made, client):
+def test_every_function_is_described(served_app, client):
     info = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
     assert set(info) == {f"/{name}" for name in api.FUNCTIONS}
     for endpoint in info.values():
@@ -38,10 +38,10 @@ def test_every_function_is_described(made, client):
         for parameter in endpoint["parameters"]:
             assert parameter["type"]["type"] in ("string", "integer", "array")
     page = client.httpx_client.get if hasattr(client, "httpx_client") else None
-    assert page is None or page(f"{made[1]}api").status_code == 200
+    assert page is None or page(f"{served_app[1]}api").status_code == 200
 
 
-def test_gradio_client_gets_the_numbers_of_the_library(made, client, model):
+def test_gradio_client_gets_the_numbers_of_the_library(served_app, client, model):
     rows = client.predict(["judge", "nurse"], SMALL, "gender", "L6.H1", api_name="/measure_bias")
     table = ccs.bias(model, small_gallery(), ["judge", "nurse"], attribute="gender", ablate="L6.H1").rows
     for row, (_, wanted) in zip(rows, table.iterrows(), strict=True):
@@ -61,22 +61,22 @@ def test_gradio_client_gets_the_numbers_of_the_library(made, client, model):
         assert sum(right) / 8 == pytest.approx(table[column][0])
 
 
-def test_the_tables_and_rankings_are_those_of_the_page(made, client, model):
-    app = made[0]
+def test_the_tables_and_rankings_are_those_of_the_page(served_app, client, model):
+    app = served_app[0]
     assert {row["model"] for row in client.predict(api_name="/list_models")} == set(app.models)
     (row,) = [row for row in client.predict(api_name="/head_scores") if row["head"] == "L5.H3"]
     record = app.records("organism").head(ccs.Head(5, 3))
     assert (row["concept"], row["ccs"], row["texts"]) == (record.concept, record.ccs, record.k)
     texts = client.predict(head="L5.H3", api_name="/describe_head")
-    assert [one["text"] for one in texts] == [text.text for text in record.texts]
-    found = client.predict("a red background", api_name="/find_heads")
+    assert [row["text"] for row in texts] == [text.text for text in record.texts]
+    ranked_heads = client.predict("a red background", api_name="/find_heads")
     table = ccs.find_heads(model, "a red background", app.galleries.find("world/images")).rows
-    assert [one["head"] for one in found] == list(table["head"])
+    assert [row["head"] for row in ranked_heads] == list(table["head"])
     people = client.predict("judge", SMALL, top_k=5, api_name="/rank_people")
     gallery = small_gallery()
     prompt = model.embed_texts([t.format("judge") for t in gallery.templates]).mean(axis=0)
     scores = model.embed_images(list(gallery.images)) @ prompt
-    assert [one["image"] for one in people] == scores.argsort()[::-1][:5].tolist()
+    assert [row["image"] for row in people] == scores.argsort()[::-1][:5].tolist()
     assert people[0]["groups"]["gender"] == gallery.groups["gender"][people[0]["image"]]
 
 
@@ -104,13 +104,13 @@ def test_errors_are_sentences(client, name, arguments, words):
     assert "Traceback" not in str(error.value)
 
 
-def test_an_mcp_client_gets_the_numbers_of_the_library(made, model):
+def test_an_mcp_client_gets_the_numbers_of_the_library(served_app, model):
     from mcp import ClientSession
     from mcp.client.streamable_http import streamable_http_client
 
     async def call():
         async with (
-            streamable_http_client(f"{made[1]}gradio_api/mcp/") as (read, write, _),
+            streamable_http_client(f"{served_app[1]}gradio_api/mcp/") as (read, write, _),
             ClientSession(read, write) as session,
         ):
             await session.initialize()
@@ -130,15 +130,15 @@ def test_an_mcp_client_gets_the_numbers_of_the_library(made, model):
     assert "There is no model 'nothing' here" in refused.content[0].text
 
 
-def test_the_examples_of_the_docs_run(made):
+def test_the_examples_of_the_docs_run(served_app):
     blocks = DOCS.split("```")
     python = next(block for block in blocks if block.startswith("python\n")).removeprefix("python\n")
     scope = {}
-    exec(python.replace("http://127.0.0.1:7860/", made[1]), scope)
+    exec(python.replace("http://127.0.0.1:7860/", served_app[1]), scope)
     assert scope["rows"][0]["metric"] == "MaxSkew"
     shell = next(block for block in blocks if block.startswith("shell\n")).removeprefix("shell\n")
     if shutil.which("curl"):
-        command = shell.replace("http://127.0.0.1:7860/", made[1])
+        command = shell.replace("http://127.0.0.1:7860/", served_app[1])
         done = subprocess.run(["bash", "-ec", command], capture_output=True, text=True, check=True)
         assert "L7.H4" in done.stdout
     config = json.loads(next(block for block in blocks if block.startswith("json\n")).removeprefix("json\n"))

@@ -37,18 +37,18 @@ def test_at_most_two_models_are_kept(monkeypatch):
 
 
 def test_what_is_kept_has_one_bound_in_bytes():
-    cache, made = Cache(12_000), []
+    cache, computed = Cache(12_000), []
 
-    def seen(number):
+    def embed(number):
         def work():
-            made.append(number)
+            computed.append(number)
             yield 0.5
             return EmbeddedGallery(None, np.full(1000, number, np.float32))
 
         return result(cache.fill(("seen", number), work))
 
-    assert [seen(number).base[0] for number in (1, 1, 2, 1, 3, 1, 2)] == [1, 1, 2, 1, 3, 1, 2]
-    assert made == [1, 2, 3, 2]  # two fit: the one that was not used for longest goes
+    assert [embed(number).base[0] for number in (1, 1, 2, 1, 3, 1, 2)] == [1, 1, 2, 1, 3, 1, 2]
+    assert computed == [1, 2, 3, 2]  # two fit: the one that was not used for longest goes
     large = np.zeros(12_000, np.uint8)
     assert cache.get(("large",), lambda: large) is large
     assert ("large",) not in cache
@@ -70,16 +70,16 @@ def test_keys_count_too(count, sign):
 def test_tables_made_here_and_examples_are_in_the_bound(app, tmp_path):
     for key in (keys := ["0" * 16, "1" * 16]):
         app_sample.write(tmp_path / key, "organism", "f" * 64)
-    found = results.read(next((tmp_path / keys[0]).iterdir()))
-    assert size_of(found) > sum(table.memory_usage(deep=True).sum() for table in found.tables.values())
-    one = size_of(ModelRecords.read("organism", found))
-    kept = Analyses(tmp_path, Cache(int(1.5 * one)))
-    first, second = (kept.records(key) for key in keys)  # of the two one fits
-    assert kept.records(keys[1]) is second
-    assert kept.records(keys[0]) is not first
-    seen = app.example("photographs:0", "organism")
-    assert app.example("photographs:0", "any model that a visitor names") is seen
-    assert app.example("photographs:0", PHOTO) is not seen
+    tables = results.read(next((tmp_path / keys[0]).iterdir()))
+    assert size_of(tables) > sum(table.memory_usage(deep=True).sum() for table in tables.tables.values())
+    size = size_of(ModelRecords.read("organism", tables))
+    analyses = Analyses(tmp_path, Cache(int(1.5 * size)))
+    first, second = (analyses.records(key) for key in keys)  # of the two one fits
+    assert analyses.records(keys[1]) is second
+    assert analyses.records(keys[0]) is not first
+    example = app.example("photographs:0", "organism")
+    assert app.example("photographs:0", "any model that a visitor names") is example
+    assert app.example("photographs:0", PHOTO) is not example
     assert ("example", "photographs:0", True) in app.cache
 
 

@@ -34,7 +34,7 @@ TRACKS = """Math.max(...[...document.querySelectorAll(".bar")].map(bar => {
 SCREEN = f"ablate=L6.H1+L7.H2&gallery={SMALL}"
 
 
-def test_a_first_visit_shows_a_head(visit, made):
+def test_a_first_visit_shows_a_head(visit, served_app):
     page = visit("tab=heads", new=True)
     assert page.inner_text("h1") == "CLIP heads"
     assert page.locator(".grid .cell").count() == 24
@@ -131,9 +131,9 @@ def test_fast_clicks_are_not_lost(visit):
     page.wait_for_selector(f'.result b[title="{wanted}"]')
 
 
-def test_the_page_opens_on_people_and_a_story_in_three_steps(visit, made):
+def test_the_page_opens_on_people_and_a_story_in_three_steps(visit, served_app):
     page = visit(new=True, width=1280, height=768)
-    app, claim = made[0], claims.of(made[0].records("organism"))
+    app, claim = served_app[0], claims.of(served_app[0].records("organism"))
     steps = page.locator(".hero .step").all_inner_texts()
     model, story = app.model_cache.get("organism"), classify.find_story(opened(app, {}))
     assert app.records("organism").head(story.head).concept in steps[1]
@@ -197,7 +197,7 @@ def test_three_ways_make_it_fairer(visit, monkeypatch):
     assert "at least 2 occupations" in page.inner_text(".notice.bad")
 
 
-def test_a_gallery_of_ones_own_is_measured(visit, made, tmp_path):
+def test_a_gallery_of_ones_own_is_measured(visit, served_app, tmp_path):
     colors = enumerate(["red", "blue"] * 6)
     faces = {f"{color}/{i}.png": saved(Image.new("RGB", (70, 50), color)) for i, color in colors}
     (tmp_path / "faces.zip").write_bytes(zipped(faces))
@@ -302,8 +302,8 @@ def test_cancel_stops_the_work(visit, monkeypatch):
     assert len(steps) <= stopped + 2
 
 
-def test_visitors_at_once_get_their_own_answers(made):
-    app, url = made
+def test_visitors_at_once_get_their_own_answers(served_app):
+    app, url = served_app
     order = list(app.heads("organism", IMAGE))
 
     def visitor(number):

@@ -27,23 +27,23 @@ pytestmark = MARKS
 
 
 @pytest.fixture
-def own(app):
+def fresh_app(app):
     """An app of the same tables with models of its own."""
     return beside(app, app.collection)
 
 
-def test_the_list_has_what_is_computed_and_what_is_live(own):
-    assert own.groups["computed"] == ["organism", "organism-control"]
-    assert own.groups["live"] == ["organism-planted", "photo", *live_models()]
-    screen = opened(own, {"model": "ViT-B-32/openai"})
-    shown = regions(screen, complete=False)
-    assert shown["top"].count("<optgroup") == 2
-    assert "ViT-L-14/openai · CLIP, 1.7 GB" in shown["top"]
-    assert "Loading ViT-B-32/openai" in shown["main"]
-    check(shown["top"])
+def test_the_list_has_what_is_computed_and_what_is_live(fresh_app):
+    assert fresh_app.groups["computed"] == ["organism", "organism-control"]
+    assert fresh_app.groups["live"] == ["organism-planted", "photo", *live_models()]
+    screen = opened(fresh_app, {"model": "ViT-B-32/openai"})
+    html = regions(screen, complete=False)
+    assert html["top"].count("<optgroup") == 2
+    assert "ViT-L-14/openai · CLIP, 1.7 GB" in html["top"]
+    assert "Loading ViT-B-32/openai" in html["main"]
+    check(html["top"])
     # Without tables the grid is what the study printed, before anything is fetched.
-    assert shown["left"].count('class="cell') == 48
-    assert len(re.findall('class="cell[^"]* published', shown["left"])) == 25
+    assert html["left"].count('class="cell') == 48
+    assert len(re.findall('class="cell[^"]* published', html["left"])) == 25
     do(screen, "heads/preset", preset="high")
     assert screen.state.ablate == paper.head_sets("ViT-B-32/openai")["high"]
 
@@ -52,16 +52,16 @@ def test_with_tables_heads_of_another_level_than_printed_are_outlined(tmp_path, 
     name = "ViT-B-32/openai"
     monkeypatch.setattr(app_sample, "HEADS", list(paper.model(name).heads)[24:])
     app_sample.write(tmp_path, name, "0" * 64)
-    found = App(results.load(tmp_path))
+    app = App(results.load(tmp_path))
     printed = {head: level for level, heads in paper.head_sets(name).items() for head in heads}
-    scores = found.collection.models[name].table("scores").query("k == 5 and level != 'unknown'")
+    scores = app.collection.models[name].table("scores").query("k == 5 and level != 'unknown'")
     levels = {Head(row.layer, row.head): row.level for row in scores.itertuples()}
     other = {str(head) for head, level in levels.items() if level != printed.get(head, "")}
-    shown = regions(opened(found, {"model": name}), complete=False)["left"]
-    assert set(re.findall(r'value="([^"]+)" class="cell[^"]* differs', shown)) == other
+    html = regions(opened(app, {"model": name}), complete=False)["left"]
+    assert set(re.findall(r'value="([^"]+)" class="cell[^"]* differs', html)) == other
     assert 0 < len(other) < len(levels)
-    assert f"the paper prints another level ({len(other)} heads)" in shown
-    assert "published" not in shown
+    assert f"the paper prints another level ({len(other)} heads)" in html
+    assert "published" not in html
 
 
 def test_what_is_listed_is_what_open_clip_has_and_a_space_fetches_the_first_before_it_starts():
@@ -75,9 +75,9 @@ def test_what_is_listed_is_what_open_clip_has_and_a_space_fetches_the_first_befo
     assert yaml.safe_load(front)["preload_from_hub"] == [" ".join(entry.WEIGHTS)]
 
 
-def test_a_visitor_names_a_model_and_loads_it(own, hub, tiny_folder):
+def test_a_visitor_names_a_model_and_loads_it(fresh_app, hub, tiny_folder):
     hub.put("models", "user/tiny", tiny_folder)
-    screen = opened(own, {"tab": "classify"})
+    screen = opened(fresh_app, {"tab": "classify"})
     with pytest.raises(InputError, match="There is no model"):
         do(screen, "model/offer", model="<img src=x>")
     do(screen, "model/offer", model="hf-hub:user/tiny")
@@ -87,14 +87,14 @@ def test_a_visitor_names_a_model_and_loads_it(own, hub, tiny_folder):
     do(screen, "model", model="hf-hub:user/tiny")
     assert screen.state.model == "hf-hub:user/tiny"
     html, _ = finished(screen)
-    assert len(own.model_cache.get("hf-hub:user/tiny").heads) == 16
-    assert own.groups["named"] == ["hf-hub:user/tiny"]
+    assert len(fresh_app.model_cache.get("hf-hub:user/tiny").heads) == 16
+    assert fresh_app.groups["named"] == ["hf-hub:user/tiny"]
     assert "before" in html["main"]
 
 
-def test_a_slow_hub_keeps_nobody_from_the_other_models(own, hub, tiny_folder):
+def test_a_slow_hub_keeps_nobody_from_the_other_models(fresh_app, hub, tiny_folder):
     hub.put("models", "user/tiny", tiny_folder)
-    screen = opened(own, {"tab": "classify"})
+    screen = opened(fresh_app, {"tab": "classify"})
     do(screen, "model/offer", model="hf-hub:user/tiny")
     hub.faults.append(Fault("resolve/main/open_clip_model", seconds=2))
     do(screen, "model", model="hf-hub:user/tiny")
@@ -104,7 +104,7 @@ def test_a_slow_hub_keeps_nobody_from_the_other_models(own, hub, tiny_folder):
     updates.close()  # canceled
     do(screen, "model", model="organism")
     assert "probability" in finished(screen)[0]["main"]
-    assert own.model_cache.get("hf-hub:user/tiny").heads  # it went on loading
+    assert fresh_app.model_cache.get("hf-hub:user/tiny").heads  # it went on loading
 
 
 def test_the_opening_model_is_decided_by_the_hub(hub, monkeypatch):
@@ -119,15 +119,15 @@ def test_the_opening_model_is_decided_by_the_hub(hub, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("asked", "why"),
+    ("arguments", "why"),
     [
         (["--port", "0"], 'Invalid value "0" for --port. Must be >= 1.'),
         (["--model", "photos"], "Did you mean photo?"),
         (["--model", "organism", "--host", "192.0.2.1"], "served at 192.0.2.1, port any: Cannot assign"),
     ],
 )
-def test_why_there_is_no_page(asked, why, capsys):
-    assert entry.main(asked) == 2
+def test_why_there_is_no_page(arguments, why, capsys):
+    assert entry.main(arguments) == 2
     assert why in capsys.readouterr().err
 
 

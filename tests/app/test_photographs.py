@@ -42,7 +42,7 @@ def fetched(tmp_path_factory, tiny_folder):
         yield screen, list(work(screen))
 
 
-def shown(app, **query):
+def render_screen(app, **query):
     """A screen at a link, and its regions, after all its work."""
     screen = opened(app, {"model": "tiny", **query})
     html, _ = finished(screen)
@@ -69,27 +69,27 @@ def test_bias_opens_on_real_faces(fetched):
 def test_a_hub_that_does_not_answer_is_told_and_an_upload_is_offered(tiny_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HOME", str(tmp_path))
     app = bare_app(tiny_folder, tmp_path)
-    page = shown(app, tab="bias")
+    page = render_screen(app, tab="bias")
     assert "was not found on the Hub" in page["main"]
     assert 'form="gallery"' in page["main"]
     assert "drawn" not in page["main"]
     screen = opened(app, {"model": "tiny", "tab": "bias"})
     with pytest.raises(InputError, match="was not found on the Hub"):
         VIEWS["bias"].program(screen)
-    assert "You can rank your own faces" in shown(app, tab="start")["main"]
-    page = shown(app, tab="heads")
+    assert "You can rank your own faces" in render_screen(app, tab="start")["main"]
+    page = render_screen(app, tab="heads")
     assert "was not found on the Hub" in page["main"]
     assert "Attention and contribution" in page["main"] or "Attention</h3>" in page["main"]
 
 
 def test_heads_and_start_show_photographs(fetched):
     app = fetched[0].app
-    page = shown(app, tab="heads")
+    page = render_screen(app, tab="heads")
     assert page["main"].count("Open Images V7") == 2
     assert "by this head alone" in page["main"]
     assert "drawn" not in page["main"].lower()
     assert "drawn" not in page["left"].lower().partition("panel tray")[2]
-    page = shown(app, tab="start")
+    page = render_screen(app, tab="start")
     assert page["main"].count("<h2") == 1 + 3
     assert "FairFace" in page["main"]
     assert "All heads are on" in page["strip"]

@@ -24,8 +24,8 @@ pytestmark = MARKS
 
 @pytest.fixture(scope="module")
 def client(app):
-    with TestClient(make_server(app), follow_redirects=False) as made:
-        yield made
+    with TestClient(make_server(app), follow_redirects=False) as test_client:
+        yield test_client
 
 
 def visit(client, query=""):

@@ -32,7 +32,7 @@ TEXTS |= {"scores": ("label",)}
 
 
 @pytest.fixture(scope="module")
-def made(app, model, tmp_path_factory):
+def served_app(app, model, tmp_path_factory):
     """The app on tables that hold an attack in every text that a person or a model writes."""
     folder = tmp_path_factory.mktemp("results")
     app_sample.write(folder, ATTACKS[1].replace("/", ""), "f" * 64)
@@ -43,8 +43,8 @@ def made(app, model, tmp_path_factory):
         rows = pq.read_table(path)
         for column in columns:
             texts, index = rows[column].to_pylist(), rows.column_names.index(column)
-            found = [text and f"{ATTACKS[i % len(ATTACKS)]} {text}" for i, text in enumerate(texts)]
-            rows = rows.set_column(index, rows.schema.field(index), pa.array(found, pa.string()))
+            attacked = [text and f"{ATTACKS[i % len(ATTACKS)]} {text}" for i, text in enumerate(texts)]
+            rows = rows.set_column(index, rows.schema.field(index), pa.array(attacked, pa.string()))
         pq.write_table(rows, path)
         manifest["tables"][table]["sha256"] = sha256(path)
     for name in ("texts", "images", "settings", "versions"):
@@ -70,13 +70,13 @@ def test_no_script_of_a_stranger_runs(visit):
         assert page.evaluate(inside) == 0, tab
 
 
-def test_the_policy_stops_what_would_slip_through(made, browsers):
+def test_the_policy_stops_what_would_slip_through(served_app, browsers):
     """Markup written into the page by force: neither its handlers nor its scripts run, no host is asked."""
     elsewhere = socket.create_server(("127.0.0.1", 0))
     elsewhere.setblocking(False)
     host = f"http://127.0.0.1:{elsewhere.getsockname()[1]}/"
     page = browsers[0].new_page()
-    page.goto(f"{made[1]}?tab=paradox")
+    page.goto(f"{served_app[1]}?tab=paradox")
     settled(page)
     page.evaluate(
         """async ([attacks, host]) => {

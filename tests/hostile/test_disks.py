@@ -88,12 +88,12 @@ def test_what_cannot_be_written_is_said_and_leaves_nothing(disk, kind, tiny_mode
 
 
 def read_results(folder):
-    found = results.load(folder)
-    assert len(found.models) + len(found.notices) == 1
-    if not found.models:
-        raise InputError(found.notices[0])
-    (one,) = found.models.values()
-    return {name: table.to_json() for name, table in one.tables.items()}
+    collection = results.load(folder)
+    assert len(collection.models) + len(collection.notices) == 1
+    if not collection.models:
+        raise InputError(collection.notices[0])
+    (model,) = collection.models.values()
+    return {name: table.to_json() for name, table in model.tables.items()}
 
 
 def read_cache(folder):
@@ -130,7 +130,7 @@ def test_flipped_bits_end_in_what_was_written_or_in_a_sentence(kind, tiny_model,
         spoilt[rng.integers(size)] ^= 1 << int(rng.integers(8))
         file.write_bytes(spoilt)
         with contextlib.suppress(InputError):
-            assert (found := read(whole)) is None or unseen or found == expected
+            assert (content := read(whole)) is None or unseen or content == expected
 
 
 def test_names_that_are_no_text_can_be_stored(tmp_path):
@@ -142,11 +142,11 @@ def test_names_that_are_no_text_can_be_stored(tmp_path):
     Path(os.fsdecode(inner + b"/\xfd.png")).write_text("no image")
     shutil.copytree(inner, os.fsencode(tmp_path) + b"/set/b")
     os.unlink(os.fsencode(tmp_path) + b"/set/b/\xfd.png")
-    for found in (ccs.open_images(str(tmp_path / "set")), ccs.open_dataset(str(tmp_path / "set"))):
-        assert len(found.images) == 2
-        assert found.skipped == (r"\udcff\udcfe/\udcfd.png: not an image of a known kind",)
-        found.source.encode()
-    assert found.classes == (r"\udcff\udcfe", "b")
+    for dataset in (ccs.open_images(str(tmp_path / "set")), ccs.open_dataset(str(tmp_path / "set"))):
+        assert len(dataset.images) == 2
+        assert dataset.skipped == (r"\udcff\udcfe/\udcfd.png: not an image of a known kind",)
+        dataset.source.encode()
+    assert dataset.classes == (r"\udcff\udcfe", "b")
 
 
 def test_without_locks_one_process_goes_on(tmp_path, monkeypatch, caplog):
@@ -175,11 +175,11 @@ def test_without_fsync_files_are_written(tmp_path, monkeypatch):
 def test_images_that_vanish_during_a_run_are_named(tiny_model, tmp_path):
     for number in range(4):
         Image.new("RGB", (40, 40), (number, 0, 0)).save(tmp_path / f"{number}.png")
-    found = open_images(str(tmp_path))
+    images = open_images(str(tmp_path))
     (tmp_path / "2.png").unlink()
     for workers in (0, 1):
         with pytest.raises(InputError, match=r"Image 3 of 4 .* cannot be any more: .*2\.png") as caught:
-            list(inputs.load(tiny_model, found, [range(4)], [0], batch=4, workers=workers))
+            list(inputs.load(tiny_model, images, [range(4)], [0], batch=4, workers=workers))
         assert "Traceback" not in str(caught.value)
 
 

@@ -57,8 +57,8 @@ def test_a_bad_form_is_refused_or_shown_as_text(app, path):
             do(screen, path, **dict.fromkeys(names, value))
         except (InputError, ValidationError) as error:  # any other is a fault
             problem = str(error) if isinstance(error, InputError) else ""
-        shown = "".join(regions(screen, complete=False).values())
-        check(shown)
-        assert "<img src=x" not in shown
+        html = "".join(regions(screen, complete=False).values())
+        check(html)
+        assert "<img src=x" not in html
         assert len(problem) < 300
         assert screen.state.model in app.models

@@ -192,7 +192,7 @@ def test_calls_of_one_address_are_bounded_and_others_are_served(address):
         start = time.monotonic()
         assert ask(address, "GET", "/")[0] == 200
         assert time.monotonic() - start < 20
-        statuses = [one.result() for one in waiting.result()]
+        statuses = [connection.result() for connection in waiting.result()]
     assert set(statuses) <= {200, 429, 503}
     assert statuses.count(200) < 60
     assert ask(address, "GET", "/api")[0] == 200
@@ -202,13 +202,13 @@ def test_requests_at_a_time_are_bounded(address, monkeypatch):
     monkeypatch.setattr(guard, "AT_ONCE", 2)
     host, _, port = address.rpartition(":")
     slow = [socket.create_connection((host, int(port))) for _ in range(2)]
-    for one in slow:
-        one.sendall(b"POST /classify HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
+    for connection in slow:
+        connection.sendall(b"POST /classify HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
     while ask(address, "POST", "/show", b"", **FORM)[0] != 429:
         pass
     assert ask(address, "GET", "/")[0] == 200
-    for one in slow:
-        one.close()
+    for connection in slow:
+        connection.close()
     while ask(address, "POST", "/show", b"", **FORM)[0] == 429:
         pass
 

@@ -54,10 +54,10 @@ def schema_is(**metadata):
 def a_cell_in_each_row(path, table):
     """A cell of a megabyte in each of 10,000 rows, which a dictionary holds once."""
     texts = pa.DictionaryArray.from_arrays(pa.array([0] * 10_000, pa.int32()), ["x" * 2**20])
-    made = {name: table[name].take([0] * 10_000) for name in table.column_names}
-    made = pa.table(made | {"text": texts})
-    with pq.ParquetWriter(path, made.schema.remove_metadata(), store_schema=False) as writer:
-        writer.write_table(made)
+    columns = {name: table[name].take([0] * 10_000) for name in table.column_names}
+    columns = pa.table(columns | {"text": texts})
+    with pq.ParquetWriter(path, columns.schema.remove_metadata(), store_schema=False) as writer:
+        writer.write_table(columns)
         writer.add_key_value_metadata(table.schema.metadata)
 
 
@@ -93,9 +93,9 @@ def test_spoilt_results_are_left_out_in_a_sentence(tmp_path, kind):
     folder = tmp_path / "collection"
     write_model(folder, "good", only=("labels",))
     spoil(write_model(folder, "spoilt", only=("spans",)))
-    found = results.load(folder)
-    assert set(found.models) == {"good"}
-    (notice,) = found.notices
+    collection = results.load(folder)
+    assert set(collection.models) == {"good"}
+    (notice,) = collection.notices
     assert message in notice
     assert str(tmp_path) not in notice
     assert len(notice) < 500
@@ -104,20 +104,20 @@ def test_spoilt_results_are_left_out_in_a_sentence(tmp_path, kind):
 def test_a_search_for_heads_that_are_not_there_is_left_out(tmp_path):
     shutil.copytree(results.PRECOMPUTED / "organism", tmp_path / "organism")
     shutil.copy(results.PRECOMPUTED / "organism.search.json", tmp_path)
-    found = results.read(tmp_path / "organism")
-    both = ModelRecords.read("organism", found).searches
-    assert len(both) == 2
-    searches.keep(tmp_path, replace(both[0], heads=ccs.HeadSet.parse("L4.H0 L99.H0")))
-    assert ModelRecords.read("organism", found).searches == both[1:]
+    collection = results.read(tmp_path / "organism")
+    searches_of_model = ModelRecords.read("organism", collection).searches
+    assert len(searches_of_model) == 2
+    searches.keep(tmp_path, replace(searches_of_model[0], heads=ccs.HeadSet.parse("L4.H0 L99.H0")))
+    assert ModelRecords.read("organism", collection).searches == searches_of_model[1:]
 
 
 def test_a_large_cell_in_each_row_is_not_written_out(tmp_path):
     folder = write_model(tmp_path, "spoilt", only=("spans",))
     table_is("spans", a_cell_in_each_row)(folder)
     assert (folder / "spans.parquet").stat().st_size < 3 * 2**20
-    found = results.load(tmp_path)
-    assert not found.models
-    assert "cannot be read within 1,024 MB of memory" in found.notices[0]
+    collection = results.load(tmp_path)
+    assert not collection.models
+    assert "cannot be read within 1,024 MB of memory" in collection.notices[0]
 
 
 @pytest.mark.parametrize("place", ["/etc", "hf-hub:user/model", "{}"])

@@ -192,10 +192,10 @@ GALLERIES = {
 @pytest.mark.parametrize("kind", GALLERIES)
 def test_a_hostile_gallery_is_a_set_or_a_sentence(kind):
     try:
-        found = open_upload(GALLERIES[kind], "own:1")
-        said = " ".join(found.skipped)
-        assert len(found.images) == 2
+        gallery = open_upload(GALLERIES[kind], "own:1")
+        words = " ".join(gallery.skipped)
+        assert len(gallery.images) == 2
     except InputError as error:
-        said = str(error)
-    assert len(said) < 600
-    assert not [leak for leak in ("root:", "Traceback", "site-packages", "/tmp", "\n") if leak in said]
+        words = str(error)
+    assert len(words) < 600
+    assert not [leak for leak in ("root:", "Traceback", "site-packages", "/tmp", "\n") if leak in words]

@@ -20,7 +20,7 @@ MARKS = [
 
 
 @pytest.fixture(scope="module")
-def made(app):
+def served_app(app):
     yield from served(app)
 
 
@@ -59,7 +59,7 @@ def browsers():
 
 
 @pytest.fixture(scope="module")
-def tabs(browsers, made):
+def tabs(browsers, served_app):
     """A page in each, and what went wrong: errors, what the policy stops, requests to other hosts."""
     wrong = []
 
@@ -68,7 +68,7 @@ def tabs(browsers, made):
             wrong.append(message.text)
 
     def asked(request):
-        if not request.url.startswith((made[1], "data:", "blob:")):
+        if not request.url.startswith((served_app[1], "data:", "blob:")):
             wrong.append(request.url)
 
     pages = [one.new_page() for one in browsers]
@@ -81,7 +81,7 @@ def tabs(browsers, made):
 
 
 @pytest.fixture
-def visit(tabs, made):
+def visit(tabs, served_app):
     """`visit(query)`: the page at a link, by the visitor that there is, as Back opens it, or by a new one."""
     pages, wrong = tabs
 
@@ -89,7 +89,7 @@ def visit(tabs, made):
         tab = pages[touch]
         tab.set_viewport_size({"width": width, "height": height})
         if new or tab.url == "about:blank":
-            tab.goto(f"{made[1]}?{query}")
+            tab.goto(f"{served_app[1]}?{query}")
             settled(tab)
         else:
             done(tab, lambda: tab.evaluate(BACK, query))
