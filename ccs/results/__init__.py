@@ -30,11 +30,11 @@ from ccs.results.schema import write_table as write_table
 
 MANIFEST_FILE = "manifest.json"
 SEARCH_SUFFIX = ".search.json"
-"""Ending of the files of searches, which lie beside the models' folders (see searches.py)."""
+"""Ending of the files of searches, which are next to the models' folders (see searches.py)."""
 OUT = Path("results")
-"""Where runs write, of the folder that they are started in."""
+"""Folder that runs write to by default."""
 STAGES = ".stages"
-"""A folder beside the models' tables for this machine only, which is never published."""
+"""A folder next to the models' tables for this machine only, which is never published."""
 MAX_MODELS, MAX_HUB_BYTES = 200, 2 * 2**30
 HUB_FILES = ("*/*.parquet", f"*/{MANIFEST_FILE}", f"*{SEARCH_SUFFIX}")
 
@@ -49,7 +49,7 @@ class Results:
     manifest: Mapping[str, Any]
 
     def table(self, name: str) -> pd.DataFrame:
-        """The table; if it was not computed, an empty one with its columns. InputError for another name."""
+        """Return the table; an empty one if it was not computed. Raises InputError for an unknown name."""
         if name not in schema.TABLES:
             raise InputError(f"There is no table {name!r}; there are {', '.join(schema.TABLES)}.")
         return self.tables[name] if name in self.tables else empty(name)
@@ -57,7 +57,13 @@ class Results:
 
 @dataclass(frozen=True)
 class Collection:
-    """Results of several models. `source`: where they are from; `notices`: what could not be read."""
+    """Results of several models.
+
+    Attributes:
+        models: The results by the model's name.
+        source: Where they are from, in words.
+        notices: What could not be read.
+    """
 
     models: Mapping[str, Results]
     source: str
@@ -65,7 +71,7 @@ class Collection:
 
 
 def folder_name(model: str) -> str:
-    """A model's name as the name of its folder. Raises InputError for a name without a letter or digit.
+    """Return the name of a model's folder. Raises InputError for a name without a letter or digit.
 
     >>> folder_name("ViT-B-32/openai")
     'ViT-B-32--openai'
@@ -77,14 +83,22 @@ def folder_name(model: str) -> str:
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write the manifest, last, since it marks the tables as complete. InputError where a key is missing."""
+    """Write the manifest, after the tables, which it marks as complete.
+
+    Args:
+        folder: The model's folder.
+        manifest: The manifest.
+
+    Raises:
+        InputError: A key is missing.
+    """
     if missing := [key for key in schema.MANIFEST if key not in manifest]:
         raise InputError(f"The manifest of {folder} lacks {', '.join(missing)}.")
     write_text(folder / MANIFEST_FILE, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """A model's manifest, validated. InputError where it is missing, unreadable or of another schema."""
+    """Read a model's manifest. Raises InputError if it is missing, unreadable, or of another schema."""
     name = f"{folder.name}/{MANIFEST_FILE}"
     try:
         with (folder / MANIFEST_FILE).open("rb") as file:
@@ -97,7 +111,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read(folder: Path) -> Results:
-    """One model's results. Raises InputError if a table is missing, invalid or changed."""
+    """Read one model's results. Raises InputError if a table is missing, invalid, or changed."""
     manifest, tables = read_manifest(folder), {}
     for name, entry in manifest["tables"].items():
         path = folder / f"{name}.parquet"
@@ -113,23 +127,29 @@ def read(folder: Path) -> Results:
 
 
 def read_all(folder: Path, source: str, notices: Sequence[str] = ()) -> Collection:
-    """All models' results in a folder; models that cannot be read are left out and named in the notices."""
-    models, told = {}, list(notices)
-    there = folder.iterdir() if folder.is_dir() else ()
-    inside = sorted(path for path in there if path.is_dir() and path.name[0] != ".")
-    if len(inside) > MAX_MODELS:
-        told.append(f"{source} holds {len(inside):,} models; the first {MAX_MODELS} are shown.")
-    for path in inside[:MAX_MODELS]:
+    """Read all models' results in a folder. Models that can't be read are left out, with a notice.
+
+    Args:
+        folder: The folder.
+        source: Where it is from, in words.
+        notices: Notices to begin with.
+    """
+    models, all_notices = {}, list(notices)
+    paths = folder.iterdir() if folder.is_dir() else ()
+    folders = sorted(path for path in paths if path.is_dir() and path.name[0] != ".")
+    if len(folders) > MAX_MODELS:
+        all_notices.append(f"{source} holds {len(folders):,} models; the first {MAX_MODELS} are shown.")
+    for path in folders[:MAX_MODELS]:
         try:
             results = read(path)
             models[results.model] = results
         except InputError as error:
-            told.append(str(error))
-    return Collection(models, source, tuple(told))
+            all_notices.append(str(error))
+    return Collection(models, source, tuple(all_notices))
 
 
 def default_folder() -> Path:
-    """Where tables are read if nothing is said: `results/`, where runs write them, or those that ship."""
+    """Return the folder that tables are read from: `results/` if it has any, else the bundled ones."""
     return OUT if any(OUT.glob(f"*/{MANIFEST_FILE}")) else PRECOMPUTED
 
 
@@ -140,14 +160,22 @@ def load(
     cache: Path | None = None,
     instead: bool = True,
 ) -> Collection:
-    """Results from a folder, from `hf://datasets/USER/NAME@REVISION`, or (None) those in `precomputed`.
+    """Load results from a folder or the Hub.
 
-    If the Hub cannot be reached or holds nothing readable, the copy of that revision in the cache (`cache`,
-    or huggingface_hub's own) is used, or else (with `instead`) the shipped results; `source` and `notices`
-    say so. InputError for an invalid address, a folder that is not there, and where nothing can be shown.
+    If the Hub can't be reached or has no readable results, the cached copy of that revision is used, or else
+    the bundled results; `source` and `notices` say so.
+
+    Args:
+        source: A folder, or `hf://datasets/USER/NAME@REVISION` (default: the bundled results).
+        precomputed: The folder of the bundled results.
+        cache: The cache (default: huggingface_hub's).
+        instead: Use the bundled results if the Hub's can't be read.
+
+    Raises:
+        InputError: An invalid address, a missing folder, or no results.
     """
     if source is None:
-        return read_all(precomputed, f"the results shipped with the program ({precomputed.name}/)")
+        return read_all(precomputed, f"the bundled results ({precomputed.name}/)")
     text = str(source)
     if not text.startswith("hf://"):
         folder = Path(source)
@@ -164,20 +192,20 @@ def _load_hub(address: str, precomputed: Path | None, cache: Path | None) -> Col
 
     match = re.fullmatch(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@([\w./-]+))?/?", address)
     if not match:
-        raise InputError(f"{address!r} is no address of results, such as hf://datasets/USER/NAME@REVISION.")
+        raise InputError(f"{address!r} is not an address of results; write hf://datasets/USER/NAME@REVISION.")
     repository, revision = match[1], match[2]
     kind: dict[str, Any] = {"repo_type": "dataset", "allow_patterns": list(HUB_FILES)}
     kind |= {"cache_dir": cache, "endpoint": endpoint()}
     notices: list[str] = []
     try:
-        # Asked first, because snapshot_download falls back to its cache without saying so.
-        about = HfApi(endpoint=endpoint()).dataset_info(
+        # First, because snapshot_download falls back to its cache in silence.
+        info = HfApi(endpoint=endpoint()).dataset_info(
             repository, revision=revision, timeout=10, files_metadata=True
         )
         size = sum(
-            each.size or 0
-            for each in about.siblings or []
-            if any(fnmatch(each.rfilename, pattern) for pattern in HUB_FILES)
+            file.size or 0
+            for file in info.siblings or []
+            if any(fnmatch(file.rfilename, pattern) for pattern in HUB_FILES)
         )
         if size > MAX_HUB_BYTES:
             raise InputError(f"{address} holds {size:,} bytes; at most {MAX_HUB_BYTES:,} are fetched.")
@@ -187,10 +215,10 @@ def _load_hub(address: str, precomputed: Path | None, cache: Path | None) -> Col
             return collection
         notices += [f"{address} holds no results that can be read.", *collection.notices]
     except HFValidationError as error:
-        raise InputError(f"{address!r} is no address of results: {error}.") from error
+        raise InputError(f"{address!r} is not an address of results: {error}.") from error
     except InputError as error:
         notices.append(str(error))
-    except Exception as error:  # whatever goes wrong, the shipped results can be shown
+    except Exception as error:  # whatever goes wrong, the bundled results can be shown
         notices.append(f"{address} could not be loaded: {_why(error)}.")
     try:
         cached = Path(snapshot_download(repository, revision=revision, local_files_only=True, **kind))
@@ -203,10 +231,10 @@ def _load_hub(address: str, precomputed: Path | None, cache: Path | None) -> Col
         notices.append(f"There is no cached copy of {address}.")
     if precomputed is None:
         raise InputError(" ".join(notices))
-    return read_all(precomputed, f"the results shipped with the program ({precomputed.name}/)", notices)
+    return read_all(precomputed, f"the bundled results ({precomputed.name}/)", notices)
 
 
 def _why(error: Exception) -> str:
-    """The reason in a few words; of an answer only the status, because errors may quote request headers."""
+    """Return the reason in a few words: of an answer the status, since errors may quote headers."""
     status = getattr(getattr(error, "response", None), "status_code", None)
     return f"status {status} ({responses.get(status, 'refused')})" if status else type(error).__name__

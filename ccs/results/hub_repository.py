@@ -1,4 +1,4 @@
-"""A repository on the Hub: what is there, and a folder put there in its place.
+"""A repository on the Hub: its content, and uploads of folders.
 
 A refusal by the Hub becomes a sentence that quotes nothing of the request: the request holds the token.
 """
@@ -34,16 +34,23 @@ _MEANING = {
 
 
 class Repository:
-    """A repository as it stands when this is made. `kind`: dataset, model or space. Methods raise InputError.
+    """A repository as it is when this object is made. Its methods raise InputError.
 
-    commit: its newest, None if there is none or the token may not see it. tags: commits by tag. dry: nothing
-    is put there, and what would be is printed; where the Hub does not answer, it is taken as new.
+    Args:
+        name: USER/NAME.
+        kind: dataset, model, or space.
+        dry: Print what would be uploaded, and upload nothing; if the Hub does not answer, the repository
+            counts as new.
+
+    Attributes:
+        commit: Its newest commit; None if there is none or the token may not see it.
+        tags: Commits by tag.
     """
 
     def __init__(self, name: str, kind: str = "dataset", *, dry: bool = False) -> None:
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
             raise InputError("A repository is named USER/NAME: letters, digits, '-', '_', '.' on both sides.")
-        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its warnings repeat what is said here
+        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its warnings repeat our errors
         self.api, self.name, self.kind, self.dry = HfApi(endpoint=endpoint()), name, kind, dry
         self.commit: str | None = None
         self.private, self.files, self.tags = True, tuple[str, ...](), dict[str, str]()
@@ -58,12 +65,12 @@ class Repository:
         with self._explained(), suppress(RepositoryNotFoundError):
             info = self.api.repo_info(self.name, repo_type=self.kind)
             self.commit, self.private = info.sha, bool(info.private)
-            self.files = tuple(one.rfilename for one in getattr(info, "siblings", None) or ())
+            self.files = tuple(file.rfilename for file in getattr(info, "siblings", None) or ())
             refs = self.api.list_repo_refs(self.name, repo_type=self.kind)
-            self.tags = {one.name: one.target_commit for one in refs.tags}
+            self.tags = {tag.name: tag.target_commit for tag in refs.tags}
 
     def require_login(self) -> None:
-        """Raise InputError where the Hub cannot be reached, or knows no user for the token."""
+        """Raise InputError if the Hub can't be reached, or knows no user for the token."""
         if get_token() is None:
             raise InputError(f"The Hub refuses {self.name}: {_MEANING[401]}.")
         with self._explained():
@@ -77,9 +84,17 @@ class Repository:
     def push(
         self, folder: Path, message: str, *, public: bool, owned: Sequence[str] = (), sdk: str = "gradio"
     ) -> str | None:
-        """Put a folder's files there, and return the commit. owned: patterns of paths that are ours alone,
-        where files go that the folder has not. A new repository is private unless `public`; `sdk`: of a new
-        Space.
+        """Upload a folder's files.
+
+        Args:
+            folder: The folder.
+            message: The commit message.
+            public: Make a new repository public; otherwise it is private.
+            owned: Patterns of paths whose files are removed if the folder lacks them.
+            sdk: The SDK of a new Space.
+
+        Returns:
+            The commit; None if `dry`.
         """
         if self.dry:
             visible = "public" if public or not self.private else "private"
@@ -88,7 +103,7 @@ class Repository:
                 print(f"  {path.relative_to(folder).as_posix()} ({path.stat().st_size:,} bytes)")
             return None
         with self._explained(), warnings.catch_warnings():
-            # Tables in a Space are meant: it shows them where no data set is named.
+            # A Space holds tables on purpose: it shows them if no dataset is named.
             warnings.filterwarnings("ignore", "It seems that you are about to commit a data file")
             if self.commit is None:
                 self.api.create_repo(

@@ -1,7 +1,7 @@
-"""The versioned schema of all results, and tables as parquet files that are held against it.
+"""The versioned schema of all results, and tables as Parquet files that are checked against it.
 
 The tables are described in schema.toml, which the documentation's page "Results schema" lists.
-Tables and manifests may come from a stranger on the Hub.
+Tables and manifests may be untrusted files from the Hub.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from ccs.files import atomic_write, sha256
 VERSION = 6
 """Incremented whenever a table or column is added, removed or changes its meaning; no other is read."""
 ABLATION_KEY = ("model", "weights", "ablation", "seed")
-"""Key columns that identify the model and the ablated heads of a row, not which figure it holds."""
+"""Key columns that identify the model and the ablated heads of a row, not which result it holds."""
 TOP_SHARE = "top share: "
 """The start of the name of the bias metric "a group's share of an occupation's top K"; the group follows."""
 ONE_POOL = " (one-pool)"
 """The end of the name of a set whose images show occupations, when every occupation ranks all of them."""
 AS_PUBLISHED = " (as-published)"
-"""The end of the name of a set of clips, retrieved as the study does it."""
+"""The end of the name of a set of clips, retrieved as in the paper."""
 
 PRECOMPUTED = (Path(__file__).parents[1] / "precomputed").resolve()
-"""The tables that ship: in a clone a link to `precomputed/`, in the wheel a folder of the package."""
+"""The bundled tables: in a clone a link to `precomputed/`, in the wheel a folder of the package."""
 MAX_MANIFEST, MAX_ROWS, MAX_BYTES = 8 * 2**20, 1_000_000, 2**28
 """The most bytes of a manifest, and rows and bytes, once unpacked, of a table that is read."""
 
@@ -47,8 +47,15 @@ _TYPES = {"text": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool":
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One column. `kind`: text, int, float or bool; only nullable ones may be empty or NaN. `one_of`: the
-    allowed values. `below`: whole numbers from 0 to less than this; 0 allows any.
+    """One column.
+
+    Attributes:
+        name: Its name.
+        kind: text, int, float, or bool.
+        meaning: What it holds, for the docs.
+        nullable: True if cells may be empty or NaN.
+        one_of: The allowed values; empty allows any.
+        below: Whole numbers from 0 to less than this; 0 allows any.
     """
 
     name: str
@@ -70,8 +77,10 @@ class Table:
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema of the parquet file."""
-        fields = [pa.field(one.name, _TYPES[one.kind], nullable=one.nullable) for one in self.columns]
+        """The Arrow schema of the Parquet file."""
+        fields = [
+            pa.field(column.name, _TYPES[column.kind], nullable=column.nullable) for column in self.columns
+        ]
         return pa.schema(fields, metadata={"ccs_table": self.name, "ccs_schema": str(VERSION)})
 
 
@@ -80,15 +89,15 @@ def _tables(described: Mapping[str, Any]) -> dict[str, Table]:
 
     def columns(entries: Sequence[Any]) -> list[Column]:
         """An entry describes a column, or names a group of columns."""
-        made = [groups[one] if isinstance(one, str) else [Column(**one)] for one in entries]
-        return [column for some in made for column in some]
+        lists = [groups[entry] if isinstance(entry, str) else [Column(**entry)] for entry in entries]
+        return [column for part in lists for column in part]
 
     for group in described["groups"]:
         groups[group["name"]] = columns(group["columns"])
     tables = dict[str, Table]()
-    for one in described["tables"]:
-        key = ("model", "weights", *one["key"])
-        tables[one["name"]] = Table(one["name"], one["meaning"], columns(["model", *one["columns"]]), key)
+    for table in described["tables"]:
+        key, name = ("model", "weights", *table["key"]), table["name"]
+        tables[name] = Table(name, table["meaning"], columns(["model", *table["columns"]]), key)
     return tables
 
 
@@ -164,7 +173,15 @@ class Manifest(_Part):
 
 
 def parse_manifest(text: bytes, name: str) -> dict[str, Any]:
-    """The manifest in a file's content; `name`: in errors. InputError for other content or versions."""
+    """Parse the content of a manifest.
+
+    Args:
+        text: The file's content.
+        name: Its name in errors.
+
+    Raises:
+        InputError: Other content, or another version.
+    """
     if len(text) > MAX_MANIFEST:
         raise InputError(f"{name} is larger than a manifest is: {len(text):,} bytes.")
     try:
@@ -178,8 +195,8 @@ def parse_manifest(text: bytes, name: str) -> dict[str, Any]:
         Manifest.model_validate(manifest)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InputError(f"{name} is no manifest of results: {where[:80]!r}: {first['msg']}.") from None
+        location = ".".join(map(str, first["loc"]))
+        raise InputError(f"{name} is no manifest of results: {location[:80]!r}: {first['msg']}.") from None
     return manifest
 
 
@@ -189,14 +206,21 @@ Rows: TypeAlias = "pd.DataFrame | Sequence[Mapping[str, Any]]"
 
 
 def to_arrow(name: str, rows: Rows) -> pa.Table:
-    """Rows as the Arrow table of that name, with columns in the schema's order. InputError for other columns,
-    types or values, an empty cell in a column that allows none, and two rows with the same key.
+    """Convert rows to an Arrow table, with columns in the schema's order.
+
+    Args:
+        name: The table's name.
+        rows: Its rows.
+
+    Raises:
+        InputError: Other columns, types, or values, an empty cell in a column that allows none, or two rows
+            with the same key.
     """
     schema = TABLES[name].schema
     frame = pd.DataFrame(rows) if len(rows) else pd.DataFrame(rows, columns=schema.names)
     _check_columns(name, frame.columns)
     try:
-        cells = [pa.array(frame[one.name].tolist(), type=one.type, from_pandas=True) for one in schema]
+        cells = [pa.array(frame[field.name].tolist(), type=field.type, from_pandas=True) for field in schema]
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InputError(f"Table {name} cannot be written: {error}.") from error
     arrow = pa.Table.from_arrays(cells, schema=schema)
@@ -235,7 +259,16 @@ def _check_rows(name: str, arrow: pa.Table) -> None:
 
 
 def write_table(folder: Path, name: str, rows: Rows) -> dict[str, Any]:
-    """Write one table and return its entry for the manifest; the same rows give the same bytes."""
+    """Write one table; the same rows give the same bytes.
+
+    Args:
+        folder: The model's folder.
+        name: The table's name.
+        rows: Its rows.
+
+    Returns:
+        Its entry for the manifest.
+    """
     arrow, path = to_arrow(name, rows), folder / f"{name}.parquet"
     with atomic_write(path) as temporary:
         pq.write_table(arrow, temporary, compression="zstd")
@@ -243,25 +276,25 @@ def write_table(folder: Path, name: str, rows: Rows) -> dict[str, Any]:
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """The table that a file is named after, validated; nullable integers and verdicts are `Int64`, `boolean`.
+    """Read and validate the table that a file is named after; bundled ones outside the sandbox.
 
-    It is read in the sandbox, but for those that ship with this program. Raises InputError.
+    Nullable integers and verdicts are `Int64` and `boolean`. Raises InputError.
     """
     path = path.absolute()  # a worker may be elsewhere
-    shown = f"{path.parent.name}/{path.name}"
+    label = f"{path.parent.name}/{path.name}"
     if path.is_relative_to(PRECOMPUTED):
-        data = _read(str(path), shown)
+        data = _read(str(path), label)
     else:
         # The largest takes 4 seconds of processor time; on the clock a busy machine takes many times that.
         limits = {"memory": MAX_BYTES * 4, "answer": MAX_BYTES, "patience": 60}
-        data = sandbox.run(_read, str(path), shown, title=shown, **limits)
+        data = sandbox.run(_read, str(path), label, title=label, **limits)
     with pa.ipc.open_stream(data) as stream:
         return to_pandas(path.stem, stream.read_all())
 
 
-def _read(path: str, shown: str) -> bytes:
+def _read(path: str, label: str) -> bytes:
     with pq.ParquetFile(path) as file:
-        _check_kind(Path(path).stem, shown, file.metadata, file.schema_arrow)
+        _check_kind(Path(path).stem, label, file.metadata, file.schema_arrow)
         arrow = file.read()
     _check_rows(Path(path).stem, arrow)
     out = pa.BufferOutputStream()
@@ -270,17 +303,17 @@ def _read(path: str, shown: str) -> bytes:
     return bytes(out.getvalue())
 
 
-def _check_kind(name: str, shown: str, about: pq.FileMetaData, columns: pa.Schema) -> None:
+def _check_kind(name: str, label: str, properties: pq.FileMetaData, columns: pa.Schema) -> None:
     """InputError unless the file's metadata say that it is this table, and columns and size fit."""
     metadata = columns.metadata or {}
     if name not in TABLES or metadata.get(b"ccs_table") != name.encode() or b"ccs_schema" not in metadata:
-        raise InputError(f"{shown} is not a table of results under the name that this project gave it.")
-    check_version(metadata[b"ccs_schema"].decode(errors="replace"), shown)
+        raise InputError(f"{label} is not a table of results under the name that this project gave it.")
+    check_version(metadata[b"ccs_schema"].decode(errors="replace"), label)
     _check_columns(name, columns.names)
     if columns.types != TABLES[name].schema.types:
-        raise InputError(f"{shown} has columns of other types than table {name} has.")
-    if about.num_rows > MAX_ROWS:
-        raise InputError(f"{shown} is too large: {about.num_rows:,} rows.")
+        raise InputError(f"{label} has columns of other types than table {name} has.")
+    if properties.num_rows > MAX_ROWS:
+        raise InputError(f"{label} is too large: {properties.num_rows:,} rows.")
 
 
 @cache
@@ -289,12 +322,17 @@ def _empty(name: str) -> pd.DataFrame:
 
 
 def empty(name: str) -> pd.DataFrame:
-    """The table without rows. A report asks for absent ones hundreds of times."""
+    """Return the table without rows."""
     return _empty(name).copy()
 
 
 def to_pandas(name: str, arrow: pa.Table) -> pd.DataFrame:
-    """An Arrow table of that name as a frame, with pandas' nullable types."""
+    """Convert an Arrow table to a frame with pandas' nullable types.
+
+    Args:
+        name: The table's name.
+        arrow: The table.
+    """
     frame: pd.DataFrame = arrow.to_pandas()
     extension = {"int": "Int64", "bool": "boolean"}
     for column in TABLES[name].columns:

@@ -1,6 +1,6 @@
-"""Searches for heads, stored beside a model's results in `<folder of results>/<model>.search.json`.
+"""Searches for heads, stored next to a model's results in `<folder of results>/<model>.search.json`.
 
-The file is beside the model's folder because a new run removes everything but its tables from that folder.
+The file is next to the model's folder because a new run removes everything but its tables from that folder.
 Searches of other weights than those of the results are left out.
 """
 
@@ -40,7 +40,7 @@ class Search(SearchOutcome):
     limits: Limits
 
     @property
-    def asked(self) -> tuple[str, str, str]:
+    def question(self) -> tuple[str, str, str]:
         """The question; a new search with the same question replaces the old one."""
         return self.gallery, self.attribute, self.preserve
 
@@ -59,22 +59,40 @@ def place(folder: Path, model: str) -> Path:
 
 
 def keep(folder: Path, search: Search) -> Path:
-    """Store a search beside the results, replacing any with the same question or of other weights."""
+    """Store a search next to the results, in place of any with the same question or of other weights.
+
+    Args:
+        folder: The folder of results.
+        search: The search.
+
+    Returns:
+        The file.
+    """
     path = place(folder, search.model)
     earlier = _read(path) if path.exists() else ()
-    kept = [one for one in earlier if one.asked != search.asked and one.weights_hash == search.weights_hash]
-    every = sorted([*kept, search], key=lambda one: one.asked)
-    write_text(path, json.dumps(_FILE.dump_python(_File(1, tuple(every))), indent=1) + "\n")
+    others = [
+        other
+        for other in earlier
+        if other.question != search.question and other.weights_hash == search.weights_hash
+    ]
+    searches = sorted([*others, search], key=lambda stored: stored.question)
+    write_text(path, json.dumps(_FILE.dump_python(_File(1, tuple(searches))), indent=1) + "\n")
     return path
 
 
 def beside(folder: Path, model: str, weights_hash: str) -> tuple[Search, ...]:
-    """The searches of these weights stored in a folder; none where the file cannot be used."""
+    """Read the searches of these weights in a folder of results; none if the file can't be used.
+
+    Args:
+        folder: The folder of results.
+        model: The model's name.
+        weights_hash: The hash of its weights.
+    """
     try:
-        kept = _read(place(folder, model))
+        stored = _read(place(folder, model))
     except InputError:
         return ()
-    return tuple(search for search in kept if search.weights_hash == weights_hash)
+    return tuple(search for search in stored if search.weights_hash == weights_hash)
 
 
 def _read(path: Path) -> Sequence[Search]:
@@ -86,6 +104,6 @@ def _read(path: Path) -> Sequence[Search]:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))[:80]
-        raise InputError(f"{path} is not what clip-ccs search writes: {where!r}: {first['msg']}.") from None
+        location = ".".join(map(str, first["loc"]))[:80]
+        raise InputError(f"{path} is not a file of clip-ccs search: {location!r}: {first['msg']}.") from None
     return file.searches

@@ -41,7 +41,7 @@ def test_wrong_rows_and_manifests_are_refused(tmp_path):
 
 
 def test_what_is_loaded_by_default_what_is_not_there_and_names_of_folders(tmp_path):
-    assert results.load(precomputed=tmp_path).source.startswith("the results shipped")
+    assert results.load(precomputed=tmp_path).source.startswith("the bundled results")
     with pytest.raises(InputError, match="no folder"):
         results.load(tmp_path / "nowhere")
     assert results.read(write_model(tmp_path, "ViT-B-32/openai")).model == "ViT-B-32/openai"
@@ -50,46 +50,44 @@ def test_what_is_loaded_by_default_what_is_not_there_and_names_of_folders(tmp_pa
         results.folder_name("../..")
 
 
-PLANS = [("none", None), ("high", None), ("random", 0), ("random", 1), ("random", None), ("equal-high", 0)]
-PLANS += [("high@7", None), ("random@7", 0), ("random@7", None), ("single:L7.H2", None)]
+SETS = [("none", None), ("high", None), ("random", 0), ("random", 1), ("random", None), ("equal-high", 0)]
+SETS += [("high@7", None), ("random@7", 0), ("random@7", None), ("single:L7.H2", None)]
 
 
-def made(**tables):
+def make_results(**tables):
     return Results("m", Path(), {name: pd.DataFrame(rows) for name, rows in tables.items()}, {})
 
 
-def named(frame):
-    return [
-        plan if pd.isna(seed) else f"{plan} {seed}" for plan, seed in frame[["ablation", "seed"]].to_numpy()
-    ]
+def names(rows):
+    pairs = rows[["ablation", "seed"]].to_numpy()
+    return [name if pd.isna(seed) else f"{name} {seed}" for name, seed in pairs]
 
 
-def test_plans_by_their_names():
-    every = pd.DataFrame(PLANS, columns=["ablation", "seed"]).assign(dataset="d").astype({"seed": "Int64"})
-    assert named(queries.of_ablation(every, "random")) == ["random"]
-    assert named(queries.of_ablation(every, "equal-high")) == ["equal-high 0"]
-    assert named(queries.random_sets(every)) == ["random 0", "random 1"]
-    assert named(queries.group_plans(every)) == ["none", "high", "random", "equal-high 0"]
-    assert named(queries.single_heads(every)) == ["single:L7.H2"]
+def test_rows_of_an_ablation_set_by_its_name():
+    rows = pd.DataFrame(SETS, columns=["ablation", "seed"]).assign(dataset="d").astype({"seed": "Int64"})
+    assert names(queries.of_ablation(rows, "random")) == ["random"]
+    assert names(queries.of_ablation(rows, "equal-high")) == ["equal-high 0"]
+    assert names(queries.random_sets(rows)) == ["random 0", "random 1"]
+    assert names(queries.single_heads(rows)) == ["single:L7.H2"]
 
 
-def test_max_skew_is_the_correct_one_of_an_occupations_own_pool_unless_asked():
+def test_max_skew_is_the_correct_one_within_an_occupations_pool_by_default():
     metrics = ("MaxSkew", "MaxSkew mean", "MaxSkew sum", "NDKL mean", "top share: woman")
-    every = product(metrics, ("correct", "as-published"), ("d", "d (one-pool)"))
-    rows = pd.DataFrame(every, columns=["metric", "mode", "dataset"])
-    found = made(bias=rows.assign(target="pool", attribute="gender"))
-    named = queries.max_skew(found)[["dataset", "metric", "mode"]]
-    assert named.to_numpy().tolist() == [["d", "MaxSkew mean", "correct"]]
-    assert len(queries.max_skew(found, mode=None)) == 2
-    assert set(queries.max_skew(found, "occupation")["metric"]) == {"MaxSkew"}
-    assert set(queries.max_skew(found, dataset="d (one-pool)")["dataset"]) == {"d (one-pool)"}
-    assert queries.max_skew(found, attribute="race").empty
+    cells = product(metrics, ("correct", "as-published"), ("d", "d (one-pool)"))
+    rows = pd.DataFrame(cells, columns=["metric", "mode", "dataset"])
+    read = make_results(bias=rows.assign(target="pool", attribute="gender"))
+    default = queries.max_skew(read)[["dataset", "metric", "mode"]]
+    assert default.to_numpy().tolist() == [["d", "MaxSkew mean", "correct"]]
+    assert len(queries.max_skew(read, mode=None)) == 2
+    assert set(queries.max_skew(read, "occupation")["metric"]) == {"MaxSkew"}
+    assert set(queries.max_skew(read, dataset="d (one-pool)")["dataset"]) == {"d (one-pool)"}
+    assert queries.max_skew(read, attribute="race").empty
 
 
 def test_tables_that_were_not_computed_have_no_rows():
-    none = made()
+    none = make_results()
     skew = queries.max_skew(none)
-    asked = [skew, queries.group_plans(skew), queries.of_ablation(skew, "high"), queries.top1(none)]
-    asked += [queries.recall(none), queries.main_scores(none), queries.main_judgments(none)]
-    assert all(frame.empty and len(frame.columns) for frame in asked)
+    frames = [skew, queries.single_heads(skew), queries.of_ablation(skew, "high"), queries.top1(none)]
+    frames += [queries.recall(none), queries.main_scores(none), queries.main_judgments(none)]
+    assert all(frame.empty and len(frame.columns) for frame in frames)
     assert queries.main_k(none) is None
