@@ -369,7 +369,8 @@ class Encoder(Decomposition):
             else:
                 unit, norms = self._embed(images, [NO_HEADS], record)
                 embedded = torch.cat([self.embed(images, ablation_sets), unit])
-            x, pooled, pool_route = record.last, record.pooled, self._readout.pool_route
+            x, pool_route = record.last, self._readout.pool_route
+            pooled: Any = record.pooled  # a tensor if there is a pool
             assert x is not None
             changed = partial(self.changed, layer=self._n_blocks)
             readout = Readout(

@@ -185,7 +185,8 @@ def unread_heads(model: Any, heads: HeadSet) -> HeadSet:
         heads: Heads of the image encoder.
     """
     model = unwrapped(model)
-    encoder, config = image_encoder(model), getattr(model, "config", None)
+    encoder: Any = image_encoder(model)
+    config: Any = getattr(model, "config", None)
     if encoder is model or hasattr(model, "text_model") or not hasattr(config, "text_config"):
         return HeadSet()
     if not hasattr(encoder, "blocks") and not hasattr(getattr(encoder, "encoder", None), "layers"):
