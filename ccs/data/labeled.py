@@ -136,16 +136,17 @@ def _class_numbers(
     is_bare = column not in rows.classes and any(type(cell) in (int, float) for cell in rows.columns[column])
     if is_bare:
         labels = ["" if label == "-1" else label for label in labels]
-    if is_bare and not names:
-        raise InputError(f"The labels of {record.name!r} are bare numbers and nothing names the classes.")
     classes = list(rows.classes.get(column, ())) or in_order({*labels} - {""})
+    are_numbers = all(re.fullmatch(r"\d{1,9}", name, re.ASCII) for name in classes)
+    if is_bare and not (names and are_numbers):
+        raise InputError(f"The labels of {record.name!r} are bare numbers and nothing names the classes.")
     notes: tuple[str, ...] = ()
     if not record.known:
         spellings, notes = merge_spellings(label for label in labels if label)
         labels = [spellings.get(label, "") for label in labels]
         classes = [name for name in classes if spellings.get(name, name) == name]
     number = {name: place for place, name in enumerate(classes)}
-    if names and all(re.fullmatch(r"\d{1,9}", name, re.ASCII) for name in classes):
+    if names and are_numbers:
         values = {name: int(name) for name in classes}
         if max(values.values(), default=0) < len(names):  # numbers of classes, of which some may be missing
             number, classes = values, list(names)

@@ -14,7 +14,7 @@ from ccs import data as sets
 from ccs.data import decoding, digests, rows
 from ccs.data.open import open_dataset, open_gallery, open_images
 from ccs.errors import InputError
-from tests.support.datasets_sample import saved
+from tests.support.datasets_sample import as_parquet, cells, saved
 
 
 def encoded(color, mode="RGB", kind="JPEG", **how):
@@ -155,7 +155,7 @@ def test_images_and_labels_of_parquet_stay_together_when_a_row_is_bad(tmp_path):
 def test_rows_without_a_label_are_left_out_and_named(tmp_path):
     """None, NaN, an empty text, and the -1 that `datasets` writes for it."""
     names = hf.ClassLabel(names=["cat", "dog"])
-    for kind, cells, classes in (
+    for kind, labels, classes in (
         (names, [0, 1, -1, None, 1], ("cat", "dog")),
         (hf.Value("float32"), [0.0, 1.0, None, float("nan"), 1.0], ("cat", "dog")),
         (hf.Value("string"), [" cat", "dog ", "", None, "dog"], ("cat", "dog")),
@@ -163,7 +163,7 @@ def test_rows_without_a_label_are_left_out_and_named(tmp_path):
         columns = {"image": [{"bytes": encoded((i, 0, 0), kind="PNG"), "path": None} for i in range(5)]}
         features = hf.Features(image=hf.Image(decode=False), label=kind)
         path = tmp_path / "pets.parquet"
-        hf.Dataset.from_dict(columns | {"label": cells}, features).to_parquet(path)
+        hf.Dataset.from_dict(columns | {"label": labels}, features).to_parquet(path)
         found = open_dataset(str(path), classes=classes)
         assert (found.classes, found.labels.tolist()) == (classes, [0, 1, 1])
         assert found.skipped == ("row 2: no label", "row 3: no label")
@@ -206,3 +206,23 @@ def test_what_was_read_is_read_again_only_when_it_may_have_changed(tmp_path, mon
     kept.write_text("[1]")
     os.utime(folder / "dog/1.png", (old, old))
     assert read()[0] == first[0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "result"),
+    [
+        ([1, 2, 1], ["w", "x", "y"], ["x", "y", "x"]),
+        ([0.0, 2.0, -1.0], ["w", "x", "y"], ["w", "y"]),
+        ([1, 2, 3], ["x", "y", "z"], "has class 3 but only 3 names"),
+        ([1, 2, 1], None, "bare numbers and nothing names"),
+        ([0.5, 1.5, 0.5], ["x", "y"], "bare numbers and nothing names"),
+    ],
+)
+def test_bare_numbers_of_classes_are_numbers_from_0(tmp_path, labels, names, result):
+    path = write(tmp_path / "a.parquet", as_parquet(cells(3), label=labels))
+    if isinstance(result, str):
+        with pytest.raises(InputError, match=result):
+            open_dataset(str(path), classes=names)
+    else:
+        data = open_dataset(str(path), classes=names)
+        assert [data.classes[label] for label in data.labels] == result
