@@ -19,27 +19,50 @@ TEXTSPAN = "https://github.com/yossigandelsman/clip_text_span"
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """A share of 1 in percent; a dash where it is unknown."""
+    """Write a share of 1 in percent.
+
+    Args:
+        value: the share; a dash is written for None and NaN.
+        digits: digits after the point.
+    """
     return "–" if value is None or value != value else f"{100 * value:.{digits}f}%"
 
 
 def points(value: float) -> str:
-    """A difference of shares, in percentage points."""
+    """Write a difference of shares in percentage points."""
     return f"{signed(100 * value, 1)} points"
 
 
 def signed(value: float, digits: int = 3) -> str:
-    """A number with its sign."""
+    """Write a number with its sign.
+
+    Args:
+        value: the number.
+        digits: digits after the point.
+    """
     return f"{value:+.{digits}f}".replace("-", "−")
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A number; a dash where it is unknown."""
+    """Write a number.
+
+    Args:
+        value: the number; a dash is written for NaN.
+        digits: digits after the point.
+    """
     return "–" if value != value else f"{value:.{digits}f}".replace("-", "−")
 
 
 def interval(value: float, low: float, high: float, digits: int = 2, sign: bool = False) -> Markup:
-    """Write a value and its 95% interval, with signs if it is a change."""
+    """Write a value and its 95% interval.
+
+    Args:
+        value: the value.
+        low: the interval's lower end; no interval is written for NaN.
+        high: its upper end.
+        digits: digits after the point.
+        sign: True for a change, written with signs.
+    """
     write = signed if sign else number
     if low != low or high != high:
         return Markup(write(value, digits))
@@ -55,7 +78,7 @@ def for_visitors(error: object) -> str:
 
 
 def count(n: int, noun: str) -> str:
-    """A number of things: "1 head", "2 heads"."""
+    """Write a number of things: "1 head", "2 heads"."""
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from urllib.parse import parse_qsl
 
@@ -20,7 +20,7 @@ OTHER_GALLERY = (
 OTHER_IMAGES = (
     "This link was made with someone's own images, which no link holds. The answers here are to other images."
 )
-CHECKS = {
+CHECKS: Mapping[str, Callable[[str], object]] = {
     "tab": partial(require_choice, allowed=VIEWS, name="view"),
     "encoder": partial(require_choice, allowed=ENCODERS, name="encoder"),
     "example": parse_example,

@@ -206,7 +206,7 @@ def _preference_figure(answer: Measurement) -> Figure:
     table, query = answer.preference.rows, answer.query
     values = {"preference": answer.preference, "query": query}
     rows = table.to_numpy().tolist()
-    return Figure("preference", list(table), rows, values, settings=query.settings)
+    return Figure("preference", list(map(str, table)), rows, values, settings=query.settings)
 
 
 def bias_program(screen: Screen) -> str:

@@ -134,7 +134,7 @@ def _figure(screen: Screen, query: BiasQuery, subject: Subject, table: Mitigatio
         "others": [name for name in gallery.groups if name != attribute],
     }
     rows = table.rows.to_numpy().tolist()
-    return Figure("fairer", list(table.rows), rows, values, settings=query.settings)
+    return Figure("fairer", list(map(str, table.rows)), rows, values, settings=query.settings)
 
 
 def _command(screen: Screen, query: BiasQuery, option: Option, table: MitigationTable) -> str:

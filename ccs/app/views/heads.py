@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -237,7 +237,7 @@ def _nearest(screen: Screen, model: Model, head: Head, pictures: Contributions) 
     return Figure("nearest", columns, rows, values, str(head), settings)
 
 
-def _strips(screen: Screen, name: str, rows: dict[str, Sequence[tuple[int, float]]]) -> dict[str, Any]:
+def _strips(screen: Screen, name: str, rows: Mapping[str, Sequence[tuple[int, float]]]) -> dict[str, Any]:
     """Return rows of a dataset's images, each image with its number and a score, and the dataset."""
     app = screen.app
     strips = [(title, [(i, app.face(name, i), score) for i, score in row]) for title, row in rows.items()]
