@@ -11,7 +11,7 @@ import pandas as pd
 from ccs.analysis.inputs import Names, load_model, open_classes, open_people, read_names, require_readable
 from ccs.data import BiasSet, ClassificationSet
 from ccs.errors import InputError
-from ccs.heads import ERASE, Heads, Intervention
+from ccs.heads import ERASE, Heads, Intervention, changes
 from ccs.model.editing import DEFAULT_STRENGTH, Preserved, fit_edits
 from ccs.model.export import WeightChange, changed_weights, export
 from ccs.model.model import Model
@@ -104,7 +104,7 @@ def edit_heads(
         EditedModel: the model with edited weights.
 
     Raises:
-        InputError: If an argument does not fit, such as a strength outside 0 to 1.
+        InputError: If an argument does not fit, such as a strength outside 0 to 1, or heads with a factor.
 
     Example:
         >>> from ccs import edit_heads
@@ -119,6 +119,10 @@ def edit_heads(
     require_readable(people, skip_unreadable)
     preserved, name = _open_preserved(model, preserve, strength, max_images)
     chosen = model.heads if heads is None else Intervention.of(heads)
+    if not chosen or not all(change.ablates for _, change in changes(chosen)):
+        raise InputError(
+            f"Expected heads to edit, such as 'L5.H0 L6.H1', without a change; got {str(chosen)!r}."
+        )
     edits, rows = fit_edits(
         model,
         Intervention(dict.fromkeys(chosen, f"{ERASE}{attribute}")),

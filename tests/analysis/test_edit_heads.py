@@ -1,0 +1,67 @@
+"""`ccs.edit_heads`: what it preserves, what `ccs.bias` makes of it, and what it refuses."""
+
+import numpy as np
+import pytest
+
+import ccs
+from ccs import InputError
+from ccs.data import BiasSet, ClassificationSet
+
+HEADS = "L4.H1 L5.H2"
+
+
+@pytest.fixture(scope="module")
+def gallery(pictures):
+    groups = {"gender": np.array(["woman", "man"] * 30), "skin tone": np.array(["a", "b", "c"] * 20)}
+    about = {"name": "people", "fingerprint": "f", "source": "random", "k": dict.fromkeys(groups, 10)}
+    about |= {"occupations": ("judge", "nurse", "pilot"), "templates": ("a photo of a {}", "a {}")}
+    return BiasSet(images=pictures(60), groups=groups, **about)
+
+
+@pytest.fixture(scope="module")
+def controls(pictures):
+    labels = np.arange(40) % 4
+    about = {"name": "things", "fingerprint": "f", "source": "random", "templates": ("a {}",)}
+    return ClassificationSet(
+        images=pictures(40), labels=labels, classes=("cat", "dog", "cup", "car"), **about
+    )
+
+
+def test_bias_of_the_notation_is_that_of_the_edited_model(tiny_model, gallery):
+    edited = ccs.edit_heads(tiny_model, gallery, "skin tone", heads=HEADS)
+    notation = " ".join(f"{head}=erase:skin tone" for head in HEADS.split())
+    table = ccs.bias(tiny_model, gallery, attribute="gender", ablate=notation)
+    again = ccs.bias(edited, gallery, attribute="gender")
+    np.testing.assert_allclose(table.rows["after"], again.rows["after"], atol=1e-5)
+    assert list(edited.rows["head"]) == HEADS.split()
+    assert (edited.rows["after"] < 1e-9 * edited.rows["before"]).all()
+
+
+def test_strength_goes_from_erasing_everything_to_preserving_everything(tiny_model, gallery, controls):
+    left = []
+    for strength in (0.0, 0.1, 0.5, 1.0):
+        edited = ccs.edit_heads(
+            tiny_model, gallery, "skin tone", heads="L5.H2", preserve=controls, strength=strength
+        )
+        left.append(float(edited.rows["after"].iloc[0] / edited.rows["before"].iloc[0]))
+    assert left == sorted(left)
+    assert left[0] < 1e-9
+    assert left[-1] == pytest.approx(1)
+    texts = ccs.edit_heads(tiny_model, gallery, heads="L5.H2", preserve=["a cat", "a dog"], strength=1.0)
+    images = gallery.images[:4]
+    np.testing.assert_allclose(texts.embed_images(images), tiny_model.embed_images(images), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"heads": "L5.H2=0.5"}, "without a change"),
+        ({"heads": ""}, "Expected heads to edit"),
+        ({"heads": "L9.H0"}, "outside this model"),
+        ({"strength": 1.5}, "from 0"),
+        ({"attribute": "age"}, "no attribute 'age'"),
+    ],
+)
+def test_wrong_arguments_are_refused(tiny_model, gallery, arguments, message):
+    with pytest.raises(InputError, match=message):
+        ccs.edit_heads(tiny_model, gallery, **arguments)
