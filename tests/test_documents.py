@@ -95,11 +95,11 @@ def test_links_of_documents_lead_somewhere_and_variables_are_read():
     assert {name for name in named if f'"{name}"' not in code} == set()
 
 
-REVIEW = (ROOT / "docs" / "for-reviewers.md").read_text("utf-8")
+REVIEW = (ROOT / "docs" / "independent-checks.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("section", REVIEW.split("\n## ")[1:], ids=lambda section: section.partition("\n")[0])
-def test_the_reviewers_scripts_print_what_stands_below_them(section, tmp_path, monkeypatch, capsys):
+def test_independent_checks_print_what_stands_below_them(section, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     if "organism-whole" in section:
         assert "clip-ccs export --model organism --out organism-whole" in REVIEW

@@ -1,20 +1,20 @@
-"""The snippets of docs/your-own-study.md, as they stand, with a tiny model; the whole study, small."""
+"""Every job with custom models, images, texts, methods, and judges; the paper's study, rehearsed small."""
 
 import contextlib
 import os
-import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import ccs
 from ccs import results
 from ccs.cli import command_line
-from tests.support.app_page import rows
+from tests.support.app_page import rows as table_rows
 from tests.support.app_process import started
 from tests.support.compute_sample import small_pool
 from tests.support.datasets_sample import write_images
@@ -22,8 +22,26 @@ from tests.support.llm_server import CompatibleServer
 from tests.support.tiny_model import write_tiny_model
 from tests.support.visitor import Visitor
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "your-own-study.md"
-SECTIONS = re.split(r"^## ", DOCUMENT.read_text("utf-8"), flags=re.MULTILINE)[1:]
+ROOT = Path(__file__).parents[1]
+COMPUTE = "clip-ccs compute --model my_clip --images pets --texts my_texts.csv"
+COMMANDS = (
+    f"{COMPUTE} --out results",
+    "clip-ccs bias --model my_clip --gallery faces --attribute gender "
+    '--occupations "judge, nurse" --csv bias.csv',
+    f'{COMPUTE} --out results --dataset pets --template "a photo of a {{}}" --gallery faces '
+    '--attribute gender --occupations "judge, nurse" --top 6 --ablate "L5.H1 L5.H2"',
+    "clip-ccs search --model my_clip --gallery faces --attribute gender --occupations "
+    '"judge, nurse, cook, pilot" --preserve pets --max-heads 2',
+    'clip-ccs export --model my_clip --ablate "L5.H1 L5.H2" --out pruned',
+    f"{COMPUTE} --out judged --labeler tags --judges compatible:small@URL,compatible:large@URL",
+)
+
+
+def score_gap(evidence):
+    """Score heads by how far apart the groups' mean contributions lie along the prompts."""
+    _, contributions = evidence.seen
+    first, others = (contributions[mask].mean(0) for mask in (evidence.codes == 0, evidence.codes != 0))
+    return dict(zip(evidence.model.heads, np.abs((first - others) @ evidence.prompts.T).mean(1), strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -45,36 +63,27 @@ def command(line):
     return 0
 
 
-def snippets(section):
-    return re.findall(r"^```(sh|python)\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
-
-
-def run(section, names, url=""):
-    for language, block in snippets(section):
-        if language == "python" and block.startswith("# "):
-            Path(block.split()[1]).write_text(block)
-        elif language == "python":
-            exec(compile(block, "snippet", "exec"), names)
-        else:
-            for line in block.splitlines():
-                assert command(line.replace("http://localhost:8000/v1", url)) == 0, line
-
-
-def test_the_first_six_jobs_run_one_after_the_other(study, pictures, monkeypatch, capsys):
+def test_every_job_runs_with_custom_data(study, pictures, monkeypatch, capsys):
     monkeypatch.chdir(study)
-    monkeypatch.syspath_prepend(str(study))
     with CompatibleServer() as server:
-        names = {}
-        for section in SECTIONS[:6]:
-            run(section, names, server.base_url)
+        for line in COMMANDS:
+            assert command(line.replace("URL", server.base_url)) == 0, line
         assert server.asked
-    sys.modules.pop("my_methods")
-    said = capsys.readouterr().out
-    assert "K 6 of 60, at most" in said
+    printed = capsys.readouterr().out
+    gallery = ccs.open_gallery("faces", attribute="gender")
+    settings = {"template": "a photo of a {}", "top": 6, "ablate": "L5.H1"}
+    assert set(ccs.bias("my_clip", gallery, ["judge", "nurse"], **settings).rows["occupation"]) >= {
+        "judge",
+        "nurse",
+    }
+    assert ccs.open_dataset("pets", template="a photo of a {}").classes == ("cat", "dog")
+    options = {"attribute": "gender", "occupations": "judge, nurse, cook, pilot", "preserve": "pets"}
+    assert len(ccs.localize("my_clip", "faces", **options, method=score_gap).effects) > 0
+    assert "K 6 of 60, at most" in printed
     ages = ccs.open_gallery("faces", attribute="age").groups["age"]
     assert ages.tolist()[:3] == ["10-19", "10-19", "20-29"]
-    assert "chosen (2 heads)" in said
-    assert "random:layers" in said
+    assert "chosen (2 heads)" in printed
+    assert "random:layers" in printed
     assert {"occupation", "model", "gallery", "k"} <= set(pd.read_csv("bias.csv"))
     found = results.read(study / "results" / "my_clip")
     assert set(found.table("pruning")["dataset"]) == {"pets"}
@@ -83,7 +92,7 @@ def test_the_first_six_jobs_run_one_after_the_other(study, pictures, monkeypatch
     assert (study / "pruned" / "open_clip_model.safetensors").is_file()
 
     # Another set goes beside those that are there; the same set with other images replaces its figures.
-    again = "clip-ccs compute --model my_clip --images pets --texts my_texts.csv --out results"
+    again = f"{COMPUTE} --out results"
     write_images(study / "birds", pictures(92)[84:], ["owl", "wren"])
     # `--ablate` belongs to the plans: without it, what is there was made with others.
     assert command(f'{again} --dataset birds --ablate "L5.H1 L5.H2"') == 0
@@ -108,31 +117,22 @@ def test_the_first_six_jobs_run_one_after_the_other(study, pictures, monkeypatch
 
 
 @pytest.mark.weekly
-def test_the_page_opens_on_the_tables_and_a_real_run_is_tried_without_a_network(study, monkeypatch):
-    """Jobs 7 and 8. What asks providers and the Hub for real is rehearsed by scripts.rehearse."""
+def test_the_app_opens_on_custom_results(study, monkeypatch):
     monkeypatch.chdir(study)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("PYTHONPATH", str(DOCUMENT.parents[1]))
-    run(SECTIONS[0], {})
-    ((_, page),) = snippets(SECTIONS[6])
-    line = shlex.split(page.replace("clip-ccs app", f"{sys.executable} -u -m ccs.app"))
-    with started(os.environ, line, study) as (url, _), Visitor(url) as visitor:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    assert command(COMMANDS[0]) == 0
+    arguments = [sys.executable, "-u", "-m", "ccs.app", "--results", "results", "--model", "my_clip"]
+    with started(os.environ, arguments, study) as (url, _), Visitor(url) as visitor:
         left = visitor.open(model="my_clip")["left"]
-    assert rows("heads", left)[0]["head"] == "L2.H0"
-    ((_, block),) = snippets(SECTIONS[7])
-    login, dry, real, report, tried, publish = block.splitlines()
-    assert login == "hf auth login"
-    assert real.replace("--budget 5 --out results", "--dry-run") == dry
-    assert tried.replace("--dry-run", "--space USER/SPACE --public") == publish
-    for line in (dry, report, tried):
-        assert command(line) == 0
+    assert table_rows("heads", left)[0]["head"] == "L2.H0"
 
 
 @pytest.mark.weekly
 def test_the_study_runs_from_one_command_to_the_app_without_a_hole(tmp_path):
     # A process of its own: the Hub's client reads its address when it is imported.
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "CCS_"))}
-    about = {"cwd": DOCUMENT.parents[1], "env": kept | {"OMP_NUM_THREADS": "1"}}
+    about = {"cwd": ROOT, "env": kept | {"OMP_NUM_THREADS": "1"}}
     command = [sys.executable, "-m", "scripts.rehearse", "--small", "--folder", str(tmp_path)]
     done = subprocess.run(command, **about, capture_output=True, text=True, check=False)
     said = f"{done.stdout[-6000:]}\n{done.stderr[-3000:]}"
