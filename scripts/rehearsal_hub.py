@@ -91,7 +91,7 @@ def serve_datasets(hub: Hub, folder: Path, data: Path) -> None:
             features, rows = known[like]
             rows = {"label": [0] * _MOMENT_IMAGES} if name == "imagenet-val" else rows
             if record.kind == "bias":  # K is at most half of each pool, and each half of it has every group
-                rows = {column: list(cells) * 8 for column, cells in rows.items()}
+                rows = {column: list(cells) * 12 for column, cells in rows.items()}
             repository(here, record, features, rows)
         assert record.hub is not None
         served = hub.repositories.setdefault(("datasets", record.hub), Repository(private=False))
