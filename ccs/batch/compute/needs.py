@@ -15,6 +15,7 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from ccs.batch.compute import Settings
@@ -260,14 +261,16 @@ PEAKS = {"h100": (67e12, 3.35e12), "a100": (19.5e12, 2.04e12), "l4": (30.3e12, 0
 """Operations in float32 without TF32, and bytes, that a GPU can do in a second by its vendor's data."""
 _REACHED = 0.5
 """The share of these that is assumed."""
-_HALF_PRECISION = 0.21
-"""The time of a pass in bf16 or fp16 on a GPU over that in float32: 0.13 to 0.21, measured."""
+_HALF_PRECISION = ((50, 197, 257), (0.206, 0.155, 0.130))
+"""Tokens of an image, and the time of an evaluation in bf16 over that in float32: ViT-B-32, ViT-B-16, and
+ViT-L-14, measured on an H200 (benchmarks/results/gpu.json).
+"""
 _CORE = 73e9
 """Operations a second of one core, measured: 16.7 images a second of ViT-B-32 on two (docs/gpus.md)."""
 _TOUCHED = 120 * 4
 """Bytes that a pass moves for each number of a layer's activations, by the counts in docs/gpus.md."""
-_LAYERS_OF_ABLATION = 2.7
-"""Layers that one more ablation set costs: it shares what comes before its first head."""
+_LAYERS_OF_ABLATION = 2.9
+"""Layers that one more ablation set costs, measured (2.8 to 2.9): it shares those before its first head."""
 _DECODED, _FETCHED, _MEASURED = 200, 50e6, 27e-6
 """Photographs a second and core, bytes a second, and seconds for the metrics of an image under ablation."""
 
@@ -324,7 +327,8 @@ def _one_pass(encoder: ImageEncoder, device: str) -> float:
 def _work(model: _Model, records: Sequence[DatasetRecord], device: str) -> tuple[float, int, int]:
     """Return a model's seconds of passes, images to decode, and images of people times ablation sets."""
     settings, embedded = model.settings, set[str]()
-    evaluation = 1.0 if device == "cpu" or settings.precision == "fp32" else _HALF_PRECISION
+    single = device == "cpu" or settings.precision == "fp32"
+    evaluation = 1.0 if single else float(np.interp(model.encoder.n_tokens, *_HALF_PRECISION))
     passes, decoded, ranked = 0.0, 0, 0
     for record in records:
         statistics = record.kind == "images"
