@@ -178,7 +178,8 @@ def mitigate_subject(
     rows = []
     for option in options:
         case = {"method": option.name, "in_weights": not option.reason}
-        case["conclusion"] = conclude(option.max_skew_change, option.accuracy_change, max_loss)
+        if option is not options[0]:
+            case["conclusion"] = conclude(option.max_skew_change, option.accuracy_change, max_loss)
         skew, *others = _rows(options[0], option)
         rows += [case | skew | {"chance": half.chance}, *(case | row for row in others)]
     best = choose(options, max_loss)

@@ -55,4 +55,15 @@ def test_mitigate_reports_the_worst_group_of_what_is_preserved(birds, tiny_model
     assert (worst["after"] >= 0).all()
     assert (worst["after"] <= 1).all()
     assert np.isfinite(table.parts["general"]).all()
-    assert set(table.rows["conclusion"]) <= {"confirmed", "inconclusive", "rejected"}
+    assert set(table.rows["conclusion"].dropna()) <= {"confirmed", "inconclusive", "rejected"}
+
+
+def test_crossed_groups_and_a_prompt_set_are_mitigated(tiny_model):
+    preserve = ccs.open_dataset("world/subjects", max_images=40)
+    table = ccs.mitigate(
+        tiny_model, attribute="gender,skin tone", prompts="traits", methods="projection", preserve=preserve
+    )
+    assert table.about["attribute"] == "gender,skin tone"
+    assert table.about["groups"] == len(set(ccs.open_gallery("world/faces").groups["skin tone"])) * 2
+    skew = table.rows[table.rows["metric"] == "MaxSkew"].set_index("method")["difference"]
+    assert skew["projection"] < 0
