@@ -177,7 +177,7 @@ def _missing_results(out: Path, models: Sequence[str]) -> Iterator[str]:
                 unlabeled = claim.ablation.startswith("concept:") and claim.ablation not in ablations
                 if claim.layer in layers or unlabeled:
                     continue
-                if claim.model == model and not report.compare(claim, model_results).measured:
+                if claim.model == model and not report.compare_claim(claim, model_results).measured:
                     yield f"{model}: {key}, {claim.row} {claim.column} has no measured number"
 
 

@@ -19,7 +19,7 @@ import pandas as pd
 
 from ccs import paper, results
 from ccs.cli.command_line import Command
-from ccs.cli.options import DATA, OUTPUT, ResultsFolder, Seed, at_least, read, to_file
+from ccs.cli.options import DATA, OUTPUT, ResultsFolder, Seed, at_least, parse_with, to_file
 from ccs.errors import InputError
 from ccs.files import inert, read_text, write_text
 from ccs.heads import Head
@@ -49,7 +49,7 @@ class AnnotateOptions:
     _: KW_ONLY
     n: Annotated[int, DATA, at_least(1)] = 100
     """Number of pairs over all models"""
-    out: Annotated[Path | None, OUTPUT, read(to_file)] = None
+    out: Annotated[Path | None, OUTPUT, parse_with(to_file)] = None
     """File for the sheet or the agreement (default: annotation.csv or agreement.csv)"""
     results: ResultsFolder = None
     seed: Seed = 0

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import ccs
 from ccs.analysis.audit import Audit
 from ccs.batch.compute.stages import Processes, start, stop
-from ccs.batch.leaderboard import compare, publish_audits
+from ccs.batch.leaderboard import compare_models, publish_audits
 from ccs.batch.pages import TEMPLATES, environment
 from ccs.cli import options
 from ccs.cli.command_line import Command, package_version
@@ -68,7 +68,7 @@ class AuditOptions:
     """Smallest number of people in a crossed group"""
     skip_unreadable: options.SkipUnreadable = False
     out: Annotated[
-        Path, options.OUTPUT, options.read(options.to_folder), options.describe("Folder for the audit")
+        Path, options.OUTPUT, options.parse_with(options.to_folder), options.describe("Folder for the audit")
     ] = Path("audit")
     publish: Annotated[
         str | None, options.OUTPUT, options.describe("Leaderboard dataset on the Hub, USER/NAME", "none")
@@ -129,7 +129,7 @@ def _conclude(
         if name not in failed
     }
     if len(audits) > 1:
-        write_text(settings.out / "models.csv", compare(audits.values()).to_csv())
+        write_text(settings.out / "models.csv", compare_models(audits.values()).to_csv())
     print(f"Written to {settings.out}.")
     if settings.publish:
         publish_audits(settings.out, audits, settings.publish, public=settings.public)

@@ -50,7 +50,7 @@ def main_numbers(audit: AuditJson) -> pd.DataFrame:
     return rows.assign(number=names, model=audit["about"]["model"])
 
 
-def compare(audits: Iterable[AuditJson]) -> pd.DataFrame:
+def compare_models(audits: Iterable[AuditJson]) -> pd.DataFrame:
     """Return a table with one row per model and one column per main number."""
     rows = pd.concat([main_numbers(audit) for audit in audits])
     return rows.pivot_table(index="model", columns="number", values="after", sort=False)
@@ -81,7 +81,7 @@ def publish_audits(out: Path, audits: Mapping[str, AuditJson], name: str, *, pub
         file = out / folder / ".eval_results" / f"{name.replace('/', '--')}.yaml"
         file.parent.mkdir(exist_ok=True)
         write_text(file, yaml_dump(eval_result_entries_to_yaml(entries), sort_keys=False))
-    numbers = compare({**_published(repository, audits), **audits}.values())
+    numbers = compare_models({**_published(repository, audits), **audits}.values())
     with TemporaryDirectory() as scratch:
         place = Path(scratch)
         for folder in audits:

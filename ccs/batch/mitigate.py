@@ -116,7 +116,7 @@ def _save(
     saved: Option | None,
 ) -> None:
     """Save the model with this method, and print which one it is and why."""
-    about, methods, max_loss = table.about, list(table.options.values()), settings.max_loss / 100
+    setup, methods, max_loss = table.about, list(table.options.values()), settings.max_loss / 100
     best = methods[-1] if settings.only else choose(methods, max_loss)
     obstacle = "" if best is None or best is saved else f" Weights can't hold {best.name}: {best.reason}"
     if saved is None:
@@ -124,7 +124,7 @@ def _save(
     against = objection(saved, max_loss)
     choice = f"It is not recommended: {against}." if against else f"It was chosen among {len(methods) - 1}."
     title = f"{model.name} with {saved.name}"
-    datasets = [SOURCES[name].hub for name in (about["gallery"], about["preserve"]) if name in SOURCES]
+    datasets = [SOURCES[name].hub for name in (setup["gallery"], setup["preserve"]) if name in SOURCES]
     change_of_weights = as_change(saved.fitted, _measured(table, saved, choice))
     hub_ids = [name for name in datasets if name]
     destination.save(model, change_of_weights, settings.model, title, hub_ids, _eval_results(table, saved))
@@ -133,29 +133,29 @@ def _save(
 
 def _measured(table: MitigationTable, saved: Option, choice: str) -> list[str]:
     """State the results of the saved method, for the model card."""
-    about, before, chance = table.about, table.options[NOTHING], float(table.rows["chance"].iloc[0])
-    gallery, attribute = about["gallery"], about["attribute"]
-    kind = "new" if about["fresh"] else "other"
+    setup, before, chance = table.about, table.options[NOTHING], float(table.rows["chance"].iloc[0])
+    gallery, attribute = setup["gallery"], setup["attribute"]
+    kind = "new" if setup["fresh"] else "other"
     return [
-        f"{saved.name}, fitted on one half of {gallery} by {attribute}: {about['fitted_on']:,} people and "
-        f"{about['fitted_prompts']} prompts.",
-        f"MaxSkew by {attribute} on {about['held_out']:,} {kind} people and {about['held_out_prompts']} "
+        f"{saved.name}, fitted on one half of {gallery} by {attribute}: {setup['fitted_on']:,} people and "
+        f"{setup['fitted_prompts']} prompts.",
+        f"MaxSkew by {attribute} on {setup['held_out']:,} {kind} people and {setup['held_out_prompts']} "
         f"other prompts: "
         f"{in_brackets(before.max_skew)} before, {in_brackets(saved.max_skew)} after, chance {chance:.3f}. "
         f"{choice}",
-        f"Accuracy on {about['preserve']}: {before.accuracy.value:.1%} before, "
+        f"Accuracy on {setup['preserve']}: {before.accuracy.value:.1%} before, "
         f"{saved.accuracy.value:.1%} after.",
         f"The prompt of a person's own group is the nearest for {before.group_accuracy:.0%} before, "
-        f"{saved.group_accuracy:.0%} after, chance {1 / about['groups']:.0%}.",
+        f"{saved.group_accuracy:.0%} after, chance {1 / setup['groups']:.0%}.",
     ]
 
 
 def _eval_results(table: MitigationTable, saved: Option) -> list[EvalResult]:
     """Return the results of the saved method in the Hub's format."""
-    about = table.about
+    setup = table.about
     numbers = {
-        (about["gallery"], "maxskew", f"MaxSkew by {about['attribute']}"): saved.max_skew.value,
-        (about["preserve"], "accuracy", "Zero-shot accuracy"): saved.accuracy.value,
+        (setup["gallery"], "maxskew", f"MaxSkew by {setup['attribute']}"): saved.max_skew.value,
+        (setup["preserve"], "accuracy", "Zero-shot accuracy"): saved.accuracy.value,
     }
     return [
         EvalResult(

@@ -1,8 +1,8 @@
 """Compare your results with the paper's tables and figures: `clip-ccs report --results DIR`.
 
-A printed number is a `Claim`. `compare` looks up its counterpart in the results (schema: docs/tables.md) and
-checks whether the printed number lies within the measured interval. Accuracies, recalls, and shares are in
-percent, as printed.
+A printed number is a `Claim`. `compare_claim` looks up its counterpart in the results (schema:
+docs/tables.md) and checks whether the printed number lies within the measured interval. Accuracies,
+recalls, and shares are in percent, as printed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ccs import paper, results
 from ccs.analysis.ablation_sets import AblationName
 from ccs.batch.pages import as_markdown, fill, p_text
 from ccs.cli.command_line import Command
-from ccs.cli.options import DATA, OUTPUT, describe, read, to_folder
+from ccs.cli.options import DATA, OUTPUT, describe, parse_with, to_folder
 from ccs.errors import InputError
 from ccs.files import write_text
 from ccs.heads import HeadSet
@@ -204,7 +204,7 @@ def dataset_names(claim: Claim) -> tuple[str, ...]:
     return (variant, claim.dataset) if variant else (claim.dataset,)
 
 
-def compare(claim: Claim, model_results: Results | None, rescored: bool = False) -> Compared:
+def compare_claim(claim: Claim, model_results: Results | None, rescored: bool = False) -> Compared:
     """Compare a printed number with a model's results.
 
     Args:
@@ -325,7 +325,7 @@ def overlaps(models: Mapping[str, Results]) -> Sequence[Overlap]:
 def build(collection: results.Collection) -> str:
     """Write the report on these results, in Markdown."""
     models = collection.models
-    tables = {key: [compare(claim, models.get(claim.model)) for claim in claims(key)] for key in TABLES}
+    tables = {key: [compare_claim(claim, models.get(claim.model)) for claim in claims(key)] for key in TABLES}
     return as_markdown(
         fill(
             "report",
@@ -400,7 +400,7 @@ def _row(cell: Compared, model_results: Results) -> dict[str, str]:
         row["chance"] = " ".join(_texts(cell.correct.chance if cell.correct else None, 1))
     if claim.measure in ("pruning", "retrieval", "bias"):
         listed = cell.measured is not None and cell.measured.ablation.startswith("published-")
-        rescored = compare(claim, model_results, rescored=True).measured if listed else None
+        rescored = compare_claim(claim, model_results, rescored=True).measured if listed else None
         row["with your scores' heads"] = " ".join(dict.fromkeys(_texts(rescored, digits)))
     return row
 
@@ -438,7 +438,7 @@ class ReportOptions:
             "Folder of results, or hf://datasets/USER/NAME", "results/ if it holds any, else the bundled"
         ),
     ] = None
-    out: Annotated[Path, OUTPUT, read(to_folder)] = Path("report")
+    out: Annotated[Path, OUTPUT, parse_with(to_folder)] = Path("report")
     """Folder for report.md"""
 
 

@@ -27,7 +27,7 @@ def at_least(lowest: float) -> Parameter:
     return Parameter(validator=Number(gte=lowest))
 
 
-def read(parse: Callable[[str], Any]) -> Parameter:
+def parse_with(parse: Callable[[str], Any]) -> Parameter:
     """Parse the option's one word with this function. If it is repeated, the last one counts."""
     return Parameter(converter=lambda _, tokens: parse(tokens[-1].value), n_tokens=1)
 
@@ -133,13 +133,13 @@ Attribute = Annotated[
 Occupations = Annotated[
     tuple[str, ...] | None,
     DATA,
-    read(read_names),
+    parse_with(read_names),
     describe(OCCUPATIONS, "the gallery's", "NAMES"),
 ]
 Classes = Annotated[
     tuple[str, ...] | None,
     DATA,
-    read(read_names),
+    parse_with(read_names),
     describe('Names of the classes: a file with one per line, or "cat, dog"', "the dataset's", "NAMES"),
 ]
 Template = Annotated[
@@ -162,11 +162,11 @@ MaxLoss = Annotated[
 MaxImages = Annotated[int | None, DATA, at_least(1), describe("Largest number of images", "all")]
 SkipUnreadable = Annotated[bool, DATA, describe("Continue if more than 1% of the images are unreadable")]
 ModelFolder = Annotated[
-    Path | None, OUTPUT, read(to_folder), describe("New folder for the saved model", "none")
+    Path | None, OUTPUT, parse_with(to_folder), describe("New folder for the saved model", "none")
 ]
 ModelRepository = Annotated[str | None, OUTPUT, describe("Model repository on the Hub, USER/NAME", "none")]
 Public = Annotated[bool, OUTPUT, describe("Make a new repository public; otherwise it is private")]
-Csv = Annotated[Path | None, OUTPUT, read(to_file), describe("CSV file for the results", "none")]
+Csv = Annotated[Path | None, OUTPUT, parse_with(to_file), describe("CSV file for the results", "none")]
 ResultsFolder = Annotated[
     Path | None, DATA, describe("Folder of results", "results/ if it holds any, else the bundled results")
 ]

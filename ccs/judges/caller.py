@@ -124,7 +124,7 @@ class Caller:
             InputError: The price is unknown, and a budget is set or the server is one that sells many models.
         """
         self.name = spec.name
-        self.price = Prices.load(settings.prices).of(spec)
+        self.price = Prices.load(settings.prices).find_price(spec)
         if self.price is None and (settings.budget is not None or spec.provider == "compatible"):
             raise no_price(spec)
         self.provider = _PROVIDERS[spec.provider](spec, settings)

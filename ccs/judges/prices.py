@@ -101,7 +101,7 @@ class Prices(BaseModel, frozen=True):
                 f"The price table {str(path)!r} is not valid ({error.errors()[0]['msg']}). {_form('NAME')}"
             ) from None
 
-    def of(self, spec: JudgeSpec) -> Price | ListedPrice | None:
+    def find_price(self, spec: JudgeSpec) -> Price | ListedPrice | None:
         """Find a judge's price.
 
         Args:

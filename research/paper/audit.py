@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 from ccs import paper
-from ccs.batch.report import REPEATED, TABLES, claims, compare
+from ccs.batch.report import REPEATED, TABLES, claims, compare_claim
 from ccs.results import Results
 
 Figures = Mapping[tuple[str, str, str], float]
@@ -74,7 +74,7 @@ def measured(
     values = {}
     for key in (*TABLES, *REPEATED):
         for claim in claims(key):
-            compared = compare(claim, results.get(claim.model), found_heads)
+            compared = compare_claim(claim, results.get(claim.model), found_heads)
             value = compared.correct if claim.measure == "bias" else compared.measured
             if value is not None:
                 # Counts that are the printed ones keep the print's digits: its rounding decides nothing.

@@ -213,9 +213,9 @@ def test_prices_are_known_without_a_network(tmp_path):
         (f"compatible:openai/gpt-oss-120b:groq@{ROUTER}", NO_PRICES, 0.00225),
         ("compatible:llama-3.3-70b-versatile@https://api.groq.com/openai/v1", NO_PRICES, 0.00669),
     ):
-        assert prices.of(JudgeSpec.parse(spec)).cost(usage) == pytest.approx(dollars), spec
+        assert prices.find_price(JudgeSpec.parse(spec)).cost(usage) == pytest.approx(dollars), spec
     for spec in [*DEFAULT_MODELS, *(spec for _, *specs in _PAPER_JUDGES for spec in specs[::2])]:
-        assert NO_PRICES.of(JudgeSpec.parse(spec)).cost(usage) > 0
+        assert NO_PRICES.find_price(JudgeSpec.parse(spec)).cost(usage) > 0
 
 
 def test_a_judge_without_a_price_is_refused_unless_it_cannot_be_a_router():

@@ -81,7 +81,7 @@ def ideal():
 def compared(ideal):
     keys = (*report.TABLES, *report.REPEATED)
     claims = (claim for key in keys for claim in report.claims(key))
-    return {claim: report.compare(claim, ideal[claim.model]) for claim in claims}
+    return {claim: report.compare_claim(claim, ideal[claim.model]) for claim in claims}
 
 
 def test_every_printed_figure_is_answered_and_agrees(compared):
@@ -123,15 +123,15 @@ def test_figures_of_the_heads_found_here_are_not_those_of_the_printed_heads(idea
     row = table[(table["ablation"] == "published-high") & (table["dataset"] == "cifar100-joined")].iloc[:1]
     wrong = pd.concat([table, row.assign(ablation="high", value=0.5)])
     rerun = replace(ideal[model], tables={**ideal[model].tables, "pruning": wrong})
-    assert report.compare(claim, rerun).agrees is True
-    own = report.compare(claim, rerun, rescored=True)
+    assert report.compare_claim(claim, rerun).agrees is True
+    own = report.compare_claim(claim, rerun, rescored=True)
     assert own.measured is not None
     assert (own.measured.ablation, own.measured.value, own.agrees) == ("high", 50.0, False)
-    assert report.compare(claim, ideal[model], rescored=True).measured is None
+    assert report.compare_claim(claim, ideal[model], rescored=True).measured is None
 
 
 def test_every_sentence_comes_out_as_in_print(ideal, compared, monkeypatch):
-    monkeypatch.setattr(audit, "compare", lambda claim, *_: compared[claim])  # it takes seconds
+    monkeypatch.setattr(audit, "compare_claim", lambda claim, *_: compared[claim])  # it takes seconds
     people = [
         {"model": row, "people": "someone", "judges": judges, "metric": metric, "value": value}
         for key, judges in (("table4", "panel"), ("v1-table2", "openai:gpt-4o"))

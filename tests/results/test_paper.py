@@ -135,7 +135,7 @@ def results_of(rows, table="pruning"):
 
 def compared(key, row_name, column, results):
     (found,) = (c for c in report.claims(key) if c.row == row_name and c.column == column)
-    return report.compare(found, results)
+    return report.compare_claim(found, results)
 
 
 def test_bias_is_compared_with_the_released_codes_mode_and_shown_by_the_correct_one():

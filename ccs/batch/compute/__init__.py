@@ -14,7 +14,7 @@ from cyclopts.validators import Number
 from ccs import paper
 from ccs.cli import options
 from ccs.cli.command_line import Command
-from ccs.cli.options import at_least, describe, read
+from ccs.cli.options import at_least, describe, parse_with
 from ccs.errors import InputError
 from ccs.heads import Intervention, require_factors
 from ccs.judges import JudgeSettings
@@ -119,7 +119,7 @@ class Settings:
     layers: Annotated[
         tuple[int, ...] | Literal["all"] | None,
         options.MODEL,
-        read(_layers),
+        parse_with(_layers),
         describe("Layers whose heads are scored: all, 8-11, or 0,5", "the last four", "LAYERS"),
     ] = None
     images: options.Images = "world"
@@ -166,7 +166,7 @@ class Settings:
         tuple[int, ...] | None,
         options.ANALYSIS,
         Parameter(name="--k"),
-        read(_numbers),
+        parse_with(_numbers),
         describe(
             "Number K of texts per head; further numbers add ablation sets such as high@7",
             f"{PAPER_KS[0]}, or {','.join(map(str, PAPER_KS))} with --full, --suite paper, or --paper",
