@@ -279,7 +279,7 @@ def test_a_figure_is_saved_as_csv_and_png(visit):
 def test_cancel_stops_the_work(visit, monkeypatch):
     steps = []
     page = visit(f"tab=bias&gallery={SMALL}")
-    collect = galleries.Galleries.pruned
+    collect = galleries.Galleries.ablated
 
     def slow(self, model, name, ablate):
         if len(ablate) == 2:  # a piece of work that never ends by itself
@@ -289,7 +289,7 @@ def test_cancel_stops_the_work(visit, monkeypatch):
                 yield 0.5
         return (yield from collect(self, model, name, ablate))
 
-    monkeypatch.setattr(galleries.Galleries, "pruned", slow)
+    monkeypatch.setattr(galleries.Galleries, "ablated", slow)
     page.select_option('select[name="model"]', "organism")
     done(page, lambda: page.click('.cell[value="L4.H0"]'))
     page.click('.cell[value="L4.H1"]')
