@@ -161,11 +161,11 @@ COLUMNS = {"before": "baseline", "after": "value"} | {
 def test_command_api_and_tables_give_the_librarys_numbers(few_draws, tiny_folder, texts, tmp_path):
     """For crossed groups, with heads ablated."""
     model, crossed, heads = ccs.load(str(tiny_folder)), "gender,skin tone", "L4.H1 L5.H0"
-    about = ["--model", str(tiny_folder), "--gallery", "world/faces", "--attribute", crossed]
-    about += ["--occupations", "judge, nurse", "--ablate", heads]
+    question = ["--model", str(tiny_folder), "--gallery", "world/faces", "--attribute", crossed]
+    question += ["--occupations", "judge, nurse", "--ablate", heads]
     small = ["--texts", str(texts), "--k", "2", "--max-images", "20", "--random-sets", "1", "--layers", "4,5"]
-    assert run([*about, *small, "--out", str(tmp_path)]) == 0
-    assert bias_command.main([*about, "--csv", str(tmp_path / "bias.csv")]) == 0
+    assert run([*question, *small, "--out", str(tmp_path)]) == 0
+    assert bias_command.main([*question, "--csv", str(tmp_path / "bias.csv")]) == 0
     faces = ccs.open_gallery("world/faces")
     galleries = SimpleNamespace(names=lambda _: ["faces"], fetch=lambda _: (), get=lambda _: faces)
     app = SimpleNamespace(

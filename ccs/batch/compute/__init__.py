@@ -246,8 +246,8 @@ class Settings:
             raise InputError("--device-like requires --dry-run.")
         needed = {"classes": "dataset"} | dict.fromkeys(("occupations", "attribute", "top"), "gallery")
         for name, option in needed.items():
-            named = self.datasets if option == "dataset" else self.galleries
-            if getattr(self, name) is not None and not named:
+            given_data = self.datasets if option == "dataset" else self.galleries
+            if getattr(self, name) is not None and not given_data:
                 raise InputError(f"--{name} requires --{option}.")
         if self.template is not None and not (self.datasets or self.galleries):
             raise InputError("--template requires --dataset or --gallery.")

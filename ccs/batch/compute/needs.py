@@ -70,14 +70,14 @@ def _accessible(by_model: Sequence[Settings], tell: Callable[[str], None]) -> li
             if len(by_model) == 1:
                 raise
             tell(f"error: {settings.models[0]} is left out: {error}")
-    named = {name for settings in accessible for name in (*settings.datasets, *settings.galleries)}
-    named |= {settings.images for settings in accessible}
+    required = {name for settings in accessible for name in (*settings.datasets, *settings.galleries)}
+    required |= {settings.images for settings in accessible}
     download = dict[str, float]()
     for name, record in _records(_data_names(accessible)).items():
         try:
             download[record.address] = _set_to_fetch(record)
         except InputError as error:
-            if name in named:
+            if name in required:
                 raise
             tell(f"{name} is left out: {error}")
     _require_disk(size + sum(download.values()))
