@@ -258,7 +258,7 @@ def test_autocast(encoder):
 
 
 @pytest.mark.parametrize("masks", ["bool", "float", "padding"])
-@pytest.mark.parametrize("more", [{}, {"need_weights": False}, {"average_attn_weights": False}])
+@pytest.mark.parametrize("options", [{}, {"need_weights": False}, {"average_attn_weights": False}])
 @pytest.mark.parametrize("sizes", [{}, {"batch_first": True}, {"kdim": 8, "vdim": 12, "bias": False}])
 def test_nn_multihead_attention(masks, options, sizes):
     """The forward pass that is written out here equals torch's, with all its arguments."""

@@ -52,7 +52,8 @@ def _llava_next():
     model = _model(
         "LlavaNext", _config("CLIPVision", SEEN), _config("Llama", READ), image_grid_pinpoints=[[32, 32]]
     )
-    return model, {"pixel_values": IMAGE[None], "image_sizes": torch.tensor([[32, 32]])}, "L2.H0"
+    several = IMAGE[None].repeat(1, 2, 1, 1, 1)
+    return model, {"pixel_values": several, "image_sizes": torch.tensor([[32, 32]])}, "L2.H0"
 
 
 def _onevision():
@@ -150,6 +151,11 @@ def refused():
     yield "InternVLVisionModel inside InternVLForConditionalGeneration", intern
 
 
+def _flat(parts):
+    for part in parts:
+        yield from _flat(part) if isinstance(part, list | tuple) else [part.flatten()]
+
+
 def make_model(name):
     """The model, a function that reads its image features, and a head of a layer that it ignores, if any."""
     model, inputs, ignored = MADE[name]()
@@ -159,6 +165,6 @@ def make_model(name):
         with torch.no_grad():
             output = model(**inputs).logits if name == "CLIPSeg" else model.get_image_features(**inputs)
         pooled = getattr(output, "pooler_output", output)
-        return torch.cat([part.flatten() for part in [*pooled, *(getattr(output, "deepstack_features", ()))]])
+        return torch.cat(list(_flat([*pooled, *getattr(output, "deepstack_features", ())])))
 
     return model.eval(), read, ignored
