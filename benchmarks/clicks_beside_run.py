@@ -70,10 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, and keep as JSON; 1 where something takes longer than it should."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--photographs", type=Path, default=PHOTOGRAPHS)
-    found = measure(parser.parse_args(argv).photographs.resolve())
-    print(*(f"{name} {value}" for name, value in found.items()), sep=" | ")
-    keep("clicks_beside_run", found)
-    return int(any(found[name] > most for name, most in ALLOWED.items()))
+    numbers = measure(parser.parse_args(argv).photographs.resolve())
+    print(*(f"{name} {value}" for name, value in numbers.items()), sep=" | ")
+    keep("clicks_beside_run", numbers)
+    return int(any(numbers[name] > limit for name, limit in ALLOWED.items()))
 
 
 if __name__ == "__main__":

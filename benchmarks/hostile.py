@@ -90,11 +90,11 @@ def one_class(minutes: float) -> int:
         for thread in threads:
             thread.join(150)
         held = memory("VmRSS", process.pid)
-    found = {"visitors": CLASS, "minutes": minutes, "statuses": Counter(map(str, REFUSED))}
-    found |= {"clicks": len(took), "median": median(took), "slowest": max(took), "MB": held}
-    found |= {"load": os.getloadavg(), "cores": os.cpu_count()}
-    keep("one_address", found)
-    print(*(f"{name} {value}" for name, value in found.items()), sep="\n")
+    numbers = {"visitors": CLASS, "minutes": minutes, "statuses": Counter(map(str, REFUSED))}
+    numbers |= {"clicks": len(took), "median": median(took), "slowest": max(took), "MB": held}
+    numbers |= {"load": os.getloadavg(), "cores": os.cpu_count()}
+    keep("one_address", numbers)
+    print(*(f"{name} {value}" for name, value in numbers.items()), sep="\n")
     return int(set(REFUSED) != {200})
 
 
@@ -228,18 +228,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             calm += part(args.minutes * 20 / rounds, False, process.pid)[0]
             took, readings = part(args.minutes * 60 / rounds, True, process.pid)
             busy, memories = busy + took, memories + readings
-    found: dict[str, Any] = {"MB at start": at_start, "MB hostile": memories}
-    found |= {"clicks quiet": len(calm), "median quiet": median(calm), "clicks hostile": len(busy)}
-    found |= {"median hostile": median(busy), "ratio": median(busy) / median(calm)}
+    numbers: dict[str, Any] = {"MB at start": at_start, "MB hostile": memories}
+    numbers |= {"clicks quiet": len(calm), "median quiet": median(calm), "clicks hostile": len(busy)}
+    numbers |= {"median hostile": median(busy), "ratio": median(busy) / median(calm)}
     first_ones = round(len(memories) * min(0.5, 5 / args.minutes))
-    found["growth MB"] = max(memories[first_ones:]) - max(memories[:first_ones])
-    found |= {"hostile minutes": args.minutes, "visitors": VISITORS}
-    found["cores"], found["faults"] = os.cpu_count(), len(FAULTS)
-    found["refused"], found["load"] = len(REFUSED), os.getloadavg()
-    keep("hostile", found)
-    for name, value in found.items():
+    numbers["growth MB"] = max(memories[first_ones:]) - max(memories[:first_ones])
+    numbers |= {"hostile minutes": args.minutes, "visitors": VISITORS}
+    numbers["cores"], numbers["faults"] = os.cpu_count(), len(FAULTS)
+    numbers["refused"], numbers["load"] = len(REFUSED), os.getloadavg()
+    keep("hostile", numbers)
+    for name, value in numbers.items():
         print(f"{name:28} {value if isinstance(value, list | tuple) else format(value, '10.2f')}")
-    return int(any(found[name] > limit for name, limit in ALLOWED.items()))
+    return int(any(numbers[name] > limit for name, limit in ALLOWED.items()))
 
 
 if __name__ == "__main__":

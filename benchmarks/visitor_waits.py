@@ -41,8 +41,8 @@ def started() -> dict[str, float]:
     """Seconds from `python app.py` to the page being served, and to a first visitor's whole page."""
     start = time.perf_counter()
     with served(PORT, CCS_MODEL=f"organism,{RANDOM}"):  # a link can only name what is offered
-        found = {"served": time.perf_counter() - start}
-        return found | in_browser(f"http://127.0.0.1:{PORT}/") if CHROMIUM else found
+        seconds = {"served": time.perf_counter() - start}
+        return seconds | in_browser(f"http://127.0.0.1:{PORT}/") if CHROMIUM else seconds
 
 
 def in_browser(address: str) -> dict[str, float]:
@@ -63,19 +63,19 @@ def in_browser(address: str) -> dict[str, float]:
             start = time.perf_counter()
             page.goto(f"{address}{query}")
             page.wait_for_selector(words, state="attached")
-            told = time.perf_counter() - start
+            first_word = time.perf_counter() - start
             page.wait_for_selector(whole)
             took = time.perf_counter() - start
-            shown = str(page.input_value('select[name="model"]'))
-            if f"model={shown}" not in query and "model=" in query:
-                raise RuntimeError(f"{query} shows {shown}")
-            return told, took
+            model = str(page.input_value('select[name="model"]'))
+            if f"model={model}" not in query and "model=" in query:
+                raise RuntimeError(f"{query} shows {model}")
+            return first_word, took
 
-        found: dict[str, float] = {}
+        seconds: dict[str, float] = {}
         for name, query in VISITS.items():
-            (told, first), (_, again) = visit(query), visit(query)
-            found |= {f"{name}: first word": told, f"{name}: first visit": first}
-            found |= {f"{name}: first visit, times a later one": first / again}
+            (first_word, first), (_, again) = visit(query), visit(query)
+            seconds |= {f"{name}: first word": first_word, f"{name}: first visit": first}
+            seconds |= {f"{name}: first visit, times a later one": first / again}
         page.goto(f"{address}?tab=classify")
         page.wait_for_selector(whole)
         heads = page.evaluate("[...document.querySelectorAll('.grid .cell')].map(cell => cell.value)")
@@ -94,7 +94,7 @@ def in_browser(address: str) -> dict[str, float]:
             (heads * CLICKS)[:CLICKS],
         )
         browser.close()
-    return {**found, "click in the browser": median(took[2:])}
+    return {**seconds, "click in the browser": median(took[2:])}
 
 
 @contextmanager
@@ -124,12 +124,12 @@ def server_clicks(name: str) -> dict[str, float]:
     """Seconds of a click for four drawn images, beside a plain forward pass of the model on them."""
     with alone(name) as app:
         model = app.model_cache.get(name)
-        found: dict[str, float] = {}
+        seconds: dict[str, float] = {}
         heads = (list(model.heads) * CLICKS)[: CLICKS + 2]
         for tab, path in (("classify", "heads/toggle"), ("heads", "heads/inspect")):
             screen = opened(app, model=name, tab=tab)
             took = [timed(partial(act, screen, path, head=str(head))) for head in heads]
-            found[f"click in {tab}"] = median(took[2:])
+            seconds[f"click in {tab}"] = median(took[2:])
         pixels = model.preprocess([image.pixels for image in screen.images.originals])
 
         def plain() -> None:
@@ -137,9 +137,9 @@ def server_clicks(name: str) -> dict[str, float]:
                 model.clip.encode_image(pixels)
 
         plain()
-        found["plain pass"] = median(timed(plain) for _ in range(9))
-        found["ratio"] = found["click in classify"] / found["plain pass"]
-    return found
+        seconds["plain pass"] = median(timed(plain) for _ in range(9))
+        seconds["ratio"] = seconds["click in classify"] / seconds["plain pass"]
+    return seconds
 
 
 def gallery_clicks(name: str) -> dict[str, float]:
@@ -150,7 +150,7 @@ def gallery_clicks(name: str) -> dict[str, float]:
     with alone(name) as app:
         model = app.model_cache.get(name)
         screen = opened(app, model=name, tab="bias", gallery="world/faces")
-        found = {"first visit": timed(lambda: act(screen, "show"))}
+        seconds = {"first visit": timed(lambda: act(screen, "show"))}
         layers = sorted({head.layer for head in model.heads})
         act(screen, "heads/toggle", head=f"L{layers[-1]}.H1")
         act(screen, "heads/toggle", head=f"L{layers[-1]}.H1")
@@ -165,16 +165,16 @@ def gallery_clicks(name: str) -> dict[str, float]:
                 for part in pixels:
                     model.clip.encode_image(part)
 
-        found |= {"plain pass": median(timed(plain) for _ in range(3))}
-        found |= {"switch, lowest layer": switches[0], "switch": median(switches)}
+        seconds |= {"plain pass": median(timed(plain) for _ in range(3))}
+        seconds |= {"switch, lowest layer": switches[0], "switch": median(switches)}
         for kind in ("switch, lowest layer", "switch"):
-            found[f"{kind}: ratio"] = found[kind] / found["plain pass"]
-    return found
+            seconds[f"{kind}: ratio"] = seconds[kind] / seconds["plain pass"]
+    return seconds
 
 
 def main() -> int:
     """Measure, print, and keep as JSON; 1 where something takes longer than it should."""
-    found: dict[str, Any] = {
+    numbers: dict[str, Any] = {
         "about": {
             "torch": torch.__version__,
             "machine": platform.machine(),
@@ -188,14 +188,14 @@ def main() -> int:
         "allowed": ALLOWED,
     }
     for name in ("start", "organism", RANDOM, f"{RANDOM}, Bias"):
-        print(name, *(f"{key} {value:.3f}" for key, value in found[name].items()), sep=" | ")
-    keep("visitor_waits", found)
+        print(name, *(f"{key} {value:.3f}" for key, value in numbers[name].items()), sep=" | ")
+    keep("visitor_waits", numbers)
     held = (
-        found["start"]["served"] <= ALLOWED["start"],
-        found["organism"]["click in classify"] <= ALLOWED["click"],
-        found["start"].get("click in the browser", 0.0) <= ALLOWED["click"],
-        found[RANDOM]["ratio"] <= ALLOWED["ratio"],
-        found[f"{RANDOM}, Bias"]["switch: ratio"] <= ALLOWED["switch"],
+        numbers["start"]["served"] <= ALLOWED["start"],
+        numbers["organism"]["click in classify"] <= ALLOWED["click"],
+        numbers["start"].get("click in the browser", 0.0) <= ALLOWED["click"],
+        numbers[RANDOM]["ratio"] <= ALLOWED["ratio"],
+        numbers[f"{RANDOM}, Bias"]["switch: ratio"] <= ALLOWED["switch"],
     )
     return int(not all(held))
 
