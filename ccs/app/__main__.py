@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 import signal
@@ -72,6 +73,7 @@ def start(settings: Settings) -> None:
     Raises:
         InputError: If a model or a device isn't available, or the address can't be served.
     """
+    bound_memory()
     host, port = settings.host.strip("[]"), settings.port or int(os.environ.get("GRADIO_SERVER_PORT") or 0)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -116,6 +118,18 @@ main = Command(
     ("clip-ccs app", "clip-ccs app --model ViT-B-32/openai --results results"),
     "Interrupted.",
 )
+
+
+def bound_memory() -> None:
+    """Let glibc keep two heaps, and return freed blocks of a megabyte or more to the system.
+
+    By default each thread gets a heap, and freed memory stays in it: three minutes of `benchmarks.hostile`
+    then take 2.0 GB instead of 1.3 GB.
+    """
+    with suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(-8, 2)  # M_ARENA_MAX
+        mallopt(-3, 2**20)  # M_MMAP_THRESHOLD
 
 
 def read_results(place: str | None) -> Collection:

@@ -1,5 +1,9 @@
 """The caches of slow calls stay within their limits."""
 
+import os
+import platform
+import subprocess
+import sys
 import tracemalloc
 from types import SimpleNamespace
 
@@ -97,3 +101,22 @@ def test_the_address_with_most_sessions_loses_its_oldest(monkeypatch):
     assert sessions.find("honest")
     monkeypatch.setattr(session, "SECONDS", 0)
     assert sessions.find("honest") is None
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="heaps are those of glibc")
+@pytest.mark.parametrize("bound", ["", "bound_memory()"])
+def test_threads_share_two_heaps_only_if_memory_is_bound(bound):
+    program = (
+        "import ctypes, threading; from ccs.app.__main__ import bound_memory\n"
+        f"{bound}\n"
+        "libc, line = ctypes.CDLL(None), threading.Barrier(8)\n"
+        "libc.malloc.restype = ctypes.c_void_p\n"
+        "threads = [threading.Thread(target=lambda: (libc.malloc(1000), line.wait())) for _ in range(8)]\n"
+        "[thread.start() for thread in threads]; [thread.join() for thread in threads]\n"
+        "libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, 'stdout')); libc.fflush(None)"
+    )
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, env=env
+    )
+    assert (done.stdout.count("<heap nr=") == 2) == bool(bound)
