@@ -64,8 +64,9 @@ def erasing_map(groups: Tensor, mean: Tensor, classes: Tensor | None = None, str
 
 
 def _gram(directions: Tensor) -> Tensor:
-    gram = directions.T @ directions
-    return gram / torch.linalg.matrix_norm(gram, 2).clamp_min(1e-30)
+    gram: Tensor = directions.T @ directions
+    scaled: Tensor = gram / torch.linalg.matrix_norm(gram, 2).clamp_min(1e-30)
+    return scaled
 
 
 @dataclass(frozen=True, eq=False)
@@ -319,7 +320,7 @@ def _fit(
 
 def _between(outputs: Tensor, codes: Tensor) -> Tensor:
     """The group means of outputs [n, d] minus their mean [g, d]."""
-    means = torch.stack([outputs[codes == code].mean(0) for code in codes.unique()])
+    means = torch.stack([outputs[codes == code].mean(0) for code in range(int(codes.max()) + 1)])
     return means - means.mean(0)
 
 

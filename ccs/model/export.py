@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from ccs.errors import InputError
 from ccs.files import disk_errors, one_line
-from ccs.heads import IMAGE, TEXT, HeadSet, changes, effect_word, require_weights
+from ccs.heads import IMAGE, TEXT, HeadSet, Intervention, changes, effect_word, require_weights
 from ccs.model.editing import edit_projection
 from ccs.model.encoders import convolutional, decompose_registered
 from ccs.model.loading.config import CONFIG_FILE, KINDS
@@ -222,7 +222,7 @@ def changed_weights(model: Model, change: WeightChange) -> dict[str, Tensor]:
             weight[:, columns] *= head_change.factor
             continue
         bias = changed.get(f"{names[id(layer.projection)]}.bias")
-        edit_projection(weight, bias, columns, change.ablated.mean_output(head))
+        edit_projection(weight, bias, columns, Intervention(change.ablated).mean_output(head))
     weights = {**model.clip.state_dict(), **changed}
     for kind, projections in _LAST_PROJECTIONS.items():
         if (matrix := getattr(change, kind)) is not None:

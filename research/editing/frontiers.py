@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ccs.analysis.carriers import learned_mask
-from ccs.analysis.evidence import Evidence, rank_heads
+from ccs.analysis.evidence import Evidence, Reading, rank_heads
 from ccs.analysis.fresh import draw_people, on_people
 from ccs.analysis.mitigations import Affine, least_change
 from ccs.analysis.task import Task, make_task
@@ -51,7 +52,8 @@ class Images:
         self.controls = synthetic.classification_set("subjects")
         self.workers = synthetic.classification_set("occupations")
         self.seen = base.trunk(self.faces.images)
-        self.fresh = replace(fresh, images=base.trunk(fresh.images))
+        trunk: Any = base.trunk(fresh.images)
+        self.fresh = replace(fresh, images=trunk)
         self.kept = Trunk.joined([base.trunk(own.images) for own in kept])
         self.tests = {own.name: base.trunk(own.images) for own in (self.controls, self.workers)}
 
@@ -65,7 +67,7 @@ def measure_case(model: Model, images: Images, attribute: str) -> pd.DataFrame:
     """
     task = make_task(model, images.faces, images.controls, attribute)
     task = replace(task, people=images.seen, controls=images.tests[images.controls.name])
-    evidence = Evidence(model=model, task=task, names={}, read=lambda: _unread())
+    evidence = Evidence(model=model, task=task, names={}, read=_refuse_reading)
     order = rank_heads(learned_mask(evidence))
     conditions = dict(_conditions(model, images, attribute, order))
     unseen = on_people(task, images.fresh, attribute)
@@ -86,7 +88,7 @@ def measure_case(model: Model, images: Images, attribute: str) -> pd.DataFrame:
     return pd.DataFrame(rows).assign(heads=" ".join(map(str, order[: max(SIZES)])))
 
 
-def _unread() -> None:
+def _refuse_reading() -> Reading:
     raise AssertionError("the learned mask reads no texts")
 
 
@@ -101,9 +103,9 @@ def _conditions(
     yield NOTHING, HeadSet()
     for size in SIZES:
         yield f"ablation, {size}", HeadSet(order[:size])
-    for size, heads in ((EDITED, HeadSet(order[:EDITED])), ("all", model.heads)):
-        yield f"edit, {size}", edited(heads)
-        yield f"edit at {DEFAULT_STRENGTH}, {size}", edited(heads, DEFAULT_STRENGTH)
+    for name, heads in ((str(EDITED), HeadSet(order[:EDITED])), ("all", model.heads)):
+        yield f"edit, {name}", edited(heads)
+        yield f"edit at {DEFAULT_STRENGTH}, {name}", edited(heads, DEFAULT_STRENGTH)
     yield f"edit at {WEAK}, all", edited(model.heads, WEAK)
 
 

@@ -95,7 +95,7 @@ def test_recommended_is_the_lowest_within_the_budget_that_is_sure():
 def test_why_weights_cannot_hold_a_mean_or_a_constant(tiny_model):
     d = tiny_model.dim
     for fitted, reason in (
-        (Fitted(Intervention.parse("L3.H1=mean")), "L3.H1=mean is none"),
+        (Fitted(Intervention.parse("L3.H1=mean")), "L3.H1=mean is neither"),
         (Fitted(images=Affine(np.eye(d), np.ones(d))), "adds a constant"),
         (Fitted(images=lambda units: units), "depends on the direction"),
     ):
