@@ -355,7 +355,7 @@ def _accuracy_rows(
     model: Model, data: ClassificationSet, ablation: HeadSet, seed: int, skip_unreadable: bool
 ) -> Iterator[dict[str, Any]]:
     """Yield the accuracy of all images, of the worst class, and of the worst class within a group."""
-    attributes = list(data.groups) or [None]
+    attributes: list[str | None] = [*data.groups] or [None]
     cases: list[tuple[str, str | None, str, pd.Series]] = []
     for attribute in attributes:
         table = accuracy(
@@ -367,16 +367,16 @@ def _accuracy_rows(
         if attribute is not None:
             lowest = table.groups.iloc[0]
             cases.append(("worst group", attribute, f"{lowest['class']}, {lowest['group']}", lowest))
-    for section, attribute, group, row in cases:
+    for section, column, group, row in cases:
         yield {
             "section": section,
-            "attribute": attribute,
+            "attribute": column,
             "prompts": data.name,
             "metric": "accuracy",
             "group": group,
             "n": int(row["images"]),
             "items": len(data.classes),
-            **row[["before", "after", "low", "high"]].to_dict(),
+            **{name: row[name] for name in ("before", "after", "low", "high")},
             "chance": 1 / len(data.classes),
             "detectable": POWER * (row["high"] - row["low"]) / STANDARD_ERRORS,
         }
