@@ -139,7 +139,7 @@ def read_results(place: str | None) -> Collection:
     if place or results.default_folder() == results.PRECOMPUTED:
         return results.load(place)
     local, bundled = results.load(results.default_folder()), results.load(None)
-    models, notices = bundled.models | local.models, (*local.notices, *bundled.notices)
+    models, notices = {**bundled.models, **local.models}, (*local.notices, *bundled.notices)
     return results.Collection(models, f"{local.source}; {bundled.source}", notices)
 
 

@@ -238,7 +238,7 @@ class Api:
 
 def _rows(table: pd.DataFrame) -> Rows:
     """Return a table's rows as JSON has them, null for a number that is missing."""
-    rows: Rows = table.astype(object).where(pd.notna(table), None).to_dict("records")
+    rows = table.astype(object).where(pd.notna(table), None).to_dict("records")
     return [
         {str(name): value.item() if isinstance(value, np.generic) else value for name, value in row.items()}
         for row in rows
@@ -287,7 +287,7 @@ def add_to(server: gr.Server, app: App) -> None:
 
 def answer_in_json(blocks: gr.Blocks) -> None:
     """Make MCP tools answer in JSON. Gradio writes values as Python does, and opens files that they name."""
-    mcp = blocks.mcp_server_obj
+    mcp: Any = blocks.mcp_server_obj
 
     def to_json(outputs: list[Any], _: str) -> list[Any]:
         return [mcp.types.TextContent(type="text", text=json.dumps(output)) for output in outputs]

@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 from huggingface_hub import DatasetCard, DatasetCardData, EvalResultEntry, eval_result_entries_to_yaml
-from huggingface_hub.utils import yaml_dump
+from huggingface_hub.utils import yaml_dump  # type: ignore[attr-defined]  # lazily exported
 
 from ccs.batch.pages import TEMPLATES, table
 from ccs.files import write_text

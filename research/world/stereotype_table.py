@@ -75,7 +75,7 @@ def bias_rows(model: Model, seed: int | None) -> dict[str, str]:
     texts = class_weights(model, gallery.occupations, gallery.templates)
     scores = model.logit_scale * cosines(texts, images)
     neutral = cosines(embed_neutral(model, NEUTRALS, gallery.templates), images)
-    rows = {}
+    rows: dict[str, str] = {}
     for attribute, groups in gallery.groups.items():
         k, labels = gallery.k[attribute], np.asarray(groups)
         split = preference.split(scores, groups)

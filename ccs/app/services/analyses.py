@@ -231,8 +231,15 @@ def _compute(arguments: Sequence[str], folder: Path, images: int, device: str = 
     command = [sys.executable, "-m", "ccs.batch.compute", "--progress", "json", *arguments]
     environment = sandbox.environment() | ({"CCS_DEVICE": device} if device else {})
     with messages.open("wb") as file:
-        streams = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": file}
-        process = subprocess.Popen(command, cwd=folder, env=environment, process_group=0, **streams)
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            process_group=0,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+        )
     try:
         with suppress(OSError, AttributeError):
             os.setpriority(os.PRIO_PROCESS, process.pid, NICE)

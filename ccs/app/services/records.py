@@ -240,5 +240,5 @@ def _heads(results: Results) -> dict[Head, HeadRecord]:
     return records
 
 
-def _text(value: object) -> str:
+def _text(value: str | float | None) -> str:
     return "" if pd.isna(value) else str(value)
