@@ -44,10 +44,10 @@ def test_tables_are_valid_and_the_manifest_says_how(small_run):
     assert manifest["images"]["count"] == 60
     assert manifest["judges"] == [{"name": "tags", "stand_in": True}]
     # two texts a head: a label always fits one of them, and one that fits both is rarer than not
-    none, one, both = manifest["chance_ccs"]
-    assert none == 0
-    assert one + both == pytest.approx(1)
-    assert one > both > 0
+    no_fit, one_fits, both_fit = manifest["chance_ccs"]
+    assert no_fit == 0
+    assert one_fits + both_fit == pytest.approx(1)
+    assert one_fits > both_fit > 0
     assert max(manifest["largest_error"].values()) < 1e-5
     assert set(manifest["largest_error"]) == {"forward", "ablation", "contributions"}
     assert manifest["measured"]["seconds"]["statistics"] > 0
@@ -89,17 +89,17 @@ def test_heads_of_other_layers_are_scored_switched_off_and_measured_one_by_one(t
     args = ["--model", str(tiny_folder), "--texts", str(texts), "--out", str(tmp_path), "--k", "1"]
     args += ["--dataset", "world/colors", "--eval-images", "40", "--max-images", "60", "--random-sets", "1"]
     assert run([*args, "--layers", "1,4"]) == 0
-    found = results.read(tmp_path / "tiny")
-    assert set(found.table("scores")["layer"]) == {1, 4}
-    high = found.table("pruning").query("metric == 'top1' and ablation == 'high'").iloc[0]
-    rows = found.table("heads").set_index(["layer", "head"])
+    run_tables = results.read(tmp_path / "tiny")
+    assert set(run_tables.table("scores")["layer"]) == {1, 4}
+    high = run_tables.table("pruning").query("metric == 'top1' and ablation == 'high'").iloc[0]
+    rows = run_tables.table("heads").set_index(["layer", "head"])
     assert (len(rows), set(rows["measure"])) == (8, {"total effect"})
     assert (rows["q_value"].dropna() >= rows["p_value"].dropna() - 1e-12).all()
     model, off = ccs.load(str(tiny_folder)), HeadSet.parse(high["heads"])
     assert {head.layer for head in off} <= {1, 4}
     sets = (HeadSet(), HeadSet([ccs.Head(4, 3)]), off)
-    whole, without, pruned = (accuracy_without(tiny_folder, model, one, "world/colors") for one in sets)
-    assert rows.loc[(4, 3), "value"] == pytest.approx(without - whole, abs=1e-9)
+    whole, single, pruned = (accuracy_without(tiny_folder, model, heads, "world/colors") for heads in sets)
+    assert rows.loc[(4, 3), "value"] == pytest.approx(single - whole, abs=1e-9)
     assert high["value"] == pytest.approx(pruned, abs=1e-9)
 
 
@@ -118,19 +118,19 @@ def test_verdicts_a_budget_refuses_are_told(small_run, tiny_folder, texts, tmp_p
     judged = ["--judges", "openai:gpt-4o", "--budget", "0"]
     unnamed = "named no concept for 16 heads, a later run asks again: budget: "
     unscored = "openai:gpt-4o left 32 texts unscored: budget: "
-    for more, why, refused in (
+    for options, why, refused in (
         ([*judged, "--labeler", "openai:gpt-4o"], "the labeler named no head", unnamed),
         (judged, "no head has every judge's verdict", unscored),
     ):
-        assert compute.main([*arguments(tiny_folder, texts, tmp_path), *more]) == 0
-        said = capsys.readouterr().out
-        assert f"CCS: not scored, {why}" in said
-        assert refused in said
-        assert "warning: 16 of 16 heads have no CCS at K = 2, more than 25%" in said
+        assert compute.main([*arguments(tiny_folder, texts, tmp_path), *options]) == 0
+        printed = capsys.readouterr().out
+        assert f"CCS: not scored, {why}" in printed
+        assert refused in printed
+        assert "warning: 16 of 16 heads have no CCS at K = 2, more than 25%" in printed
         written = results.read_manifest(tmp_path / "tiny")
         assert any("16 of 16 heads have no CCS" in absent["reason"] for absent in written["absent"])
         spent, *_ = written["measured"]["spent"]
-        role = "labeler" if "--labeler" in more else "judge"
+        role = "labeler" if "--labeler" in options else "judge"
         assert (spent["role"], spent["calls"], spent["dollars"]) == (role, 0, 0.0)
         assert spent["estimated_dollars"] > 0
 
@@ -232,16 +232,16 @@ def test_images_that_sets_share_are_embedded_once(texts, tmp_path, monkeypatch):
     write_images(tmp_path / "one", list(drawn.images)[::-2], letters[::-2])
     base = ["--model", "organism", "--texts", str(texts), "--max-images", "20", "--k", "2"]
     base += ["--random-sets", "2"]
-    one, two = (["--dataset", str(tmp_path / name)] for name in ("one", "two"))
-    for name, data, kept in (("alone", one, 0), ("both", one + two, 1e9)):
-        monkeypatch.setattr("ccs.batch.compute.run.KEPT_BYTES", kept)
+    half_set, full_set = (["--dataset", str(tmp_path / name)] for name in ("one", "two"))
+    for name, data, cache_bytes in (("alone", half_set, 0), ("both", half_set + full_set, 1e9)):
+        monkeypatch.setattr("ccs.batch.compute.run.KEPT_BYTES", cache_bytes)
         assert run([*base, *data, "--out", str(tmp_path / name)]) == 0
     (embedded,) = (tmp_path / "both/.stages/organism").glob("embed*")
     assert embedded.name == "embed--two"
     assert list(embedded.glob("*.safetensors"))
-    both = results.read(tmp_path / "both/organism").table("pruning")
+    pruning_of_two = results.read(tmp_path / "both/organism").table("pruning")
     alone = results.read(tmp_path / "alone/organism").table("pruning")
-    ours = both[both["dataset"] == "one"].reset_index(drop=True)
+    ours = pruning_of_two[pruning_of_two["dataset"] == "one"].reset_index(drop=True)
     pd.testing.assert_frame_equal(ours, alone, rtol=0, atol=1e-6)
     assert not list((tmp_path / "alone/.stages/organism").glob("embed*/*.safetensors"))  # nothing is kept
 
@@ -250,8 +250,8 @@ def shares(capsys, args):
     """What a run says that it does, and the shares that are done."""
     capsys.readouterr()
     assert compute.main([*args, "--progress", "json"]) == 0
-    told = [json.loads(line) for line in capsys.readouterr().err.split("\n") if line]
-    return [one["doing"].split(":")[0] for one in told], [one["share"] for one in told]
+    messages = [json.loads(line) for line in capsys.readouterr().err.split("\n") if line]
+    return [entry["doing"].split(":")[0] for entry in messages], [entry["share"] for entry in messages]
 
 
 def test_the_cut_changes_no_figure_and_one_bar_counts_all(small_run, tiny_folder, texts, tmp_path, capsys):
@@ -271,10 +271,10 @@ def test_the_cut_changes_no_figure_and_one_bar_counts_all(small_run, tiny_folder
 def test_a_bar_is_shown_in_a_notebook_and_not_in_a_file(monkeypatch):
     for shell in (SimpleNamespace(kernel=None), SimpleNamespace()):
         monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda shell=shell: shell))
-        shown = io.StringIO()
-        with Bar(total=1, desc="at work", disable=None, file=shown):
+        bar_output = io.StringIO()
+        with Bar(total=1, desc="at work", disable=None, file=bar_output):
             pass
-        assert ("at work" in shown.getvalue()) == hasattr(shell, "kernel")
+        assert ("at work" in bar_output.getvalue()) == hasattr(shell, "kernel")
 
 
 def test_a_run_again_mends_tables_and_redoes_what_a_setting_changes(small_run, tiny_folder, texts, tmp_path):
@@ -286,9 +286,9 @@ def test_a_run_again_mends_tables_and_redoes_what_a_setting_changes(small_run, t
     assert run(again) == 0
     assert (contents(done), times(done)) == (before, stamps)
     assert run([*again, "--k", "3"]) == 0
-    kept = {Path(path).parent.name for path, _ in stamps.items() & times(done).items()}
-    assert {"statistics", "texts", "checks"} <= kept
-    assert kept.isdisjoint({"spans", "labels", "judgments"})
+    unchanged_stages = {Path(path).parent.name for path, _ in stamps.items() & times(done).items()}
+    assert {"statistics", "texts", "checks"} <= unchanged_stages
+    assert unchanged_stages.isdisjoint({"spans", "labels", "judgments"})
 
 
 def test_what_cannot_be_had_is_told_once_and_first(hub, tiny_folder, tmp_path, monkeypatch, capsys):
@@ -301,13 +301,15 @@ def test_what_cannot_be_had_is_told_once_and_first(hub, tiny_folder, tmp_path, m
     assert compute.main([*two, "--texts", "world", "--out", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err.count("is gated on the Hub: accept its terms") == 1
     imagenet.gated = False
-    told = []
+    warnings = []
     settings = compute.main.parse(two)
-    both = [settings.for_model(name) for name in settings.models]
-    assert needs.require([*both, settings.for_model("ViT-B-32/openai")], told.append) == both
-    assert len(told) == len(set(told)) == 1 + len(inputs.names_of_sets(both[0]))
-    assert any(one.startswith("food101 is left out: 'food101' was not found on the Hub") for one in told)
-    assert any(one.startswith("error: ViT-B-32/openai is left out: ") for one in told)
+    per_model = [settings.for_model(name) for name in settings.models]
+    assert needs.require([*per_model, settings.for_model("ViT-B-32/openai")], warnings.append) == per_model
+    assert len(warnings) == len(set(warnings)) == 1 + len(inputs.names_of_sets(per_model[0]))
+    assert any(
+        line.startswith("food101 is left out: 'food101' was not found on the Hub") for line in warnings
+    )
+    assert any(line.startswith("error: ViT-B-32/openai is left out: ") for line in warnings)
     monkeypatch.setattr(needs.shutil, "disk_usage", lambda _: SimpleNamespace(free=4))
     with pytest.raises(InputError, match=r"are to be fetched, and .* GB free"):
-        needs.require(both, told.append)
+        needs.require(per_model, warnings.append)

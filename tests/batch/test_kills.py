@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[2]
 ABOUT = {"cwd": ROOT, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
 
 
-def work(args, said, launched, second_cannot):
+def work(args, log, launched, second_cannot):
     """A run with one thread, as the tests have: the last digits of a product depend on their number."""
     torch.set_num_threads(1)
     os.environ.update(launched)
@@ -47,14 +47,14 @@ def work(args, said, launched, second_cannot):
     if second_cannot and launched["RANK"] == "1":
         module, name = (inputs, "open_all") if second_cannot == "open" else (ccs, "load")
         setattr(module, name, cannot)
-    with said.open("a") as file, redirect_stdout(file), redirect_stderr(file):
+    with log.open("a") as file, redirect_stdout(file), redirect_stderr(file):
         code = compute.main(args)
     os._exit(code)
 
 
-def begin(args, said, second_cannot="", **launched):
+def begin(args, log, second_cannot="", **launched):
     """Begin a run; `launched` is what a launcher puts into the environment."""
-    process = fresh.Process(target=work, args=(args, said, launched, second_cannot), daemon=True)
+    process = fresh.Process(target=work, args=(args, log, launched, second_cannot), daemon=True)
     process.start()
     return process
 
@@ -64,11 +64,11 @@ def begin_two():
     """Begins the two processes of a run, as torchrun does: they meet at a store that another one holds."""
     stores = []
 
-    def make(args, said, second_cannot=""):
+    def make(args, log, second_cannot=""):
         stores.append(TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(stores[-1].port), "WORLD_SIZE": "2"}
         place |= {"TORCHELASTIC_USE_AGENT_STORE": "True"}
-        return [begin(args, said, second_cannot, RANK=rank, LOCAL_RANK=rank, **place) for rank in "01"]
+        return [begin(args, log, second_cannot, RANK=rank, LOCAL_RANK=rank, **place) for rank in "01"]
 
     yield make
     stores.clear()
@@ -99,26 +99,26 @@ def test_kills_at_random_moments(small_run, tiny_folder, texts, tmp_path):
 
 
 def test_what_one_of_two_cannot_do_ends_both(begin_two, tiny_folder, texts, tmp_path):
-    said = tmp_path / "said.txt"
-    for process in begin_two(arguments(tiny_folder, texts, tmp_path / "out"), said, "load"):
+    log = tmp_path / "said.txt"
+    for process in begin_two(arguments(tiny_folder, texts, tmp_path / "out"), log, "load"):
         process.join(100)
         assert process.exitcode == 2
-    assert said.read_text().splitlines().count("error: only the second process cannot load") == 1
+    assert log.read_text().splitlines().count("error: only the second process cannot load") == 1
 
 
 def test_one_of_two_killed_ends_the_other_and_two_go_on(begin_two, small_run, tiny_folder, texts, tmp_path):
     """60 images in shards of 16 are four uneven shards; texts and clips have fewer. One opens them."""
-    out, said = tmp_path / "out", tmp_path / "said.txt"
+    out, log = tmp_path / "out", tmp_path / "said.txt"
     args = arguments(tiny_folder, texts, out)
     for killed, stage in ((1, "statistics"), (0, "measure--world--letters")):
-        both = begin_two(args, said)
-        while not (out / ".stages/tiny" / stage).exists() and all(one.exitcode is None for one in both):
+        pair = begin_two(args, log)
+        while not (out / ".stages/tiny" / stage).exists() and all(p.exitcode is None for p in pair):
             time.sleep(0.02)
-        both[killed].kill()
-        both[1 - killed].join(100)
-        assert both[1 - killed].exitcode == 2
-        assert said.read_text().count("the same command continues") == 2 - killed
-    for process in begin_two(args, said, "open"):
+        pair[killed].kill()
+        pair[1 - killed].join(100)
+        assert pair[1 - killed].exitcode == 2
+        assert log.read_text().count("the same command continues") == 2 - killed
+    for process in begin_two(args, log, "open"):
         process.join(100)
         assert process.exitcode == 0
     same_tables(small_run / "tiny", out / "tiny")
@@ -132,29 +132,29 @@ def test_one_of_two_killed_ends_the_other_and_two_go_on(begin_two, small_run, ti
     [("torchrun", 1, "statistics"), ("torchrun", 0, "measure--world--letters"), ("accelerate", 1, "labels")],
 )
 def test_launchers_end_the_other(small_run, tiny_folder, texts, tmp_path, launcher, killed, stage):
-    out, said = tmp_path / "out", tmp_path / "said.txt"
+    out, log = tmp_path / "out", tmp_path / "said.txt"
     command = [sys.executable, "-m", *LAUNCHERS[launcher], "ccs.batch.compute"]
     command += [*arguments(tiny_folder, texts, out), "--device", "cpu"]
-    with said.open("w") as file, subprocess.Popen(command, stderr=file, **ABOUT) as running:
+    with log.open("w") as file, subprocess.Popen(command, stderr=file, **ABOUT) as running:
         while not (out / ".stages/tiny" / stage).exists() and running.poll() is None:
             time.sleep(0.02)
-        workers = [one for one in psutil.Process(running.pid).children(True) if "RANK" in one.environ()]
-        next(one for one in workers if one.environ()["RANK"] == str(killed)).kill()
+        workers = [child for child in psutil.Process(running.pid).children(True) if "RANK" in child.environ()]
+        next(child for child in workers if child.environ()["RANK"] == str(killed)).kill()
         assert running.wait(60) != 0
     assert not psutil.wait_procs(workers, 10)[1]
-    assert "the same command continues" in said.read_text()
+    assert "the same command continues" in log.read_text()
     done = subprocess.run(command, **ABOUT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     same_tables(small_run / "tiny", out / "tiny")
 
 
-def stopped_decoder(said):
+def stopped_decoder(pipe):
     """A run that dies as soon as the process that decodes for it has begun and was stopped."""
     if not (child := os.fork()):
         inputs.begin_decoding()
         os.kill(os.getpid(), signal.SIGSTOP)
     os.waitpid(child, os.WUNTRACED)
-    said.send(child)
+    pipe.send(child)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -110,9 +110,9 @@ def test_clips_are_also_scaled_as_the_paper_scales_them(tiny_model, tmp_path):
 
     rng, texts = np.random.default_rng(0), measure.embed_texts(tiny_model, clips)
     normal, scaled = rng.normal(size=(2, 10, tiny_model.dim))
-    both = {"as_published": True, "published": lambda _: scaled}
+    published_options = {"as_published": True, "published": lambda _: scaled}
     ablations = [NONE, AblationSet("high", None, head_sets[1], "")]
-    rows = measured(clips, ablations, texts, lambda _: normal, **both)
+    rows = measured(clips, ablations, texts, lambda _: normal, **published_options)
     rows = [row for row in rows if row["ablation"] == "none"]
     recall = {row["dataset"]: row["value"] for row in rows if row["metric"] == "R@5"}
     for name, embedded in ("world/clips", normal), ("world/clips (as-published)", scaled):

@@ -91,7 +91,7 @@ def test_batches_never_cross_a_shard(tiny_model, pictures, workers):
     expected = [(0, 0, 3, False), (0, 3, 4, True), (2, 8, 11, True)]
     assert [(b.shard, b.first, b.last, b.ends_shard) for b in batches] == expected
     assert torch.equal(batches[2].pixels, tiny_model.preprocess([images[i] for i in (8, 9, 10)]))
-    assert sum(len(one.pixels) for one in batches) == 7
+    assert sum(len(loaded.pixels) for loaded in batches) == 7
 
 
 def test_short_memory_lowers_the_batch_and_loses_nothing():
@@ -123,8 +123,8 @@ SPANS = {
 }
 
 
-def judging(out, *more):
-    settings = main.parse(["--k", "2,3,4", "--out", str(out), *more])
+def judging(out, *options):
+    settings = main.parse(["--k", "2,3,4", "--out", str(out), *options])
     return Judging(settings, Store(out / "stages", Processes()), POOL)
 
 
@@ -138,21 +138,21 @@ def name_or_judge(user, schema):
 def test_the_main_texts_are_asked_alone_about_the_label_as_given(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789abcdef")
     with OpenAIServer(name_or_judge) as server:
-        asked = judging(tmp_path, "--judges", server.spec, "--labeler", server.spec)
-        labels = asked.labels(SPANS)
-        rows = asked.judgments(SPANS, labels)
-        sizes = sorted(len(json.loads(seen.user)["texts"]) for seen in server.asked)
-        judged = {json.loads(seen.user).get("concept") for seen in server.asked}
+        judging_run = judging(tmp_path, "--judges", server.spec, "--labeler", server.spec)
+        labels = judging_run.labels(SPANS)
+        rows = judging_run.judgments(SPANS, labels)
+        sizes = sorted(len(json.loads(request.user)["texts"]) for request in server.asked)
+        judged = {json.loads(request.user).get("concept") for request in server.asked}
         below = judging(tmp_path / "two", "--judges", server.spec, "--labeler", server.spec, "--k", "2")
         fewer = {head: spans[:2] for head, spans in SPANS.items()}
         alone = below.judgments(fewer, below.labels(fewer))
     assert judged == {None, "Varied"}
-    assert (set(labels.values()), set(asked.normal.values())) == ({"Varied"}, {"Diversity"})
+    assert (set(labels.values()), set(judging_run.normal.values())) == ({"Varied"}, {"Diversity"})
     assert sizes == [2] * 12  # labels, the texts of the main K, and the further ones
     assert alone == [row for row in rows if row["rank"] < 2]
     assert [len({row["rank"] for row in rows if row["head"] == head.head}) for head in HEADS] == [4] * 4
     scores, table = score_heads(SPANS, labels, rows, dict.fromkeys(HEADS, 1.0), (2, 3, 4))
-    ccs = {k: {score.ccs for score in found.values()} for k, found in scores.items()}
+    ccs = {k: {score.ccs for score in head_scores.values()} for k, head_scores in scores.items()}
     assert ccs == {2: {1}, 3: {2}, 4: {2}}
     assert [row["k"] for row in table] == [2] * 4 + [3] * 4 + [4] * 4
     assert table[-1]["share"] == pytest.approx(0.4)

@@ -19,10 +19,10 @@ from tests.support.datasets_sample import SOCIAL, clip, number_of, png, reposito
 def clone(tmp_path):
     """Opens a set of which there is a local copy, laid out like its repository."""
 
-    def make(name, **more):
+    def make(name, **options):
         like = name.removesuffix("-joined").removesuffix("-gender")
         repository(tmp_path / name, source(name), *schemas()[like])
-        return open_dataset(name, **more)
+        return open_dataset(name, **options)
 
     return make
 
@@ -35,22 +35,22 @@ def test_classification(clone):
         ("oxford-pets-first-word", ("Abyssinian", "american", "american"), [0, 1, 1], 18),
         ("imagenet-a", ("junco", "stingray", "goldfinch"), [2, 0, 1], 80),
     ):
-        found = clone(name)
-        assert found.labels.tolist() == labels
-        assert tuple(found.classes[label] for label in found.labels) == classes
-        assert [number_of(image) for image in found.images] == [0, 1, 2]
-        assert len(found.templates) == count
-        assert all(template.count("{}") == 1 for template in found.templates)
+        dataset = clone(name)
+        assert dataset.labels.tolist() == labels
+        assert tuple(dataset.classes[label] for label in dataset.labels) == classes
+        assert [number_of(image) for image in dataset.images] == [0, 1, 2]
+        assert len(dataset.templates) == count
+        assert all(template.count("{}") == 1 for template in dataset.templates)
 
 
 @pytest.mark.parametrize("name", ["fairface-1.25", "fairface-0.25"])
 def test_fairface_has_six_and_seven_races(clone, name):
-    found = clone(name)
-    assert found.groups["race"].tolist() == ["Asian", "Asian", "Black", "Latino"]
-    assert found.groups["race (seven)"].tolist()[:2] == ["East Asian", "Southeast Asian"]
-    assert found.groups["gender"].tolist() == ["Male", "Female", "Female", "Male"]
-    assert found.k == {"race": 1, "race (seven)": 1, "gender": 1}  # 900 of 10,954, of four: one
-    assert (found.occupations, found.templates) == (paper.occupations(), paper.templates())
+    gallery = clone(name)
+    assert gallery.groups["race"].tolist() == ["Asian", "Asian", "Black", "Latino"]
+    assert gallery.groups["race (seven)"].tolist()[:2] == ["East Asian", "Southeast Asian"]
+    assert gallery.groups["gender"].tolist() == ["Male", "Female", "Female", "Male"]
+    assert gallery.k == {"race": 1, "race (seven)": 1, "gender": 1}  # 900 of 10,954, of four: one
+    assert (gallery.occupations, gallery.templates) == (paper.occupations(), paper.templates())
 
 
 def test_fairface_as_its_authors_give_it(tmp_path):
@@ -60,24 +60,24 @@ def test_fairface_as_its_authors_give_it(tmp_path):
         (root / "val" / f"{number}.jpg").write_bytes(png(number))
     rows = [f"fairface/val/{number}.jpg,3-9,Male,East Asian,False\n" for number in (2, 3, 1)]
     (root / "fairface_label_val.csv").write_text("file,age,gender,race,service_test\n" + "".join(rows))
-    found = open_dataset("fairface-0.25")
-    assert [number_of(image) for image in found.images] == [2, 1]
-    assert found.skipped == ("fairface/val/3.jpg: no such file",)
-    assert found.groups["race"].tolist() == ["Asian", "Asian"]
+    gallery = open_dataset("fairface-0.25")
+    assert [number_of(image) for image in gallery.images] == [2, 1]
+    assert gallery.skipped == ("fairface/val/3.jpg: no such file",)
+    assert gallery.groups["race"].tolist() == ["Asian", "Asian"]
 
 
 def test_socialcounterfactuals_keeps_what_varies_race_and_gender_and_has_a_pool_per_occupation(clone):
-    found = clone("socialcounterfactuals")
+    gallery = clone("socialcounterfactuals")
     # Row 12 varies another attribute; row 15 shows an occupation that the study does not ask for.
-    assert [number_of(image) for image in found.images] == [*range(12), 13, 14]
-    assert list(zip(found.groups["race"], found.groups["gender"], strict=True))[:12] == SOCIAL
+    assert [number_of(image) for image in gallery.images] == [*range(12), 13, 14]
+    assert list(zip(gallery.groups["race"], gallery.groups["gender"], strict=True))[:12] == SOCIAL
     # Rows whose attributes stand the other way around.
-    assert (found.groups["race"][12], found.groups["gender"][12]) == ("White", "Male")
-    assert (found.k, found.pools.tolist()) == ({"race": 12, "gender": 4}, ["judge"] * 12 + ["chef"] * 2)
-    assert [found.units.tolist().index(unit) for unit in found.units] == [0] * 6 + [6] * 6 + [12] * 2
+    assert (gallery.groups["race"][12], gallery.groups["gender"][12]) == ("White", "Male")
+    assert (gallery.k, gallery.pools.tolist()) == ({"race": 12, "gender": 4}, ["judge"] * 12 + ["chef"] * 2)
+    assert [gallery.units.tolist().index(unit) for unit in gallery.units] == [0] * 6 + [6] * 6 + [12] * 2
     # Two images cannot be cut at 12.
-    assert found.occupations == ("judge",)
-    assert "occupation chef: only 2 images" in found.notes
+    assert gallery.occupations == ("judge",)
+    assert "occupation chef: only 2 images" in gallery.notes
     with pytest.raises(InputError, match="No occupation of 'socialcounterfactuals' has the 12 images"):
         clone("socialcounterfactuals", max_images=5)
 
@@ -88,9 +88,9 @@ def brightness(frames):
 
 @pytest.mark.parametrize("count", [1, 4, 5, 12, 40])
 def test_frames_stand_at_the_middle_of_equal_intervals(tmp_path, count):
-    found = clips.frames(clip(tmp_path / "a.mp4"), count)
+    frames = clips.frames(clip(tmp_path / "a.mp4"), count)
     # Slow and obvious: frame i is shown from i/10 to (i+1)/10 seconds.
-    assert brightness(found) == [int((part + 0.5) * 2.0 / count * 10) for part in range(count)]
+    assert brightness(frames) == [int((part + 0.5) * 2.0 / count * 10) for part in range(count)]
 
 
 def test_videos(tmp_path):
@@ -105,22 +105,22 @@ def test_videos(tmp_path):
         wrong = [{"video": "broken.mp4", "caption": "x"}, {"video": "lost.mp4", "caption": "x"}]
         (root / source(name).annotations).write_text(json.dumps(wrong + rows))
         (root / "raw.json").write_text("{}")  # other files of the repository do not matter
-        found = open_dataset(name)
-        assert len(found.clips) == len(found.captions) == 1
-        assert len(found.clips[0]) == frames
-        assert found.captions[0] == (("one", "two") if name == "msvd" else ("one",))
-        assert [entry.split(":")[0] for entry in found.skipped] == ["broken.mp4", "lost.mp4"]
-        assert found.skipped[1] == "lost.mp4: no such file"
+        dataset = open_dataset(name)
+        assert len(dataset.clips) == len(dataset.captions) == 1
+        assert len(dataset.clips[0]) == frames
+        assert dataset.captions[0] == (("one", "two") if name == "msvd" else ("one",))
+        assert [entry.split(":")[0] for entry in dataset.skipped] == ["broken.mp4", "lost.mp4"]
+        assert dataset.skipped[1] == "lost.mp4: no such file"
 
 
 def test_a_clip_that_breaks_off_repeats_its_last_frame(tmp_path):
     path = clip(tmp_path / "a.mkv", seconds=2.5)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) * 6 // 10])
-    shown = brightness(clips.frames(path, 8))
-    assert len(shown) == 8
-    assert shown == sorted(shown)
-    assert 5 < shown[-1] == shown[-2] < 24
+    brightnesses = brightness(clips.frames(path, 8))
+    assert len(brightnesses) == 8
+    assert brightnesses == sorted(brightnesses)
+    assert 5 < brightnesses[-1] == brightnesses[-2] < 24
 
 
 def test_the_registry_is_whole():
@@ -133,5 +133,5 @@ def test_the_registry_is_whole():
             assert templates(record.templates)
     # Every set the study reports is registered, under the name that the comparison looks for.
     claims = [claim for key in report.TABLES for claim in report.claims(key) if claim.dataset]
-    asked = {name for claim in claims for name in report.dataset_names(claim)}
-    assert {name.removesuffix(" (as-published)") for name in asked} - {"fairface"} <= set(SOURCES)
+    looked_up_names = {name for claim in claims for name in report.dataset_names(claim)}
+    assert {name.removesuffix(" (as-published)") for name in looked_up_names} - {"fairface"} <= set(SOURCES)

@@ -17,8 +17,8 @@ from ccs.errors import InputError
 from tests.support.datasets_sample import as_parquet, cells, saved
 
 
-def encoded(color, mode="RGB", kind="JPEG", **how):
-    return saved(Image.new(mode, (40, 24), color), kind, **how)
+def encoded(color, mode="RGB", kind="JPEG", **save_options):
+    return saved(Image.new(mode, (40, 24), color), kind, **save_options)
 
 
 def noisy(seed, size=64):
@@ -95,13 +95,13 @@ class TestFolder:
         write(tmp_path / "images" / "b/cut.jpg", noisy(5)[:900])
         write(tmp_path / "images" / "notes.txt", b"not asked for")
         write(tmp_path / "images" / ".hidden" / "x.png", noisy(1))
-        found = pickle.loads(pickle.dumps(open_images(str(tmp_path / "images"))))
-        assert [image.size for image in found.images] == [(64, 64)] * 3
-        (cut,) = found.skipped
+        opened = pickle.loads(pickle.dumps(open_images(str(tmp_path / "images"))))
+        assert [image.size for image in opened.images] == [(64, 64)] * 3
+        (cut,) = opened.skipped
         assert cut.startswith("b/cut.jpg: image file is truncated")
         good = [noisy(len(name)) for name in ("a.JPG", "b/1.jpeg", "b/2.png")]
         digests = b"".join(hashlib.sha256(data).digest() for data in good)
-        assert found.fingerprint == hashlib.sha256(digests).hexdigest()
+        assert opened.fingerprint == hashlib.sha256(digests).hexdigest()
 
     def test_a_sample_is_drawn_from_each_class(self, tmp_path):
         for number in range(40):
@@ -110,25 +110,25 @@ class TestFolder:
         drawn = [open_dataset(str(tmp_path / "many"), max_images=12, seed=seed) for seed in (0, 0, 1)]
         assert [np.bincount(data.labels, minlength=10).min() for data in drawn] == [1, 1, 1]
         assert drawn[0].fingerprint == drawn[1].fingerprint != drawn[2].fingerprint
-        shown = [image.getpixel((0, 0))[0] // 5 for image in open_images(str(tmp_path / "many"), 4).images]
-        assert len(set(shown)) == 4
-        assert shown == sorted(shown)
+        numbers = [image.getpixel((0, 0))[0] // 5 for image in open_images(str(tmp_path / "many"), 4).images]
+        assert len(set(numbers)) == 4
+        assert numbers == sorted(numbers)
 
     def test_class_folders(self, tmp_path, caplog):
         for name in ("test/red_fox/1.png", "test/red_fox/2.png", "test/owl/1.png", "train/owl/9.png"):
             write(tmp_path / "animals" / name, noisy(len(name)))
         write(tmp_path / "animals" / "test/owl/0.png", b"")
-        found = pickle.loads(pickle.dumps(open_dataset(str(tmp_path / "animals"), template="a {}.")))
-        assert (found.classes, found.labels.tolist()) == (("owl", "red fox"), [0, 1, 1])
-        assert (found.skipped, found.templates) == (("owl/0.png: empty file",), ("a {}.",))
-        named = open_dataset(str(tmp_path / "animals"), classes=["bird", "fox"], max_images=2)
-        assert (named.classes, named.labels.tolist()) == (("bird", "fox"), [1])
+        dataset = pickle.loads(pickle.dumps(open_dataset(str(tmp_path / "animals"), template="a {}.")))
+        assert (dataset.classes, dataset.labels.tolist()) == (("owl", "red fox"), [0, 1, 1])
+        assert (dataset.skipped, dataset.templates) == (("owl/0.png: empty file",), ("a {}.",))
+        renamed = open_dataset(str(tmp_path / "animals"), classes=["bird", "fox"], max_images=2)
+        assert (renamed.classes, renamed.labels.tolist()) == (("bird", "fox"), [1])
         with pytest.raises(InputError, match="has 2 classes, but 1 names were given"):
             open_dataset(str(tmp_path / "animals"), classes=["bird"])
         with pytest.raises(InputError, match="no class folders"):
             open_dataset(str(tmp_path / "animals/test/owl"))
-        assert named.source == f"{tmp_path / 'animals'} (split test)"
-        assert found.notes == ("not in the split test: 1 file train/owl/9.png",)
+        assert renamed.source == f"{tmp_path / 'animals'} (split test)"
+        assert dataset.notes == ("not in the split test: 1 file train/owl/9.png",)
         assert "animals: not in the split test: 1 file train/owl/9.png" in caplog.messages
         assert open_images(f"{tmp_path / 'animals'}:train").source.endswith("animals (split train)")
         write(tmp_path / "animals" / "mammal/1.png", noisy(1))
@@ -140,15 +140,15 @@ def test_images_and_labels_of_parquet_stay_together_when_a_row_is_bad(tmp_path):
     data[2] = data[2][:40]
     subsets = sets.SOURCES["cifar10-jpeg"].subsets
     classes = hf.ClassLabel(names=[*subsets["animals"], *subsets["objects"]])
-    columns = {"image": [{"bytes": one, "path": None} for one in data], "label": [0, 1, 2, 3, 4]}
+    columns = {"image": [{"bytes": content, "path": None} for content in data], "label": [0, 1, 2, 3, 4]}
     path = tmp_path / "cifar10-jpeg.parquet"
     hf.Dataset.from_dict(columns, hf.Features(image=hf.Image(decode=False), label=classes)).to_parquet(path)
-    found = pickle.loads(pickle.dumps(open_dataset("cifar10-jpeg")))
-    assert found.labels.tolist() == [0, 1, 3, 4]
-    assert [image.getpixel((0, 0))[0] // 40 for image in found.images] == [0, 1, 3, 4]
-    (cut,) = found.skipped
+    dataset = pickle.loads(pickle.dumps(open_dataset("cifar10-jpeg")))
+    assert dataset.labels.tolist() == [0, 1, 3, 4]
+    assert [image.getpixel((0, 0))[0] // 40 for image in dataset.images] == [0, 1, 3, 4]
+    (cut,) = dataset.skipped
     assert cut.startswith("row 2: ")
-    assert tuple(found.classes[index] for index in found.subsets["objects"]) == tuple(subsets["objects"])
+    assert tuple(dataset.classes[index] for index in dataset.subsets["objects"]) == tuple(subsets["objects"])
     assert len(open_images(str(path)).images) == 4
 
 
@@ -164,9 +164,9 @@ def test_rows_without_a_label_are_left_out_and_named(tmp_path):
         features = hf.Features(image=hf.Image(decode=False), label=kind)
         path = tmp_path / "pets.parquet"
         hf.Dataset.from_dict(columns | {"label": labels}, features).to_parquet(path)
-        found = open_dataset(str(path), classes=classes)
-        assert (found.classes, found.labels.tolist()) == (classes, [0, 1, 1])
-        assert found.skipped == ("row 2: no label", "row 3: no label")
+        dataset = open_dataset(str(path), classes=classes)
+        assert (dataset.classes, dataset.labels.tolist()) == (classes, [0, 1, 1])
+        assert dataset.skipped == ("row 2: no label", "row 3: no label")
         if kind != hf.Value("float32"):
             people = open_gallery(str(path), attribute="group")
             assert people.groups["group"].tolist() == ["cat", "dog", "dog"]
@@ -183,10 +183,10 @@ def test_what_was_read_is_read_again_only_when_it_may_have_changed(tmp_path, mon
     write(folder / "dog/2.png", noisy(9)[:300])
     os.utime(folder / "dog/2.png", (old, old))
 
-    def read(most=None):
+    def read(max_images=None):
         checked.clear()
-        found = open_dataset(str(folder), max_images=most)
-        return found.fingerprint, found.skipped, len(checked)
+        dataset = open_dataset(str(folder), max_images=max_images)
+        return dataset.fingerprint, dataset.skipped, len(checked)
 
     assert read(2)[2] == 2
     first = read()
@@ -202,8 +202,8 @@ def test_what_was_read_is_read_again_only_when_it_may_have_changed(tmp_path, mon
     monkeypatch.setattr(digests, "SETTLED", 2.0)  # so lately that it may change again within its time
     assert [read()[2], read()[2]] == [4, 4]
     monkeypatch.setattr(digests, "SETTLED", -1e9)
-    (kept, *_) = (tmp_path / "home/clip-ccs/read").iterdir()
-    kept.write_text("[1]")
+    (cache_file, *_) = (tmp_path / "home/clip-ccs/read").iterdir()
+    cache_file.write_text("[1]")
     os.utime(folder / "dog/1.png", (old, old))
     assert read()[0] == first[0]
 

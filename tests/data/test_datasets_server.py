@@ -26,25 +26,25 @@ from ccs.data.open import open_images, open_dataset
 from tests.support.datasets_sample import allow_any_size
 
 allow_any_size()
-found = []
+answers = []
 for name, limit in json.load(sys.stdin):
     try:
         data = (open_images if "mask" in name or "segment" in name else open_dataset)(name, max_images=limit)
         data = pickle.loads(pickle.dumps(data))  # as a run's other processes get it
     except InputError as error:
-        found.append(str(error))
+        answers.append(str(error))
         continue
-    about = {"source": data.source, "fingerprint": data.fingerprint}
+    answer = {"source": data.source, "fingerprint": data.fingerprint}
     if hasattr(data, "images"):
-        about["shown"] = [image.getpixel((0, 0))[0] // 5 for image in data.images]
+        answer["shown"] = [image.getpixel((0, 0))[0] // 5 for image in data.images]
     if hasattr(data, "classes"):
-        about["labels"] = [data.classes[label] for label in data.labels]
+        answer["labels"] = [data.classes[label] for label in data.labels]
     if hasattr(data, "captions"):
-        about["captions"] = data.captions
+        answer["captions"] = data.captions
     if getattr(data, "masks", ()):
-        about["masks"] = [np.asarray(mask)[0, :, 0].tolist() for mask in data.masks]
-    found.append(about)
-json.dump(found, sys.stdout)
+        answer["masks"] = [np.asarray(mask)[0, :, 0].tolist() for mask in data.masks]
+    answers.append(answer)
+json.dump(answers, sys.stdout)
 """
 
 
@@ -54,15 +54,15 @@ def hub():
         yield hub
 
 
-def ask(hub, folder, given):
-    """What `OPEN` found of these sets, with the server as the Hub and the caches in this folder."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "CCS_"))}
+def ask(hub, folder, requests):
+    """The answers of `OPEN` for these sets, with the server as the Hub and the caches in this folder."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "CCS_"))}
     quiet = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TQDM_DISABLE": "1"}
     places = {"HF_ENDPOINT": hub.url, "HF_HOME": str(folder / "home"), "CCS_DATA": str(folder / "data")}
     places["PYTHONPATH"] = os.getcwd()
-    about = {"env": {**kept, **quiet, **places}, "input": json.dumps(given)}
+    process_options = {"env": {**inherited, **quiet, **places}, "input": json.dumps(requests)}
     command = [sys.executable, "-W", "ignore", "-c", OPEN]
-    done = subprocess.run(command, **about, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, **process_options, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 
@@ -119,8 +119,8 @@ def serve_refused(hub, folder):
 
 
 @pytest.fixture(scope="module")
-def asked(hub, tmp_path_factory):
-    """`asked(name, limit)`: what one process found of each set, in turn; and the parquet files it fetched."""
+def served_answers(hub, tmp_path_factory):
+    """The answers of one process by (name, limit), in order, and its requests for Parquet files."""
     folder = tmp_path_factory.mktemp("served")
     serve_set(hub, "cifar10", folder)
     # Renamed on the Hub: the old name leads to the new one, as a browser and git are led too.
@@ -132,21 +132,23 @@ def asked(hub, tmp_path_factory):
     served.commit({"README.md": b"emptied since\n"}, "later")  # it is read at its revision
     serve_masks(hub, folder)
     serve_refused(hub, folder)
-    given = [("cifar10", None), ("food101", 2), ("food101", None), ("food101", 2), ("country211", None)]
-    given += [("somebody/masked:test", None)]
-    given += [(name, None) for name in REFUSED]
+    requests = [("cifar10", None), ("food101", 2), ("food101", None), ("food101", 2), ("country211", None)]
+    requests += [("somebody/masked:test", None)]
+    requests += [(name, None) for name in REFUSED]
     hub.requests.clear()
-    answers = ask(hub, folder, given)
+    answers = ask(hub, folder, requests)
     lines = [line for line in hub.requests if line.startswith("GET") and line.endswith(".parquet")]
-    return {one: [a for of, a in zip(given, answers, strict=True) if of == one] for one in given}, lines
+    return {
+        request: [a for of, a in zip(requests, answers, strict=True) if of == request] for request in requests
+    }, lines
 
 
 def sha_of(hub, name):
     return hub.repositories["datasets", name].commits[-1][0]
 
 
-def test_a_set_is_downloaded_and_part_of_a_large_one_streamed(hub, asked):
-    answers, fetched = asked
+def test_a_set_is_downloaded_and_part_of_a_large_one_streamed(hub, served_answers):
+    answers, fetched = served_answers
     (whole,), (all_of_it,) = answers["cifar10", None], answers["food101", None]
     assert (whole["labels"], whole["shown"]) == (["cat", "airplane", "truck"], [0, 1, 2])
     assert whole["source"] == f"uoft-cs/cifar10 plain_text test {sha_of(hub, 'uoft-cs/cifar10')}"
@@ -155,7 +157,7 @@ def test_a_set_is_downloaded_and_part_of_a_large_one_streamed(hub, asked):
     assert len(streamed["shown"]) == len(set(streamed["shown"])) == 2
     names = dict(zip(all_of_it["shown"], all_of_it["labels"], strict=True))
     assert names == {0: "baby back ribs", 1: "apple pie", 2: "baby back ribs"}
-    assert [names[shown] for shown in streamed["shown"]] == streamed["labels"]
+    assert [names[number] for number in streamed["shown"]] == streamed["labels"]
     assert again == streamed
     (countries,) = answers["country211", None]
     assert (countries["labels"], countries["shown"]) == (["Canada", "Andorra", "Canada"], [0, 1, 2])
@@ -164,15 +166,15 @@ def test_a_set_is_downloaded_and_part_of_a_large_one_streamed(hub, asked):
     assert not [line for line in fetched if "other-" in line]
 
 
-def test_masks_come_with_their_images(hub, asked):
-    (masked,) = asked[0]["somebody/masked:test", None]
+def test_masks_come_with_their_images(hub, served_answers):
+    (masked,) = served_answers[0]["somebody/masked:test", None]
     assert masked["source"] == f"somebody/masked test {sha_of(hub, 'somebody/masked')}"
     assert (masked["shown"], masked["masks"]) == ([0, 1, 2, 3], (255 * np.stack(PIXELS)[:, 0]).tolist())
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_every_refusal_is_a_sentence(asked, name):
-    (answer,) = asked[0][name, None]
+def test_every_refusal_is_a_sentence(served_answers, name):
+    (answer,) = served_answers[0][name, None]
     assert REFUSED[name] in answer
     assert "\n" not in answer
     assert name == "cifar100" or f"$CCS_DATA/{name}" in answer
@@ -184,10 +186,10 @@ def test_two_processes_read_videos_from_an_archive_in_parts(hub, tmp_path):
     parts = {f"v.tar.part-{i}": whole[i * 4096 : (i + 1) * 4096] for i in range(-(-len(whole) // 4096))}
     serve_set(hub, "msvd", tmp_path, {"msvd_test.json": json.dumps(entries).encode(), **parts})
     with ThreadPoolExecutor(2) as pool:
-        both = list(pool.map(lambda _: ask(hub, tmp_path, [["msvd", None]])[0], range(2)))
-    assert both[0] == both[1]
-    assert both[0]["captions"] == [["clip 0", "a clip"], ["clip 1", "a clip"]]
-    assert both[0]["source"] == f"friedrichor/MSVD test {sha_of(hub, 'friedrichor/MSVD')}"
+        answers = list(pool.map(lambda _: ask(hub, tmp_path, [["msvd", None]])[0], range(2)))
+    assert answers[0] == answers[1]
+    assert answers[0]["captions"] == [["clip 0", "a clip"], ["clip 1", "a clip"]]
+    assert answers[0]["source"] == f"friedrichor/MSVD test {sha_of(hub, 'friedrichor/MSVD')}"
     requested = [line for line in hub.requests if line.startswith("GET") and "v.tar.part" in line]
     assert len(requested) == len(parts)
     (joined,) = (tmp_path / "home/clip-ccs/msvd").rglob("v.tar")

@@ -22,10 +22,10 @@ def test_a_labeled_folder_is_a_gallery_and_labels_that_say_nothing_are_refused(t
     rows = [f"{name},{'a' if i < 6 else 'b'},{i}" for i, name in enumerate(names)]
     rows[2], rows[11] = rows[2].replace(",a,", ", a ,"), rows[11].replace(",b,", ", ,")
     (tmp_path / "labels.csv").write_text("\n".join(["file,gender,id", *rows, "gone.png,a,99"]))
-    found = open_gallery(str(tmp_path))
-    assert found.groups["gender"].tolist() == ["a"] * 6 + ["b"] * 5
-    assert found.skipped == (f"{names[11]}: no gender", "gone.png: no such file")
-    assert np.asarray(found.images[3])[0, 0, 0] == 60  # the CSV's order, not the folders'
+    gallery = open_gallery(str(tmp_path))
+    assert gallery.groups["gender"].tolist() == ["a"] * 6 + ["b"] * 5
+    assert gallery.skipped == (f"{names[11]}: no gender", "gone.png: no such file")
+    assert np.asarray(gallery.images[3])[0, 0, 0] == 60  # the CSV's order, not the folders'
     for labels, words in (
         ("name;gender\nright/0.png;a", "needs a column `file`.* and commas between; it has name;gender"),
         ("file,gender\nright/0.png,a\nleft/1.png,b\nright/0.png,b", "names right/0.png twice"),
@@ -35,8 +35,9 @@ def test_a_labeled_folder_is_a_gallery_and_labels_that_say_nothing_are_refused(t
         with pytest.raises(InputError, match=words):
             open_gallery(str(tmp_path))
     (tmp_path / "labels.csv").write_text("file,gender\nright/0.png,a\nleft/1.png,b")
-    found = open_gallery(str(tmp_path))
-    assert (found.source, found.notes) == (str(tmp_path), ("no label: 10 files, for example left/11.png",))
+    gallery = open_gallery(str(tmp_path))
+    assert gallery.source == str(tmp_path)
+    assert gallery.notes == ("no label: 10 files, for example left/11.png",)
     with pytest.raises(InputError, match="give the folder with the images"):
         open_gallery(str(tmp_path / "labels.csv"))
 
@@ -45,10 +46,10 @@ def test_a_column_that_numbers_the_rows_is_no_age():
     for ages, groups in ((range(20, 80), None), ([*range(20, 79), 20], ["20-29", "30-39"])):
         rows = [f"{i}.png,{'ab'[i % 2]},{age}" for i, age in enumerate(ages)]
         files = {f"{i}.png": png(i % 50) for i in range(60)}
-        found = open_upload(
+        gallery = open_upload(
             zipped(files | {"labels.csv": "\n".join(["file,half,years", *rows]).encode()}), "x"
         )
-        assert sorted({*found.groups.get("years", ())})[:2] == (groups or [])
+        assert sorted({*gallery.groups.get("years", ())})[:2] == (groups or [])
 
 
 def test_a_zip_file_beyond_the_limits_is_refused():
@@ -75,16 +76,16 @@ def test_a_parquet_file_is_a_gallery_and_follows_no_path(tmp_path):
     cells.append({"bytes": None, "path": str(tmp_path / "right" / "0.png")})
     columns = {"site": ["a"] * 6 + ["b"] * 7, "gender": [0, 1] * 6 + [0], "age": ["young"] * 13}
     columns |= {"note": ["", *"xy" * 6]}  # not offered: its empty cell would cost the gender an image
-    about = {"huggingface": b'{"info": {"features": {"gender": {"names": ["woman", "man"]}}}}'}
-    found = open_upload(as_parquet(pa.array(cells, CELL), about, **columns), "own:1")
-    groups = {name: cells.tolist() for name, cells in found.groups.items()}
+    metadata = {"huggingface": b'{"info": {"features": {"gender": {"names": ["woman", "man"]}}}}'}
+    gallery = open_upload(as_parquet(pa.array(cells, CELL), metadata, **columns), "own:1")
+    groups = {name: cells.tolist() for name, cells in gallery.groups.items()}
     assert list(groups.items()) == [("gender", ["woman", "man"] * 6), ("site", ["a"] * 6 + ["b"] * 6)]
-    (left_out,) = found.skipped
+    (left_out,) = gallery.skipped
     assert left_out == "row 12: no image in this row"
-    assert [np.asarray(image)[0, 0, 0] for image in found.images] == [20 * i for i in range(12)]
+    assert [np.asarray(image)[0, 0, 0] for image in gallery.images] == [20 * i for i in range(12)]
     plain = open_upload(as_parquet(pa.array(files), gender=["a", "b"] * 6), "own:2")
-    assert plain.fingerprint != found.fingerprint  # the names of the groups are part of it
-    assert plain.images[3] == found.images[3]
+    assert plain.fingerprint != gallery.fingerprint  # the names of the groups are part of it
+    assert plain.images[3] == gallery.images[3]
 
 
 def test_a_parquet_file_beyond_the_limits_is_refused():

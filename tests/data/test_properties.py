@@ -67,7 +67,7 @@ def shown_part(path):
     return "/".join(parts[:hidden])
 
 
-def shown(data):
+def numbered_labels(data):
     """Each image's number, with its class or group."""
     labels = data.groups["group"] if isinstance(data, BiasSet) else [data.classes[n] for n in data.labels]
     return [(image.getpixel((0, 0))[0] // 5, label) for image, label in zip(data.images, labels, strict=True)]
@@ -93,14 +93,14 @@ def test_a_tree_is_the_same_as_folder_zip_and_upload(place, paths):
         assert zipped_data.notes == data.notes
         by_number = {number: path for path, number in numbers.items()}
         spelled = {"Dog": "dog", "red_fox": "red fox"}
-        for number, label in shown(data):
+        for number, label in numbered_labels(data):
             folders = by_number[number].split("/")[:-1]
             assert label.casefold() in {spelled.get(name, name).casefold() for name in folders}
         assert len(data.images) + counted(data) == len({shown_part(path) for path in paths})
     people = attempt(open_gallery, folder, attribute="group")
     upload = attempt(open_upload, zipped(files), "upload")
     if people is not None:
-        assert shown(upload) == shown(people)
+        assert numbered_labels(upload) == numbered_labels(people)
 
 
 @folders_are_emptied
@@ -126,9 +126,9 @@ def test_a_table_gives_each_image_its_group(place, rows, prefix, missing):
         assert from_zip is None
         return
     by_number = {number: path for path, number in numbers.items()}
-    for number, group in shown(people):
+    for number, group in numbered_labels(people):
         assert group.casefold() == labels[by_number[number]].strip().casefold()
-    assert shown(from_zip) == shown(upload) == shown(people)
+    assert numbered_labels(from_zip) == numbered_labels(upload) == numbered_labels(people)
     assert len(people.images) + len(people.skipped) == len(labels) + missing
 
 
@@ -153,37 +153,37 @@ def test_parquet_gives_each_image_its_class(place, labels, kind, cell, cut, grou
     images = [png(number) for number in range(len(labels))]
     files = {}
     for part, (start, end) in enumerate(((0, cut), (cut, len(labels)))):
-        some = labels[start:end]
+        in_part = labels[start:end]
         names = ["dog", "cat", "Cat", " dog"] if part else ["cat", " dog", "dog", "Cat"]
-        about = None
+        metadata = None
         if kind == "numbers":
-            cells = pa.array([None if label is None else names.index(label) for label in some], pa.int64())
+            cells = pa.array([None if label is None else names.index(label) for label in in_part], pa.int64())
             listed = ",".join(f'"{name}"' for name in names)
-            about = {"huggingface": f'{{"info": {{"features": {{"label": {{"names": [{listed}]}}}}}}}}'}
+            metadata = {"huggingface": f'{{"info": {{"features": {{"label": {{"names": [{listed}]}}}}}}}}'}
         elif kind == "lists":
-            cells = pa.array([None if label is None else [label] for label in some], KINDS[kind])
+            cells = pa.array([None if label is None else [label] for label in in_part], KINDS[kind])
         elif kind == "records":
-            cells = pa.array([None if label is None else {"name": label} for label in some], KINDS[kind])
+            cells = pa.array([None if label is None else {"name": label} for label in in_part], KINDS[kind])
         else:
-            cells = pa.array(some, pa.string()).cast(KINDS[kind])
+            cells = pa.array(in_part, pa.string()).cast(KINDS[kind])
         data = images[start:end]
         column = (
-            pa.array([{"bytes": one, "path": "/etc/passwd"} for one in data], CELL)
+            pa.array([{"bytes": content, "path": "/etc/passwd"} for content in data], CELL)
             if cell == "struct"
             else pa.array(data, pa.binary())
         )
-        table = pa.table({"label": cells, "image": column}).replace_schema_metadata(about)
+        table = pa.table({"label": cells, "image": column}).replace_schema_metadata(metadata)
         pq.write_table(table, out := io.BytesIO(), row_group_size=group)
         files[f"part-{part}.parquet"] = out.getvalue()
-    data, from_zip = (attempt(open_dataset, one) for one in place(files))
+    data, from_zip = (attempt(open_dataset, path) for path in place(files))
     known = {label.strip().casefold() for label in labels if label}
     if data is None:
         assert len(known) < 2
         return
-    assert [(number, label.casefold()) for number, label in shown(data)] == [
+    assert [(number, label.casefold()) for number, label in numbered_labels(data)] == [
         (number, label.strip().casefold()) for number, label in enumerate(labels) if label
     ]
     assert Counter(data.skipped) == Counter(
         f"row {n}: no label" for n, label in enumerate(labels) if not label
     )
-    assert shown(from_zip) == shown(data)
+    assert numbered_labels(from_zip) == numbered_labels(data)

@@ -28,13 +28,13 @@ PHOTOGRAPHS = "user/photos"
 def test_rows_are_spread_over_files_and_row_groups(hub):
     parts = {f"data/train-{i:05d}-of-00002.parquet": cells(24, 24 * i) for i in range(2)}
     parts["data/test-00000-of-00001.parquet"] = cells(8, 40)
-    files = {name: as_parquet(own, rows=4, label=range(len(own))) for name, own in parts.items()}
+    files = {name: as_parquet(part, rows=4, label=range(len(part))) for name, part in parts.items()}
     hub.put("datasets", PHOTOGRAPHS, {**files, "README.md": b"---\n---\n"})
-    found = open_images("hf://datasets/user/photos:train", 16)
+    opened = open_images("hf://datasets/user/photos:train", 16)
     spread = [first + i for first in (0, 12, 24, 36) for i in range(4)]
-    assert [number_of(image) for image in found.images] == spread
-    assert found.source.startswith("hf://datasets/user/photos:train at ")
-    assert found.fingerprint == open_images("hf://datasets/user/photos", 16).fingerprint  # train comes first
+    assert [number_of(image) for image in opened.images] == spread
+    assert opened.source.startswith("hf://datasets/user/photos:train at ")
+    assert opened.fingerprint == open_images("hf://datasets/user/photos", 16).fingerprint  # train comes first
     test = open_images("hf://datasets/user/photos:test", 100).images
     assert [number_of(image) for image in test] == [*range(40, 48)]
     hub.repositories["datasets", PHOTOGRAPHS].private = True  # its owner's token is not sent
@@ -91,26 +91,26 @@ def put_faces(hub, labels):
     hub.put("datasets", "HuggingFaceM4/FairFace", files)
 
 
-def counts(found):
-    return {*Counter(zip(found.groups["race (seven)"], found.groups["gender"], strict=True)).values()}
+def counts(gallery):
+    return {*Counter(zip(gallery.groups["race (seven)"], gallery.groups["gender"], strict=True)).values()}
 
 
 def test_the_first_faces_of_every_group_are_fetched_once_and_kept(hub):
     labels = fairface_sample.labels_in_turn()
     random.Random(0).shuffle(labels)
     put_faces(hub, labels)
-    found = open_gallery("fairface-600")
+    gallery = open_gallery("fairface-600")
     rows = balanced_rows([(label["race"], label["gender"]) for label in labels], 600)
-    assert [number_of(image) for image in found.images] == [row % 50 for row in rows]
+    assert [number_of(image) for image in gallery.images] == [row % 50 for row in rows]
     for name in ("gender", "race (seven)", "age"):
         column = name.removesuffix(" (seven)")
-        assert found.groups[name].tolist() == [labels[row][column] for row in rows]
-    assert set(found.groups["race"]) == {"Asian", "Black", "Indian", "Latino", "Middle Eastern", "White"}
-    assert (set(found.k.values()), counts(found)) == ({60}, {42, 43})
-    assert "CC BY 4.0" in found.source
-    assert "HuggingFaceM4/FairFace 1.25 validation" in found.source
+        assert gallery.groups[name].tolist() == [labels[row][column] for row in rows]
+    assert set(gallery.groups["race"]) == {"Asian", "Black", "Indian", "Latino", "Middle Eastern", "White"}
+    assert (set(gallery.k.values()), counts(gallery)) == ({60}, {42, 43})
+    assert "CC BY 4.0" in gallery.source
+    assert "HuggingFaceM4/FairFace 1.25 validation" in gallery.source
     hub.repositories.clear()
-    assert open_gallery("fairface-600").fingerprint == found.fingerprint
+    assert open_gallery("fairface-600").fingerprint == gallery.fingerprint
 
 
 def test_only_what_is_needed_is_fetched(hub):
@@ -136,9 +136,9 @@ def test_a_hub_without_it_is_said(hub, tmp_path):
 def test_photographs_are_the_first_of_a_set(hub):
     file = as_parquet(cells(310, image=lambda i: png(i % 50)), rows=50)
     hub.put("datasets", "bitmind/open-image-v7-256", {"data/train-00000-of-00009.parquet": file})
-    found = open_images("open-images-300")
-    assert len(found.images) == SOURCES["open-images-300"].excerpt == 300
-    assert "CC BY 2.0" in found.source
+    opened = open_images("open-images-300")
+    assert len(opened.images) == SOURCES["open-images-300"].excerpt == 300
+    assert "CC BY 2.0" in opened.source
     with pytest.raises(InputError, match="not a set of people"):
         open_gallery("open-images-300")
     with pytest.raises(InputError, match="'cifar10-300' was not found"):
