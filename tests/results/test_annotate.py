@@ -51,7 +51,7 @@ def few_draws(monkeypatch):
 
 def pairs_in(folder):
     models = results.load(folder).models.values()
-    return [pair for found in models for pair in annotate.pairs_of(found.table("judgments"))]
+    return [pair for model_results in models for pair in annotate.pairs_of(model_results.table("judgments"))]
 
 
 def fill(path, pairs, answer, spoil=lambda rows: None):
@@ -75,8 +75,8 @@ def test_the_sample_is_stratified(collection):
     assert all(None not in pair.verdicts.values() for pair in chosen)
     assert len({pair.key for pair in chosen}) == 100
 
-    def strata(some, model):
-        scored = [[*pair.verdicts.values()] for pair in some if pair.model == model]
+    def strata(subset, model):
+        scored = [[*pair.verdicts.values()] for pair in subset if pair.model == model]
         return Counter(votes.count(True) for votes in scored if None not in votes)
 
     for model in MODELS:
@@ -89,11 +89,11 @@ def test_the_sample_is_stratified(collection):
 def test_a_spreadsheet_runs_no_text(tmp_path):
     rows = [row | {"text": f"=SUM({i})", "label": "@x"} for i, row in enumerate(judgment_rows(MODELS[0], 0))]
     write(tmp_path, MODELS[0], {"judgments": rows})
-    out, where = tmp_path / "sheet.csv", ["--results", str(tmp_path)]
-    assert annotate.main(["export", *where, "--out", str(out)]) == 0
+    out, location = tmp_path / "sheet.csv", ["--results", str(tmp_path)]
+    assert annotate.main(["export", *location, "--out", str(out)]) == 0
     assert {cell[:2] for cell in read(out)[["text", "concept"]].to_numpy().flat} == {"'=", "'@"}
     fill(out, pairs_in(tmp_path), panel_says)
-    assert annotate.main(["import", str(out), *where, "--out", str(tmp_path / "found.parquet")]) == 0
+    assert annotate.main(["import", str(out), *location, "--out", str(tmp_path / "found.parquet")]) == 0
 
 
 def test_export_never_overwrites_answers(collection, tmp_path, capsys):
@@ -110,29 +110,29 @@ def test_export_never_overwrites_answers(collection, tmp_path, capsys):
 
 def test_people_who_agree_with_the_panel_by_a_sheet_that_is_blind(collection, tmp_path, capsys):
     sheet, out = tmp_path / "ann.csv", tmp_path / "agreement.csv"
-    where = ["--results", str(collection), "--out"]
-    assert annotate.main(["export", *where, str(sheet)]) == 0
+    location = ["--results", str(collection), "--out"]
+    assert annotate.main(["export", *location, str(sheet)]) == 0
     rows = read(sheet)
     known = {pair.key: [pair.key, pair.text, pair.concept, ""] for pair in pairs_in(collection)}
     assert [*rows] == ["id", "text", "concept", "answer"]
     assert rows.to_numpy().tolist() == [known[key] for key in rows["id"]]
     assert len(rows) == 100
     fill(sheet, pairs_in(collection), panel_says)
-    arguments = ["import", str(sheet), *where, str(out)]
+    arguments = ["import", str(sheet), *location, str(out)]
     assert annotate.main(arguments) == 0
     rows = pd.read_csv(out, keep_default_na=False, na_values={name: [""] for name in ("value", "published")})
     assert sorted(rows.model.unique()) == sorted([*MODELS, "all"])
     whole = rows[(rows.model == "all") & (rows.people == "ann") & (rows.judges == "panel")]
-    found = whole.set_index("metric").value
-    assert list(found[[*agreement.METRICS]]) == pytest.approx([1] * 4)  # all of the same verdicts
+    metric_values = whole.set_index("metric").value
+    assert list(metric_values[[*agreement.METRICS]]) == pytest.approx([1] * 4)  # all of the same verdicts
     assert (set(whole.n), set(rows.judges)) == ({100}, {"panel", *JUDGES})
     published = rows[rows.published.notna()]
     assert set(published.model) == {"ViT-B-32/openai"}
     printed = {"cohen_kappa": 0.821, "spearman_rho": 0.737, "kendall_tau": 0.781}
     assert dict(zip(published.metric, published.published, strict=True)) == printed
-    said = capsys.readouterr().out
-    assert "Tag-based judges, not LLMs: tags" in said
-    assert "0.821" in said
+    output = capsys.readouterr().out
+    assert "Tag-based judges, not LLMs: tags" in output
+    assert "0.821" in output
     first = out.read_bytes()
     assert annotate.main(arguments) == 0
     assert out.read_bytes() == first
@@ -142,7 +142,7 @@ def test_several_people(collection):
     pairs = pairs_in(collection)
     chosen = annotate.sample(pairs, 40)
     ann = {pair.key: panel_says(pair) == "yes" for pair in chosen}
-    bob = {key: said if i % 4 else (None if i % 8 else not said) for i, (key, said) in enumerate(ann.items())}
+    bob = {key: yes if i % 4 else (None if i % 8 else not yes) for i, (key, yes) in enumerate(ann.items())}
     rows = pd.DataFrame(annotate.table(pairs, {"ann": ann, "bob": bob}))
     whole = rows[rows.model == "all"].set_index(["people", "judges", "metric"])
     assert whole.loc[("ann", "panel", "cohen_kappa"), "value"] == 1
@@ -157,7 +157,7 @@ def test_several_people(collection):
 
 
 def test_unknown_answers_are_named_by_row(collection, tmp_path, capsys):
-    sheet, out, where = tmp_path / "ann.csv", tmp_path / "found.csv", ["--results", str(collection)]
+    sheet, out, location = tmp_path / "ann.csv", tmp_path / "found.csv", ["--results", str(collection)]
     for spoil, message in (
         (lambda rows: rows[1].update(answer="maybe"), "row 3: 'maybe' is not an answer"),
         (lambda rows: rows[1].update(id="gone"), "row 3: no pair in --results"),
@@ -166,8 +166,8 @@ def test_unknown_answers_are_named_by_row(collection, tmp_path, capsys):
         (lambda rows: [row.update(answer="") for row in rows], "holds no answers"),
     ):
         sheet.unlink(missing_ok=True)
-        assert annotate.main(["export", *where, "--out", str(sheet), "--n", "6"]) == 0
+        assert annotate.main(["export", *location, "--out", str(sheet), "--n", "6"]) == 0
         fill(sheet, pairs_in(collection), lambda _: "y", spoil)
-        assert annotate.main(["import", str(sheet), *where, "--out", str(out)]) == 2
+        assert annotate.main(["import", str(sheet), *location, "--out", str(out)]) == 2
         assert message in capsys.readouterr().err
     assert not out.exists()

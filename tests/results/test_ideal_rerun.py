@@ -22,7 +22,7 @@ CCS = {"high": 5, "moderate": 3}
 def heads_of(model):
     """A row per head: those of tables 12 to 14 with their labels, others with CCS 2 and 4 as in table 10."""
     levels = paper.head_labels(model.name)
-    listed = {head: (level, label) for level, found in levels.items() for head, label in found.items()}
+    listed = {head: (level, label) for level, by_head in levels.items() for head, label in by_head.items()}
     shares = paper.table("table10").rows[model.paper_name]
     twos, zeros = (round((shares[ccs] or 0) * len(model.heads)) for ccs in (2, 0))
     others = iter([2] * twos + [4] * len(model.heads))
@@ -31,8 +31,8 @@ def heads_of(model):
     for head in model.heads:
         level, label = listed.get(head, ("", "Places"))
         ccs = CCS.get(level) or next(low if level == "low" else others)
-        about = {"model": model.name, "layer": head.layer, "head": head.head, "k": 5}
-        rows.append(about | {"ccs": ccs, "level": level, "label": label, "normal": labels.normalize(label)})
+        key = {"model": model.name, "layer": head.layer, "head": head.head, "k": 5}
+        rows.append(key | {"ccs": ccs, "level": level, "label": label, "normal": labels.normalize(label)})
     return rows
 
 
@@ -43,19 +43,19 @@ def measured(model):
         for claim in report.claims(key):
             if claim.model != model.name or claim.measure not in rows:
                 continue
-            about = {"ablation": report.ablation_names(claim)[0], "seed": None, "low": None, "high": None}
-            about |= {"dataset": report.dataset_names(claim)[0], "value": claim.published / 100}
-            about |= {"chance": None, "chance_low": None, "chance_high": None}
+            fields = {"ablation": report.ablation_names(claim)[0], "seed": None, "low": None, "high": None}
+            fields |= {"dataset": report.dataset_names(claim)[0], "value": claim.published / 100}
+            fields |= {"chance": None, "chance_low": None, "chance_high": None}
             if key == "section4.4" and "L-14" in claim.row:
                 continue  # its figures are another model's in figure 4
             if claim.measure == "pruning":
-                rows["pruning"].append(about | {"metric": "top1", "subset": claim.subset})
+                rows["pruning"].append(fields | {"metric": "top1", "subset": claim.subset})
             elif claim.measure == "retrieval":
-                rows["retrieval"].append(about | {"metric": "R@1", "direction": "text-to-clip"})
+                rows["retrieval"].append(fields | {"metric": "R@1", "direction": "text-to-clip"})
             else:
-                about |= {"value": claim.published, "metric": "MaxSkew sum", "target": "pool"}
+                fields |= {"value": claim.published, "metric": "MaxSkew sum", "target": "pool"}
                 for mode in ("correct", "as-published"):
-                    rows["bias"].append(about | {"attribute": claim.attribute, "mode": mode})
+                    rows["bias"].append(fields | {"attribute": claim.attribute, "mode": mode})
     heads = heads_of(model)
     verdicts = [
         {"layer": row["layer"], "head": row["head"], "rank": rank, "verdict": rank < row["ccs"]}
@@ -85,31 +85,34 @@ def compared(ideal):
 
 
 def test_every_printed_figure_is_answered_and_agrees(compared):
-    for claim, found in compared.items():
+    for claim, comparison in compared.items():
         if claim.table in report.TABLES:
-            assert found.agrees is True, (claim, found.measured)
+            assert comparison.agrees is True, (claim, comparison.measured)
 
 
 def test_the_studys_heads_are_found_again(ideal):
     rows = overlaps(ideal)
     assert len(rows) == 18
-    assert all((one.shared, one.jaccard, one.same_label) == (one.printed, 1.0, one.printed) for one in rows)
-    assert max(one.adjusted for one in rows) < 1e-4
+    assert all(
+        (overlap.shared, overlap.jaccard, overlap.same_label) == (overlap.printed, 1.0, overlap.printed)
+        for overlap in rows
+    )
+    assert max(overlap.adjusted for overlap in rows) < 1e-4
     assert overlaps({"organism": ideal["ViT-B-32/openai"]}) == []
     row = "| ViT-B-32-OpenAI | high | 48 | 8 | 8 | 8 | 8 | 1.00 | 0.10 | < 0.001 |"
     assert row in report.build(Collection(ideal, "here"))
 
 
 @pytest.mark.parametrize(
-    ("printed", "found", "both"), [(2, 3, 1), (4, 5, 2), (0, 3, 0), (3, 0, 0), (6, 6, 6)]
+    ("printed", "size", "shared"), [(2, 3, 1), (4, 5, 2), (0, 3, 0), (3, 0, 0), (6, 6, 6)]
 )
-def test_chance_is_that_of_every_possible_set(printed, found, both):
-    """Over all sets of `found` of 6 heads, the first `printed` being the study's."""
+def test_chance_is_that_of_every_possible_set(printed, size, shared):
+    """Over all sets of `size` of 6 heads, the first `printed` being the study's."""
     listed, jaccards, at_least = set(range(printed)), [], 0
-    for drawn in map(set, combinations(range(6), found)):
+    for drawn in map(set, combinations(range(6), size)):
         jaccards.append(len(listed & drawn) / max(1, len(listed | drawn)))
-        at_least += len(listed & drawn) >= both
-    expected, p = by_chance(6, printed, found, both)
+        at_least += len(listed & drawn) >= shared
+    expected, p = by_chance(6, printed, size, shared)
     assert expected == pytest.approx(sum(jaccards) / len(jaccards))
     assert p == pytest.approx(at_least / len(jaccards))
 
@@ -117,16 +120,16 @@ def test_chance_is_that_of_every_possible_set(printed, found, both):
 def test_figures_of_the_heads_found_here_are_not_those_of_the_printed_heads(ideal):
     """Results of a rerun whose TEXTSPAN or scores are wrong: its printed heads agree all the same."""
     model = "ViT-B-32/openai"
-    asked = (model, "cifar100", "high")
-    (claim,) = (one for one in report.claims("table5") if (one.model, one.dataset, one.ablation) == asked)
+    cell = (model, "cifar100", "high")
+    (claim,) = (c for c in report.claims("table5") if (c.model, c.dataset, c.ablation) == cell)
     table = ideal[model].table("pruning")
     row = table[(table["ablation"] == "published-high") & (table["dataset"] == "cifar100-joined")].iloc[:1]
     wrong = pd.concat([table, row.assign(ablation="high", value=0.5)])
     rerun = replace(ideal[model], tables={**ideal[model].tables, "pruning": wrong})
     assert report.compare_claim(claim, rerun).agrees is True
-    own = report.compare_claim(claim, rerun, rescored=True)
-    assert own.measured is not None
-    assert (own.measured.ablation, own.measured.value, own.agrees) == ("high", 50.0, False)
+    rescored = report.compare_claim(claim, rerun, rescored=True)
+    assert rescored.measured is not None
+    assert (rescored.measured.ablation, rescored.measured.value, rescored.agrees) == ("high", 50.0, False)
     assert report.compare_claim(claim, ideal[model], rescored=True).measured is None
 
 
@@ -137,8 +140,8 @@ def test_every_sentence_comes_out_as_in_print(ideal, compared, monkeypatch):
         for key, judges in (("table4", "panel"), ("v1-table2", "openai:gpt-4o"))
         for row, metric, value in paper.table(key).cells()
     ]
-    found = audit.measured(ideal, pd.DataFrame(people))
-    for printed, ours in zip(audit.audit(), audit.audit(found), strict=True):
+    values = audit.measured(ideal, pd.DataFrame(people))
+    for printed, ours in zip(audit.audit(), audit.audit(values), strict=True):
         assert (ours.holds, ours.of) == (printed.holds, printed.of), (printed.statement, printed.source)
 
 
@@ -151,7 +154,7 @@ def test_ratios_by_layer_and_of_merged_labels_follow_from_table_12():
         rows = {(row["labels"], row["layer"]): row["ccr"] for row in score.ccr_rows(spelled, layers)}
         by_layer = [rows["as given", layer] for layer in layers]
         printed = paper.table("appendix-b").rows[model.paper_name]
-        assert [None if one is None else round(one, 3) for one in by_layer] == list(printed)
+        assert [None if ratio is None else round(ratio, 3) for ratio in by_layer] == list(printed)
         merged = paper.table("table11-merged").value(model.paper_name, "CCR")
         assert round(rows["normalized", None], 3) == merged
         assert rows["as given", None] == score.ccr(list(high.values()))
@@ -162,6 +165,6 @@ def test_ratios_by_layer_and_of_merged_labels_follow_from_table_12():
 
 def test_labels_count_as_given_beside_normalized(ideal):
     """Descriptive and Descriptions are two labels in the print, one concept here: 2/8 and 3/8."""
-    found = ideal["ViT-B-32/openai"]
-    assert (queries.ccr(found, "as given"), queries.ccr(found, "normalized")) == (2 / 8, 3 / 8)
-    assert queries.high_labels(found)[Head(8, 11)][0] == "Descriptive"
+    openai = ideal["ViT-B-32/openai"]
+    assert (queries.ccr(openai, "as given"), queries.ccr(openai, "normalized")) == (2 / 8, 3 / 8)
+    assert queries.high_labels(openai)[Head(8, 11)][0] == "Descriptive"

@@ -64,9 +64,9 @@ def test_package_data_equals_its_source():
     assert list(paper.occupations()) == occupations["occupations"]
 
 
-def sentence(where, text, values=None):
-    (found,) = (c for c in audit.audit(values) if where in c.source and text in c.statement)
-    return found
+def sentence(source, text, values=None):
+    (check,) = (c for c in audit.audit(values) if source in c.source and text in c.statement)
+    return check
 
 
 def test_the_audit_counts_cells_for_and_against_each_sentence():
@@ -100,8 +100,8 @@ def test_counts_that_were_made_by_hand():
         ("a smaller fall", (25, 30)),
         ("no consistent rise", (5, 6)),
     ):
-        found = sentence("", text)
-        assert (found.holds, found.of) == count
+        check = sentence("", text)
+        assert (check.holds, check.of) == count
 
 
 def test_the_audit_runs_over_a_part_of_the_measurements():
@@ -134,8 +134,8 @@ def results_of(rows, table="pruning"):
 
 
 def compared(key, row_name, column, results):
-    (found,) = (c for c in report.claims(key) if c.row == row_name and c.column == column)
-    return report.compare_claim(found, results)
+    (claim,) = (c for c in report.claims(key) if c.row == row_name and c.column == column)
+    return report.compare_claim(claim, results)
 
 
 def test_bias_is_compared_with_the_released_codes_mode_and_shown_by_the_correct_one():
@@ -151,9 +151,10 @@ def test_bias_is_compared_with_the_released_codes_mode_and_shown_by_the_correct_
     base |= {"chance": 10.3, "chance_low": None, "chance_high": None}
     rows = [{**base, "mode": "correct", "value": 20.0}, {**base, "mode": "as-published", "value": 61.8}]
     results = results_of(rows, "bias")
-    found = compared(*place, results)
-    assert (found.measured.value, found.correct.value, found.correct.chance.value) == (61.8, 20.0, 10.3)
-    assert found.agrees is True
+    comparison = compared(*place, results)
+    assert comparison.measured.value == 61.8
+    assert (comparison.correct.value, comparison.correct.chance.value) == (20.0, 10.3)
+    assert comparison.agrees is True
     assert audit.measured({results.model: results})[place] == 20
     # By gender the code has no fault on this set: the figure is the correct one.
     by_gender = results_of([rows[0] | {"attribute": "gender"}], "bias")
@@ -164,8 +165,8 @@ def test_bias_is_compared_with_the_released_codes_mode_and_shown_by_the_correct_
 
 def test_prompts_have_the_studys_wording_for_its_occupations_and_articles_for_others():
     names = ("judge", "beekeeper", "usher", "unicyclist", "hourly worker", "the mayor", "nurses", "boss")
-    told = "judge, a beekeeper, an usher, a unicyclist, an hourly worker, the mayor, nurses, a boss"
-    assert ", ".join(paper.in_prompts(names, paper.templates())) == told
+    expected = "judge, a beekeeper, an usher, a unicyclist, an hourly worker, the mayor, nurses, a boss"
+    assert ", ".join(paper.in_prompts(names, paper.templates())) == expected
     assert paper.in_prompts(names, ("a photo of a {}",)) == names
 
 

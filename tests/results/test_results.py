@@ -24,14 +24,14 @@ def test_every_table_comes_back_as_written(tmp_path, name):
 
 
 def test_wrong_rows_and_manifests_are_refused(tmp_path):
-    for name, values, said in (
+    for name, values, message in (
         ("spans", {"text": None}, "empty cells in column text"),
         ("spans", {"rank": 1}, "two rows for"),
         ("spans", {"layer": "six"}, "cannot be written"),
         ("scores", {"level": "medium"}, "has 'medium' in column level"),
     ):
         first, *others = sample_rows("organism")[name]
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             results.write_table(tmp_path, name, [{**first, **values}, *others])
     manifest = manifest_for("organism", {})
     del manifest["seeds"]

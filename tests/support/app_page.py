@@ -65,10 +65,10 @@ def app(model, once, tmp_path_factory):
 
 
 @cache
-def _shared(folder, kept):
-    made = App(results.load(folder), [small_gallery()], folder=kept)
-    made.model_cache.keep("organism", _organism())
-    return made
+def _shared(folder, analyses):
+    app = App(results.load(folder), [small_gallery()], folder=analyses)
+    app.model_cache.keep("organism", _organism())
+    return app
 
 
 def _write(folder):
@@ -78,10 +78,10 @@ def _write(folder):
 
 def beside(app, collection):
     """An app of other tables, or with models of its own, that has seen the galleries that `app` has."""
-    made = App(collection)
-    made.galleries = app.galleries
-    made.model_cache.keep("organism", _organism())
-    return made
+    sibling = App(collection)
+    sibling.galleries = app.galleries
+    sibling.model_cache.keep("organism", _organism())
+    return sibling
 
 
 def bare_app(model, folder):
@@ -108,10 +108,10 @@ def do(screen, path, **fields):
 
 def finished(screen):
     """All that a screen shows after its work, and what was said meanwhile."""
-    updates, shown = list(work(screen)), {}
+    updates, regions = list(work(screen)), {}
     for update in updates:
-        shown |= update.regions
-    return shown, [update.doing for update in updates]
+        regions |= update.regions
+    return regions, [update.doing for update in updates]
 
 
 class Strict(HTMLParser):
@@ -149,6 +149,6 @@ def printed(code, **known):
 
 def rows(figure, region):
     """The rows of a figure in a region's HTML, as its button saves them."""
-    found = re.search(rf'data-name="{figure}"[^>]* data-csv="([^"]*)"', region)
-    assert found, f"no figure {figure}"
-    return list(csv.DictReader(html.unescape(found[1]).splitlines()))
+    match = re.search(rf'data-name="{figure}"[^>]* data-csv="([^"]*)"', region)
+    assert match, f"no figure {figure}"
+    return list(csv.DictReader(html.unescape(match[1]).splitlines()))

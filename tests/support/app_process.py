@@ -13,15 +13,15 @@ ROOT = Path(__file__).parents[2]
 def started(env, command=(sys.executable, "-u", "app.py"), folder=ROOT):
     """The app's address, and what it said before it named it."""
     with subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, text=True) as app:
-        said = ""
+        output = ""
         for line in app.stdout:
-            said += line
+            output += line
             if match := re.search(r"Open (http\S+)", line):
-                said += app.stdout.readline() + app.stdout.readline()  # of the API and of MCP
+                output += app.stdout.readline() + app.stdout.readline()  # of the API and of MCP
                 try:
-                    yield match[1], said
+                    yield match[1], output
                 finally:
                     app.terminate()
                 assert app.wait(60) == 0  # whatever it is at
                 return
-    raise AssertionError(f"app.py ended: {said}")
+    raise AssertionError(f"app.py ended: {output}")

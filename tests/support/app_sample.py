@@ -62,8 +62,8 @@ def write(folder, model, weights, seed=0):
                 skew = interval(scale * (0.5 + change), scale * 0.1)
                 skew |= interval(scale * 0.09, scale * 0.02, "chance")
                 skew |= interval(scale * change, scale * 0.05, "difference")
-                where = {"attribute": attribute, "occupation": "", "metric": metric}
-                add("bias", {**at, **where}, **skew, baseline=scale * 0.5, p_value=0.2)
+                skew_key = {"attribute": attribute, "occupation": "", "metric": metric}
+                add("bias", {**at, **skew_key}, **skew, baseline=scale * 0.5, p_value=0.2)
     target = folder / results.folder_name(model)
     tables = {name: results.write_table(target, name, rows) for name, rows in out.items()}
     manifest = manifest_for(model, tables)

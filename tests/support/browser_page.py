@@ -51,10 +51,10 @@ def browsers():
     with sync_playwright() as playwright:
         flags = ["--no-sandbox", "--disable-gpu"]
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
-        every = [chromium.new_context(has_touch=touch, is_mobile=touch) for touch in (False, True)]
-        for one in every:
-            one.grant_permissions(["clipboard-read", "clipboard-write", "camera"])
-        yield every
+        contexts = [chromium.new_context(has_touch=touch, is_mobile=touch) for touch in (False, True)]
+        for context in contexts:
+            context.grant_permissions(["clipboard-read", "clipboard-write", "camera"])
+        yield contexts
         chromium.close()
 
 
@@ -67,16 +67,16 @@ def tabs(browsers, served_app):
         if message.type == "error":
             wrong.append(message.text)
 
-    def asked(request):
+    def check_request(request):
         if not request.url.startswith((served_app[1], "data:", "blob:")):
             wrong.append(request.url)
 
-    pages = [one.new_page() for one in browsers]
-    for one in pages:
-        one.set_default_timeout(60_000)
-        one.on("request", asked)
-        one.on("pageerror", lambda error: wrong.append(str(error)))
-        one.on("console", heard)
+    pages = [context.new_page() for context in browsers]
+    for page in pages:
+        page.set_default_timeout(60_000)
+        page.on("request", check_request)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", heard)
     return pages, wrong
 
 

@@ -24,7 +24,7 @@ def small_pool(folder):
     return path
 
 
-def arguments(model, texts, out, *more):
+def arguments(model, texts, out, *options):
     """A small run's command line. Shards are small, so that there are several to lose."""
     # Two texts a head, so that a model of random weights has heads of high CCS too.
     sets = (
@@ -39,7 +39,7 @@ def arguments(model, texts, out, *more):
     )
     sets += ("--random-sets", "5")
     places = ("--model", str(model), "--texts", str(texts), "--out", str(out))
-    return [*places, "--k", "2", "--shard", "16", *sets, *more]
+    return [*places, "--k", "2", "--shard", "16", *sets, *options]
 
 
 def run(arguments):
@@ -50,14 +50,14 @@ def run(arguments):
 
 def contents(out):
     """A run's result: the tables' bytes, and the manifest without what is measured of the run itself."""
-    found = {}
+    comparable = {}
     for path in sorted(out.glob("[!.]*/*")):
         if path.name == "manifest.json":
             manifest = json.loads(path.read_text())
-            found[path.name] = {k: v for k, v in manifest.items() if k not in ("created", "measured")}
+            comparable[path.name] = {k: v for k, v in manifest.items() if k not in ("created", "measured")}
         else:
-            found[path.name] = path.read_bytes()
-    return found
+            comparable[path.name] = path.read_bytes()
+    return comparable
 
 
 def same_tables(left, right, but=()):

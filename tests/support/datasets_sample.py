@@ -42,9 +42,9 @@ def cells(count, first=0, image=png):
     return [{"bytes": image(first + i), "path": f"{i}.png"} for i in range(count)]
 
 
-def as_parquet(images, about=None, rows=None, **columns):
-    """A file of images after other columns, in row groups of `rows`. about: what its schema says beside."""
-    table = pa.table({**columns, "image": images}).replace_schema_metadata(about)
+def as_parquet(images, metadata=None, rows=None, **columns):
+    """A file of images after other columns, in row groups of `rows`. metadata: that of its schema."""
+    table = pa.table({**columns, "image": images}).replace_schema_metadata(metadata)
     pq.write_table(table, data := io.BytesIO(), row_group_size=rows)
     return data.getvalue()
 
@@ -133,10 +133,10 @@ def schemas():
     def names(classes):
         return hf.ClassLabel(names=classes.split(", "))
 
-    found = {}
+    by_name = {}
 
     def add(name, features, **rows):
-        found[name] = features, rows
+        by_name[name] = features, rows
 
     ten = names("airplane, automobile, bird, cat, deer, dog, frog, horse, ship, truck")
     add("cifar10", {"img": image, "label": ten}, label=[3, 0, 9])
@@ -147,20 +147,20 @@ def schemas():
     pets = names("abyssinian, american_bulldog, american_pit_bull_terrier, pug")
     kinds = {"image": image, "label": pets, "image_id": text, "label_cat_dog": names("cat, dog")}
     add("oxford-pets", kinds, label=[0, 1, 2], image_id=["a_1", "b_1", "c_1"], label_cat_dog=[0, 1, 1])
-    named = {"path": text, "label": text, "dog": hf.Value("bool"), "image": image}
+    features = {"path": text, "label": text, "dog": hf.Value("bool"), "image": image}
     paths = [f"images/{name}_1.jpg" for name in ("Abyssinian", "american_bulldog", "american_pit")]
     breeds = ["Abyssinian", "american bulldog", "american pit bull terrier"]
-    add("oxford-pets-first-word", named, path=paths, label=breeds, dog=[False, True, True])
+    add("oxford-pets-first-word", features, path=paths, label=breeds, dog=[False, True, True])
     wnids, birds = names("n01498041, n01531178, n01534433"), ["n01531178", "n01498041", "n01531178"]
     add("imagenet-a", {"image": image, "label": wnids}, label=[2, 0, 1])
-    named = {"image": image, "wnid": text, "class_name": text}
-    add("imagenet-r", named, wnid=birds, class_name=["goldfinch", "stingray", "goldfinch"])
+    features = {"image": image, "wnid": text, "class_name": text}
+    add("imagenet-r", features, wnid=birds, class_name=["goldfinch", "stingray", "goldfinch"])
     add("imagenet-val", {"image": image, "label": names("tench, goldfish")}, label=[0, 1, 1])
-    faces = {"image": image, **{name: hf.ClassLabel(names=all_) for name, all_ in FAIRFACE.items()}}
+    faces = {"image": image, **{name: hf.ClassLabel(names=groups) for name, groups in FAIRFACE.items()}}
     faces["service_test"] = hf.Value("bool")
     for name in ("fairface-1.25", "fairface-0.25"):
-        seen = {"age": [0, 1, 2, 0], "gender": [0, 1, 1, 0], "race": [0, 6, 2, 5]}
-        add(name, faces, **seen, service_test=[True] * 4)
+        labels = {"age": [0, 1, 2, 0], "gender": [0, 1, 1, 0], "race": [0, 6, 2, 5]}
+        add(name, faces, **labels, service_test=[True] * 4)
     social = [
         *(
             (f"A photo of a {race} {gender} judge", f"set_{i // 6}", race, "race", gender, "gender")
@@ -173,4 +173,4 @@ def schemas():
     columns = ("caption", "counterfactual_set", "a1", "a1_type", "a2", "a2_type")
     cells = {name: list(values) for name, values in zip(columns, zip(*social, strict=True), strict=True)}
     add("socialcounterfactuals", {"image": image, **dict.fromkeys(columns, text)}, **cells)
-    return found
+    return by_name

@@ -18,7 +18,7 @@ def parquet(labels, image):
     """The file: images, and class numbers whose names stand in the schema."""
     features = {name: {"names": names, "_type": "ClassLabel"} for name, names in FAIRFACE.items()}
     features |= {"image": {"_type": "Image"}, "service_test": {"dtype": "bool", "_type": "Value"}}
-    about = {"huggingface": json.dumps({"info": {"features": features}})}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
     columns = {name: [FAIRFACE[name].index(row[name]) for row in labels] for name in FAIRFACE}
     columns["service_test"] = [False] * len(labels)
-    return as_parquet(cells(len(labels), image=image), about, 100, **columns)
+    return as_parquet(cells(len(labels), image=image), metadata, 100, **columns)

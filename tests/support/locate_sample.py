@@ -39,10 +39,10 @@ def sample(folder, pictures, n=32):
     plain = model.embed_texts
 
     def embed_texts(texts, batch_size=256):
-        found = plain(list(texts), batch_size)
+        encoded = plain(list(texts), batch_size)
         for row, text in enumerate(texts):
-            found[row] = known.get(text, found[row])
-        return found
+            encoded[row] = known.get(text, encoded[row])
+        return encoded
 
     model.embed_texts = embed_texts
     prompts /= np.linalg.norm(prompts, axis=1, keepdims=True)

@@ -7,17 +7,17 @@ def says(file, **values):
     """Entries of a JSON file, by dotted path with `__` for the dot; None deletes."""
 
     def spoil(folder):
-        found = json.loads((folder / file).read_text("utf-8"))
+        content = json.loads((folder / file).read_text("utf-8"))
         for path, value in values.items():
-            *way, last = path.split("__")
-            place = found
-            for part in way:
+            *parents, last = path.split("__")
+            place = content
+            for part in parents:
                 place = place[part]
             if value is None:
                 del place[last]
             else:
                 place[last] = value
-        (folder / file).write_text(json.dumps(found), "utf-8")
+        (folder / file).write_text(json.dumps(content), "utf-8")
 
     return spoil
 
