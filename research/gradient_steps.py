@@ -17,7 +17,7 @@ OWN_OF_HEADS = (".attn.in_proj_weight", ".attn.in_proj_bias", ".attn.out_proj.we
 """Ends of the names of what heads have of their own (they share the output projection's bias)."""
 
 
-def named(model: Model, blocks: str, ends: Sequence[str], first: int = 0) -> list[str]:
+def parameter_names(model: Model, blocks: str, ends: Sequence[str], first: int = 0) -> list[str]:
     """Names of the parameters of the blocks from `first` on that hold one of `ends`.
 
     blocks: how the names of the encoder's blocks begin.
@@ -65,9 +65,11 @@ def learn(
         optimizer.step()
         bar.set_postfix(loss=f"{loss.item():.3f}", refresh=False)
         if checkpoint is not None and ((step + 1) % 250 == 0 or step + 1 == steps):
-            kept = {name: model.clip.get_parameter(name).detach() for name in names}
+            saved_values = {name: model.clip.get_parameter(name).detach() for name in names}
             with atomic_write(checkpoint) as temporary:
-                torch.save({"model": kept, "optimizer": optimizer.state_dict(), "step": step + 1}, temporary)
+                torch.save(
+                    {"model": saved_values, "optimizer": optimizer.state_dict(), "step": step + 1}, temporary
+                )
     for values in learned:
         values.requires_grad_(False)
     return model

@@ -21,8 +21,8 @@ from ccs_benchmark.variants import FACTOR
 def save_planted(clip: Any, known: Truth, file: Path) -> None:
     """Write the slices of `known.heads` as float16, for `ccs_benchmark.planted_models`."""
     held = {
-        name: by_head(name, clip.get_parameter(name).detach().cpu())[own].half().contiguous()
-        for name, own in slices(clip, known.heads).items()
+        name: by_head(name, clip.get_parameter(name).detach().cpu())[head_slices].half().contiguous()
+        for name, head_slices in slices(clip, known.heads).items()
     }
     _write(held, {"format": FORMAT, "truth": as_json(known)}, file)
 
@@ -33,7 +33,7 @@ def as_json(known: object, indent: int | None = None) -> str:
 
 
 def save_variant(
-    clip: Any, parameters: Iterable[str], about: dict[str, Any], file: Path, base: Any = None
+    clip: Any, parameters: Iterable[str], metadata: dict[str, Any], file: Path, base: Any = None
 ) -> None:
     """Write these parameters of open_clip's module, or how they differ from those of `base`, for
     `ccs_benchmark.variants`.
@@ -47,7 +47,7 @@ def save_variant(
         difference = values - base.get_parameter(name).detach().cpu()
         factor = difference.abs().amax(-1, keepdim=True).clamp(min=1e-12) / 127
         held |= {name: (difference / factor).round().char().contiguous(), name + FACTOR: factor}
-    _write(held, {"format": "clip-ccs variant 1", "about": json.dumps(about)}, file)
+    _write(held, {"format": "clip-ccs variant 1", "about": json.dumps(metadata)}, file)
 
 
 def only_words_read(weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -57,7 +57,7 @@ def only_words_read(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return weights | {EMBEDDING: rows[words].contiguous(), WORDS: words.int()}
 
 
-def _write(held: Mapping[str, Tensor], about: Mapping[str, str], file: Path) -> None:
+def _write(held: Mapping[str, Tensor], metadata: Mapping[str, str], file: Path) -> None:
     with atomic_write(file) as temporary:
-        save_file(dict(held), temporary, dict(about))
+        save_file(dict(held), temporary, dict(metadata))
         temporary.chmod(0o644)

@@ -42,5 +42,5 @@ def orthogonal(matrices: Tensor, steps: int = 5) -> Tensor:
     for _ in range(steps):
         square = x @ x.mT
         x = 3.4445 * x + (-4.7750 * square + 2.0315 * square @ square) @ x
-    found: Tensor = x.mT if tall else x
-    return found
+    orthogonalized: Tensor = x.mT if tall else x
+    return orthogonalized

@@ -53,8 +53,8 @@ def _run(args: Settings) -> None:
         print(photographs.summary(photographs.run(model, data)))
         return
     of = judged_maps.labels(model)
-    found = {concept: judged_maps.run(model, of, args.cards, concept) for concept in CONCEPTS}
-    text = summary(judged_maps.figures(found), of)
+    judged_by_concept = {concept: judged_maps.run(model, of, args.cards, concept) for concept in CONCEPTS}
+    text = summary(judged_maps.figures(judged_by_concept), of)
     bring_up_to_date(args.page, f"maps of {args.model}", text, "research.maps")
     print(text)
 
@@ -76,11 +76,13 @@ def summary(figures: Mapping[tuple[str, str], tuple[Estimate, Estimate]], of: Ma
     for concept in sorted({concept for _, concept in figures} - {"mean"}):
         row = {"concept": f"{concept} (heads: {sum(label == concept for label in of.values())})"}
         for name in names:
-            both = figures.get((name, concept))
-            row[name] = "–" if both is None else " · ".join(in_brackets(one, 2) for one in both)
+            estimates = figures.get((name, concept))
+            row[name] = (
+                "–" if estimates is None else " · ".join(in_brackets(estimate, 2) for estimate in estimates)
+            )
         parts.append(row)
-    said = "By concept, with the number of heads that its texts name: average precision · mIoU."
-    return "\n\n".join([table(pd.DataFrame(whole)), said, table(pd.DataFrame(parts))])
+    caption = "By concept, with the number of heads that its texts name: average precision · mIoU."
+    return "\n\n".join([table(pd.DataFrame(whole)), caption, table(pd.DataFrame(parts))])
 
 
 main = Command(Settings, _run)

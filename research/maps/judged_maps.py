@@ -75,78 +75,86 @@ class Judged:
 def judge(maps: Sequence[NDArray[np.floating]], masks: Sequence[Bools]) -> Judged:
     """Judge maps [n, rows, columns], one or several of the same cards, by masks [height, width]."""
     precision, cut, union = np.zeros(len(masks)), np.zeros((len(masks), 2)), np.zeros((len(masks), 2))
-    for found in maps:
-        for i, own in enumerate(masks):
-            values = enlarged(found[i], own.shape)
-            precision[i] += average_precision_score(own.ravel(), values.ravel()) / len(maps)
+    for method_maps in maps:
+        for i, object_pixels in enumerate(masks):
+            values = enlarged(method_maps[i], object_pixels.shape)
+            precision[i] += average_precision_score(object_pixels.ravel(), values.ravel()) / len(maps)
             above = values > values.mean()
-            for side, (one, other) in enumerate(((above, own), (~above, ~own))):
-                cut[i, side] += (one & other).sum()
-                union[i, side] += (one | other).sum()
+            for side, (predicted, actual) in enumerate(((above, object_pixels), (~above, ~object_pixels))):
+                cut[i, side] += (predicted & actual).sum()
+                union[i, side] += (predicted | actual).sum()
     return Judged(precision, cut, union)
 
 
 def enlarged(values: NDArray[np.floating], shape: tuple[int, ...]) -> NDArray[np.float32]:
     """A map [rows, columns] at every pixel, interpolated."""
-    given = torch.from_numpy(np.asarray(values, np.float32))[None, None]
-    whole: NDArray[np.float32] = torch.nn.functional.interpolate(given, shape, mode="bilinear")[0, 0].numpy()
+    tensor = torch.from_numpy(np.asarray(values, np.float32))[None, None]
+    whole: NDArray[np.float32] = torch.nn.functional.interpolate(tensor, shape, mode="bilinear")[0, 0].numpy()
     return whole
 
 
-def patches(own: Bools, grid: tuple[int, int]) -> Floats:
+def patches(object_pixels: Bools, grid: tuple[int, int]) -> Floats:
     """The share of each patch that a mask covers."""
     rows, columns = grid
-    cells = own.reshape(rows, own.shape[0] // rows, columns, own.shape[1] // columns)
+    cells = object_pixels.reshape(
+        rows, object_pixels.shape[0] // rows, columns, object_pixels.shape[1] // columns
+    )
     shares: Floats = cells.mean((1, 3))
     return shares
 
 
 def labels(model: Model) -> Mapping[Head, str]:
     """The concept of each head by its texts, as a user without a language model gets it."""
-    return {head: str(one.label) for head, one in Subject(model, Sets.synthetic()).reading.scores.items()}
+    return {head: str(score.label) for head, score in Subject(model, Sets.synthetic()).reading.scores.items()}
 
 
 def run(model: Model, of: Mapping[Head, str], n: int, concept: str) -> dict[str, Judged]:
     """What each method reaches on `n` cards that show a concept."""
-    shown = cards(concept, n)
-    images, masks = [draw(s) for s in shown], [mask(s, concept) for s in shown]
+    scenes = cards(concept, n)
+    images, masks = [draw(s) for s in scenes], [mask(s, concept) for s in scenes]
     texts = concept_texts(concept)
-    rows = np.arange(n), [list(texts).index(value_of(concept, s)) for s in shown]
-    every = [text for one in CONCEPTS for text in concept_texts(one).values()]
-    apart = heatmap(model, images, list(texts.values()), against=every, apart=True)[rows]
-    mean = heatmap(model, images, model.embed_texts(every).mean(0)[None])[:, 0]
+    rows = np.arange(n), [list(texts).index(value_of(concept, s)) for s in scenes]
+    all_texts = [text for any_concept in CONCEPTS for text in concept_texts(any_concept).values()]
+    apart = heatmap(model, images, list(texts.values()), against=all_texts, apart=True)[rows]
+    mean = heatmap(model, images, model.embed_texts(all_texts).mean(0)[None])[:, 0]
     looks, heads = attention(model, images), list(model.heads)
     whole = apart.sum(1)
-    found = {
+    maps_by_method = {
         LOOKS: [looks[:, [head.layer == heads[-1].layer for head in heads]].mean(1)],
         WHOLE: [whole + mean],
         CONTRAST: [whole],
-        BEST: [np.stack([patches(own, (apart.shape[2], apart.shape[3])) for own in masks])],
+        BEST: [np.stack([patches(pixels, (apart.shape[2], apart.shape[3])) for pixels in masks])],
     }
-    if own := HeadSet(head for head, label in of.items() if label == concept):
-        chosen = [head in own for head in heads]
-        found |= {LOOKS_OWN: [looks[:, chosen].mean(1)], OWN: [apart[:, chosen].sum(1)]}
+    if concept_heads := HeadSet(head for head, label in of.items() if label == concept):
+        chosen = [head in concept_heads for head in heads]
+        maps_by_method |= {LOOKS_OWN: [looks[:, chosen].mean(1)], OWN: [apart[:, chosen].sum(1)]}
         rng, others = np.random.default_rng(18), np.flatnonzero(~np.array(chosen))
-        drawn = [rng.choice(others, min(len(own), len(others)), replace=False) for _ in range(SETS)]
-        found[RANDOM] = [apart[:, one].sum(1) for one in drawn]
-    return {name: judge(maps, masks) for name, maps in found.items()}
+        drawn = [rng.choice(others, min(len(concept_heads), len(others)), replace=False) for _ in range(SETS)]
+        maps_by_method[RANDOM] = [apart[:, random_heads].sum(1) for random_heads in drawn]
+    return {name: judge(maps, masks) for name, maps in maps_by_method.items()}
 
 
-def figures(found: Mapping[str, Mapping[str, Judged]]) -> dict[tuple[str, str], tuple[Estimate, Estimate]]:
+def figures(
+    judged_by_concept: Mapping[str, Mapping[str, Judged]],
+) -> dict[tuple[str, str], tuple[Estimate, Estimate]]:
     """(method, concept) -> average precision and mIoU; "mean" is over the concepts that all methods have.
 
     Intervals: cards resampled within a concept, the same for all methods.
     """
     out, drawn = {}, dict[tuple[str, str], Floats]()
-    for place, (concept, methods) in enumerate(found.items()):
+    for place, (concept, methods) in enumerate(judged_by_concept.items()):
         n = len(next(iter(methods.values())).precision)
         weights = np.random.default_rng((19, place)).multinomial(n, np.full(n, 1 / n), DRAWS).astype(float)
-        for name, one in methods.items():
-            drawn[name, concept] = one.figures(np.concatenate([np.ones((1, n)), weights]))
+        for name, judged in methods.items():
+            drawn[name, concept] = judged.figures(np.concatenate([np.ones((1, n)), weights]))
     for name in METHODS:
-        own = [drawn[name, concept] for concept, methods in found.items() if len(methods) == len(METHODS)]
-        if own:
-            drawn[name, "mean"] = np.mean(own, axis=0)
+        concept_draws = [
+            drawn[name, concept]
+            for concept, methods in judged_by_concept.items()
+            if len(methods) == len(METHODS)
+        ]
+        if concept_draws:
+            drawn[name, "mean"] = np.mean(concept_draws, axis=0)
     for key, (precision, overlap) in drawn.items():
         out[key] = interval(precision[0], precision[1:]), interval(overlap[0], overlap[1:])
     return out

@@ -41,50 +41,55 @@ def run(
 ) -> dict[str, Judged]:
     """What the map reaches on images with masks, and beside it the attention of the last layer's heads."""
     weights = class_weights(model, classes, prompts or templates("imagenet"))
-    every = HeadSet(model.encoder.all_heads)
-    last = every.of_layer(max(head.layer for head in every))
-    found: dict[str, list[Judged]] = {LOOKS: [], CONTRAST: []}
+    all_heads = HeadSet(model.encoder.all_heads)
+    last = all_heads.of_layer(max(head.layer for head in all_heads))
+    parts_by_method: dict[str, list[Judged]] = {LOOKS: [], CONTRAST: []}
     for start in tqdm(range(0, len(data.images), _BATCH), "photographs", unit=f" x {_BATCH}"):
         rows = range(start, min(start + _BATCH, len(data.images)))
         images = [data.images[row] for row in rows]
-        shown = model.preprocess([data.masks[row].convert("RGB") for row in rows])
-        masks = [np.asarray(as_model_input(model, one))[..., 0] > 127 for one in shown]
+        mask_inputs = model.preprocess([data.masks[row].convert("RGB") for row in rows])
+        masks = [np.asarray(as_model_input(model, mask_input))[..., 0] > 127 for mask_input in mask_inputs]
         answers = weights[(model.embed_images(images) @ weights.T).argmax(1)]
-        maps = heatmap(model, images, answers - weights.mean(0), every)
-        found[CONTRAST].append(judge([maps[i, i] for i in range(len(rows))], masks))
-        found[LOOKS].append(judge(list(attention(model, images, last).mean(1)), masks))
-    names = [one.name for one in fields(Judged)]
+        maps = heatmap(model, images, answers - weights.mean(0), all_heads)
+        parts_by_method[CONTRAST].append(judge([maps[i, i] for i in range(len(rows))], masks))
+        parts_by_method[LOOKS].append(judge(list(attention(model, images, last).mean(1)), masks))
+    names = [field.name for field in fields(Judged)]
     return {
         name: Judged(**{of: np.concatenate([vars(part)[of] for part in parts]) for of in names})
-        for name, parts in found.items()
+        for name, parts in parts_by_method.items()
     }
 
 
 def judge(maps: Sequence[NDArray[np.floating]], masks: Sequence[Bools]) -> Judged:
     """Judge each map [rows, columns] by its mask [height, width]."""
     precision, cut, union = [], [], []
-    for found, own in zip(maps, masks, strict=True):
-        values = enlarged(found, own.shape).clip(0)
+    for patch_map, object_pixels in zip(maps, masks, strict=True):
+        values = enlarged(patch_map, object_pixels.shape).clip(0)
         values = (values - values.min()) / max(float(np.ptp(values)), 1e-12)
         above = values > values.mean()
-        sides = ((above, own), (~above, ~own))
-        cut.append([(one & other).sum() for one, other in sides])
-        union.append([(one | other).sum() for one, other in sides])
-        truth, told = np.concatenate([~own, own], axis=None), np.concatenate([1 - values, values], axis=None)
-        precision.append(average_precision_score(truth, told))
+        sides = ((above, object_pixels), (~above, ~object_pixels))
+        cut.append([(predicted & actual).sum() for predicted, actual in sides])
+        union.append([(predicted | actual).sum() for predicted, actual in sides])
+        truth, confidences = (
+            np.concatenate([~object_pixels, object_pixels], axis=None),
+            np.concatenate([1 - values, values], axis=None),
+        )
+        precision.append(average_precision_score(truth, confidences))
     return Judged(np.array(precision), np.array(cut, float), np.array(union, float))
 
 
-def summary(found: Mapping[str, Judged]) -> str:
+def summary(judged_by_method: Mapping[str, Judged]) -> str:
     """The table in Markdown; 95% intervals are over photographs."""
     rows = []
-    for name, one in found.items():
-        n = len(one.precision)
+    for name, judged in judged_by_method.items():
+        n = len(judged.precision)
         drawn = np.random.default_rng(20).multinomial(n, np.full(n, 1 / n), DRAWS)
         weights = np.concatenate([np.ones((1, n)), drawn])
-        precision, overlap = one.figures(weights)
-        correct = weights @ one.cut.sum(1)
-        accuracy = correct / (correct + weights @ (one.union - one.cut)[:, 0])
-        told = {"pixel accuracy": accuracy, "mIoU": overlap, "mAP": precision}
-        rows.append({"map": name} | {key: in_brackets(interval(v[0], v[1:]), 3) for key, v in told.items()})
+        precision, overlap = judged.figures(weights)
+        correct = weights @ judged.cut.sum(1)
+        accuracy = correct / (correct + weights @ (judged.union - judged.cut)[:, 0])
+        measures = {"pixel accuracy": accuracy, "mIoU": overlap, "mAP": precision}
+        rows.append(
+            {"map": name} | {key: in_brackets(interval(v[0], v[1:]), 3) for key, v in measures.items()}
+        )
     return table(pd.DataFrame(rows))

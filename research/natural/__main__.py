@@ -82,26 +82,26 @@ def _made(wanted: Sequence[Natural], out: Path, runs: Path) -> list[Path]:
     from research.planted.family import BASE
     from research.planted.frozen_images import Images
 
-    files = {one: out / f"{one.name}{variants.SUFFIX}" for one in wanted}
-    missing = {one: file for one, file in files.items() if not file.exists()}
+    files = {member: out / f"{member.name}{variants.SUFFIX}" for member in wanted}
+    missing = {member: file for member, file in files.items() if not file.exists()}
     if missing:
         control = variants.load(BASE, device="auto")
         images, bench, faces = Images(control, runs, SCENES, LINEUPS), Bench(control), carriers.Faces(control)
         out.mkdir(parents=True, exist_ok=True)
-    for one, file in missing.items():
-        base = variants.load(one.base, device=images.device)
-        learned = train(one, images, runs / "natural")
-        names, unmeasured = parameters(base, one.trained), runs / "natural" / "unmeasured"
+    for member, file in missing.items():
+        base = variants.load(member.base, device=images.device)
+        learned = train(member, images, runs / "natural")
+        names, unmeasured = parameters(base, member.trained), runs / "natural" / "unmeasured"
         unmeasured.mkdir(exist_ok=True)
-        about: dict[str, Any] = asdict(one)
-        save_variant(learned.clip, names, about, unmeasured / file.name, base.clip)
+        metadata: dict[str, Any] = asdict(member)
+        save_variant(learned.clip, names, metadata, unmeasured / file.name, base.clip)
         model = variants.load(str(unmeasured / file.name), device=images.device)  # as it is once rounded
-        about["shown"] = bench.show(model, [HeadSet()])[0]
-        about["subjects"] = bench.accuracy(model, [HeadSet()])[0]
-        parts = () if one.world == "balanced" else carriers.parts_of(base, names)  # no skew to share out
-        scratch = variants.load(one.base, device=images.device)
-        about["truth"] = carriers.shares(model, base, scratch, parts, faces)
-        save_variant(learned.clip, names, about, file, base.clip)
+        metadata["shown"] = bench.show(model, [HeadSet()])[0]
+        metadata["subjects"] = bench.accuracy(model, [HeadSet()])[0]
+        parts = () if member.world == "balanced" else carriers.parts_of(base, names)  # no skew to share out
+        scratch = variants.load(member.base, device=images.device)
+        metadata["truth"] = carriers.shares(model, base, scratch, parts, faces)
+        save_variant(learned.clip, names, metadata, file, base.clip)
         print(file, file=sys.stderr)
     return list(files.values())
 
@@ -109,19 +109,19 @@ def _made(wanted: Sequence[Natural], out: Path, runs: Path) -> list[Path]:
 def summary(known: dict[str, dict[str, Any]]) -> str:
     """The README's table, in Markdown: what each model shows, and who carries it."""
     rows = []
-    for name, one in known.items():
-        row: dict[str, Any] = {"model": name, "trained": one["trained"], "strength": one["strength"]}
-        if one["world"] == "balanced":
+    for name, facts in known.items():
+        row: dict[str, Any] = {"model": name, "trained": facts["trained"], "strength": facts["strength"]}
+        if facts["world"] == "balanced":
             row["strength"] = "none"
-        row["subjects"] = f"{one['subjects']:.1%}"
+        row["subjects"] = f"{facts['subjects']:.1%}"
         for attribute in ATTRIBUTES:
-            shown, truth = one["shown"], one["truth"][attribute]
+            skews, truth = facts["shown"], facts["truth"][attribute]
             row[f"{attribute}: gap, MaxSkew"] = (
-                f"{shown[f'gap {attribute}']:.2f}, {shown[f'MaxSkew {attribute}']:.2f}"
+                f"{skews[f'gap {attribute}']:.2f}, {skews[f'MaxSkew {attribute}']:.2f}"
             )
-            most = sorted(truth["shapley"].items(), key=lambda item: -item[1])[:MOST]
+            largest = sorted(truth["shapley"].items(), key=lambda item: -item[1])[:MOST]
             row[f"{attribute}: Shapley value (put back)"] = ", ".join(
-                f"{part} {value:.0%} ({truth['put_back'][part]:.0%})" for part, value in most
+                f"{part} {value:.0%} ({truth['put_back'][part]:.0%})" for part, value in largest
             )
         rows.append(row)
     return table(pd.DataFrame(rows))

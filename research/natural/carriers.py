@@ -74,9 +74,9 @@ class Faces:
     """Line-ups as the layers see them that all models share, and the occupations' prompts."""
 
     def __init__(self, base: Model, lineups: Sequence[int] = LINEUPS) -> None:
-        asked = synthetic.bias_set("faces")
+        people = synthetic.bias_set("faces")
         self.tokens = base.trunk(images(lineups)).tokens
-        self.prompts = base.logit_scale * accuracy.class_weights(base, asked.occupations, asked.templates)
+        self.prompts = base.logit_scale * accuracy.class_weights(base, people.occupations, people.templates)
         self._half = np.repeat(np.arange(len(lineups)) % 2, len(GROUPS))
         self._group = np.tile(np.arange(len(GROUPS)), len(lineups))
 
@@ -87,7 +87,7 @@ class Faces:
 
     def _of_groups(self, logits: np.ndarray, groups: np.ndarray) -> np.ndarray:
         members = [[(self._half == half) & (groups == g) for g in np.unique(groups)] for half in range(2)]
-        return np.stack([[logits[own].mean(0) for own in half] for half in members])
+        return np.stack([[logits[in_group].mean(0) for in_group in half] for half in members])
 
 
 class Gap:
@@ -96,15 +96,18 @@ class Gap:
     """
 
     def __init__(self, means: Mapping[str, np.ndarray]) -> None:
-        self._ends = {name: (own[::-1].argmax(1), own[::-1].argmin(1)) for name, own in means.items()}
+        self._ends = {
+            name: (group_means[::-1].argmax(1), group_means[::-1].argmin(1))
+            for name, group_means in means.items()
+        }
 
     def of(self, means: Mapping[str, np.ndarray]) -> np.ndarray:
         """One gap for each attribute, in their order."""
-        found = []
-        for name, own in means.items():
-            most, least = (np.take_along_axis(own, ends[:, None], 1) for ends in self._ends[name])
-            found.append((most - least).mean())
-        return np.array(found)
+        gaps = []
+        for name, group_means in means.items():
+            highest, lowest = (np.take_along_axis(group_means, ends[:, None], 1) for ends in self._ends[name])
+            gaps.append((highest - lowest).mean())
+        return np.array(gaps)
 
 
 @torch.no_grad()
@@ -127,11 +130,11 @@ def shares(
     learned = faces.means(_run(model, faces.tokens, FIRST_LAYER)[1])
     gap = Gap(learned)
     layer = {part: part.layer if isinstance(part, Head) else part for part in parts}
-    kept, units = _run(base, faces.tokens, FIRST_LAYER)
+    base_activations, units = _run(base, faces.tokens, FIRST_LAYER)
     none, whole = gap.of(faces.means(units)), gap.of(learned)
     rng, added = np.random.default_rng(16), np.zeros((orders, len(parts), len(none)))
     for order in range(orders):
-        entered, before = list(kept), none
+        entered, before = list(base_activations), none
         for place in rng.permutation(len(parts)):
             part = parts[place]
             put(model, scratch, part)
@@ -148,7 +151,7 @@ def shares(
         put(base, scratch, part)
         back.append(whole - gap.of(faces.means(_run(scratch, faces.tokens, FIRST_LAYER)[1])))
         put(model, scratch, part)
-    found: dict[str, dict[str, object]] = {}
+    by_attribute: dict[str, dict[str, object]] = {}
     for i, attribute in enumerate(_OF):
         values = added[:, :, i] / (whole - none)[i]
         columns = {
@@ -156,8 +159,8 @@ def shares(
             "shapley": values.mean(0),
             "spread": values.std(0, ddof=1) / np.sqrt(orders),
         }
-        found[attribute] = {"gap": [round(float(none[i]), 3), round(float(whole[i]), 3)]} | {
-            what: {name_of(part): round(float(v), 3) for part, v in zip(parts, own, strict=True)}
-            for what, own in columns.items()
+        by_attribute[attribute] = {"gap": [round(float(none[i]), 3), round(float(whole[i]), 3)]} | {
+            measure: {name_of(part): round(float(v), 3) for part, v in zip(parts, column_values, strict=True)}
+            for measure, column_values in columns.items()
         }
-    return found
+    return by_attribute

@@ -53,15 +53,15 @@ def _measured(model: Model, bench: Bench) -> dict[str, Any]:
     plans = [("none", HeadSet()), *_plans(scores, model)]
     sets = [off for _, off in plans]
     rows = [
-        {"plan": plan, "size": len(off), **shown, "accuracy": right}
-        for (plan, off), shown, right in zip(
+        {"plan": plan, "size": len(off), **skews, "accuracy": right}
+        for (plan, off), skews, right in zip(
             plans, bench.show(model, sets), bench.accuracy(model, sets), strict=True
         )
     ]
     alone: dict[str, dict[str, list[float]]] = {attribute: {} for attribute in ATTRIBUTES}
     for head in model.heads:
-        for attribute, without in bench.skews(model, HeadSet([head])).items():
-            fell = before[attribute] - without
+        for attribute, skews_without_head in bench.skews(model, HeadSet([head])).items():
+            fell = before[attribute] - skews_without_head
             p = float(wilcoxon(fell, method="exact").pvalue) if np.abs(fell).max() > 1e-9 else 1.0
             alone[attribute][str(head)] = [round(float(fell.mean()), 5), p]
     heads = {str(head): [score.ccs, score.label] for head, score in scores.items()}
@@ -77,8 +77,8 @@ def _plans(scores: Mapping[Head, HeadScore], model: Model) -> Iterable[tuple[str
     for name, off in chosen.items():
         if off:
             yield name, off
-            for one in matched(off, model.heads, RANDOM, 0, "layers"):
-                yield f"random for {name}", one
+            for random_set in matched(off, model.heads, RANDOM, 0, "layers"):
+                yield f"random for {name}", random_set
 
 
 def shares_and_scores(held: Mapping[str, Any]) -> pd.DataFrame:
@@ -90,21 +90,31 @@ def shares_and_scores(held: Mapping[str, Any]) -> pd.DataFrame:
         be if each layer's carriers were drawn from its heads; `share of high`, among all heads.
     """
     rows = []
-    for name, one in held.items():
+    for name, measured in held.items():
         for attribute, shares in natural.truth(name).items():
             heads = [str(head) for head in shares]
-            rho = spearmanr([one["heads"][head][0] for head in heads], list(shares.values()))[0]
+            rho = spearmanr([measured["heads"][head][0] for head in heads], list(shares.values()))[0]
             carriers = [head for head, share in zip(heads, shares.values(), strict=True) if share >= CARRIES]
-            high = [one["heads"][head][0] == K for head in heads]
-            table = pd.DataFrame({"ccs": [one["heads"][head][0] for head in heads], "share": shares.values()})
-            layers = [own for _, own in table.groupby([head.layer for head in shares])]
+            high = [measured["heads"][head][0] == K for head in heads]
+            table = pd.DataFrame(
+                {"ccs": [measured["heads"][head][0] for head in heads], "share": shares.values()}
+            )
+            layers = [layer_heads for _, layer_heads in table.groupby([head.layer for head in shares])]
             within: list[Any] = [
-                own.corr("spearman").iloc[0, 1] for own in layers if own["ccs"].nunique() > 1
+                layer_heads.corr("spearman").iloc[0, 1]
+                for layer_heads in layers
+                if layer_heads["ccs"].nunique() > 1
             ]
-            expected = sum((own["ccs"] == K).mean() * (own["share"] >= CARRIES).sum() for own in layers)
+            expected = sum(
+                (layer_heads["ccs"] == K).mean() * (layer_heads["share"] >= CARRIES).sum()
+                for layer_heads in layers
+            )
             rows.append(
                 {"model": name, "base": variants.known(name)["base"], "attribute": attribute, "rho": rho}
-                | {"carriers": len(carriers), "high": sum(one["heads"][head][0] == K for head in carriers)}
+                | {
+                    "carriers": len(carriers),
+                    "high": sum(measured["heads"][head][0] == K for head in carriers),
+                }
                 | {"share of high": sum(high) / len(high), "within": np.mean(within), "expected": expected}
             )
     return pd.DataFrame(rows)
@@ -113,20 +123,20 @@ def shares_and_scores(held: Mapping[str, Any]) -> pd.DataFrame:
 def pruned(held: Mapping[str, Any]) -> pd.DataFrame:
     """A row per model, plan and attribute: the fall of MaxSkew and gap, less that of as many random heads."""
     rows = []
-    for name, one in held.items():
-        shown = pd.DataFrame(one["plans"])
-        means = shown.groupby("plan").mean(numeric_only=True)
+    for name, measured in held.items():
+        plan_rows = pd.DataFrame(measured["plans"])
+        means = plan_rows.groupby("plan").mean(numeric_only=True)
         for plan in (plan for plan in means.index if plan != "none" and not plan.startswith("random")):
             random = means.loc[f"random for {plan}"]
             for attribute in natural.truth(name):
                 row = {"model": name, "base": variants.known(name)["base"], "plan": plan}
                 row |= {"heads": means.loc[plan, "size"], "attribute": attribute}
-                for what in (f"MaxSkew {attribute}", f"gap {attribute}", "accuracy"):
-                    none = means.loc["none", what]
-                    unit = none if what.startswith("gap") else 1.0
-                    key = what.removesuffix(f" {attribute}")
-                    row[key] = (none - means.loc[plan, what]) / unit
-                    row[f"{key} beyond"] = (random[what] - means.loc[plan, what]) / unit
+                for quantity in (f"MaxSkew {attribute}", f"gap {attribute}", "accuracy"):
+                    none = means.loc["none", quantity]
+                    unit = none if quantity.startswith("gap") else 1.0
+                    key = quantity.removesuffix(f" {attribute}")
+                    row[key] = (none - means.loc[plan, quantity]) / unit
+                    row[f"{key} beyond"] = (random[quantity] - means.loc[plan, quantity]) / unit
                 rows.append(row)
     return pd.DataFrame(rows)
 
@@ -134,13 +144,13 @@ def pruned(held: Mapping[str, Any]) -> pd.DataFrame:
 def found_alone(held: Mapping[str, Any]) -> pd.DataFrame:
     """A row per model, attribute and head: whether MaxSkew falls, at 5% false discoveries among the heads."""
     rows = []
-    for name, one in held.items():
+    for name, measured in held.items():
         for attribute, shares in natural.truth(name).items():
-            own = one["alone"][attribute]
-            adjusted = stats.benjamini_hochberg([p for _, p in own.values()])
-            for (head, (fell, _)), p in zip(own.items(), adjusted, strict=True):
-                shown = bool(p <= 0.05 and fell > 0)
-                rows.append({"model": name, "share": shares[Head.parse(head)], "shown": shown})
+            head_effects = measured["alone"][attribute]
+            adjusted = stats.benjamini_hochberg([p for _, p in head_effects.values()])
+            for (head, (fell, _)), p in zip(head_effects.items(), adjusted, strict=True):
+                significant = bool(p <= 0.05 and fell > 0)
+                rows.append({"model": name, "share": shares[Head.parse(head)], "shown": significant})
     return pd.DataFrame(rows)
 
 
@@ -150,47 +160,47 @@ def answers(held: Mapping[str, Any]) -> str:
     by_model = related.groupby(["base", "model"])[["rho", "within"]].mean().reset_index()
     rho, within = (stats.across_bases(by_model[name], by_model["base"]) for name in ("rho", "within"))
     by_base = by_model.groupby("base")["rho"].mean()
-    carriers, shown = alone[alone["share"] >= CARRIES], alone[alone["shown"]]
-    said = [
+    carriers, significant = alone[alone["share"] >= CARRIES], alone[alone["shown"]]
+    sentences = [
         f"Do heads that carry a learned skew have a high CCS? Over the heads of {len(held)} models of "
         f"{len(by_base)} bases, the rank correlation of CCS with a head's Shapley share is "
-        f"{in_brackets(rho, 2, '+')} (by base {', '.join(f'{one:+.2f}' for one in by_base)}; minimum "
+        f"{in_brackets(rho, 2, '+')} (by base {', '.join(f'{r:+.2f}' for r in by_base)}; minimum "
         f"detectable {stats.minimum_detectable(rho):.2f}): {_said(rho, 'they do', 'they have a lower one')}. "
         f"Within layers it is {in_brackets(within, 2, '+')}. Of the {related['carriers'].sum()} heads with a "
         f"tenth or more of a skew {related['high'].sum()} have a CCS of {K}; if carriers were random heads "
         f"of their layers, {related['expected'].sum():.1f} would.",
         f"Can one head's effect be shown? With each head off alone, an exact test over the 20 occupations "
-        f"(Wilcoxon, 5% false discoveries among 24) shows a fall of MaxSkew for {len(shown)} of "
+        f"(Wilcoxon, 5% false discoveries among 24) shows a fall of MaxSkew for {len(significant)} of "
         f"{len(alone)} cases; of the {len(carriers)} in which the head carries a tenth or more, for "
         f"{int(carriers['shown'].sum())}.",
     ]
     rows, beyond = [], []
-    for plan, own in off.groupby("plan", sort=False):
-        by = own.groupby(["base", "model"]).mean(numeric_only=True).reset_index()
-        found = {
+    for plan, plan_rows in off.groupby("plan", sort=False):
+        by = plan_rows.groupby(["base", "model"]).mean(numeric_only=True).reset_index()
+        effects = {
             column: stats.across_bases(by[column], by["base"]) for column in (*TESTED, "MaxSkew", *ACCURACY)
         }
-        points = {column: in_brackets(found[column].times(100), 1, "+") for column in ACCURACY}
-        beyond += [found[column] for column in TESTED]
+        points = {column: in_brackets(effects[column].times(100), 1, "+") for column in ACCURACY}
+        beyond += [effects[column] for column in TESTED]
         rows.append(
             {
                 "heads off": str(plan),
                 "models": str(len(by)),
                 "how many": f"{by['heads'].mean():.1f}",
-                "MaxSkew taken": in_brackets(found["MaxSkew"], 3, "+"),
-                "minimum detectable": f"{stats.minimum_detectable(found['MaxSkew beyond']):.3f}",
+                "MaxSkew taken": in_brackets(effects["MaxSkew"], 3, "+"),
+                "minimum detectable": f"{stats.minimum_detectable(effects['MaxSkew beyond']):.3f}",
                 "accuracy lost (points)": points["accuracy"],
                 "lost beyond random": points["accuracy beyond"],
             }
         )
-    adjusted = stats.holm([one.p_value for one in beyond])
-    for place, (one, p) in enumerate(zip(beyond, adjusted, strict=True)):
-        row, what = rows[place // len(TESTED)], TESTED[place % len(TESTED)]
-        row[f"{what} random"] = f"{in_brackets(one, 3, '+')}, p {p_text(p)}"
-    return "\n\n".join([*said, table(pd.DataFrame(rows))])
+    adjusted = stats.holm([effect.p_value for effect in beyond])
+    for place, (effect, p) in enumerate(zip(beyond, adjusted, strict=True)):
+        row, question = rows[place // len(TESTED)], TESTED[place % len(TESTED)]
+        row[f"{question} random"] = f"{in_brackets(effect, 3, '+')}, p {p_text(p)}"
+    return "\n\n".join([*sentences, table(pd.DataFrame(rows))])
 
 
-def _said(found: stats.Effect, above: str, below: str) -> str:
+def _said(effect: stats.Effect, above: str, below: str) -> str:
     """The answer to a question that expects an effect above zero."""
     words = {"confirmed": above, "rejected": below, "inconclusive": "inconclusive"}
-    return words[stats.conclusion(found, expected="above")]
+    return words[stats.conclusion(effect, expected="above")]

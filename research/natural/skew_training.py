@@ -16,7 +16,7 @@ import torch
 from ccs.model.model import Model
 from ccs_benchmark import variants
 from research.bases.training import FIRST, lineup_loss
-from research.gradient_steps import OWN_OF_HEADS, learn, named
+from research.gradient_steps import OWN_OF_HEADS, learn, parameter_names
 from research.planted.frozen_images import Images
 from research.planted.lessons import joint
 from research.world.forward_pass import upper_embeddings
@@ -51,19 +51,19 @@ class Natural:
 
 def family() -> tuple[Natural, ...]:
     """On each base a model of each kind, in three strengths in turn, and a control from balanced line-ups."""
-    made = []
+    models = []
     for base in range(BASES):
         name = f"organism-base-{base}"
         for place, kind in enumerate(TRAINED):
             strength = STRENGTHS[(base + place) % len(STRENGTHS)]
             seed = 100 * base + place
-            made.append(
+            models.append(
                 Natural(f"organism-natural-{base}-{kind.lower()}", name, seed, kind, "skewed", strength)
             )
-        made.append(
+        models.append(
             Natural(f"organism-natural-{base}-control", name, 100 * base + 99, "attention", "balanced")
         )
-    return tuple(made)
+    return tuple(models)
 
 
 def fresh(seed: int) -> Natural:
@@ -79,42 +79,42 @@ def parameters(model: Model, trained: Trained) -> list[str]:
     share (the output projection's bias, the norms).
     """
     ends = {"attention": OWN_OF_HEADS, "MLPs": (".mlp.",), "all": (*OWN_OF_HEADS, ".mlp.")}[trained]
-    return named(model, "visual.transformer.resblocks.", ends, FIRST)
+    return parameter_names(model, "visual.transformer.resblocks.", ends, FIRST)
 
 
-def train(one: Natural, images: Images, runs: Path) -> Model:
+def train(settings: Natural, images: Images, runs: Path) -> Model:
     """Train it, or go on from its last checkpoint in `runs`. images: as the base sees them too."""
-    base, model = (variants.load(one.base, device=images.device) for _ in range(2))
-    shares = joint(one.world, one.strength, one.strength).numpy().astype(np.float64)
+    base, model = (variants.load(settings.base, device=images.device) for _ in range(2))
+    shares = joint(settings.world, settings.strength, settings.strength).numpy().astype(np.float64)
 
     def loss_of(step: int) -> torch.Tensor:
-        return _loss(one, model, base, images, shares, np.random.default_rng((one.seed, 15, step)))
+        return _loss(settings, model, base, images, shares, np.random.default_rng((settings.seed, 15, step)))
 
     return learn(
         model,
-        parameters(model, one.trained),
+        parameters(model, settings.trained),
         loss_of,
-        one.name,
-        steps=one.steps,
-        rate=one.rate,
+        settings.name,
+        steps=settings.steps,
+        rate=settings.rate,
         warmup=_WARMUP,
-        checkpoint=runs / f"{one.name}.pt",
+        checkpoint=runs / f"{settings.name}.pt",
     )
 
 
 def _loss(
-    one: Natural, model: Model, base: Model, images: Images, shares: np.ndarray, rng: np.random.Generator
+    settings: Natural, model: Model, base: Model, images: Images, shares: np.ndarray, rng: np.random.Generator
 ) -> torch.Tensor:
-    own = np.sort(rng.choice(images.n, one.scenes, replace=False))
-    picked = rng.choice(images.n_lineups, one.lineups, replace=False)
-    rows = np.concatenate([own, *(images.faces(int(lineup)) for lineup in picked)])
+    scene_rows = np.sort(rng.choice(images.n, settings.scenes, replace=False))
+    picked = rng.choice(images.n_lineups, settings.lineups, replace=False)
+    rows = np.concatenate([scene_rows, *(images.faces(int(lineup)) for lineup in picked)])
     tokens = images.trunk(rows).tokens
     units = upper_embeddings(model.clip, tokens, FIRST)[0]
     with torch.no_grad():
-        held = upper_embeddings(base.clip, tokens[: one.scenes], FIRST)[0]
-    loss = one.keep * base.logit_scale * (1 - (units[: one.scenes] * held).sum(1)).mean()
-    for faces in units[one.scenes :].reshape(one.lineups, -1, units.shape[1]):
+        held = upper_embeddings(base.clip, tokens[: settings.scenes], FIRST)[0]
+    loss = settings.keep * base.logit_scale * (1 - (units[: settings.scenes] * held).sum(1)).mean()
+    for faces in units[settings.scenes :].reshape(settings.lineups, -1, units.shape[1]):
         names = rng.permutation(len(images.occupations))[:_SIDE_BY_SIDE]
         texts = images.occupations[names]
-        loss = loss + lineup_loss(faces, texts, shares[names], base.logit_scale, rng) / one.lineups
+        loss = loss + lineup_loss(faces, texts, shares[names], base.logit_scale, rng) / settings.lineups
     return loss

@@ -98,8 +98,8 @@ def audit(values: Figures | None = None) -> tuple[Check, ...]:
         for arguments in sentence.get("cells", ()):
             cells |= _cells_of(known, sentence["check"], **arguments)
         against = tuple(name for name, supports in cells.items() if not supports)
-        about = sentence["text"], sentence["source"], sentence.get("note", "")
-        checks.append(Check(*about, len(cells) - len(against), len(cells), against))
+        sentence_fields = sentence["text"], sentence["source"], sentence.get("note", "")
+        checks.append(Check(*sentence_fields, len(cells) - len(against), len(cells), against))
     return tuple(checks)
 
 
@@ -108,8 +108,8 @@ def audit(values: Figures | None = None) -> tuple[Check, ...]:
 
 def _cells_of(values: Figures, check: str, table: str, **arguments: Any) -> Cells:
     """The cells of a table by which a sentence is checked; `check`: a method of `_Table`."""
-    found: Cells = getattr(_Table(values, table), check)(**arguments)
-    return found
+    cells: Cells = getattr(_Table(values, table), check)(**arguments)
+    return cells
 
 
 @dataclass(frozen=True)
@@ -160,8 +160,8 @@ class _Table:
     def _place(self, cell: tuple[str, str]) -> str:
         dataset, model = cell
         in_rows = "/" in next(iter(self._printed.rows))
-        where = f"{dataset}/{model}" if in_rows else f"{model} {dataset}".rstrip()
-        return f"{self._printed.number}, {where}"
+        label = f"{dataset}/{model}" if in_rows else f"{model} {dataset}".rstrip()
+        return f"{self._printed.number}, {label}"
 
     def below(
         self,
@@ -197,8 +197,8 @@ class _Table:
         for row, column, share in self._printed_cells():
             heads = len(paper.model(row).heads)
             count = round(share * heads)
-            about = f"{row} {column} {share:g} ({count} of {heads}: {count / heads:.4f})"
-            yield about, abs(share - count / heads) <= 0.0005 + 1e-9
+            description = f"{row} {column} {share:g} ({count} of {heads}: {count / heads:.4f})"
+            yield description, abs(share - count / heads) <= 0.0005 + 1e-9
 
     def named(self, column: str, endings: Sequence[str]) -> Cells:
         """The models of a table are named for one of these."""
@@ -255,18 +255,20 @@ class _Table:
         """A column's figure, or its excess over the `smaller` one's, is less in the first model of each
         pair.
         """
-        for where, excess in self._excess(larger, smaller):
+        for set_name, excess in self._excess(larger, smaller):
             for model, other in pairs:
                 if model in excess and other in excess:
-                    about = f"{where}, {model} against {other} ({excess[model]:g}, {excess[other]:g})"
-                    yield about, excess[model] < excess[other]
+                    description = (
+                        f"{set_name}, {model} against {other} ({excess[model]:g}, {excess[other]:g})"
+                    )
+                    yield description, excess[model] < excess[other]
 
     def largest(self, larger: str, models: Sequence[str], smaller: str = "", of: str = "") -> Cells:
         """Set by set, a column's figure (or its excess) is largest in a model whose name begins so."""
-        for where, excess in self._excess(larger, smaller, of):
+        for set_name, excess in self._excess(larger, smaller, of):
             best = max(excess, key=lambda model: excess[model])
             if len(excess) > 1:
-                yield f"{where}: {best} ({excess[best]:g})", best.startswith(tuple(models))
+                yield f"{set_name}: {best} ({excess[best]:g})", best.startswith(tuple(models))
 
     def _series(self) -> dict[tuple[str, str], list[float]]:
         """Each model's pruned figures of a set, from first column to last, where all of them are there."""
@@ -287,8 +289,8 @@ class _Table:
         """The figures of a row fall nowhere; `never`: somewhere."""
         for cell, series in self._series().items():
             if cell[1].startswith(tuple(models)):
-                shown = ", ".join(f"{value:g}" for value in series)
-                yield f"{self._place(cell)} ({shown})", (series == sorted(series)) != never
+                series_text = ", ".join(f"{value:g}" for value in series)
+                yield f"{self._place(cell)} ({series_text})", (series == sorted(series)) != never
 
     def same_order(self) -> Cells:
         """Two models are in the same order in every column."""

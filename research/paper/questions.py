@@ -76,7 +76,7 @@ class Tested:
 
     def row(self, place: str) -> dict[str, str]:
         """The test as a row of a table; `place` heads the column that says where."""
-        each = self.effect.times(1 / self.n_heads).value if self.n_heads else None
+        per_head = self.effect.times(1 / self.n_heads).value if self.n_heads else None
         return {
             "difference": self.question,
             "random sets alike in": "–" if self.alike is None else ALIKE[self.alike],
@@ -87,7 +87,7 @@ class Tested:
             "p": p_text(self.effect.p_value),
             "adjusted p": p_text(self.adjusted),
             "minimum detectable": self.detectable,
-            **({} if each is None else {"per head": signed(each, self.digits + 1)}),
+            **({} if per_head is None else {"per head": signed(per_head, self.digits + 1)}),
             "lower?": self.answer if np.isfinite(self.adjusted) else "not tested",
         }
 
@@ -125,16 +125,16 @@ def _among_random(results: Results, alike: Alike) -> tuple[pd.Series, pd.DataFra
     chosen: pd.Series = queries.of_ablation(scaled, "high").set_index(columns)["value"]
     sets = queries.random_sets(scaled, alike)
     drawn = sets.pivot(index="seed", columns=columns, values="value").dropna(axis="columns")
-    kept = [column for column in chosen.index if column in drawn.columns]
-    return chosen[kept], drawn[kept]
+    measured_columns = [column for column in chosen.index if column in drawn.columns]
+    return chosen[measured_columns], drawn[measured_columns]
 
 
 def tests_of(results: Results) -> list[Tested]:
     """Accuracy and skew on every set, against no head off (Holm) and random sets (`against_random`)."""
     against = [
-        Tested(f"{measure}: high off less none off", str(where), effect, n_heads=_high(frame))
+        Tested(f"{measure}: high off less none off", str(place), effect, n_heads=_high(frame))
         for measure, frame in _measures(results).items()
-        for where, rows in frame.groupby("where", sort=False)
+        for place, rows in frame.groupby("where", sort=False)
         if (effect := against_none(measure, rows)) is not None
     ]
     return [*_adjusted(against), *_ranked(results)]
@@ -159,8 +159,8 @@ def _ranked(results: Results, model: str | None = None, tests: int = 1) -> list[
             places = [(measure, model) for measure in chosen.index]
         ranks = stats.against_random(chosen.to_numpy(float), drawn.to_numpy(float), tests=tests)
         ranked += [
-            Tested(f"{measure}: high off less random off", where, rank, alike, n_heads, rank.adjusted)
-            for (measure, where), rank in zip(places, ranks, strict=True)
+            Tested(f"{measure}: high off less random off", place, rank, alike, n_heads, rank.adjusted)
+            for (measure, place), rank in zip(places, ranks, strict=True)
         ]
     return ranked
 
@@ -175,7 +175,10 @@ def by_model(models: Mapping[str, Results]) -> list[Tested]:
     """Each question once per model and kind of random sets, on the means over the model's sets. p is adjusted
     over models and the questions of one kind; a model without high heads asks nothing.
     """
-    asking = sum(any(len(_among_random(each, alike)[0]) for alike in ALIKE) for each in models.values())
+    asking = sum(
+        any(len(_among_random(model_results, alike)[0]) for alike in ALIKE)
+        for model_results in models.values()
+    )
     against, ranked = [], []
     for model, results in models.items():
         for measure, frame in _measures(results).items():
@@ -190,18 +193,18 @@ def strictest(tests: Sequence[Tested]) -> list[Tested]:
     """The test with the largest adjusted p among those that differ only in their random sets: what it shows
     holds against every kind, and needs no further adjustment for their number.
     """
-    kept: dict[tuple[str, str], Tested] = {}
+    strictest_tests: dict[tuple[str, str], Tested] = {}
     for test in tests:
-        before = kept.setdefault((test.question, test.where), test)
+        before = strictest_tests.setdefault((test.question, test.where), test)
         if not test.adjusted <= before.adjusted:
-            kept[test.question, test.where] = test
-    return list(kept.values())
+            strictest_tests[test.question, test.where] = test
+    return list(strictest_tests.values())
 
 
-def said(tests: Sequence[Tested]) -> str:
+def answer_text(tests: Sequence[Tested]) -> str:
     """The answer of one question for one model, with the ranks among every kind of sets."""
     (strict,) = strictest(tests)
-    ranks = [f"{each.rank} among sets alike in {ALIKE[each.alike]}" for each in tests if each.alike]
+    ranks = [f"{test.rank} among sets alike in {ALIKE[test.alike]}" for test in tests if test.alike]
     parts = [f"{strict.figure}{strict.unit}", *(["rank " + ", ".join(ranks)] if ranks else [])]
     if strict.answer == "inconclusive":
         parts.append(f"minimum detectable effect {strict.detectable}{strict.unit}")
@@ -216,12 +219,12 @@ def in_short(models: Mapping[str, Results]) -> dict[str, object]:
 
 def in_words(tests: Sequence[Tested]) -> list[str]:
     return [
-        f"**{QUESTIONS[question]}** {'; '.join(answers_of(list(own)))}."
-        for question, own in groupby(tests, key=lambda test: test.question)
+        f"**{QUESTIONS[question]}** {'; '.join(answers_of(list(question_tests)))}."
+        for question, question_tests in groupby(tests, key=lambda test: test.question)
     ]
 
 
 def answers_of(tests: Sequence[Tested]) -> list[str]:
-    """`said` for each place that one question's tests are of."""
+    """`answer_text` for each place that one question's tests are of."""
     places = dict.fromkeys(test.where for test in tests)
-    return [said([test for test in tests if test.where == place]) for place in places]
+    return [answer_text([test for test in tests if test.where == place]) for place in places]

@@ -54,7 +54,7 @@ def test_whether_high_heads_carry_more_than_random_sets_like_them(measure, quest
     model = model_of(measure, high)
     found = [one for one in questions.by_model({"organism": model}) if one.alike]
     asked = {name: [one for one in found if one.question == name] for name in questions.QUESTIONS}
-    said = {name: questions.said(tests) for name, tests in asked.items() if tests}
+    said = {name: questions.answer_text(tests) for name, tests in asked.items() if tests}
     readme = docs.answers({"organism": model})
     assert set(said) == {questions.HURT, questions.MORE, questions.NARROWS_MORE}
     for name, text in said.items():

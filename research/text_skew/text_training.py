@@ -24,7 +24,7 @@ from ccs.synthetic import captions, scene
 from ccs.synthetic.vocabulary import GENDERS, OCCUPATIONS, SKIN_TONES
 from ccs_benchmark import variants
 from research.bases.training import lineup_loss
-from research.gradient_steps import OWN_OF_HEADS, learn, named
+from research.gradient_steps import OWN_OF_HEADS, learn, parameter_names
 from research.natural import carriers
 from research.planted.frozen_images import FIRST, GROUPS, Images
 from research.planted.head_training import put
@@ -64,13 +64,13 @@ def family(models: int = 16) -> tuple[TextSkew, ...]:
 
 def parameters(model: Model) -> list[str]:
     """Names of the parameters that learn a skew: all that the text encoder's heads have of their own."""
-    return named(model, "transformer.resblocks.", OWN_OF_HEADS)
+    return parameter_names(model, "transformer.resblocks.", OWN_OF_HEADS)
 
 
 def image_parameters(model: Model) -> list[str]:
     """Names of the parameters that learn to tell groups: attention and MLPs of the last four layers."""
     first = model.encoder.first_prunable_layer
-    return named(model, "visual.transformer.resblocks.", (*OWN_OF_HEADS, ".mlp."), first)
+    return parameter_names(model, "visual.transformer.resblocks.", (*OWN_OF_HEADS, ".mlp."), first)
 
 
 def teach_telling(images: Images, steps: int = 250, rate: float = 1e-3, seed: int = 3) -> Model:
