@@ -56,7 +56,7 @@ def pytest_runtest_setup(item):
 def pytest_sessionfinish(session):
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     skipped = reporter.stats.get("skipped", []) if reporter else []
-    unexplained = [one for one in skipped if not {"shared", "gpu"} & set(one.keywords)]
+    unexplained = [report for report in skipped if not {"shared", "gpu"} & set(report.keywords)]
     if os.environ.get("CI") and unexplained and session.exitstatus == pytest.ExitCode.OK:
         reporter.write_line("In CI a test may be skipped for want of ../shared or a GPU only.", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -75,13 +75,13 @@ def once(tmp_path_factory):
     root = root.parent / "once" if "PYTEST_XDIST_WORKER" in os.environ else root / "once"
 
     def find(name, make):
-        folder, made = root / name, root / f"{name}.made"
+        folder, marker = root / name, root / f"{name}.made"
         folder.mkdir(parents=True, exist_ok=True)
         with (root / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not made.exists():
+            if not marker.exists():
                 make(folder)
-                made.touch()
+                marker.touch()
         return folder
 
     return find

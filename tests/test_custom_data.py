@@ -85,9 +85,9 @@ def test_every_job_runs_with_custom_data(study, pictures, monkeypatch, capsys):
     assert "chosen (2 heads)" in printed
     assert "random:layers" in printed
     assert {"occupation", "model", "gallery", "k"} <= set(pd.read_csv("bias.csv"))
-    found = results.read(study / "results" / "my_clip")
-    assert set(found.table("pruning")["dataset"]) == {"pets"}
-    assert set(found.table("bias")["dataset"]) == {"faces"}
+    first_results = results.read(study / "results" / "my_clip")
+    assert set(first_results.table("pruning")["dataset"]) == {"pets"}
+    assert set(first_results.table("bias")["dataset"]) == {"faces"}
     assert len(results.read(study / "judged" / "my_clip").manifest["judges"]) == 2
     assert (study / "pruned" / "open_clip_model.safetensors").is_file()
 
@@ -99,8 +99,8 @@ def test_every_job_runs_with_custom_data(study, pictures, monkeypatch, capsys):
     assert "Kept in results/my_clip: the earlier results of faces, pets." in capsys.readouterr().out
     merged = results.read(study / "results" / "my_clip")
     assert set(merged.table("pruning")["dataset"]) == {"pets", "birds"}
-    pd.testing.assert_frame_equal(merged.table("bias"), found.table("bias"))
-    assert {one["name"] for one in merged.manifest["sets"]} == {"pets", "birds", "faces"}
+    pd.testing.assert_frame_equal(merged.table("bias"), first_results.table("bias"))
+    assert {entry["name"] for entry in merged.manifest["sets"]} == {"pets", "birds", "faces"}
     write_images(study / "pets", pictures(1), ["cat"])
     assert command(f"{again} --dataset birds") == 0
     replaced = (
@@ -131,12 +131,12 @@ def test_the_app_opens_on_custom_results(study, monkeypatch):
 @pytest.mark.weekly
 def test_the_study_runs_from_one_command_to_the_app_without_a_hole(tmp_path):
     # A process of its own: the Hub's client reads its address when it is imported.
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "CCS_"))}
-    about = {"cwd": ROOT, "env": kept | {"OMP_NUM_THREADS": "1"}}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "CCS_"))}
+    process_options = {"cwd": ROOT, "env": environment | {"OMP_NUM_THREADS": "1"}}
     command = [sys.executable, "-m", "scripts.rehearse", "--small", "--folder", str(tmp_path)]
-    done = subprocess.run(command, **about, capture_output=True, text=True, check=False)
-    said = f"{done.stdout[-6000:]}\n{done.stderr[-3000:]}"
-    assert done.returncode == 0, said
-    assert "\n0 missing results." in done.stdout, said
+    done = subprocess.run(command, **process_options, capture_output=True, text=True, check=False)
+    output = f"{done.stdout[-6000:]}\n{done.stderr[-3000:]}"
+    assert done.returncode == 0, output
+    assert "\n0 missing results." in done.stdout, output
     assert (tmp_path / "results" / "ViT-B-32--openai" / "manifest.json").is_file()
     assert "## Figure 5. Text-to-video retrieval" in (tmp_path / "docs/report/report.md").read_text("utf-8")

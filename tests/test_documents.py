@@ -32,7 +32,7 @@ OTHERS = ("pip", "git", "ollama", "echo", "export", "for", "done", "hf", "./run 
 
 def commands():
     """The commands in all fenced blocks of shell, as words without the variables set before them."""
-    found = {}
+    words_by_command = {}
     fenced = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
     for path in DOCUMENTS:
         blocks = fenced.findall(path.read_text("utf-8"))
@@ -42,8 +42,8 @@ def commands():
             while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
                 del words[0]
             if words and words[0] not in OTHERS and shlex.join(words[:2]) not in OTHERS:
-                found.setdefault(f"{path.name}: {shlex.join(words)}", tuple(words))
-    return found
+                words_by_command.setdefault(f"{path.name}: {shlex.join(words)}", tuple(words))
+    return words_by_command
 
 
 COMMANDS = commands()
@@ -53,7 +53,9 @@ class Understood(Exception):
     """The parser took the whole command line."""
 
 
-@pytest.mark.parametrize("command", [one for one in COMMANDS if not one.endswith(("run demo", "run test"))])
+@pytest.mark.parametrize(
+    "command", [name for name in COMMANDS if not name.endswith(("run demo", "run test"))]
+)
 def test_a_command_is_understood(command, monkeypatch):
     for name in ("parse_args", "parse_intermixed_args"):  # those of scripts, and of commands
 
@@ -90,9 +92,11 @@ def test_links_of_documents_lead_somewhere_and_variables_are_read():
             assert there, f"{path.name}: {link}"
         for file, test in re.findall(r"(tests/\S+\.py)::(\w+)", text):
             assert f"\ndef {test}(" in (ROOT / file).read_text("utf-8"), f"{path.name}: {file}::{test}"
-    named = {name for path in DOCUMENTS for name in re.findall(r"\bCCS_[A-Z]+\b", path.read_text("utf-8"))}
+    variables = {
+        name for path in DOCUMENTS for name in re.findall(r"\bCCS_[A-Z]+\b", path.read_text("utf-8"))
+    }
     code = "".join(path.read_text("utf-8") for path in (ROOT / "ccs").rglob("*.py"))
-    assert {name for name in named if f'"{name}"' not in code} == set()
+    assert {name for name in variables if f'"{name}"' not in code} == set()
 
 
 REVIEW = (ROOT / "docs" / "independent-checks.md").read_text("utf-8")
@@ -105,15 +109,15 @@ def test_independent_checks_print_what_stands_below_them(section, tmp_path, monk
         assert "clip-ccs export --model organism --out organism-whole" in REVIEW
         assert command_line.main(["export", "--model", "organism", "--out", "organism-whole"]) == 0
         capsys.readouterr()
-    code, said = re.findall(r"^```(?:python|text)\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+    code, expected = re.findall(r"^```(?:python|text)\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
     exec(compile(code, "script", "exec"), {})
-    assert capsys.readouterr().out == said
+    assert capsys.readouterr().out == expected
 
 
 def printed(cell):
     """What a cell of a notebook says, without pictures and bars."""
-    shown = [one for one in cell.get("outputs", ()) if one.get("name") != "stderr"]
-    return "".join(one.get("text") or one.data["text/plain"] for one in shown)
+    outputs = [output for output in cell.get("outputs", ()) if output.get("name") != "stderr"]
+    return "".join(output.get("text") or output.data["text/plain"] for output in outputs)
 
 
 @pytest.mark.weekly
@@ -177,10 +181,10 @@ MODULES.remove("ccs.analysis.carriers")  # that of localize
 @pytest.mark.parametrize("name", [*NAMES, *MODULES])
 def test_names_of_ccs_and_public_modules_have_examples_that_give_what_they_show(name):
     """What a module gives to `ccs` runs under its name there."""
-    shown = getattr(ccs, name) if name in NAMES else importlib.import_module(name)
-    known = {**vars(ccs), name: shown} if name in NAMES else None
-    tests = [one for one in doctest.DocTestFinder().find(shown, name, globs=known) if one.examples]
+    documented = getattr(ccs, name) if name in NAMES else importlib.import_module(name)
+    known = {**vars(ccs), name: documented} if name in NAMES else None
+    tests = [test for test in doctest.DocTestFinder().find(documented, name, globs=known) if test.examples]
     assert tests
-    for one in tests:
-        if name in NAMES or one.name.removeprefix(f"{name}.").split(".")[0] not in NAMES:
-            assert not doctest.DocTestRunner().run(one).failed, one.name
+    for test in tests:
+        if name in NAMES or test.name.removeprefix(f"{name}.").split(".")[0] not in NAMES:
+            assert not doctest.DocTestRunner().run(test).failed, test.name

@@ -29,7 +29,9 @@ def test_imports_go_one_way():
 
 def test_no_module_imports_itself_in_a_circle():
     graph = grimp.build_graph("ccs", cache_dir=None)
-    TopologicalSorter({one: graph.find_modules_directly_imported_by(one) for one in graph.modules}).prepare()
+    TopologicalSorter(
+        {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    ).prepare()
 
 
 def test_what_scripts_benchmarks_and_research_import_of_the_product_is_there():
@@ -40,7 +42,7 @@ def test_what_scripts_benchmarks_and_research_import_of_the_product_is_there():
             if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("ccs"):
                 continue
             module = importlib.import_module(node.module)
-            for name in (one.name for one in node.names if not hasattr(module, one.name)):
+            for name in (alias.name for alias in node.names if not hasattr(module, alias.name)):
                 try:
                     importlib.import_module(f"{node.module}.{name}")
                 except ModuleNotFoundError:

@@ -81,7 +81,9 @@ def wheel(tmp_path_factory):
 
 def hidden(*extras):
     """The modules that these extras bring."""
-    wanted = {one.name for one in _asked(extras)} - {one.name for one in _asked(())}
+    wanted = {requirement.name for requirement in _requirements(extras)} - {
+        requirement.name for requirement in _requirements(())
+    }
     return {MODULES.get(name, name.replace("-", "_")) for name in wanted} - NEEDED
 
 
@@ -102,8 +104,8 @@ def test_the_library_names_the_extra_that_is_needed_and_runs_the_readmes_snippet
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert done.stdout.endswith(SAID), done.stderr
-    where, *shape = re.search(r"^(\S+ccs/__init__.py) (.+)$", done.stdout, re.MULTILINE)[0].split()
-    assert Path(where).is_relative_to(tmp_path)
+    location, *shape = re.search(r"^(\S+ccs/__init__.py) (.+)$", done.stdout, re.MULTILINE)[0].split()
+    assert Path(location).is_relative_to(tmp_path)
     assert shape == ["1", "160", "2"]
     extras = re.findall(r"run `pip install 'clip-ccs\[(\w+)\]'`\.$", done.stdout, re.MULTILINE)
     assert extras == ["data", "data", "judges", "app"], done.stderr
@@ -135,27 +137,36 @@ def test_one_version_of_all_that_is_imported_is_written_down():
         entries = (ROOT / file).read_text("utf-8").replace(" \\\n", " ").splitlines()
         assert all("--hash=sha256:" in entry for entry in entries) == file.startswith("locks/")
         pinned = [Requirement(entry.partition(" --hash")[0]) for entry in entries]
-        for one in _asked(PROJECT["optional-dependencies"].keys() - left_out):
-            name = canonicalize_name(one.name)
+        for requirement in _requirements(PROJECT["optional-dependencies"].keys() - left_out):
+            name = canonicalize_name(requirement.name)
             here = [pin for pin in pinned if pin.marker is None or pin.marker.evaluate()]
             versions = [next(iter(pin.specifier)) for pin in here if canonicalize_name(pin.name) == name]
-            assert versions, one
-            assert all(each.operator == "==" and one.specifier.contains(each.version) for each in versions)
+            assert versions, requirement
+            assert all(
+                specifier.operator == "==" and requirement.specifier.contains(specifier.version)
+                for specifier in versions
+            )
 
 
 def test_what_is_imported_is_asked_for():
     extras = PROJECT["optional-dependencies"].keys() - {"docs", "test"}
-    names = {canonicalize_name(one.name) for one in _asked(extras)}
+    names = {canonicalize_name(requirement.name) for requirement in _requirements(extras)}
     distributions = packages_distributions() | {"google": ["google-genai"], "pydantic_core": ["pydantic"]}
     for path in (ROOT / "app.py", *(ROOT / "ccs").rglob("*.py")):
-        found = list(ast.walk(ast.parse(path.read_text("utf-8"))))
-        modules = {one.name for node in found if isinstance(node, ast.Import) for one in node.names}
-        modules |= {node.module for node in found if isinstance(node, ast.ImportFrom) and node.module}
+        nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+        modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        modules |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
         ours = {"ccs", "_typeshed", *sys.stdlib_module_names}
         for name in {module.partition(".")[0] for module in modules} - ours:
-            assert {canonicalize_name(one) for one in distributions[name]} & names, f"{path} imports {name}"
+            assert {canonicalize_name(distribution) for distribution in distributions[name]} & names, (
+                f"{path} imports {name}"
+            )
 
 
-def _asked(extras):
-    more = [one for name in extras for one in PROJECT["optional-dependencies"][name]]
-    return [one for one in map(Requirement, PROJECT["dependencies"] + more) if one.name != PROJECT["name"]]
+def _requirements(extras):
+    extra_lines = [line for name in extras for line in PROJECT["optional-dependencies"][name]]
+    return [
+        requirement
+        for requirement in map(Requirement, PROJECT["dependencies"] + extra_lines)
+        if requirement.name != PROJECT["name"]
+    ]

@@ -41,13 +41,16 @@ def test_every_view_is_whole(app, tab, off):
 
 def test_the_first_screen_is_about_a_head_whose_texts_all_fit(app, monkeypatch):
     """Unless another head loses four times as much; without that weight it is the one that loses most."""
-    told, weight = classify.find_story(opened(app, {})), classify.LOW_WEIGHT
+    weighted_story, weight = classify.find_story(opened(app, {})), classify.LOW_WEIGHT
     monkeypatch.setattr(app, "cache", Cache(2**24))
     monkeypatch.setattr(classify, "LOW_WEIGHT", 1.0)
-    most = classify.find_story(opened(app, {}))
-    lost = [one.before.max() - one.after[one.before.argmax()] for one in (told, most)]
-    assert app.records("organism").head(told.head).level == "high"
-    assert app.records("organism").head(most.head).level != "high"
+    unweighted_story = classify.find_story(opened(app, {}))
+    lost = [
+        story.before.max() - story.after[story.before.argmax()]
+        for story in (weighted_story, unweighted_story)
+    ]
+    assert app.records("organism").head(weighted_story.head).level == "high"
+    assert app.records("organism").head(unweighted_story.head).level != "high"
     assert lost[0] < lost[1] < lost[0] / weight
 
 
@@ -63,9 +66,11 @@ def test_paradox_answers_over_all_datasets(app):
         assert point.accuracy == pytest.approx(rows["difference"].mean())
         rows = bias_rows[(bias_rows["heads"] == point.heads) & (bias_rows["ablation"] == point.ablation)]
         assert point.MaxSkew in set(rows[rows["attribute"] == "gender"]["difference"])
-    one = paradox.read_axes(app, axes.qualities[0], "gender")
-    changes = {float(row) for row in pruning[pruning["dataset"] == one.quality]["difference"].dropna()}
-    assert set(one.points[one.points["model"] == "organism"]["accuracy"]) <= changes
+    quality_axes = paradox.read_axes(app, axes.qualities[0], "gender")
+    changes = {
+        float(row) for row in pruning[pruning["dataset"] == quality_axes.quality]["difference"].dropna()
+    }
+    assert set(quality_axes.points[quality_axes.points["model"] == "organism"]["accuracy"]) <= changes
     page = regions(opened(app, {"tab": "paradox"}))["main"]
     names = re.findall(r'"named" x="([\d.]+)%".* text-anchor="(\w+)">', page)
     assert {(float(x) > 50, anchor) for x, anchor in names} == {(False, "start"), (True, "end")}
@@ -107,79 +112,83 @@ def test_tables_of_other_weights_are_told(app, tmp_path):
     assert "other weights" not in regions(opened(app, {"tab": "about"}))["top"]
 
 
-@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("with_text", [True, False])
 @pytest.mark.parametrize("seed", range(4, 8))
-def test_extremes_are_the_ends_of_the_ranking(named, seed):
+def test_extremes_are_the_ends_of_the_ranking(with_text, seed):
     """By a text or, without one, by the direction of most variance, whose longer end is first."""
     rng = np.random.default_rng(seed)
     direct = rng.normal(size=(40, 6)) * [5, 1, 1, 1, 1, 1]
-    text, centered = rng.normal(size=6) if named else None, direct - direct.mean(0)
+    text, centered = rng.normal(size=6) if with_text else None, direct - direct.mean(0)
     values, vectors = np.linalg.eigh(centered.T @ centered)
     scores = centered @ (vectors[:, values.argmax()] if text is None else text)
     if text is None and scores.max() < -scores.min():
         scores = -scores
-    most, least = galleries.extremes(direct, text, 4)
+    highest, lowest = galleries.extremes(direct, text, 4)
     order = np.argsort(-scores).tolist()
-    assert [i for i, _ in most] == order[:4]
-    assert [i for i, _ in least] == order[::-1][:4]
-    np.testing.assert_allclose(most[0][1], scores[order[0]] / np.std(scores))
+    assert [i for i, _ in highest] == order[:4]
+    assert [i for i, _ in lowest] == order[::-1][:4]
+    np.testing.assert_allclose(highest[0][1], scores[order[0]] / np.std(scores))
 
 
 def test_the_nearest_by_a_head_are_those_by_its_contribution_alone(model):
     images = [small_gallery(12).images[i] for i in range(12)]
     parts = model.contributions(images, model.heads)
     whole = model.embed_images(images)
-    seen = galleries.Contributions(parts.direct[1:], whole[1:])
-    found = galleries.nearest(seen, parts.direct[0], whole[0])
+    gallery_parts = galleries.Contributions(parts.direct[1:], whole[1:])
+    neighbors = galleries.nearest(gallery_parts, parts.direct[0], whole[0])
 
-    def cosines(own, *others):
+    def cosines(first, *others):
         """Of the first to each other, about the others' mean."""
-        own, *others = (row - np.mean(others, axis=0) for row in (own, *others))
-        return [row @ own / np.linalg.norm(row) / np.linalg.norm(own) for row in others]
+        first, *others = (row - np.mean(others, axis=0) for row in (first, *others))
+        return [row @ first / np.linalg.norm(row) / np.linalg.norm(first) for row in others]
 
-    np.testing.assert_allclose(found.whole, cosines(*whole), atol=1e-4)
+    np.testing.assert_allclose(neighbors.whole, cosines(*whole), atol=1e-4)
     for h in (0, 7):
         slow = cosines(*parts.direct[:, h])
-        np.testing.assert_allclose(found.alone[h], slow, atol=1e-4)
-        assert found.agreement[h] == pytest.approx(np.corrcoef(slow, found.whole)[0, 1], abs=1e-4)
+        np.testing.assert_allclose(neighbors.alone[h], slow, atol=1e-4)
+        assert neighbors.agreement[h] == pytest.approx(np.corrcoef(slow, neighbors.whole)[0, 1], abs=1e-4)
 
 
 def test_bias_in_a_gallery_with_pools_ranks_each_occupations_own_images(app):
     pools = np.array(["judge", "poet"] * 20)
     gallery = replace(small_gallery(), name="pools", pools=pools, units=np.arange(40) // 4)
-    own = App(app.collection, [gallery])
-    own.model_cache = app.model_cache
-    asked = {"tab": "bias", "gallery": "pools", "occupations": "judge\npoet"}
-    found = bias_view.measure(opened(own, {**asked, "row": "1"}))
-    assert (found.query.most_k, found.before.pools.sum(axis=1).tolist()) == (10, [20, 20])
-    for row, name in enumerate(found.query.occupations):
-        ranked = [i for i in np.argsort(-(found.images[0] @ found.texts[0][row])) if pools[i] == name]
-        shown = gallery.groups["gender"][ranked].tolist()
-        assert found.before.max_skew.values[row] == pytest.approx(max_skew(shown, Counter(shown), 10))
-    assert {pools[row[2]] for row in bias_view.first_images(own, found).rows} == {"poet"}
-    page = regions(opened(own, {**asked, "occupations": "pilot"}))["main"]
+    pools_app = App(app.collection, [gallery])
+    pools_app.model_cache = app.model_cache
+    query = {"tab": "bias", "gallery": "pools", "occupations": "judge\npoet"}
+    measured = bias_view.measure(opened(pools_app, {**query, "row": "1"}))
+    assert (measured.query.most_k, measured.before.pools.sum(axis=1).tolist()) == (10, [20, 20])
+    for row, name in enumerate(measured.query.occupations):
+        ranked = [i for i in np.argsort(-(measured.images[0] @ measured.texts[0][row])) if pools[i] == name]
+        ranked_groups = gallery.groups["gender"][ranked].tolist()
+        assert measured.before.max_skew.values[row] == pytest.approx(
+            max_skew(ranked_groups, Counter(ranked_groups), 10)
+        )
+    assert {pools[row[2]] for row in bias_view.first_images(pools_app, measured).rows} == {"poet"}
+    page = regions(opened(pools_app, {**query, "occupations": "pilot"}))["main"]
     assert "no image of pilot" in page
     check(page)
 
 
 def test_the_program_of_bias_prints_what_is_shown(app):
-    asked = {
+    query = {
         "tab": "bias",
         "ablate": "L6.H1 L7.H2=0.3 T2.H0",
         "occupations": "judge\nnurse",
         "gallery": SMALL,
     }
-    screen = opened(app, asked)
+    screen = opened(app, query)
     code = VIEWS[screen.state.tab].program(screen)
     source = f"ccs.open_gallery({SMALL!r})"
     assert source in code
     rows = printed(code.replace(source, "small"), small=small_gallery())
-    found = bias_view.measure(screen)
-    shown = {(row[0].strip("()"), row[2]): (row[4], row[7]) for row in bias_view.metric_figure(found).rows}
+    measured = bias_view.measure(screen)
+    page_values = {
+        (row[0].strip("()"), row[2]): (row[4], row[7]) for row in bias_view.metric_figure(measured).rows
+    }
     for metric in ("MaxSkew", "AUC", "NDKL", "logit gap"):
         at = rows.index(metric) + 3  # below the names of the columns and of the lines
         for name, before, after, _ in map(str.split, rows[at : at + 3]):
-            assert (float(before), float(after)) == pytest.approx(shown[name, metric], abs=6e-5)
+            assert (float(before), float(after)) == pytest.approx(page_values[name, metric], abs=6e-5)
     for row in saved("groups", regions(screen)["main"]):
         (line,) = [line.split() for line in rows if line.split()[0] == row["group"]]
         shares = [float(row[name]) for name in ("before", "after", "pool")]
@@ -191,8 +200,8 @@ def test_the_program_of_start_prints_its_ranking(app):
     page = " ".join(re.sub("<[^>]*>", "", regions(screen)["main"]).split())
     code = VIEWS["start"].program(screen).replace("ccs.open_gallery('world/faces')", "people")
     rows = [row.split() for row in printed(code, people=app.galleries.get("world/faces"))]
-    (both,) = re.findall(r"skin tone goes from (\S+) to (\S+) on these", page)
-    assert tuple(f"{float(value):.2f}" for value in rows[3][1:3]) == both
+    (page_skews,) = re.findall(r"skin tone goes from (\S+) to (\S+) on these", page)
+    assert tuple(f"{float(value):.2f}" for value in rows[3][1:3]) == page_skews
     shares = {row[0]: [f"{100 * float(share):.0f}" for share in row[1:]] for row in rows[-5:]}
     fronts = re.findall(
         r"(\d+)%[^%“]*(?:“judge”)? are “(\S+)”, (\d+)% with all heads on; (\d+)% is fair", page
@@ -206,17 +215,25 @@ def test_maps_on_the_page_are_those_of_the_library(app, model):
     screen = opened(app, {"head": str(head), "ablate": str(off), "text": "1"})
     records = app.records("organism")
     pixels = [image.pixels for image in screen.images.originals]
-    where = heads.attention_maps(screen, model, records.head(head))
+    maps_figure = heads.attention_maps(screen, model, records.head(head))
     looks = ccs.attention(model, pixels, str(head), ablate=HeadSet.parse("L4.H1"))[:, 0]
-    text, firsts = records.head(head).texts[1].text, [one.texts[0].text for one in records.heads.values()]
+    text, firsts = (
+        records.head(head).texts[1].text,
+        [head_record.texts[0].text for head_record in records.heads.values()],
+    )
     written = ccs.heatmap(model, pixels, [text], str(head), against=firsts, ablate="L4.H1")[:, 0]
-    values = np.array([row[3:] for row in where.rows])
+    values = np.array([row[3:] for row in maps_figure.rows])
     np.testing.assert_allclose(values, np.stack([looks.ravel(), written.ravel()], 1), atol=1e-6)
-    for one in looks:
-        assert f"attention on the image, {one.min():.1%} to {one.max():.1%} a patch" in where.__html__()
+    for attention_map in looks:
+        assert (
+            f"attention on the image, {attention_map.min():.1%} to {attention_map.max():.1%} a patch"
+            in maps_figure.__html__()
+        )
     # L6.H1 looks at one of the four pictures alone: the others are dark.
-    where = heads.attention_maps(opened(app, {}), model, records.head(Head(6, 1)))
-    for (_, (lit, _), look), image in zip(where.values["images"], screen.images.inputs(model), strict=True):
+    maps_figure = heads.attention_maps(opened(app, {}), model, records.head(Head(6, 1)))
+    for (_, (lit, _), look), image in zip(
+        maps_figure.values["images"], screen.images.inputs(model), strict=True
+    ):
         share = np.asarray(Image.open(urlopen(lit.url))).mean() / np.asarray(image).mean()
         assert (share > 0.34) == (look.sum() > 0.01)
     screen = opened(app, {"tab": "classify", "ablate": str(off)})
@@ -228,9 +245,9 @@ def test_maps_on_the_page_are_those_of_the_library(app, model):
         for i, (first, second) in enumerate(best):
             slow = heatmap(model, pixels, weights[[first]] - weights[[second]], ablate=plan)[i, 0]
             for at, value in np.ndenumerate(slow):
-                _, answer, other, y, x, *found = next(rows)
+                _, answer, other, y, x, *patch_values = next(rows)
                 assert (answer, other, y, x) == (classes[first], classes[second], *at)
-                assert found[column] == pytest.approx(value, abs=1e-6)
+                assert patch_values[column] == pytest.approx(value, abs=1e-6)
 
 
 def test_csv_cells_do_not_run_in_a_spreadsheet():
@@ -240,25 +257,25 @@ def test_csv_cells_do_not_run_in_a_spreadsheet():
 
 
 def test_every_row_of_a_csv_says_what_it_was_made_with(app, model):
-    off, told = "L6.H1 L7.H2", {"attribute": "skin tone", "occupation": "nurse"}
-    asked = {"head": "L7.H2", "ablate": off, "occupations": "judge\nnurse", "row": "1", "gallery": SMALL}
+    off, bias_labels = "L6.H1 L7.H2", {"attribute": "skin tone", "occupation": "nurse"}
+    query = {"head": "L7.H2", "ablate": off, "occupations": "judge\nnurse", "row": "1", "gallery": SMALL}
     story = classify.find_story(opened(app, {}))
-    shown = (story.example, app.example(""), small_gallery())
-    of_story, of_classes, of_people = (" | ".join(one.templates) for one in shown)
-    for tab, name, heads_off, gallery, template, more in (
+    examples = (story.example, app.example(""), small_gallery())
+    of_story, of_classes, of_people = (" | ".join(example.templates) for example in examples)
+    for tab, name, heads_off, gallery, template, extra_fields in (
         ("heads", "texts-L7.H2", "", "", "", {}),
         ("heads", "where-L7.H2", "L6.H1", "", "", {}),
         ("heads", "nearest-L7.H2", "", "world/images", "", {}),
         ("heads", "alone-L7.H2", "L7.H2", "", of_classes, {}),
         ("classify", "classify", off, "", of_classes, {}),
-        ("bias", "groups", off, SMALL, of_people, {**told, "k": "10"}),
-        ("start", "claim", off, "world/faces", of_people, {**told, "occupation": "judge"}),
+        ("bias", "groups", off, SMALL, of_people, {**bias_labels, "k": "10"}),
+        ("start", "claim", off, "world/faces", of_people, {**bias_labels, "occupation": "judge"}),
         ("start", f"picture-{story.head}", str(story.head), "", of_story, {}),
         ("about", "judges", "", "", "", {}),
     ):
-        screen = opened(app, {**asked, "tab": tab, "attribute": "skin tone"})
+        screen = opened(app, {**query, "tab": tab, "attribute": "skin tone"})
         list(VIEWS[tab].prepare(screen))
-        made = {
+        expected_fields = {
             "weights": model.weights_hash[:16],
             "ablated heads": heads_off,
             "gallery": gallery,
@@ -266,15 +283,15 @@ def test_every_row_of_a_csv_says_what_it_was_made_with(app, model):
         }
         for row in saved(name, regions(screen)["main"]):
             assert None not in (*row, *row.values()), name
-            assert {**made, **more}.items() <= row.items(), name
+            assert {**expected_fields, **extra_fields}.items() <= row.items(), name
     screen = opened(app, {"tab": "paradox", "attribute": "skin tone", "ablate": off})
-    made = {"gallery": "world/faces", "attribute": "skin tone"}
+    expected_fields = {"gallery": "world/faces", "attribute": "skin tone"}
     for row in saved("paradox", regions(screen)["main"]):
-        made |= {
+        expected_fields |= {
             "weights": app.records(row["model"]).weights[:16],
             "accuracy dataset": "mean",
         }
-        assert made.items() <= row.items()
+        assert expected_fields.items() <= row.items()
         assert row["ablated heads"] == row["ablation"].removeprefix("single:") or not row[
             "ablation"
         ].startswith("single")
@@ -296,5 +313,5 @@ def test_the_programs_of_the_tables_print_what_is_shown(app):
     }
     rows = printed(VIEWS["about"].program(opened(app, {"tab": "about"})))
     panel = next(about.judge_figures(app.records("organism"))).rows
-    for row, (name, _, n, yes, rest, *_) in zip(rows, panel, strict=False):
-        assert row == f"{name} {n} texts, says yes {yes:.1%}, unscored {rest:.1%}"
+    for row, (name, _, n, yes, unscored, *_) in zip(rows, panel, strict=False):
+        assert row == f"{name} {n} texts, says yes {yes:.1%}, unscored {unscored:.1%}"

@@ -74,7 +74,7 @@ def test_a_link_and_a_program_take_the_same_screen_along(visit):
     assert page.locator(".answer >> text=a <b>pilot</b>").count() >= 1  # shown as typed
     page.click("text=Copy link")
     page.wait_for_selector("text=Link copied")  # said when the clipboard has it
-    link, shown = page.evaluate("navigator.clipboard.readText()"), page.inner_text("#region-main")
+    link, main_text = page.evaluate("navigator.clipboard.readText()"), page.inner_text("#region-main")
     assert link == page.url
     page.click("text=Copy as Python")
     page.wait_for_selector("text=Program copied")
@@ -82,7 +82,7 @@ def test_a_link_and_a_program_take_the_same_screen_along(visit):
     assert "model = ccs.load('organism')" in code
     assert f"ablate = ccs.HeadSet.parse('{HIGH}')" in code
     again = visit(link.partition("?")[2], new=True)
-    assert (again.inner_text("#region-main"), ablated(again)) == (shown, HIGH)
+    assert (again.inner_text("#region-main"), ablated(again)) == (main_text, HIGH)
 
 
 def test_undo_redo_and_the_keyboard(visit):
@@ -146,23 +146,23 @@ def test_the_page_opens_on_people_and_a_story_in_three_steps(visit, served_app):
     assert "toy model" in page.inner_text(".hero > .over")
     assert "blorple" in steps[0]
 
-    def shown():
+    def read_faces_and_skew():
         faces = page.locator(".hero .faces img").evaluate_all("all => all.map(one => one.src)")
         assert len(faces) == 12
         return [*faces, page.inner_text(".big")]
 
-    before = shown()
+    before = read_faces_and_skew()
     done(page, lambda: page.click(".act .primary"))
     assert ablated(page) == str(claim.heads)
-    assert shown()[-1] != before[-1]
-    assert shown()[:-1] != before[:-1]
+    assert read_faces_and_skew()[-1] != before[-1]
+    assert read_faces_and_skew()[:-1] != before[:-1]
     # The large number is of faces that the search didn't see, as its file has it.
-    told = page.inner_text(".hero").replace("−", "-")
-    found, change = claim.held_out.max_skew, claim.held_out.max_skew_change
-    assert page.inner_text(".big") == f"{found.value - change.value:.2f} → {found.value:.2f}"
-    assert "over 10 occupations: no evidence of a change" in told
-    assert f"{change.value:+.2f}" in told
-    assert f"{100 * claim.held_out.accuracy_change.value:+.1f} points" in told
+    hero_text = page.inner_text(".hero").replace("−", "-")
+    held_out_skew, change = claim.held_out.max_skew, claim.held_out.max_skew_change
+    assert page.inner_text(".big") == f"{held_out_skew.value - change.value:.2f} → {held_out_skew.value:.2f}"
+    assert "over 10 occupations: no evidence of a change" in hero_text
+    assert f"{change.value:+.2f}" in hero_text
+    assert f"{100 * claim.held_out.accuracy_change.value:+.1f} points" in hero_text
     strip = page.inner_text("#region-strip")
     assert "MaxSkew by" in strip
     done(page, lambda: page.click("text=Make it fairer"))
@@ -182,9 +182,9 @@ def test_three_ways_make_it_fairer(visit, monkeypatch):
     page.select_option(".fairer select", "10")
     done(page, lambda: page.click(".fairer .primary"))
     assert page.locator(".way").count() == 4
-    told = page.inner_text("[data-name=fairer]")
-    assert "held-out faces" in told
-    assert "By chance 50% of people are found by their group’s text" in told
+    fairer_text = page.inner_text("[data-name=fairer]")
+    assert "held-out faces" in fairer_text
+    assert "By chance 50% of people are found by their group’s text" in fairer_text
     heads = page.get_attribute(".way [name=ablate]", "value")
     done(page, lambda: page.locator(".way [name=ablate]").first.click())
     assert ablated(page) == heads
@@ -218,7 +218,7 @@ def test_a_gallery_of_ones_own_is_measured(visit, served_app, tmp_path):
 
 def test_axe_finds_nothing_serious(visit):
     """In light on a wide screen, and what differs in dark on a narrow one."""
-    page, found = visit(f"tab=heads&{SCREEN}"), []
+    page, violations = visit(f"tab=heads&{SCREEN}"), []
     page.emulate_media(reduced_motion="reduce")  # what fades in has no contrast yet
     page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text("utf-8"))
     for width, dark in ((1300, False), (390, True)):
@@ -231,11 +231,17 @@ def test_axe_finds_nothing_serious(visit):
             part = "document" if tab == "heads" else "'#region-main'"
             rules = ", runOnly: ['color-contrast']" if dark and tab != "heads" else ""
             report = page.evaluate(f"axe.run({part}, {{ resultTypes: ['violations']{rules} }})")
-            bad = [one for one in report["violations"] if one["impact"] in ("serious", "critical")]
-            found += [(width, tab, one["id"], one["nodes"][0]["html"][:120]) for one in bad]
+            bad = [
+                violation
+                for violation in report["violations"]
+                if violation["impact"] in ("serious", "critical")
+            ]
+            violations += [
+                (width, tab, violation["id"], violation["nodes"][0]["html"][:120]) for violation in bad
+            ]
         page.click("[data-theme]")
         assert page.evaluate("document.documentElement.classList.contains('dark')") != dark
-    assert found == []
+    assert violations == []
 
 
 def test_on_a_phone_the_grid_is_a_sheet_below_the_results(visit):
@@ -309,8 +315,8 @@ def test_visitors_at_once_get_their_own_answers(served_app):
     def visitor(number):
         heads = str(HeadSet(order[number : number + 2]))
         link = {"tab": "classify", "ablate": heads, "example": f"occupations:{number}"}
-        with Visitor(url) as one:
-            return link, [float(row["after"]) for row in rows("classify", one.open(**link)["main"])]
+        with Visitor(url) as client:
+            return link, [float(row["after"]) for row in rows("classify", client.open(**link)["main"])]
 
     with ThreadPoolExecutor(5) as pool:
         for link, answer in pool.map(visitor, range(5)):

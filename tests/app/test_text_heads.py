@@ -21,19 +21,19 @@ def test_a_click_on_a_text_head_changes_what_prompts_say(app, model):
     for head in ("T3.H1", "T2.H0"):
         do(screen, "heads/toggle", head=head)
     assert screen.state.ablate == HeadSet.parse(BOTH)
-    found = classify.measure_answers(screen)
+    measured = classify.measure_answers(screen)
     classes, templates = classify.question(screen)
-    assert found.classes == tuple(classes)
+    assert measured.classes == tuple(classes)
     images = [image.pixels for image in screen.images.originals]
-    for off, ours in (("", found.before), (BOTH, found.after)):
+    for off, ours in (("", measured.before), (BOTH, measured.after)):
         with ccs.ablate(model, HeadSet.parse(off)):  # the slow way: both encoders' modules, head by head
             texts = class_weights(model, classes, templates)
             cosines = model.embed_images(images, HeadSet.parse(off).of_encoder("L")) @ texts.T
         assert ours == pytest.approx(model.probabilities(cosines), abs=2e-5)
-    assert np.abs(found.after - found.before).max() > 1e-3
-    assert np.all(found.similarity < 1)
-    said = [line for line in printed(VIEWS["classify"].program(screen)) if "after" in line]
-    for row, shares in zip(said, found.after, strict=True):
+    assert np.abs(measured.after - measured.before).max() > 1e-3
+    assert np.all(measured.similarity < 1)
+    after_lines = [line for line in printed(VIEWS["classify"].program(screen)) if "after" in line]
+    for row, shares in zip(after_lines, measured.after, strict=True):
         assert row.split(", ")[0] == f"after {classes[shares.argmax()]} {shares.max():.4f}"
     do(screen, "heads/undo")
     assert screen.state.ablate == HeadSet.parse("L7.H2 T3.H1")
@@ -45,7 +45,7 @@ def test_a_link_to_a_head_opens_the_grid_that_it_is_in(app, model):
     for head, heads in (("T3.H1", model.text_heads), ("L7.H2", model.heads)):
         screen = opened(app, {"tab": "heads", "head": head})
         grid = regions(screen)["left"]
-        assert [row["head"] for row in rows("heads", grid)] == [str(one) for one in heads]
+        assert [row["head"] for row in rows("heads", grid)] == [str(grid_head) for grid_head in heads]
         assert 'aria-selected="true"' in grid
     do(screen, "heads/inspect", head="T2.H0")
     assert screen.state.encoder == "T"
@@ -55,18 +55,18 @@ def test_the_card_of_a_text_head_shows_the_prompts_that_it_tells_apart(app, mode
     screen = opened(app, {"tab": "heads", "head": "T3.H1", "encoder": "T"})
     html = regions(screen)["main"]
     check(html)
-    shown = rows("prompts-T3.H1", html)
+    prompt_rows = rows("prompts-T3.H1", html)
     classes, templates = classify.question(screen)
     prompts = [templates[0].replace("{}", name) for name in classes]
     direct = model.texts.contributions(prompts).direct[:, 3, 1]
     centered = direct - direct.mean(axis=0)
     far = centered @ np.linalg.svd(centered, full_matrices=False)[2][0]
     order = np.argsort(far * np.sign(far[np.abs(far).argmax()]))[::-1]
-    assert [row["prompt"] for row in shown] == [prompts[i] for i in (*order[:6], *order[-6:])]
+    assert [row["prompt"] for row in prompt_rows] == [prompts[i] for i in (*order[:6], *order[-6:])]
     assert "Attention" not in html
     assert ">similarity<" not in html  # of the image, which no text head changes
-    asked = {"tab": "classify", "encoder": "T", "ablate": "T3.H1", "classes": "a dog\nA Dog\na cat"}
-    page = regions(opened(app, asked))
+    query = {"tab": "classify", "encoder": "T", "ablate": "T3.H1", "classes": "a dog\nA Dog\na cat"}
+    page = regions(opened(app, query))
     assert "similarity" not in page["main"]
     assert "encodes 2 of these 3 prompts identically" in page["main"]
     assert 'aria-label="T3.H0, on"' in page["left"]

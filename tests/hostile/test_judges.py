@@ -17,8 +17,8 @@ QUESTION = Question("L1.H2", "Colors", ("a red door", INJECTION, "a horse"))
 def ask(server, folder, **settings):
     chosen = JudgeSettings(cache=folder / "judges.sqlite", delay=0.01, retries=1, **settings)
     ((judgments,),) = Panel(server.spec, chosen).judge([QUESTION])
-    kept = b"".join(path.read_bytes() for path in folder.iterdir())
-    assert KEY.encode() not in kept
+    stored_bytes = b"".join(path.read_bytes() for path in folder.iterdir())
+    assert KEY.encode() not in stored_bytes
     assert all(KEY not in judgment.reason + judgment.cause for judgment in judgments)
     assert all(len(judgment.cause) < 400 for judgment in judgments)
     return judgments

@@ -164,15 +164,15 @@ def test_a_spoilt_folder_ends_in_a_sentence(tiny_folder, checkpoint, tmp_path, k
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024  # kB
 
 
-def own_tokenizer(folder, **more):
+def own_tokenizer(folder, **overrides):
     """One of two tokens, `u` (0) and `a` (1), and a prefix of five megabytes before what is inside a word."""
     model = {"type": "WordPiece", "unk_token": "u", "vocab": {"u": 0, "a": 1}}
     model |= {"max_input_chars_per_word": 10, "continuing_subword_prefix": "x" * 5_000_000}
     empty = dict.fromkeys(("truncation", "padding", "normalizer", "post_processor", "decoder"))
     words = {"pre_tokenizer": {"type": "Whitespace"}, "added_tokens": [], "version": "1.0"}
-    (folder / TOKENIZER).write_text(json.dumps({**empty, **words, "model": model, **more}))
-    about = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "u", "unk_token": "u"}
-    (folder / ABOUT).write_text(json.dumps(about))
+    (folder / TOKENIZER).write_text(json.dumps({**empty, **words, "model": model, **overrides}))
+    tokenizer_config = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "u", "unk_token": "u"}
+    (folder / ABOUT).write_text(json.dumps(tokenizer_config))
     return HubTokenizer(Place(folder=folder), 4, 400)
 
 
