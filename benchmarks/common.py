@@ -22,15 +22,15 @@ MACHINE = platform.processor() or platform.machine()
 PHOTOGRAPHS = ROOT.parent / "shared" / "data" / "imagenet-sample"
 
 
-def keep(name: str, found: Mapping[str, Any]) -> None:
+def keep(name: str, results: Mapping[str, Any]) -> None:
     """Write a benchmark's figures to results/NAME.json."""
-    (RESULTS / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    (RESULTS / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n", "utf-8")
 
 
-def memory(what: str, process: int | str = "self") -> float:
+def memory(field: str, process: int | str = "self") -> float:
     """Mebibytes of a process: `VmRSS`, what it holds, or `VmHWM`, the most that it held. Linux only."""
     status = Path(f"/proc/{process}/status").read_text()
-    return int(status.split(f"{what}:")[1].split()[0]) / 1024
+    return int(status.split(f"{field}:")[1].split()[0]) / 1024
 
 
 def timed(run: Callable[[], object]) -> float:

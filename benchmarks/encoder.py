@@ -126,13 +126,13 @@ def main() -> None:
     for architecture in IMAGES:
         rows.append(row := measure(architecture))
         print(architecture.rjust(11), *(f"{row[name]:.3f}".rjust(len(name)) for name in COLUMNS), flush=True)
-    found = evaluation("ViT-B-32")
-    print(f"{PLANS} plans: {found['tree']:.3f} of their tree, with direct effects {found['direct']:.3f}")
+    cost = evaluation("ViT-B-32")
+    print(f"{PLANS} plans: {cost['tree']:.3f} of their tree, with direct effects {cost['direct']:.3f}")
     lines = peaks() if sys.platform == "linux" else []
     for line in lines:
         print(f"{line['images']:5d} images, {line['plans']:2d} plans: peak {line['peak_mib']} MiB")
-    about = {"torch": torch.__version__, "machine": MACHINE, "threads": 1}
-    keep("encoder", {"about": about, "ratios": rows, "evaluation": found, "memory": lines})
+    conditions = {"torch": torch.__version__, "machine": MACHINE, "threads": 1}
+    keep("encoder", {"about": conditions, "ratios": rows, "evaluation": cost, "memory": lines})
 
 
 if __name__ == "__main__":

@@ -44,9 +44,9 @@ PROJECTIONS = r"(attn|attn_pool|attnpool)\.(out_proj|proj|c_proj)$"
 
 @dataclass(frozen=True)
 class Family:
-    """named: which of open_clip's architectures belong to it. measured: the one that is; images at a time."""
+    """pattern: matches its architectures in open_clip. measured: the one that is; images at a time."""
 
-    named: str
+    pattern: str
     measured: str
     images: int = 2
 
@@ -69,7 +69,7 @@ FAMILIES = {
 def family_of(architecture: str) -> str | None:
     """The family of one of open_clip's architectures; None for one that is refused."""
     ordered = sorted(FAMILIES, key=lambda name: name == "ViT, CLS token")
-    return next((name for name in ordered if re.match(FAMILIES[name].named, architecture)), None)
+    return next((name for name in ordered if re.match(FAMILIES[name].pattern, architecture)), None)
 
 
 def built(architecture: str) -> Any:
@@ -117,9 +117,9 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
         before, after = plain(visual, x), plain(zeroed(visual, off), x)
         if float((before - after).abs().max()) < 1e-3:
             raise RuntimeError(f"{name}: the plan changes nothing, so nothing is compared.")
-        direct, rest = encoder.contributions(encoder.embed_and_read(x)[1])
+        direct, remainder = encoder.contributions(encoder.embed_and_read(x)[1])
         plans = (encoder.embed(x, [off])[0] - after).abs().max()
-        return float(plans), float((direct.sum(1) + rest - before).abs().max())
+        return float(plans), float((direct.sum(1) + remainder - before).abs().max())
 
     as_made = errors()
     first = encoder.first_prunable_layer
@@ -143,12 +143,12 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     sharpen(visual)
     sharp = errors()
     exact = plain(copy.deepcopy(visual).double(), x.double())
-    accepted = [one for one in open_clip.list_models() if family_of(one) == name]
+    accepted = [architecture for architecture in open_clip.list_models() if family_of(architecture) == name]
     rank = max(encoder.rank(head) for head in encoder.heads)
     return {
         "family": name,
         "architectures": len(accepted),
-        "tags": sum(len(open_clip.list_pretrained_tags_by_model(one)) for one in accepted),
+        "tags": sum(len(open_clip.list_pretrained_tags_by_model(architecture)) for architecture in accepted),
         "measured": family.measured,
         "plans_error": as_made[0],
         "contributions_error": as_made[1],
@@ -175,11 +175,11 @@ def against(architecture: str, repeats: int) -> dict[str, Any]:
     def errors() -> dict[str, float]:
         """Of each head's contribution to float64's, and of the sum of all parts to open_clip's embedding."""
         exact = no_spatial.contributions(copy.deepcopy(visual).double(), x.double())[0].flatten(1, 2)
-        found, their = ours(), no_spatial.contributions(visual, x)
+        our, their = ours(), no_spatial.contributions(visual, x)
         embedding = plain(visual, x)
-        sums = {"ours": found[0].sum(1) + found[1], "theirs": their[0].sum((1, 2)) + their[1].sum(1)}
+        sums = {"ours": our[0].sum(1) + our[1], "theirs": their[0].sum((1, 2)) + their[1].sum(1)}
         return {
-            "ours_heads": float((found[0] - exact).abs().max()),
+            "ours_heads": float((our[0] - exact).abs().max()),
             "theirs_heads": float((their[0].flatten(1, 2) - exact).abs().max()),
             **{f"{name}_sum": float((total - embedding).abs().max()) for name, total in sums.items()},
         }
@@ -211,12 +211,12 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     )
     lines = [f"| {heading.replace(', ', ' | ')} |", "|---|" + "---:|" * 2 + "---|" + "---:|" * 10]
     for row in rows:
-        found = [f"{row[key]:.0e}" for key in row if key.endswith("_error")]
+        errors = [f"{row[key]:.0e}" for key in row if key.endswith("_error")]
         costs = [
             f"{row[key]:.2f}" for key in ("plan", "plan_of_4", "contributions", "contributions_of_scored")
         ]
         counts = [row["family"], row["architectures"], row["tags"], row["measured"]]
-        lines.append("| " + " | ".join(map(str, [*counts, *found, *costs, row["rank"]])) + " |")
+        lines.append("| " + " | ".join(map(str, [*counts, *errors, *costs, row["rank"]])) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -228,7 +228,7 @@ def table_against(rows: Sequence[dict[str, Any]]) -> str:
         cells = [f"{row['ours']:.2f} / {row['theirs']:.2f}"]
         for errors in (row["as made"], row["sharp"]):
             cells += [
-                f"{errors[f'ours_{what}']:.0e} / {errors[f'theirs_{what}']:.0e}" for what in ("heads", "sum")
+                f"{errors[f'ours_{part}']:.0e} / {errors[f'theirs_{part}']:.0e}" for part in ("heads", "sum")
             ]
         lines.append(f"| {' | '.join([row['architecture'], *cells])} |")
     return "\n".join(lines) + "\n"
@@ -251,9 +251,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(table_against([known["against"][name]]).splitlines()[-1], flush=True)
     keep("families", known)
     families = table([known["families"][name] for name in FAMILIES])
-    made = families + BETWEEN + table_against(list(known["against"].values()))
-    before, _, rest = DOCUMENT.read_text("utf-8").partition(BEGIN)
-    DOCUMENT.write_text(before + BEGIN + made + END + rest.partition(END)[2], "utf-8")
+    tables = families + BETWEEN + table_against(list(known["against"].values()))
+    before, _, after = DOCUMENT.read_text("utf-8").partition(BEGIN)
+    DOCUMENT.write_text(before + BEGIN + tables + END + after.partition(END)[2], "utf-8")
     return 0
 
 

@@ -46,8 +46,8 @@ def ratios(architecture: str) -> dict[str, float | str]:
         },
         REPEATS,
     )
-    found = {name: seconds[name] / seconds["plain"] for name in ("heatmap", "attention")}
-    return {"model": architecture, **found, "allowed": ALLOWED}
+    costs = {name: seconds[name] / seconds["plain"] for name in ("heatmap", "attention")}
+    return {"model": architecture, **costs, "allowed": ALLOWED}
 
 
 def page() -> dict[str, float]:
@@ -57,12 +57,12 @@ def page() -> dict[str, float]:
     The text is known, as on the page; a new one takes `text`. all heads: the map of Classify, not drawn.
     """
     torch.set_num_threads(os.cpu_count() or 1)
-    model, shown = ccs.load("ViT-B-32/random"), examples.load_example("photographs:0").images
-    x = model.preprocess([image.pixels for image in shown])
+    model, pictures = ccs.load("ViT-B-32/random"), examples.load_example("photographs:0").images
+    x = model.preprocess([image.pixels for image in pictures])
     along = model.embed_texts(["a dog"]) - model.embed_texts(["a cat"])
 
     def new() -> examples.Images:
-        return examples.Images(shown, Memory(Cache()))
+        return examples.Images(pictures, Memory(Cache()))
 
     def plain() -> None:
         with torch.no_grad():
@@ -71,21 +71,21 @@ def page() -> dict[str, float]:
     def drawn(images: examples.Images, head: Head) -> None:
         looks = images.attention(model, head.layer, HeadSet())[:, head.head]
         sent = images.contribution_maps(model, HeadSet([head]), along, HeadSet())[:, 0]
-        peak, most = float(looks.max()), float(np.abs(sent).max())
-        for picture, look, one in zip(images.inputs(model), looks, sent, strict=True):
+        peak, largest = float(looks.max()), float(np.abs(sent).max())
+        for picture, look, contribution in zip(images.inputs(model), looks, sent, strict=True):
             examples.highlight(picture, look, peak)
-            examples.tint(picture, one, most)
+            examples.tint(picture, contribution, largest)
 
     known, heads = new(), iter(model.heads.of_layer(model.n_layers - 1))
     drawn(known, next(heads))
-    every = {
+    passes = {
         "plain": plain,
         "new pictures": lambda: drawn(new(), Head(model.n_layers - 1, 5)),
         "another head": lambda: drawn(known, next(heads)),
         "all heads": lambda: new().sent(model, model.heads, along, HeadSet()),
         "text": lambda: model.embed_texts(["a dog"]),
     }
-    return {"load": os.getloadavg()[0], **smallest(every, 5, time.perf_counter)}
+    return {"load": os.getloadavg()[0], **smallest(passes, 5, time.perf_counter)}
 
 
 def peaks() -> list[dict[str, int]]:
@@ -117,8 +117,8 @@ def main() -> None:
     print("four pictures, seconds:", clocks, flush=True)
     lines = peaks() if sys.platform == "linux" else []
     print(lines)
-    about = {"torch": torch.__version__, "machine": MACHINE, "load": load}
-    keep("maps", {"about": about, "ratios": rows, "pictures": clocks, "memory_mib": lines})
+    conditions = {"torch": torch.__version__, "machine": MACHINE, "load": load}
+    keep("maps", {"about": conditions, "ratios": rows, "pictures": clocks, "memory_mib": lines})
 
 
 if __name__ == "__main__":

@@ -87,13 +87,13 @@ def measure(photographs: Path, model: Model, repeats: int = REPEATS) -> dict[str
             if turn:
                 best[name] = min(best[name], seconds)
     rates = {f"{name} images a second": len(paths) / seconds for name, seconds in best.items()}
-    about = {
+    setup = {
         "photographs": len(paths),
         "batch": size,
         "decoders": workers,
         "threads": torch.get_num_threads(),
     }
-    return about | rates | {"ratio": best["plain"] / best["ours"], "load before": load, "allowed": ALLOWED}
+    return setup | rates | {"ratio": best["plain"] / best["ours"], "load before": load, "allowed": ALLOWED}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -104,10 +104,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         for path in sorted(arguments.photographs.glob("*.jpg"))[:COUNT]:
             shutil.copy(path, folder)
-        found = measure(Path(folder), ccs.load(MODEL))
-    print(json.dumps(found, indent=1))
-    keep("moments", found)
-    return int(found["ratio"] < ALLOWED)
+        rates = measure(Path(folder), ccs.load(MODEL))
+    print(json.dumps(rates, indent=1))
+    keep("moments", rates)
+    return int(rates["ratio"] < ALLOWED)
 
 
 if __name__ == "__main__":

@@ -52,16 +52,16 @@ def throughput(photographs: Path) -> list[dict[str, Any]]:
     """Images a second of moments and of evaluation, with one and two processes."""
     rows = []
     # Shards of 50 are dealt out evenly to two processes, so that neither waits for the other at the end.
-    more = [*ASKED, "--random-sets", "2", "--eval-images", "60", "--shard", "50"]
+    options = [*ASKED, "--random-sets", "2", "--eval-images", "60", "--shard", "50"]
     for model, images in (("organism", 1000), (VIT, 500)):
         for processes in (1, 2):
             moments = ["--images", str(photographs), "--max-images", str(images)]
-            found = run(["--model", model, *moments, *more], processes=processes)
-            for stage, seen in {"statistics": images, f"embed/{SET}": 60}.items():
-                seconds = found["seconds"][stage]
-                row = {"model": model, "processes": processes, "stage": stage, "images": seen}
-                row |= {"seconds": seconds, "images_a_second": round(seen / seconds, 1)}
-                row |= {"load_before": found["load_before"]}
+            measured = run(["--model", model, *moments, *options], processes=processes)
+            for stage, count in {"statistics": images, f"embed/{SET}": 60}.items():
+                seconds = measured["seconds"][stage]
+                row = {"model": model, "processes": processes, "stage": stage, "images": count}
+                row |= {"seconds": seconds, "images_a_second": round(count / seconds, 1)}
+                row |= {"load_before": measured["load_before"]}
                 rows.append(row)
                 print(row, flush=True)
     return rows
@@ -75,10 +75,10 @@ def memory() -> list[dict[str, Any]]:
         drawn = [*model, "--dataset", "world/letters"]
         whole = [*drawn, "--max-images", "1000", "--eval-images", str(size)]
         kinds = {"moments": [*model, "--max-images", str(size), "--suite", "none"], "evaluation": whole}
-        for kind, asked in kinds.items():
-            found = run(asked)
-            row = {"images": size, "stage": kind, "peak_mib": found["peak_memory_bytes"] // 2**20}
-            rows.append(row | {"wall_seconds": found["wall_seconds"]})
+        for kind, arguments in kinds.items():
+            measured = run(arguments)
+            row = {"images": size, "stage": kind, "peak_mib": measured["peak_memory_bytes"] // 2**20}
+            rows.append(row | {"wall_seconds": measured["wall_seconds"]})
             print(rows[-1], flush=True)
     return rows
 
@@ -90,7 +90,7 @@ def operations(work: Callable[[], Any]) -> int:
     return int(counter.get_total_flops())
 
 
-def about() -> Mapping[str, Any]:
+def conditions() -> Mapping[str, Any]:
     """The machine and the versions that count."""
     return {
         "machine": MACHINE,
@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--photographs", type=Path, default=PHOTOGRAPHS)
     args = parser.parse_args(argv)
     rows = memory() if args.what == "memory" else throughput(args.photographs)
-    keep(args.what, {"about": about(), "rows": rows})
+    keep(args.what, {"about": conditions(), "rows": rows})
     return 0
 
 

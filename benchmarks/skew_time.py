@@ -78,25 +78,24 @@ def study(n_plans: int, n_random: int, processes: int, few: bool = False, pinned
     """
     wall = time.perf_counter()
     with ProcessPoolExecutor(processes) as pool:
-        asked = n_plans, n_random, processes
-        ran = [pool.submit(share, *asked, part, few, pinned) for part in range(processes)]
-        each = ", ".join(f"{one.result():.0f}" for one in ran)
+        workload = n_plans, n_random, processes
+        ran = [pool.submit(share, *workload, part, few, pinned) for part in range(processes)]
+        times = ", ".join(f"{future.result():.0f}" for future in ran)
     wall = time.perf_counter() - wall
     on = "a core each" if pinned else "all cores"
     print(
-        f"{n_plans} plans and {n_random} random sets, {processes} on {on}: {wall:.0f} s, {each} of processor"
+        f"{n_plans} plans and {n_random} random sets, {processes} on {on}: {wall:.0f} s, {times} of processor"
     )
     return wall
 
 
 def ratio(n_plans: int, n_random: int) -> None:
     """How many times as fast two processes are as one."""
-    two = study(n_plans, n_random, 2, few=True, pinned=True)
+    shared = study(n_plans, n_random, 2, few=True, pinned=True)
     for pinned in (True, False):
-        one = study(n_plans, n_random, 1, few=True, pinned=pinned)
-        print(
-            f"two processes: {one / two:.2f} times as fast as one on {'one core' if pinned else 'all cores'}"
-        )
+        alone = study(n_plans, n_random, 1, few=True, pinned=pinned)
+        cores = "one core" if pinned else "all cores"
+        print(f"two processes: {alone / shared:.2f} times as fast as one on {cores}")
 
 
 def share(n_plans: int, n_random: int, processes: int, part: int, few: bool, pinned: bool) -> float:
@@ -116,8 +115,8 @@ def share(n_plans: int, n_random: int, processes: int, part: int, few: bool, pin
     plans += [AblationSet("random", i, off, "") for i, off in enumerate(offs[n_plans + 1 :])]
     rng = np.random.default_rng(0)
     texts = rng.standard_normal((OCCUPATIONS, WIDTH), dtype=np.float32)
-    most = max(len(data.images) for data in sets)
-    whole, noise = (rng.standard_normal((most, WIDTH), dtype=np.float32) for _ in range(2))
+    n_images = max(len(data.images) for data in sets)
+    whole, noise = (rng.standard_normal((n_images, WIDTH), dtype=np.float32) for _ in range(2))
     twice = 0.2 * np.concatenate([noise, noise], axis=1)  # each plan adds other columns
     plans = measure.share_of(plans, part, processes)
     for data in sets:
@@ -154,21 +153,21 @@ def main() -> None:
     groups = rng.permutation(np.repeat(list(RACES), list(RACES.values())))
     texts = rng.standard_normal((OCCUPATIONS, WIDTH), dtype=np.float32)
     embeddings = plans()
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for name, metrics in (("MaxSkew", METRICS[:1]), ("MaxSkew, NDKL", METRICS)):
         wall, cpu = time.perf_counter(), time.process_time()
         results = bias.measure_ablations(embeddings, Ranking(texts, groups, K), metrics=metrics, draws=DRAWS)
-        found[f"{name}: seconds"] = time.perf_counter() - wall
-        found[f"{name}: processor seconds"] = time.process_time() - cpu
+        values[f"{name}: seconds"] = time.perf_counter() - wall
+        values[f"{name}: processor seconds"] = time.process_time() - cpu
     wall = time.perf_counter()
     slow = plain(embeddings[0], texts, groups)
-    found["plain, MaxSkew alone without interval: seconds"] = (time.perf_counter() - wall) * PLANS
-    found["largest difference from plain"] = float(np.abs(np.array(slow) - results[0].max_skew.values).max())
+    values["plain, MaxSkew alone without interval: seconds"] = (time.perf_counter() - wall) * PLANS
+    values["largest difference from plain"] = float(np.abs(np.array(slow) - results[0].max_skew.values).max())
     print(f"{IMAGES} images, {OCCUPATIONS} occupations, {PLANS} plans, K = {K}, {DRAWS} draws")
-    for name, value in found.items():
+    for name, value in values.items():
         print(f"  {name:52s} {value:10.3g}")
     setting = {"plans": PLANS, "draws": DRAWS, "processors": os.cpu_count(), "load": os.getloadavg()[0]}
-    keep("skew_time", setting | found)
+    keep("skew_time", setting | values)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def missing() -> str:
     )
 
 
-def every() -> list[Line]:
+def all_lines() -> list[Line]:
     """All lines, in the order in which they are shown."""
     from benchmarks.gpu import clicks_on_gpu, exact, memory, processes, speed
 
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     if arguments.keep is not None:
         lines.keep(json.loads(arguments.keep.read_text("utf-8")))
-        document.write(every())
+        document.write(all_lines())
         return 0
     arguments.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -91,19 +91,19 @@ def show(bench: Bench, out: Path, parts: Sequence[str]) -> int:
     """Run the lines of these parts, print and keep each; then those that nobody has seen on a GPU."""
     from benchmarks.gpu import lines
 
-    found, chosen = [], [line for line in every() if line.part in parts]
+    outcomes, chosen = [], [line for line in all_lines() if line.part in parts]
     day = datetime.now(UTC).date().isoformat()
     for line in chosen:
-        found.append(line.look(bench))
-        print(lines.row(found[-1]), flush=True)
-        text = json.dumps(lines.record(bench, found, day), indent=1)
+        outcomes.append(line.look(bench))
+        print(lines.row(outcomes[-1]), flush=True)
+        text = json.dumps(lines.record(bench, outcomes, day), indent=1)
         (out / "gpu.json").write_text(text + "\n", "utf-8")
-    known = lines.seen()
-    here = {one.title for one in found if bench.gpu and one.verdict != lines.NEEDS_A_GPU}
-    never = [line.title for line in every() if line.title not in known and line.title not in here]
-    print(f"\nNever seen on a GPU: {len(never)} of {len(every())} lines", *never, sep="\n  ")
-    failed = sum(one.verdict == "fails" for one in found)
-    print(f"\n{failed} of {len(found)} failed; {out / 'gpu.json'}")
+    known = lines.seen_results()
+    here = {outcome.title for outcome in outcomes if bench.gpu and outcome.verdict != lines.NEEDS_A_GPU}
+    never = [line.title for line in all_lines() if line.title not in known and line.title not in here]
+    print(f"\nNever seen on a GPU: {len(never)} of {len(all_lines())} lines", *never, sep="\n  ")
+    failed = sum(outcome.verdict == "fails" for outcome in outcomes)
+    print(f"\n{failed} of {len(outcomes)} failed; {out / 'gpu.json'}")
     return int(failed > 0)
 
 

@@ -8,7 +8,7 @@ from unittest import mock
 
 import ccs
 from benchmarks.gpu import sample
-from benchmarks.gpu.lines import Bench, Found, Line
+from benchmarks.gpu.lines import Bench, Line, Measured
 from ccs import HeadSet, results
 from ccs.model.model import Model
 
@@ -33,13 +33,13 @@ def _clicks(bench: Bench) -> dict[str, float]:
     from ccs.app.page import regions
     from ccs.app.session import App
 
-    name, found = f"{bench.app}/random", dict[str, float]()
+    name, measured = f"{bench.app}/random", dict[str, float]()
     here = sample.model(bench, bench.app, "cpu")
     loaded: list[Model] = []
     known = ccs.load
 
-    def load(place: str, **more: object) -> Model:
-        loaded.append(known(place, **more))  # type: ignore[arg-type]
+    def load(place: str, **options: object) -> Model:
+        loaded.append(known(place, **options))  # type: ignore[arg-type]
         return loaded[-1]
 
     people, tables = sample.gallery(bench, bench.faces), bench.folder / "no-tables"
@@ -50,7 +50,7 @@ def _clicks(bench: Bench) -> dict[str, float]:
         for _ in app.model_cache.loading(name, PATIENCE):
             pass
         model = app.model_cache.get(name)
-        first = {one: values.data_ptr() for one, values in model.clip.state_dict().items()}
+        first = {key: values.data_ptr() for key, values in model.clip.state_dict().items()}
         for tab in ("classify", "bias"):
             off = HeadSet(list(here.heads)[1:3])
             link = {"tab": tab, "model": name, "ablate": str(off)}
@@ -63,15 +63,15 @@ def _clicks(bench: Bench) -> dict[str, float]:
                 began = time.perf_counter()
                 act(screen, path, **fields)
                 bench.done()
-                found[tab] = time.perf_counter() - began
+                measured[tab] = time.perf_counter() - began
                 _require_answer(regions(screen))
     weights = model.clip.state_dict()
-    found["loaded"] = len(loaded)
-    found["elsewhere"] = sum(
-        values.device.type != bench.device.type or values.data_ptr() != first[one]
-        for one, values in weights.items()
+    measured["loaded"] = len(loaded)
+    measured["elsewhere"] = sum(
+        values.device.type != bench.device.type or values.data_ptr() != first[key]
+        for key, values in weights.items()
     )
-    return found
+    return measured
 
 
 def _require_answer(regions: dict[str, str]) -> None:
@@ -80,12 +80,12 @@ def _require_answer(regions: dict[str, str]) -> None:
             raise RuntimeError(f"The page says {words!r}.")
 
 
-def clicked(bench: Bench, tab: str) -> Found:
-    found: dict[str, float] = bench.once("clicks", lambda: _clicks(bench))
-    return found[tab], f"{bench.app}, {bench.faces} pictures"
+def clicked(bench: Bench, tab: str) -> Measured:
+    clicks: dict[str, float] = bench.once("clicks", lambda: _clicks(bench))
+    return clicks[tab], f"{bench.app}, {bench.faces} pictures"
 
 
-def moved(bench: Bench) -> Found:
+def moved(bench: Bench) -> Measured:
     """Times that it was loaded, and more where weights are not where they were put."""
-    found: dict[str, float] = bench.once("clicks", lambda: _clicks(bench))
-    return found["loaded"] + found["elsewhere"], f"clicks on Classify and Bias, {bench.faces} pictures"
+    clicks: dict[str, float] = bench.once("clicks", lambda: _clicks(bench))
+    return clicks["loaded"] + clicks["elsewhere"], f"clicks on Classify and Bias, {bench.faces} pictures"

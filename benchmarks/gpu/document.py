@@ -45,12 +45,12 @@ class Counting(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        views = any(one.alias_info and not one.alias_info.is_write for one in func._schema.returns)
+        views = any(result.alias_info and not result.alias_info.is_write for result in func._schema.returns)
         if not views:
             count = flop_registry.get(func._overloadpacket)
             flops = 0.0 if count is None else float(count(*args, **(kwargs or {}), out_val=out))
-            moved = [one for one in tree_leaves((args, kwargs, out)) if isinstance(one, torch.Tensor)]
-            self.cost.append((flops, float(sum(one.nbytes for one in moved))))
+            moved = [leaf for leaf in tree_leaves((args, kwargs, out)) if isinstance(leaf, torch.Tensor)]
+            self.cost.append((flops, float(sum(tensor.nbytes for tensor in moved))))
         return out
 
 
@@ -60,14 +60,14 @@ def cost(work: Callable[[], object]) -> Cost:
     return counting.cost
 
 
-def total(found: Cost) -> float:
+def total(operations: Cost) -> float:
     """Operations in all."""
-    return sum(flops for flops, _ in found)
+    return sum(flops for flops, _ in operations)
 
 
-def least(found: Cost, peak: float, bandwidth: float) -> float:
+def least_seconds(operations: Cost, peak: float, bandwidth: float) -> float:
     """Seconds at least: each operation is bound by the arithmetic or by the memory."""
-    return sum(max(flops / peak, moved / bandwidth) for flops, moved in found)
+    return sum(max(flops / peak, moved / bandwidth) for flops, moved in operations)
 
 
 def expected() -> str:
@@ -85,26 +85,26 @@ def _row(name: str) -> list[str]:
     x, offs = torch.empty(IMAGES, 3, *encoder.image_size, device="meta"), sample.plans(encoder.heads, MANY)
     plain = cost(lambda: clip.encode_image(x))
     read = cost(lambda: encoder.contributions(encoder.embed_and_read(x)[1]))
-    one, two = (cost(lambda n=n: encoder.embed(x, offs[1 : 1 + n])) for n in (1, 2))
+    one_plan, two_plans = (cost(lambda n=n: encoder.embed(x, offs[1 : 1 + n])) for n in (1, 2))
     moments = cost(lambda: encoder.embed_and_read(x, heads=encoder.heads))
     many = cost(lambda: encoder.embed(x, offs))
-    found = [f"{total(plain) / IMAGES / 1e9:.1f}", f"{total(read) / total(plain):.2f}"]
-    found += [f"{(total(two) - total(one)) / total(plain):.3f}"]
-    found += [f"{IMAGES / least(moments, single, moved):,.0f}" for single, _, moved in GPUS.values()]
+    cells = [f"{total(plain) / IMAGES / 1e9:.1f}", f"{total(read) / total(plain):.2f}"]
+    cells += [f"{(total(two_plans) - total(one_plan)) / total(plain):.3f}"]
+    cells += [f"{IMAGES / least_seconds(moments, single, moved):,.0f}" for single, _, moved in GPUS.values()]
     # Under autocast what is read and written has half the bytes.
     halves = [(flops, moved / 2) for flops, moved in many]
-    return found + [f"{IMAGES / least(halves, half, moved):,.0f}" for _, half, moved in GPUS.values()]
+    return cells + [f"{IMAGES / least_seconds(halves, half, moved):,.0f}" for _, half, moved in GPUS.values()]
 
 
-def seen(every: Sequence[Line]) -> str:
-    return lines.table(every, lines.seen())
+def seen_table(all_lines: Sequence[Line]) -> str:
+    return lines.table(all_lines, lines.seen_results())
 
 
-def write(every: Sequence[Line]) -> None:
+def write(all_lines: Sequence[Line]) -> None:
     """Put both tables in their place in the document."""
-    before, _, rest = DOCUMENT.read_text("utf-8").partition(BEGIN)
-    made = f"{expected()}\n{BETWEEN}\n{seen(every)}"
-    DOCUMENT.write_text(before + BEGIN + made + END + rest.partition(END)[2], "utf-8")
+    before, _, after = DOCUMENT.read_text("utf-8").partition(BEGIN)
+    tables = f"{expected()}\n{BETWEEN}\n{seen_table(all_lines)}"
+    DOCUMENT.write_text(before + BEGIN + tables + END + after.partition(END)[2], "utf-8")
 
 
 BETWEEN = """What was seen on a GPU, line by line of `python -m benchmarks.gpu`:
@@ -112,6 +112,6 @@ BETWEEN = """What was seen on a GPU, line by line of `python -m benchmarks.gpu`:
 
 
 if __name__ == "__main__":
-    from benchmarks.gpu.__main__ import every
+    from benchmarks.gpu.__main__ import all_lines
 
-    write(every())
+    write(all_lines())

@@ -11,7 +11,7 @@ import torch
 
 import ccs
 from benchmarks.gpu import sample
-from benchmarks.gpu.lines import Bench, Found, Line
+from benchmarks.gpu.lines import Bench, Line, Measured
 from ccs import HeadSet
 from ccs.metrics.bias import measure
 from ccs.metrics.ranking import Ranking
@@ -34,9 +34,9 @@ def lines(models: tuple[str, ...] = Bench.models) -> Iterator[Line]:
         yield at(
             f"{name}, TEXTSPAN's picks", "picks that differ", 0, partial(picks, name=name), anywhere=False
         )
-        for kind, most in ALLOWED.items():
+        for kind, limit in ALLOWED.items():
             words = f"{name}, {str(kind).removeprefix('torch.')} against float32"
-            yield at(words, "of a coordinate", most, partial(halves, name=name, kind=kind))
+            yield at(words, "of a coordinate", limit, partial(halves, name=name, kind=kind))
     # One face among the first 60 is ln(31/30).
     yield Line(PART, "MaxSkew", "from the CPU's", 0.04, skew, anywhere=False, model=models[0])
 
@@ -45,14 +45,14 @@ def offs(model: Model) -> list[HeadSet]:
     return sample.plans(model.heads, PLANS)
 
 
-def plans(bench: Bench, name: str) -> Found:
+def plans(bench: Bench, name: str) -> Measured:
     model = sample.model(bench, name)
-    found = model.embed_images(sample.pixels(model, bench.compared), offs(model))
+    embeddings = model.embed_images(sample.pixels(model, bench.compared), offs(model))
     expected = _reference(bench, name)
     changed = np.abs(expected[1:] - expected[0]).max()
     if changed < 1e-4:
         raise RuntimeError("The plans change nothing, so nothing is compared.")
-    return float(np.abs(found - expected).max()), f"plans change up to {changed:.1e}"
+    return float(np.abs(embeddings - expected).max()), f"plans change up to {changed:.1e}"
 
 
 def _reference(bench: Bench, name: str) -> np.ndarray:
@@ -60,83 +60,83 @@ def _reference(bench: Bench, name: str) -> np.ndarray:
 
     def make() -> np.ndarray:
         here = sample.model(bench, name, "cpu")
-        x, own, rows = sample.pixels(here, bench.compared), here.clip.state_dict(), []
+        x, weights, rows = sample.pixels(here, bench.compared), here.clip.state_dict(), []
         for off in offs(here):
             with torch.no_grad():
                 embedded = torch.func.functional_call(
-                    here.clip.visual, _visual(ablated_weights(here, off) if off else own), (x,)
+                    here.clip.visual, _visual(ablated_weights(here, off) if off else weights), (x,)
                 )
             rows.append(torch.nn.functional.normalize(embedded, dim=-1).numpy())
         return np.stack(rows)
 
-    found: np.ndarray = bench.once(("reference", name), make)
-    return found
+    reference: np.ndarray = bench.once(("reference", name), make)
+    return reference
 
 
 def _visual(weights: dict[str, Any]) -> dict[str, Any]:
     """The weights of the image encoder, by their names in it."""
     prefix = "visual."
-    return {key.removeprefix(prefix): one for key, one in weights.items() if key.startswith(prefix)}
+    return {key.removeprefix(prefix): values for key, values in weights.items() if key.startswith(prefix)}
 
 
 def _contributions(bench: Bench, name: str) -> Contributions:
     """Those of the CPU."""
     here = sample.model(bench, name, "cpu")
     x = sample.pixels(here, bench.compared)
-    found: Contributions = bench.once(("contributions", name), lambda: here.contributions(x))
-    return found
+    reference: Contributions = bench.once(("contributions", name), lambda: here.contributions(x))
+    return reference
 
 
-def contributions(bench: Bench, name: str) -> Found:
+def contributions(bench: Bench, name: str) -> Measured:
     """The error of their sum, and of each where the device is not the CPU; the larger one."""
     model = sample.model(bench, name)
-    found = model.contributions(sample.pixels(model, bench.compared))
-    total = found.direct.sum((1, 2)) + found.remainder
+    measured = model.contributions(sample.pixels(model, bench.compared))
+    total = measured.direct.sum((1, 2)) + measured.remainder
     error = float(np.abs(total - _reference(bench, name)[0]).max())
     if bench.gpu:
-        error = max(error, float(np.abs(found.direct - _contributions(bench, name).direct).max()))
+        error = max(error, float(np.abs(measured.direct - _contributions(bench, name).direct).max()))
     return error
 
 
-def moments(bench: Bench, name: str) -> Found:
+def moments(bench: Bench, name: str) -> Measured:
     """Against the full matrix of contributions on the CPU."""
     model = sample.model(bench, name)
-    found = ccs.collect_moments(model, [sample.pixels(model, bench.compared)])
+    collected = ccs.collect_moments(model, [sample.pixels(model, bench.compared)])
     direct, worst = _contributions(bench, name).direct.astype(np.float64), 0.0
-    for row, head in enumerate(found.heads):
+    for row, head in enumerate(collected.heads):
         plain = direct[:, head.layer, head.head]
         second = plain.T @ plain / len(plain)
-        ours = found.basis[row].T @ found.second(row) @ found.basis[row]
+        ours = collected.basis[row].T @ collected.second(row) @ collected.basis[row]
         worst = max(worst, float(np.abs(ours - second).max() / np.abs(second).max()))
     return worst
 
 
-def picks(bench: Bench, name: str) -> Found:
+def picks(bench: Bench, name: str) -> Measured:
     model, here = sample.model(bench, name), sample.model(bench, name, "cpu")
     texts, embedded = [f"text {i}" for i in range(TEXTS)], sample.unit(TEXTS, model.dim)
     x = sample.pixels(model, bench.compared)
-    ours, theirs = (ccs.textspan(ccs.collect_moments(one, [x]), texts, embedded, K) for one in (model, here))
+    ours, theirs = (ccs.textspan(ccs.collect_moments(m, [x]), texts, embedded, K) for m in (model, here))
     pairs = [(a.index, b.index) for head in theirs for a, b in zip(ours[head], theirs[head], strict=True)]
     return float(sum(a != b for a, b in pairs)), f"of {len(pairs)}"
 
 
-def halves(bench: Bench, name: str, kind: torch.dtype) -> Found:
+def halves(bench: Bench, name: str, kind: torch.dtype) -> Measured:
     model, half = sample.model(bench, name), sample.model(bench, name, kind=kind)
     x = sample.pixels(model, bench.compared)
-    found, expected = (one.embed_images(x, offs(one)) for one in (half, model))
-    return float(np.abs(found - expected).max()), f"cosine at least {(found * expected).sum(-1).min():.5f}"
+    halved, expected = (m.embed_images(x, offs(m)) for m in (half, model))
+    return float(np.abs(halved - expected).max()), f"cosine at least {(halved * expected).sum(-1).min():.5f}"
 
 
-def skew(bench: Bench) -> Found:
+def skew(bench: Bench) -> Measured:
     """The largest difference over occupations and plans."""
     name = bench.models[0]
     people = sample.gallery(bench, bench.ranked)
-    both = []
+    skews = []
     for device in (bench.device, "cpu"):
         model = sample.model(bench, name, device)
-        texts = model.embed_texts([f"a photo of a {one}" for one in people.occupations])
+        texts = model.embed_texts([f"a photo of a {occupation}" for occupation in people.occupations])
         rows = model.embed_images(people.images, offs(model)[:2])
-        asked = Ranking(texts, people.groups["gender"], people.k["gender"])
-        ranked = [measure(one, asked, draws=40) for one in rows]
-        both.append(np.array([one.max_skew.values for one in ranked]))
-    return float(np.abs(both[0] - both[1]).max()), f"{bench.ranked} images, {name}"
+        ranking = Ranking(texts, people.groups["gender"], people.k["gender"])
+        ranked = [measure(embeddings, ranking, draws=40) for embeddings in rows]
+        skews.append(np.array([result.max_skew.values for result in ranked]))
+    return float(np.abs(skews[0] - skews[1]).max()), f"{bench.ranked} images, {name}"

@@ -72,19 +72,19 @@ class Bench:
             torch.cuda.synchronize(self.device)
 
 
-Found = float | tuple[float, str]
+Measured = float | tuple[float, str]
 """What a line came to, and words on it."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """What is to be shown: `work` comes to at most `most`. anywhere: it tells something on a CPU too."""
+    """What is to be shown: `work` comes to at most `limit`. anywhere: it tells something on a CPU too."""
 
     part: str
     name: str
     unit: str
-    most: float
-    work: Callable[[Bench], Found]
+    limit: float
+    work: Callable[[Bench], Measured]
     anywhere: bool = True
     model: str = ""
 
@@ -96,16 +96,16 @@ class Line:
         """Run the line. Whatever it raises is its outcome."""
         began, value, words = time.perf_counter(), math.nan, ""
         if not bench.gpu and not (self.anywhere and (not self.model or self.model in bench.models)):
-            return Outcome(self.part, self.name, self.unit, self.most, None, NEEDS_A_GPU)
+            return Outcome(self.part, self.name, self.unit, self.limit, None, NEEDS_A_GPU)
         try:
-            found = self.work(bench)
-            value, words = found if isinstance(found, tuple) else (found, "")
+            returned = self.work(bench)
+            value, words = returned if isinstance(returned, tuple) else (returned, "")
         except Exception as error:  # the others are shown all the same
             words = f"{type(error).__name__}: {error}".strip()[:300]
-        verdict = "holds" if value <= self.most else "fails"
+        verdict = "holds" if value <= self.limit else "fails"
         seconds = round(time.perf_counter() - began, 2)
-        shown = None if math.isnan(value) else float(f"{value:.4g}")
-        return Outcome(self.part, self.name, self.unit, self.most, shown, verdict, words, seconds)
+        rounded = None if math.isnan(value) else float(f"{value:.4g}")
+        return Outcome(self.part, self.name, self.unit, self.limit, rounded, verdict, words, seconds)
 
 
 @dataclass(frozen=True)
@@ -129,24 +129,24 @@ class Outcome:
 def row(outcome: Outcome) -> str:
     """One line of the printed table."""
     value = "" if outcome.value is None else f"{outcome.value:.3g}"
-    said = f"{outcome.title:58s} {value:>9s}  at most {outcome.most:<7g} {outcome.unit:28s} {outcome.verdict}"
-    return f"{said}  {outcome.words}".rstrip()
+    text = f"{outcome.title:58s} {value:>9s}  at most {outcome.most:<7g} {outcome.unit:28s} {outcome.verdict}"
+    return f"{text}  {outcome.words}".rstrip()
 
 
-def seen() -> dict[str, dict[str, Any]]:
+def seen_results() -> dict[str, dict[str, Any]]:
     """What the lines came to when they were last run on a GPU: value, verdict, device and day, by title."""
-    found: dict[str, dict[str, Any]] = json.loads(SEEN.read_text("utf-8"))
-    return found
+    results: dict[str, dict[str, Any]] = json.loads(SEEN.read_text("utf-8"))
+    return results
 
 
 def keep(run: Mapping[str, Any]) -> None:
     """Add a run's JSON to what was seen; a line that needs a GPU and had none was not."""
-    about = {"device": run["device"], "day": run["day"]}
-    known = seen()
-    for one in run["lines"] if run["gpu"] else ():
-        if one["verdict"] != NEEDS_A_GPU:
-            title = f"{one['part']}: {one['name']}"
-            known[title] = {"value": one["value"], "verdict": one["verdict"], **about}
+    origin = {"device": run["device"], "day": run["day"]}
+    known = seen_results()
+    for line in run["lines"] if run["gpu"] else ():
+        if line["verdict"] != NEEDS_A_GPU:
+            title = f"{line['part']}: {line['name']}"
+            known[title] = {"value": line["value"], "verdict": line["verdict"], **origin}
     SEEN.write_text(json.dumps(known, indent=1) + "\n", "utf-8")
 
 
@@ -154,9 +154,9 @@ def table(lines: Sequence[Line], known: Mapping[str, Mapping[str, Any]]) -> str:
     """Markdown: every line that was seen on a GPU, its goal and what it came to; others are counted."""
     rows = ["| line | goal | on a GPU |", "|---|---|---|"]
     for line in lines:
-        if one := known.get(line.title):
-            told = f"{one['value']}, {one['verdict']} ({one['device']}, {one['day']})"
-            rows.append(f"| {line.title} | at most {line.most:g} {line.unit} | {told} |")
+        if result := known.get(line.title):
+            cell = f"{result['value']}, {result['verdict']} ({result['device']}, {result['day']})"
+            rows.append(f"| {line.title} | at most {line.limit:g} {line.unit} | {cell} |")
     if unseen := sum(line.title not in known for line in lines):
         rows.append(f"| {unseen} lines, with their goals in `benchmarks/gpu/` | – | never seen |")
     return "\n".join(rows) + "\n"
@@ -165,5 +165,5 @@ def table(lines: Sequence[Line], known: Mapping[str, Mapping[str, Any]]) -> str:
 def record(bench: Bench, outcomes: Sequence[Outcome], day: str) -> dict[str, Any]:
     """The JSON of a run."""
     name = torch.cuda.get_device_name(bench.device) if bench.gpu else "CPU"
-    about = {"device": name, "gpu": bench.gpu, "day": day, "torch": torch.__version__}
-    return about | {"lines": [asdict(outcome) for outcome in outcomes]}
+    header = {"device": name, "gpu": bench.gpu, "day": day, "torch": torch.__version__}
+    return header | {"lines": [asdict(outcome) for outcome in outcomes]}

@@ -12,7 +12,7 @@ import torch
 
 import ccs
 from benchmarks.gpu import sample
-from benchmarks.gpu.lines import Bench, Found, Line
+from benchmarks.gpu.lines import Bench, Line, Measured
 from benchmarks.gpu.speed import plain
 from ccs.batch.compute import Settings
 from ccs.batch.compute.embed import Backoff, Embedder
@@ -48,7 +48,7 @@ def _peak(bench: Bench, work: Callable[[], object]) -> int:
     return int(torch.cuda.max_memory_allocated(bench.device)) - before
 
 
-def peak(bench: Bench, name: str, kind: str) -> Found:
+def peak(bench: Bench, name: str, kind: str) -> Measured:
     model = sample.model(bench, name)
     x, offs = sample.pixels(model, bench.images), sample.plans(model.heads, bench.plans)
     there = x.to(bench.device)
@@ -59,8 +59,8 @@ def peak(bench: Bench, name: str, kind: str) -> Found:
         "moments": lambda: ccs.collect_moments(model, [there]),
     }
     reference = _peak(bench, lambda: plain(model, there))
-    found = _peak(bench, work[kind])
-    return found / reference, f"plain: {reference / 2**20:.0f} MiB for {len(x)} images"
+    peak_bytes = _peak(bench, work[kind])
+    return peak_bytes / reference, f"plain: {reference / 2**20:.0f} MiB for {len(x)} images"
 
 
 def _embedder(bench: Bench, model: Model) -> Embedder:
@@ -68,7 +68,7 @@ def _embedder(bench: Bench, model: Model) -> Embedder:
     return Embedder(model, Store(folder, Processes(device=str(bench.device))), Settings())
 
 
-def chosen(bench: Bench, name: str) -> Found:
+def chosen(bench: Bench, name: str) -> Measured:
     """The peak of an evaluation in the batch that batch.compute chooses, with the weights."""
     model = sample.model(bench, name)
     largest = _embedder(bench, model).backoff.largest
@@ -96,7 +96,7 @@ def shortage(bench: Bench) -> Iterator[None]:
         torch.cuda.set_per_process_memory_fraction(1.0, bench.device)
 
 
-def recovery(bench: Bench) -> Found:
+def recovery(bench: Bench) -> Measured:
     """Embeddings of a batch that does not fit, in pieces that do. On a CPU its first piece is refused."""
     model = sample.model(bench, bench.timed[0])
     offs, n = sample.plans(model.heads, 4), 16 * bench.images if bench.gpu else bench.images
@@ -109,8 +109,8 @@ def recovery(bench: Bench) -> Found:
 
     backoff = Backoff(n)
     with shortage(bench):
-        found = np.concatenate(backoff.run(work, x), axis=1)
+        embeddings = np.concatenate(backoff.run(work, x), axis=1)
     if backoff.largest == n:
         raise RuntimeError(f"{n} images fitted, so nothing was halved.")
     expected = model.embed_images(x, offs)
-    return float(np.abs(found - expected).max()), f"{n} images, then {backoff.largest} at a time"
+    return float(np.abs(embeddings - expected).max()), f"{n} images, then {backoff.largest} at a time"

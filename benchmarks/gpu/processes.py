@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.common import ROOT
 from benchmarks.gpu import sample
-from benchmarks.gpu.lines import Bench, Found, Line
+from benchmarks.gpu.lines import Bench, Line, Measured
 
 PART = "processes"
 MODEL = {True: "ViT-B-32/random", False: "organism"}
@@ -45,14 +45,14 @@ def _run(bench: Bench, processes: int) -> Path:
     return next(path.parent for path in out.glob("*/manifest.json"))
 
 
-def two(bench: Bench) -> Found:
+def two(bench: Bench) -> Measured:
     """The largest difference of a figure; tables that differ in more than figures fail."""
     from ccs import results
 
     ours, theirs = (results.read(_run(bench, processes)) for processes in (2, 1))
-    told, worst = ours.manifest["measured"], 0.0
-    if told["processes"] != 2 or not told["device"].startswith(bench.device.type):
-        raise RuntimeError(f"It ran in {told['processes']} processes on {told['device']}.")
+    measured, worst = ours.manifest["measured"], 0.0
+    if measured["processes"] != 2 or not measured["device"].startswith(bench.device.type):
+        raise RuntimeError(f"It ran in {measured['processes']} processes on {measured['device']}.")
     if set(ours.tables) != set(theirs.tables):
         raise RuntimeError("They wrote different tables.")
     for name, table in ours.tables.items():
@@ -60,7 +60,7 @@ def two(bench: Bench) -> Found:
         figures = list(table.select_dtypes("float").columns)
         if not table.drop(columns=figures).equals(other.drop(columns=figures)):
             raise RuntimeError(f"The tables {name} differ in more than figures.")
-        for one in figures:
-            a, b = table[one].to_numpy(float, na_value=np.nan), other[one].to_numpy(float, na_value=np.nan)
+        for key in figures:
+            a, b = (side[key].to_numpy(float, na_value=np.nan) for side in (table, other))
             worst = max(worst, float(np.nanmax(np.abs(a - b), initial=0.0)))
     return worst, f"{len(ours.tables)} tables"

@@ -59,9 +59,9 @@ def pixels(model: Model, n: int, seed: int = 0) -> Tensor:
     return torch.randn(n, 3, *model.encoder.image_size, generator=torch.Generator().manual_seed(seed))
 
 
-def plans(every: HeadSet, n: int, size: int = 8) -> list[HeadSet]:
+def plans(scored_heads: HeadSet, n: int, size: int = 8) -> list[HeadSet]:
     """The plan with nothing off, and random ones."""
-    rng, heads = random.Random(0), list(every)
+    rng, heads = random.Random(0), list(scored_heads)
     return [HeadSet(), *(HeadSet(rng.sample(heads, min(size, len(heads)))) for _ in range(n - 1))]
 
 
@@ -91,8 +91,8 @@ def files(bench: Bench, n: int) -> Path:
             (folder / f"{number:05d}.jpg").hardlink_to(folder / f"{number % 200:05d}.jpg")
         return folder
 
-    found: Path = bench.once(("files", n), make)
-    return found
+    photographs: Path = bench.once(("files", n), make)
+    return photographs
 
 
 def gallery(bench: Bench, n: int) -> BiasSet:

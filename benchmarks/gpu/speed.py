@@ -11,7 +11,7 @@ import torch
 from benchmarks import moments
 from benchmarks.common import smallest
 from benchmarks.gpu import sample
-from benchmarks.gpu.lines import Bench, Found, Line
+from benchmarks.gpu.lines import Bench, Line, Measured
 from ccs import Head, HeadSet
 from ccs.model.model import Model
 
@@ -62,7 +62,7 @@ def _images(bench: Bench, name: str) -> tuple[Model, torch.Tensor]:
     return model, sample.pixels(model, bench.images).to(bench.device)
 
 
-def contributions(bench: Bench, name: str) -> Found:
+def contributions(bench: Bench, name: str) -> Measured:
     model, x = _images(bench, name)
     encoder = model.encoder
     seconds = _seconds(
@@ -81,7 +81,7 @@ def _apart(model: Model) -> list[HeadSet]:
     return [HeadSet(Head(layer, head) for layer in layers) for head in range(4)]
 
 
-def plan(bench: Bench, name: str) -> Found:
+def plan(bench: Bench, name: str) -> Measured:
     model, x = _images(bench, name)
     trunk, apart = model.encoder.trunk(x), _apart(model)
     seconds = _seconds(
@@ -90,7 +90,7 @@ def plan(bench: Bench, name: str) -> Found:
     return seconds["ours"] / len(apart) / seconds["plain"]
 
 
-def tree(bench: Bench, name: str) -> Found:
+def tree(bench: Bench, name: str) -> Measured:
     """Many plans against one pass of each layer for each different set of heads that is off up to there."""
     model, x = _images(bench, name)
     trunk, apart, offs = model.encoder.trunk(x), _apart(model), sample.plans(model.heads, bench.plans)
@@ -103,11 +103,11 @@ def tree(bench: Bench, name: str) -> Found:
             "tree": lambda: model.encoder.embed(trunk, offs),
         },
     )
-    said = seconds["apart"] / len(apart) * sum(nodes) / len(nodes)
-    return seconds["tree"] / said, f"{len(offs)} plans"
+    predicted = seconds["apart"] / len(apart) * sum(nodes) / len(nodes)
+    return seconds["tree"] / predicted, f"{len(offs)} plans"
 
 
-def halves(bench: Bench, name: str) -> Found:
+def halves(bench: Bench, name: str) -> Measured:
     model, x = _images(bench, name)
     half, offs = sample.model(bench, name, kind=torch.bfloat16), sample.plans(model.heads, bench.plans)
     seconds = _seconds(
@@ -122,8 +122,8 @@ def halves(bench: Bench, name: str) -> Found:
     return seconds["bf16"] / seconds["float32"], words
 
 
-def files(bench: Bench) -> Found:
+def files(bench: Bench) -> Measured:
     """From files to sums, against torch's DataLoader with open_clip's preprocessing and `encode_image`."""
     name = bench.timed[0]
-    found = moments.measure(sample.files(bench, bench.files), sample.model(bench, name), bench.repeats)
-    return 1 / found["ratio"], f"{found['ours images a second']:.0f} images a second"
+    rates = moments.measure(sample.files(bench, bench.files), sample.model(bench, name), bench.repeats)
+    return 1 / rates["ratio"], f"{rates['ours images a second']:.0f} images a second"
