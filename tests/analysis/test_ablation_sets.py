@@ -30,7 +30,7 @@ def test_a_name_is_parsed_and_printed():
         assert str(name) == text
 
 
-def made(seed=0, n_random=5, scores=SCORES, heads=HEADS, **settings):
+def make_sets(seed=0, n_random=5, scores=SCORES, heads=HEADS, **settings):
     """Plans by name (random ones by name and seed), and the notices."""
     notices = []
     plans = ablation_sets.make_ablation_sets(
@@ -47,14 +47,14 @@ def test_with_many_unscored_heads_none_are_ablated_by_level():
 
 
 def test_levels_and_concepts():
-    plans, notices = made()
+    plans, notices = make_sets()
     assert str(plans["high"].heads) == "L4.H0 L4.H1 L4.H2 L5.H0 L5.H1"
     assert (str(plans["moderate"].heads), str(plans["low"].heads)) == ("L4.H3 L5.H2", "L4.H4 L4.H5 L5.H5")
     assert str(plans["concept:Colors"].heads) == "L4.H0 L4.H2 L5.H1"  # of the high heads only
     concepts = [name.removeprefix("concept:") for name in plans if name.startswith("concept:")]
     assert sorted(concepts) == ["Animals", "Colors", "Places"]
     spelled = {**SCORES, Head(4, 0): HeadScore(5, "colours")}
-    concepts = {name: str(plan.heads) for name, plan in made(scores=spelled)[0].items() if "olo" in name}
+    concepts = {name: str(plan.heads) for name, plan in make_sets(scores=spelled)[0].items() if "olo" in name}
     wanted = {"concept:Colors": "L4.H2 L5.H1", "concept:colours": "L4.H0"}
     assert concepts == wanted | {"concept:Colors (all spellings)": "L4.H0 L4.H2 L5.H1"}
     assert next(iter(plans)) == "none"
@@ -76,7 +76,7 @@ def test_random_sets_are_numbered_and_named_by_what_they_have_in_common_with_hig
     kinds = [str(AblationName.random(alike)) for alike in ablation_sets.ALIKE]
     assert names == [(kind, seed) for kind in kinds for seed in range(7, 11)]
     assert all(len(plan.heads) == 5 for plan in plans[2:])
-    assert made(seed=3)[0] == made(seed=3)[0] != made(seed=4)[0]
+    assert make_sets(seed=3)[0] == make_sets(seed=3)[0] != make_sets(seed=4)[0]
 
 
 HIGH = HeadSet.parse("L4.H0 L4.H1 L5.H0")
@@ -96,15 +96,15 @@ def test_random_sets_are_different_and_like_the_high_heads(alike):
 
 
 def test_the_nearest_in_variance_are_those_of_a_plain_search():
-    found = ablation_sets.matched(HIGH, HEADS, 10, 0, "variance", VARIANCE)
+    nearest_sets = ablation_sets.matched(HIGH, HEADS, 10, 0, "variance", VARIANCE)
     target = sum(VARIANCE[head] for head in HIGH)
 
     def ratio(off):
-        own = sum(VARIANCE[head] for head in off)
-        return max(own / target, target / own)
+        variance = sum(VARIANCE[head] for head in off)
+        return max(variance / target, target / variance)
 
-    others = set(ablation_sets.matched(HIGH, HEADS, 500, 0, "layers")) - set(found)
-    assert max(map(ratio, found)) <= min(map(ratio, others))
+    others = set(ablation_sets.matched(HIGH, HEADS, 500, 0, "layers")) - set(nearest_sets)
+    assert max(map(ratio, nearest_sets)) <= min(map(ratio, others))
 
 
 @pytest.mark.parametrize("n_layers", [2, 10])
@@ -120,7 +120,7 @@ def test_random_draws_are_even(n_layers):
 
 def test_empty_plans_are_left_out_with_a_notice():
     between = {head: HeadScore(2, "Colors") for head in HEADS}
-    plans, notices = made(scores=between, kinds=["high", "low", "random"])
+    plans, notices = make_sets(scores=between, kinds=["high", "low", "random"])
     assert list(plans) == ["none"]
     assert len(notices) == 3
     assert any("set high has no heads" in notice for notice in notices)
@@ -128,21 +128,23 @@ def test_empty_plans_are_left_out_with_a_notice():
 
 def test_plans_refuse():
     with pytest.raises(InputError, match="'hihg'"):
-        made(kinds=["hihg"])
+        make_sets(kinds=["hihg"])
     with pytest.raises(InputError, match=r"L4\.H0 cannot be ablated"):
-        made(heads=HeadSet.parse("L5.H0 L5.H1"))
+        make_sets(heads=HeadSet.parse("L5.H0 L5.H1"))
     with pytest.raises(InputError, match="13 heads cannot be drawn from 12"):
         ablation_sets.draw(HEADS, 13, 0, "x")
 
 
 def test_plans_of_the_study():
-    found = {plan.name: plan for plan in ablation_sets.published_sets("ViT-L-14/laion2b_s32b_b82k")}
-    assert str(found["published-concept:Objects"].heads) == "L23.H3"
-    assert {"published-high", "published-random", "published-equal-low"} < set(found)
+    sets_by_name = {plan.name: plan for plan in ablation_sets.published_sets("ViT-L-14/laion2b_s32b_b82k")}
+    assert str(sets_by_name["published-concept:Objects"].heads) == "L23.H3"
+    assert {"published-high", "published-random", "published-equal-low"} < set(sets_by_name)
     five = [plan for plan in ablation_sets.published_sets("ViT-L-14/laion2b_s32b_b82k") if plan.is_random]
     assert [(plan.name, plan.seed) for plan in five] == [("published-random", seed) for seed in range(5)]
     assert len({plan.heads for plan in five}) == 5
-    assert all(len(plan.heads) == 21 and not plan.heads & found["published-high"].heads for plan in five)
+    assert all(
+        len(plan.heads) == 21 and not plan.heads & sets_by_name["published-high"].heads for plan in five
+    )
     assert ablation_sets.published_sets("organism") == []
 
 

@@ -89,8 +89,8 @@ def test_small_crossed_groups_are_left_out_and_reported(gallery):
     crossed, left_out = cross_groups(replace(gallery, groups={**gallery.groups, "skin tone": tones}), CROSSED)
     assert left_out == {"man, blue": 4}
     assert len(crossed.images) == len(crossed.groups[CROSSED]) == len(gallery.images) - 4
-    kept = np.delete(np.arange(len(gallery.images)), rare)
-    assert np.array_equal(np.asarray(crossed.images[5]), np.asarray(gallery.images[int(kept[5])]))
+    remaining = np.delete(np.arange(len(gallery.images)), rare)
+    assert np.array_equal(np.asarray(crossed.images[5]), np.asarray(gallery.images[int(remaining[5])]))
 
 
 @pytest.mark.parametrize(

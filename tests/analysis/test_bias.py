@@ -29,9 +29,9 @@ OFF = HeadSet.parse("L4.H1 L5.H2")
 @pytest.fixture(scope="module")
 def gallery(pictures):
     groups = {"gender": np.array(["woman", "man", "man"] * 20), "race": np.array(["b", "a", "c"] * 20)}
-    about = {"name": "people", "fingerprint": "f", "source": "random", "k": dict.fromkeys(groups, 10)}
-    about |= {"occupations": ("judge", "nurse", "pilot"), "templates": ("a photo of a {}", "a {}")}
-    return BiasSet(images=pictures(60), groups=groups, **about)
+    settings = {"name": "people", "fingerprint": "f", "source": "random", "k": dict.fromkeys(groups, 10)}
+    settings |= {"occupations": ("judge", "nurse", "pilot"), "templates": ("a photo of a {}", "a {}")}
+    return BiasSet(images=pictures(60), groups=groups, **settings)
 
 
 def figure(table, occupation, metric, column="after"):
@@ -41,8 +41,8 @@ def figure(table, occupation, metric, column="after"):
 def test_every_figure_is_the_plain_one(tiny_model, gallery):
     """With heads of both encoders off."""
     text_off = HeadSet.parse("T0.H1 T1.H0")
-    asked = {"occupations": ["judge", "nurse"], "attribute": "race", "top": 12}
-    table = ccs.bias(tiny_model, gallery, **asked, ablate=OFF | text_off)
+    options = {"occupations": ["judge", "nurse"], "attribute": "race", "top": 12}
+    table = ccs.bias(tiny_model, gallery, **options, ablate=OFF | text_off)
     groups, plain = gallery.groups["race"], {}
     for off, column in ((OFF, "after"), (HeadSet(), "before")):
         with ccs.ablate(tiny_model, text_off if off else HeadSet()):
@@ -59,7 +59,7 @@ def test_every_figure_is_the_plain_one(tiny_model, gallery):
                 assert skews[figure(table, name, "MaxSkew", "group")] == pytest.approx(max(skews.values()))
     mean = np.mean([plain["judge", "after"], plain["nurse", "after"]])
     assert figure(table, MEAN, "MaxSkew") == pytest.approx(mean, abs=1e-6)
-    alone = ccs.bias(tiny_model, gallery, **asked, ablate=text_off)
+    alone = ccs.bias(tiny_model, gallery, **options, ablate=text_off)
     assert figure(alone, MEAN, "MaxSkew", "before") == figure(table, MEAN, "MaxSkew", "before")
     assert figure(alone, "judge", "AUC") != figure(alone, "judge", "AUC", "before")
     assert figure(table, MEAN, "MaxSkew", "ceiling") == pytest.approx(np.log(60 / 20))
@@ -98,13 +98,13 @@ def test_page_library_and_tables_give_one_figure(tiny_model, gallery, tabled):
     for metric in ("MaxSkew", "NDKL", "AUC", "logit gap"):
         for name in (MEAN, "judge", "nurse"):
             place = None if name == MEAN else NAMES.index(name)
-            shown = (before.figure(metric, place).value, after.figure(metric, place).value)
+            page_values = (before.figure(metric, place).value, after.figure(metric, place).value)
             of = ("", f"{metric} mean") if name == MEAN else (name, metric)
             whole = [row for row in rows if row["ablation"] != "random"]
             of_plans = [row["value"] for row in whole if (row["occupation"], row["metric"]) == of]
-            told = figure(table, name, metric, "before"), figure(table, name, metric)
-            assert shown == pytest.approx(told)
-            assert of_plans == pytest.approx(told)
+            library_values = figure(table, name, metric, "before"), figure(table, name, metric)
+            assert page_values == pytest.approx(library_values)
+            assert of_plans == pytest.approx(library_values)
     assert after.figure("MaxSkew", 2) == after.figure("MaxSkew", 0)  # JUDGE, whom the mean counts once
     assert after.top[2].tolist() == after.top[0].tolist()
     for ask in (
@@ -141,15 +141,15 @@ def test_the_tables_hold_each_groups_share_of_the_top_k_and_only_means_of_random
 
 
 def test_a_table_of_bias_shows_itself(tiny_model, gallery):
-    found = ccs.bias(tiny_model, gallery, attribute="gender", ablate="L3.H1")
-    means = found.rows[found.rows["occupation"] == MEAN].set_index("metric")["after"]
-    assert found.table.loc[MEAN].to_dict() == means.to_dict()
-    lines = {line.get_label(): line.get_xdata() for line in found.plot(max_rows=2).lines}
+    table = ccs.bias(tiny_model, gallery, attribute="gender", ablate="L3.H1")
+    means = table.rows[table.rows["occupation"] == MEAN].set_index("metric")["after"]
+    assert table.table.loc[MEAN].to_dict() == means.to_dict()
+    lines = {line.get_label(): line.get_xdata() for line in table.plot(max_rows=2).lines}
     assert len(lines["all heads on"]) == 3
-    assert found.of("MaxSkew").loc[MEAN, "before"] == lines["all heads on"][-1]
-    assert found._repr_html_().count("<svg") == 1
+    assert table.of("MaxSkew").loc[MEAN, "before"] == lines["all heads on"][-1]
+    assert table._repr_html_().count("<svg") == 1
     with pytest.raises(InputError, match="no metric 'skew'; there are MaxSkew, "):
-        found.plot("skew")
+        table.plot("skew")
 
 
 def test_what_does_not_fit_is_told(tiny_model, gallery):
@@ -181,17 +181,17 @@ def test_the_command_on_a_folder(tiny_folder, tmp_path, pictures, capsys):
     assert "1 of the 25 images of people cannot be used (for example old/broken" in capsys.readouterr().err
     line += ["--skip-unreadable"]
     assert command.main([*line, *files]) == 0
-    said, told = capsys.readouterr()
-    assert "24 images (old 8, young 16), K = 2, largest MaxSkew possible 1.10" in said
-    assert "Left out as unreadable: 1 (old/broken.png" in said
-    assert "Skipped: old/broken.png" in told
+    output, errors = capsys.readouterr()
+    assert "24 images (old 8, young 16), K = 2, largest MaxSkew possible 1.10" in output
+    assert "Left out as unreadable: 1 (old/broken.png" in output
+    assert "Skipped: old/broken.png" in errors
     written = pd.read_csv(tmp_path / "out.csv")
     settings = {"ablate": "L5.H0", "skip_unreadable": True}
     library = ccs.bias(str(tiny_folder), str(tmp_path / "people"), ["judge", "nurse"], **settings).rows
     for column in ("before", "after", "low", "high", "p_value"):
         np.testing.assert_allclose(written[column], library[column], err_msg=column)
     levels = written.set_index(["occupation", "metric"]).loc[(MEAN, "NDKL")]
-    assert f"over all ranks up to K (random rankings: {levels['chance']:.2f} [" in said
+    assert f"over all ranks up to K (random rankings: {levels['chance']:.2f} [" in output
     assert set(written["occupation"]) == {"judge", "nurse", MEAN}
     assert set(written["ablate"]) == {"L5.H0"}
     assert set(written["skipped"]) == {1}
@@ -215,25 +215,27 @@ def test_any_column_can_be_named(tiny_folder, tiny_model, tmp_path, pictures):
 
 def test_accuracy_is_the_plain_one(tiny_folder, tiny_model, tmp_path, pictures, capsys):
     write_images(tmp_path / "pets", pictures(24), ["cat", "dog", "owl"])
-    asked = ["--model", str(tiny_folder), "--dataset", str(tmp_path / "pets"), "--ablate", str(OFF)]
-    assert accuracy_command.main([*asked, "--template", "a {}", "--csv", str(tmp_path / "a.csv")]) == 0
+    arguments = ["--model", str(tiny_folder), "--dataset", str(tmp_path / "pets"), "--ablate", str(OFF)]
+    assert accuracy_command.main([*arguments, "--template", "a {}", "--csv", str(tmp_path / "a.csv")]) == 0
     data = ccs.open_dataset(str(tmp_path / "pets"), template="a {}")
     texts = tiny_model.embed_texts(["a cat", "a dog", "a owl"])
     scores = [tiny_model.embed_images(list(data.images), off) @ texts.T for off in (HeadSet(), OFF)]
-    plain = [one.argmax(1) == data.labels for one in scores]
+    plain = [class_scores.argmax(1) == data.labels for class_scores in scores]
     rows = pd.read_csv(tmp_path / "a.csv").set_index("class")
-    assert rows.loc["all", ["before", "after"]].tolist() == pytest.approx([one.mean() for one in plain])
+    assert rows.loc["all", ["before", "after"]].tolist() == pytest.approx(
+        [correct.mean() for correct in plain]
+    )
     assert rows.loc["dog", "after"] == pytest.approx(plain[1][data.labels == 1].mean())
-    said, told = capsys.readouterr()
-    assert f"Accuracy {plain[1].mean():.1%} [" in said
-    assert f"Warning: With all heads on {plain[0].mean():.1%} are right" in told
+    output, errors = capsys.readouterr()
+    assert f"Accuracy {plain[1].mean():.1%} [" in output
+    assert f"Warning: With all heads on {plain[0].mean():.1%} are right" in errors
     assert repr(data) == "<ClassificationSet pets: 24 images>"
     assert repr(ccs.Moments.empty(tiny_model)).startswith("<Moments of 0 images, 16 heads of the model ")
     assert {"accuracy", "bias", "ablate", "load"} <= set(dir(ccs))
     for wrong in ({"seed": -1}, {"dataset": replace(data, classes=("cat", 3, "owl"))}):
         with pytest.raises(InputError, match=r"A seed must be 0 or more|Text 1 is 3"):
             ccs.accuracy(tiny_model, **{"dataset": data, **wrong})
-    assert accuracy_command.main([*asked, "--classes", "cat, dog"]) == 2
+    assert accuracy_command.main([*arguments, "--classes", "cat, dog"]) == 2
     assert "has 3 classes, but 2 names were given" in capsys.readouterr().err
 
 
@@ -246,9 +248,15 @@ def test_names_of_any_kind_are_read_and_identical_ones_reported(tiny_model, gall
     assert set(once.rows["p_value"]) == {1.0}
     assert json.loads(once.to_json())["rows"][0]["occupation"] == MEAN
     labels = np.arange(12) % 3
-    about = {"name": "pets", "fingerprint": "f", "source": "random", "templates": ("{}",), "labels": labels}
+    settings = {
+        "name": "pets",
+        "fingerprint": "f",
+        "source": "random",
+        "templates": ("{}",),
+        "labels": labels,
+    }
     for classes, same in (("cat", "Cat", "dog"), True), (("cat", "owl", "dog"), False):
-        data = ClassificationSet(images=pictures(12), classes=classes, **about)
+        data = ClassificationSet(images=pictures(12), classes=classes, **settings)
         table = ccs.accuracy(tiny_model, data)
         assert table.alike == ((("cat", "Cat"),) if same else ())
         assert ("identically (cat, Cat)" in (table.doubt or "")) == same

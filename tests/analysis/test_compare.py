@@ -26,12 +26,12 @@ def copied(model, folder, heads, noise=""):
     file = folder / "open_clip_model.safetensors"
     weights, plain = load_file(file), model.clip.state_dict()
     for head, source in heads.items():
-        of, to = (slices(model.clip, HeadSet([one])) for one in (source, head))
+        of, to = (slices(model.clip, HeadSet([moved_head])) for moved_head in (source, head))
         for name in to:
-            own = by_head(name, plain[name])[of[name]]
+            head_weights = by_head(name, plain[name])[of[name]]
             if head in HeadSet.parse(noise):
-                own = own + 0.3 * own.std() * torch.randn_like(own)
-            by_head(name, weights[name])[to[name]] = own
+                head_weights = head_weights + 0.3 * head_weights.std() * torch.randn_like(head_weights)
+            by_head(name, weights[name])[to[name]] = head_weights
     save_file(weights, file)
     return folder
 
@@ -73,20 +73,20 @@ def test_models_of_which_none_was_made_from_the_other(tiny_model, tmp_path, buil
 def test_the_heads_that_changed_come_first(tmp_path):
     """Of a model with planted heads and its base."""
     models = [planted_models.load(name) for name in ("organism-first", "organism-planted-03")]
-    found = ccs.compare(*models, max_images=8, gallery=small_gallery(60), top=4)
-    table, known = found.rows, planted_models.truth("organism-planted-03").heads
-    assert found.related
+    comparison = ccs.compare(*models, max_images=8, gallery=small_gallery(60), top=4)
+    table, known = comparison.rows, planted_models.truth("organism-planted-03").heads
+    assert comparison.related
     assert set(table["first"][table["changed"] > 0]) == set(map(str, known))
     assert table["second_after"].notna().sum() == 4
     (before,) = set(table["first_before"])
-    assert before == found.about["first_max_skew"]
-    assert json.loads(found.to_json())["rows"][0]["first"] in set(map(str, known))
-    assert found.plot().get_xlabel() == "changed"
+    assert before == comparison.about["first_max_skew"]
+    assert json.loads(comparison.to_json())["rows"][0]["first"] in set(map(str, known))
+    assert comparison.plot().get_xlabel() == "changed"
 
 
 def test_the_command_lists_pairs(tiny_folder, tmp_path, capsys):
     words = ["compare", str(tiny_folder), str(tiny_folder), "--max-images", "4", "--heads", "2"]
     assert command_line.main([*words, "--csv", str(tmp_path / "heads.csv")]) == 0
-    said, table = capsys.readouterr().out, pd.read_csv(tmp_path / "heads.csv")
-    assert f"{len(table)} pairs of heads" in said
-    assert all(head in said for head in table["first"][:2])
+    output, table = capsys.readouterr().out, pd.read_csv(tmp_path / "heads.csv")
+    assert f"{len(table)} pairs of heads" in output
+    assert all(head in output for head in table["first"][:2])

@@ -13,17 +13,17 @@ HEADS = "L4.H1 L5.H2"
 @pytest.fixture(scope="module")
 def gallery(pictures):
     groups = {"gender": np.array(["woman", "man"] * 30), "skin tone": np.array(["a", "b", "c"] * 20)}
-    about = {"name": "people", "fingerprint": "f", "source": "random", "k": dict.fromkeys(groups, 10)}
-    about |= {"occupations": ("judge", "nurse", "pilot"), "templates": ("a photo of a {}", "a {}")}
-    return BiasSet(images=pictures(60), groups=groups, **about)
+    settings = {"name": "people", "fingerprint": "f", "source": "random", "k": dict.fromkeys(groups, 10)}
+    settings |= {"occupations": ("judge", "nurse", "pilot"), "templates": ("a photo of a {}", "a {}")}
+    return BiasSet(images=pictures(60), groups=groups, **settings)
 
 
 @pytest.fixture(scope="module")
 def controls(pictures):
     labels = np.arange(40) % 4
-    about = {"name": "things", "fingerprint": "f", "source": "random", "templates": ("a {}",)}
+    settings = {"name": "things", "fingerprint": "f", "source": "random", "templates": ("a {}",)}
     return ClassificationSet(
-        images=pictures(40), labels=labels, classes=("cat", "dog", "cup", "car"), **about
+        images=pictures(40), labels=labels, classes=("cat", "dog", "cup", "car"), **settings
     )
 
 

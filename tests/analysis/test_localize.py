@@ -13,8 +13,8 @@ from ccs.batch import localize
 
 def test_ten_lines_say_which_heads_and_how_sure_then_which_encoder(tiny_folder, capsys, monkeypatch):
     monkeypatch.setattr(question, "RANDOM_SETS", 4)
-    asked = ["--max-images", "40", "--attribute", "gender", "--encoders", "both"]
-    assert localize.main(["--model", str(tiny_folder), *asked]) == 0
+    options = ["--max-images", "40", "--attribute", "gender", "--encoders", "both"]
+    assert localize.main(["--model", str(tiny_folder), *options]) == 0
     heads, _, shares = capsys.readouterr().out.partition(
         "Group score gap of 20 occupations' rankings by gender"
     )

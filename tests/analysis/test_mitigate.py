@@ -47,11 +47,11 @@ def test_open_clip_and_transformers_alone_load_heads_and_maps(tiny_model, tmp_pa
         expected[name] = Affine(images)(model.embed_images(pixels, off))
     with torch.no_grad(), monkeypatch.context() as without_us:
         without_us.setitem(sys.modules, "ccs", None)
-        own = open_clip.create_model(f"local-dir:{tmp_path / 'open_clip'}").eval().encode_image(pixels)
+        ours = open_clip.create_model(f"local-dir:{tmp_path / 'open_clip'}").eval().encode_image(pixels)
         theirs = AutoModel.from_pretrained(tmp_path / "transformers").eval().get_image_features(pixels)
-    for units, name in ((own, "open_clip"), (getattr(theirs, "pooler_output", theirs), "transformers")):
-        found = torch.nn.functional.normalize(units, dim=-1)
-        np.testing.assert_allclose(found, expected[name], atol=1e-5)
+    for units, name in ((ours, "open_clip"), (getattr(theirs, "pooler_output", theirs), "transformers")):
+        normalized = torch.nn.functional.normalize(units, dim=-1)
+        np.testing.assert_allclose(normalized, expected[name], atol=1e-5)
     words, texts = ["a dog", "two cats"], maps(tiny_model.dim)[1]
     read = ccs.load(str(tmp_path / "open_clip")).embed_texts(words)
     np.testing.assert_allclose(read, Affine(texts)(tiny_model.embed_texts(words)), atol=1e-5)
@@ -85,11 +85,11 @@ def option(name, skew, accuracy, high=-0.1):
 
 def test_recommended_is_the_lowest_within_the_budget_that_is_sure():
     nothing = replace(option("nothing", 1.0, 1.0), max_skew_change=Effect(0, 0, 0, 1))
-    found = [nothing, option("dear", 0.1, 0.9), option("good", 0.4, 0.99), option("worse", 0.5, 0.99)]
-    found.append(option("unsure", 0.2, 1.0, high=0.1))
-    assert (choose(found, 0.02).name, choose(found, 0.2).name) == ("good", "dear")
-    assert choose(found[:1], 0.02) is None
-    assert unbeaten(found) == {"dear", "unsure"}
+    options = [nothing, option("dear", 0.1, 0.9), option("good", 0.4, 0.99), option("worse", 0.5, 0.99)]
+    options.append(option("unsure", 0.2, 1.0, high=0.1))
+    assert (choose(options, 0.02).name, choose(options, 0.2).name) == ("good", "dear")
+    assert choose(options[:1], 0.02) is None
+    assert unbeaten(options) == {"dear", "unsure"}
 
 
 def test_why_weights_cannot_hold_a_mean_or_a_constant(tiny_model):

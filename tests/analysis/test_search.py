@@ -31,8 +31,8 @@ class ToyModel:
 
     def embed_images(self, images, ablate=None):
         plans = [HeadSet()] if ablate is None else ablate
-        kept = np.array([[head not in plan for head in HEADS] for plan in plans], dtype=float)
-        whole = np.einsum("ph,nhd->pnd", kept, images) + 1e-3
+        head_factors = np.array([[head not in plan for head in HEADS] for plan in plans], dtype=float)
+        whole = np.einsum("ph,nhd->pnd", head_factors, images) + 1e-3
         whole /= np.linalg.norm(whole, axis=2, keepdims=True)
         return whole[0] if ablate is None else whole
 
@@ -63,28 +63,31 @@ def toy(seed=0, people=400, things=200):
 
 
 def test_the_heads_that_carry_the_skew_are_found_and_the_classes_kept():
-    found = search.search_halves(ToyModel(), *halves(toy(), 0), Limits(max_loss=0.03, min_reduction=0.04))
-    assert str(found.heads) == "L4.H1 L5.H2"
-    none, searched = found.held_out[0], next(one for one in found.held_out if one.ablation == "searched")
+    result = search.search_halves(ToyModel(), *halves(toy(), 0), Limits(max_loss=0.03, min_reduction=0.04))
+    assert str(result.heads) == "L4.H1 L5.H2"
+    none, searched = (
+        result.held_out[0],
+        next(point for point in result.held_out if point.ablation == "searched"),
+    )
     assert searched.max_skew_change.high < 0
     assert searched.accuracy_change.value > -0.06
     assert none.accuracy.value > 0.8
     assert none.max_skew_change.p_value == 1
-    assert [len(point.heads) for point in found.fitted[-3:]] == [0, 1, 2]
+    assert [len(point.heads) for point in result.fitted[-3:]] == [0, 1, 2]
 
 
 def test_halves_share_nothing_and_keep_the_mix():
     task = toy()
-    one, two = halves(task, 0)
-    both = np.concatenate([one.people, two.people])
-    assert sorted(map(tuple, both.reshape(400, -1))) == sorted(map(tuple, task.people.reshape(400, -1)))
-    assert len({p.tobytes() for p in one.people} & {p.tobytes() for p in two.people}) == 0
-    assert len(one.prompts) == len(two.prompts) == 6
-    assert not (one.prompts[:, None] == two.prompts[None]).all(axis=2).any()
-    dark = [(half.groups == "dark").sum() for half in (one, two)]
+    first_half, second_half = halves(task, 0)
+    all_people = np.concatenate([first_half.people, second_half.people])
+    assert sorted(map(tuple, all_people.reshape(400, -1))) == sorted(map(tuple, task.people.reshape(400, -1)))
+    assert len({p.tobytes() for p in first_half.people} & {p.tobytes() for p in second_half.people}) == 0
+    assert len(first_half.prompts) == len(second_half.prompts) == 6
+    assert not (first_half.prompts[:, None] == second_half.prompts[None]).all(axis=2).any()
+    dark = [(half.groups == "dark").sum() for half in (first_half, second_half)]
     assert abs(dark[0] - dark[1]) <= 1
-    assert max(abs((one.labels == c).sum() - (two.labels == c).sum()) for c in range(6)) <= 1
-    assert one.k == two.k == 30
+    assert max(abs((first_half.labels == c).sum() - (second_half.labels == c).sum()) for c in range(6)) <= 1
+    assert first_half.k == second_half.k == 30
 
 
 def test_halves_of_people_with_pools_are_those_of_their_prompts():
@@ -94,21 +97,21 @@ def test_halves_of_people_with_pools_are_those_of_their_prompts():
         assert half.pools.shape == (6, len(half.people))
         assert (half.pools.sum(axis=0) == 1).all()
         assert half.k == 8
-        for own, prompt in zip(half.pools, half.prompts, strict=True):
+        for pool, prompt in zip(half.pools, half.prompts, strict=True):
             place = int((task.prompts == prompt).all(axis=1).argmax())
-            np.testing.assert_array_equal(half.people[own], task.people[pools[place]])
-    one, other = (set(half.units) for half in halves(replace(task, pools=None), 0))
-    assert not one & other
+            np.testing.assert_array_equal(half.people[pool], task.people[pools[place]])
+    first_units, second_units = (set(half.units) for half in halves(replace(task, pools=None), 0))
+    assert not first_units & second_units
 
 
 def test_the_command_searches_prints_and_writes(tiny_folder, tmp_path, capsys):
     command = ["--model", str(tiny_folder), "--gallery", "world/faces", "--preserve", "world/subjects"]
     command += ["--max-images", "40", "--max-heads", "1", "--max-loss", "1", "--attribute", "skin tone"]
     assert search_command.main([*command, "--save", "--results", str(tmp_path)]) == 0
-    said = capsys.readouterr().out
-    assert "Chance: MaxSkew" in said
-    assert re.search(r"Answer: (confirmed|inconclusive|rejected|no head helps)", said)
-    assert "600 people and" in said
+    output = capsys.readouterr().out
+    assert "Chance: MaxSkew" in output
+    assert re.search(r"Answer: (confirmed|inconclusive|rejected|no head helps)", output)
+    assert "600 people and" in output
     (out,) = tmp_path.iterdir()
     (written,) = json.loads(out.read_text("utf-8"))["searches"]
     assert (written["attribute"], written["held_out"][0]["ablation"]) == ("skin tone", "none")
@@ -158,24 +161,24 @@ def test_search_refuses():
             halves(replace(toy(), **change), 0)
 
 
-@pytest.mark.parametrize("own", [True, False])
-def test_the_figures_of_a_search_are_those_of_the_measurement(own):
+@pytest.mark.parametrize("with_pools", [True, False])
+def test_the_figures_of_a_search_are_those_of_the_measurement(with_pools):
     """With a pool for each occupation, and with one for all; prompt by prompt, half by half."""
     pools = np.arange(400)[None] % 12 == np.arange(12)[:, None]
-    task = replace(toy(), pools=pools, k=8) if own else toy()
-    found = search.search_halves(ToyModel(), *halves(task, 0), Limits(max_loss=0.03, max_heads=1))
-    last, off = found.fitted[-1], next(one for one in found.held_out if one.ablation == "searched")
-    seen, unseen = halves(task, 0)
+    task = replace(toy(), pools=pools, k=8) if with_pools else toy()
+    result = search.search_halves(ToyModel(), *halves(task, 0), Limits(max_loss=0.03, max_heads=1))
+    last, off = result.fitted[-1], next(point for point in result.held_out if point.ablation == "searched")
+    fitted_half, held_out_half = halves(task, 0)
     for half, heads, skew, accuracy in (
-        (seen, last.heads, last.max_skew, last.accuracy),
-        (unseen, off.heads, off.max_skew.value, off.accuracy.value),
+        (fitted_half, last.heads, last.max_skew, last.accuracy),
+        (held_out_half, off.heads, off.max_skew.value, off.accuracy.value),
     ):
         people, things = (ToyModel().embed_images(x, [heads])[0] for x in (half.people, half.controls))
         expected = [
             bias.measure(people[rows], Ranking(half.prompts[i : i + 1], half.groups[rows], half.k), draws=40)
-            for i, rows in enumerate(half.pools if own else np.ones((6, len(people)), bool))
+            for i, rows in enumerate(half.pools if with_pools else np.ones((6, len(people)), bool))
         ]
-        assert skew == pytest.approx(np.mean([one.max_skew.values for one in expected]))
+        assert skew == pytest.approx(np.mean([measured.max_skew.values for measured in expected]))
         right = zeroshot.accuracy(things, half.class_weights, half.labels).top1
         assert accuracy == pytest.approx(right.value)
 
@@ -184,38 +187,38 @@ LIMITS = Limits(max_loss=0.03, min_reduction=0.04)
 
 
 @pytest.fixture(scope="module")
-def made():
+def toy_search():
     beside = [AblationSet("random", 3, ToyModel.heads - {*list(ToyModel.heads)[:4]}, "")]
-    found = search.search_halves(ToyModel(), *halves(toy(), 0), LIMITS, compare_with=beside)
-    asked = {"model": "ViT/toy", "weights_hash": "ab" * 32, "gallery": "faces", "attribute": "gender"}
-    asked |= {"preserve": "subjects", "prompts": ("a cook", "a judge"), "templates": ("{}",)}
-    return Search(**asked, k=60, seed=0, limits=LIMITS, **vars(found))
+    result = search.search_halves(ToyModel(), *halves(toy(), 0), LIMITS, compare_with=beside)
+    settings = {"model": "ViT/toy", "weights_hash": "ab" * 32, "gallery": "faces", "attribute": "gender"}
+    settings |= {"preserve": "subjects", "prompts": ("a cook", "a judge"), "templates": ("{}",)}
+    return Search(**settings, k=60, seed=0, limits=LIMITS, **vars(result))
 
 
-def test_searches_are_read_as_written_one_of_each_question_and_none_of_other_weights(made, tmp_path):
-    path = searches.keep(tmp_path, made)
+def test_searches_are_read_as_written_one_of_each_question_and_none_of_other_weights(toy_search, tmp_path):
+    path = searches.keep(tmp_path, toy_search)
     assert path == tmp_path / "ViT--toy.search.json"
     assert list(tmp_path.iterdir()) == [path]
-    assert searches.beside(tmp_path, made.model, made.weights_hash) == (made,)
-    assert {one.ablation for one in made.held_out} == {"none", "searched", "step 1", "random"}
-    assert [one.seed for one in made.held_out if one.ablation == "random"] == [3]
-    again, other = replace(made, seed=7), replace(made, attribute="skin tone")
-    for one in (other, again):
-        searches.keep(tmp_path, one)
-    assert searches.beside(tmp_path, made.model, made.weights_hash) == (again, other)
+    assert searches.beside(tmp_path, toy_search.model, toy_search.weights_hash) == (toy_search,)
+    assert {point.ablation for point in toy_search.held_out} == {"none", "searched", "step 1", "random"}
+    assert [point.seed for point in toy_search.held_out if point.ablation == "random"] == [3]
+    again, other = replace(toy_search, seed=7), replace(toy_search, attribute="skin tone")
+    for changed in (other, again):
+        searches.keep(tmp_path, changed)
+    assert searches.beside(tmp_path, toy_search.model, toy_search.weights_hash) == (again, other)
     fresh = replace(other, weights_hash="cd" * 32)
-    assert searches.beside(tmp_path, made.model, fresh.weights_hash) == ()
+    assert searches.beside(tmp_path, toy_search.model, fresh.weights_hash) == ()
     assert searches.keep(tmp_path, fresh) == path
-    assert searches.beside(tmp_path, made.model, fresh.weights_hash) == (fresh,)
+    assert searches.beside(tmp_path, toy_search.model, fresh.weights_hash) == (fresh,)
 
 
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"version": 9, "searches": []}', '{"version": 1, "searches": [{"k": 1}]}']
 )
-def test_a_broken_file_is_nothing_to_the_reader_and_an_error_to_the_writer(text, made, tmp_path):
-    path = searches.place(tmp_path, made.model)
+def test_a_broken_file_is_nothing_to_the_reader_and_an_error_to_the_writer(text, toy_search, tmp_path):
+    path = searches.place(tmp_path, toy_search.model)
     path.write_text(text, "utf-8")
-    assert searches.beside(tmp_path, made.model, made.weights_hash) == ()
+    assert searches.beside(tmp_path, toy_search.model, toy_search.weights_hash) == ()
     with pytest.raises(InputError, match=r"search\.json"):
-        searches.keep(tmp_path, made)
+        searches.keep(tmp_path, toy_search)
     assert path.read_text("utf-8") == text

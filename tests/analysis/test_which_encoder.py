@@ -18,7 +18,7 @@ from ccs.metrics.stats import Estimate
 PEOPLE, PICTURES = synthetic.bias_set("faces"), synthetic.bias_set("counterfactuals")
 
 
-def made(model, seed, skewed):
+def make_embeddings(model, seed, skewed):
     """Embeddings of people and pictures; people lean by group where the skew is in the images."""
     rng = np.random.default_rng(seed)
     prompts = embed_occupations(model, PEOPLE)
@@ -28,52 +28,56 @@ def made(model, seed, skewed):
     faces = apart[women.astype(int)] + 0.05 * rng.standard_normal((len(women), prompts.shape[1]))
     if skewed == "images":
         faces += np.outer(np.where(women, 1, -1), rng.choice([-1, 1], len(prompts)) @ prompts)
-    place = [int(np.flatnonzero(names == one)[0]) for one in np.asarray(PICTURES.pools)]
+    place = [int(np.flatnonzero(names == name)[0]) for name in np.asarray(PICTURES.pools)]
     pictures = prompts[place] + 0.05 * rng.standard_normal((len(place), prompts.shape[1]))
     return faces.astype(np.float32), pictures.astype(np.float32)
 
 
 def test_images_that_lean_are_told_from_prompts_that_do(tiny_model, monkeypatch):
-    found = which_encoder(tiny_model, PEOPLE, PICTURES, "gender", embedded=made(tiny_model, 0, "images"))
-    assert found.images.low > 0.8
-    faces, pictures = made(tiny_model, 0, "prompts")
-    one, other = encoders.group_means(faces, PEOPLE.groups["gender"])
+    result = which_encoder(
+        tiny_model, PEOPLE, PICTURES, "gender", embedded=make_embeddings(tiny_model, 0, "images")
+    )
+    assert result.images.low > 0.8
+    faces, pictures = make_embeddings(tiny_model, 0, "prompts")
+    first_mean, second_mean = encoders.group_means(faces, PEOPLE.groups["gender"])
     prompts = embed_occupations(tiny_model, PEOPLE)
-    leaning = prompts + np.outer(np.resize([1, -1], len(prompts)), 2.5 * (one - other))
+    leaning = prompts + np.outer(np.resize([1, -1], len(prompts)), 2.5 * (first_mean - second_mean))
     monkeypatch.setattr(encoders, "embed_occupations", lambda *_: leaning)
-    found = which_encoder(tiny_model, PEOPLE, PICTURES, "gender", embedded=(faces, pictures))
-    assert found.prompts.low > 0.8
-    assert found.occupations == 20
-    assert found.conclusive
-    assert not replace(found, images=Estimate(0.53, 0.31, 0.73)).conclusive
+    result = which_encoder(tiny_model, PEOPLE, PICTURES, "gender", embedded=(faces, pictures))
+    assert result.prompts.low > 0.8
+    assert result.occupations == 20
+    assert result.conclusive
+    assert not replace(result, images=Estimate(0.53, 0.31, 0.73)).conclusive
 
 
 def test_figures_are_those_of_plain_loops(tiny_model):
-    faces, pictures = made(tiny_model, 1, "images")
-    found = which_encoder(tiny_model, PEOPLE, PICTURES, "skin tone", embedded=(faces, pictures))
+    faces, pictures = make_embeddings(tiny_model, 1, "images")
+    result = which_encoder(tiny_model, PEOPLE, PICTURES, "skin tone", embedded=(faces, pictures))
     tones = PEOPLE.groups["skin tone"]
     means = {tone: faces[tones == tone].astype(float).mean(0) for tone in sorted(set(tones))}
     middle = sum(means.values()) / len(means)
 
     def leans(queries):
-        own = queries.astype(float) - queries.astype(float).mean(0)
-        size = np.sqrt((own**2).sum())
-        return np.array([[one @ (mean - middle) / size for mean in means.values()] for one in own])
+        centered = queries.astype(float) - queries.astype(float).mean(0)
+        size = np.sqrt((centered**2).sum())
+        return np.array([[query @ (mean - middle) / size for mean in means.values()] for query in centered])
 
-    shown = []
+    picture_means = []
     for name in PEOPLE.occupations:
         groups = PICTURES.groups["skin tone"]
-        own = [pictures[(PICTURES.pools == name) & (groups == tone)].astype(float).mean(0) for tone in means]
-        shown.append(sum(own) / len(own))
-    ours, theirs = leans(embed_occupations(tiny_model, PEOPLE)), leans(np.stack(shown))
+        group_means = [
+            pictures[(PICTURES.pools == name) & (groups == tone)].astype(float).mean(0) for tone in means
+        ]
+        picture_means.append(sum(group_means) / len(group_means))
+    ours, theirs = leans(embed_occupations(tiny_model, PEOPLE)), leans(np.stack(picture_means))
     share = np.clip((ours * theirs).sum() / (ours**2).sum(), 0, 1)
-    assert found.images.value == pytest.approx(share, abs=1e-6)
+    assert result.images.value == pytest.approx(share, abs=1e-6)
     apart = np.array([mean - middle for mean in means.values()])
     slow = at_its_mean(tiny_model, Head(0, 1, TEXT), apart)
-    assert found.carried[Head(0, 1, TEXT)] == pytest.approx(slow, rel=1e-3, abs=1e-6)
+    assert result.carried[Head(0, 1, TEXT)] == pytest.approx(slow, rel=1e-3, abs=1e-6)
     assert abs(slow) > 1e-3
-    assert list(found.carried.values()) == sorted(found.carried.values(), reverse=True)
-    assert HeadSet(found.carried) == tiny_model.text_heads
+    assert list(result.carried.values()) == sorted(result.carried.values(), reverse=True)
+    assert HeadSet(result.carried) == tiny_model.text_heads
 
 
 def at_its_mean(model, head, apart):
@@ -81,22 +85,22 @@ def at_its_mean(model, head, apart):
     encoder, outputs = model.texts.encoder, []
     texts = [template.replace("{}", name) for name in in_prompts(PEOPLE) for template in PEOPLE.templates]
     trunks = [encoder.trunk(part) for text in texts for _, part in model.texts.batches([text])]
-    own = slice(head.head * encoder.head_dim, (head.head + 1) * encoder.head_dim)
+    head_columns = slice(head.head * encoder.head_dim, (head.head + 1) * encoder.head_dim)
 
-    def seen(layer, values):
+    def record(layer, values):
         if layer == head.layer:
-            outputs.append(values[0, :, own].clone())
+            outputs.append(values[0, :, head_columns].clone())
         return values
 
     def replaced(layer, values):
         if layer == head.layer:
             values = values.clone()
-            values[0, 0, own] = sum(one[0] for one in outputs) / len(outputs)
+            values[0, 0, head_columns] = sum(output[0] for output in outputs) / len(outputs)
         return values
 
     leans = []
     with torch.no_grad():
-        for change in (seen, replaced):
+        for change in (record, replaced):
             units = np.stack([encoder.with_values(trunk, change)[0].numpy() for trunk in trunks]).astype(
                 float
             )
@@ -117,11 +121,11 @@ def test_the_text_head_that_writes_what_groups_differ_by_comes_first(tiny_folder
     along = np.linalg.svd(written - written.mean(0), full_matrices=False)[2][0]
     middle = model.embed_texts(prompts).mean(0)
     along -= (along @ middle) / (middle @ middle) * middle  # what all prompts have in common leans nowhere
-    faces, pictures = made(model, 2, "prompts")
+    faces, pictures = make_embeddings(model, 2, "prompts")
     faces += np.outer(np.where(PEOPLE.groups["gender"] == "woman", 1, -1), along)
-    found = which_encoder(model, PEOPLE, PICTURES, "gender", embedded=(faces, pictures))
-    assert next(iter(found.carried)) == head
-    assert found.carried[head] > 0.3
+    result = which_encoder(model, PEOPLE, PICTURES, "gender", embedded=(faces, pictures))
+    assert next(iter(result.carried)) == head
+    assert result.carried[head] > 0.3
 
 
 def test_pictures_that_do_not_say_enough_are_refused(tiny_model):
@@ -132,4 +136,6 @@ def test_pictures_that_do_not_say_enough_are_refused(tiny_model):
         (replace(PICTURES, pools=judges), "no"),
     ):
         with pytest.raises(InputError, match=why):
-            which_encoder(tiny_model, PEOPLE, pictures, "gender", embedded=made(tiny_model, 0, "images"))
+            which_encoder(
+                tiny_model, PEOPLE, pictures, "gender", embedded=make_embeddings(tiny_model, 0, "images")
+            )
