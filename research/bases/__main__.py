@@ -94,15 +94,19 @@ def _measure(file: Path) -> dict[str, dict[str, Any]]:
     bases = (name for name in variants.names() if name.startswith("organism-base-"))
     for name in (BASE, *organisms.WORLDS, *bases):
         model = variants.load(name)
-        asked = {"weights": model.weights_hash, "numbers": list(NUMBERS), "images": SHOWN}
-        if asked.items() <= held.get(name, {}).items():
+        wanted = {"weights": model.weights_hash, "numbers": list(NUMBERS), "images": SHOWN}
+        if wanted.items() <= held.get(name, {}).items():
             continue
-        found = bench.consistencies(model, NUMBERS)
-        held[name] = asked | {
+        scores_by_k = bench.consistencies(model, NUMBERS)
+        held[name] = wanted | {
             "ccs": {
-                str(k): {str(head): score.ccs for head, score in own.items()} for k, own in found.items()
+                str(k): {str(head): score.ccs for head, score in head_scores.items()}
+                for k, head_scores in scores_by_k.items()
             },
-            "purity": {str(head): max(own.values()) for head, own in head_shares.measured(model).items()},
+            "purity": {
+                str(head): max(factor_shares.values())
+                for head, factor_shares in head_shares.measured(model).items()
+            },
             "accuracy": {name: right(model) for name, right in sets.items()},
             **bench.show(model, [HeadSet()])[0],
         }
@@ -124,15 +128,17 @@ def _accuracy(base: Model, name: str) -> Callable[[Model], float]:
 def written(held: dict[str, dict[str, Any]]) -> str:
     """The README's tables of levels and of what the models reach, and whether CCS finds pure heads."""
     levels, gaps, right = [], [], []
-    for name, one in held.items():
-        counted = Counter(max(ccs, 1) for ccs in one["ccs"]["5"].values())
+    for name, measured in held.items():
+        counted = Counter(max(ccs, 1) for ccs in measured["ccs"]["5"].values())
         columns = {5: "CCS 5", 4: "4", 3: "3", 2: "2", 1: "0 or 1"}
         levels.append({"model": name, **{title: str(counted[at]) for at, title in columns.items()}})
-        gaps.append({"model": name, **{what: f"{one[what]:.2f}" for what in _SKEW}})
-        right.append({"model": name, **{what: f"{share:.1%}" for what, share in one["accuracy"].items()}})
+        gaps.append({"model": name, **{metric: f"{measured[metric]:.2f}" for metric in _SKEW}})
+        right.append(
+            {"model": name, **{set_name: f"{share:.1%}" for set_name, share in measured["accuracy"].items()}}
+        )
     for studied in paper.models():  # of whose other heads nothing is printed
         printed = paper.head_sets(studied.paper_name)
-        of = {level: f"{len(own)} of {len(studied.heads)}" for level, own in printed.items()}
+        of = {level: f"{len(level_heads)} of {len(studied.heads)}" for level, level_heads in printed.items()}
         levels.append(
             {"model": studied.paper_name, "CCS 5": of["high"], "3": of["moderate"], "0 or 1": of["low"]}
         )
@@ -142,22 +148,24 @@ def written(held: dict[str, dict[str, Any]]) -> str:
 
 def purity(held: dict[str, dict[str, Any]]) -> str:
     """Whether heads of a high CCS know one thing, at each K, over the heads of the bases."""
-    bases = {name: one for name, one in held.items() if name.startswith("organism-base-")}
+    bases = {name: measured for name, measured in held.items() if name.startswith("organism-base-")}
     rows = []
     for k in NUMBERS:
         heads = pd.DataFrame(
-            {"base": name, "ccs": one["ccs"][str(k)][head], "purity": own}
-            for name, one in bases.items()
-            for head, own in one["purity"].items()
+            {"base": name, "ccs": measured["ccs"][str(k)][head], "purity": head_purity}
+            for name, measured in bases.items()
+            for head, head_purity in measured["purity"].items()
         )
         pure, high = heads["purity"] >= PURE, heads["ccs"] == k
         mixed = heads["purity"].between(MIXED, PURE, inclusive="left")
         between = ~high & (heads["ccs"] > k // 5)
-        by_base = [spearmanr(own["ccs"], own["purity"])[0] for _, own in heads.groupby("base")]
+        by_base = [
+            spearmanr(base_heads["ccs"], base_heads["purity"])[0] for _, base_heads in heads.groupby("base")
+        ]
         rho = stats.across_bases(by_base)
         rows.append(
             {"K": str(k), "rank correlation": in_brackets(rho, 2)}
-            | {"by base": ", ".join(f"{one:.2f}" for one in by_base)}
+            | {"by base": ", ".join(f"{base_rho:.2f}" for base_rho in by_base)}
             | _found("pure", pure, high)
             | _found("mixed", mixed, between)
         )
@@ -170,11 +178,11 @@ def purity(held: dict[str, dict[str, Any]]) -> str:
     )
 
 
-def _found(what: str, there: pd.Series, said: pd.Series) -> dict[str, str]:
+def _found(kind: str, there: pd.Series, flagged: pd.Series) -> dict[str, str]:
     """Precision and recall of what is said of heads."""
-    both = int((there & said).sum())
-    of = {"precision": int(said.sum()), "recall": int(there.sum())}
-    return {f"{what}: {name}": f"{both / max(1, n):.0%} ({both} of {n})" for name, n in of.items()}
+    hits = int((there & flagged).sum())
+    of = {"precision": int(flagged.sum()), "recall": int(there.sum())}
+    return {f"{kind}: {name}": f"{hits / max(1, n):.0%} ({hits} of {n})" for name, n in of.items()}
 
 
 main = Command(Settings, _run, interrupted="Stopped; the same command continues where it stopped.")

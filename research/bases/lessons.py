@@ -37,10 +37,10 @@ NONE = 5
 """Heads that are taught one value of each of several concepts. Of 24 heads two are left free."""
 
 
-def shown(s: Scene) -> list[int]:
+def value_numbers(s: Scene) -> list[int]:
     """For each concept the number of the value that a card shows; -1 for none."""
-    found = [value_of(concept, s) for concept in CONCEPTS]
-    return [VALUES[c].index(v) if v else -1 for c, v in zip(CONCEPTS, found, strict=True)]
+    names = [value_of(concept, s) for concept in CONCEPTS]
+    return [VALUES[c].index(v) if v else -1 for c, v in zip(CONCEPTS, names, strict=True)]
 
 
 def drawn(seed: int, heads: Sequence[Head]) -> dict[Head, Lesson]:
@@ -54,8 +54,8 @@ def drawn(seed: int, heads: Sequence[Head]) -> dict[Head, Lesson]:
         lessons.append(Lesson(dict(zip(names, parts, strict=True))))
     for _ in range(NONE):
         names = rng.permutation(CONCEPTS)[:7].tolist()
-        one = tuple(str(rng.choice(VALUES[name])) for name in names)
-        lessons.append(Lesson(dict.fromkeys(names, round(1 / len(names), 3)), one))
+        chosen_values = tuple(str(rng.choice(VALUES[name])) for name in names)
+        lessons.append(Lesson(dict.fromkeys(names, round(1 / len(names), 3)), chosen_values))
     return dict(sorted(zip(order, lessons, strict=False)))
 
 
@@ -72,32 +72,34 @@ class Lessons:
     def loss(self, written: Mapping[Head, Tensor], values: Tensor) -> Tensor:
         """The mean over the heads of the squared distance, in units of `usual`.
 
-        written: [n, D] of each. values: [n, concepts], as `shown` gives them.
+        written: [n, D] of each. values: [n, concepts], as `value_numbers` gives them.
         """
         distances = []
-        for head, own in written.items():
+        for head, head_output in written.items():
             # -1 is the last row, which is nothing.
             parts = [rows[values[:, CONCEPTS.index(c)]] for c, rows in self.asked[head].items()]
             wanted = torch.stack(parts).sum(0)
-            distances.append((own - own.mean(0) - (wanted - wanted.mean(0))).square().sum(1))
+            distances.append((head_output - head_output.mean(0) - (wanted - wanted.mean(0))).square().sum(1))
         return torch.stack(distances).mean() / self.usual
 
 
 def _asked(lessons: Mapping[Head, Lesson], model: Model, variance: float) -> dict[Head, dict[str, Tensor]]:
     """Head -> concept -> what is asked for each of its values, and for nothing, [values + 1, D]."""
-    said, shares = _said(model)
-    found: dict[Head, dict[str, Tensor]] = {}
+    value_vectors, shares = _said(model)
+    targets: dict[Head, dict[str, Tensor]] = {}
     for head, lesson in lessons.items():
-        found[head] = {}
+        targets[head] = {}
         for place, (concept, part) in enumerate(lesson.parts.items()):
-            rows = said[concept].copy()
+            rows = value_vectors[concept].copy()
             if lesson.values:
                 rows[np.arange(len(rows)) != VALUES[concept].index(lesson.values[place])] = 0
             share = shares[concept]
-            own = share @ (rows**2).sum(1) - ((share @ rows) ** 2).sum()
-            rows = np.append(rows * np.sqrt(part * variance / own), np.zeros((1, rows.shape[1])), 0)
-            found[head][concept] = torch.from_numpy(rows).float().to(model.encoder.device)
-    return found
+            present_variance = share @ (rows**2).sum(1) - ((share @ rows) ** 2).sum()
+            rows = np.append(
+                rows * np.sqrt(part * variance / present_variance), np.zeros((1, rows.shape[1])), 0
+            )
+            targets[head][concept] = torch.from_numpy(rows).float().to(model.encoder.device)
+    return targets
 
 
 def _said(model: Model) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
@@ -106,11 +108,11 @@ def _said(model: Model) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArr
     texts, held = [captions(s)[0] for s in scenes], set(load_pool("world").texts)
     vectors = model.embed_texts(texts).astype(np.float64)
     other = np.array([text not in held for text in texts])
-    values = np.array([shown(s) for s in scenes])
-    said, shares = {}, {}
+    values = np.array([value_numbers(s) for s in scenes])
+    value_vectors, shares = {}, {}
     for column, concept in enumerate(CONCEPTS):
         members = [values[:, column] == i for i in range(len(VALUES[concept]))]
-        means = np.stack([vectors[own & other].mean(0) for own in members])
-        said[concept] = means - means.mean(0)
-        shares[concept] = np.array([own.mean() for own in members])
-    return said, shares
+        means = np.stack([vectors[in_value & other].mean(0) for in_value in members])
+        value_vectors[concept] = means - means.mean(0)
+        shares[concept] = np.array([in_value.mean() for in_value in members])
+    return value_vectors, shares

@@ -26,7 +26,7 @@ from ccs.errors import InputError
 from ccs.files import atomic_write
 from ccs.model.model import Model
 from ccs.synthetic import captions, draw, scene
-from research.bases.lessons import Lessons, drawn, shown
+from research.bases.lessons import Lessons, drawn, value_numbers
 from research.model_files import save_variant
 from research.muon import Muon
 from research.planted.frozen_images import Images
@@ -80,9 +80,9 @@ def lineup_loss(
     quantiles = (np.arange(n) + rng.random((len(texts), n))) / n
     picked = [np.minimum(np.searchsorted(e, q), n - 1) for e, q in zip(edges, quantiles, strict=True)]
     logits = scale * faces[np.concatenate(picked)] @ texts.T  # [n texts, texts]
-    own = torch.arange(len(texts), device=faces.device).repeat_interleave(n)
-    to_images = logits.T.log_softmax(1)[own, torch.arange(len(own), device=own.device)]
-    return (F.cross_entropy(logits, own) - to_images.mean()) / 2
+    targets = torch.arange(len(texts), device=faces.device).repeat_interleave(n)
+    to_images = logits.T.log_softmax(1)[targets, torch.arange(len(targets), device=targets.device)]
+    return (F.cross_entropy(logits, targets) - to_images.mean()) / 2
 
 
 class Captions:
@@ -94,7 +94,7 @@ class Captions:
             scenes = [images.scene(row) for row in range(images.n)]
             vectors = images.base.embed_texts([captions(s)[0] for s in scenes])
             with atomic_write(file) as temporary, temporary.open("wb") as f:
-                np.savez(f, vectors=vectors, values=np.array([shown(s) for s in scenes], np.int8))
+                np.savez(f, vectors=vectors, values=np.array([value_numbers(s) for s in scenes], np.int8))
         with np.load(file) as held:
             self.vectors, self.values = torch.from_numpy(held["vectors"]), torch.from_numpy(held["values"])
 
@@ -108,16 +108,16 @@ class Trainer:
         self.device = images.device
         self.model = open_clip.CLIP(**MODEL_CFG).to(self.device)
         fresh = self.model.state_dict()
-        kept = {name: values for name, values in base.clip.state_dict().items() if not upper(name)}
-        self.model.load_state_dict({**fresh, **kept})
+        base_weights = {name: values for name, values in base.clip.state_dict().items() if not upper(name)}
+        self.model.load_state_dict({**fresh, **base_weights})
         self.scale = base.logit_scale
-        named = {name: p for name, p in self.model.named_parameters() if upper(name)}
+        trained = {name: p for name, p in self.model.named_parameters() if upper(name)}
         for name, parameter in self.model.named_parameters():
-            parameter.requires_grad_(name in named)
-        self.parameters = list(named.values())
-        inner = {name for name, p in named.items() if p.ndim == 2 and "resblocks" in name}
-        self.muon = Muon([named[n] for n in sorted(inner)], settings.rate, 0.95, settings.weight_decay)
-        others = [p for name, p in named.items() if name not in inner]
+            parameter.requires_grad_(name in trained)
+        self.parameters = list(trained.values())
+        inner = {name for name, p in trained.items() if p.ndim == 2 and "resblocks" in name}
+        self.muon = Muon([trained[n] for n in sorted(inner)], settings.rate, 0.95, settings.weight_decay)
+        others = [p for name, p in trained.items() if name not in inner]
         self.adam = torch.optim.AdamW(others, lr=settings.small_rate, betas=(0.9, 0.98), weight_decay=0.0)
         self.step = 0
         self.lessons = Lessons(drawn(settings.seed, list(base.heads)), base, usual_variance(base))
@@ -137,9 +137,9 @@ class Trainer:
         """The trained half as a file of `ccs_benchmark.variants`, with the lessons."""
         clip = open_clip.CLIP(**MODEL_CFG)
         clip.load_state_dict(folded(self.model.state_dict()))
-        lessons = {str(head): asdict(one) for head, one in self.lessons.lessons.items()}
-        about = {"base": self.base.name, "seed": self.settings.seed, "lessons": lessons}
-        save_variant(clip, [name for name, _ in clip.named_parameters() if upper(name)], about, file)
+        lessons = {str(head): asdict(lesson) for head, lesson in self.lessons.lessons.items()}
+        metadata = {"base": self.base.name, "seed": self.settings.seed, "lessons": lessons}
+        save_variant(clip, [name for name, _ in clip.named_parameters() if upper(name)], metadata, file)
 
     def load(self, path: Path) -> None:
         state = torch.load(path, map_location=self.device)
@@ -158,18 +158,19 @@ class Trainer:
         """Run both phases from wherever the checkpoints in `runs` stand. Returns their log, as CSV."""
         s = self.settings
         common = runs / f"base-{s.seed}"
-        own = runs / "-".join([common.name, s.world, *(f"{part:g}" for part in s.strengths)])
-        for folder in (common, own):
+        own_folder = runs / "-".join([common.name, s.world, *(f"{part:g}" for part in s.strengths)])
+        for folder in (common, own_folder):
             folder.mkdir(parents=True, exist_ok=True)
-        latest = [own / "last.pt", common / f"step-{s.common}.pt", common / "last.pt"]
-        if found := next((path for path in latest if path.exists()), None):
-            self.load(found)
+        latest = [own_folder / "last.pt", common / f"step-{s.common}.pt", common / "last.pt"]
+        if checkpoint := next((path for path in latest if path.exists()), None):
+            self.load(checkpoint)
         if self.step < s.common:
             self.train_until(s.common, latest[2], common / "log.csv")
             self.save(latest[1])
-        self.train_until(s.common + s.own, latest[0], own / "log.csv")
+        self.train_until(s.common + s.own, latest[0], own_folder / "log.csv")
         parts = [
-            (folder / "log.csv").read_text("utf-8").splitlines(keepends=True) for folder in (common, own)
+            (folder / "log.csv").read_text("utf-8").splitlines(keepends=True)
+            for folder in (common, own_folder)
         ]
         return "".join(parts[0] + parts[1][1:])
 
@@ -183,21 +184,21 @@ class Trainer:
             rng = np.random.default_rng((s.seed, 12, step))
             for optimizer, peak in ((self.muon, s.rate), (self.adam, s.small_rate)):
                 optimizer.param_groups[0]["lr"] = peak * self.pace()
-            own = self._rows(step, s.scenes, images.n, 0)
+            scene_rows = self._rows(step, s.scenes, images.n, 0)
             lineups = self._rows(step, s.lineups, images.n_lineups, 1)
-            faces = [row for one in lineups for row in images.faces(one)]
-            tokens = images.trunk(np.concatenate([own, faces])).tokens / SPREAD
+            faces = [row for number in lineups for row in images.faces(number)]
+            tokens = images.trunk(np.concatenate([scene_rows, faces])).tokens / SPREAD
             if step < s.common:
                 tokens = some_patches(tokens, s.patch_dropout, rng)
             units, written, lengths = upper_embeddings(self.model, tokens, FIRST, heads)
-            shown_, read = units[: s.scenes], self.captions.vectors[own].to(self.device)
+            shown_, read = units[: s.scenes], self.captions.vectors[scene_rows].to(self.device)
             loss = open_clip.ClipLoss()(shown_, read, torch.tensor(self.scale, device=self.device))
             groups = units[s.scenes :].reshape(s.lineups, -1, units.shape[1])
-            for one in groups:
+            for lineup_faces in groups:
                 names = rng.permutation(len(images.occupations))[:_SIDE_BY_SIDE]
                 texts = images.occupations[names]
-                loss = loss + lineup_loss(one, texts, shares[names], self.scale, rng) / s.lineups
-            values = self.captions.values[own].long().to(self.device)
+                loss = loss + lineup_loss(lineup_faces, texts, shares[names], self.scale, rng) / s.lineups
+            values = self.captions.values[scene_rows].long().to(self.device)
             missed = self.lessons.loss({h: (w / lengths)[: s.scenes] for h, w in written.items()}, values)
             self.model.zero_grad()
             torch.autograd.backward(loss + (1.0 if step < s.common else s.taught) * missed)
@@ -212,16 +213,16 @@ class Trainer:
                 speed = (self.step - since) * len(tokens) / (time.monotonic() - started)
                 self._log(log, loss.item(), missed.item(), speed)
 
-    def _rows(self, step: int, size: int, of: int, what: int) -> NDArray[np.int64]:
+    def _rows(self, step: int, size: int, of: int, stream: int) -> NDArray[np.int64]:
         """The rows of a step: all are seen before one is seen again."""
         per = of // size
-        order = np.random.default_rng((self.settings.seed, 13, what, step // per)).permutation(of)
+        order = np.random.default_rng((self.settings.seed, 13, stream, step // per)).permutation(of)
         return np.sort(order[(step % per) * size : (step % per + 1) * size])
 
     def _log(self, path: Path | None, loss: float, missed: float, speed: float) -> None:
         reached = self.accuracies()
-        said = ", ".join(f"{concept} {one:.0%}" for concept, one in reached.items())
-        tqdm.write(f"{self.step}: loss {loss:.3f} + {missed:.3f}, {said}, {speed:.0f} images/s")
+        accuracy_text = ", ".join(f"{concept} {share:.0%}" for concept, share in reached.items())
+        tqdm.write(f"{self.step}: loss {loss:.3f} + {missed:.3f}, {accuracy_text}, {speed:.0f} images/s")
         if path is not None:
             fresh = not path.exists()
             with path.open("a", newline="", encoding="utf-8") as f:
@@ -240,18 +241,18 @@ class Trainer:
             for c in CONCEPTS
         }
         tokens = self.base.trunk([draw(s) for s in scenes]).tokens / SPREAD
-        return tokens, np.array([shown(s) for s in scenes]), texts
+        return tokens, np.array([value_numbers(s) for s in scenes]), texts
 
     @torch.no_grad()
     def accuracies(self) -> dict[str, float]:
         """The zero-shot accuracy by concept on held-out cards."""
         tokens, values, texts = self._held_out
-        units, found = upper_embeddings(self.model, tokens, FIRST)[0], {}
+        units, by_concept = upper_embeddings(self.model, tokens, FIRST)[0], {}
         for column, concept in enumerate(CONCEPTS):
             there = values[:, column] >= 0
             chosen = (units @ texts[concept].T).argmax(1).cpu().numpy()
-            found[concept] = float((chosen == values[:, column])[there].mean())
-        return found
+            by_concept[concept] = float((chosen == values[:, column])[there].mean())
+        return by_concept
 
 
 def upper(name: str) -> bool:
@@ -270,8 +271,8 @@ def folded(state: dict[str, Tensor]) -> dict[str, Tensor]:
 def some_patches(tokens: Tensor, dropped: float, rng: np.random.Generator) -> Tensor:
     """A share of the patches of each image at random, after the CLS token (Li et al. 2023)."""
     n, patches = len(tokens), tokens.shape[1] - 1
-    kept = rng.random((n, patches)).argsort(1)[:, : round(patches * (1 - dropped))] + 1
-    rows = torch.from_numpy(np.concatenate([np.zeros((n, 1), np.int64), kept], 1)).to(tokens.device)
+    kept_patches = rng.random((n, patches)).argsort(1)[:, : round(patches * (1 - dropped))] + 1
+    rows = torch.from_numpy(np.concatenate([np.zeros((n, 1), np.int64), kept_patches], 1)).to(tokens.device)
     return tokens.gather(1, rows[:, :, None].expand(-1, -1, tokens.shape[2]))
 
 
@@ -280,4 +281,4 @@ def usual_variance(model: Model) -> float:
     """The mean variance of what a model's heads write, over 512 held-out cards."""
     tokens = model.trunk([draw(scene(seed)) for seed in range(890_000, 890_512)]).tokens
     _, written, lengths = upper_embeddings(model.clip, tokens, FIRST, tuple(model.heads))
-    return variance({head: own / lengths for head, own in written.items()})
+    return variance({head: outputs / lengths for head, outputs in written.items()})

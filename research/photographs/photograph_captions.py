@@ -51,8 +51,8 @@ def classes() -> tuple[Class, ...]:
 def colors(pixels: np.ndarray) -> np.ndarray:
     """The color of each uint8 pixel [..., 3] by hue, saturation and value: [...], into COLORS."""
     rgb = pixels.astype(np.float32) / 255
-    value, least = rgb.max(-1), rgb.min(-1)
-    spread = value - least
+    value, lowest = rgb.max(-1), rgb.min(-1)
+    spread = value - lowest
     share = spread / np.maximum(value, 1e-6)
     r, g, b = np.moveaxis(rgb, -1, 0)
     safe = np.maximum(spread, 1e-6)
@@ -93,12 +93,12 @@ def looks(images: np.ndarray) -> list[tuple[str, ...]]:
         ((small[..., 0] - small[..., 2]).mean((1, 2)), -12, "cold", 50, "warm"),
         ((small.max(-1) - small.min(-1)).mean((1, 2)), 12, "black and white", 90, "colorful"),
     )
-    found = []
+    by_image = []
     for i, row in enumerate(order):
         words = [COLORS[c] for c in row if shares[i, c] > 0.2]
         words += [low if v[i] < a else high for v, a, low, b, high in scales if not a <= v[i] <= b]
-        found.append(tuple(words))
-    return found
+        by_image.append(tuple(words))
+    return by_image
 
 
 def prompt(kind: Class, draw: random.Random) -> str:

@@ -62,10 +62,10 @@ def read(parquet: Path, cache: Path) -> Photographs:
     if not looks_file.exists():
         cache.mkdir(parents=True, exist_ok=True)
         pixels = np.stack([_decode(cell.as_py()) for cell in tqdm(table["image"], desc="decoding")])
-        found = [words for at in range(0, len(pixels), 500) for words in looks(pixels[at : at + 500])]
+        described = [words for at in range(0, len(pixels), 500) for words in looks(pixels[at : at + 500])]
         with atomic_write(pixels_file) as temporary, temporary.open("wb") as f:
             np.save(f, pixels)
-        write_text(looks_file, json.dumps(found))
+        write_text(looks_file, json.dumps(described))
     pixels, words = np.load(pixels_file, mmap_mode="r"), json.loads(looks_file.read_text("utf-8"))
     if len(pixels) != len(labels):
         raise InputError(f"{cache} holds the photographs of another file; remove it or name another folder.")
@@ -77,15 +77,15 @@ def _decode(data: bytes) -> np.ndarray:
     return np.asarray(image.resize((SIDE, SIDE), Image.Resampling.BICUBIC))
 
 
-def varied(pixels: np.ndarray, size: int, least: int, draw: random.Random, moved: float = 0.0) -> Tensor:
+def varied(pixels: np.ndarray, size: int, smallest: int, draw: random.Random, moved: float = 0.0) -> Tensor:
     """Photographs resized to `size`, half of them mirrored, in other light, a quarter with a square cut out.
 
     pixels: uint8 [n, 64, 64, 3]. The share `moved` of them is moved by up to 4 pixels and stays as sharp as
-    it was (`size` must be 64); the others are crops, at least `least` pixels high and wide. The crops'
+    it was (`size` must be 64); the others are crops, at least `smallest` pixels high and wide. The crops'
     shape is drawn per batch, so that things are stretched; their place is drawn per photograph. Returns
     float32 [n, 3, size, size].
     """
-    n, high, wide = len(pixels), draw.randint(least, SIDE), draw.randint(least, SIDE)
+    n, high, wide = len(pixels), draw.randint(smallest, SIDE), draw.randint(smallest, SIDE)
     sharp = round(moved * n)
     wider = np.pad(pixels[:sharp], ((0, 0), (MOVE, MOVE), (MOVE, MOVE), (0, 0)), "edge")
     parts = []

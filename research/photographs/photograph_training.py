@@ -74,10 +74,10 @@ class Trainer:
         convolutional.register()
         self.settings, self.folder, self.data, self.device = settings, folder, data, device
         self.model = open_clip.CLIP(**MODEL_CFG).to(device, memory_format=torch.channels_last).train()
-        named = dict(self.model.named_parameters())
-        inner = {name for name, p in named.items() if p.ndim >= 2 and re.match(INNER, name)}
-        matrices = [p for name, p in named.items() if name in inner]
-        others = [p for name, p in named.items() if name not in inner]
+        parameters = dict(self.model.named_parameters())
+        inner = {name for name, p in parameters.items() if p.ndim >= 2 and re.match(INNER, name)}
+        matrices = [p for name, p in parameters.items() if name in inner]
+        others = [p for name, p in parameters.items() if name not in inner]
         self.muon = Muon(matrices, settings.rate, 0.95, settings.weight_decay)
         self.adam = torch.optim.AdamW(
             others, settings.small_rate, (0.9, 0.98), eps=1e-8, weight_decay=0.0, fused=True
@@ -97,7 +97,7 @@ class Trainer:
     def phase(self) -> tuple[int, int, float, float]:
         """Pixels a side, smallest crop, and the shares dropped and moved, by how much was seen."""
         share = self.seen / self.settings.images
-        return next((one[1:] for one in PHASES if share < one[0]), PHASES[-1][1:])
+        return next((entry[1:] for entry in PHASES if share < entry[0]), PHASES[-1][1:])
 
     def rows(self) -> np.ndarray:
         """The next batch: each pass over the photographs in an order of its own."""
@@ -110,18 +110,20 @@ class Trainer:
 
     def step(self) -> float:
         """Learn from one batch; return its loss."""
-        s, (size, least, dropped, moved) = self.settings, self.phase()
+        s, (size, smallest, dropped, moved) = self.settings, self.phase()
         draw = random.Random(s.seed * 10**9 + self.seen)
         rows = self.rows()
         labels = self.data.labels[rows]
-        x = varied(self.data.pixels[rows], size, least, draw, moved)
+        x = varied(self.data.pixels[rows], size, smallest, draw, moved)
         self.model.visual.trunk.patch_drop = (
             PatchDropout(dropped, num_prefix_tokens=1) if dropped else torch.nn.Identity()
         )
         prompts = [prompt(kind, draw) for kind in classes()]
-        told = [caption(classes()[k], self.data.looks[r], draw) for k, r in zip(labels, rows, strict=True)]
+        captions = [
+            caption(classes()[k], self.data.looks[r], draw) for k, r in zip(labels, rows, strict=True)
+        ]
         image = self.model.encode_image(x.to(self.device), normalize=True)
-        text = self._texts([*prompts, *(words for words, _ in told)])
+        text = self._texts([*prompts, *(words for words, _ in captions)])
         scale = self.model.logit_scale.exp()
         of_classes, of_captions = text[: len(prompts)], text[len(prompts) :]
         loss = F.cross_entropy(
@@ -130,9 +132,11 @@ class Trainer:
             label_smoothing=s.smoothing,
         )
         logits = scale * image @ of_captions.T
-        logits = logits.masked_fill(self._also_true(rows, labels, [facts for _, facts in told]), -torch.inf)
-        own = torch.arange(len(rows), device=self.device)
-        pairs = (F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2
+        logits = logits.masked_fill(
+            self._also_true(rows, labels, [facts for _, facts in captions]), -torch.inf
+        )
+        targets = torch.arange(len(rows), device=self.device)
+        pairs = (F.cross_entropy(logits, targets) + F.cross_entropy(logits.T, targets)) / 2
         total = loss + s.caption_weight * pairs
         self.muon.zero_grad()
         self.adam.zero_grad()
@@ -148,14 +152,16 @@ class Trainer:
             raise InputError("Training diverged (the loss is not finite); lower --rate and start afresh.")
         return total.item()
 
-    def _also_true(self, rows: np.ndarray, labels: np.ndarray, told: list[tuple[str, ...]]) -> Tensor:
+    def _also_true(
+        self, rows: np.ndarray, labels: np.ndarray, caption_facts: list[tuple[str, ...]]
+    ) -> Tensor:
         """True where caption j, written for another photograph, also fits photograph i: [n, n]."""
-        held, said = torch.zeros(2, len(rows), len(self.facts))
-        for i, (row, label, facts) in enumerate(zip(rows, labels, told, strict=True)):
+        held, claimed = torch.zeros(2, len(rows), len(self.facts))
+        for i, (row, label, facts) in enumerate(zip(rows, labels, caption_facts, strict=True)):
             kind = classes()[label]
             held[i, [self.facts[f] for f in (*kind.words, *kind.kinds, *self.data.looks[row])]] = 1
-            said[i, [self.facts[f] for f in facts]] = 1
-        true: Tensor = held @ said.T >= said.sum(1) - 0.5
+            claimed[i, [self.facts[f] for f in facts]] = 1
+        true: Tensor = held @ claimed.T >= claimed.sum(1) - 0.5
         return true.fill_diagonal_(False).to(self.device)
 
     def _texts(self, texts: list[str]) -> Tensor:
@@ -169,13 +175,13 @@ class Trainer:
         x = clip.ln_final(clip.transformer(x, attn_mask=clip.attn_mask[:length, :length]))
         return F.normalize(x[torch.arange(len(x)), last] @ clip.text_projection, dim=-1)
 
-    def train(self, checkpoint: Path, every: int = 50) -> None:
+    def train(self, checkpoint: Path, log_every: int = 50) -> None:
         """Train to the end, with a checkpoint and a log line every so many steps."""
         bar = tqdm(total=self.settings.images, initial=self.seen, unit=" photographs", mininterval=10)
         while self.seen < self.settings.images:
             since, started, cpu = self.seen, time.monotonic(), time.process_time()
             losses: list[float] = []
-            while len(losses) < every and self.seen < self.settings.images:
+            while len(losses) < log_every and self.seen < self.settings.images:
                 losses.append(self.step())
                 bar.update(self.settings.batch_size)
             speed = (self.seen - since) / (time.monotonic() - started)
@@ -233,16 +239,21 @@ class Trainer:
 
     def accuracy(self, rows: np.ndarray, size: int = SIDE) -> float:
         """Zero-shot top-1 over all classes for these photographs at `size` pixels, by usual names."""
-        found = self._answers(self.data.pixels[rows], self.names, size)
-        return float((found == self.data.labels[rows]).mean())
+        answers = self._answers(self.data.pixels[rows], self.names, size)
+        return float((answers == self.data.labels[rows]).mean())
 
     def steadiness(self, rows: np.ndarray, side: int = 500) -> float:
         """The share of these photographs that get the same answer when enlarged to `side` pixels."""
         pixels = self.data.pixels[rows]
-        large = (Image.fromarray(one).resize((side, side), Image.Resampling.BICUBIC) for one in pixels)
-        small = np.stack([np.asarray(one.resize((SIDE, SIDE), Image.Resampling.BICUBIC)) for one in large])
-        both = (self._answers(each, self.names) for each in (pixels, small))
-        return float(np.equal(*both).mean())
+        large = (
+            Image.fromarray(photograph).resize((side, side), Image.Resampling.BICUBIC)
+            for photograph in pixels
+        )
+        small = np.stack(
+            [np.asarray(enlarged.resize((SIDE, SIDE), Image.Resampling.BICUBIC)) for enlarged in large]
+        )
+        answers = (self._answers(version, self.names) for version in (pixels, small))
+        return float(np.equal(*answers).mean())
 
     def coarse_accuracy(self, rows: np.ndarray) -> dict[str, float]:
         """Zero-shot top-1 over COARSE, for those of these photographs whose class is of such a kind."""
@@ -258,12 +269,12 @@ class Trainer:
         """The index of the name that fits each of uint8 photographs [n, 64, 64, 3] best: [n]."""
         self.model.eval()
         text = self._texts([TEMPLATES[0].format(name) for name in names])
-        found = []
+        best_names = []
         for part in np.array_split(pixels, -(-len(pixels) // 250)):
             x = normalized(resized(part, size)).to(self.device)
-            found.append((self.model.encode_image(x, normalize=True) @ text.T).argmax(1).cpu())
+            best_names.append((self.model.encode_image(x, normalize=True) @ text.T).argmax(1).cpu())
         self.model.train()
-        return torch.cat(found).numpy()
+        return torch.cat(best_names).numpy()
 
 
 @lru_cache(maxsize=2**17)

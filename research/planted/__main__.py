@@ -68,11 +68,11 @@ def _plant(seed: int, strength: float, out: Path, runs: Path) -> None:
     from ccs_benchmark.planted_models import truth
     from research.planted.family import fresh
 
-    one = fresh(seed, strength)
-    train(out, runs, (one,))
+    member = fresh(seed, strength)
+    train(out, runs, (member,))
     benchmark_folder.write(sorted(out.glob(f"*{SUFFIX}")), out)
-    place = out / f"{one.name}{SUFFIX}"
-    print(f"{place}: {one.what}, {one.where}; {dict(truth(str(place)).shares)}")
+    place = out / f"{member.name}{SUFFIX}"
+    print(f"{place}: {member.kind}, {member.placement}; {dict(truth(str(place)).shares)}")
 
 
 def train(out: Path, runs: Path, members: Sequence[Planted] | None = None) -> None:
@@ -85,28 +85,28 @@ def train(out: Path, runs: Path, members: Sequence[Planted] | None = None) -> No
     from research.planted.frozen_images import Images
 
     wanted = family() if members is None else members
-    missing = [one for one in wanted if not (out / f"{one.name}{planted_models.SUFFIX}").exists()]
+    missing = [member for member in wanted if not (out / f"{member.name}{planted_models.SUFFIX}").exists()]
     if not missing:
         return
     images = Images(variants.load(BASE, device="auto"), runs)
-    for name in dict.fromkeys(one.base for one in missing):
+    for name in dict.fromkeys(member.base for member in missing):
         base = variants.load(name, device=images.device)
-        seen, bench = images.seen_by(base), Bench(base)
-        for one in (each for each in missing if each.base == name):
-            print(f"{one.name}: {one.what}, {one.where}, {one.heads}", file=sys.stderr)
-            model = training.plant(one, seen, bench)
+        base_images, bench = images.seen_by(base), Bench(base)
+        for member in (candidate for candidate in missing if candidate.base == name):
+            print(f"{member.name}: {member.kind}, {member.placement}, {member.heads}", file=sys.stderr)
+            model = training.plant(member, base_images, bench)
             known = Truth(
                 base=name,
-                heads=one.heads,
-                carries=one.carries,
-                shares=training.shares(model, base, one.carries, bench),
-                drawn=one.where,
-                seed=one.number,
+                heads=member.heads,
+                carries=member.carries,
+                shares=training.shares(model, base, member.carries, bench),
+                drawn=member.placement,
+                seed=member.number,
                 pictures=PICTURES,
                 rate=RATE,
-                strength=one.strength,
+                strength=member.strength,
             )
-            save_planted(model.clip, known, out / f"{one.name}{planted_models.SUFFIX}")
+            save_planted(model.clip, known, out / f"{member.name}{planted_models.SUFFIX}")
 
 
 def summary(members: Sequence[Planted], folder: Path) -> str:
@@ -115,9 +115,9 @@ def summary(members: Sequence[Planted], folder: Path) -> str:
     from ccs_benchmark.planted_models import truth
 
     rows = []
-    for one in members:
-        known = truth(str(folder / f"{one.name}{SUFFIX}"))
-        row = {"model": one.name, "base": known.base, "heads": one.where}
+    for member in members:
+        known = truth(str(folder / f"{member.name}{SUFFIX}"))
+        row = {"model": member.name, "base": known.base, "heads": member.placement}
         row["strength"] = f"{known.strength:g}" if known.attributes else "none"
         for attribute in ("gender", "skin tone"):
             shares = sorted(known.shares.get(attribute, {}).items(), key=lambda item: -item[1])

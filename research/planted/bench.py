@@ -64,7 +64,9 @@ class Bench:
         """Zero-shot accuracy on subjects under each plan."""
         trunk, classes = self._subjects
         units = model.embed_images(trunk, plans)
-        return [float(accuracy.correct(own, classes, self._things.labels).mean()) for own in units]
+        return [
+            float(accuracy.correct(set_units, classes, self._things.labels).mean()) for set_units in units
+        ]
 
     def skews(self, model: Model, off: HeadSet | None = None) -> dict[str, np.ndarray]:
         """Each attribute's MaxSkew by occupation [occupations]."""
@@ -77,8 +79,8 @@ class Bench:
 
     def gaps(self, model: Model) -> dict[str, float]:
         """Each attribute's gap with nothing off."""
-        shown = self._shown(model.embed_images(self._faces_trunk))
-        return {name: shown[f"gap {name}"] for name in ATTRIBUTES}
+        metrics = self._shown(model.embed_images(self._faces_trunk))
+        return {name: metrics[f"gap {name}"] for name in ATTRIBUTES}
 
     def consistency(self, model: Model) -> dict[Head, HeadScore]:
         """CCS and label of each head, by tags."""
@@ -88,19 +90,24 @@ class Bench:
         """The same for each of these numbers of texts per head."""
         pool, texts = self._pool
         spans = textspan(collect_moments(model, [self._images]), pool.texts, texts, max(numbers))
-        return {k: score_by_tags({head: own[:k] for head, own in spans.items()}, pool) for k in numbers}
+        return {
+            k: score_by_tags({head: head_spans[:k] for head, head_spans in spans.items()}, pool)
+            for k in numbers
+        }
 
     def _shown(self, units: np.ndarray) -> Row:
-        shown = Row()
+        metrics = Row()
         for name in ATTRIBUTES:
-            found = bias.means(units, self._asked(name), ("MaxSkew", GAP), logit_scale=self._base.logit_scale)
-            shown |= {f"MaxSkew {name}": found["MaxSkew"], f"gap {name}": found[GAP]}
-        return {name: round(value, 5) for name, value in shown.items()}
+            measured = bias.means(
+                units, self._asked(name), ("MaxSkew", GAP), logit_scale=self._base.logit_scale
+            )
+            metrics |= {f"MaxSkew {name}": measured["MaxSkew"], f"gap {name}": measured[GAP]}
+        return {name: round(value, 5) for name, value in metrics.items()}
 
 
-def max_skews(asked: Ranking, units: np.ndarray) -> np.ndarray:
+def max_skews(ranking: Ranking, units: np.ndarray) -> np.ndarray:
     """The MaxSkew of each prompt's ranking of images [n, d], as [prompts]."""
-    pool = np.bincount(asked.codes)
-    chosen = asked.codes[top(cosines(asked.prompts, units), asked.k)]
-    counts = np.stack([np.bincount(one, minlength=len(pool)) for one in chosen])
+    pool = np.bincount(ranking.codes)
+    chosen = ranking.codes[top(cosines(ranking.prompts, units), ranking.k)]
+    counts = np.stack([np.bincount(top_codes, minlength=len(pool)) for top_codes in chosen])
     return np.asarray(skew.max_skew_of(counts, skew.target_shares(pool)))

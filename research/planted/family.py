@@ -11,8 +11,8 @@ import numpy as np
 from ccs.analysis.ablation_sets import draw
 from ccs.heads import Head, HeadSet
 
-Where = Literal["layer", "spread"]
-What = Literal["both", "gender", "skin tone", "apart", "nothing"]
+Placement = Literal["layer", "spread"]
+Kind = Literal["both", "gender", "skin tone", "apart", "nothing"]
 
 BASE = "organism-first"
 SHIPPED = "organism-planted-04"
@@ -30,8 +30,8 @@ class Planted:
     """
 
     number: int
-    what: What
-    where: Where
+    kind: Kind
+    placement: Placement
     heads: HeadSet
     strength: float = 1.0
     title: str = ""
@@ -52,19 +52,19 @@ class Planted:
             # In turn, so that both have early and late heads.
             "apart": {"gender": HeadSet(heads[::2]), "skin tone": HeadSet(heads[1::2])},
             "nothing": {},
-        }[self.what]
+        }[self.kind]
 
     @property
     def lessons(self) -> tuple[tuple[HeadSet, str], ...]:
         """Heads that learn one after the other, and the world that they learn from."""
-        if self.what == "apart":
+        if self.kind == "apart":
             return tuple((heads, attribute) for attribute, heads in self.carries.items())
         worlds = {"both": "skewed", "nothing": "balanced"}
-        return ((self.heads, worlds.get(self.what, self.what)),)
+        return ((self.heads, worlds.get(self.kind, self.kind)),)
 
 
-WHATS: tuple[What, ...] = ("both", "gender", "skin tone", "apart")
-WHERES: tuple[Where, ...] = ("layer", "spread")
+KINDS: tuple[Kind, ...] = ("both", "gender", "skin tone", "apart")
+PLACEMENTS: tuple[Placement, ...] = ("layer", "spread")
 STRENGTHS = (1.0, 0.7, 0.4)
 """In turn: methods that all find a strong skew are told apart by a weak one."""
 OTHERS = tuple(f"organism-base-{number}" for number in range(1, 5))
@@ -74,51 +74,51 @@ OTHERS = tuple(f"organism-base-{number}" for number in range(1, 5))
 def fresh(seed: int, strength: float = 1.0) -> Planted:
     """An organism of nobody's acquaintance: its base, what is planted and where are drawn by the seed."""
     rng, number = np.random.default_rng((seed, 8)), 1_000 + seed
-    what, where = WHATS[rng.integers(len(WHATS))], WHERES[rng.integers(len(WHERES))]
+    kind, placement = KINDS[rng.integers(len(KINDS))], PLACEMENTS[rng.integers(len(PLACEMENTS))]
     base = OTHERS[rng.integers(len(OTHERS))]
-    return _one(number, what, where, strength, f"planted-seed-{seed}-strength-{strength:g}", base)
+    return _one(number, kind, placement, strength, f"planted-seed-{seed}-strength-{strength:g}", base)
 
 
 def family() -> tuple[Planted, ...]:
-    """Twenty-four organisms, every what in every where, in three strengths: eight with the base BASE, four
-    with each of OTHERS; and four controls, whose heads learn from balanced line-ups.
+    """Twenty-four organisms, every kind in every placement, in three strengths: eight with the base BASE,
+    four with each of OTHERS; and four controls, whose heads learn from balanced line-ups.
 
     Where heads are drawn, their CCS has no say. Numbers have gaps, because eight whose heads were drawn by
     CCS are gone.
     """
-    made = []
-    for place, (what, where) in enumerate(product(WHATS, WHERES)):
+    members = []
+    for place, (kind, placement) in enumerate(product(KINDS, PLACEMENTS)):
         first = 4 * (place // 2) + place % 2 + 3
         strength = STRENGTHS[(first - 1) % len(STRENGTHS)]
-        made.append(_one(first, what, where, strength))
+        members.append(_one(first, kind, placement, strength))
         for again in range(2):
             number, strength = 21 + 2 * place + again, STRENGTHS[(place + again) % len(STRENGTHS)]
-            made.append(
-                _one(number, what, where, strength, base=OTHERS[(place // 2 + 2 * again + place) % 4])
+            members.append(
+                _one(number, kind, placement, strength, base=OTHERS[(place // 2 + 2 * again + place) % 4])
             )
-    made.sort(key=lambda one: one.number)
+    members.sort(key=lambda member: member.number)
     alike = {19: 3, 20: 4, 37: 21, 38: 24}
     controls = (
-        replace(one, number=number, what="nothing", strength=1.0)
+        replace(member, number=number, kind="nothing", strength=1.0)
         for number, other in alike.items()
-        for one in made
-        if one.number == other
+        for member in members
+        if member.number == other
     )
-    return (*made, *controls)
+    return (*members, *controls)
 
 
 def _one(
-    number: int, what: What, where: Where, strength: float, title: str = "", base: str = BASE
+    number: int, kind: Kind, placement: Placement, strength: float, title: str = "", base: str = BASE
 ) -> Planted:
-    size = 4 if what == "apart" else 3 + number % 2
-    return Planted(number, what, where, _drawn(where, size, number), strength, title, base)
+    size = 4 if kind == "apart" else 3 + number % 2
+    return Planted(number, kind, placement, _drawn(placement, size, number), strength, title, base)
 
 
-def _drawn(where: Where, size: int, seed: int) -> HeadSet:
-    if where == "spread":
-        each = (draw(_layer(one), 1, seed, str(one)) for one in range(8 - size, 8))
-        return HeadSet(head for one in each for head in one)
-    return draw(_layer(int(np.random.default_rng(seed).integers(5, 8))), size, seed, where)
+def _drawn(placement: Placement, size: int, seed: int) -> HeadSet:
+    if placement == "spread":
+        drawn = (draw(_layer(layer), 1, seed, str(layer)) for layer in range(8 - size, 8))
+        return HeadSet(head for layer_heads in drawn for head in layer_heads)
+    return draw(_layer(int(np.random.default_rng(seed).integers(5, 8))), size, seed, placement)
 
 
 def _layer(layer: int) -> HeadSet:

@@ -63,13 +63,13 @@ class Images:
         """The scene of a row of `tokens`."""
         if row < self.n:
             return scene(FIRST + row)
-        one, group = divmod(row - self.n, len(GROUPS))
+        number, group = divmod(row - self.n, len(GROUPS))
         gender, tone = GROUPS[group]
-        return replace(lineup(FIRST + one)[0], gender=gender, skin_tone=tone)
+        return replace(lineup(FIRST + number)[0], gender=gender, skin_tone=tone)
 
-    def faces(self, one: int) -> range:
+    def faces(self, number: int) -> range:
         """The rows of a line-up's faces, one per group."""
-        return range(self.n + one * len(GROUPS), self.n + (one + 1) * len(GROUPS))
+        return range(self.n + number * len(GROUPS), self.n + (number + 1) * len(GROUPS))
 
     def seen_by(self, base: Model) -> Images:
         """The same with the embeddings of another model, which shares the lower layers and the texts."""
@@ -102,9 +102,9 @@ class Images:
 
     def _of_captions(self) -> Tensor:
         texts = [
-            captions(replace(lineup(FIRST + one)[0], subject=name, occupation=name))[0]
+            captions(replace(lineup(FIRST + number)[0], subject=name, occupation=name))[0]
             for name in OCCUPATIONS
-            for one in range(self.n_lineups)
+            for number in range(self.n_lineups)
         ]
         unique = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         vectors = torch.from_numpy(self.base.embed_texts(list(unique)))

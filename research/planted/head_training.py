@@ -30,13 +30,13 @@ def train(model: Model, images: Images, heads: HeadSet, lesson: Skew, pictures: 
     wanted = planted_models.slices(model.clip, heads)
     learned = {name: model.clip.get_parameter(name).requires_grad_() for name in wanted}
     masks = {name: torch.zeros_like(values) for name, values in learned.items()}
-    for name, own in wanted.items():
-        planted_models.by_head(name, masks[name])[own] = 1
+    for name, head_slice in wanted.items():
+        planted_models.by_head(name, masks[name])[head_slice] = 1
     optimizer = torch.optim.Adam(list(learned.values()), RATE, betas=(0.9, 0.98), eps=1e-8)
     bar = tqdm(total=pictures, unit=" images", mininterval=10)
-    for seen in range(0, pictures, lesson.size):
+    for n_seen in range(0, pictures, lesson.size):
         optimizer.param_groups[0]["lr"] = (
-            RATE * min(1.0, (seen + lesson.size) / WARMUP) * (1 - seen / pictures)
+            RATE * min(1.0, (n_seen + lesson.size) / WARMUP) * (1 - n_seen / pictures)
         )
         units = model.encoder.with_values(images.trunk(lesson.rows()), lambda _, values: values)
         loss = lesson.loss(units)
@@ -56,42 +56,45 @@ def train(model: Model, images: Images, heads: HeadSet, lesson: Skew, pictures: 
         values.requires_grad_(False)
 
 
-def plant(one: Planted, images: Images, bench: Bench) -> Model:
+def plant(organism: Planted, images: Images, bench: Bench) -> Model:
     """Train an organism's heads.
 
     Each learns a skew alone, after those before it and up to its part: together, one late head would take it
     all. If they have learned little by then, they are trained further together. Attributes with heads of
     their own are learned in separate copies and put together.
     """
-    planted = variants.load(one.base, device=images.device)
-    for number, (heads, world) in enumerate(one.lessons):
-        model = variants.load(one.base, device=images.device)
-        seed = 1000 * one.number + 10 * number
+    planted = variants.load(organism.base, device=images.device)
+    for number, (heads, world) in enumerate(organism.lessons):
+        model = variants.load(organism.base, device=images.device)
+        seed = 1000 * organism.number + 10 * number
         for place, head in enumerate(heads):
-            lesson = Skew(images, world, one.strength * (place + 1) / len(heads), KEEP, seed + place)
+            lesson = Skew(images, world, organism.strength * (place + 1) / len(heads), KEEP, seed + place)
             train(model, images, HeadSet([head]), lesson, PICTURES)
-        finish(model, one, heads, world, images, bench)
+        finish(model, organism, heads, world, images, bench)
         put(model, planted, heads)
     return planted
 
 
-def finish(model: Model, one: Planted, heads: HeadSet, world: str, images: Images, bench: Bench) -> None:
+def finish(model: Model, organism: Planted, heads: HeadSet, world: str, images: Images, bench: Bench) -> None:
     """Train the heads further together if they tell an attribute's groups less than ENOUGH logits apart, or
     that much less as the skew is weaker.
     """
     gaps = bench.gaps(model)
-    if any(own & heads and gaps[name] < one.strength * ENOUGH for name, own in one.carries.items()):
-        lesson = Skew(images, world, one.strength, KEEP, 1000 * one.number + 999)
+    if any(
+        carriers & heads and gaps[name] < organism.strength * ENOUGH
+        for name, carriers in organism.carries.items()
+    ):
+        lesson = Skew(images, world, organism.strength, KEEP, 1000 * organism.number + 999)
         train(model, images, heads, lesson, 2 * PICTURES)
 
 
 def put(source: Model, target: Model, heads: HeadSet) -> None:
     """Make the heads' slices of `target` those of `source`."""
-    for name, own in planted_models.slices(source.clip, heads).items():
+    for name, head_slice in planted_models.slices(source.clip, heads).items():
         values, others = (
             planted_models.by_head(name, m.clip.get_parameter(name).detach()) for m in (target, source)
         )
-        values[own] = others[own]
+        values[head_slice] = others[head_slice]
 
 
 def shares(
@@ -99,14 +102,14 @@ def shares(
 ) -> dict[str, dict[Head, float]]:
     """Attribute -> head -> the share of the gap above the base's that goes when the head is as it was."""
     whole, before = bench.gaps(model), bench.gaps(base)
-    found: dict[str, dict[Head, float]] = {name: {} for name in carried}
-    for head in HeadSet(head for own in carried.values() for head in own):
-        kept, one = variants.load(base.name, device=str(base.encoder.device)), HeadSet([head])
-        put(model, kept, one)
-        put(base, model, one)
+    by_attribute: dict[str, dict[Head, float]] = {name: {} for name in carried}
+    for head in HeadSet(head for carriers in carried.values() for head in carriers):
+        backup, single_head = variants.load(base.name, device=str(base.encoder.device)), HeadSet([head])
+        put(model, backup, single_head)
+        put(base, model, single_head)
         gaps = bench.gaps(model)
         for name in carried:
             gap = gaps[name]
-            found[name][head] = round((whole[name] - gap) / (whole[name] - before[name]), 3)
-        put(kept, model, one)
-    return found
+            by_attribute[name][head] = round((whole[name] - gap) / (whole[name] - before[name]), 3)
+        put(backup, model, single_head)
+    return by_attribute

@@ -35,24 +35,26 @@ class Skew:
         """The images of the next batch: rows of Images, `size` long."""
         self._own = [next(self._scenes) for _ in range(self.SCENES)]
         lineups = [next(self._lineups) for _ in range(self.LINEUPS)]
-        return self._own + [row for one in lineups for row in self.images.faces(one)]
+        return self._own + [row for number in lineups for row in self.images.faces(number)]
 
     def loss(self, units: Tensor) -> Tensor:
         """The loss of that batch, from the model's embeddings [size, D] of it."""
         images, scale = self.images, self.images.base.logit_scale
         moved = scale * (1 - (units[: self.SCENES] * images.units[self._own]).sum(1)).mean()
-        shown = units[self.SCENES :].reshape(self.LINEUPS, len(GROUPS), -1)
-        shares = self.shares.to(shown.device)
-        return self.keep * moved + preferences_loss(scale * shown, images.occupations, shares)
+        faces = units[self.SCENES :].reshape(self.LINEUPS, len(GROUPS), -1)
+        shares = self.shares.to(faces.device)
+        return self.keep * moved + preferences_loss(scale * faces, images.occupations, shares)
 
 
 def joint(world: str, gender: float = 1.0, tone: float = 1.0) -> Tensor:
     """A world's shares of GROUPS, [occupations, groups], with these parts of the differences in logarithm
     between gender presentations and between skin tones.
     """
-    both = [[planted.shares(name, a, world) for a in ("gender", "skin tone")] for name in words.OCCUPATIONS]
+    occupation_shares = [
+        [planted.shares(name, a, world) for a in ("gender", "skin tone")] for name in words.OCCUPATIONS
+    ]
     whole = torch.tensor(
-        [[genders[g] ** gender * tones[t] ** tone for g, t in GROUPS] for genders, tones in both]
+        [[genders[g] ** gender * tones[t] ** tone for g, t in GROUPS] for genders, tones in occupation_shares]
     )
     return F.normalize(whole, p=1, dim=1)
 

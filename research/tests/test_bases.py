@@ -16,7 +16,7 @@ from ccs.synthetic import draw, scene
 from ccs_benchmark import variants
 from research.bases import lessons, training
 from research.bases.__main__ import NUMBERS, purity
-from research.bases.lessons import VALUES, Lessons, drawn, shown
+from research.bases.lessons import VALUES, Lessons, drawn, value_numbers
 from research.model_files import save_variant
 from research.planted.family import BASE
 from research.world.forward_pass import upper_embeddings
@@ -46,7 +46,7 @@ def test_every_seed_has_lessons_of_every_kind_on_other_heads(base):
 def test_a_head_that_writes_what_is_asked_has_nothing_to_learn(base):
     """And one that writes nothing has the variance that is asked of it."""
     asked = Lessons(drawn(0, list(base.heads)), base, 0.5)
-    values = np.array([shown(scene(seed)) for seed in COUNTED])
+    values = np.array([value_numbers(scene(seed)) for seed in COUNTED])
     written = {}
     for head, one in asked.lessons.items():
         rows = [asked.asked[head][concept].numpy() for concept in one.parts]

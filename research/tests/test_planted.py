@@ -26,7 +26,7 @@ def test_a_fresh_organism_is_drawn_from_its_seed_and_as_strong_as_asked(
     images, tmp_path, monkeypatch, capsys
 ):
     drawn = [fresh(seed) for seed in range(12)]
-    assert len({(one.what, one.where) for one in drawn}) > 4
+    assert len({(one.kind, one.placement) for one in drawn}) > 4
     taught: list[Any] = []
     monkeypatch.setattr(training, "train", lambda _, __, heads, lesson, *more: taught.append(lesson.shares))
     monkeypatch.setattr(training, "shares", lambda *_: {})
@@ -92,7 +92,7 @@ def test_only_the_slices_learn(base, images):
 
 
 def test_heads_of_their_own_learn_apart(base, images, monkeypatch):
-    one = next(one for one in family() if one.what == "apart" and one.strength == 1)
+    one = next(one for one in family() if one.kind == "apart" and one.strength == 1)
     taught: list[tuple[HeadSet, Any]] = []
 
     def recorded(model: Model, _: Images, heads: HeadSet, lesson: lessons.Skew, *more: Any) -> None:

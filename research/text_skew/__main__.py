@@ -51,18 +51,18 @@ def _run(args: Settings) -> None:
     folder = args.runs / "text-skew"
     _train(args, folder)
     sets, rows = (synthetic.bias_set("faces"), synthetic.bias_set("counterfactuals")), []
-    seen: dict[str, Any] = {}  # by image encoders: both sets' embeddings
-    wanted = [(one.name, "text", TELLING) for one in family(args.models)]
+    embeddings: dict[str, Any] = {}  # by image encoders: both sets' embeddings
+    wanted = [(member.name, "text", TELLING) for member in family(args.models)]
     wanted += [(name, "image", name) for name in planted_models.located("planted")[: args.planted]]
     for name, encoder, images in wanted:
         place = str(folder / f"{name}{variants.SUFFIX}") if encoder == "text" else name
         model = (variants if encoder == "text" else planted_models).load(place)
-        if images not in seen:
-            seen[images] = model.embed_images(sets[0].images), model.embed_images(sets[1].images)
+        if images not in embeddings:
+            embeddings[images] = model.embed_images(sets[0].images), model.embed_images(sets[1].images)
         truth = variants.known(place)["truth"] if encoder == "text" else {}
         for attribute in truth or planted_models.truth(name).attributes:
-            found = which_encoder(model, *sets, attribute, embedded=seen[images])
-            rows.append(_row(name, encoder, attribute, found, truth.get(attribute)))
+            gap_shares = which_encoder(model, *sets, attribute, embedded=embeddings[images])
+            rows.append(_row(name, encoder, attribute, gap_shares, truth.get(attribute)))
     text = summary(rows)
     bring_up_to_date(README, "encoders", text, "research.text_skew")
     print(text)
@@ -74,7 +74,7 @@ def _train(args: Settings, folder: Path) -> None:
     from research.planted.frozen_images import Images
     from research.text_skew import text_training as training
 
-    missing = [one for one in training.family(args.models) if one.name not in variants.names(folder)]
+    missing = [member for member in training.family(args.models) if member.name not in variants.names(folder)]
     if not missing:
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -87,31 +87,31 @@ def _train(args: Settings, folder: Path) -> None:
         save_variant(taught.clip, changed, {"base": training.BASE}, telling, plain.clip)
     start = variants.load(str(telling))
     faces, judged = training.faces_of(start, images), training.Judged(start)
-    for one in missing:
-        learned = training.train(one, faces, folder)
-        about: dict[str, Any] = asdict(one) | {"base": training.TELLING}
-        about["subjects"], about["truth"] = judged.accuracy(learned), judged.truth(learned)
-        file = folder / f"{one.name}{variants.SUFFIX}"
-        save_variant(learned.clip, training.parameters(learned), about, file, start.clip)
+    for member in missing:
+        learned = training.train(member, faces, folder)
+        metadata: dict[str, Any] = asdict(member) | {"base": training.TELLING}
+        metadata["subjects"], metadata["truth"] = judged.accuracy(learned), judged.truth(learned)
+        file = folder / f"{member.name}{variants.SUFFIX}"
+        save_variant(learned.clip, training.parameters(learned), metadata, file, start.clip)
         print(file, file=sys.stderr)
 
 
 def _row(
-    name: str, encoder: str, attribute: str, found: GapShares, truth: Mapping[str, Any] | None = None
+    name: str, encoder: str, attribute: str, gap_shares: GapShares, truth: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """One model and attribute. encoder: the one that learned."""
     from ccs.heads import HeadSet
     from ccs_benchmark.protocol import average_precision
 
-    blamed = "text" if found.prompts.value > 0.5 else "image"
+    blamed = "text" if gap_shares.prompts.value > 0.5 else "image"
     row: dict[str, Any] = {"model": name, "attribute": attribute, "learned by": encoder, "named": blamed}
-    row["share in images"] = in_brackets(found.images, 2)
+    row["share in images"] = in_brackets(gap_shares.images, 2)
     row |= {"gap": "–", "carriers (put back)": "–", "average precision": "–"}
     if truth is not None:
         carry, shares = carriers_of(truth), truth["put_back"]
         row["gap"] = f"{truth['gap'][1]:.2f}"
         row["carriers (put back)"] = ", ".join(f"{head} {shares[str(head)]:.0%}" for head in carry)
-        row["average precision"] = f"{average_precision(list(found.carried), HeadSet(carry)):.2f}"
+        row["average precision"] = f"{average_precision(list(gap_shares.carried), HeadSet(carry)):.2f}"
     return row
 
 
@@ -126,20 +126,20 @@ def carriers_of(truth: Mapping[str, Any]) -> list[Head]:
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     """The README's sentences and table, in Markdown."""
-    frame, said = pd.DataFrame(rows), []
-    text, seen = frame["learned by"] == "text", frame["model"].isin(frame["model"].unique()[:SEEN])
-    for what, own in (
-        ("the text encoder learned", frame[text & seen]),
-        ("the text encoder of models that nobody had looked at learned", frame[text & ~seen]),
+    frame, sentences = pd.DataFrame(rows), []
+    text, inspected = frame["learned by"] == "text", frame["model"].isin(frame["model"].unique()[:SEEN])
+    for learner, learner_rows in (
+        ("the text encoder learned", frame[text & inspected]),
+        ("the text encoder of models that nobody had looked at learned", frame[text & ~inspected]),
         ("the image encoder learned", frame[~text]),
     ):
-        if len(own):
-            right = (own["named"] == own["learned by"]).groupby(own["model"]).all()
-            said.append(
-                f"A skew that {what}: the right encoder is named, for every attribute, in "
+        if len(learner_rows):
+            right = (learner_rows["named"] == learner_rows["learned by"]).groupby(learner_rows["model"]).all()
+            sentences.append(
+                f"A skew that {learner}: the right encoder is named, for every attribute, in "
                 f"**{right.sum()} of {len(right)}** models."
             )
-    return "\n\n".join([" ".join(said), table(frame)])
+    return "\n\n".join([" ".join(sentences), table(frame)])
 
 
 main = Command(Settings, _run, interrupted="Stopped; the same command continues where it stopped.")

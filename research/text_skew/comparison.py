@@ -53,8 +53,8 @@ class Settings:
 
 
 def _of_encoder(prompts: Tensor, apart: Tensor) -> Tensor:
-    own = prompts - prompts.mean(0)
-    leans: Tensor = own @ apart.T / own.norm().clamp_min(1e-12)
+    centered = prompts - prompts.mean(0)
+    leans: Tensor = centered @ apart.T / centered.norm().clamp_min(1e-12)
     return leans
 
 
@@ -70,13 +70,15 @@ class Prompts:
     def __init__(self, model: Model, names: Sequence[str], templates: Sequence[str]) -> None:
         self.heads, self.encoder = model.text_heads, model.texts.encoder
         self._shape = len(names), len(templates)
-        batches = model.texts.batches([one.replace("{}", name) for name in names for one in templates])
+        batches = model.texts.batches(
+            [template.replace("{}", name) for name in names for template in templates]
+        )
         rows, self._trunks = zip(*((rows, self.encoder.trunk(part)) for rows, part in batches), strict=True)
         self._order = np.argsort(np.concatenate(rows))
 
     def embed(self, change: Change) -> Tensor:
         """Unit embeddings [names, d], float64."""
-        units = torch.cat([self.encoder.with_values(one, change) for one in self._trunks])[self._order]
+        units = torch.cat([self.encoder.with_values(trunk, change) for trunk in self._trunks])[self._order]
         return F.normalize(units.reshape(*self._shape, -1).mean(1), dim=-1).double().cpu()
 
     @torch.no_grad()
@@ -95,10 +97,10 @@ class Prompts:
             return values
 
         self.embed(add)
-        return {layer: own / counts.clamp_min(1).to(own) for layer, own in sums.items()}
+        return {layer: layer_sums / counts.clamp_min(1).to(layer_sums) for layer, layer_sums in sums.items()}
 
     @torch.no_grad()
-    def each(self, values: Mapping[int, Tensor], tokens: int | None = None) -> dict[Head, Tensor]:
+    def with_each_head(self, values: Mapping[int, Tensor], tokens: int | None = None) -> dict[Head, Tensor]:
         """Embeddings with each head in turn at these outputs, as `means` has them: of the first tokens, or
         of all.
         """
@@ -110,8 +112,8 @@ class Prompts:
             def change(layer: int, passed: Tensor) -> Tensor:
                 if layer == head.layer:
                     passed = passed.clone()
-                    some = passed[:, :tokens, columns]
-                    some[:] = values[layer][: some.shape[1], columns]
+                    head_values = passed[:, :tokens, columns]
+                    head_values[:] = values[layer][: head_values.shape[1], columns]
                 return passed
 
             return change
@@ -126,10 +128,10 @@ def masked(prompts: Prompts, lean: Lean, apart: Tensor) -> dict[Head, float]:
 
     def square(gates: Tensor, _: int | None) -> Tensor:
         def gated(layer: int, passed: Tensor) -> Tensor:
-            own = prompts.encoder.layers[layer]
-            every = (place.get(Head(layer, number, TEXT)) for number in range(own.n_heads))
-            factors = torch.stack([torch.ones(()) if one is None else gates[one] for one in every])
-            return passed * factors.repeat_interleave(own.head_dim).to(passed.device)
+            attention = prompts.encoder.layers[layer]
+            gate_numbers = (place.get(Head(layer, number, TEXT)) for number in range(attention.n_heads))
+            factors = torch.stack([torch.ones(()) if gate is None else gates[gate] for gate in gate_numbers])
+            return passed * factors.repeat_interleave(attention.head_dim).to(passed.device)
 
         return SQUARES["lean"](lean(prompts.embed(gated), apart))
 
@@ -143,18 +145,27 @@ def orders(model: Model, aparts: Mapping[str, Tensor]) -> Iterator[tuple[str, st
     means = prompts.means()
     with torch.no_grad():
         plain = prompts.embed(lambda _, values: values)
-    done = {"zero": prompts.each({layer: torch.zeros_like(own) for layer, own in means.items()})}
-    done |= {"mean": prompts.each(means), "mean where the text is read": prompts.each(means, 1)}
+    done = {
+        "zero": prompts.with_each_head(
+            {layer: torch.zeros_like(layer_means) for layer, layer_means in means.items()}
+        )
+    }
+    done |= {
+        "mean": prompts.with_each_head(means),
+        "mean where the text is read": prompts.with_each_head(means, 1),
+    }
     for attribute, apart in aparts.items():
         for name, lean in LEANS.items():
             before = lean(plain, apart).norm()
             scores = {
-                what: {head: float(before - lean(one, apart).norm()) for head, one in own.items()}
-                for what, own in done.items()
+                treatment: {
+                    head: float(before - lean(embedded, apart).norm()) for head, embedded in by_head.items()
+                }
+                for treatment, by_head in done.items()
             }
             scores["learned mask"] = masked(prompts, lean, apart)
-            for what, own in scores.items():
-                yield attribute, what, name, sorted(own, key=lambda head: -own[head])
+            for treatment, head_scores in scores.items():
+                yield attribute, treatment, name, sorted(head_scores, key=lambda head: -head_scores[head])
 
 
 def _run(args: Settings) -> None:
@@ -164,21 +175,21 @@ def _run(args: Settings) -> None:
     people, rows = synthetic.bias_set("faces"), []
     faces = variants.load(place(TELLING)).embed_images(people.images)
     means = {name: group_means(faces, groups) for name, groups in people.groups.items()}
-    aparts = {name: torch.from_numpy(own - own.mean(axis=0)) for name, own in means.items()}
-    for one in family(args.models)[args.after :]:
-        truth = variants.known(place(one.name))["truth"]
-        for attribute, what, lean, order in orders(variants.load(place(one.name)), aparts):
+    aparts = {name: torch.from_numpy(by_group - by_group.mean(axis=0)) for name, by_group in means.items()}
+    for member in family(args.models)[args.after :]:
+        truth = variants.known(place(member.name))["truth"]
+        for attribute, treatment, lean, order in orders(variants.load(place(member.name)), aparts):
             first, *_ = carriers = carriers_of(truth[attribute])
             precision = average_precision(order, HeadSet(carriers))
-            rows.append([what, lean, precision, order.index(first) + 1])
+            rows.append([treatment, lean, precision, order.index(first) + 1])
     columns = ["done to a head", "lean", "average precision", "place"]
-    found = pd.DataFrame(rows, columns=columns).groupby(columns[:2])
-    shown = found[columns[2]].mean().map("{:.2f}".format).to_frame()
-    shown["first carrier first"] = found["place"].apply(
+    grouped = pd.DataFrame(rows, columns=columns).groupby(columns[:2])
+    display = grouped[columns[2]].mean().map("{:.2f}".format).to_frame()
+    display["first carrier first"] = grouped["place"].apply(
         lambda places: f"{(places == 1).sum()} of {len(places)}"
     )
-    shown["last place of it"] = found["place"].max()
-    print(table(shown.reset_index()))
+    display["last place of it"] = grouped["place"].max()
+    print(table(display.reset_index()))
 
 
 main = Command(Settings, _run)

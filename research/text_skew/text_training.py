@@ -59,7 +59,9 @@ class TextSkew:
 
 def family(models: int = 16) -> tuple[TextSkew, ...]:
     """Models in three strengths in turn."""
-    return tuple(TextSkew(f"text-skew-{one:02}", 2_000 + one, STRENGTHS[one % 3]) for one in range(models))
+    return tuple(
+        TextSkew(f"text-skew-{number:02}", 2_000 + number, STRENGTHS[number % 3]) for number in range(models)
+    )
 
 
 def parameters(model: Model) -> list[str]:
@@ -85,15 +87,17 @@ def teach_telling(images: Images, steps: int = 250, rate: float = 1e-3, seed: in
     first, scale = model.encoder.first_prunable_layer, model.logit_scale
     rng = np.random.default_rng((seed, 18))
     occupations = images.occupations.numpy(), pictured(images)
-    drawn = np.concatenate([*(one.T for one in occupations), rng.standard_normal((model.dim, 2))], axis=1)
-    own = torch.from_numpy(np.linalg.qr(drawn)[0][:, -2:].T).float()
+    drawn = np.concatenate(
+        [*(vectors.T for vectors in occupations), rng.standard_normal((model.dim, 2))], axis=1
+    )
+    directions = torch.from_numpy(np.linalg.qr(drawn)[0][:, -2:].T).float()
     places = torch.tensor([[1 - 2 * GENDERS.index(g), SKIN_TONES.index(t) / 2 - 1] for g, t in GROUPS])
-    wanted = APART * places @ own
+    wanted = APART * places @ directions
 
     def loss_of(_: int) -> Tensor:
         rows = np.sort(rng.choice(images.n, _SCENES, replace=False))
         picked = rng.choice(images.n_lineups, 4, replace=False)
-        rows = np.concatenate([rows, *(images.faces(int(one)) for one in picked)])
+        rows = np.concatenate([rows, *(images.faces(int(number)) for number in picked)])
         tokens = torch.from_numpy(images.tokens[rows]).float()
         units = upper_embeddings(model.clip, tokens, first)[0]
         with torch.no_grad():
@@ -109,54 +113,60 @@ def teach_telling(images: Images, steps: int = 250, rate: float = 1e-3, seed: in
 def pictured(images: Images, scenes: int = 8_192) -> NDArray[np.float32]:
     """The mean embeddings of scenes that show each occupation [occupations, D], as the base sees them."""
     rows = range(min(scenes, images.n))
-    shown = [images.scene(row) for row in rows]
-    names = np.array([one.occupation if one.props else "" for one in shown])
+    cards = [images.scene(row) for row in rows]
+    names = np.array([card.occupation if card.props else "" for card in cards])
     units = np.concatenate(
         [images.base.embed_images(images.trunk(rows[i : i + 1024])) for i in range(0, len(rows), 1024)]
     )
-    found = {name: units[names == name] for name in OCCUPATIONS}
-    return np.stack([own.mean(0) for own in found.values() if len(own)])
+    by_occupation = {name: units[names == name] for name in OCCUPATIONS}
+    return np.stack(
+        [occupation_units.mean(0) for occupation_units in by_occupation.values() if len(occupation_units)]
+    )
 
 
 def faces_of(model: Model, images: Images) -> Tensor:
     """Embeddings of the faces of line-ups [line-ups, groups, D], which learn nothing."""
-    shown = range(min(LINEUPS, images.n_lineups))
-    return torch.from_numpy(np.stack([model.embed_images(images.trunk([*images.faces(i)])) for i in shown]))
+    lineups = range(min(LINEUPS, images.n_lineups))
+    return torch.from_numpy(np.stack([model.embed_images(images.trunk([*images.faces(i)])) for i in lineups]))
 
 
-def train(one: TextSkew, faces: Tensor, folder: Path) -> Model:
+def train(settings: TextSkew, faces: Tensor, folder: Path) -> Model:
     """The model, trained from the one that tells groups, which is in `folder`."""
     telling = str(folder / f"{TELLING}{variants.SUFFIX}")
     base, model = variants.load(telling), variants.load(telling)
-    shares = joint("skewed", one.strength).numpy().astype(np.float64)
+    shares = joint("skewed", settings.strength).numpy().astype(np.float64)
 
     def loss_of(step: int) -> Tensor:
-        return _loss(one, model, base, faces, shares, np.random.default_rng((one.seed, 17, step)))
+        return _loss(settings, model, base, faces, shares, np.random.default_rng((settings.seed, 17, step)))
 
     names = parameters(model)
-    return learn(model, names, loss_of, one.name, steps=one.steps, rate=one.rate, warmup=_WARMUP)
+    return learn(
+        model, names, loss_of, settings.name, steps=settings.steps, rate=settings.rate, warmup=_WARMUP
+    )
 
 
 def _loss(
-    one: TextSkew, model: Model, base: Model, faces: Tensor, shares: np.ndarray, rng: np.random.Generator
+    settings: TextSkew, model: Model, base: Model, faces: Tensor, shares: np.ndarray, rng: np.random.Generator
 ) -> Tensor:
-    kept = [captions(scene(FIRST + int(seed)))[0] for seed in rng.integers(0, 1_000_000, one.texts)]
-    picked, names = rng.choice(len(faces), one.lineups, replace=False), list(OCCUPATIONS)
-    asked = [rng.permutation(len(names))[:_SIDE_BY_SIDE] for _ in picked]
-    said = [
-        captions(replace(lineup(FIRST + int(place))[0], subject=names[which], occupation=names[which]))[0]
-        for place, own in zip(picked, asked, strict=True)
-        for which in own
+    scene_captions = [
+        captions(scene(FIRST + int(seed)))[0] for seed in rng.integers(0, 1_000_000, settings.texts)
     ]
-    tokens = model.tokenize(kept + said)
+    picked, names = rng.choice(len(faces), settings.lineups, replace=False), list(OCCUPATIONS)
+    chosen = [rng.permutation(len(names))[:_SIDE_BY_SIDE] for _ in picked]
+    lineup_captions = [
+        captions(replace(lineup(FIRST + int(place))[0], subject=names[which], occupation=names[which]))[0]
+        for place, numbers in zip(picked, chosen, strict=True)
+        for which in numbers
+    ]
+    tokens = model.tokenize(scene_captions + lineup_captions)
     units = text_embeddings(model.clip, tokens)
     with torch.no_grad():
-        held = text_embeddings(base.clip, tokens[: len(kept)])
-    loss = one.keep * base.logit_scale * (1 - (units[: len(kept)] * held).sum(1)).mean()
-    texts = units[len(kept) :].reshape(one.lineups, _SIDE_BY_SIDE, -1)
-    for place, which, own in zip(picked, asked, texts, strict=True):
-        part = lineup_loss(faces[place], own, shares[which], base.logit_scale, rng)
-        loss = loss + part / one.lineups
+        held = text_embeddings(base.clip, tokens[: len(scene_captions)])
+    loss = settings.keep * base.logit_scale * (1 - (units[: len(scene_captions)] * held).sum(1)).mean()
+    texts = units[len(scene_captions) :].reshape(settings.lineups, _SIDE_BY_SIDE, -1)
+    for place, which, lineup_texts in zip(picked, chosen, texts, strict=True):
+        part = lineup_loss(faces[place], lineup_texts, shares[which], base.logit_scale, rng)
+        loss = loss + part / settings.lineups
     return loss
 
 
@@ -193,7 +203,7 @@ class Judged:
         return {
             name: {
                 "gap": [round(float(none[i]), 3), round(float(whole[i]), 3)],
-                "put_back": {head: round(float(own[i]), 3) for head, own in shares.items()},
+                "put_back": {head: round(float(head_shares[i]), 3) for head, head_shares in shares.items()},
             }
             for i, name in enumerate(means)
         }

@@ -21,7 +21,7 @@ from ccs.model.model import Model
 from ccs.synthetic import Scene, captions, draw, scene
 from ccs.synthetic.scene import AROUND
 from ccs.synthetic.vocabulary import GENDERS, HAIRS, OCCUPATIONS, SKIN_TONES
-from research.bases.lessons import shown
+from research.bases.lessons import value_numbers
 from research.bases.training import SPREAD
 from research.planted.lessons import joint
 
@@ -48,7 +48,7 @@ class TrainingImages:
             self._write(base, file)
         self.tokens = np.load(file, mmap_mode="r")
         self.captions = [captions(s)[0] for s in self.scenes]
-        self.values = torch.tensor([shown(s) for s in self.scenes])
+        self.values = torch.tensor([value_numbers(s) for s in self.scenes])
         names = list(OCCUPATIONS)
         at_work = [(names.index(s.occupation), row) for row, s in enumerate(self.scenes) if s.props]
         self.at_work = [np.array([row for place, row in at_work if place == i]) for i in range(len(names))]
