@@ -20,40 +20,40 @@ def example(n=300, classes=8, d=12, seed=0, noise=1.5):
 
 def test_class_weights_equal_a_loop_over_classes(tiny_model):
     classes, templates = ["dog", "a {weird} name", "cat"], ["a photo of a {}.", "{}", "the {} and the {}"]
-    found = zeroshot.class_weights(tiny_model, classes, templates)
+    weights = zeroshot.class_weights(tiny_model, classes, templates)
     for row, name in enumerate(classes):
         rows = [tiny_model.embed_texts([t.replace("{}", name)])[0] for t in templates]
         mean = np.mean([r / np.linalg.norm(r) for r in rows], axis=0)
-        assert found[row] == pytest.approx(mean / np.linalg.norm(mean), abs=1e-5)
-    assert found.dtype == np.float32
+        assert weights[row] == pytest.approx(mean / np.linalg.norm(mean), abs=1e-5)
+    assert weights.dtype == np.float32
 
 
 @pytest.mark.parametrize("subset", [None, [1, 4, 0]])
 def test_accuracy_equals_scikit_learn(subset):
     images, weights, labels = example()
-    found = zeroshot.accuracy(images, weights, labels, subset=subset)
+    result = zeroshot.accuracy(images, weights, labels, subset=subset)
     among = np.arange(8) if subset is None else np.sort(subset)
-    kept = np.isin(labels, among)
-    picked = among[(images[kept] @ weights[among].T).argmax(axis=1)]
-    assert found.top1.value == pytest.approx(accuracy_score(labels[kept], picked))
-    assert found.n == kept.sum()
+    in_subset = np.isin(labels, among)
+    picked = among[(images[in_subset] @ weights[among].T).argmax(axis=1)]
+    assert result.top1.value == pytest.approx(accuracy_score(labels[in_subset], picked))
+    assert result.n == in_subset.sum()
 
 
 def test_a_paired_difference_is_surer_than_two_intervals():
     images, weights, labels = example(n=1000)
     other = images + 0.05 * np.random.default_rng(1).standard_normal(images.shape)
-    one, two = (zeroshot.accuracy(x, weights, labels) for x in (images, other))
-    effect = zeroshot.compare(two, one)
-    assert effect.value == pytest.approx(two.top1.value - one.top1.value)
-    assert effect.high - effect.low < one.top1.high - one.top1.low
-    assert zeroshot.compare(one, one) == stats.Effect(0.0, 0.0, 0.0, 1.0)
+    first, second = (zeroshot.accuracy(x, weights, labels) for x in (images, other))
+    effect = zeroshot.compare(second, first)
+    assert effect.value == pytest.approx(second.top1.value - first.top1.value)
+    assert effect.high - effect.low < first.top1.high - first.top1.low
+    assert zeroshot.compare(first, first) == stats.Effect(0.0, 0.0, 0.0, 1.0)
     shuffled = zeroshot.accuracy(images[::-1], weights, labels[::-1])
     with pytest.raises(InputError, match="same images"):
-        zeroshot.compare(one, shuffled)
+        zeroshot.compare(first, shuffled)
 
 
 def test_accuracy_refuses():
-    given = dict(zip(("image_embeddings", "class_weights", "labels"), example(), strict=True))
+    arguments = dict(zip(("image_embeddings", "class_weights", "labels"), example(), strict=True))
     for change, says in (
         ({"labels": [0] * 299 + [8]}, "there are 8 classes"),
         ({"labels": [0]}, "300 images"),
@@ -61,11 +61,11 @@ def test_accuracy_refuses():
         ({"image_embeddings": np.full((300, 12), np.inf)}, "300 rows"),
     ):
         with pytest.raises(InputError, match=says):
-            zeroshot.accuracy(**given | change)
+            zeroshot.accuracy(**arguments | change)
 
 
-@pytest.mark.parametrize(("classes", "most"), [(2, 0.6), (1000, 0.002)])
-def test_a_model_near_chance_is_told(classes, most):
+@pytest.mark.parametrize(("classes", "threshold"), [(2, 0.6), (1000, 0.002)])
+def test_a_model_near_chance_is_told(classes, threshold):
     """Twice the guess, or a tenth above it, whichever is less."""
-    assert zeroshot.near_chance(0.6, 0.95 * most, classes)
-    assert zeroshot.near_chance(0.6, 1.05 * most, classes) is None
+    assert zeroshot.near_chance(0.6, 0.95 * threshold, classes)
+    assert zeroshot.near_chance(0.6, 1.05 * threshold, classes) is None

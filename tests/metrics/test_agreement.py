@@ -23,18 +23,18 @@ def test_alpha_of_the_worked_example():
         [None, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, None],
         [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, None],
     ]
-    found = agreement.krippendorff_alpha(ratings)
-    assert round(found.value, 3) == 0.743
-    assert found.low < found.value < found.high
+    alpha = agreement.krippendorff_alpha(ratings)
+    assert round(alpha.value, 3) == 0.743
+    assert alpha.low < alpha.value < alpha.high
 
 
 def plain_compare(people, judges):
     """One person, one panel, pair by pair."""
     left, right = [], []
-    for i, said in enumerate(people[0]):
+    for i, answer in enumerate(people[0]):
         votes = [judge[i] for judge in judges]
-        if said is not None and None not in votes:
-            left.append(said)
+        if answer is not None and None not in votes:
+            left.append(answer)
             right.append(all(votes))
     kappa = cohen_kappa_score(left, right) if len({*left, *right}) > 1 else math.nan
     varied = len(set(left)) > 1 and len(set(right)) > 1
@@ -49,11 +49,11 @@ def plain_compare(people, judges):
 
 @given(raters.flatmap(lambda rater: st.lists(rater, min_size=2, max_size=4)))
 def test_compare_against_a_plain_reading(raters):
-    found = agreement.compare(raters[:1], raters[1:], draws=40)
+    result = agreement.compare(raters[:1], raters[1:], draws=40)
     expected = plain_compare(raters[:1], raters[1:])
-    assert found.n == expected["n"]
+    assert result.n == expected["n"]
     for metric in agreement.METRICS:
-        assert getattr(found, metric).value == pytest.approx(expected[metric], nan_ok=True), metric
+        assert getattr(result, metric).value == pytest.approx(expected[metric], nan_ok=True), metric
 
 
 def test_intervals_are_those_of_resampled_pairs():
@@ -61,30 +61,30 @@ def test_intervals_are_those_of_resampled_pairs():
     rng = np.random.default_rng(5)
     people = [bool(v) for v in rng.random(80) < 0.5]
     judges = [[bool(v) for v in np.where(rng.random(80) < 0.8, people, ~np.array(people))] for _ in range(2)]
-    found = agreement.compare([people], judges, draws=1500, seed=1)
+    result = agreement.compare([people], judges, draws=1500, seed=1)
     kappas, taus = [], []
     panel = [all(votes) for votes in zip(*judges, strict=True)]
     for _ in range(150):
         rows = rng.integers(80, size=80)
         kappas.append(cohen_kappa_score([people[i] for i in rows], [panel[i] for i in rows]))
         taus.append(scipy.stats.kendalltau([people[i] for i in rows], [panel[i] for i in rows]).statistic)
-    for estimate, draws in ((found.cohen_kappa, kappas), (found.kendall_tau, taus)):
+    for estimate, draws in ((result.cohen_kappa, kappas), (result.kendall_tau, taus)):
         assert [estimate.low, estimate.high] == pytest.approx(np.quantile(draws, [0.025, 0.975]), abs=0.07)
 
 
 def test_consensus_of_people_and_unanimity_of_judges():
-    said = [[True, True, None, None], [True, False, True, None], [False, None, None, None]]
-    assert agreement.consensus(said) == [True, None, True, None]
-    assert agreement.unanimous(said[:2]) == [True, False, None, None]
+    answers = [[True, True, None, None], [True, False, True, None], [False, None, None, None]]
+    assert agreement.consensus(answers) == [True, None, True, None]
+    assert agreement.unanimous(answers[:2]) == [True, False, None, None]
 
 
 def test_each_two_judges_of_a_panel():
     panel = {"a": [True, True, False, None], "b": [True, False, False, True], "c": [None, None, None, None]}
-    first, *rest = agreement.judge_pairs(panel)
+    first, *other_pairs = agreement.judge_pairs(panel)
     assert (first.left, first.right, first.n) == ("a", "b", 3)
     assert first.same == pytest.approx(2 / 3)
     assert first.cohen_kappa == pytest.approx(cohen_kappa_score([1, 1, 0], [1, 0, 0]))
-    assert [pair.n for pair in rest] == [0, 0]
-    assert all(math.isnan(pair.same) and math.isnan(pair.cohen_kappa) for pair in rest)
+    assert [pair.n for pair in other_pairs] == [0, 0]
+    assert all(math.isnan(pair.same) and math.isnan(pair.cohen_kappa) for pair in other_pairs)
     with pytest.raises(InputError, match="same texts"):
         agreement.judge_pairs({"a": [True], "b": []})

@@ -15,13 +15,13 @@ def test_intervals_keep_to_what_the_metric_can_be(tilt):
     """Near 0, where nothing is skewed, and at the ceiling."""
     images, texts, groups = example(n=120, tilt=tilt)
     for draws in (40, 500):
-        found = bias.measure(images, Ranking(texts, groups, 40), metrics=ALL, draws=draws)
-        skews, ceilings = found.max_skew, found.ceilings
+        measured = bias.measure(images, Ranking(texts, groups, 40), metrics=ALL, draws=draws)
+        skews, ceilings = measured.max_skew, measured.ceilings
         assert (skews.low >= 0).all()
         assert (skews.high <= ceilings + 1e-12).all()
         assert 0 <= skews.mean.low <= skews.mean.value <= skews.mean.high <= ceilings.mean() + 1e-12
-        assert found.metrics["NDKL"].low.min() >= 0
-        assert found.metrics["AUC"].high.max() <= 1
+        assert measured.metrics["NDKL"].low.min() >= 0
+        assert measured.metrics["AUC"].high.max() <= 1
 
 
 def test_chance_is_what_random_rankings_score():
@@ -45,14 +45,14 @@ def test_chance_is_what_random_rankings_score():
 def test_a_gallery_of_identical_pictures_is_at_chance_and_its_ties_are_counted(groups):
     images, texts = np.ones((120, 6)), np.random.default_rng(0).standard_normal((20, 6))
     question = Ranking(texts, groups, 30)
-    found = bias.measure(images, question, metrics=ALL, draws=500)
+    measured = bias.measure(images, question, metrics=ALL, draws=500)
     for name in ("MaxSkew", "NDKL"):
-        metric = found.metrics[name]
+        metric = measured.metrics[name]
         assert metric.chance_mean.low < metric.mean.value < metric.chance_mean.high
-    assert found.metrics["AUC"].values == pytest.approx(0.5)
-    assert (found.ties == 90).all()
-    assert bias.means(images, question)["MaxSkew"] == pytest.approx(found.max_skew.mean.value)
-    assert len({tuple(top) for top in found.top.tolist()}) > 3  # each prompt has its own order
+    assert measured.metrics["AUC"].values == pytest.approx(0.5)
+    assert (measured.ties == 90).all()
+    assert bias.means(images, question)["MaxSkew"] == pytest.approx(measured.max_skew.mean.value)
+    assert len({tuple(top) for top in measured.top.tolist()}) > 3  # each prompt has its own order
 
 
 def test_each_metric_says_which_group_it_prefers():
@@ -60,8 +60,8 @@ def test_each_metric_says_which_group_it_prefers():
     groups = np.repeat(["a", "b", "c"], 40)
     scores = np.concatenate([[0.9] * 10 + [0.0] * 30, [0.5] * 40, [0.1] * 40])
     images = np.column_stack([scores, np.sqrt(1 - scores**2)])
-    found = bias.measure(images, Ranking([[1.0, 0.0]], groups, 10), metrics=ALL, draws=40)
-    groups_of = {name: found.preferred_group(name, 0)[0] for name in ALL}
+    measured = bias.measure(images, Ranking([[1.0, 0.0]], groups, 10), metrics=ALL, draws=40)
+    groups_of = {name: measured.preferred_group(name, 0)[0] for name in ALL}
     assert groups_of == {"MaxSkew": "a", "NDKL": ""} | dict.fromkeys(group_gaps.PREFERENCES, "b")
 
 
@@ -95,31 +95,31 @@ def pooled(n: int = 120, occupations: int = 4):
 
 def test_an_occupation_ranks_its_own_pool_alone():
     images, texts, groups, pools = pooled()
-    found = bias.measure(images, Ranking(texts, groups, 10, pools), draws=40)
-    for row, own in enumerate(pools):
-        alone = bias.measure(images[own], Ranking(texts[row : row + 1], groups[own], 10), draws=40)
-        assert found.max_skew.values[row] == alone.max_skew.values[0]
-        assert found.top[row].tolist() == alone.top[0].tolist()
-        assert found.pools[row].tolist() == alone.pool.tolist()
-        chances = [one.chance_shares(at)[groups[0]].high for one, at in ((found, row), (alone, 0))]
+    measured = bias.measure(images, Ranking(texts, groups, 10, pools), draws=40)
+    for row, pool in enumerate(pools):
+        alone = bias.measure(images[pool], Ranking(texts[row : row + 1], groups[pool], 10), draws=40)
+        assert measured.max_skew.values[row] == alone.max_skew.values[0]
+        assert measured.top[row].tolist() == alone.top[0].tolist()
+        assert measured.pools[row].tolist() == alone.pool.tolist()
+        chances = [result.chance_shares(at)[groups[0]].high for result, at in ((measured, row), (alone, 0))]
         assert chances[0] == chances[1]
-    assert found.max_skew.mean.value == pytest.approx(found.max_skew.values.mean())
+    assert measured.max_skew.mean.value == pytest.approx(measured.max_skew.values.mean())
     # Each pool is resampled by itself: one occupation's draws say nothing of another's.
-    assert abs(np.corrcoef(found.max_skew.draws[:, :2].T)[0, 1]) < 0.6
+    assert abs(np.corrcoef(measured.max_skew.draws[:, :2].T)[0, 1]) < 0.6
     with pytest.raises(InputError, match="the 30 ranked images"):
         Ranking(texts, groups, 31, pools)
     with pytest.raises(InputError, match=r"Pools of shape \(3, 120\) do not fit 4 x 120"):
         Ranking(texts, groups, 10, pools[:3])
 
 
-@pytest.mark.parametrize("own", [True, False])
-def test_known_scores_of_all_names_give_what_each_prompt_measures_alone(own):
+@pytest.mark.parametrize("with_pools", [True, False])
+def test_known_scores_of_all_names_give_what_each_prompt_measures_alone(with_pools):
     """Of pools, and of names that are one text."""
     images, texts, groups, pools = pooled()
-    rows = np.arange(4) if own else np.array([0, 1, 0, 2])
-    asked = Ranking(texts[: rows.max() + 1], groups, 10, pools if own else None, rows=rows)
+    rows = np.arange(4) if with_pools else np.array([0, 1, 0, 2])
+    question = Ranking(texts[: rows.max() + 1], groups, 10, pools if with_pools else None, rows=rows)
     names = texts[rows]
-    measuring, scores = bias.Measuring(asked, metrics=ALL, draws=40), ranking.cosines(names, images)
+    measuring, scores = bias.Measuring(question, metrics=ALL, draws=40), ranking.cosines(names, images)
     alone, known = measuring(images), measuring(images, scores)
     for name in ALL:
         np.testing.assert_array_equal(known.metrics[name].draws, alone.metrics[name].draws)
@@ -131,12 +131,12 @@ def test_chance_shares_are_those_of_random_rankings():
     rng = np.random.default_rng(4)
     drawn = np.array([(rng.permutation(groups)[:40] == "few").mean() for _ in range(4000)])
     images, texts, _ = example(n=200)
-    found = bias.measure(images, Ranking(texts, groups, 40), draws=40)
-    share = found.chance_shares()["few"]
+    measured = bias.measure(images, Ranking(texts, groups, 40), draws=40)
+    share = measured.chance_shares()["few"]
     assert share.value == 0.25 == pytest.approx(drawn.mean(), abs=0.005)
     low, high = np.quantile(drawn, [0.025, 0.975])
     assert (share.low, share.high) == pytest.approx((low, high), abs=1e-9)  # both are fortieths
-    assert found.top_shares.sum(axis=1) == pytest.approx(np.ones(5))
+    assert measured.top_shares.sum(axis=1) == pytest.approx(np.ones(5))
 
 
 ALL = skew.METRICS + group_gaps.PREFERENCES
@@ -144,38 +144,40 @@ ALL = skew.METRICS + group_gaps.PREFERENCES
 
 def test_means_are_those_of_the_whole_measure():
     images, texts, groups = example(tilt=0.5)
-    found = bias.measure(images, Ranking(texts, groups, 40), draws=40, seed=2, metrics=ALL, logit_scale=20.0)
+    measured = bias.measure(
+        images, Ranking(texts, groups, 40), draws=40, seed=2, metrics=ALL, logit_scale=20.0
+    )
     names = ("MaxSkew", *group_gaps.PREFERENCES)
     short = bias.means(images, Ranking(texts, groups, 40), names, logit_scale=20.0, seed=2)
-    assert short == pytest.approx({name: found.metrics[name].mean.value for name in names})
-    assert found.metrics["logit gap (cross-fitted)"].chance_mean.value == 0
-    assert found.metrics["AUC"].chance_mean.low > 0.5
-    auc = found.metrics["AUC (cross-fitted)"]
+    assert short == pytest.approx({name: measured.metrics[name].mean.value for name in names})
+    assert measured.metrics["logit gap (cross-fitted)"].chance_mean.value == 0
+    assert measured.metrics["AUC"].chance_mean.low > 0.5
+    auc = measured.metrics["AUC (cross-fitted)"]
     assert auc.chance_mean.low < auc.chance_mean.value == 0.5 < auc.chance_mean.high
 
 
 def test_measure_refuses():
     images, texts, groups = example()
-    for seen, asked, says in (
+    for embeddings, arguments, says in (
         (images, (texts, groups, 0), "k is 0"),
         (images, (texts, ["a"] * 240, 40), "2 to 255 groups"),
         (images, (np.ones((2, 7)), groups, 40), "do not go with texts of 7"),
         (np.full((240, 6), np.nan), (texts, groups, 40), "240 rows are not"),
     ):
         with pytest.raises(InputError, match=says):
-            bias.measure(seen, Ranking(*asked))
+            bias.measure(embeddings, Ranking(*arguments))
 
 
 def test_skew_is_the_logarithm_of_fairlearns_selection_rates():
     """A group's skew is its selection rate over everybody's: (top_g/K) / (n_g/n) = (top_g/n_g) / (K/n)."""
     images, texts, groups = example(n=300, tilt=1.0)
-    found = bias.measure(images, Ranking(texts, groups, 40), draws=40)
+    measured = bias.measure(images, Ranking(texts, groups, 40), draws=40)
     for row, text in enumerate(texts):
         scores = images @ text / np.linalg.norm(images, axis=1)
         chosen = np.isin(np.arange(300), np.argsort(-scores, kind="stable")[:40]).astype(int)
         frame = MetricFrame(metrics=selection_rate, y_true=chosen, y_pred=chosen, sensitive_features=groups)
         rates = frame.by_group / frame.overall
-        assert np.log(rates.max()) == pytest.approx(found.max_skew.values[row], abs=1e-12)
-        shares = dict(zip(found.groups, found.top_shares[row], strict=True))
-        sizes = {group: (groups == group).mean() for group in found.groups}
+        assert np.log(rates.max()) == pytest.approx(measured.max_skew.values[row], abs=1e-12)
+        shares = dict(zip(measured.groups, measured.top_shares[row], strict=True))
+        sizes = {group: (groups == group).mean() for group in measured.groups}
         assert shares == pytest.approx({group: rates[group] * sizes[group] for group in shares})

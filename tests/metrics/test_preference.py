@@ -20,11 +20,11 @@ EVERYBODY = np.array([1.0, 0.0, -1.0])
 OCCUPATIONS = 12
 
 
-def scores(shared: float, own: float, *, noise: float = 1.0, seed: int = 0) -> np.ndarray:
+def scores(shared: float, specific: float, *, noise: float = 1.0, seed: int = 0) -> np.ndarray:
     """Logits [prompts, images] with a preference of all prompts and one of each prompt, of these sizes."""
     rng = np.random.default_rng(seed)
     of_prompts = rng.standard_normal((OCCUPATIONS, 3))
-    preferences = shared * EVERYBODY + own * (of_prompts - of_prompts.mean(1, keepdims=True))
+    preferences = shared * EVERYBODY + specific * (of_prompts - of_prompts.mean(1, keepdims=True))
     same_for_all = rng.standard_normal(
         len(GROUPS)
     )  # an image that every prompt likes is noise of all prompts
@@ -33,7 +33,7 @@ def scores(shared: float, own: float, *, noise: float = 1.0, seed: int = 0) -> n
 
 
 @pytest.mark.parametrize(
-    ("shared", "own", "verdict"),
+    ("shared", "specific", "verdict"),
     [
         (2.0, 0.1, "mostly a general preference"),
         (0.1, 2.0, "mostly specific to occupations"),
@@ -41,13 +41,13 @@ def scores(shared: float, own: float, *, noise: float = 1.0, seed: int = 0) -> n
         (0.0, 0.0, "no evidence of either"),
     ],
 )
-def test_a_known_preference_has_its_verdict(shared, own, verdict):
-    split = preference.split(scores(shared, own), GROUPS, draws=300)
+def test_a_known_preference_has_its_verdict(shared, specific, verdict):
+    split = preference.split(scores(shared, specific), GROUPS, draws=300)
     assert split.verdict == verdict
     if verdict != "no evidence of either":
-        known = 2 * shared**2 / (2 * shared**2 + 2 * own**2)
+        known = 2 * shared**2 / (2 * shared**2 + 2 * specific**2)
         assert split.share.low <= known <= split.share.high
-    if shared > own:
+    if shared > specific:
         assert split.first == "a"
         assert split.chance.high < split.share.low
 

@@ -40,43 +40,43 @@ def test_subtracting_contributions_equals_adding_up_the_others(tiny_model, pictu
     images, off = pictures(5), HeadSet.parse("L2.H0 L4.H3 L5.H1")
     parts, remainder = tiny_model.contributions(images)
     whole = tiny_model.embed_images(images)
-    found = ranking.subtracted(whole, (parts[:, head.layer, head.head] for head in off))
+    embeddings = ranking.subtracted(whole, (parts[:, head.layer, head.head] for head in off))
     layers, heads = parts.shape[1:3]
-    kept = [parts[:, i, j] for i in range(layers) for j in range(heads) if Head(i, j) not in off]
-    expected = remainder + sum(kept)
+    other_parts = [parts[:, i, j] for i in range(layers) for j in range(heads) if Head(i, j) not in off]
+    expected = remainder + sum(other_parts)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    assert found == pytest.approx(expected, abs=1e-5)
+    assert embeddings == pytest.approx(expected, abs=1e-5)
     # Later layers react to a head that is off; a subtraction does not show that.
-    assert np.abs(found - tiny_model.embed_images(images, off)).max() > 1e-3
+    assert np.abs(embeddings - tiny_model.embed_images(images, off)).max() > 1e-3
 
 
 def plain_score_gap(images, prompts, groups, pools):
     """Prompt by prompt and group by group."""
-    found = []
+    variances = []
     for p, prompt in enumerate(prompts):
         means = [
             np.mean([image @ prompt for i, image in enumerate(images) if groups[i] == g and pools[p][i]])
             for g in sorted(set(groups))
         ]
-        found.append(np.mean([(mean - np.mean(means)) ** 2 for mean in means]))
-    return np.sqrt(np.mean(found))
+        variances.append(np.mean([(mean - np.mean(means)) ** 2 for mean in means]))
+    return np.sqrt(np.mean(variances))
 
 
-@pytest.mark.parametrize("own", [True, False])
-def test_the_score_gap_is_its_definition_and_its_vectors_sum_to_it_and_are_half_its_slope(own):
+@pytest.mark.parametrize("with_pools", [True, False])
+def test_the_score_gap_is_its_definition_and_its_vectors_sum_to_it_and_are_half_its_slope(with_pools):
     rng = np.random.default_rng(0)
     groups = np.array(["a", "b", "c"])[rng.integers(0, 3, 30)]
     pools = rng.random((4, 30)) < 0.7
     images, prompts = (ranking.unit(rng.standard_normal((n, 5)), "x").astype(np.float32) for n in (30, 4))
-    asked = Ranking(prompts, groups, 2, pools if own else None)
-    whole = plain_score_gap(images, prompts, groups, pools if own else np.ones_like(pools))
-    assert asked.score_gap(images) == pytest.approx(whole, rel=1e-4)
-    vectors = asked.toward(images)
+    question = Ranking(prompts, groups, 2, pools if with_pools else None)
+    whole = plain_score_gap(images, prompts, groups, pools if with_pools else np.ones_like(pools))
+    assert question.score_gap(images) == pytest.approx(whole, rel=1e-4)
+    vectors = question.toward(images)
     assert (vectors * images).sum() == pytest.approx(whole**2, rel=1e-4)
     rng = np.random.default_rng(1)
     moved = 1e-2 * rng.standard_normal(images.shape)
     moved -= (moved * images).sum(1, keepdims=True) * images  # along the sphere: cosines ignore lengths
-    squares = [asked.score_gap(images + side * moved) ** 2 for side in (1, -1)]
+    squares = [question.score_gap(images + side * moved) ** 2 for side in (1, -1)]
     assert (vectors * moved).sum() == pytest.approx((squares[0] - squares[1]) / 4, rel=2e-2)
 
 
@@ -85,10 +85,10 @@ def require_by_hand(draws, scores, codes, k):
     order = ranking.top(scores, resampling.window(len(codes), k)[1])
     counts = resampling.top_counts(draws, scores, order, k)
     tops = resampling.first_tops(draws, scores, order, k)
-    for row, own in enumerate(scores):
+    for row, prompt_scores in enumerate(scores):
         for draw, weights in enumerate(draws.weights.T.astype(int)):
             drawn = np.repeat(np.arange(len(codes)), weights)
-            ranked = codes[drawn[np.argsort(-own[drawn], kind="stable")]][:k]
+            ranked = codes[drawn[np.argsort(-prompt_scores[drawn], kind="stable")]][:k]
             assert counts[row, draw].tolist() == np.bincount(ranked, minlength=draws.n_groups).tolist()
             assert draws.pool[draw].tolist() == np.bincount(codes[drawn], minlength=draws.n_groups).tolist()
             if draw < resampling.FEW:
@@ -117,13 +117,13 @@ def test_units_that_lie_together_are_counted_as_deep_as_their_draws_go():
     assert draws.weights[order[0]].sum(axis=0).min() < k  # some draw has fewer in the window
 
 
-@pytest.mark.parametrize("own", [True, False])
-def test_a_gap_between_groups_is_significant_and_chance_is_not(own):
+@pytest.mark.parametrize("with_pools", [True, False])
+def test_a_gap_between_groups_is_significant_and_chance_is_not(with_pools):
     p_values = []
     for tilt, seeds in ((0.0, range(40)), (3.0, [0])):
         for seed in seeds:
             images, texts, groups = example(n=120, tilt=tilt, seed=seed)
-            pools = np.random.default_rng(seed).random((len(texts), 120)) < 0.7 if own else None
+            pools = np.random.default_rng(seed).random((len(texts), 120)) < 0.7 if with_pools else None
             question = Ranking(texts, groups, 10, pools)
             test = question.gap_test(images, draws=99)
             assert test.gap == pytest.approx(question.score_gap(images))

@@ -7,11 +7,11 @@ from ccs import InputError
 from ccs.metrics import retrieval
 
 
-def example(n=70, d=10, most=3, seed=0, noise=1.0):
-    """Clips, one to `most` captions each in mixed order, and whose they are."""
+def example(n=70, d=10, max_captions=3, seed=0, noise=1.0):
+    """Clips, one to `max_captions` captions each in mixed order, and whose they are."""
     rng = np.random.default_rng(seed)
     clips = rng.standard_normal((n, d)).astype(np.float32)
-    owner = rng.permutation(np.repeat(np.arange(n), rng.integers(1, most + 1, n)))
+    owner = rng.permutation(np.repeat(np.arange(n), rng.integers(1, max_captions + 1, n)))
     captions = clips[owner] + noise * rng.standard_normal((len(owner), d)).astype(np.float32)
     return clips, captions, owner
 
@@ -21,8 +21,8 @@ def plain_ranks(clips, captions, owner):
     unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (clips, captions)]
     scores = unit[1] @ unit[0].T
     to_clip, to_text = [], []
-    for row, own in zip(scores, owner, strict=True):
-        to_clip.append(sorted(range(len(clips)), key=lambda clip: -row[clip]).index(own) + 1)
+    for row, own_clip in zip(scores, owner, strict=True):
+        to_clip.append(sorted(range(len(clips)), key=lambda clip: -row[clip]).index(own_clip) + 1)
     for clip in range(len(clips)):
         ranked = sorted(range(len(owner)), key=lambda m: -scores[m, clip])
         to_text.append(min(ranked.index(m) for m in np.flatnonzero(owner == clip)) + 1)
@@ -30,15 +30,15 @@ def plain_ranks(clips, captions, owner):
 
 
 def test_ranks_equal_plain_ones_both_ways():
-    given = example()
-    to_clip, to_text = retrieval.measure(*given, draws=40)
-    expected = plain_ranks(*given)
+    arguments = example()
+    to_clip, to_text = retrieval.measure(*arguments, draws=40)
+    expected = plain_ranks(*arguments)
     assert to_clip.ranks.tolist() == expected[0]
     assert to_text.ranks.tolist() == expected[1]
-    assert (to_clip.n, to_text.n) == (len(given[2]), 70)
-    for found in (to_clip, to_text):
+    assert (to_clip.n, to_text.n) == (len(arguments[2]), 70)
+    for direction in (to_clip, to_text):
         for depth in retrieval.DEPTHS:
-            assert found.metrics[f"R@{depth}"].value == pytest.approx((found.ranks <= depth).mean())
+            assert direction.metrics[f"R@{depth}"].value == pytest.approx((direction.ranks <= depth).mean())
     assert 0 < to_clip.metrics["R@1"].value < to_clip.metrics["R@5"].value < 1
 
 
@@ -49,33 +49,35 @@ def test_batches_equal_the_full_matrix(chunk, monkeypatch):
     full = retrieval.measure(clips, captions, owner, draws=40)
     monkeypatch.setattr(retrieval, "BATCH", chunk)
     parts = retrieval.measure(clips, captions, owner, draws=40)
-    for one, two in zip(full, parts, strict=True):
-        assert (one.ranks == two.ranks).all()
-        assert one.metrics == two.metrics
+    for expected, batched in zip(full, parts, strict=True):
+        assert (expected.ranks == batched.ranks).all()
+        assert expected.metrics == batched.metrics
 
 
 def test_the_studys_variant_takes_first_captions_and_keeps_the_length():
     clips, captions, owner = example()
     _, first = np.unique(owner, return_index=True)
-    found, _ = retrieval.measure(clips, captions, owner, as_published=True, draws=40)
+    to_clip, _ = retrieval.measure(clips, captions, owner, as_published=True, draws=40)
     unit = captions / np.linalg.norm(captions, axis=1, keepdims=True)
     scores = unit[first] @ clips.T
-    assert found.ranks.tolist() == [int((row > row[i]).sum()) + 1 for i, row in enumerate(scores)]
+    assert to_clip.ranks.tolist() == [int((row > row[i]).sum()) + 1 for i, row in enumerate(scores)]
     renormalized, _ = retrieval.measure(clips, captions[first], np.arange(70), draws=40)
-    assert found.ranks.tolist() != renormalized.ranks.tolist()
+    assert to_clip.ranks.tolist() != renormalized.ranks.tolist()
 
 
 def test_intervals_equal_those_of_clips_drawn_by_hand():
-    found, _ = retrieval.measure(*example(noise=1.5), draws=4000)
+    to_clip, _ = retrieval.measure(*example(noise=1.5), draws=4000)
     rng, by_hand = np.random.default_rng(3), {name: [] for name in ("R@1", "R@5", "R@50")}
-    rows = [np.flatnonzero(found.clips == clip) for clip in range(70)]
+    rows = [np.flatnonzero(to_clip.clips == clip) for clip in range(70)]
     for _ in range(4000):
-        ranks = found.ranks[np.concatenate([rows[clip] for clip in rng.integers(0, 70, 70)])]
+        ranks = to_clip.ranks[np.concatenate([rows[clip] for clip in rng.integers(0, 70, 70)])]
         for name, draws in by_hand.items():
             draws.append((ranks <= int(name[2:])).mean())
     for name, draws in by_hand.items():
         ends = tuple(np.quantile(draws, [0.025, 0.975]))
-        assert (found.metrics[name].low, found.metrics[name].high) == pytest.approx(ends, rel=0.08, abs=0.02)
+        assert (to_clip.metrics[name].low, to_clip.metrics[name].high) == pytest.approx(
+            ends, rel=0.08, abs=0.02
+        )
 
 
 def test_a_paired_difference():

@@ -74,16 +74,16 @@ def test_a_known_shift_is_found_and_nothing_where_there_is_none(name):
     """Without a shift the cross-fitted mean is unbiased, unlike the plain one; both grow with the shift."""
     measured = {}
     for shift in (0.0, 0.2, 0.5, 1.0, 2.0, 4.0):
-        found = []
+        preferences = []
         for seed in range(60):  # five groups, of which the first scores `shift` more
             rng = np.random.default_rng(seed)
             codes = rng.permutation(np.arange(240) % 5)
             scores = rng.normal(size=(5, 240)) + shift * (codes == 0)
             half = group_gaps.halves(codes, seed)
-            found.append(group_gaps.preference(name, scores, codes, 5, half, np.ones((240, 1))).mean())
-        measured[shift] = np.mean(found)
+            preferences.append(group_gaps.preference(name, scores, codes, 5, half, np.ones((240, 1))).mean())
+        measured[shift] = np.mean(preferences)
         if not shift:
-            error = np.std(found) / len(found) ** 0.5
+            error = np.std(preferences) / len(preferences) ** 0.5
             apart = measured[shift] - {"logit gap": 0.0, "AUC": 0.5}[name.removesuffix(" (cross-fitted)")]
             assert apart > 10 * error if name in group_gaps.PLAIN else abs(apart) < 3 * error
     values = list(measured.values())
@@ -99,30 +99,34 @@ def test_the_auc_is_the_largest_of_three_groups_and_cross_fitted_that_of_the_gro
     scores = rng.integers(0, 20, (4, n)).astype(float)  # with ties
     drawn = rng.integers(0, 3, (n, 2)).astype(float)
 
-    def auc(row, group, own, weight):
+    def auc(row, group, in_half, weight):
         wins = pairs = 0.0
-        for i in np.flatnonzero(own & (codes == group)):
-            for j in np.flatnonzero(own & (codes != group)):
-                each = weight[i] * weight[j]
-                wins += each * ((row[i] > row[j]) + (row[i] == row[j]) / 2)
-                pairs += each
+        for i in np.flatnonzero(in_half & (codes == group)):
+            for j in np.flatnonzero(in_half & (codes != group)):
+                pair_weight = weight[i] * weight[j]
+                wins += pair_weight * ((row[i] > row[j]) + (row[i] == row[j]) / 2)
+                pairs += pair_weight
         return wins / pairs
 
-    found, plain = (
+    cross_fitted, plain = (
         group_gaps.preference(name, scores, codes, 3, half, drawn) for name in ("AUC (cross-fitted)", "AUC")
     )
     whole = np.ones(n, bool)
     preferred = group_gaps.levels("AUC", scores, codes, 3)[:, :, 0].argmax(axis=1)
     for index, row in enumerate(scores):
         for draw, weight in enumerate(drawn.T):
-            sides = [[auc(row, group, own, weight) - 0.5 for group in range(3)] for own in (half, ~half)]
+            sides = [
+                [auc(row, group, in_half, weight) - 0.5 for group in range(3)] for in_half in (half, ~half)
+            ]
             leads = [measured[int(np.argmax(chosen))] for chosen, measured in (sides, sides[::-1])]
-            assert found[index, draw] == pytest.approx(0.5 + sum(leads) / 2)
+            assert cross_fitted[index, draw] == pytest.approx(0.5 + sum(leads) / 2)
             areas = [auc(row, group, whole, weight) for group in range(3)]
             assert plain[index, draw] == pytest.approx(max(areas))
         assert preferred[index] == np.argmax([auc(row, group, whole, np.ones(n)) for group in range(3)])
     # Counts too large for float32 to be exact.
-    assert (group_gaps.preference("AUC (cross-fitted)", scores, codes, 3, half, 500 * drawn) == found).all()
+    assert (
+        group_gaps.preference("AUC (cross-fitted)", scores, codes, 3, half, 500 * drawn) == cross_fitted
+    ).all()
 
 
 @pytest.mark.parametrize("name", group_gaps.PREFERENCES)
@@ -140,14 +144,14 @@ FAIRFACE = "data/fairface_label_val.csv"
 def test_order_fault_divides_by_another_groups_share():
     images, texts, _ = example(n=300)
     groups = np.array(["white"] * 200 + ["black"] * 30 + ["asian"] * 70)
-    found = bias.measure(images, Ranking(texts, groups, 50), fault="order", draws=40)
-    assert found.mode == "as-published"
+    measured = bias.measure(images, Ranking(texts, groups, 50), fault="order", draws=40)
+    assert measured.mode == "as-published"
     # Alphabetical counts (asian, black, white) over shares in order of appearance (white, black, asian).
     shares = np.array([200, 30, 70]) / 300
     with np.errstate(divide="ignore"):
-        expected = np.log(found.top / 50 / shares).max(axis=1)
-    assert found.max_skew.values == pytest.approx(expected)
-    assert set(found.metrics) == {"MaxSkew"}
+        expected = np.log(measured.top / 50 / shares).max(axis=1)
+    assert measured.max_skew.values == pytest.approx(expected)
+    assert set(measured.metrics) == {"MaxSkew"}
 
 
 def test_the_code_ranks_one_list_of_an_occupation_under_every_group():
@@ -155,23 +159,23 @@ def test_the_code_ranks_one_list_of_an_occupation_under_every_group():
     rng = np.random.default_rng(2)
     images = np.repeat(rng.standard_normal((12, 8)), 5, axis=0) + 1e-4 * rng.standard_normal((60, 8))
     occupations, names = ["judge", "chef", "nurse"], ["asian", "black", "white"]
-    groups, shown = np.array(names * 20), np.arange(60) // 3 % 3
+    groups, image_occupations = np.array(names * 20), np.arange(60) // 3 % 3
     texts = rng.standard_normal((3, 8))
-    asked = Ranking(texts, groups, 9, shown == np.arange(3)[:, None])
-    found = bias.measure(images, asked, fault="aliased", draws=40)
+    question = Ranking(texts, groups, 9, image_occupations == np.arange(3)[:, None])
+    measured = bias.measure(images, question, fault="aliased", draws=40)
     pictures, prompts = (ranking.unit(x, "x").astype(np.float16).astype(np.float64) for x in (images, texts))
     scores = (prompts @ pictures.T).astype(np.float32).astype(np.float16)
     for row in range(len(occupations)):
         lists = [[]] * len(names)  # not three lists, but one
-        for image in np.flatnonzero(shown == row):
+        for image in np.flatnonzero(image_occupations == row):
             lists[names.index(groups[image])].append(image)
         ranked = [(float(scores[row, image]), group) for group in range(3) for image in lists[group]]
         ranked.sort(key=lambda pair: pair[0], reverse=True)
-        shares = [len(one) / sum(map(len, lists)) for one in lists]
+        shares = [len(members) / sum(map(len, lists)) for members in lists]
         tops = [sum(group == g for _, group in ranked[:9]) / 9 for g in range(3)]
         skews = [np.log(top / share) for top, share in zip(tops, shares, strict=True) if top]
-        assert found.max_skew.values[row] == pytest.approx(max(skews))
-    assert found.max_skew.values.any()
+        assert measured.max_skew.values[row] == pytest.approx(max(skews))
+    assert measured.max_skew.values.any()
 
 
 @pytest.mark.parametrize(("margin", "same"), [(released_code._HALVING, True), (0, False)])

@@ -13,14 +13,14 @@ from ccs.metrics.stats import Effect
 
 def test_bootstrap_equals_scipys_percentile_bootstrap():
     values = np.random.default_rng(0).exponential(size=80)
-    found = stats.bootstrap(values, draws=20_000)
+    estimate = stats.bootstrap(values, draws=20_000)
     other = scipy.stats.bootstrap((values,), np.mean, n_resamples=20_000, method="percentile", rng=1)
-    assert found.value == pytest.approx(values.mean())
-    assert found.low == pytest.approx(other.confidence_interval.low, abs=0.01)
-    assert found.high == pytest.approx(other.confidence_interval.high, abs=0.01)
+    assert estimate.value == pytest.approx(values.mean())
+    assert estimate.low == pytest.approx(other.confidence_interval.low, abs=0.01)
+    assert estimate.high == pytest.approx(other.confidence_interval.high, abs=0.01)
     draws = np.random.default_rng(0).normal(0, 1, 64)  # so few give a normal interval
-    found = stats.interval(1.0, draws)
-    assert found.high - 1 == pytest.approx(1.959964 * draws.std(ddof=1))
+    estimate = stats.interval(1.0, draws)
+    assert estimate.high - 1 == pytest.approx(1.959964 * draws.std(ddof=1))
     effect = stats.effect(1.0, draws)
     assert effect.p_value == pytest.approx(2 * scipy.stats.norm.sf(1 / draws.std(ddof=1)))
 
@@ -39,19 +39,19 @@ def plain_effect(value, draws):
 @pytest.mark.parametrize("count", [500, 999, 2000])
 def test_zero_lies_outside_an_interval_exactly_if_p_is_at_most_5_percent(count):
     """Smooth draws, lumped ones (one image of 370 differs), ones that are nearly all one number."""
-    rng, seen = np.random.default_rng(7), set()
+    rng, significances = np.random.default_rng(7), set()
     for trial in range(300):
         value = (rng.normal(0, 1.5), -1.0, 0.0, 0.02)[trial % 4]
         smooth, lumped = rng.normal(value * 1.1, 0.5, count), -rng.poisson(abs(value), count)
         draws = (smooth, lumped / 370, np.where(rng.random(count) < 0.99, 0.4, value))[trial % 3]
-        found = stats.effect(value / 370 if trial % 3 == 1 else value, draws)
-        low, high, p_value = plain_effect(found.value, draws.tolist())
-        assert (found.low, found.high, found.p_value) == pytest.approx((low, high, p_value), abs=1e-9)
-        assert found.low <= found.value <= found.high
-        touches = 0 in (found.low, found.high)  # half of the draws at 0 count
-        assert touches or (found.p_value <= 0.05) == (found.low > 0 or found.high < 0)
-        seen.add(found.p_value <= 0.05)
-    assert seen == {True, False}
+        effect = stats.effect(value / 370 if trial % 3 == 1 else value, draws)
+        low, high, p_value = plain_effect(effect.value, draws.tolist())
+        assert (effect.low, effect.high, effect.p_value) == pytest.approx((low, high, p_value), abs=1e-9)
+        assert effect.low <= effect.value <= effect.high
+        touches = 0 in (effect.low, effect.high)  # half of the draws at 0 count
+        assert touches or (effect.p_value <= 0.05) == (effect.low > 0 or effect.high < 0)
+        significances.add(effect.p_value <= 0.05)
+    assert significances == {True, False}
     one_of_370 = stats.paired([0.0] + [1.0] * 369, [1.0] * 370)
     assert one_of_370.high == 0
     assert 0.3 < one_of_370.p_value < 0.5  # 37% of draws lack the image
@@ -59,7 +59,9 @@ def test_zero_lies_outside_an_interval_exactly_if_p_is_at_most_5_percent(count):
 
 def test_nothing_is_called_a_difference_in_nineteen_cases_of_twenty():
     rng = np.random.default_rng(8)
-    p_values = [stats.paired(one, np.zeros(80), draws=999).p_value for one in rng.normal(size=(300, 80))]
+    p_values = [
+        stats.paired(sample, np.zeros(80), draws=999).p_value for sample in rng.normal(size=(300, 80))
+    ]
     assert np.mean(np.array(p_values) <= 0.05) == pytest.approx(0.05, abs=0.025)
 
 
@@ -68,31 +70,31 @@ def test_a_set_that_is_one_of_them_is_called_different_in_one_case_of_twenty(tes
     """Of a family of three tests, and of several families."""
     rng = np.random.default_rng(5)
     drawn = rng.normal(size=(600, 100, 3))
-    families = [stats.against_random(one[0], one[1:], tests=tests) for one in drawn]
-    called = np.mean([min(one.adjusted for one in found) <= 0.05 for found in families])
-    alone = np.mean([found[0].p_value <= 0.05 for found in families])
-    assert called == pytest.approx(0.05 / tests, abs=0.02)
+    families = [stats.against_random(sample[0], sample[1:], tests=tests) for sample in drawn]
+    significant = np.mean([min(result.adjusted for result in family) <= 0.05 for family in families])
+    alone = np.mean([family[0].p_value <= 0.05 for family in families])
+    assert significant == pytest.approx(0.05 / tests, abs=0.02)
     assert alone == pytest.approx(0.05, abs=0.02)
 
 
 def test_what_is_detectable_is_shown_in_four_cases_of_five():
     rng = np.random.default_rng(6)
-    shown = {-1: 0, 1: 0}
+    detections = {-1: 0, 1: 0}
     for drawn in rng.normal(3, 2, size=(250, 201, 2)):
-        for sign in shown:
+        for sign in detections:
             moved = drawn[0] + [sign * stats.against_random(drawn[0], drawn[1:])[0].detectable, 0]
-            shown[sign] += stats.against_random(moved, drawn[1:])[0].adjusted <= 0.05
-    assert shown[-1] / 250 == pytest.approx(0.8, abs=0.06)
-    assert shown[1] / 250 == pytest.approx(0.8, abs=0.06)
+            detections[sign] += stats.against_random(moved, drawn[1:])[0].adjusted <= 0.05
+    assert detections[-1] / 250 == pytest.approx(0.8, abs=0.06)
+    assert detections[1] / 250 == pytest.approx(0.8, abs=0.06)
 
 
 def test_a_place_among_random_sets():
-    (found,) = stats.against_random([0.4], np.linspace(0.5, 0.7, 99)[:, None])
-    assert (found.rank, found.of) == (1, 100)
-    assert found.value == pytest.approx(-0.2)
-    assert (found.p_value, found.adjusted) == (pytest.approx(0.01), pytest.approx(0.01))
-    assert found.low < found.value < found.high < 0
-    assert found.times(100).detectable == pytest.approx(100 * found.detectable)
+    (result,) = stats.against_random([0.4], np.linspace(0.5, 0.7, 99)[:, None])
+    assert (result.rank, result.of) == (1, 100)
+    assert result.value == pytest.approx(-0.2)
+    assert (result.p_value, result.adjusted) == (pytest.approx(0.01), pytest.approx(0.01))
+    assert result.low < result.value < result.high < 0
+    assert result.times(100).detectable == pytest.approx(100 * result.detectable)
     # With ten sets no difference has a p of 5%.
     (few,) = stats.against_random([0.4], np.linspace(0.5, 0.7, 10)[:, None])
     assert few.p_value == pytest.approx(1 / 11)
@@ -112,20 +114,20 @@ def test_means_over_bases_have_t_intervals_and_no_p_below_what_their_number_allo
     for _ in range(300):  # two models of each base
         bases = np.repeat(np.arange(n), 2)
         values = 0.3 + rng.normal(size=n)[bases] + 0.5 * rng.normal(size=2 * n)
-        found = stats.across_bases(values, bases)
-        covered.append(found.low <= 0.3 <= found.high)
-        assert found.p_value >= lowest_p
+        effect = stats.across_bases(values, bases)
+        covered.append(effect.low <= 0.3 <= effect.high)
+        assert effect.p_value >= lowest_p
     assert np.mean(covered) >= 0.93
     means = values.reshape(n, 2).mean(axis=1)
     expected = scipy.stats.ttest_1samp(means, 0).confidence_interval()
-    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+    assert (effect.low, effect.high) == pytest.approx((expected.low, expected.high))
     assert stats.across_bases(np.abs(means)).p_value == lowest_p
-    assert stats.minimum_detectable(found) == pytest.approx(scipy.stats.sem(means) * detectable, rel=2e-3)
+    assert stats.minimum_detectable(effect) == pytest.approx(scipy.stats.sem(means) * detectable, rel=2e-3)
 
 
 def test_a_single_base_says_nothing_of_others():
-    found = stats.across_bases([0.4, 0.6], ["a", "a"])
-    assert (found.value, found.p_value, found.low) == (0.5, 1.0, -np.inf)
+    effect = stats.across_bases([0.4, 0.6], ["a", "a"])
+    assert (effect.value, effect.p_value, effect.low) == (0.5, 1.0, -np.inf)
     with pytest.raises(InputError, match="one base for each"):
         stats.across_bases([0.4], ["a", "b"])
 
@@ -148,9 +150,9 @@ def test_conclusions(low, high, p_value, limit, expected):
 
 def test_effects_of_one_sample_are_together_as_unsure_as_each():
     effects = [Effect(-0.3, -0.5, -0.1, 0.01), Effect(-0.1, -0.3, 0.1, 0.3)]
-    found = stats.of_one_sample(effects)
-    assert (found.value, found.low, found.high) == pytest.approx((-0.2, -0.4, 0.0))
-    assert found.p_value == pytest.approx(0.05, abs=0.0002)
+    pooled = stats.of_one_sample(effects)
+    assert (pooled.value, pooled.low, pooled.high) == pytest.approx((-0.2, -0.4, 0.0))
+    assert pooled.p_value == pytest.approx(0.05, abs=0.0002)
     assert stats.of_one_sample(effects[:1]) == effects[0]
     with pytest.raises(InputError, match="no effects"):
         stats.of_one_sample([])
@@ -158,18 +160,18 @@ def test_effects_of_one_sample_are_together_as_unsure_as_each():
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_holm_equals_its_definition(p_values):
-    found, m = stats.holm(p_values), len(p_values)
+    adjusted, m = stats.holm(p_values), len(p_values)
     order = np.argsort(p_values, kind="stable")
     worst = 0.0
     for step, index in enumerate(order):
         worst = max(worst, min(1.0, p_values[index] * (m - step)))
-        assert found[index] == pytest.approx(worst)
+        assert adjusted[index] == pytest.approx(worst)
 
 
 @pytest.mark.parametrize("adjust", [stats.holm, stats.benjamini_hochberg])
 def test_tests_that_were_not_made_do_not_count(adjust):
-    found = adjust([0.01, np.nan, 0.04])
-    assert np.isnan(found[1])
-    assert found[[0, 2]] == pytest.approx(adjust([0.01, 0.04]))
+    adjusted = adjust([0.01, np.nan, 0.04])
+    assert np.isnan(adjusted[1])
+    assert adjusted[[0, 2]] == pytest.approx(adjust([0.01, 0.04]))
     with pytest.raises(InputError, match="between 0 and 1"):
         adjust([1.2])
