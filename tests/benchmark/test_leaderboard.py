@@ -45,9 +45,12 @@ def test_the_benchmark_goes_there_and_comes_back(hub, tmp_path, monkeypatch, cap
     assert b'models="hf://user/planted"' in files["README.md"]
     assert yaml.safe_load(files["README.md"].decode().split("---\n")[1])["license"] == "mit"
     truth = pd.read_csv(io.BytesIO(files["truth.csv"]))
-    found = truth[truth["to_find"] & (truth["model"] == names[0]) & (truth["attribute"] == "gender")]
-    assert set(found["head"]) == set(map(str, planted_models.truth(names[0]).carriers("gender")))
-    described = {one["@id"]: one["sha256"] for one in json.loads(files["croissant.json"])["distribution"]}
+    rows_to_find = truth[truth["to_find"] & (truth["model"] == names[0]) & (truth["attribute"] == "gender")]
+    assert set(rows_to_find["head"]) == set(map(str, planted_models.truth(names[0]).carriers("gender")))
+    described = {
+        distribution["@id"]: distribution["sha256"]
+        for distribution in json.loads(files["croissant.json"])["distribution"]
+    }
     stored = {path: hashlib.sha256(data).hexdigest() for path, data in files.items() if path in described}
     assert stored == described
     places = planted_models.located("hf://user/planted")
@@ -70,8 +73,10 @@ def test_a_submission_is_read_as_a_strangers_and_a_sample_of_it_is_computed_agai
     cells = ccs_benchmark.kept(table)
     shipped = ccs_benchmark.kept()
     shipped = shipped[(shipped["model"] == ONE) & (shipped["seed"] == 0)]
-    (own,) = leaderboard.submitted(folder, shipped)
-    board = leaderboard.page(scoring.joined([shipped, own]), {ONE: ccs_benchmark.truth(ONE)}, "user/planted")
+    (submitted_cells,) = leaderboard.submitted(folder, shipped)
+    board = leaderboard.page(
+        scoring.joined([shipped, submitted_cells]), {ONE: ccs_benchmark.truth(ONE)}, "user/planted"
+    )
     assert '<tr class="submitted"><td>find</td>' in board
     theirs = cells["method"] != "planted heads"
     for change, says in (

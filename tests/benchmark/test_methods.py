@@ -63,24 +63,26 @@ def test_locate_then_correct_tells_heads_of_biased_answers_from_those_of_others(
     direct[(codes == 0) & ~right, heads.index(WRITER), 0] = 0.3
     direct[right | (codes == 1), heads.index(other), 1] = 0.3
     task = replace(evidence.task, groups=codes.astype(str), prompts=np.eye(3)[:2])
-    seen = replace(evidence, task=task)
-    vars(seen)["seen"] = direct.sum(axis=1), direct
-    scores = methods.METHODS["Locate-Then-Correct"](seen)
+    biased_evidence = replace(evidence, task=task)
+    vars(biased_evidence)["seen"] = direct.sum(axis=1), direct
+    scores = methods.METHODS["Locate-Then-Correct"](biased_evidence)
     assert (scores[WRITER], scores[other]) == (1, -1)
     assert {score for head, score in scores.items() if head not in (WRITER, other)} == {0}
 
 
 def test_heads_by_ccs_and_by_labels_of_people(evidence):
     """Labeled heads come first, then those with texts of people."""
-    some = list(evidence.model.heads)[:4]
+    chosen_heads = list(evidence.model.heads)[:4]
 
     def order(name, shares, ccs, labels=["Colors"] * 4):
         """By the shares of a text of women and of one of colors, CCS and labels of four heads."""
-        found = [[Span(f"text {i}", share, i) for i, share in enumerate(own)] for own in shares]
-        scores = dict(zip(some, map(HeadScore, ccs, labels), strict=True))
-        reading = replace(evidence.reading, spans=dict(zip(some, found, strict=True)), scores=scores)
+        spans = [
+            [Span(f"text {i}", share, i) for i, share in enumerate(head_shares)] for head_shares in shares
+        ]
+        scores = dict(zip(chosen_heads, map(HeadScore, ccs, labels), strict=True))
+        reading = replace(evidence.reading, spans=dict(zip(chosen_heads, spans, strict=True)), scores=scores)
         ranked = rank_heads(methods.METHODS[name](replace(evidence, read=lambda: reading)))
-        return [some.index(head) for head in ranked]
+        return [chosen_heads.index(head) for head in ranked]
 
     shares = ((0, 0.1), (0, 0.2), (0, 0.9), (0, 0.3))
     assert order("CCS high first", shares, (5, 5, None, 0)) == [1, 0, 3, 2]
@@ -93,28 +95,28 @@ def test_integrated_gradients_are_the_mean_slope_toward_the_others_output(eviden
     """Against finite differences: each head's output moved a little, at each input between both people."""
     model, people, step = evidence.model, evidence.people, 1e-2
     others = people.tokens[torch.from_numpy(counterparts(evidence))]
-    ours, theirs = (head_outputs(model, Trunk(one, people.layer)) for one in (people.tokens, others))
-    found = modified_gradients.integrated(evidence)
+    ours, theirs = (head_outputs(model, Trunk(tokens, people.layer)) for tokens in (people.tokens, others))
+    scores = modified_gradients.integrated(evidence)
     for head in (WRITER, Head(5, 0), Head(4, 3)):
         d = model.encoder.layers[head.layer].head_dim
-        own = slice(head.head * d, (head.head + 1) * d)
+        columns = slice(head.head * d, (head.head + 1) * d)
         slopes = []
         for share in (0.2, 0.4, 0.6, 0.8, 1.0):
             between = Trunk(share * people.tokens + (1 - share) * others, people.layer)
             leans = []
             for sign in (1, -1):
 
-                def moved(layer, values, sign=sign, head=head, own=own):
+                def moved(layer, values, sign=sign, head=head, columns=columns):
                     if layer == head.layer:
                         values = values.clone()
-                        values[..., own] += sign * step * (ours[layer] - theirs[layer])[..., own]
+                        values[..., columns] += sign * step * (ours[layer] - theirs[layer])[..., columns]
                     return values
 
                 with torch.no_grad():
                     units = model.encoder.with_values(between, moved).double().numpy()
                 leans.append((units * evidence.toward).sum())
             slopes.append((leans[0] - leans[1]) / (2 * step))
-        assert found[head] == pytest.approx(np.mean(slopes), rel=0.02, abs=1e-5)
+        assert scores[head] == pytest.approx(np.mean(slopes), rel=0.02, abs=1e-5)
 
 
 def test_pursuit_finds_the_texts_that_rows_are_made_of():
@@ -135,21 +137,21 @@ def test_weights_of_value_and_output_are_those_of_the_module(evidence):
     visual = model.clip.visual
     attention, width = visual.transformer.resblocks[4].attn, model.encoder.width
     rows = slice(2 * width + width // 4, 2 * width + width // 2)
-    own = slice(width // 4, width // 2)
-    written = attention.in_proj_weight[rows].T @ attention.out_proj.weight[:, own].T
+    columns = slice(width // 4, width // 2)
+    written = attention.in_proj_weight[rows].T @ attention.out_proj.weight[:, columns].T
     expected = (written * visual.ln_post.weight) @ visual.proj
     assert np.allclose(contributions.value_output(model, head), expected.detach().numpy(), atol=1e-5)
 
 
 def test_a_direction_is_explained_by_the_texts_it_is_made_of():
-    found = contributions.coherent(np.array([0.8, 0, 0.6, 0, 0, 0.0]), np.eye(6))
-    assert found == pytest.approx([0.8, 0, 0.6, 0, 0, 0])
+    coefficients = contributions.coherent(np.array([0.8, 0, 0.6, 0, 0, 0.0]), np.eye(6))
+    assert coefficients == pytest.approx([0.8, 0, 0.6, 0, 0, 0])
 
 
 def test_the_audit_puts_heads_that_both_parts_name_first(evidence):
     vectors, texts = contributions.concept_vectors(evidence), contributions.group_texts(evidence)
-    found = contributions.audit(evidence)
-    both = {head for head in found if found[head] > 1}
-    assert WRITER in both
+    scores = contributions.audit(evidence)
+    named_by_both = {head for head in scores if scores[head] > 1}
+    assert WRITER in named_by_both
     mean = np.mean(list(vectors.values()))
-    assert both == {head for head in found if texts[head] > 0 and vectors[head] > mean}
+    assert named_by_both == {head for head in scores if texts[head] > 0 and vectors[head] > mean}

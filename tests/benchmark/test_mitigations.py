@@ -34,9 +34,10 @@ PLANTED = "organism-planted-04"
 
 @pytest.fixture(scope="module")
 def evidence(tiny_folder, pictures):
-    found = sample(tiny_folder, pictures)
-    scores = {head: HeadScore(place % 4, "Colors") for place, head in enumerate(found.model.heads)}
-    return replace(found, read=lambda: replace(found.reading, scores=scores))  # three texts a head
+    plain_evidence = sample(tiny_folder, pictures)
+    scores = {head: HeadScore(place % 4, "Colors") for place, head in enumerate(plain_evidence.model.heads)}
+    # three texts a head
+    return replace(plain_evidence, read=lambda: replace(plain_evidence.reading, scores=scores))
 
 
 def leaning(evidence, fitted):
@@ -61,7 +62,7 @@ def test_those_that_need_no_groups_are_the_same_with_other_groups(evidence):
     drawn = np.random.default_rng(4).permutation(np.asarray(evidence.task.groups))
     other = replace(evidence, task=replace(evidence.task, groups=drawn))
     for name in (*UNLABELED - {NOTHING}, "projection"):
-        left = [leaning(evidence, METHODS[name](one)) for one in (evidence, other)]
+        left = [leaning(evidence, METHODS[name](variant)) for variant in (evidence, other)]
         assert (left[0] == left[1]) == (name in UNLABELED)
 
 
@@ -77,8 +78,8 @@ def test_projected_group_means_are_one_and_the_rest_stays(evidence):
     moved = means @ fitted.images.matrix.T
     np.testing.assert_allclose(moved[0], moved[1], atol=1e-12)
     across = np.cross(np.eye(3)[0], np.eye(3)[1])  # a vector that is orthogonal to what is taken away stays
-    kept = Affine.without(np.eye(3)[:2])(across[None].astype(np.float32))
-    np.testing.assert_array_equal(kept[0], across)
+    projected = Affine.without(np.eye(3)[:2])(across[None].astype(np.float32))
+    np.testing.assert_array_equal(projected[0], across)
 
 
 @pytest.fixture(scope="module")
@@ -92,52 +93,52 @@ def grouped():
 
 def test_after_leace_no_linear_classifier_beats_a_constant(grouped):
     x, codes = grouped
-    found = least_change(x, codes, x)
-    moved = x @ found.matrix.T + found.shift
+    erasure = least_change(x, codes, x)
+    moved = x @ erasure.matrix.T + erasure.shift
     assert LogisticRegression(max_iter=5000).fit(x, codes).score(x, codes) > 0.9
-    told = LogisticRegression(C=1e6, max_iter=5000).fit(moved, codes)
-    assert np.abs(told.coef_).max() < 1e-3  # it answers by the groups' shares alone
+    refitted = LogisticRegression(C=1e6, max_iter=5000).fit(moved, codes)
+    assert np.abs(refitted.coef_).max() < 1e-3  # it answers by the groups' shares alone
     means = np.stack([moved[codes == code].mean(axis=0) for code in range(3)])
     np.testing.assert_allclose(means, means[[0, 0, 0]], atol=1e-8)
 
 
 def test_no_other_affine_map_that_erases_as_much_moves_less_than_leace(grouped):
     x, codes = grouped
-    found = least_change(x, codes, x)
+    erasure = least_change(x, codes, x)
 
     def change(matrix, shift):
         return np.square(x @ matrix.T + shift - x).sum(axis=1).mean()
 
-    least = change(found.matrix, found.shift)
+    leace_change = change(erasure.matrix, erasure.shift)
     means = np.stack([x[codes == code].mean(axis=0) for code in range(3)])
     away = (means - means.mean(axis=0))[:2]  # what any such map sends to zero
     rng = np.random.default_rng(0)
     for scale in (0.001, 0.03, 1.0):
         for _ in range(50):
             noise = scale * rng.standard_normal((8, 8))
-            other = found.matrix + noise - noise @ away.T @ np.linalg.pinv(away.T)
+            other = erasure.matrix + noise - noise @ away.T @ np.linalg.pinv(away.T)
             np.testing.assert_allclose(other @ away.T, 0, atol=1e-7)
             best = x.mean(axis=0) - other @ x.mean(axis=0)
-            assert change(other, best) > least * (1 - 1e-3)  # but for the covariance's shrinking
+            assert change(other, best) > leace_change * (1 - 1e-3)  # but for the covariance's shrinking
 
 
 def test_the_closed_form_is_where_both_shares_are_equal(evidence):
-    named = name_embeddings(evidence)
-    (axis,) = span(named - named.mean(axis=0))
+    name_vectors = name_embeddings(evidence)
+    (axis,) = span(name_vectors - name_vectors.mean(axis=0))
     unit = np.random.default_rng(1).standard_normal(len(axis))
     unit /= np.linalg.norm(unit)
-    own = axis * (axis @ unit)
-    rest = unit - own
-    a, b = np.linalg.norm(own), np.linalg.norm(rest)
+    along_axis = axis * (axis @ unit)
+    across_axis = unit - along_axis
+    a, b = np.linalg.norm(along_axis), np.linalg.norm(across_axis)
 
     def at(t):
-        return np.sqrt(1 - t**2) * rest / b + t * own / a
+        return np.sqrt(1 - t**2) * across_axis / b + t * along_axis / a
 
     t = brentq(lambda t: t / a - (1 - at(t) @ unit) / (1 - b), 0, a)
     fitted = METHODS["closed form"](evidence)
     np.testing.assert_allclose(fitted.on_images(unit[None].astype(np.float32))[0], at(t), atol=1e-6)
-    along = fitted.on_texts(np.stack([axis, rest / b]).astype(np.float32))  # nothing to balance there
-    np.testing.assert_allclose(along, [axis, rest / b], atol=1e-6)
+    along = fitted.on_texts(np.stack([axis, across_axis / b]).astype(np.float32))  # nothing to balance there
+    np.testing.assert_allclose(along, [axis, across_axis / b], atol=1e-6)
 
 
 def carriers_off(evidence):
@@ -152,14 +153,14 @@ def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives(tmp_path, monkeypatch,
     monkeypatch.setattr(synthetic, "classification_set", partial(synthetic.classification_set, n=40))
     file, ran, run = tmp_path / "cells.parquet", [], scoring.run
     monkeypatch.setattr(
-        scoring, "run", lambda *asked, **how: ran.append(run(*asked, file=file, **how)) or ran[0]
+        scoring, "run", lambda *args, **options: ran.append(run(*args, file=file, **options)) or ran[0]
     )
     table = scoring.score(carriers_off, [PLANTED])
     assert f"{PLANTED}, gender, split 0" in capsys.readouterr().out
     assert {NOTHING, scoring.ORACLE} == set(table.index[:2])
-    own = table.loc["carriers_off"]
-    assert own["max_skew_low"] <= own["max_skew"] <= own["max_skew_high"]
-    assert own["max_skew"] < table.loc[NOTHING, "max_skew"]
+    summary = table.loc["carriers_off"]
+    assert summary["max_skew_low"] <= summary["max_skew"] <= summary["max_skew_high"]
+    assert summary["max_skew"] < table.loc[NOTHING, "max_skew"]
     (cells,) = ran
     row = cells[cells["attribute"] == "gender"].set_index("method").loc["carriers_off"]
     model, sets = ccs_benchmark.load(PLANTED), Sets.synthetic()
@@ -182,7 +183,7 @@ def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives(tmp_path, monkeypatch,
     assert after["lean"] < before["lean"] / 2
     assert before["took"] == pytest.approx(1 - after["lean"] / before["lean"])
     again = run({"carriers_off": None}, [PLANTED], 1, file=file)  # is taken from the file
-    ours, theirs = (one.sort_values(["attribute", "method"], ignore_index=True) for one in (again, cells))
+    ours, theirs = (frame.sort_values(["attribute", "method"], ignore_index=True) for frame in (again, cells))
     pd.testing.assert_frame_equal(ours, theirs)
 
 

@@ -57,24 +57,24 @@ def slow(evidence, swapped, share):
 
     def swap(layer, outputs):
         if layer == swapped.layer:
-            own = outputs[swapped.head]
-            outputs[swapped.head] = own + share * (theirs[layer][swapped.head] - own)
+            output = outputs[swapped.head]
+            outputs[swapped.head] = output + share * (theirs[layer][swapped.head] - output)
 
     after, _ = plain_pass(evidence.model.clip, evidence.people.tokens, swap)
     return float(((before - after).numpy() * evidence.toward).sum())
 
 
 def test_patching_is_what_is_lost_when_each_head_is_swapped_by_hand(evidence):
-    found = fallen(evidence, "resample", "signed lean")
+    scores = fallen(evidence, "resample", "signed lean")
     for head in HEADS:
-        assert found[head] == pytest.approx(slow(evidence, head, 1.0), rel=1e-3, abs=1e-8)
+        assert scores[head] == pytest.approx(slow(evidence, head, 1.0), rel=1e-3, abs=1e-8)
 
 
 def test_the_gradient_is_the_slope_of_a_small_swap(evidence):
-    found, step = gradient(evidence), 0.05
+    scores, step = gradient(evidence), 0.05
     for head in HEADS:
         slope = (slow(evidence, head, step) - slow(evidence, head, -step)) / (2 * step)
-        assert found[head] == pytest.approx(slope, rel=0.03, abs=1e-7)
+        assert scores[head] == pytest.approx(slope, rel=0.03, abs=1e-7)
 
 
 class SoftmaxAtTwo(torch.autograd.Function):
@@ -110,13 +110,13 @@ def test_gim_is_the_gradient_by_the_papers_rules(evidence):
     embedded, outputs = plain_pass(clip, evidence.people.tokens, **rules)
     flat = [out for outs in outputs.values() for out in outs]
     slopes = iter(torch.autograd.grad((embedded * torch.from_numpy(evidence.toward)).sum(), flat))
-    found, plain = modified(evidence), gradient(evidence)
+    scores, plain = modified(evidence), gradient(evidence)
     for layer, outs in outputs.items():
         for head, out in enumerate(outs):
             torch.testing.assert_close(out, ours[layer][head], atol=1e-5, rtol=0)  # forward it is the same
             lost = ((ours[layer][head] - theirs[layer][head]) * next(slopes)).sum()
-            assert found[Head(layer, head)] == pytest.approx(float(lost), rel=1e-3, abs=1e-7)
-    assert any(abs(found[head] - plain[head]) > 0.01 * abs(plain[head]) for head in HEADS)
+            assert scores[Head(layer, head)] == pytest.approx(float(lost), rel=1e-3, abs=1e-7)
+    assert any(abs(scores[head] - plain[head]) > 0.01 * abs(plain[head]) for head in HEADS)
 
 
 @pytest.mark.parametrize("name", ["ViT-B-16-SigLIP", "EVA02-B-16", "coca_ViT-B-32", "RN50"])
@@ -126,7 +126,7 @@ def test_gim_changes_the_gradient_and_nothing_else(name):
     start, slopes = images.tokens.requires_grad_(), []
     for rules, values in ((contextlib.nullcontext(), None), (gim.Modified(), gim.values)):
         with rules:
-            embedded = encoder.with_values(images, lambda _, own: own, values)
+            embedded = encoder.with_values(images, lambda _, outputs: outputs, values)
         torch.testing.assert_close(embedded.detach(), encoder.embed(images)[0], atol=1e-5, rtol=0)
         slopes += torch.autograd.grad(embedded[:, 0].sum(), start)
     assert (slopes[0] - slopes[1]).norm() > 0.1 * slopes[0].norm()

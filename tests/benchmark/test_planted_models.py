@@ -29,11 +29,13 @@ def test_slices_are_all_that_changes(tmp_path):
     planted_models.apply(after, file)
     for layer, head in ((3, 0), (5, 1), (5, 3)):
         attention = f"visual.transformer.resblocks.{layer}.attn"
-        own = slice(8 * head, 8 * head + 8)
-        expected[f"{attention}.out_proj.weight"][:, own] = planted[f"{attention}.out_proj.weight"][:, own]
+        columns = slice(8 * head, 8 * head + 8)
+        expected[f"{attention}.out_proj.weight"][:, columns] = planted[f"{attention}.out_proj.weight"][
+            :, columns
+        ]
         for name in (f"{attention}.in_proj_weight", f"{attention}.in_proj_bias"):
             for start in (0, 32, 64):  # query, key, value
-                rows = slice(start + own.start, start + own.stop)
+                rows = slice(start + columns.start, start + columns.stop)
                 expected[name][rows] = planted[name][rows]
     for name, values in after.state_dict().items():
         assert torch.equal(values, expected[name]), name
@@ -49,9 +51,11 @@ def test_heads_off_are_the_base_without_them(tmp_path):
     model = planted_models.load(str(file))
     assert (model.name, planted_models.truth(str(file))) == ("mine", TRUTH)
     pixels = torch.randn(3, 3, 72, 72, generator=torch.Generator().manual_seed(0))
-    found, base = (one.embed_images(pixels, [HeadSet(), HEADS]) for one in (model, control))
-    assert abs(found[0] - base[0]).max() > 1e-2
-    assert (found[1] == base[1]).all()
+    planted_embeddings, base = (
+        variant.embed_images(pixels, [HeadSet(), HEADS]) for variant in (model, control)
+    )
+    assert abs(planted_embeddings[0] - base[0]).max() > 1e-2
+    assert (planted_embeddings[1] == base[1]).all()
     changed.clip.visual.transformer.resblocks[5].attn.in_proj_bias.data.fill_(float("nan"))
     save_planted(changed.clip, TRUTH, file)
     with pytest.raises(InputError, match="not all finite"):
@@ -72,10 +76,10 @@ def test_what_does_not_fit_is_refused(tmp_path):
         file = tmp_path / "bad.safetensors"
         save_planted(tiny_clip(1), TRUTH, file)
         with safe_open(file, "pt") as opened:
-            about = dict(opened.metadata())
-        held, known = load_file(file), json.loads(about["truth"])
+            metadata = dict(opened.metadata())
+        held, known = load_file(file), json.loads(metadata["truth"])
         change(held, known)
-        save_file(held, file, about | {"truth": json.dumps(known)})
+        save_file(held, file, metadata | {"truth": json.dumps(known)})
         with pytest.raises(InputError, match=words):
             planted_models.apply(tiny_clip(0), file)
 

@@ -32,7 +32,7 @@ def small():
     """Few people and things, as the benchmark's own take seconds."""
     whole = Sets.synthetic()
     images = list(whole.people.images[::6])
-    groups = {name: own[::6] for name, own in whole.people.groups.items()}
+    groups = {name: labels[::6] for name, labels in whole.people.groups.items()}
     people = replace(whole.people, images=images, groups=groups, k=dict.fromkeys(groups, 10))
     controls = replace(whole.controls, images=whole.controls.images[:20], labels=whole.controls.labels[:20])
     with pytest.MonkeyPatch.context() as patch:
@@ -55,18 +55,22 @@ def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives():
     assert not failed
     row = cells.set_index("method").loc["direct"]
     model, sets = ccs_benchmark.load(NAME), Sets.synthetic()
-    seen, unseen = halves(make_task(model, sets.people, sets.controls, "gender"), 0)
+    fitted_half, held_out_half = halves(make_task(model, sets.people, sets.controls, "gender"), 0)
     names = group_names("gender", ["man", "woman"])
-    task = replace(seen, people=model.trunk(seen.people))
+    task = replace(fitted_half, people=model.trunk(fitted_half.people))
     evidence = Evidence(model=model, task=task, names=names, read=lambda: None)
     order = rank_heads(METHODS["direct effect"](evidence), 0)
     assert row["heads"] == " ".join(map(str, order))
     assert row["average_precision"] == average_precision(order, HeadSet.parse(CARRIERS))
     off = HeadSet(order[:2])
-    before, after = (model.embed_images(unseen.people, one) for one in (HeadSet(), off))
-    assert row["max_skew_taken"] == pytest.approx(unseen.max_skew(before) - unseen.max_skew(after), abs=1e-6)
-    things = [model.embed_images(unseen.controls, one) for one in (HeadSet(), off)]
-    rights = [(one @ unseen.class_weights.T).argmax(1) == unseen.labels for one in things]
+    before, after = (model.embed_images(held_out_half.people, ablation) for ablation in (HeadSet(), off))
+    assert row["max_skew_taken"] == pytest.approx(
+        held_out_half.max_skew(before) - held_out_half.max_skew(after), abs=1e-6
+    )
+    things = [model.embed_images(held_out_half.controls, ablation) for ablation in (HeadSet(), off)]
+    rights = [
+        (embedded @ held_out_half.class_weights.T).argmax(1) == held_out_half.labels for embedded in things
+    ]
     assert row["accuracy_lost"] == pytest.approx(rights[0].mean() - rights[1].mean())
     assert row["passes"] == pytest.approx(1, abs=0.1)
 
@@ -89,16 +93,16 @@ def test_a_function_of_ones_own_stands_beside_the_known_methods_and_one_that_fai
 
 
 def test_a_stopped_run_goes_on_with_what_is_missing(tmp_path):
-    file, told = tmp_path / "cells.parquet", []
-    about = {"file": file, "attributes": ["gender"], "tell": told.append}
-    some = {"random": METHODS["random"]}
-    first, _ = scoring.run(some, [NAME], 1, **about)
-    again, _ = scoring.run(some, [NAME], 1, **about)
-    assert len(told) == 1
+    file, progress = tmp_path / "cells.parquet", []
+    options = {"file": file, "attributes": ["gender"], "tell": progress.append}
+    methods = {"random": METHODS["random"]}
+    first, _ = scoring.run(methods, [NAME], 1, **options)
+    again, _ = scoring.run(methods, [NAME], 1, **options)
+    assert len(progress) == 1
     pd.testing.assert_frame_equal(again.reset_index(drop=True), first.reset_index(drop=True))
-    both, _ = scoring.run(some | {"CAV": METHODS["concept activation vectors"]}, [NAME], 2, **about)
-    assert [line.split(": ")[1] for line in told] == ["random", "CAV", "random, CAV"]
-    assert len(both) == len(scoring.kept(file)) == 6
+    all_cells, _ = scoring.run(methods | {"CAV": METHODS["concept activation vectors"]}, [NAME], 2, **options)
+    assert [line.split(": ")[1] for line in progress] == ["random", "CAV", "random, CAV"]
+    assert len(all_cells) == len(scoring.kept(file)) == 6
     scoring.keep(scoring.kept(file).assign(weights="0" * 16, seed=5), file)
     assert set(scoring.kept(file)["weights"]) == {"0" * 16}  # the model has other weights now
 
@@ -128,21 +132,21 @@ def test_an_answer_switches_off_what_lowers_the_lean_and_stands_beside_random_se
     sets = Sets.synthetic()
     model = ccs_benchmark.load(NAME)
     settings = {"attribute": "gender", "method": carriers_first, "preserve": sets.controls}
-    found = ccs.localize(model, sets.people, **settings)
-    assert set(found.heads) <= set(HeadSet.parse(CARRIERS))
-    assert found.rows[found.rows["carries"]]["head"].tolist() == list(map(str, found.heads))
-    skews = found.effects[found.effects["metric"] == "MaxSkew"].set_index("ablation")
+    result = ccs.localize(model, sets.people, **settings)
+    assert set(result.heads) <= set(HeadSet.parse(CARRIERS))
+    assert result.rows[result.rows["carries"]]["head"].tolist() == list(map(str, result.heads))
+    skews = result.effects[result.effects["metric"] == "MaxSkew"].set_index("ablation")
     assert skews.loc["found", "after"] < skews.loc["found", "before"] == skews.loc["none", "after"]
     drawn = [HeadSet.parse(heads) for heads in skews.loc["random:layers", "heads"]]
     assert len(set(drawn)) == len(drawn) == 5  # the others of its layer
-    assert [head.layer for head in drawn[0]] == sorted(head.layer for head in found.heads)
-    assert all(len(heads) == len(found.heads) for heads in drawn)
-    assert 0 < found.p_value <= 1
-    assert str(found.heads[0]) in found.to_json()
+    assert [head.layer for head in drawn[0]] == sorted(head.layer for head in result.heads)
+    assert all(len(heads) == len(result.heads) for heads in drawn)
+    assert 0 < result.p_value <= 1
+    assert str(result.heads[0]) in result.to_json()
 
 
 def test_an_answer_ends_where_neither_the_next_head_nor_the_next_two_take_the_lean_away():
-    for leans, named in (
+    for leans, expected_count in (
         ((1.0, 0.5, 0.2, 0.19, 0.18, 0.18), 2),
         ((1.0, 0.96, 0.1, 0.09, 0.09, 0.09), 2),  # the first takes little until the second is off too
         ((1.0, 0.5, 0.49, 0.47, 0.2, 0.2), 1),  # what comes later is not looked for
@@ -152,8 +156,8 @@ def test_an_answer_ends_where_neither_the_next_head_nor_the_next_two_take_the_le
     ):
         order = [Head(4, number) for number in range(5)]
         evidence = SimpleNamespace(score_gap_without=lambda off, leans=leans: leans[len(off)])
-        assert first_carriers(evidence, order) == tuple(order[:named])
-        assert protocol.names_any(evidence, order) == (named > 0)
+        assert first_carriers(evidence, order) == tuple(order[:expected_count])
+        assert protocol.names_any(evidence, order) == (expected_count > 0)
 
 
 def test_rankings_are_scored_against_planted_heads():
@@ -211,8 +215,8 @@ def test_whoever_names_the_truth_takes_all_of_the_area_away_and_chance_little(tm
     name, file = "organism-natural-0-attention", tmp_path / "cells.parquet"
     attribute, shares = next(iter(natural.truth(name).items()))
     methods = {"told": lambda _: dict(shares), RANDOM: METHODS[RANDOM]}
-    about = {"track": scoring.NATURAL, "attributes": [attribute], "file": file}
-    cells, failed = scoring.run(methods, [name], 1, **about)
+    options = {"track": scoring.NATURAL, "attributes": [attribute], "file": file}
+    cells, failed = scoring.run(methods, [name], 1, **options)
     assert not failed
     table = scoring.table(cells, "told", scoring.NATURAL)
     assert table.index[0] == natural.TRUTH
@@ -231,12 +235,12 @@ def test_a_method_of_ones_own_is_scored_and_another_that_fails_stops_nothing(tmp
         "def fails(evidence):\n    raise ValueError('no')\n"
     )
     command = ["--models", NAME, "--splits", "1", "--attribute", "gender", "--cells", "cells.parquet"]
-    some = ["--method", "theirs:fails", "--method", "theirs:last", "--method", "random"]
-    assert main([*command, *some]) == 2
-    said = capsys.readouterr()
-    assert "The method theirs:fails failed: ValueError: no (theirs.py, line 4)." in said.err
-    assert re.search(r"^ *theirs:last +0\.\d\d", said.out, re.MULTILINE)
-    assert re.search(r"^ *planted heads +the truth +1\.00", said.out, re.MULTILINE)
+    method_options = ["--method", "theirs:fails", "--method", "theirs:last", "--method", "random"]
+    assert main([*command, *method_options]) == 2
+    captured = capsys.readouterr()
+    assert "The method theirs:fails failed: ValueError: no (theirs.py, line 4)." in captured.err
+    assert re.search(r"^ *theirs:last +0\.\d\d", captured.out, re.MULTILINE)
+    assert re.search(r"^ *planted heads +the truth +1\.00", captured.out, re.MULTILINE)
     cells = ccs_benchmark.kept(Path("cells.parquet"))
     assert set(cells["method"]) == {
         "planted heads",
