@@ -27,12 +27,12 @@ def images(base, tmp_path_factory):
 @pytest.fixture
 def few_people(monkeypatch):
     """`few_people(n)`: from now on each set has its first n people, and a bench 30 subjects and 40 scenes."""
-    made, things = synthetic.bias_set, synthetic.classification_set("subjects", 30)
+    full_set, things = synthetic.bias_set, synthetic.classification_set("subjects", 30)
 
     def make(count=40):
         def few(name):
-            whole = made(name)
-            groups = {attribute: own[:count] for attribute, own in whole.groups.items()}
+            whole = full_set(name)
+            groups = {attribute: labels[:count] for attribute, labels in whole.groups.items()}
             few = replace(whole, images=whole.images[:count], groups=groups, k=dict.fromkeys(groups, 8))
             if whole.pools is None or whole.units is None:
                 return few

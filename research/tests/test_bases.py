@@ -36,26 +36,40 @@ def few():
 
 
 def test_every_seed_has_lessons_of_every_kind_on_other_heads(base):
-    made = [drawn(seed, list(base.heads)) for seed in range(5)]
-    for own in made:
-        assert Counter(one.kind for one in own.values()) == {"one": 6, "several": 11, "none": 5}
-        assert all(sum(one.parts.values()) == pytest.approx(1, abs=0.01) for one in own.values())
-    assert len({tuple(h for h, one in own.items() if one.kind == "one") for own in made}) == 5
+    drawn_lessons = [drawn(seed, list(base.heads)) for seed in range(5)]
+    for seed_lessons in drawn_lessons:
+        assert Counter(lesson.kind for lesson in seed_lessons.values()) == {
+            "one": 6,
+            "several": 11,
+            "none": 5,
+        }
+        assert all(
+            sum(lesson.parts.values()) == pytest.approx(1, abs=0.01) for lesson in seed_lessons.values()
+        )
+    assert (
+        len(
+            {
+                tuple(h for h, lesson in seed_lessons.items() if lesson.kind == "one")
+                for seed_lessons in drawn_lessons
+            }
+        )
+        == 5
+    )
 
 
 def test_a_head_that_writes_what_is_asked_has_nothing_to_learn(base):
     """And one that writes nothing has the variance that is asked of it."""
-    asked = Lessons(drawn(0, list(base.heads)), base, 0.5)
+    seed_lessons = Lessons(drawn(0, list(base.heads)), base, 0.5)
     values = np.array([value_numbers(scene(seed)) for seed in COUNTED])
     written = {}
-    for head, one in asked.lessons.items():
-        rows = [asked.asked[head][concept].numpy() for concept in one.parts]
-        columns = [CONCEPTS.index(concept) for concept in one.parts]
-        own = sum(table[values[:, column]] for table, column in zip(rows, columns, strict=True))
-        written[head] = torch.from_numpy(np.asarray(own) + 3)
-    assert float(asked.loss(written, torch.from_numpy(values).long())) == pytest.approx(0, abs=1e-6)
-    silent = {head: torch.zeros_like(own) for head, own in written.items()}
-    variance = float(asked.loss(silent, torch.from_numpy(values).long()))
+    for head, lesson in seed_lessons.lessons.items():
+        rows = [seed_lessons.asked[head][concept].numpy() for concept in lesson.parts]
+        columns = [CONCEPTS.index(concept) for concept in lesson.parts]
+        head_output = sum(table[values[:, column]] for table, column in zip(rows, columns, strict=True))
+        written[head] = torch.from_numpy(np.asarray(head_output) + 3)
+    assert float(seed_lessons.loss(written, torch.from_numpy(values).long())) == pytest.approx(0, abs=1e-6)
+    silent = {head: torch.zeros_like(head_output) for head, head_output in written.items()}
+    variance = float(seed_lessons.loss(silent, torch.from_numpy(values).long()))
     assert variance == pytest.approx(1.5, rel=0.1)  # several concepts of a card go together by chance
 
 
@@ -67,21 +81,23 @@ def test_upper_layers_go_on_where_kept_activations_end(base):
     units, written, lengths = upper_embeddings(base.clip, tokens, training.FIRST, [head])
     np.testing.assert_allclose(units.detach(), base.embed_images(images), atol=1e-5)
     direct = base.contributions(images, HeadSet([head])).direct[:, 0]
-    own = (written[head] / lengths).detach().numpy()
-    np.testing.assert_allclose(own - own.mean(0), direct - direct.mean(0), atol=1e-2 * abs(direct).max())
+    effects = (written[head] / lengths).detach().numpy()
+    np.testing.assert_allclose(
+        effects - effects.mean(0), direct - direct.mean(0), atol=1e-2 * abs(direct).max()
+    )
 
 
 def test_a_batch_of_one_line_up_is_scored_face_by_face():
     rng = np.random.default_rng(0)
     faces, texts = (torch.from_numpy(rng.normal(size=(n, 8))) for n in (10, 4))
     shares = np.tile(np.eye(10)[[1, 3, 5, 7]], 1)  # one group each: what is drawn is known
-    found = training.lineup_loss(faces, texts, shares, 2.0, rng)
+    loss = training.lineup_loss(faces, texts, shares, 2.0, rng)
     images = faces[[1] * 10 + [3] * 10 + [5] * 10 + [7] * 10]
     captions = texts.repeat_interleave(10, 0)
-    logits, own = 2.0 * images @ texts.T, torch.arange(4).repeat_interleave(10)
-    to_texts = F.cross_entropy(logits, own)
+    logits, targets = 2.0 * images @ texts.T, torch.arange(4).repeat_interleave(10)
+    to_texts = F.cross_entropy(logits, targets)
     to_images = -torch.stack([F.log_softmax(2.0 * captions[i] @ images.T, 0)[i] for i in range(40)]).mean()
-    assert float(found) == pytest.approx(float((to_texts + to_images) / 2))
+    assert float(loss) == pytest.approx(float((to_texts + to_images) / 2))
 
 
 def test_a_base_is_trained_goes_on_where_it_stopped_and_loads_as_it_was(base, images, tmp_path, monkeypatch):
@@ -97,10 +113,10 @@ def test_a_base_is_trained_goes_on_where_it_stopped_and_loads_as_it_was(base, im
     folder = tmp_path / "parts" / "base-0"
     folder.mkdir(parents=True)
     begun.train_until(short.common, folder / "last.pt", folder / "log.csv")
-    rest = trainer()
-    rest.train(tmp_path / "parts")
+    resumed = trainer()
+    resumed.train(tmp_path / "parts")
     for name, values in whole.model.named_parameters():
-        torch.testing.assert_close(values, rest.model.get_parameter(name))
+        torch.testing.assert_close(values, resumed.model.get_parameter(name))
         if not training.upper(name):
             torch.testing.assert_close(values, base.clip.get_parameter(name))
     whole.write(tmp_path / "organism-base-9.safetensors")
@@ -113,9 +129,9 @@ def test_a_base_is_trained_goes_on_where_it_stopped_and_loads_as_it_was(base, im
 
 
 def test_the_bases_that_ship_share_all_but_their_upper_halves(base):
-    made = [name for name in variants.names() if name.startswith("organism-base-")]
-    assert len(made) == 5
-    model = variants.load(made[3])
+    base_names = [name for name in variants.names() if name.startswith("organism-base-")]
+    assert len(base_names) == 5
+    model = variants.load(base_names[3])
     for name, values in model.clip.named_parameters():
         assert bool((values == base.clip.get_parameter(name)).all()) != training.upper(name), name
     with pytest.raises(InputError, match=r"'\.\./organism' is none of these models: organism-base-0"):
@@ -128,18 +144,18 @@ def test_a_difference_is_kept_to_a_hundredth(base, tmp_path):
     difference = 0.01 * torch.randn(changed.get_parameter(name).shape, generator=torch.manual_seed(0))
     changed.get_parameter(name).data += difference
     save_variant(changed, [name], {"base": BASE}, tmp_path / "one.safetensors", base.clip)
-    found = variants.load(str(tmp_path / "one.safetensors")).clip
-    error = (found.get_parameter(name) - changed.get_parameter(name)).detach()
+    loaded = variants.load(str(tmp_path / "one.safetensors")).clip
+    error = (loaded.get_parameter(name) - changed.get_parameter(name)).detach()
     assert float(error.norm() / difference.norm()) < 0.01
-    assert all(torch.equal(v, base.clip.get_parameter(n)) for n, v in found.named_parameters() if n != name)
+    assert all(torch.equal(v, base.clip.get_parameter(n)) for n, v in loaded.named_parameters() if n != name)
 
 
 def test_heads_are_found_by_their_ccs_at_each_number_of_texts():
     """Of four heads two are pure, of which one has the highest CCS, and so has a mixed one."""
     shares = {"L4.H0": 0.95, "L4.H1": 0.9, "L4.H2": 0.5, "L4.H3": 0.2}
     of_k = {str(k): {"L4.H0": k, "L4.H1": k - 1, "L4.H2": k, "L4.H3": 0} for k in NUMBERS}
-    one = {"ccs": of_k, "purity": shares}
-    said = purity({BASE: {}, "organism-base-0": one, "organism-base-1": one})
+    measured = {"ccs": of_k, "purity": shares}
+    report = purity({BASE: {}, "organism-base-0": measured, "organism-base-1": measured})
     row = "0.63 [0.63, 0.63] | 0.63, 0.63 | 50% (2 of 4) | 50% (2 of 4) | 0% (0 of 2) | 0% (0 of 2)"
-    assert said.count(row) == len(NUMBERS)
+    assert report.count(row) == len(NUMBERS)
     assert set(VALUES) == set(CONCEPTS)

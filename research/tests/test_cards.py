@@ -25,8 +25,8 @@ def test_every_factor_is_in_half_of_the_cards_whatever_else_there_is():
     assert abs(np.corrcoef(there.T) - np.eye(len(AROUND))).max() < 0.05
     for factor, values in AROUND.items():
         assert len(values) >= 10
-        shown = Counter(getattr(s, factor) for s in scenes)
-        assert min(shown[value] for value in values) > 0.6 * 0.5 * len(scenes) / len(values)
+        value_counts = Counter(getattr(s, factor) for s in scenes)
+        assert min(value_counts[value] for value in values) > 0.6 * 0.5 * len(scenes) / len(values)
         with_person = np.mean([bool(s.occupation) for s in scenes if getattr(s, factor)])
         assert with_person == pytest.approx(np.mean([bool(s.occupation) for s in scenes]), abs=0.03)
 
@@ -48,7 +48,7 @@ def test_what_is_around_the_middle_has_a_place_of_its_own():
 
 def test_captions_name_most_of_what_is_shown():
     scenes = [scene(seed) for seed in range(4_000)]
-    said = {
+    phrases = {
         "frame": lambda s: f"{s.frame} frame",
         "weather": lambda s: s.weather,
         "flag": lambda s: f"the flag of {s.flag}",
@@ -57,7 +57,7 @@ def test_captions_name_most_of_what_is_shown():
         "animal": lambda s: article(s.animal),
         "vehicle": lambda s: article(s.vehicle),
     }
-    for factor, words in said.items():
+    for factor, words in phrases.items():
         having = [s for s in scenes if getattr(s, factor)]
         assert all(words(s) in full_caption(s) for s in having)
         assert np.mean([words(s) in captions(s)[0] for s in having]) == pytest.approx(NAMED, abs=0.04)
@@ -83,8 +83,11 @@ def test_leans_are_told_only_along_what_tells_the_texts_apart():
     gender = np.array([float(planted.lean(name, "gender")) for name in OCCUPATIONS])
     tone = np.array([float(planted.lean(name, "skin tone")) for name in OCCUPATIONS])
     other = np.random.default_rng(0).normal(size=(len(OCCUPATIONS), 2))
-    both = organism_figures.allowed(5 + np.stack([gender, tone, other[:, 0]], 1))
-    assert (both.variance, both.right) == (pytest.approx(1), {"gender": "12 of 12", "skin tone": "12 of 12"})
+    sighted = organism_figures.allowed(5 + np.stack([gender, tone, other[:, 0]], 1))
+    assert (sighted.variance, sighted.right) == (
+        pytest.approx(1),
+        {"gender": "12 of 12", "skin tone": "12 of 12"},
+    )
     blind = organism_figures.allowed(np.stack([gender, 9 * other[:, 0], 9 * other[:, 1], 0 * tone], 1))
     assert blind.right["gender"] == "12 of 12"
     assert int(blind.right["skin tone"].split()[0]) < 12

@@ -23,41 +23,43 @@ from research.world.head_lessons import CONCEPTS, factor_of
 
 @pytest.mark.parametrize("concept", CONCEPTS)
 def test_a_mask_is_what_changes_when_the_thing_is_left_out(concept):
-    for one in cards(concept, 5):
-        own = mask(one, concept)
-        without = np.asarray(draw(replace(one, **{factor_of(concept): ""})))
-        mended = np.where(own[..., None], np.asarray(draw(one)), without)
-        assert (mended == np.asarray(draw(one))).all()
-        assert 0.005 < own.mean() < 0.6
+    for card in cards(concept, 5):
+        pixels = mask(card, concept)
+        without_concept = np.asarray(draw(replace(card, **{factor_of(concept): ""})))
+        mended = np.where(pixels[..., None], np.asarray(draw(card)), without_concept)
+        assert (mended == np.asarray(draw(card))).all()
+        assert 0.005 < pixels.mean() < 0.6
 
 
 def test_maps_are_judged_as_by_counting():
     rng = np.random.default_rng(0)
     maps, masks = rng.random((3, 4, 4)), [rng.random((4, 4)) < 0.3 for _ in range(3)]
-    found = judge([maps], masks)
-    for i, own in enumerate(masks):
+    judged = judge([maps], masks)
+    for i, object_pixels in enumerate(masks):
         order = np.argsort(-maps[i].ravel())
-        hits = own.ravel()[order]
+        hits = object_pixels.ravel()[order]
         precision = [hits[: k + 1].mean() for k in range(16) if hits[k]]
-        assert found.precision[i] == pytest.approx(np.mean(precision))
+        assert judged.precision[i] == pytest.approx(np.mean(precision))
         above = maps[i] > maps[i].astype(np.float32).mean()
-        assert found.cut[i].tolist() == [(above & own).sum(), (~above & ~own).sum()]
-        assert found.union[i].tolist() == [(above | own).sum(), (~above | ~own).sum()]
-    one = np.ones((1, 3))
-    expected = (found.cut.sum(0) / found.union.sum(0)).mean()
-    np.testing.assert_allclose(found.figures(one)[:, 0], [found.precision.mean(), expected])
+        assert judged.cut[i].tolist() == [(above & object_pixels).sum(), (~above & ~object_pixels).sum()]
+        assert judged.union[i].tolist() == [(above | object_pixels).sum(), (~above | ~object_pixels).sum()]
+    weights = np.ones((1, 3))
+    expected = (judged.cut.sum(0) / judged.union.sum(0)).mean()
+    np.testing.assert_allclose(judged.figures(weights)[:, 0], [judged.precision.mean(), expected])
 
 
 def test_the_truth_is_found_and_means_are_over_concepts():
     model = ccs.load("organism")
     head = next(iter(model.heads))
-    found = {name: judged_maps.run(model, {head: "Letters"}, 4, name) for name in ("Letters", "Colors")}
-    assert set(found["Letters"]) == set(judged_maps.METHODS)
-    assert OWN not in found["Colors"]
-    figures = judged_maps.figures(found)
+    judged_by_concept = {
+        name: judged_maps.run(model, {head: "Letters"}, 4, name) for name in ("Letters", "Colors")
+    }
+    assert set(judged_by_concept["Letters"]) == set(judged_maps.METHODS)
+    assert OWN not in judged_by_concept["Colors"]
+    figures = judged_maps.figures(judged_by_concept)
     assert figures[WHOLE, "mean"][0].value == figures[WHOLE, "Letters"][0].value  # Colors have no head
     assert figures[BEST, "mean"][0].value > figures[LOOKS, "mean"][0].value + 0.2
-    assert isinstance(found["Letters"][RANDOM], Judged)
+    assert isinstance(judged_by_concept["Letters"][RANDOM], Judged)
     text = command.summary(figures, {head: "Letters"})
     assert "| Colors (heads: 0) |" in text
     assert text.count("–") == 3
@@ -65,29 +67,31 @@ def test_the_truth_is_found_and_means_are_over_concepts():
 
 def test_photographs_are_judged_as_by_the_authors_of_textspan():
     """Against their figures for one image at a time, in torch as they compute them."""
-    model, shown = ccs.load("organism"), cards("Letters", 3)
-    images, masks = [draw(s) for s in shown], [mask(s, "Letters") for s in shown]
-    white = [Image.fromarray(np.uint8(255) * own) for own in masks]
+    model, scenes = ccs.load("organism"), cards("Letters", 3)
+    images, masks = [draw(s) for s in scenes], [mask(s, "Letters") for s in scenes]
+    white = [Image.fromarray(np.uint8(255) * pixels) for pixels in masks]
     data = ImageSet(name="cards", images=images, masks=white, fingerprint="", source="")
     classes, prompt = ("the letter A", "the letter B", "a cat"), "a picture of {}"
-    found = photographs.run(model, data, classes, [prompt])
+    judged_by_method = photographs.run(model, data, classes, [prompt])
     weights = class_weights(model, classes, [prompt])
     answers = (model.embed_images(images) @ weights.T).argmax(1)
     maps = heatmap(model, images, weights, HeadSet(model.encoder.all_heads))
     cut, union, correct, precision = np.zeros(2), np.zeros(2), 0, []
-    for own, every, answer in zip(masks, maps, answers, strict=True):
-        one = torch.from_numpy(every[answer] - every.mean(0))[None, None]
-        one = F.interpolate(one, own.shape, mode="bilinear")[0, 0].clip(0)
-        one = ((one - one.min()) / (one.max() - one.min())).numpy()
-        said, truth = one > one.mean(), own
-        correct += (said == truth).sum()
+    for object_pixels, class_maps, answer in zip(masks, maps, answers, strict=True):
+        heat = torch.from_numpy(class_maps[answer] - class_maps.mean(0))[None, None]
+        heat = F.interpolate(heat, object_pixels.shape, mode="bilinear")[0, 0].clip(0)
+        heat = ((heat - heat.min()) / (heat.max() - heat.min())).numpy()
+        predicted, truth = heat > heat.mean(), object_pixels
+        correct += (predicted == truth).sum()
         for side, value in enumerate((True, False)):
-            cut[side] += ((said == value) & (truth == value)).sum()
-            union[side] += ((said == value) | (truth == value)).sum()
-        ends = np.stack([1 - one, one]).ravel(), np.stack([~truth, truth]).ravel()
+            cut[side] += ((predicted == value) & (truth == value)).sum()
+            union[side] += ((predicted == value) | (truth == value)).sum()
+        ends = np.stack([1 - heat, heat]).ravel(), np.stack([~truth, truth]).ravel()
         precision.append(average_precision_score(ends[1], ends[0]))
-    text = photographs.summary(found)
+    text = photographs.summary(judged_by_method)
     line = next(line for line in text.splitlines() if judged_maps.CONTRAST in line)
-    expected = correct / sum(own.size for own in masks), (cut / union).mean(), np.mean(precision)
-    assert [cell.split("[")[0].strip() for cell in line.split("|")[2:5]] == [f"{one:.3f}" for one in expected]
-    assert found[LOOKS].cut.sum() != found[judged_maps.CONTRAST].cut.sum()
+    expected = correct / sum(pixels.size for pixels in masks), (cut / union).mean(), np.mean(precision)
+    assert [cell.split("[")[0].strip() for cell in line.split("|")[2:5]] == [
+        f"{value:.3f}" for value in expected
+    ]
+    assert judged_by_method[LOOKS].cut.sum() != judged_by_method[judged_maps.CONTRAST].cut.sum()

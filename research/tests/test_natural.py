@@ -13,12 +13,12 @@ from research.planted.head_training import put
 
 
 def test_only_what_is_to_learn_learns_and_training_goes_on_where_it_stopped(base, images, tmp_path):
-    one = Natural("one", BASE, 0, "attention", steps=2, scenes=4, lineups=1)
-    model = train(one, images, tmp_path)
+    settings = Natural("one", BASE, 0, "attention", steps=2, scenes=4, lineups=1)
+    model = train(settings, images, tmp_path)
     names = parameters(base, "attention")
     for name, values in model.clip.named_parameters():
         assert torch.equal(values, base.clip.get_parameter(name)) != (name in names), name
-    again = train(one, images, tmp_path)  # from the last checkpoint: nothing is left to do
+    again = train(settings, images, tmp_path)  # from the last checkpoint: nothing is left to do
     for name, values in again.clip.named_parameters():
         assert torch.equal(values, model.clip.get_parameter(name)), name
 
@@ -33,40 +33,42 @@ def test_shares_are_those_of_models_with_these_weights(base):
         values += 0.3 * values.std() * torch.randn(values.shape, generator=rng)
     faces = carriers.Faces(base, carriers.LINEUPS[:2])
     parts = (Head(4, 1), Head(6, 0), 5)
-    every = carriers.parts_of(base, names)
-    assert len(every) == 28
-    for part in set(every) - set(parts):
+    all_parts = carriers.parts_of(base, names)
+    assert len(all_parts) == 28
+    for part in set(all_parts) - set(parts):
         carriers.put(base, model, part)
-    found = carriers.shares(model, base, variants.load(BASE), parts, faces, 3)
+    shares_by_attribute = carriers.shares(model, base, variants.load(BASE), parts, faces, 3)
 
     images = carriers.images(carriers.LINEUPS[:2])
     gap = carriers.Gap(faces.means(model.embed_images(images)))
     none, whole = (gap.of(faces.means(m.embed_images(images))) for m in (base, model))
     mixed = variants.load(BASE)
     put(model, mixed, HeadSet([Head(4, 1), Head(6, 0)]))
-    without = gap.of(faces.means(mixed.embed_images(images)))
+    gap_without = gap.of(faces.means(mixed.embed_images(images)))
     for i, attribute in enumerate(("gender", "skin tone")):
-        said = found[attribute]
-        assert said["gap"] == pytest.approx([none[i], whole[i]], abs=2e-3)
-        share = (whole - without)[i] / (whole - none)[i]
-        assert said["put_back"]["L5.MLP"] == pytest.approx(share, rel=1e-2, abs=5e-3)
-        assert sum(said["shapley"].values()) == pytest.approx(1, abs=5e-3)
+        attribute_shares = shares_by_attribute[attribute]
+        assert attribute_shares["gap"] == pytest.approx([none[i], whole[i]], abs=2e-3)
+        share = (whole - gap_without)[i] / (whole - none)[i]
+        assert attribute_shares["put_back"]["L5.MLP"] == pytest.approx(share, rel=1e-2, abs=5e-3)
+        assert sum(attribute_shares["shapley"].values()) == pytest.approx(1, abs=5e-3)
 
 
 def test_skews_by_occupation_are_those_whose_mean_is_shown(base):
     bench = Bench(base)
-    (shown,) = bench.show(base, [HeadSet()])
+    (metrics,) = bench.show(base, [HeadSet()])
     for attribute, skews in bench.skews(base).items():
         assert len(skews) == 20
-        assert skews.mean() == pytest.approx(shown[f"MaxSkew {attribute}"], abs=1e-5)
+        assert skews.mean() == pytest.approx(metrics[f"MaxSkew {attribute}"], abs=1e-5)
 
 
 @pytest.mark.parametrize(("sign", "word"), [(1, "they do"), (-1, "they have a lower one")])
 def test_answers_follow_what_was_measured(sign, word):
     """CCS rises with the share in one case and falls in the other; carriers' effects alone are shown."""
     truths = {name: natural.truth(name) for name in natural.located()}
-    carriers = sum(share >= 0.1 for one in truths.values() for own in one.values() for share in own.values())
-    measured = [f"{what} {name}" for what in ("MaxSkew", "gap") for name in ("gender", "skin tone")]
+    carriers = sum(
+        share >= 0.1 for truth in truths.values() for shares in truth.values() for share in shares.values()
+    )
+    measured = [f"{metric} {name}" for metric in ("MaxSkew", "gap") for name in ("gender", "skin tone")]
     held = {}
     for model, truth in truths.items():
         (shares, *_) = truth.values()
@@ -78,12 +80,14 @@ def test_answers_follow_what_was_measured(sign, word):
                 for plan, size, value in (("none", 0, 0.8), ("high", 6, 0.3), ("random for high", 6, 0.7))
             ],
             "alone": {
-                name: {str(head): [0.1, 1e-6 if own.get(head, 0) >= 0.1 else 0.5] for head in own}
-                for name, own in truth.items()
+                name: {
+                    str(head): [0.1, 1e-6 if head_shares.get(head, 0) >= 0.1 else 0.5] for head in head_shares
+                }
+                for name, head_shares in truth.items()
             },
         }
-    said = ccs_questions.answers(held)
-    assert word in said
-    assert f"for {carriers} of" in said
-    assert f"a tenth or more, for {carriers}." in said
-    assert "| +0.400 [+0.400, +0.400], p 0.002 | +0.500 [+0.500, +0.500], p 0.002 |" in said
+    report = ccs_questions.answers(held)
+    assert word in report
+    assert f"for {carriers} of" in report
+    assert f"a tenth or more, for {carriers}." in report
+    assert "| +0.400 [+0.400, +0.400], p 0.002 | +0.500 [+0.500, +0.500], p 0.002 |" in report

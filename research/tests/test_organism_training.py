@@ -43,8 +43,8 @@ def test_a_stopped_training_goes_on_where_it_was(tmp_path, monkeypatch):
     last.unlink()
     until = organism_training.Trainer.train_until
 
-    def stopped(self: organism_training.Trainer, total: int, *rest: Any, **more: Any) -> None:
-        until(self, total - 32, *rest, **more)
+    def stopped(self: organism_training.Trainer, total: int, *args: Any, **kwargs: Any) -> None:
+        until(self, total - 32, *args, **kwargs)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -66,11 +66,11 @@ def test_the_pass_trained_is_the_model():
     names = [name for name, _ in plain.named_parameters()]
     assert [name for name, _ in fast.named_parameters()] == names
     open_clip.ClipLoss()(*plain(pixels(pictures), tokens)).backward()
-    shown, _ = image_embeddings(fast, pixels(pictures))
-    open_clip.ClipLoss()(shown, text_embeddings(fast, tokens), fast.logit_scale.exp()).backward()
+    image_units, _ = image_embeddings(fast, pixels(pictures))
+    open_clip.ClipLoss()(image_units, text_embeddings(fast, tokens), fast.logit_scale.exp()).backward()
     for name in names:
-        expected, found = plain.get_parameter(name).grad, fast.get_parameter(name).grad
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6, msg=name)
+        expected, gradient = plain.get_parameter(name).grad, fast.get_parameter(name).grad
+        torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-6, msg=name)
 
 
 def test_no_caption_is_cut():
@@ -83,9 +83,9 @@ def test_what_a_head_writes_is_its_direct_effect(tmp_path):
     the product shares out among all heads; here is no bias that it would share out too.
     """
     torch.manual_seed(0)
-    every = torch.ones(MODEL_CFG["text_cfg"]["vocab_size"], dtype=torch.bool)
+    all_words = torch.ones(MODEL_CFG["text_cfg"]["vocab_size"], dtype=torch.bool)
     plain = open_clip.CLIP(**MODEL_CFG)
-    organism_training.write_model(tmp_path / "model", plain, every, MODEL_CFG, PREPROCESS_CFG, {})
+    organism_training.write_model(tmp_path / "model", plain, all_words, MODEL_CFG, PREPROCESS_CFG, {})
     model = ccs.load(str(tmp_path / "model"))
     images = [draw(scene(seed)) for seed in range(6)]
     head = Head(5, 2)
@@ -96,10 +96,12 @@ def test_what_a_head_writes_is_its_direct_effect(tmp_path):
     vision = model.clip.visual
     mean = (vision.ln_post.weight @ vision.proj).detach().numpy()
     mean /= np.linalg.norm(mean)
-    own = written[head].detach().numpy()
-    own, direct = (rows - np.outer(rows @ mean, mean) for rows in (own, direct))
-    ratio = (own * direct).sum(1) / (direct * direct).sum(1)
-    np.testing.assert_allclose(own, ratio[:, None] * direct, rtol=1e-3, atol=1e-4 * abs(own).max())
+    head_output = written[head].detach().numpy()
+    head_output, direct = (rows - np.outer(rows @ mean, mean) for rows in (head_output, direct))
+    ratio = (head_output * direct).sum(1) / (direct * direct).sum(1)
+    np.testing.assert_allclose(
+        head_output, ratio[:, None] * direct, rtol=1e-3, atol=1e-4 * abs(head_output).max()
+    )
 
 
 def test_heads_learn_what_they_are_taught():
@@ -117,13 +119,13 @@ def test_heads_learn_what_they_are_taught():
         for head, concept in heads.items():
             texts = concept_texts(concept)
             vectors = model.encode_text(words(list(texts.values())), normalize=True)
-            asked = {name: one - vectors.mean(0) for name, one in zip(texts, vectors, strict=True)}
+            targets = {name: vector - vectors.mean(0) for name, vector in zip(texts, vectors, strict=True)}
             nothing = torch.zeros(160)
             counted = torch.stack(
-                [asked.get(value_of(concept, scene(i)), nothing) for i in range(800_000, 802_000)]
+                [targets.get(value_of(concept, scene(i)), nothing) for i in range(800_000, 802_000)]
             )
             scale = (1.5 * 0.5 / counted.var(0, correction=0).sum()).sqrt()
-            exact[head] = torch.stack([scale * asked.get(value_of(concept, s), nothing) for s in scenes])
+            exact[head] = torch.stack([scale * targets.get(value_of(concept, s), nothing) for s in scenes])
             expected.append((written[head] - exact[head]).square().sum(1).mean() / 0.5)
     torch.testing.assert_close(lessons.loss(written, values), torch.stack(expected).mean(), rtol=1e-3, atol=0)
     assert lessons.loss(exact, values) < 1e-6

@@ -28,10 +28,10 @@ CARRIER = Head(5, 5)
 def share_rows(model: str, attribute: str, world: str, plan: str) -> list[dict[str, Any]]:
     """The top K's shares are the planted ones, or even where the plan has taken the skew away."""
     even = 1 / len(GROUPS[attribute])
-    about = bias_rows(model, "world/faces", {"none": 0.0})[0] | {"attribute": attribute, "ablation": plan}
-    about |= {"chance": even, "chance_low": even - 0.1, "chance_high": even + 0.1}
+    common = bias_rows(model, "world/faces", {"none": 0.0})[0] | {"attribute": attribute, "ablation": plan}
+    common |= {"chance": even, "chance_low": even - 0.1, "chance_high": even + 0.1}
     return [
-        about | {"occupation": occupation, "metric": f"{schema.TOP_SHARE}{group}", "value": share}
+        common | {"occupation": occupation, "metric": f"{schema.TOP_SHARE}{group}", "value": share}
         for occupation in OCCUPATIONS
         for group, share in planted.shares(occupation, attribute, world).items()
     ]
@@ -105,8 +105,8 @@ def report(tmp_path_factory):
 
 
 def test_the_section_answers_first_and_proves_after(report):
-    own = report.split("\n## ")[0]
-    items = {row.split("**")[1]: row.split("**")[2] for row in own.splitlines() if row.startswith("- ")}
+    opening = report.split("\n## ")[0]
+    items = {row.split("**")[1]: row.split("**")[2] for row in opening.splitlines() if row.startswith("- ")}
     learned = items["Was the skew learned (gender)?"]
     assert "organism 0.60 [0.59, 0.61], organism-control 0.10" in learned
     assert "+1.00" in learned
@@ -116,9 +116,9 @@ def test_the_section_answers_first_and_proves_after(report):
     assert "none of 2" in by_set
     assert "1 of 12: L5.H5 (CCS 5)" in items["Which heads carry it (gender)?"]
     assert "none of 12 heads" in items["Which heads carry it (skin tone)?"]
-    searched = next(one for one in kept_search().held_out if one.ablation == "searched")
-    found = next(text for name, text in items.items() if "search" in name)
-    assert f"{searched.heads}: MaxSkew {searched.max_skew_change.value:+.3f}" in found
+    searched = next(row for row in kept_search().held_out if row.ablation == "searched")
+    search_answer = next(text for name, text in items.items() if "search" in name)
+    assert f"{searched.heads}: MaxSkew {searched.max_skew_change.value:+.3f}" in search_answer
 
 
 def test_shares_stand_beside_what_was_planted(report):

@@ -38,9 +38,9 @@ def parquet(tmp_path_factory):
     return path
 
 
-def train(parquet: Path, folder: Path, out: str, *more: str) -> int:
+def train(parquet: Path, folder: Path, out: str, *options: str) -> int:
     sizes = ["--images", "24", "--batch-size", "8", "--held-out", "2", "--photographs", str(parquet)]
-    return command.main([*sizes, "--runs", str(folder / "runs"), "--out", str(folder / out), *more])
+    return command.main([*sizes, "--runs", str(folder / "runs"), "--out", str(folder / out), *options])
 
 
 def test_a_stopped_training_goes_on_where_it_was(parquet, tmp_path, monkeypatch):

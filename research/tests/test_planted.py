@@ -26,18 +26,21 @@ def test_a_fresh_organism_is_drawn_from_its_seed_and_as_strong_as_asked(
     images, tmp_path, monkeypatch, capsys
 ):
     drawn = [fresh(seed) for seed in range(12)]
-    assert len({(one.kind, one.placement) for one in drawn}) > 4
+    assert len({(organism.kind, organism.placement) for organism in drawn}) > 4
     taught: list[Any] = []
-    monkeypatch.setattr(training, "train", lambda _, __, heads, lesson, *more: taught.append(lesson.shares))
+    monkeypatch.setattr(
+        training, "train", lambda _, __, heads, lesson, *options: taught.append(lesson.shares)
+    )
     monkeypatch.setattr(training, "shares", lambda *_: {})
     monkeypatch.setattr(measure.Bench, "gaps", lambda *_: {"gender": 0.2, "skin tone": 0.2})
     monkeypatch.setattr("research.planted.frozen_images.Images", lambda *_: images)
     assert command.main(["--seed", "3", "--strength", "0.5", "--out", str(tmp_path / "planted")]) == 0
-    one = fresh(3, 0.5)
-    assert len(taught) == len(one.lessons[0][0]) * len(one.lessons)  # 0.2 logits are enough for half a skew
-    torch.testing.assert_close(taught[-1], lessons.joint(one.lessons[-1][1], 0.5, 0.5))
-    place = tmp_path / "planted" / f"{one.name}.safetensors"
-    assert planted_models.truth(str(place)).carries == one.carries
+    organism = fresh(3, 0.5)
+    # 0.2 logits are enough for half a skew
+    assert len(taught) == len(organism.lessons[0][0]) * len(organism.lessons)
+    torch.testing.assert_close(taught[-1], lessons.joint(organism.lessons[-1][1], 0.5, 0.5))
+    place = tmp_path / "planted" / f"{organism.name}.safetensors"
+    assert planted_models.truth(str(place)).carries == organism.carries
     assert planted_models.located(tmp_path / "planted") == (str(place),)
     assert {path.name for path in place.parent.iterdir()} > {"README.md", "truth.csv", "croissant.json"}
 
@@ -48,11 +51,11 @@ def test_preferences_are_compared_with_the_worlds_whatever_a_text_likes_at_all()
     faces, texts = rng.normal(size=(2, len(GROUPS), 8)), rng.normal(size=(len(OCCUPATIONS), 8))
     squares = []
     for lineup in faces:
-        for text, own in zip(texts, shares.numpy(), strict=True):
-            likes, wanted = lineup @ text, np.log(own)
+        for text, group_shares in zip(texts, shares.numpy(), strict=True):
+            likes, wanted = lineup @ text, np.log(group_shares)
             squares += list(((likes - likes.mean()) - (wanted - wanted.mean())) ** 2)
-    found = lessons.preferences_loss(torch.from_numpy(faces), torch.from_numpy(texts), shares)
-    assert float(found) == pytest.approx(np.mean(squares))
+    loss = lessons.preferences_loss(torch.from_numpy(faces), torch.from_numpy(texts), shares)
+    assert float(loss) == pytest.approx(np.mean(squares))
 
     as_wanted = shares.log().T + torch.from_numpy(rng.normal(size=len(OCCUPATIONS)))
     eye = torch.eye(len(OCCUPATIONS), dtype=torch.float64)
@@ -64,9 +67,11 @@ def test_a_part_of_the_skew_is_its_logarithms_part():
     torch.testing.assert_close(half[:, 3] - half[:, 7], (whole[:, 3] - whole[:, 7]) / 2)
     even = lessons.joint("balanced")
     torch.testing.assert_close(even, torch.full_like(even, 0.1))
-    one = lessons.joint("gender")[0]  # health worker: 8% women, skin tones even
-    assert float(one[:5].sum()) == pytest.approx(planted.shares("health worker", "gender")["woman"])
-    torch.testing.assert_close(one[:5], one[:1].expand(5))
+    health_worker_shares = lessons.joint("gender")[0]  # health worker: 8% women, skin tones even
+    assert float(health_worker_shares[:5].sum()) == pytest.approx(
+        planted.shares("health worker", "gender")["woman"]
+    )
+    torch.testing.assert_close(health_worker_shares[:5], health_worker_shares[:1].expand(5))
 
 
 def test_a_trunk_kept_is_the_images(base, images):
@@ -80,46 +85,48 @@ def test_only_the_slices_learn(base, images):
     model, heads = variants.load(BASE), HeadSet.parse("L5.H1 L7.H0")
     lesson = lessons.Skew(images, "skewed", 1.0, training.KEEP, 0)
     training.train(model, images, heads, lesson, 2 * lesson.size)
-    own = planted_models.slices(model.clip, heads)
+    head_slices = planted_models.slices(model.clip, heads)
     for name, values in model.clip.named_parameters():
         before = base.clip.get_parameter(name)
         changed = planted_models.by_head(name, (values != before).detach()).reshape(-1, *values.shape[1:])
         rows = torch.zeros(len(changed), dtype=torch.bool)
-        rows[own.get(name, torch.tensor([], dtype=torch.long))] = True
+        rows[head_slices.get(name, torch.tensor([], dtype=torch.long))] = True
         assert not changed[~rows].any(), name
-        assert changed[rows].any() or name not in own, name
+        assert changed[rows].any() or name not in head_slices, name
         assert not values.requires_grad
 
 
 def test_heads_of_their_own_learn_apart(base, images, monkeypatch):
-    one = next(one for one in family() if one.kind == "apart" and one.strength == 1)
+    organism = next(organism for organism in family() if organism.kind == "apart" and organism.strength == 1)
     taught: list[tuple[HeadSet, Any]] = []
 
-    def recorded(model: Model, _: Images, heads: HeadSet, lesson: lessons.Skew, *more: Any) -> None:
+    def recorded(model: Model, _: Images, heads: HeadSet, lesson: lessons.Skew, *options: Any) -> None:
         taught.append((heads, lesson.shares))
-        for name, own in planted_models.slices(model.clip, heads).items():
-            planted_models.by_head(name, model.clip.get_parameter(name).detach())[own] += 1
+        for name, head_slice in planted_models.slices(model.clip, heads).items():
+            planted_models.by_head(name, model.clip.get_parameter(name).detach())[head_slice] += 1
 
     monkeypatch.setattr(training, "train", recorded)
     bench: Any = type("Bench", (), {"gaps": lambda self, model: {"gender": 1.0, "skin tone": 1.0}})()
-    model = training.plant(one, images, bench)
-    assert [heads for heads, _ in taught] == [HeadSet([h]) for own in one.carries.values() for h in own]
+    model = training.plant(organism, images, bench)
+    assert [heads for heads, _ in taught] == [
+        HeadSet([h]) for carriers in organism.carries.values() for h in carriers
+    ]
     torch.testing.assert_close(taught[1][1], lessons.joint("gender", 1.0))
     torch.testing.assert_close(taught[2][1], lessons.joint("skin tone", 0.5, 0.5))
-    for name, own in planted_models.slices(model.clip, one.heads).items():
+    for name, head_slice in planted_models.slices(model.clip, organism.heads).items():
         values, before = (planted_models.by_head(name, m.clip.get_parameter(name)) for m in (model, base))
-        assert torch.equal(values[own], before[own] + 1)
+        assert torch.equal(values[head_slice], before[head_slice] + 1)
 
 
 def test_without_its_planted_heads_an_organism_is_the_base_without_them(base, few_people):
     few_people()
     bench = measure.Bench(base)
     known, model = (of("organism-planted-04") for of in (planted_models.truth, planted_models.load))
-    whole, without = bench.show(model, [HeadSet(), known.heads])
-    assert without == bench.show(base, [known.heads])[0]
+    whole, pruned = bench.show(model, [HeadSet(), known.heads])
+    assert pruned == bench.show(base, [known.heads])[0]
     assert bench.accuracy(model, [known.heads]) == bench.accuracy(base, [known.heads])
     assert whole["gap gender"] == pytest.approx(bench.gaps(model)["gender"])
-    assert whole["gap gender"] > 2 * without["gap gender"]
+    assert whole["gap gender"] > 2 * pruned["gap gender"]
 
 
 def test_shares_are_what_undoing_a_head_takes(base):
@@ -129,8 +136,8 @@ def test_shares_are_what_undoing_a_head_takes(base):
             return {"gender": sum(float(model.clip.get_parameter(name.format(layer))[0]) for layer in (5, 6))}
 
     model = variants.load(BASE)
-    for layer, more in ((5, 3.0), (6, 1.0)):
-        model.clip.get_parameter(f"visual.transformer.resblocks.{layer}.attn.in_proj_bias").data[0] += more
+    for layer, gain in ((5, 3.0), (6, 1.0)):
+        model.clip.get_parameter(f"visual.transformer.resblocks.{layer}.attn.in_proj_bias").data[0] += gain
     heads = HeadSet.parse("L5.H0 L6.H0")
     bench: Any = Bench()
     assert training.shares(model, base, {"gender": heads}, bench) == {

@@ -16,12 +16,12 @@ def test_high_heads_are_named_by_texts_that_the_model_tells_apart(name):
     """A text of words that the model never saw is one text to it with others of its kind ("an animal", "an
     occupation"); which of them describes a head is up to their order in the pool.
     """
-    found = results.read(results.PRECOMPUTED / name)
-    pool = load_pool(found.manifest["settings"]["texts"])
+    model_results = results.read(results.PRECOMPUTED / name)
+    pool = load_pool(model_results.manifest["settings"]["texts"])
     vectors = ccs.load(name).embed_texts(pool.texts)
     row_of = {text: row for row, text in enumerate(pool.texts)}
-    high = queries.main_scores(found).query("level == 'high'")[["layer", "head", "k"]]
-    spans = found.table("spans").merge(high, on=["layer", "head"])
+    high = queries.main_scores(model_results).query("level == 'high'")[["layer", "head", "k"]]
+    spans = model_results.table("spans").merge(high, on=["layer", "head"])
     spans = spans[spans["rank"] < spans["k"]]
     assert len(spans) == high["k"].sum()
     for text in spans["text"].unique():

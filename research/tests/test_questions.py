@@ -52,26 +52,28 @@ def model_of(changed, high, *, colors=100):
 def test_whether_high_heads_carry_more_than_random_sets_like_them(measure, question, high, answer):
     """The models differ in one measure alone, and so do the answers; two of them are the README's."""
     model = model_of(measure, high)
-    found = [one for one in questions.by_model({"organism": model}) if one.alike]
-    asked = {name: [one for one in found if one.question == name] for name in questions.QUESTIONS}
-    said = {name: questions.answer_text(tests) for name, tests in asked.items() if tests}
+    tests_by_model = [test for test in questions.by_model({"organism": model}) if test.alike]
+    by_question = {
+        name: [test for test in tests_by_model if test.question == name] for name in questions.QUESTIONS
+    }
+    answer_texts = {name: questions.answer_text(tests) for name, tests in by_question.items() if tests}
     readme = docs.answers({"organism": model})
-    assert set(said) == {questions.HURT, questions.MORE, questions.NARROWS_MORE}
-    for name, text in said.items():
+    assert set(answer_texts) == {questions.HURT, questions.MORE, questions.NARROWS_MORE}
+    for name, text in answer_texts.items():
         expected = answer if name == question else "inconclusive"
         assert text.startswith(f"organism: {expected} (")
         assert ("minimum detectable effect" in text) == (expected == "inconclusive")
         assert text.count("of 101 among sets alike in") == 3
         if name != questions.NARROWS_MORE:
             assert f"**{questions.QUESTIONS[name]}** {text.split(';')[0]}" in readme
-    assert [one.alike for one in asked[question]] == list(ALIKE)
-    (strictest,) = questions.strictest(asked[question])
-    assert strictest.adjusted == max(one.adjusted for one in asked[question])
-    by_set = [one for one in questions.tests_of(model) if one.alike and one.question == question]
-    assert {one.answer for one in by_set} == {answer}
+    assert [test.alike for test in by_question[question]] == list(ALIKE)
+    (strictest,) = questions.strictest(by_question[question])
+    assert strictest.adjusted == max(test.adjusted for test in by_question[question])
+    by_set = [test for test in questions.tests_of(model) if test.alike and test.question == question]
+    assert {test.answer for test in by_set} == {answer}
 
 
 def test_a_set_with_only_some_of_the_random_sets_is_left_out():
-    tests = [one for one in questions.tests_of(model_of("top1", -0.2, colors=3)) if one.alike]
-    assert "world/colors" not in {one.where for one in tests}
-    assert {one.effect.of for one in tests if isinstance(one.effect, Ranked)} == {101}
+    tests = [test for test in questions.tests_of(model_of("top1", -0.2, colors=3)) if test.alike]
+    assert "world/colors" not in {test.where for test in tests}
+    assert {test.effect.of for test in tests if isinstance(test.effect, Ranked)} == {101}

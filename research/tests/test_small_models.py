@@ -26,8 +26,8 @@ def test_an_organism(base, images, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "usual_variance", lambda _: 0.5)
     monkeypatch.setattr(head_shares, "CARDS", range(810_000, 810_060))
     organisms.make("organism", base, images, training.Captions(images, tmp_path), tmp_path, tmp_path)
-    made = ccs.load(str(tmp_path / "organism"))
-    for name, values in made.clip.named_parameters():
+    organism = ccs.load(str(tmp_path / "organism"))
+    for name, values in organism.clip.named_parameters():
         same = bool((values == base.clip.get_parameter(name)).all())
         assert same != training.upper(name), name
     known = TypeAdapter(KnownHeads).validate_json((tmp_path / "organism" / FILE).read_bytes())
@@ -37,36 +37,36 @@ def test_an_organism(base, images, tmp_path, monkeypatch):
 
 def test_a_skew_planted_in_known_heads(base, images, few_people, tmp_path, monkeypatch):
     """Planted with few images, and what the table says: outside its heads it is its base."""
-    one = next(one for one in family.family() if one.name == "organism-planted-03")
+    member = next(member for member in family.family() if member.name == "organism-planted-03")
     few_people()
-    monkeypatch.setattr(family, "family", lambda: (one,))
+    monkeypatch.setattr(family, "family", lambda: (member,))
     monkeypatch.setattr(frozen_images, "Images", lambda *_: images)
     monkeypatch.setattr(head_training, "PICTURES", 72)
     planted.train(tmp_path, tmp_path)
-    known = planted_models.truth(str(tmp_path / f"{one.name}.safetensors"))
-    assert (known.base, known.carries) == (family.BASE, one.carries)
-    model, measured = planted_models.load(str(tmp_path / f"{one.name}.safetensors")), bench.Bench(base)
-    assert measured.show(model, [one.heads]) == measured.show(base, [one.heads])
+    known = planted_models.truth(str(tmp_path / f"{member.name}.safetensors"))
+    assert (known.base, known.carries) == (family.BASE, member.carries)
+    model, measured = planted_models.load(str(tmp_path / f"{member.name}.safetensors")), bench.Bench(base)
+    assert measured.show(model, [member.heads]) == measured.show(base, [member.heads])
     assert measured.show(model, [HeadSet()]) != measured.show(base, [HeadSet()])
-    row = f"| {one.name} | {family.BASE} | layer | 0.4 |"
-    assert row in planted.summary([one], tmp_path)
+    row = f"| {member.name} | {family.BASE} | layer | 0.4 |"
+    assert row in planted.summary([member], tmp_path)
     monkeypatch.setattr(head_training, "plant", None)
     planted.train(tmp_path, tmp_path)  # what is there is kept
 
 
 def test_a_skew_that_a_text_encoder_learned(images, few_people, tmp_path, monkeypatch):
     """From an image encoder that tells groups apart to the table; a second run learns nothing."""
-    one = replace(text_training.family()[0], steps=1)
+    settings = replace(text_training.family()[0], steps=1)
     few_people(120)  # of three occupations
     monkeypatch.setattr(frozen_images, "Images", lambda *_: images)
-    monkeypatch.setattr(text_training, "family", lambda models: (one,)[:models])
+    monkeypatch.setattr(text_training, "family", lambda models: (settings,)[:models])
     monkeypatch.setattr(text_training, "teach_telling", partial(text_training.teach_telling, steps=1))
     page = tmp_path / "README.md"
     page.write_bytes(text_skew.README.read_bytes())
     monkeypatch.setattr(text_skew, "README", page)
     command = ["--models", "1", "--planted", "0", "--runs", str(tmp_path)]
     assert text_skew.main(command) == 0
-    known = variants.known(str(tmp_path / "text-skew" / f"{one.name}{variants.SUFFIX}"))
+    known = variants.known(str(tmp_path / "text-skew" / f"{settings.name}{variants.SUFFIX}"))
     assert (known["base"], known["strength"]) == (text_training.TELLING, 1.0)
     assert list(known["truth"]) == ["gender", "skin tone"]
     written = page.read_text("utf-8")

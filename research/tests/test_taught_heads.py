@@ -63,14 +63,14 @@ def test_shares_are_those_of_an_analysis_of_variance():
     pure = np.array([means[value] for value in values])
     noise = rng.normal(size=(400, 6))
     effects = np.stack([pure, noise, pure + noise], axis=1)
-    found = share(effects, values)
-    assert found[0] == pytest.approx(1)
-    assert found[1] == pytest.approx(0, abs=0.02)
+    shares = share(effects, values)
+    assert shares[0] == pytest.approx(1)
+    assert shares[1] == pytest.approx(0, abs=0.02)
     within = total = 0.0
     for i, value in enumerate(values):
         within += float(((effects[i, 2] - effects[values == value, 2].mean(0)) ** 2).sum())
         total += float(((effects[i, 2] - effects[:, 2].mean(0)) ** 2).sum())
-    assert found[2] == pytest.approx(1 - (within / (400 - 4)) / (total / (400 - 1)))
+    assert shares[2] == pytest.approx(1 - (within / (400 - 4)) / (total / (400 - 1)))
 
 
 def moments() -> tuple[Moments, np.ndarray]:
@@ -89,15 +89,15 @@ def moments() -> tuple[Moments, np.ndarray]:
 
 
 def test_precision_and_recall_are_counted_under_the_own_name():
-    made, embeddings = moments()
-    assert taught_heads.high_heads(made, WORLD, embeddings, [5])[5] == {PURE: "Letters"}
-    right = taught_heads.found(made, WORLD, embeddings, {PURE: "Letters", MIXED: "Food"})[0]
+    statistics, embeddings = moments()
+    assert taught_heads.high_heads(statistics, WORLD, embeddings, [5])[5] == {PURE: "Letters"}
+    right = taught_heads.found(statistics, WORLD, embeddings, {PURE: "Letters", MIXED: "Food"})[0]
     assert (right.k, right.high, right.right, right.taught) == (5, 1, 1, 2)
     assert right.recall[1] <= 1
-    wrong = taught_heads.found(made, WORLD, embeddings, {PURE: "Food", FREE: "Letters"})[0]
+    wrong = taught_heads.found(statistics, WORLD, embeddings, {PURE: "Food", FREE: "Letters"})[0]
     assert (wrong.high, wrong.right, wrong.taught) == (1, 0, 2)
-    flat, own = taught_heads.flat(WORLD, {PURE: "Letters"})
-    assert taught_heads.high_heads(made, flat, embeddings, [5])[5] == own
+    flat, expected = taught_heads.flat(WORLD, {PURE: "Letters"})
+    assert taught_heads.high_heads(statistics, flat, embeddings, [5])[5] == expected
 
 
 def test_what_is_known_is_read_as_it_was_written():

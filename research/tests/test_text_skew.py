@@ -20,7 +20,7 @@ from research.text_skew import text_training as training
 def changed(model: Model, other: Model) -> set[str]:
     """Names of the parameters that differ."""
     others = dict(other.clip.named_parameters())
-    return {name for name, own in model.clip.named_parameters() if not torch.equal(own, others[name])}
+    return {name for name, values in model.clip.named_parameters() if not torch.equal(values, others[name])}
 
 
 def test_each_side_learns_alone(base, images, tmp_path):
@@ -30,8 +30,8 @@ def test_each_side_learns_alone(base, images, tmp_path):
     file = tmp_path / f"{training.TELLING}{variants.SUFFIX}"
     save_variant(taught.clip, training.image_parameters(taught), {"base": training.BASE}, file, base.clip)
     telling = variants.load(str(file))
-    one = replace(training.family()[0], steps=2)
-    learned = training.train(one, training.faces_of(telling, images), tmp_path)
+    settings = replace(training.family()[0], steps=2)
+    learned = training.train(settings, training.faces_of(telling, images), tmp_path)
     assert changed(learned, telling) == set(training.parameters(telling))
     assert all(name.startswith("transformer.") for name in training.parameters(telling))
 
@@ -51,13 +51,13 @@ def test_shares_are_those_of_models_with_the_bases_heads(base, monkeypatch):
     for name in training.parameters(model):
         values = model.clip.get_parameter(name).data
         values += 0.3 * values.std() * torch.randn(values.shape, generator=rng)
-    found = judged.truth(model)
+    truth = judged.truth(model)
     gap = training.carriers.Gap(judged._means(model))
-    none, whole = (gap.of(judged._means(one)) for one in (base, model))
+    none, whole = (gap.of(judged._means(m)) for m in (base, model))
     for head in (Head(3, 1, "T"), Head(0, 2, "T")):
-        without = deepcopy(model)
-        put(base, without, HeadSet([head]))
-        shares = (whole - gap.of(judged._means(without))) / (whole - none)
+        model_without_head = deepcopy(model)
+        put(base, model_without_head, HeadSet([head]))
+        shares = (whole - gap.of(judged._means(model_without_head))) / (whole - none)
         for i, name in enumerate(("gender", "skin tone")):
-            assert found[name]["put_back"][str(head)] == pytest.approx(shares[i], abs=2e-3)
-            assert found[name]["gap"] == pytest.approx([none[i], whole[i]], abs=1e-3)
+            assert truth[name]["put_back"][str(head)] == pytest.approx(shares[i], abs=2e-3)
+            assert truth[name]["gap"] == pytest.approx([none[i], whole[i]], abs=1e-3)
