@@ -166,8 +166,8 @@ def purity(held: dict[str, dict[str, Any]]) -> str:
         rows.append(
             {"K": str(k), "rank correlation": in_brackets(rho, 2)}
             | {"by base": ", ".join(f"{base_rho:.2f}" for base_rho in by_base)}
-            | _found("pure", pure, high)
-            | _found("mixed", mixed, between)
+            | _precision_and_recall("pure", pure, high)
+            | _precision_and_recall("mixed", mixed, between)
         )
     return (
         "Rank correlation of CCS with purity, the largest share of a head's variance that goes with one "
@@ -178,7 +178,7 @@ def purity(held: dict[str, dict[str, Any]]) -> str:
     )
 
 
-def _found(kind: str, there: pd.Series, flagged: pd.Series) -> dict[str, str]:
+def _precision_and_recall(kind: str, there: pd.Series, flagged: pd.Series) -> dict[str, str]:
     """Precision and recall of what is said of heads."""
     hits = int((there & flagged).sum())
     of = {"precision": int(flagged.sum()), "recall": int(there.sum())}

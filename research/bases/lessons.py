@@ -67,7 +67,7 @@ class Lessons:
 
     def __init__(self, lessons: Mapping[Head, Lesson], model: Model, usual: float) -> None:
         self.lessons, self.usual = dict(lessons), usual
-        self.asked = _asked(lessons, model, STRENGTH * usual)
+        self.targets = _targets(lessons, model, STRENGTH * usual)
 
     def loss(self, written: Mapping[Head, Tensor], values: Tensor) -> Tensor:
         """The mean over the heads of the squared distance, in units of `usual`.
@@ -77,15 +77,15 @@ class Lessons:
         distances = []
         for head, head_output in written.items():
             # -1 is the last row, which is nothing.
-            parts = [rows[values[:, CONCEPTS.index(c)]] for c, rows in self.asked[head].items()]
+            parts = [rows[values[:, CONCEPTS.index(c)]] for c, rows in self.targets[head].items()]
             wanted = torch.stack(parts).sum(0)
             distances.append((head_output - head_output.mean(0) - (wanted - wanted.mean(0))).square().sum(1))
         return torch.stack(distances).mean() / self.usual
 
 
-def _asked(lessons: Mapping[Head, Lesson], model: Model, variance: float) -> dict[Head, dict[str, Tensor]]:
+def _targets(lessons: Mapping[Head, Lesson], model: Model, variance: float) -> dict[Head, dict[str, Tensor]]:
     """Head -> concept -> what is asked for each of its values, and for nothing, [values + 1, D]."""
-    value_vectors, shares = _said(model)
+    value_vectors, shares = _value_vectors(model)
     targets: dict[Head, dict[str, Tensor]] = {}
     for head, lesson in lessons.items():
         targets[head] = {}
@@ -102,7 +102,7 @@ def _asked(lessons: Mapping[Head, Lesson], model: Model, variance: float) -> dic
     return targets
 
 
-def _said(model: Model) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
+def _value_vectors(model: Model) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
     """What captions say of each value [values, D], and the share of cards that show it [values]."""
     scenes = [scene(seed) for seed in _COUNTED]
     texts, held = [captions(s)[0] for s in scenes], set(load_pool("world").texts)

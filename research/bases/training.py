@@ -191,8 +191,8 @@ class Trainer:
             if step < s.common:
                 tokens = some_patches(tokens, s.patch_dropout, rng)
             units, written, lengths = upper_embeddings(self.model, tokens, FIRST, heads)
-            shown_, read = units[: s.scenes], self.captions.vectors[scene_rows].to(self.device)
-            loss = open_clip.ClipLoss()(shown_, read, torch.tensor(self.scale, device=self.device))
+            scene_units, read = units[: s.scenes], self.captions.vectors[scene_rows].to(self.device)
+            loss = open_clip.ClipLoss()(scene_units, read, torch.tensor(self.scale, device=self.device))
             groups = units[s.scenes :].reshape(s.lineups, -1, units.shape[1])
             for lineup_faces in groups:
                 names = rng.permutation(len(images.occupations))[:_SIDE_BY_SIDE]

@@ -50,9 +50,9 @@ def _run(args: Settings) -> None:
     from research.natural.skew_training import family, fresh
 
     if args.seed is not None:
-        print(_made([fresh(args.seed)], args.out or args.runs / "natural", args.runs)[0])
+        print(_train_missing([fresh(args.seed)], args.out or args.runs / "natural", args.runs)[0])
         return
-    _made(family()[: args.first], args.out or variants.FOLDER, args.runs)
+    _train_missing(family()[: args.first], args.out or variants.FOLDER, args.runs)
     if args.out is None:
         known = {name: variants.known(name) for name in variants.names() if name.startswith(PREFIX)}
         bring_up_to_date(README, "natural", summary(known), "python -m research.natural")
@@ -71,7 +71,7 @@ def _ask() -> None:
         bring_up_to_date(page, "questions", ccs_questions.answers(held), "python -m research.natural")
 
 
-def _made(wanted: Sequence[Natural], out: Path, runs: Path) -> list[Path]:
+def _train_missing(wanted: Sequence[Natural], out: Path, runs: Path) -> list[Path]:
     """The models' files, trained and measured where they are missing."""
     from ccs.heads import HeadSet
     from research.bases.__main__ import LINEUPS, SCENES

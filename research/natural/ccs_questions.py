@@ -165,8 +165,8 @@ def answers(held: Mapping[str, Any]) -> str:
         f"Do heads that carry a learned skew have a high CCS? Over the heads of {len(held)} models of "
         f"{len(by_base)} bases, the rank correlation of CCS with a head's Shapley share is "
         f"{in_brackets(rho, 2, '+')} (by base {', '.join(f'{r:+.2f}' for r in by_base)}; minimum "
-        f"detectable {stats.minimum_detectable(rho):.2f}): {_said(rho, 'they do', 'they have a lower one')}. "
-        f"Within layers it is {in_brackets(within, 2, '+')}. Of the {related['carriers'].sum()} heads with a "
+        f"detectable {stats.minimum_detectable(rho):.2f}): "
+        f"{_answer(rho, 'they do', 'they have a lower one')}. Within layers it is {in_brackets(within, 2, '+')}. Of the {related['carriers'].sum()} heads with a "
         f"tenth or more of a skew {related['high'].sum()} have a CCS of {K}; if carriers were random heads "
         f"of their layers, {related['expected'].sum():.1f} would.",
         f"Can one head's effect be shown? With each head off alone, an exact test over the 20 occupations "
@@ -200,7 +200,7 @@ def answers(held: Mapping[str, Any]) -> str:
     return "\n\n".join([*sentences, table(pd.DataFrame(rows))])
 
 
-def _said(effect: stats.Effect, above: str, below: str) -> str:
+def _answer(effect: stats.Effect, above: str, below: str) -> str:
     """The answer to a question that expects an effect above zero."""
     words = {"confirmed": above, "rejected": below, "inconclusive": "inconclusive"}
     return words[stats.conclusion(effect, expected="above")]

@@ -58,7 +58,7 @@ class Bench:
         A gap is how far the mean logits of an occupation's most and least preferred group lie apart, the
         groups chosen on one half of the faces and measured on the other (`ccs.metrics.skew`).
         """
-        return [self._shown(units) for units in model.embed_images(self._faces_trunk, plans)]
+        return [self._metrics(units) for units in model.embed_images(self._faces_trunk, plans)]
 
     def accuracy(self, model: Model, plans: Sequence[HeadSet]) -> list[float]:
         """Zero-shot accuracy on subjects under each plan."""
@@ -71,15 +71,15 @@ class Bench:
     def skews(self, model: Model, off: HeadSet | None = None) -> dict[str, np.ndarray]:
         """Each attribute's MaxSkew by occupation [occupations]."""
         units = model.embed_images(self._faces_trunk, off)
-        return {name: max_skews(self._asked(name), units) for name in ATTRIBUTES}
+        return {name: max_skews(self._ranking(name), units) for name in ATTRIBUTES}
 
-    def _asked(self, attribute: str) -> Ranking:
+    def _ranking(self, attribute: str) -> Ranking:
         faces = self._faces
         return Ranking(self._prompts, faces.groups[attribute], faces.k[attribute])
 
     def gaps(self, model: Model) -> dict[str, float]:
         """Each attribute's gap with nothing off."""
-        metrics = self._shown(model.embed_images(self._faces_trunk))
+        metrics = self._metrics(model.embed_images(self._faces_trunk))
         return {name: metrics[f"gap {name}"] for name in ATTRIBUTES}
 
     def consistency(self, model: Model) -> dict[Head, HeadScore]:
@@ -95,11 +95,11 @@ class Bench:
             for k in numbers
         }
 
-    def _shown(self, units: np.ndarray) -> Row:
+    def _metrics(self, units: np.ndarray) -> Row:
         metrics = Row()
         for name in ATTRIBUTES:
             measured = bias.means(
-                units, self._asked(name), ("MaxSkew", GAP), logit_scale=self._base.logit_scale
+                units, self._ranking(name), ("MaxSkew", GAP), logit_scale=self._base.logit_scale
             )
             metrics |= {f"MaxSkew {name}": measured["MaxSkew"], f"gap {name}": measured[GAP]}
         return {name: round(value, 5) for name, value in metrics.items()}

@@ -76,7 +76,9 @@ def fresh(seed: int, strength: float = 1.0) -> Planted:
     rng, number = np.random.default_rng((seed, 8)), 1_000 + seed
     kind, placement = KINDS[rng.integers(len(KINDS))], PLACEMENTS[rng.integers(len(PLACEMENTS))]
     base = OTHERS[rng.integers(len(OTHERS))]
-    return _one(number, kind, placement, strength, f"planted-seed-{seed}-strength-{strength:g}", base)
+    return _with_drawn_heads(
+        number, kind, placement, strength, f"planted-seed-{seed}-strength-{strength:g}", base
+    )
 
 
 def family() -> tuple[Planted, ...]:
@@ -90,11 +92,13 @@ def family() -> tuple[Planted, ...]:
     for place, (kind, placement) in enumerate(product(KINDS, PLACEMENTS)):
         first = 4 * (place // 2) + place % 2 + 3
         strength = STRENGTHS[(first - 1) % len(STRENGTHS)]
-        members.append(_one(first, kind, placement, strength))
+        members.append(_with_drawn_heads(first, kind, placement, strength))
         for again in range(2):
             number, strength = 21 + 2 * place + again, STRENGTHS[(place + again) % len(STRENGTHS)]
             members.append(
-                _one(number, kind, placement, strength, base=OTHERS[(place // 2 + 2 * again + place) % 4])
+                _with_drawn_heads(
+                    number, kind, placement, strength, base=OTHERS[(place // 2 + 2 * again + place) % 4]
+                )
             )
     members.sort(key=lambda member: member.number)
     alike = {19: 3, 20: 4, 37: 21, 38: 24}
@@ -107,14 +111,14 @@ def family() -> tuple[Planted, ...]:
     return (*members, *controls)
 
 
-def _one(
+def _with_drawn_heads(
     number: int, kind: Kind, placement: Placement, strength: float, title: str = "", base: str = BASE
 ) -> Planted:
     size = 4 if kind == "apart" else 3 + number % 2
-    return Planted(number, kind, placement, _drawn(placement, size, number), strength, title, base)
+    return Planted(number, kind, placement, _draw_heads(placement, size, number), strength, title, base)
 
 
-def _drawn(placement: Placement, size: int, seed: int) -> HeadSet:
+def _draw_heads(placement: Placement, size: int, seed: int) -> HeadSet:
     if placement == "spread":
         drawn = (draw(_layer(layer), 1, seed, str(layer)) for layer in range(8 - size, 8))
         return HeadSet(head for layer_heads in drawn for head in layer_heads)

@@ -63,7 +63,7 @@ def test_a_head_that_writes_what_is_asked_has_nothing_to_learn(base):
     values = np.array([value_numbers(scene(seed)) for seed in COUNTED])
     written = {}
     for head, lesson in seed_lessons.lessons.items():
-        rows = [seed_lessons.asked[head][concept].numpy() for concept in lesson.parts]
+        rows = [seed_lessons.targets[head][concept].numpy() for concept in lesson.parts]
         columns = [CONCEPTS.index(concept) for concept in lesson.parts]
         head_output = sum(table[values[:, column]] for table, column in zip(rows, columns, strict=True))
         written[head] = torch.from_numpy(np.asarray(head_output) + 3)

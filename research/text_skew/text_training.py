@@ -179,14 +179,14 @@ class Judged:
     def __init__(self, base: Model) -> None:
         self.base, self.faces = base, carriers.Faces(base)
         self.units = base.embed_images(Trunk(self.faces.tokens, base.encoder.first_prunable_layer))
-        self.asked = synthetic.bias_set("faces")
+        self.people = synthetic.bias_set("faces")
         self.things = synthetic.classification_set("subjects")
-        self.shown = base.embed_images(self.things.images)
+        self.units_of_things = base.embed_images(self.things.images)
 
     def accuracy(self, model: Model) -> float:
         """Zero-shot accuracy on the subjects."""
         classes = accuracy.class_weights(model, self.things.classes, self.things.templates)
-        return float(accuracy.correct(self.shown, classes, self.things.labels).mean())
+        return float(accuracy.correct(self.units_of_things, classes, self.things.labels).mean())
 
     def truth(self, model: Model) -> dict[str, dict[str, object]]:
         """Attribute -> `gap` of base and model, and of each text head the share of it that goes when its
@@ -210,6 +210,6 @@ class Judged:
 
     def _means(self, model: Model) -> dict[str, np.ndarray]:
         """Attribute -> mean logits [halves, groups, occupations] for the model's own prompts."""
-        prompts = accuracy.class_weights(model, self.asked.occupations, self.asked.templates)
+        prompts = accuracy.class_weights(model, self.people.occupations, self.people.templates)
         self.faces.prompts = self.base.logit_scale * prompts
         return self.faces.means(self.units)
