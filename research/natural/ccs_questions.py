@@ -166,7 +166,8 @@ def answers(held: Mapping[str, Any]) -> str:
         f"{len(by_base)} bases, the rank correlation of CCS with a head's Shapley share is "
         f"{in_brackets(rho, 2, '+')} (by base {', '.join(f'{r:+.2f}' for r in by_base)}; minimum "
         f"detectable {stats.minimum_detectable(rho):.2f}): "
-        f"{_answer(rho, 'they do', 'they have a lower one')}. Within layers it is {in_brackets(within, 2, '+')}. Of the {related['carriers'].sum()} heads with a "
+        f"{_answer(rho, 'they do', 'they have a lower one')}. Within layers it is "
+        f"{in_brackets(within, 2, '+')}. Of the {related['carriers'].sum()} heads with a "
         f"tenth or more of a skew {related['high'].sum()} have a CCS of {K}; if carriers were random heads "
         f"of their layers, {related['expected'].sum():.1f} would.",
         f"Can one head's effect be shown? With each head off alone, an exact test over the 20 occupations "
