@@ -3,8 +3,8 @@
     python -m research.world.fresh_galleries        # writes research/world/fresh_galleries.{json,md}
 
 Each gallery has 600 synthetic faces of its own seed. A gallery is the unit: its difference is one number, and
-the interval is Student's over galleries. Heads are those of README (`L5.H0 L6.H1`, for skin tone) and of the
-bundled search (`organism.search.json`, for gender).
+the interval is Student's over galleries. Heads are those of README (for gender) and of the bundled search for
+skin tone (`organism.search.json`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ccs.files import write_text
 from ccs.metrics import stats
 
 SEEDS = range(72_000, 72_008)
-TWO, FIVE = "L5.H0 L6.H1", "L4.H0 L5.H0 L6.H1 L6.H3 L7.H1"
+README_HEADS, SEARCHED_HEADS = "L4.H1 L4.H3", "L4.H1 L4.H2 L4.H3"
 CASES = (
-    ("organism", "skin tone", TWO),
-    ("organism-control", "skin tone", TWO),
-    ("organism", "gender", FIVE),
-    ("organism-control", "gender", FIVE),
+    ("organism", "skin tone", SEARCHED_HEADS),
+    ("organism-control", "skin tone", SEARCHED_HEADS),
+    ("organism", "gender", README_HEADS),
+    ("organism-control", "gender", README_HEADS),
 )
 HERE = Path(__file__).parent
 
