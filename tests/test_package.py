@@ -123,7 +123,7 @@ def test_the_wheel_holds_what_ships(wheel):
 
 def test_versions_agree():
     """Those of changelog, citation, pyproject.toml and a tag."""
-    assert check_version.disagreements() == []
+    assert check_version.version_problems() == []
     assert [line.partition(" has ")[0] for line in check_version.disagreements("v9.9.9")][:1] == ["The tag"]
 
 

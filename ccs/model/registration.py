@@ -64,10 +64,20 @@ def register_encoder(
 
     Raises:
         InputError: If `matches` rejects the example, or the decomposition isn't exact.
+
+    Example:
+        docs/analyze-a-model.md has a decomposition. The example must belong to the family:
+
+        >>> from torch import nn
+        >>> try:
+        ...     register_encoder(lambda module: isinstance(module, nn.Conv2d), None, nn.Identity())
+        ... except InputError as error:
+        ...     print(error)
+        `matches` returns False for the example, of class Identity; it must return True.
     """
     name = type(example).__name__
     if not matches(example):
-        raise InputError(f"`matches` returns False for the example, a {name}; it must return True.")
+        raise InputError(f"`matches` returns False for the example, of class {name}; it must return True.")
     REGISTERED.insert(0, (matches, decompose))
     try:
         check = _check(example.eval())

@@ -3,12 +3,10 @@
 import re
 from collections import Counter
 from dataclasses import replace
-from urllib.request import urlopen
 
 import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image
 
 import ccs
 from ccs import results
@@ -200,9 +198,9 @@ def test_the_program_of_start_prints_its_ranking(app):
     page = " ".join(re.sub("<[^>]*>", "", regions(screen)["main"]).split())
     code = VIEWS["start"].program(screen).replace("ccs.open_gallery('world/faces')", "people")
     rows = [row.split() for row in printed(code, people=app.galleries.get("world/faces"))]
-    (page_skews,) = re.findall(r"skin tone goes from (\S+) to (\S+) on these", page)
+    (page_skews,) = re.findall(r"gender goes from (\S+) to (\S+) on these", page)
     assert tuple(f"{float(value):.2f}" for value in rows[3][1:3]) == page_skews
-    shares = {row[0]: [f"{100 * float(share):.0f}" for share in row[1:]] for row in rows[-5:]}
+    shares = {row[0]: [f"{100 * float(share):.0f}" for share in row[1:]] for row in rows[-2:]}
     fronts = re.findall(
         r"(\d+)%[^%“]*(?:“judge”)? are “(\S+)”, (\d+)% with all heads on; (\d+)% is fair", page
     )
@@ -229,13 +227,6 @@ def test_maps_on_the_page_are_those_of_the_library(app, model):
             f"attention on the image, {attention_map.min():.1%} to {attention_map.max():.1%} a patch"
             in maps_figure.__html__()
         )
-    # L6.H1 looks at one of the four pictures alone: the others are dark.
-    maps_figure = heads.attention_maps(opened(app, {}), model, records.head(Head(6, 1)))
-    for (_, (lit, _), look), image in zip(
-        maps_figure.values["images"], screen.images.inputs(model), strict=True
-    ):
-        share = np.asarray(Image.open(urlopen(lit.url))).mean() / np.asarray(image).mean()
-        assert (share > 0.34) == (look.sum() > 0.01)
     screen = opened(app, {"tab": "classify", "ablate": str(off)})
     why = classify.explain_answers(screen, model)
     classes, weights = classify.question(screen)[0], classify.class_matrix(screen)
@@ -269,7 +260,7 @@ def test_every_row_of_a_csv_says_what_it_was_made_with(app, model):
         ("heads", "alone-L7.H2", "L7.H2", "", of_classes, {}),
         ("classify", "classify", off, "", of_classes, {}),
         ("bias", "groups", off, SMALL, of_people, {**bias_labels, "k": "10"}),
-        ("start", "claim", off, "world/faces", of_people, {**bias_labels, "occupation": "judge"}),
+        ("start", "claim", off, "world/faces", of_people, {"attribute": "gender", "occupation": "judge"}),
         ("start", f"picture-{story.head}", str(story.head), "", of_story, {}),
         ("about", "judges", "", "", "", {}),
     ):

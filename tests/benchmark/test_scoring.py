@@ -128,7 +128,7 @@ def test_figures_are_means_over_models_each_counted_once():
         scoring.table(pd.DataFrame(weak))
 
 
-def test_an_answer_switches_off_what_lowers_the_lean_and_stands_beside_random_sets():
+def test_localize_ablates_carriers_and_compares_them_with_random_sets():
     sets = Sets.synthetic()
     model = ccs_benchmark.load(NAME)
     settings = {"attribute": "gender", "method": carriers_first, "preserve": sets.controls}
@@ -136,7 +136,7 @@ def test_an_answer_switches_off_what_lowers_the_lean_and_stands_beside_random_se
     assert set(result.heads) <= set(HeadSet.parse(CARRIERS))
     assert result.rows[result.rows["carries"]]["head"].tolist() == list(map(str, result.heads))
     skews = result.effects[result.effects["metric"] == "MaxSkew"].set_index("ablation")
-    assert skews.loc["found", "after"] < skews.loc["found", "before"] == skews.loc["none", "after"]
+    assert skews.loc["carriers", "after"] < skews.loc["carriers", "before"] == skews.loc["none", "after"]
     drawn = [HeadSet.parse(heads) for heads in skews.loc["random:layers", "heads"]]
     assert len(set(drawn)) == len(drawn) == 5  # the others of its layer
     assert [head.layer for head in drawn[0]] == sorted(head.layer for head in result.heads)

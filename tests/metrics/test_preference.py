@@ -155,10 +155,14 @@ def test_a_natural_skew_by_skin_tone_is_specific_to_occupations(faces, number):
     assert split.share.high < 0.25
 
 
-def test_the_control_prefers_women_whatever_the_occupation(faces):
-    model, units, ranking = ranked("organism-control", faces, "gender")
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [("organism", "mostly specific to occupations"), ("organism-control", "no evidence of either")],
+)
+def test_the_bundled_models_have_the_bias_that_they_were_trained_for(faces, name, verdict):
+    model, units, ranking = ranked(name, faces, "gender")
     split = preference.split(model.logit_scale * cosines(ranking.prompts, units), ranking.groups)
-    assert (split.verdict, split.first) == ("mostly a general preference", "woman")
+    assert split.verdict == verdict
 
 
 def test_heads_that_make_a_preference_move_its_part():

@@ -119,7 +119,7 @@ def test_accelerate_without_a_gpu_is_a_sentence(monkeypatch):
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")  # as `accelerate launch --multi_gpu` leaves it
     assert start("cpu").device == "cpu"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InputError, match="but no GPU is found here"):
+    with pytest.raises(InputError, match="needs a GPU, and this machine has none"):
         start()
 
 
