@@ -124,7 +124,8 @@ def test_the_wheel_holds_what_ships(wheel):
 def test_versions_agree():
     """Those of changelog, citation, pyproject.toml and a tag."""
     assert check_version.version_problems() == []
-    assert [line.partition(" has ")[0] for line in check_version.version_problems("v9.9.9")][:1] == ["The tag"]
+    problems = check_version.version_problems("v9.9.9")
+    assert [problem.partition(" has ")[0] for problem in problems][:1] == ["The tag"]
 
 
 def test_one_version_of_all_that_is_imported_is_written_down():
