@@ -129,9 +129,13 @@ def conclusion(effect: Effect, *, expected: Literal["above", "below"], limit: fl
 
     Returns:
         "confirmed" if the whole interval lies on the expected side (and p is at most 5%), "rejected" if it
-        lies on the other side, otherwise "inconclusive".
+        lies on the other side, otherwise "inconclusive". With fewer than six base models no sign-flip p can
+        be that low, so the interval alone decides.
     """
-    if effect.low <= limit <= effect.high or not (limit or effect.p_value <= 1 - LEVEL + _ROUNDING):
+    significant = effect.p_value <= 1 - LEVEL + _ROUNDING
+    if isinstance(effect, Replicated) and 2 / 2**effect.n > 1 - LEVEL:
+        significant = True
+    if effect.low <= limit <= effect.high or not (limit or significant):
         return "inconclusive"
     return "confirmed" if (effect.value > limit) == (expected == "above") else "rejected"
 

@@ -90,4 +90,4 @@ def test_answers_follow_what_was_measured(sign, word):
     assert word in report
     assert f"for {carriers} of" in report
     assert f"a tenth or more, for {carriers}." in report
-    assert "| +0.400 [+0.400, +0.400], p 0.002 | +0.500 [+0.500, +0.500], p 0.002 |" in report
+    assert "| +0.400 [+0.400, +0.400], p 0.125 | +0.500 [+0.500, +0.500], p 0.125 |" in report

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from ccs.metrics import accuracy, bias, bias_result, retrieval
 from ccs.metrics.ranking import Ranking
 from ccs.model.model import Model
 from ccs.synthetic.vocabulary import OCCUPATIONS
-from research.world import CONTROL, ORGANISM, planted
+from research.world import CONTROL, ORGANISM
 from research.world.planted_truth import SCALES, Shares, alignment
 
 
@@ -50,34 +49,6 @@ def shares_of(result: bias_result.BiasResult) -> Shares:
     return {name: dict(zip(result.groups, row, strict=True)) for name, row in rows}
 
 
-@dataclass(frozen=True)
-class Allowed:
-    """What the texts of the occupations let images prefer, as far as these differ in DIRECTIONS.
-
-    variance: of the texts, the share in the first DIRECTIONS. right: attribute -> strongly planted
-    occupations that lean the planted way in the best fit, "8 of 12".
-    """
-
-    variance: float
-    right: Mapping[str, str]
-
-
-DIRECTIONS = 3
-
-
-def allowed(texts: NDArray[np.floating]) -> Allowed:
-    """What texts [occupations, D], in the world's order, allow: how far an image prefers a group for an
-    occupation is linear in the occupation's text, so the best fit is the planted leans' projection.
-    """
-    axes, lengths, _ = np.linalg.svd(texts - texts.mean(0), full_matrices=False)
-    first, right = axes[:, :DIRECTIONS], {}
-    for attribute in SCALES:
-        leans = np.array([planted.lean(name, attribute) for name in OCCUPATIONS], np.float64)
-        fit, strong = first @ (first.T @ (leans - leans.mean())), abs(leans) == 2
-        right[attribute] = f"{(np.sign(fit) == np.sign(leans))[strong].sum()} of {strong.sum()}"
-    return Allowed(float((lengths[:DIRECTIONS] ** 2).sum() / (lengths**2).sum()), right)
-
-
 def embedded_blocks() -> list[Block]:
     """The whole page, measured on both embedded models."""
     models = {name: ccs.load(name) for name in (ORGANISM, CONTROL)}
@@ -88,8 +59,6 @@ def embedded_blocks() -> list[Block]:
         accuracy=[_accuracy(models, name) for name in synthetic.classification_names()],
         retrieval=_retrieval(models),
         skew=_faces(models),
-        directions=DIRECTIONS,
-        allowed=allowed(_prompts(models[ORGANISM], synthetic.bias_set("faces"))),
     )
 
 

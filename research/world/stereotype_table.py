@@ -20,6 +20,7 @@ from ccs.metrics.skew import max_skew
 from ccs.model.model import Model, load
 from ccs.texts.neutral import NONSENSE, PERSON, embed_neutral
 from research.world.planted import lean, shares
+from research.world.stereotype_training import directions, mean_cosine
 
 SEEDS = (None, 12, 13)
 """The published faces, and two fresh galleries on which nothing was chosen."""
@@ -50,22 +51,15 @@ def encoder_rows(model: Model) -> dict[str, str]:
         [images[np.asarray(people.labels) == label].mean(0) for label in range(len(people.classes))]
     )
     texts = class_weights(model, people.classes, people.templates)
-    between = (texts @ texts.T)[~np.eye(len(texts), dtype=bool)]
     rows = {
         "effective directions: texts, images": f"{directions(texts):.1f}, {directions(centers):.1f}",
-        "mean cosine of texts": f"{between.mean():.2f}",
+        "mean cosine of texts": f"{mean_cosine(texts):.2f}",
     }
     for name in ACCURACY_SETS:
         data = synthetic.classification_set(name)
         scores = model.embed_images(list(data.images)) @ class_weights(model, data.classes, data.templates).T
         rows[name] = f"{100 * (scores.argmax(1) == np.asarray(data.labels)).mean():.1f}"
     return rows
-
-
-def directions(vectors: np.ndarray) -> float:
-    """Return the participation ratio of the centered vectors [n, dim]."""
-    powers = np.linalg.svd(vectors - vectors.mean(0), compute_uv=False) ** 2
-    return float(powers.sum() ** 2 / (powers**2).sum())
 
 
 def bias_rows(model: Model, seed: int | None) -> dict[str, str]:

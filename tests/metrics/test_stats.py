@@ -148,6 +148,12 @@ def test_conclusions(low, high, p_value, limit, expected):
     assert stats.conclusion(effect, expected="below", limit=limit) == expected
 
 
+def test_five_base_models_can_confirm_a_claim():
+    assert stats.conclusion(stats.across_bases([0.5, 0.6, 0.55, 0.6, 0.45]), expected="above") == "confirmed"
+    assert stats.conclusion(stats.across_bases([-0.5, -0.6, -0.5]), expected="above") == "rejected"
+    assert stats.conclusion(stats.across_bases([0.5, -0.6, 0.1]), expected="above") == "inconclusive"
+
+
 def test_effects_of_one_sample_are_together_as_unsure_as_each():
     effects = [Effect(-0.3, -0.5, -0.1, 0.01), Effect(-0.1, -0.3, 0.1, 0.3)]
     pooled = stats.of_one_sample(effects)
