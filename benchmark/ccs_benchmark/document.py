@@ -1,7 +1,8 @@
-"""Bring docs up to date with the benchmark's scores: python -m ccs_benchmark.document. It writes the chart
-docs/methods.svg, the tables in docs/benchmark.md and the sentence in docs/findings.md.
+"""Write the benchmark's results into the documents: `python -m ccs_benchmark.document`.
 
-All but the hidden phase is of models on the bases that are not for development (`scoring.DEVELOPMENT`).
+These are the chart docs/methods.svg, the tables in docs/benchmark.md and benchmark/RESULTS.md, and the sentence in
+docs/findings.md. All but the hidden phase comes from models on the bases that are not for development
+(`scoring.DEVELOPMENT`).
 """
 
 from __future__ import annotations
@@ -49,11 +50,12 @@ def main() -> None:
     found = {track: tabled(track) for track in FIRST}
     chart(found).write_image(ROOT / "docs" / "methods.svg")
     write(page, "methods", f"{sentence(found)}\n\n{pages.table(pd.DataFrame(rows(found)))}")
-    write(page, "factorial", f"{effects()}\n\n{pages.table(pd.DataFrame(factorial(found)))}")
-    write(page, "chosen", chosen())
-    write(page, "gate", pages.table(pd.DataFrame(gate())))
+    details = ROOT / "benchmark" / "RESULTS.md"
+    write(details, "factorial", f"{effects()}\n\n{pages.table(pd.DataFrame(factorial(found)))}")
+    write(details, "chosen", chosen())
+    write(details, "gate", pages.table(pd.DataFrame(gate())))
     hidden = {track: tabled(track, HIDDEN) for track in FIRST}
-    write(page, "hidden", f"{units(hidden)}\n\n{pages.table(pd.DataFrame(compared(found, hidden)))}")
+    write(details, "hidden", f"{units(hidden)}\n\n{pages.table(pd.DataFrame(compared(found, hidden)))}")
     write(findings, "methods", sentence(found))
 
 
