@@ -1,8 +1,8 @@
 """Write the benchmark's results into the documents: `python -m ccs_benchmark.document`.
 
-These are the chart docs/methods.svg, the tables in docs/benchmark.md and benchmark/RESULTS.md, and the sentence in
-docs/findings.md. All but the hidden phase comes from models on the bases that are not for development
-(`scoring.DEVELOPMENT`).
+These are the chart docs/methods.svg, the tables in docs/benchmark.md and benchmark/RESULTS.md, and a
+sentence in docs/findings.md. All but the hidden phase comes from models on the bases that are not for
+development (`scoring.DEVELOPMENT`).
 """
 
 from __future__ import annotations
