@@ -15,7 +15,7 @@ from ccs.analysis.accuracy import accuracy
 from ccs.analysis.bias import embed_occupations, measure_gallery, rank_gallery, set_question
 from ccs.analysis.crossing import SMALLEST, cross_groups, name_person
 from ccs.analysis.inputs import embed, load_model, open_people, require_readable
-from ccs.analysis.preference import Preference, measure_preference
+from ccs.analysis.preference import Preference, measure_part_changes, measure_preference, part_rows
 from ccs.analysis.result import Result, axes
 from ccs.data import BiasSet, ClassificationSet
 from ccs.data.open import open_dataset, open_gallery
@@ -23,6 +23,7 @@ from ccs.errors import InputError, require_seed
 from ccs.heads import HeadSet, Intervention
 from ccs.metrics.accuracy import class_weights
 from ccs.metrics.bias_result import BiasResult
+from ccs.metrics.preference import PartChanges
 from ccs.metrics.ranking import alike
 from ccs.metrics.rates import POWER, group_rates, rate_gap
 from ccs.metrics.skew import MetricName
@@ -57,6 +58,9 @@ class Audit(Result):
             it); `low` and `high`, the 95% interval of `after`; `chance`; `detectable`, the minimum
             detectable effect at 80% power; `p_value`, of a gap between groups.
         top: one row per attribute, prompt set, and prompt with a large MaxSkew: the group that ranks first.
+        parts: with ablation, one row per attribute, prompt set, and ablated heads (together, and each alone):
+            the changes of the general and the prompt-specific preference, as shares of the squared group
+            scores (`ccs.analysis.preference.part_rows`).
         left_out: people in crossed groups that are too small, by attribute and group.
         alike: prompts that the model encodes identically, by prompt set.
         prompts: the prompt sets with their sources.
@@ -68,6 +72,7 @@ class Audit(Result):
     """
 
     top: pd.DataFrame
+    parts: pd.DataFrame
     left_out: Mapping[str, Mapping[str, int]]
     alike: Mapping[str, tuple[tuple[str, ...], ...]]
     prompts: Mapping[str, str]
@@ -159,8 +164,12 @@ def audit(
     sets = _prompt_sets(gallery, prompts)
     names = tuple(attributes or _default_attributes(gallery))
     galleries = {name: _grouped(gallery, name, smallest) for name in names}
-    images = embed(model, gallery.images, [HeadSet(), ablation] if ablation else [HeadSet()])
+    ablated = (
+        [ablation, *(ablation.subset([head]) for head in ablation if len(ablation) > 1)] if ablation else []
+    )
+    images = embed(model, gallery.images, [HeadSet(), *ablated])
     rows: list[dict[str, Any]] = []
+    parts: list[tuple[dict[str, str], PartChanges | None]] = []
     tops: list[dict[str, Any]] = []
     same: dict[str, tuple[tuple[str, ...], ...]] = {}
     for name, (people, left_out) in galleries.items():
@@ -171,18 +180,23 @@ def audit(
                 question = replace(question, templates=prompt_set.templates)
             texts = embed_occupations(model, question)
             before, after = measure_gallery(
-                question, name, part, [texts], logit_scale=model.logit_scale, seed=seed, metrics=METRICS
+                question, name, part[:2], [texts], logit_scale=model.logit_scale, seed=seed, metrics=METRICS
             )
             same[prompt_set.title] = tuple(alike(question.occupations, texts))
             repeats = sum(len(group) - 1 for group in same[prompt_set.title])
             rows += _ranking_rows(name, prompt_set, before, after, len(question.occupations) - repeats)
             ranking = rank_gallery(question, name, texts, one_pool=True)
             preference = measure_preference(
-                model, list(part), ranking, [texts], question.templates, seed=seed
+                model, list(part[:2]), ranking, [texts], question.templates, seed=seed
             )
             rows += _preference_rows(name, prompt_set, preference, before.n)
+            changes = measure_part_changes(part[0], part[1:], ranking, seed=seed)
+            case = {"attribute": name, "prompts": prompt_set.title}
+            parts += [
+                (case | {"heads": str(heads)}, change) for heads, change in zip(ablated, changes, strict=True)
+            ]
             tops += _top_rows(name, prompt_set, question.occupations, after, same[prompt_set.title])
-        rows += _harm_rows(model, people, name, part, seed)
+        rows += _harm_rows(model, people, name, part[:2], seed)
     choices = {
         "model": model.name,
         "weights": model.weights_hash[:16],
@@ -204,6 +218,7 @@ def audit(
         about=choices,
         rows=pd.DataFrame(rows).reindex(columns=list(COLUMNS)),
         top=pd.DataFrame(tops),
+        parts=part_rows(parts),
         left_out={name: left_out for name, (_, left_out) in galleries.items()},
         alike=same,
         prompts={prompt_set.title: prompt_set.source for prompt_set in (*sets, load_prompts(HARMS))},

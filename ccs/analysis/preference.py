@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.metrics import preference, stats
-from ccs.metrics.preference import FirstGroup, Split
+from ccs.metrics.preference import FirstGroup, PartChanges, Parts, Split, compare_parts, measure_parts
 from ccs.metrics.ranking import Ranking, cosines, first_alike
 from ccs.texts.neutral import NEUTRAL, embed_neutral
 
@@ -116,24 +116,6 @@ def measure_preference(
     return Preference(before=before, after=after, neutral=firsts, reason=reason)
 
 
-@dataclass(frozen=True)
-class PartChanges:
-    """How an ablation, or another change of a model, changes the two parts of the group scores.
-
-    Attributes:
-        general, specific: change of the part's size as a share of the total before, with p-values; paired.
-    """
-
-    general: stats.Effect
-    specific: stats.Effect
-
-    @property
-    def moves(self) -> str:
-        """Return which part it lowers or raises: "general", "specific", "both", or "neither"."""
-        moved = [name for name in ("general", "specific") if getattr(self, name).p_value <= 1 - stats.LEVEL]
-        return "both" if len(moved) == 2 else moved[0] if moved else "neither"
-
-
 def measure_part_changes(
     before: NDArray[np.floating],
     after: Sequence[NDArray[np.floating]] | NDArray[np.floating],
@@ -154,36 +136,21 @@ def measure_part_changes(
         draws: number of bootstrap draws, the same for all changes.
 
     Returns:
-        One result per change; None with fewer than two different prompts, groups, or images of a group.
+        One result per change (`ccs.metrics.preference.compare_parts`); None with fewer than two different
+        prompts, groups, or images of a group.
     """
     distinct = np.unique(first_alike(ranking.prompts))
 
-    def measure(
-        images: NDArray[np.floating], texts: NDArray[np.floating]
-    ) -> tuple[dict[str, float], preference.Draws]:
+    def measure(images: NDArray[np.floating], texts: NDArray[np.floating]) -> Parts:
         scores = cosines(texts[distinct], images)
-        cells = preference.block_scores(scores, ranking.codes, units=ranking.units, seed=seed)
-        return preference.parts(cells), preference.resampled(cells, draws=draws, seed=seed)
+        return measure_parts(scores, ranking.groups, units=ranking.units, seed=seed, draws=draws)
 
     try:
-        start, start_draws = measure(before, ranking.prompts)
+        start = measure(before, ranking.prompts)
     except InputError:
         return (None,) * len(after)
-    size, changes = max(start["total"], 1e-12), []
-    for images, texts in zip(after, prompts or [ranking.prompts] * len(after), strict=True):
-        end, end_draws = measure(images, texts)
-        changes.append(
-            PartChanges(
-                **{
-                    part: stats.effect(
-                        (end[part] - start[part]) / size,
-                        (getattr(end_draws, part) - getattr(start_draws, part)) / size,
-                    )
-                    for part in ("general", "specific")
-                }
-            )
-        )
-    return tuple(changes)
+    texts = prompts or [ranking.prompts] * len(after)
+    return tuple(compare_parts(measure(*pair), start) for pair in zip(after, texts, strict=True))
 
 
 def part_rows(changes: Iterable[tuple[Mapping[str, Any], PartChanges | None]]) -> pd.DataFrame:

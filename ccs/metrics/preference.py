@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError
 from ccs.metrics import skew, stats
-from ccs.metrics.stats import Estimate, Floats
+from ccs.metrics.stats import Effect, Estimate, Floats
 
 Verdict = Literal[
     "mostly a general preference", "mostly specific to occupations", "both", "no evidence of either"
@@ -80,13 +80,86 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Draws:
-    """Bootstrap draws of `parts`: total, general, and specific, each [draws]; direction [draws, groups]."""
+class Parts:
+    """The parts of the group scores of one model's rankings: each value first, then its bootstrap draws.
+
+    Attributes:
+        total: sum over groups of squared group scores, mean over prompts [1 + draws].
+        general: the part that all prompts share [1 + draws].
+        specific: the rest [1 + draws].
+        direction: each group's score averaged over prompts [1 + draws, groups].
+    """
 
     total: Floats
     general: Floats
     specific: Floats
     direction: Floats
+
+
+@dataclass(frozen=True)
+class PartChanges:
+    """How an ablation, or another change of a model, changes the two parts of the group scores.
+
+    Attributes:
+        general: change of the general part as a share of the total before, with its p-value; paired.
+        specific: the same of the specific part.
+    """
+
+    general: Effect
+    specific: Effect
+
+    @property
+    def moves(self) -> str:
+        """Return which part it lowers or raises: "general", "specific", "both", or "neither"."""
+        moved = [name for name in ("general", "specific") if getattr(self, name).p_value <= 1 - stats.LEVEL]
+        return "both" if len(moved) == 2 else moved[0] if moved else "neither"
+
+
+def measure_parts(
+    scores: ArrayLike, groups: ArrayLike, *, units: ArrayLike | None = None, seed: int = 0, draws: int = DRAWS
+) -> Parts:
+    """Measure the general and the prompt-specific part of the group scores of rankings.
+
+    Two models with the same images, prompts, and seed have the same draws: see `compare_parts`.
+
+    Args:
+        scores: cosines or logits of images for prompts [prompts, n]. Prompts that are one text should occur
+            once (`Ranking.prompts` of `ccs.analysis.bias.rank_gallery`).
+        groups: the images' groups [n].
+        units: images with the same number stay in one block [n]; by default each image is on its own.
+        seed: random seed for blocks and resampling.
+        draws: number of bootstrap draws, in which prompts and blocks of images are resampled.
+
+    Returns:
+        The parts, in squared units of the scores.
+
+    Raises:
+        InputError: If there are fewer than two prompts, two groups, or two images of a group.
+    """
+    codes = np.unique(np.asarray(groups, np.str_), return_inverse=True)[1]
+    return _resampled(block_scores(scores, codes, units=units, seed=seed), draws, seed)
+
+
+def compare_parts(after: Parts, before: Parts) -> PartChanges:
+    """Compare the parts of two models' rankings, or of one model's with and without ablation.
+
+    Args:
+        after: from `measure_parts`, with some heads ablated.
+        before: without ablation, of the same images, prompts, groups, seed, and number of draws.
+
+    Returns:
+        The changes as shares of the total before.
+
+    Raises:
+        InputError: If the two have different numbers of draws.
+    """
+    if after.total.shape != before.total.shape:
+        raise InputError("Two splits can be compared only for the same images, prompts, seed, and draws.")
+    size, changes = max(before.total[0], 1e-12), dict[str, Effect]()
+    for name in ("general", "specific"):
+        value, *drawn = (getattr(after, name) - getattr(before, name)) / size
+        changes[name] = stats.effect(float(value), np.array(drawn))
+    return PartChanges(**changes)
 
 
 def split(
@@ -112,25 +185,22 @@ def split(
     Raises:
         InputError: If there are fewer than two prompts, two groups, or two images of a group.
     """
-    stats.check_draws(draws)
     names, codes = np.unique(np.asarray(groups, np.str_), return_inverse=True)
     cells = block_scores(scores, codes, units=units, seed=seed)
-    value, drawn = parts(cells), resampled(cells, draws=draws, seed=seed)
+    parts = _resampled(cells, draws, seed)
     total, general, specific = (
-        stats.interval(value[name], getattr(drawn, name), center=True)
-        for name in ("total", "general", "specific")
+        stats.interval(float(values[0]), values[1:], center=True)
+        for values in (parts.total, parts.general, parts.specific)
     )
-    means = cells.mean(axis=(0, 1))
-    direction = tuple(
-        stats.interval(float(mean), column) for mean, column in zip(means, drawn.direction.T, strict=True)
-    )
-    p_total = _p_value(value["total"], _shuffled_blocks(cells, draws, seed))
+    direction = tuple(stats.interval(float(column[0]), column[1:]) for column in parts.direction.T)
+    p_total = _p_value(total.value, _shuffled_blocks(cells, draws, seed))
     by_chance = _shuffled_prompts(cells, draws, seed)
-    ratio = value["general"] / value["total"] if value["total"] > 0 else np.nan
+    ratio = general.value / total.value if total.value > 0 else np.nan
     p_general = _p_value(ratio, by_chance)
     share = chance = stats.UNKNOWN
     if p_total <= 1 - stats.LEVEL:
-        share = _within(stats.interval(ratio, _ratio(drawn.general, drawn.total), center=True))
+        drawn = _ratio(parts.general[1:], parts.total[1:])
+        share = _within(stats.interval(ratio, drawn, center=True))
         chance = _within(stats.interval(0.0, by_chance))
     return Split(
         verdict=_verdict(share, p_total, p_general, specific),
@@ -208,28 +278,23 @@ def _complete(block: NDArray[np.intp], codes: NDArray[np.integer]) -> bool:
     return bool(np.bincount(block * groups + codes, minlength=(int(block.max()) + 1) * groups).all())
 
 
-def parts(cells: Floats) -> dict[str, float]:
-    """Return total, general, and specific from block scores [prompts, blocks, groups]."""
-    once = np.ones((1, cells.shape[1])), np.ones((1, cells.shape[0]))
-    drawn = _parts(cells, *once)
-    return {name: float(getattr(drawn, name)[0]) for name in ("total", "general", "specific")}
-
-
-def resampled(cells: Floats, *, draws: int = DRAWS, seed: int = 0) -> Draws:
-    """Return bootstrap draws of the parts: prompts and blocks are resampled with replacement.
-
-    The same seed and shape give the same draws, so that differences between two models are paired.
-    """
+def _resampled(cells: Floats, draws: int, seed: int) -> Parts:
+    """Return the parts of block scores, then draws in which prompts and blocks are resampled."""
+    stats.check_draws(draws)
     rng = np.random.default_rng((seed, 52))
     prompts, blocks = cells.shape[:2]
     of_blocks = rng.multinomial(blocks, np.full(blocks, 1 / blocks), size=draws)
     of_prompts = rng.multinomial(prompts, np.full(prompts, 1 / prompts), size=draws)
     whole = (of_blocks > 0).sum(1) > 1  # a draw of one block, or one prompt, has no pair
     whole &= (of_prompts > 0).sum(1) > 1
-    return _parts(cells, of_blocks[whole].astype(float), of_prompts[whole].astype(float))
+    return _parts(
+        cells,
+        np.vstack([np.ones(blocks), of_blocks[whole]]),
+        np.vstack([np.ones(prompts), of_prompts[whole]]),
+    )
 
 
-def _parts(cells: Floats, of_blocks: Floats, of_prompts: Floats) -> Draws:
+def _parts(cells: Floats, of_blocks: Floats, of_prompts: Floats) -> Parts:
     """Return the parts for weights of blocks [draws, blocks] and of prompts [draws, prompts].
 
     Products of a block or a prompt with itself, which a draw may hold several times, are left out.
@@ -247,7 +312,7 @@ def _parts(cells: Floats, of_blocks: Floats, of_prompts: Floats) -> Draws:
     pairs = ((together**2).sum(1) - np.einsum("db,dbg->d", of_blocks**2, mixed**2)) / block_pairs
     general = (pairs - (of_prompts**2 * same).sum(1)) / prompt_pairs
     direction = together / (of_blocks.sum(1) * of_prompts.sum(1))[:, None]
-    return Draws(total, general, total - general, direction)
+    return Parts(total, general, total - general, direction)
 
 
 def _shuffled_blocks(cells: Floats, draws: int, seed: int) -> Floats:
@@ -265,11 +330,12 @@ def _shuffled_blocks(cells: Floats, draws: int, seed: int) -> Floats:
 def _shuffled_prompts(cells: Floats, draws: int, seed: int) -> Floats:
     """Return the general share [draws] with the groups of each prompt shuffled: prompts agree by chance."""
     rng, shares = np.random.default_rng((seed, 54)), np.full(draws, np.nan)
-    prompts, _, groups = cells.shape
+    prompts, blocks, groups = cells.shape
+    once = np.ones((1, blocks)), np.ones((1, prompts))
     for draw in range(draws):
         order = rng.permuted(np.tile(np.arange(groups), (prompts, 1)), axis=1)
-        value = parts(np.take_along_axis(cells, order[:, None], axis=2))
-        shares[draw] = value["general"] / value["total"] if value["total"] > 0 else 0.0
+        value = _parts(np.take_along_axis(cells, order[:, None], axis=2), *once)
+        shares[draw] = value.general[0] / value.total[0] if value.total[0] > 0 else 0.0
     return shares
 
 

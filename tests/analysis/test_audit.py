@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 import ccs
+from ccs import HeadSet
 from ccs.analysis.audit import audit
+from ccs.analysis.bias import embed_occupations, rank_gallery
 from ccs.analysis.crossing import cross_groups
+from ccs.analysis.preference import measure_part_changes
 from ccs.errors import InputError
 from ccs.texts.prompts import load_prompts, prompt_sets
 
@@ -46,6 +49,16 @@ def test_rankings_are_those_of_bias(model, gallery, result):
                 attribute,
                 metric,
             )
+
+
+def test_each_ablated_head_moves_a_part_of_the_preference(model, gallery, result):
+    assert list(result.parts["heads"].unique()) == ["L5.H0 L6.H1", "L5.H0", "L6.H1"]
+    row = result.parts.query("attribute == 'skin tone' and heads == 'L6.H1'").iloc[0]
+    units = model.embed_images(list(gallery.images), [HeadSet(), HeadSet.parse("L6.H1")])
+    ranking = rank_gallery(gallery, "skin tone", embed_occupations(model, gallery))
+    (change,) = measure_part_changes(units[0], units[1:], ranking)
+    assert [row["general"], row["specific"]] == pytest.approx([change.general.value, change.specific.value])
+    assert row["moves"] == change.moves
 
 
 def test_accuracy_is_that_of_accuracy(model, result):
@@ -121,7 +134,7 @@ def test_prompt_sets_have_sources():
 
 def test_the_result_can_be_written(result):
     values = json.loads(result.to_json())
-    assert set(values) == {"about", "rows", "top", "left_out", "alike", "prompts"}
+    assert set(values) == {"about", "rows", "top", "parts", "left_out", "alike", "prompts"}
     assert all(
         {"n", "before", "after", "low", "chance", "detectable"} <= row.keys() for row in values["rows"]
     )

@@ -53,7 +53,8 @@ def test_a_known_preference_has_its_verdict(shared, specific, verdict):
 
 
 def test_the_parts_are_mean_products_of_different_blocks_and_prompts():
-    cells = preference.block_scores(scores(0.5, 0.5)[:4, ::6], np.repeat([0, 1, 2], 10))
+    logits, codes = scores(0.5, 0.5)[:4, ::6], np.repeat([0, 1, 2], 10)
+    cells = preference.block_scores(logits, codes)
     prompts, blocks, _ = cells.shape
     same, other = [], []
     for p in range(prompts):
@@ -62,21 +63,22 @@ def test_the_parts_are_mean_products_of_different_blocks_and_prompts():
                 products = [cells[p, a] @ cells[q, b] for b in range(blocks) if a != b]
                 (same if p == q else other).extend(products)
     wanted = {"total": np.mean(same), "general": np.mean(other), "specific": np.mean(same) - np.mean(other)}
-    assert preference.parts(cells) == pytest.approx(wanted)
+    parts = preference.measure_parts(logits, codes)
+    assert {name: getattr(parts, name)[0] for name in wanted} == pytest.approx(wanted)
 
 
 def test_the_parts_are_those_of_split_halves():
     """On average over random halves of the images, and without bias from noise."""
     logits = scores(0.3, 0.3)
-    value = preference.parts(preference.block_scores(logits, np.repeat([0, 1, 2], 60)))
+    value = preference.measure_parts(logits, GROUPS)
     rng, totals, generals = np.random.default_rng(1), [], []
     for _ in range(400):
         halves = logits.reshape(OCCUPATIONS, 3, 60)[:, :, rng.permutation(60)].reshape(OCCUPATIONS, 3, 2, 30)
         left, right = (half - half.mean(1, keepdims=True) for half in halves.mean(3).transpose(2, 0, 1))
         totals.append((left * right).sum(1).mean())
         generals.append((left.sum(0) @ right.sum(0) - (left * right).sum()) / OCCUPATIONS / (OCCUPATIONS - 1))
-    assert value["total"] == pytest.approx(np.mean(totals), abs=0.02)
-    assert value["general"] == pytest.approx(np.mean(generals), abs=0.02)
+    assert value.total[0] == pytest.approx(np.mean(totals), abs=0.02)
+    assert value.general[0] == pytest.approx(np.mean(generals), abs=0.02)
 
 
 def test_noise_that_all_prompts_share_is_no_general_preference():
@@ -103,9 +105,9 @@ def test_a_random_map_of_pixels_reacts_to_groups_and_chance_is_sampling_noise():
 def test_units_stay_together():
     """Four copies of each image are no more evidence than one, and copies do not count as pairs."""
     logits, codes = scores(0.4, 0.4)[:, ::3], np.repeat([0, 1, 2], 20)
-    once = preference.parts(preference.block_scores(logits, codes, units=np.tile(np.arange(20), 3)))
-    copied = preference.block_scores(np.tile(logits, 4), np.tile(codes, 4), units=np.tile(np.arange(20), 12))
-    assert preference.parts(copied) == pytest.approx(once)
+    once = preference.measure_parts(logits, codes, units=np.tile(np.arange(20), 3))
+    copied = preference.measure_parts(np.tile(logits, 4), np.tile(codes, 4), units=np.tile(np.arange(20), 12))
+    assert [copied.total[0], copied.general[0]] == pytest.approx([once.total[0], once.general[0]])
 
 
 @pytest.mark.parametrize(
