@@ -350,21 +350,25 @@ def _counterfactuals(record: DatasetRecord, rows: Rows, sample: Sample) -> BiasS
         attribute: np.array([varied[row][attribute] for row in readable.row_numbers])
         for attribute in record.groups
     }
-    pools = readable.of(occupation_of)
-    sizes = {name: int((pools == name).sum()) for name in occupations}
-    smallest_pool = max(record.k.values())
-    ranked = tuple(name for name, size in sizes.items() if size >= smallest_pool)
+    pools, sets = readable.of(occupation_of), readable.of(rows.strings("counterfactual_set"))
+    smallest_pool, ranked, notes = max(record.k.values()), [], list(readable.rows.notes)
+    for name in occupations:
+        size, sets_of = int((pools == name).sum()), len({*sets[pools == name]})
+        if size >= smallest_pool and sets_of > 1:
+            ranked.append(name)
+        else:  # a single set can't be resampled, nor split into the halves of cross-fitted metrics
+            notes.append(
+                f"occupation {name}: only {f'{size} images' if sets_of != 1 else 'one set of images'}"
+            )
     if not ranked:
         raise InputError(
-            f"No occupation of {record.name!r} has the {smallest_pool} images that its cut-off needs."
+            f"No occupation of {record.name!r} has the {smallest_pool} images of two sets or more that its "
+            "cut-off needs."
         )
-    few = [f"occupation {name}: only {size} images" for name, size in sizes.items() if name not in ranked]
     return replace(
         _people(record.name, readable, groups, dict(record.k)),
-        occupations=ranked,
-        notes=(*readable.rows.notes, *few),
+        occupations=tuple(ranked),
+        notes=tuple(notes),
         pools=pools,
-        units=np.unique(readable.of(rows.strings("counterfactual_set")), return_inverse=True)[1].astype(
-            np.int64
-        ),
+        units=np.unique(sets, return_inverse=True)[1].astype(np.int64),
     )

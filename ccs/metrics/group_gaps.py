@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ccs.errors import InputError
 from ccs.metrics.skew import Floats, MetricName
 
 _Floating = NDArray[np.floating]
@@ -70,7 +71,12 @@ def preference(
 
     Returns:
         Values [rankings, draws].
+
+    Raises:
+        InputError: If a cross-fitted metric has no image in one of the halves, as when all are one unit.
     """
+    if name in CROSS_FITTED and (half.all() or not half.any()):
+        raise InputError(f"{name} needs images of at least two units, one for each half, not of one.")
     if name in PLAIN:
         sides = [levels(name, scores, codes, n_groups, weights)] * 2
     else:

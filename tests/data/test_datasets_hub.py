@@ -75,9 +75,9 @@ def test_socialcounterfactuals_keeps_what_varies_race_and_gender_and_has_a_pool_
     assert (gallery.groups["race"][12], gallery.groups["gender"][12]) == ("White", "Male")
     assert (gallery.k, gallery.pools.tolist()) == ({"race": 12, "gender": 4}, ["judge"] * 12 + ["chef"] * 2)
     assert [gallery.units.tolist().index(unit) for unit in gallery.units] == [0] * 6 + [6] * 6 + [12] * 2
-    # Two images cannot be cut at 12.
+    # Chef has two images of one set, which has no halves, whatever their number.
     assert gallery.occupations == ("judge",)
-    assert "occupation chef: only 2 images" in gallery.notes
+    assert "occupation chef: only one set of images" in gallery.notes
     with pytest.raises(InputError, match="No occupation of 'socialcounterfactuals' has the 12 images"):
         clone("socialcounterfactuals", max_images=5)
 

@@ -206,3 +206,12 @@ def test_random_rankings_of_fairface_score_what_the_study_prints():
     assert 104 * correct.chance_mean.value == pytest.approx(10.3, abs=0.3)
     assert faulty.values.sum() == pytest.approx(56, abs=2.5)
     assert 104 * faulty.chance_mean.value == pytest.approx(56, abs=1)
+
+
+@pytest.mark.parametrize("name", group_gaps.CROSS_FITTED)
+def test_a_pool_of_one_unit_has_no_halves(name):
+    """Neither NaN nor the AUC of any one group."""
+    codes = np.array([0, 1, 2, 0, 1, 2])
+    half = group_gaps.halves(codes, 0, units=np.zeros(6, int))
+    with pytest.raises(InputError, match="at least two units"):
+        group_gaps.preference(name, np.arange(6.0)[None], codes, 3, half)
