@@ -97,7 +97,6 @@ Heads = Annotated[str, Field(max_length=12_000)]
 class HeadsForm(Form):
     head: Heads = ""
     ablate: Heads = ""
-    factor: Name = ""
     preset: Name = ""
 
 
@@ -119,21 +118,14 @@ def inspect_head(screen: Screen, form: HeadsForm) -> None:
 
 @post("heads/toggle")
 def toggle_heads(screen: Screen, form: HeadsForm) -> None:
-    """Turn heads off, or on again if they are off or scaled."""
+    """Turn heads off, or on again if they are off, scaled, or edited."""
     screen.set_ablation(Intervention.of(screen.state.ablate ^ parse_heads(screen, form.head)))
 
 
 @post("heads/ablate")
 def set_ablation(screen: Screen, form: HeadsForm) -> None:
-    """Ablate exactly these heads."""
+    """Ablate, scale, or edit exactly these heads."""
     screen.set_ablation(parse_heads(screen, form.ablate))
-
-
-@post("heads/scale")
-def scale_head(screen: Screen, form: HeadsForm) -> None:
-    """Multiply a head's output by a factor: 0 is off, 1 is on."""
-    others = Intervention(screen.state.ablate - HeadSet.parse(form.head))
-    screen.set_ablation(others | parse_heads(screen, f"{form.head}={form.factor}"))
 
 
 @post("heads/preset")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -83,16 +84,18 @@ def count(n: int, noun: str) -> str:
 
 
 def describe_ablation(heads: HeadSet) -> str:
-    """Say how many heads are ablated: "2 heads off", "1 head off, 3 scaled"."""
-    scaled = sum(not change.ablates for _, change in changes(heads))
-    if scaled == len(heads):
-        return f"{count(scaled, 'head')} scaled" if scaled else "0 heads off"
-    return f"{count(len(heads) - scaled, 'head')} off" + (f", {scaled} scaled" if scaled else "")
+    """Say how many heads are ablated: "2 heads off", "1 head off, 3 scaled, 1 edited"."""
+    states = Counter(head_state(heads, head) for head in heads)
+    parts = [f"{n} {state}" for state in ("off", "scaled", "edited") if (n := states[state])]
+    number, _, state = (parts or ["0 off"])[0].partition(" ")
+    return ", ".join([f"{count(int(number), 'head')} {state}", *parts[1:]])
 
 
-def factor(ablate: HeadSet, head: Head) -> float:
-    """Return the factor that a head's output is multiplied by."""
-    return dict(changes(ablate))[head].factor if head in ablate else 1.0
+def head_state(ablate: HeadSet, head: Head) -> str:
+    """Return the state of a head: "on", "off", "scaled", or "edited"."""
+    if head not in ablate:
+        return "on"
+    return dict(changes(ablate))[head].effect.replace("ablated", "off")
 
 
 def join_texts(texts: Sequence[str], between: str = "\n") -> str:
@@ -127,7 +130,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {f.__name__: f for f in (percent, points, signed, number, interval)}
     environment.filters |= {f.__name__: f for f in (repr, enumerate, count, join_texts, describe_ablation)}
-    environment.globals |= {"paper": PAPER, "textspan": TEXTSPAN, "factor": factor}
+    environment.globals |= {"paper": PAPER, "textspan": TEXTSPAN, "head_state": head_state}
     environment.globals |= {"page_place": PAGE, "address_place": ADDRESS}
     parts = environment.get_template("parts.html").module
     environment.globals |= {name: part for name, part in vars(parts).items() if not name.startswith("_")}

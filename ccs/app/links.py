@@ -90,7 +90,7 @@ def open_screen(app: App, session: Session, query: Mapping[str, str]) -> Screen:
 def _check_gallery(screen: Screen, notices: list[str]) -> None:
     app, state = screen.app, screen.state
     try:
-        query = BiasQuery.of(app, state) if app.galleries.has(BiasQuery.gallery_name(app, state)) else None
+        query = BiasQuery.of(app, state) if app.galleries.has(screen.gallery) else None
         if query and state.attribute and state.attribute != query.attribute:
             name = query.gallery.name
             notices.append(f"{name} has no attribute {state.attribute!r}: this is {query.attribute}.")

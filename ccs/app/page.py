@@ -10,7 +10,7 @@ from contextlib import suppress
 from markupsafe import Markup, escape
 
 from ccs.app.controls import CUSTOM
-from ccs.app.html import count, factor, fill, render
+from ccs.app.html import count, fill, head_state, render
 from ccs.app.jobs import Job, Update, Work
 from ccs.app.services.analyses import DATASETS, DEFAULT_COUNT, MAX_COUNT
 from ccs.app.services.examples import example_names, example_pages, parse_example
@@ -20,9 +20,9 @@ from ccs.app.session import App, Screen
 from ccs.app.views import VIEWS, claims, classify
 from ccs.app.views.base import SCREEN_SETTINGS, Empty, Figure
 from ccs.app.views.fairer import LOSSES
-from ccs.app.views.query import BiasQuery
+from ccs.app.views.query import BiasQuery, head_states
 from ccs.errors import InputError
-from ccs.heads import ENCODERS, Head, HeadSet, Intervention
+from ccs.heads import ENCODERS, Head, HeadSet
 from ccs.texts.pools import POOLS
 from ccs.texts.score import level
 
@@ -85,6 +85,10 @@ def _prepare(screen: Screen) -> Iterator[tuple[float, str]]:
         if _missing_model(screen):
             for phrase in screen.app.model_cache.loading(screen.state.model, seconds=3600):
                 yield 0.0, phrase
+        if VIEWS[screen.state.tab].needs_model:
+            steps = screen.app.galleries.fit(screen.model, screen.gallery, screen.state.ablate)
+            for share in steps:
+                yield share, f"Fitting edits on {screen.gallery}"
         yield from VIEWS[screen.state.tab].prepare(screen)
 
 
@@ -191,7 +195,7 @@ def _standing(screen: Screen) -> list[str]:
 def _strip(screen: Screen) -> Markup:
     """Render which heads are ablated, and the effects as far as they are known."""
     answers = skew = None
-    if screen.state.ablate and screen.has_model:
+    if screen.state.ablate and screen.is_fitted:
         with suppress(InputError):
             answers = classify.measure_answers(screen)
             skew = _skew(screen)
@@ -223,7 +227,7 @@ def _column(screen: Screen) -> Markup:
     if current == CUSTOM:
         presets = {CUSTOM: f"your own selection: {count(len(state.ablate), 'head')}", **presets}
     drawings = saw_drawings_only(state.model)
-    ablated = [(records.head(head), Intervention.of(state.ablate - {head})) for head in state.ablate]
+    ablated = [(records.head(head), head_states(screen, head)) for head in state.ablate]
     return render(
         "left.html",
         state=state,
@@ -267,8 +271,8 @@ def _table(screen: Screen) -> Figure:
     for record in map(screen.records.head, screen.heads):
         score = record.score if record.published else record.ccs
         cells = [record.head, record.concept, score, record.k, record.level, record.share, record.variance]
-        rows.append([*cells, factor(screen.state.ablate, record.head)])
-    return Figure("heads", ["head", "concept", "CCS", "K", "level", "share", "variance", "factor"], rows)
+        rows.append([*cells, head_state(screen.state.ablate, record.head)])
+    return Figure("heads", ["head", "concept", "CCS", "K", "level", "share", "variance", "state"], rows)
 
 
 def shade_of(score: HeadRecord | int, k: int = 0) -> int | str:

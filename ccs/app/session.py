@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ccs.app.services.analyses import Analyses
-from ccs.app.services.cache import Cache, Memory, size_of
+from ccs.app.services.cache import Cache, Memory, result, size_of
 from ccs.app.services.examples import Example, Images, load_example
 from ccs.app.services.galleries import Galleries
 from ccs.app.services.model_cache import PHOTO, ModelCache, bundled_models, live_models, shown_name
 from ccs.app.services.records import HeadRecord, ModelRecords
 from ccs.app.services.uploads import InputImage, data_url
-from ccs.app.state import State
+from ccs.app.state import OWN, State
 from ccs.data import BiasSet
 from ccs.errors import InputError
 from ccs.heads import ENCODERS, IMAGE, Head, HeadSet
@@ -136,6 +136,17 @@ class App:
         """Return the images of an example such as `occupations:3`, with the classes to classify them into."""
         return self.cache.get(("example", name, model == PHOTO), lambda: load_example(name, model))
 
+    def gallery_name(self, state: State) -> str:
+        """Return the gallery in force: the link's, unless its visitor has left, else the model's first."""
+        gone = state.gallery.startswith(OWN) and not self.galleries.has(state.gallery)
+        return (not gone and state.gallery) or self.galleries.names(state.model)[0]
+
+    def attribute(self, state: State) -> str:
+        """Return the attribute in force: the link's if the gallery has it, else the gallery's first."""
+        name = self.gallery_name(state)
+        groups = self.galleries.get(name).groups if self.galleries.has(name) else {"gender": ()}
+        return state.attribute if state.attribute in groups else next(iter(groups))
+
     def face(self, gallery: str, index: int) -> str:
         """Return a small image of a gallery as a `data:` URL."""
         images = self.galleries.find(gallery).images
@@ -253,6 +264,21 @@ class Screen:
         """The visitor's images, or the example's if there are none."""
         originals = self.session.uploads or self.app.example(self.state.example).images
         return Images(originals, self.session.memory)
+
+    @property
+    def gallery(self) -> str:
+        """The name of the gallery in force (`App.gallery_name`)."""
+        return self.app.gallery_name(self.state)
+
+    @property
+    def fitted(self) -> HeadSet:
+        """The ablated heads, with edits fitted on the gallery in force."""
+        return result(self.app.galleries.fit(self.model, self.gallery, self.state.ablate))
+
+    @property
+    def is_fitted(self) -> bool:
+        """True if `fitted` needs no work."""
+        return self.has_model and self.app.galleries.is_fitted(self.model, self.gallery, self.state.ablate)
 
     @property
     def model(self) -> Model:

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from ccs.app.html import join_texts
 from ccs.errors import InputError
-from ccs.heads import IMAGE, Head, HeadSet, Intervention, require_factors
+from ccs.heads import IMAGE, TEXT, Head, HeadSet, Intervention, changes
 
 NO_HEADS = HeadSet()
 OWN = "own:"  # begins the name of a visitor's own gallery
@@ -31,7 +31,7 @@ class State:
         tab: the view.
         model: its name.
         encoder: the encoder whose heads the grid shows, `IMAGE` or `TEXT`.
-        ablate: the heads of both encoders that are turned off, down or up (`parse_ablation`).
+        ablate: the heads of both encoders that are turned off, scaled, or edited (`parse_ablation`).
         head: the head in the panel of the view Heads.
         text: the number of the head's text that images are ranked by.
         find: the text whose heads are searched for.
@@ -114,7 +114,7 @@ def _read(name: str, text: str) -> Any:
 
 
 def parse_ablation(text: str) -> HeadSet:
-    """Read heads that are ablated, or whose output is multiplied by a factor; those at 1 are left out.
+    """Read heads that are ablated, scaled by a factor, or edited; those at a factor of 1 are left out.
 
     Raises:
         InputError: For any other kind of intervention, and for more than `MAX_HEADS` heads.
@@ -122,7 +122,14 @@ def parse_ablation(text: str) -> HeadSet:
     heads = Intervention.parse(text)
     if len(heads) > MAX_HEADS:
         raise InputError(f"it names {len(heads)} heads and at most {MAX_HEADS} are allowed.")
-    return heads.subset(head for head, factor in require_factors(heads, "The app").items() if factor != 1)
+    for head, change in changes(heads):
+        replaced = change.replacement and (not change.attribute or head.encoder == TEXT)
+        if replaced or change.cls_only or len(change.attribute) > MAX_TEXT_LENGTH:
+            raise InputError(
+                f"The app takes factors, such as {head}=0.3, and edits of image heads, such as "
+                f"L7.H1=erase:gender, not {str(change)[:40]!r} of {head}."
+            )
+    return heads.subset(h for h, change in changes(heads) if change.replacement or change.factor != 1)
 
 
 def parse_int(value: object, name: str) -> int:

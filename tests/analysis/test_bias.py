@@ -90,8 +90,8 @@ def test_page_library_and_tables_give_one_figure(tiny_model, gallery, tabled):
     rows, embedded, texts = tabled
     table = ccs.bias(tiny_model, gallery, NAMES, ablate=OFF, top=12)
     assert table.alike == (("judge", "JUDGE"),)
-    galleries = SimpleNamespace(has=lambda _: True, get=lambda _: gallery, names=lambda _: [gallery.name])
-    app = SimpleNamespace(galleries=galleries)
+    named = {"gallery_name": lambda _: gallery.name, "attribute": lambda _: "gender"}
+    app = SimpleNamespace(galleries=SimpleNamespace(get=lambda _: gallery), **named)
     query = BiasQuery.of(app, State(model="tiny", attribute="gender", occupations=NAMES, k=12))
     pairs, scale = ([*embedded.values()], [texts, texts]), tiny_model.logit_scale
     before, after = measure_gallery(query.gallery, query.attribute, *pairs, logit_scale=scale)

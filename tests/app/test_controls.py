@@ -22,12 +22,13 @@ from ccs.app.links import OTHER_IMAGES
 from ccs.app.page import regions
 from ccs.app.services.galleries import PHOTOGRAPHED
 from ccs.app.session import MAX_HISTORY
-from ccs.app.views import claims, fairer
+from ccs.app.views import VIEWS, bias, claims, classify, fairer
 from ccs.bundled import KnownHeads, Lesson
 from ccs.cli.command_line import command as subcommand
 from ccs.errors import InputError
 from ccs.heads import HeadSet, Intervention
-from tests.support.app_page import SMALL, check, do, finished, opened, rows, small_gallery
+from ccs.model.editing import fit_edits
+from tests.support.app_page import SMALL, check, do, finished, opened, printed, rows, small_gallery
 from tests.support.datasets_sample import saved
 
 
@@ -54,26 +55,58 @@ def test_a_new_step_forgets_what_redo_would_do(app, screen):
     assert len(screen.session.past) == MAX_HISTORY
 
 
-def test_a_head_is_turned_down_and_a_click_turns_it_on(app, screen):
-    do(screen, "heads/scale", head="L7.H2", factor="0.3")
-    do(screen, "heads/scale", head="L5.H0", factor="1.50")
-    assert str(screen.state.ablate) == "L5.H0=1.5 L6.H1 L7.H2=0.3"
+def test_a_head_is_edited_and_a_click_turns_it_on(app, model, screen):
+    screen.change(gallery=SMALL, attribute="skin tone")
+    html = regions(screen)
+    edit = "L6.H1 L7.H2=erase:skin tone"
+    assert 'aria-pressed="false">Erase skin tone<' in html["left"]
+    do(screen, "heads/ablate", ablate=edit)
+    assert str(screen.state.ablate) == edit
+    assert not screen.is_fitted
+    html, steps = finished(screen)
+    assert any("Fitting edits on small/faces" in step for step in steps)
+    assert "1 head off, 1 edited" in html["strip"]
+    assert f'value="{edit}" aria-pressed="true">Erase skin tone<' in html["left"]
+    assert re.search(r'value="L7.H2" class="cell[^"]* edited[ "]', html["left"])
+    assert {row["head"]: row["state"] for row in rows("heads", html["left"])}["L7.H2"] == "edited"
+    people, heads = small_gallery(), Intervention.parse(edit)
+    fitted, _ = fit_edits(model, heads, people.images, people.groups)
+    shown, (classes, templates) = classify.measure_answers(screen), classify.question(screen)
+    images = [image.pixels for image in screen.images.originals]
+    table = ccs.classify(model, images, classes, templates, ablate=fitted).rows
+    assert shown.after.ravel() == pytest.approx(table["after"].to_numpy(), abs=2e-5)
+    code = VIEWS["classify"].program(screen)
+    lines = printed(code.replace(f"ccs.open_gallery({SMALL!r})", "people"), people=people)
+    after = [line for line in lines if line.startswith("after")]
+    assert [line.split(", ")[0] for line in after] == [
+        f"after {classes[shares.argmax()]} {shares.max():.4f}" for shares in shown.after
+    ]
+    do(screen, "tab", tab="bias")
+    html, _ = finished(screen)
+    measured, library = (
+        bias.measure(screen),
+        ccs.bias(model, people, ["judge", "artist", "teacher"], attribute="skin tone", ablate=edit),
+    )
+    after = library.of("MaxSkew").loc["mean", "after"]
+    assert measured.after.max_skew.mean.value == pytest.approx(after, abs=1e-6)
+    assert "The edits were fitted on these faces" in html["main"]
+    again = opened(app, dict(parse_qsl(screen.state.query())))
+    assert again.state.ablate == screen.state.ablate
+    do(screen, "heads/toggle", head="L7.H2")
+    assert screen.state.ablate == HeadSet.parse("L6.H1")
+    do(screen, "heads/undo")
+    assert str(screen.state.ablate) == edit
+
+
+def test_heads_are_scaled_by_a_link(app):
+    screen = opened(app, {"tab": "classify", "ablate": "L5.H0=1.5 L6.H1 L7.H2=0.3"})
     html = regions(screen)
     assert "1 head off, 2 scaled" in html["strip"]
     levels = "5 high, 3 moderate, 1 low, 0 low."
     for words in ("selection: 3 heads<", "high CCS: 4 heads<", levels, "Enter or Space turns a head off"):
         assert words in html["left"]
-    assert re.search(r'value="L7.H2" class="cell[^"]* scaled[ "]', html["left"])
-    again = opened(app, dict(parse_qsl(screen.state.query())))
-    assert again.state.ablate == screen.state.ablate
-    do(screen, "heads/toggle", head="L7.H2")
-    do(screen, "heads/scale", head="L5.H0", factor="1")
-    assert screen.state.ablate == HeadSet.parse("L6.H1")
-    do(screen, "heads/undo")
     do(screen, "model", model="organism-control")
-    assert str(screen.state.ablate) == "L5.H0=1.5 L6.H1"
-    with pytest.raises(InputError, match="'loud'"):
-        do(screen, "heads/scale", head="L5.H0", factor="loud")
+    assert str(screen.state.ablate) == "L5.H0=1.5 L6.H1 L7.H2=0.3"
 
 
 def test_three_ways_are_judged_as_the_library_does(app, model, monkeypatch):

@@ -50,14 +50,16 @@ def test_a_link_made_with_ones_own_gallery_says_that_it_was():
     assert read.gallery == OWN  # nothing of its name, which gives access
 
 
-def test_a_link_scales_heads_and_does_nothing_else_to_them():
+def test_a_link_scales_and_edits_heads_and_does_nothing_else_to_them():
     assert State().query() == ""
     assert from_query({"ablate": ""}) == (State(), [])
     read, problems = from_query({"ablate": "L7.H2=0.3 L6.H1 L5.H0=1"})
     assert (str(read.ablate), problems) == ("L6.H1 L7.H2=0.3", [])
-    for text in ("L7.H2=mean", "L7.H2=0.3@cls"):
+    read, problems = from_query({"ablate": "L6.H1=erase:skin tone L7.H2"})
+    assert (str(read.ablate), problems) == ("L6.H1=erase:skin tone L7.H2", [])
+    for text in ("L7.H2=mean", "L7.H2=0.3@cls", "T7.H3=erase:gender"):
         read, (problem,) = from_query({"ablate": text})
-        assert (read, text in problem) == (State(), True)
+        assert (read, text.partition("=")[2] in problem) == (State(), True)
 
 
 def test_typed_split_texts():

@@ -19,7 +19,8 @@ from ccs.app.state import NO_HEADS, OWN
 from ccs.data import SOURCES, BiasSet, ImageSet, untrusted
 from ccs.data.open import open_dataset, open_gallery, open_images
 from ccs.errors import InputError
-from ccs.heads import IMAGE, HeadSet
+from ccs.heads import IMAGE, TEXT, HeadSet, changes
+from ccs.model.editing import fit_edits
 from ccs.model.encoder import Trunk
 from ccs.model.model import Model
 
@@ -86,6 +87,11 @@ class Contributions(NamedTuple):
 
     direct: np.ndarray
     whole: np.ndarray
+
+
+def has_edits(heads: HeadSet) -> bool:
+    """Return True if an intervention edits heads."""
+    return any(change.attribute for _, change in changes(heads))
 
 
 def chunks(model: Model, images: Images) -> Iterator[tuple[float, Images]]:
@@ -198,6 +204,25 @@ class Galleries:
         yield from self.fetch(name)
         return (yield from self._cache.fill(("embedded", model.weights_hash, name), work))
 
+    def fit(self, model: Model, name: str, heads: HeadSet) -> Generator[float, None, HeadSet]:
+        """Fit an intervention's edits on a gallery's groups, once; others are returned as they are."""
+        if not has_edits(heads):
+            return heads
+        embedded = yield from self.embed(model, name)
+        people = self.get(name)
+
+        def work() -> Generator[float, None, HeadSet]:
+            yield 0.0
+            inputs = people.images if embedded.trunk is None else embedded.trunk
+            return fit_edits(model, heads.of_encoder(IMAGE), inputs, people.groups)[0] | text_heads
+
+        text_heads = heads.of_encoder(TEXT)
+        return (yield from self._cache.fill(("fitted", model.weights_hash, name, heads), work))
+
+    def is_fitted(self, model: Model, name: str, heads: HeadSet) -> bool:
+        """Return True if `fit` has the answer at once."""
+        return not has_edits(heads) or ("fitted", model.weights_hash, name, heads) in self._cache
+
     def ready(self, model: Model, name: str, heads: HeadSet) -> bool:
         """Return True if `embeddings` has the answer at once."""
         key, heads = (model.weights_hash, name), heads.of_encoder(IMAGE)
@@ -208,11 +233,12 @@ class Galleries:
         whole = yield from self.embed(model, name)
         if not (heads := heads.of_encoder(IMAGE)):
             return whole.base
+        fitted = yield from self.fit(model, name, heads)
 
         def work() -> Generator[float, None, np.ndarray]:
             rows = []
             for share, part in chunks(model, whole.trunk or self.find(name).images):
-                rows.append(model.embed_images(part, heads))
+                rows.append(model.embed_images(part, fitted))
                 yield share
             return np.concatenate(rows)
 

@@ -16,8 +16,8 @@ function walk(cell, key) {
 }
 // What a click does is seen at once; the answer then says the same.
 function toggle(cell) {
-  const off = !cell.matches(".off, .scaled");
-  cell.classList.remove("scaled");
+  const off = !cell.matches(".off, .scaled, .edited");
+  cell.classList.remove("scaled", "edited");
   cell.classList.toggle("off", off);
   cell.setAttribute("aria-pressed", off);
   post("heads/toggle", { head: cell.value });
@@ -43,7 +43,6 @@ for (const kind of ["mouseover", "focusin"]) document.addEventListener(kind, ({ 
   if (node && (kind === "mouseover" || target.matches(":focus-visible"))) tip(node);
 });
 for (const kind of ["mouseout", "focusout"]) document.addEventListener(kind, () => tip(null));
-document.addEventListener("input", ({ target }) => { if (target.type === "range") target.nextElementSibling.value = Number(target.value).toFixed(2); });
 document.addEventListener("toggle", ({ target }) => {
   if (target.matches?.("details")) opened[target.open ? "add" : "delete"](name(target));
 }, true);

@@ -84,8 +84,9 @@ def with_model(screen: Screen, complete: bool, make: Callable[[Model], Made | Em
         complete: False to wait for nothing.
         make: a function of the model; InputError if nothing can be made.
     """
-    if not complete and not screen.has_model:
-        return Empty(f"Loading {screen.state.model}", "The results follow in a moment.")
+    if not complete and not screen.is_fitted:
+        step = f"Fitting edits on {screen.gallery}" if screen.has_model else f"Loading {screen.state.model}"
+        return Empty(step, "The results follow in a moment.")
     try:
         return make(screen.model)
     except InputError as error:

@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from ccs.analysis.bias import measure_gallery, rank_gallery
-from ccs.analysis.preference import Preference, measure_preference
+from ccs.analysis.preference import PartChanges, Preference, measure_part_changes, measure_preference
 from ccs.app.html import render
 from ccs.app.services.galleries import DRAWN, PAIRS, PHOTOGRAPHED, world
 from ccs.app.session import App, Screen
@@ -44,6 +44,7 @@ class Measurement:
     images: Sequence[np.ndarray]
     texts: Sequence[np.ndarray]
     preference: Preference
+    moved: PartChanges | None
 
     @property
     def change(self) -> Estimate:
@@ -63,7 +64,7 @@ class Measurement:
 
 def bias_stage(screen: Screen) -> Hashable:
     """Return None if the gallery is embedded, else whether it is here (`View.stage`)."""
-    galleries, name = screen.app.galleries, BiasQuery.gallery_name(screen.app, screen.state)
+    galleries, name = screen.app.galleries, screen.gallery
     ready = galleries.ready(screen.model, name, screen.state.ablate) and screen.session.budget is None
     return None if ready else galleries.has(name)
 
@@ -71,7 +72,7 @@ def bias_stage(screen: Screen) -> Hashable:
 def prepare_bias(screen: Screen) -> Iterator[tuple[float, str]]:
     """Embed the gallery, and compare ways to make the model fairer if the visitor wants that."""
     galleries, model = screen.app.galleries, screen.model
-    name = BiasQuery.gallery_name(screen.app, screen.state)
+    name = screen.gallery
     if screen.session.budget is not None:
         yield from galleries.prepare(model, name, HeadSet())
         yield from fairer.compare_methods(screen)
@@ -81,7 +82,7 @@ def prepare_bias(screen: Screen) -> Iterator[tuple[float, str]]:
 def render_bias(screen: Screen, complete: bool = True) -> Markup:
     """Return the view."""
     app, state = screen.app, screen.state
-    name = BiasQuery.gallery_name(app, state)
+    name = screen.gallery
     listed = dict.fromkeys((*app.galleries.names(state.model), name))
     values: dict[str, Any] = {"galleries": [(n, _gallery_title(app, n)) for n in listed], "name": name}
     try:
@@ -94,7 +95,7 @@ def render_bias(screen: Screen, complete: bool = True) -> Markup:
     figures = []
     if isinstance(answer, Measurement):
         figures = [first_images(app, answer), _groups(answer, state.ablate), metric_figure(answer)]
-        figures.append(_preference_figure(answer))
+        figures.append(_preference_figure(answer, state.ablate))
     comparison = screen.session.fairer
     usual = name == world(state.model).people
     return render(
@@ -127,7 +128,18 @@ def measure(screen: Screen, complete: bool = True) -> Measurement | Empty:
     images, texts = ready
     settings = {"metrics": SHOWN_METRICS, "draws": DRAWS, "logit_scale": screen.model.logit_scale}
     before, after = measure_gallery(query.gallery, query.attribute, images, texts, **settings)
-    return Measurement(query, before, after, images, texts, preference_of(screen, query, images, texts))
+    preference = preference_of(screen, query, images, texts)
+    moved = _part_changes(query, images, texts) if screen.state.ablate else None
+    return Measurement(query, before, after, images, texts, preference, moved)
+
+
+def _part_changes(
+    query: BiasQuery, images: Sequence[np.ndarray], texts: Sequence[np.ndarray]
+) -> PartChanges | None:
+    """Return how the ablation changes the general and the occupation-specific preference."""
+    ranking = rank_gallery(query.gallery, query.attribute, texts[0], one_pool=True)
+    prompts = [texts[1][ranking.first]]
+    return measure_part_changes(images[0], [images[1]], ranking, prompts=prompts, draws=DRAWS)[0]
 
 
 def preference_of(
@@ -201,10 +213,14 @@ def metric_figure(answer: Measurement) -> Figure:
     return Figure("by-occupation", columns, rows, values, settings=query.settings)
 
 
-def _preference_figure(answer: Measurement) -> Figure:
+def _preference_figure(answer: Measurement, ablate: HeadSet) -> Figure:
     """Return the split into a general and an occupation-specific preference."""
     table, query = answer.preference.rows, answer.query
-    values = {"preference": answer.preference, "query": query}
+    moved = answer.moved
+    parts = [("any text", moved.general), ("these occupations alone", moved.specific)] if moved else []
+    if moved and len(query.occupations) < 4:
+        parts[1] = (", ".join(query.occupations), moved.specific)
+    values = {"preference": answer.preference, "query": query, "parts": parts, "ablate": ablate}
     rows = table.to_numpy().tolist()
     return Figure("preference", list(map(str, table)), rows, values, settings=query.settings)
 

@@ -13,11 +13,13 @@ from ccs.app.html import percent, program, render
 from ccs.app.routes import Form, Long, Name, post
 from ccs.app.services import examples
 from ccs.app.services.examples import SHOWN, Example, example_names, parse_example
+from ccs.app.services.galleries import has_edits
 from ccs.app.services.uploads import InputImage
 from ccs.app.session import Screen
 from ccs.app.state import NO_HEADS, parse_template, split_texts
 from ccs.app.views import claims
 from ccs.app.views.base import Figure, View, with_model
+from ccs.app.views.query import shareable
 from ccs.bundled import unknown_words
 from ccs.heads import TEXT, Head, HeadSet
 from ccs.metrics import ranking
@@ -74,7 +76,7 @@ def measure_answers(screen: Screen, ablate: HeadSet | None = None) -> Answers:
         screen: the screen.
         ablate: heads to ablate instead of the screen's.
     """
-    model, sets = screen.model, [HeadSet(), screen.state.ablate if ablate is None else ablate]
+    model, sets = screen.model, [HeadSet(), screen.fitted if ablate is None else ablate]
     embedded = screen.images.embed(model, sets)
     before, after = (
         model.probabilities(images @ class_matrix(screen, heads).T)
@@ -210,7 +212,7 @@ def _answers(screen: Screen, model: Model) -> Figure:
 
 def explain_answers(screen: Screen, model: Model) -> Figure | None:
     """Return which patches support each image's answer rather than the runner-up, before and after."""
-    classes, ablate, images = question(screen)[0], screen.state.ablate, screen.images
+    classes, ablate, images = question(screen)[0], screen.fitted, screen.images
     if len(classes) < 2:
         return None
     sets = [HeadSet(), *([ablate] if ablate else [])]
@@ -241,6 +243,7 @@ def classify_lines(screen: Screen, ablate: HeadSet) -> str:
     (classes, templates), (name, page) = question(screen), parse_example(screen.state.example)
     return program("model", model=screen.state.model, ablate=ablate) + program(
         "classify",
+        fitted_on=shareable(screen.gallery) if has_edits(ablate) else "",
         uploads=[image.name for image in screen.session.uploads],
         example=name,
         first=page * SHOWN,

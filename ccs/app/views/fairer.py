@@ -1,4 +1,4 @@
-"""Make it fairer: four ways to lower a bias, fitted on half of the people and measured on the other half."""
+"""Make it fairer: four ways to lower a bias, fitted on half of the people and measured on others."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from ccs.app.html import count, join_texts
 from ccs.app.routes import Form, Name, post
 from ccs.app.services.cache import result
 from ccs.app.services.galleries import world
-from ccs.app.session import Screen
-from ccs.app.state import OWN, parse_int
+from ccs.app.services.uploads import data_url
+from ccs.app.session import FACE_SIDE, Screen
+from ccs.app.state import parse_int
 from ccs.app.views.base import Figure
-from ccs.app.views.query import BiasQuery, top
+from ccs.app.views.query import BiasQuery, shareable, top
 from ccs.data import ClassificationSet
 from ccs.errors import InputError
 
@@ -52,7 +53,7 @@ def make_fairer(screen: Screen, form: Budget) -> None:
         raise InputError(f"At most 100 points of accuracy can be lost; got {budget}.")
     if len(query.occupations) < 2 or query.k < 2:
         raise InputError(
-            "Expected at least 2 occupations and a K of 2, since one half is fitted and the other measured; "
+            "Expected at least 2 occupations and a K of 2, since methods are fitted on half of them; "
             f"got {count(len(query.occupations), 'occupation')} and K = {query.k}."
         )
     screen.session.budget = budget
@@ -104,21 +105,24 @@ def _open_subject(screen: Screen, query: BiasQuery) -> Generator[tuple[float, st
     trunks = [result(galleries.embed(model, gallery)).trunk for gallery in (query.gallery.name, name)]
     if trunks[0] is None or trunks[1] is None:
         raise InputError("This gallery is too large for the app; use clip-ccs mitigate.")
-    return Subject(model, Sets(people=query.gallery, controls=controls), (trunks[0], trunks[1]))
+    return Subject(
+        model, Sets(people=query.gallery, controls=controls, held_out=True), (trunks[0], trunks[1])
+    )
 
 
 def _figure(screen: Screen, query: BiasQuery, subject: Subject, table: MitigationTable) -> Figure:
     """Return the comparison, with each method's first faces for one of the held-out occupations."""
     attribute, gallery = query.attribute, query.gallery
-    people, prompts = subject.unseen(attribute, SEED)
+    fresh, (people, prompts) = subject.fresh(attribute, SEED), subject.unseen(attribute, SEED)
     task, whole = subject.split(attribute, SEED)[1], subject.whole(attribute)
+    measured, people = (gallery, people) if fresh is None else (fresh, np.arange(len(fresh.images)))
     place = next(iter(np.flatnonzero(prompts == whole.rows[query.row])), 0)
     pool = np.arange(len(people)) if task.pools is None else np.flatnonzero(task.pools[place])
     ways = []
     for name, option in table.options.items():
         prompt = option.fitted.on_texts(task.prompts[place : place + 1])[0]
         first = people[pool[top(option.people[pool], prompt, min(FACES, len(pool)))]]
-        faces = [(screen.app.face(gallery.name, int(i)), gallery.groups[attribute][i]) for i in first]
+        faces = [(data_url(measured.images[int(i)], FACE_SIDE), measured.groups[attribute][i]) for i in first]
         small = replace(option, people=option.people[:0], fitted=Fitted(option.fitted.heads))
         saves = name in METHOD_TITLES and not option.reason and (option.fitted.heads or name not in TRIED)
         command = _command(screen, query, option, table) if saves else ""
@@ -145,7 +149,7 @@ def _command(screen: Screen, query: BiasQuery, option: Option, table: Mitigation
     else:
         name = query.gallery.name
         arguments |= {
-            "gallery": "faces.zip" if name.startswith(OWN) else name,
+            "gallery": shareable(name),
             "attribute": query.attribute,
             "occupations": join_texts(query.occupations, ", "),
             "top": str(query.k),

@@ -20,6 +20,7 @@ from ccs.app.session import Screen
 from ccs.app.state import clean_line, parse_int
 from ccs.app.views import claims, classify
 from ccs.app.views.base import Empty, Figure, View, run_lines, with_model
+from ccs.app.views.query import head_states
 from ccs.errors import InputError
 from ccs.heads import IMAGE, TEXT, Head, HeadSet, Intervention
 from ccs.model.model import Model
@@ -79,6 +80,7 @@ def render_heads(screen: Screen, complete: bool = True) -> Markup:
         state=state,
         known=claims.describe_training(state.model, head),
         search=search,
+        states=head_states(screen, head),
         parts=[*texts, *(parts if isinstance(parts, list) else [parts])],
     )
 
@@ -135,7 +137,7 @@ def _alone(screen: Screen, head: Head) -> Figure:
 def attention_maps(screen: Screen, model: Model, record: HeadRecord) -> Figure:
     """Return the head's attention over the visitor's images, and the contribution of each patch."""
     head, images, text = record.head, screen.images, _text_of(record, screen.state.text)
-    ablate = Intervention.of(screen.state.ablate.of_encoder(IMAGE) - {head})
+    ablate = Intervention.of(screen.fitted.of_encoder(IMAGE) - {head})
     maps = [images.attention(model, head.layer, ablate)[:, head.head]]
     others = claims.first_texts(screen.records)
     if text:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from fastapi import UploadFile
 from pydantic import Field
 
 from ccs.analysis.bias import embed_occupations, fewest_ranked, rank_gallery, set_question
+from ccs.analysis.sample_size import SMALLEST
 from ccs.app.html import count, program
 from ccs.app.routes import Form, Long, Name, post
 from ccs.app.services.uploads import MAX_BYTES
@@ -20,7 +22,7 @@ from ccs.app.state import NO_HEADS, OWN, State, parse_int, split_texts
 from ccs.data import BiasSet
 from ccs.data.open import open_upload
 from ccs.errors import InputError
-from ccs.heads import TEXT, HeadSet
+from ccs.heads import ERASE, IMAGE, TEXT, Head, HeadChange, HeadSet, Intervention, changes
 from ccs.metrics import bias, ranking
 from ccs.metrics.skew import MetricName
 from ccs.model.model import Model
@@ -71,17 +73,12 @@ class BiasQuery:
         Raises:
             InputError: For K above half of the images that every occupation ranks.
         """
-        gallery = app.galleries.get(cls.gallery_name(app, state))
-        attribute = state.attribute if state.attribute in gallery.groups else next(iter(gallery.groups))
+        gallery = app.galleries.get(app.gallery_name(state))
         opening = tuple(o for o in OPENING if o in gallery.occupations) or gallery.occupations[:3]
         people = set_question(gallery, state.occupations or opening, top=state.k or None)
-        return cls(people, attribute, gallery.occupations, min(state.row, len(people.occupations) - 1))
-
-    @staticmethod
-    def gallery_name(app: App, state: State) -> str:
-        """Return the gallery in force: the link's, unless its visitor has left, else the model's first."""
-        gone = state.gallery.startswith(OWN) and not app.galleries.has(state.gallery)
-        return (not gone and state.gallery) or app.galleries.names(state.model)[0]
+        return cls(
+            people, app.attribute(state), gallery.occupations, min(state.row, len(people.occupations) - 1)
+        )
 
     @property
     def occupations(self) -> tuple[str, ...]:
@@ -106,6 +103,20 @@ class BiasQuery:
         """Settings of a figure. The name of a visitor's gallery, which gives access, is left out."""
         name = "own" if self.gallery.name.startswith(OWN) else self.gallery.name
         return {"gallery": name, "template": " | ".join(self.gallery.templates), "attribute": self.attribute}
+
+    @property
+    def notices(self) -> list[str]:
+        """What a visitor should know about how the gallery was read."""
+        skipped, smallest = self.gallery.skipped, min(Counter(self.gallery.groups[self.attribute]).values())
+        notices = [f"{count(len(skipped), 'image')} left out: {skipped[0]}"] if skipped else []
+        if smallest < SMALLEST["bias"][0]:
+            notices.append(
+                f"The smallest group has {count(smallest, 'image')}; results mean little below "
+                f"{SMALLEST['bias'][0]}"
+            )
+        return [
+            f"{note[:1].upper()}{note[1:].removesuffix('.')}." for note in (*notices, *self.gallery.notes)
+        ]
 
     @property
     def most_k(self) -> int:
@@ -144,11 +155,27 @@ class BiasQuery:
         return bias.means(images, rank_gallery(self.gallery, self.attribute, texts))["MaxSkew"]
 
 
+def shareable(gallery: str) -> str:
+    """Return the name of a gallery in programs; a visitor's own gallery is their file."""
+    return "faces.zip" if gallery.startswith(OWN) else gallery
+
+
+def head_states(screen: Screen, head: Head) -> list[tuple[str, HeadSet, bool]]:
+    """Return the states that a head can have: its label, the ablation that sets it, and whether it is set."""
+    ablate, others = screen.state.ablate, Intervention(screen.state.ablate - {head})
+    choices: dict[str, HeadSet] = {"On": others, "Off": others.with_changes({head: 0.0})}
+    if head.encoder == IMAGE:
+        set_now = {change.attribute for at, change in changes(ablate) if at == head} - {""}
+        for attribute in sorted({screen.app.attribute(screen.state), *set_now}):
+            edit = HeadChange.of(f"{ERASE}{attribute}")
+            choices[f"Erase {attribute}"] = others.with_changes({head: edit})
+    return [(label, heads, heads == ablate) for label, heads in choices.items()]
+
+
 def bias_lines(screen: Screen, query: BiasQuery, metrics: Sequence[MetricName]) -> str:
     """Return a program that prints metrics, and each group's share of the top for the occupation shown."""
-    spec = "" if query.gallery.name.startswith(OWN) else query.gallery.name
     first = program("model", model=screen.state.model, ablate=screen.state.ablate)
-    return first + program("bias", query=query, spec=spec, names=metrics)
+    return first + program("bias", query=query, spec=shareable(query.gallery.name), names=metrics)
 
 
 def top(images: np.ndarray, prompt: np.ndarray, n: int) -> np.ndarray:
@@ -193,7 +220,7 @@ class QueryForm(Form):
 @post("bias")
 def set_query(screen: Screen, form: QueryForm) -> None:
     """Rank a gallery for occupations."""
-    galleries, current = screen.app.galleries, BiasQuery.gallery_name(screen.app, screen.state)
+    galleries, current = screen.app.galleries, screen.gallery
     gallery = current if form.gallery == OWN and current.startswith(OWN) else form.gallery
     attribute, k = form.attribute, parse_int(form.k or "0", "K") if gallery == current else 0
     if galleries.has(gallery) or gallery not in galleries.names(screen.state.model):
@@ -226,9 +253,6 @@ def add_gallery(screen: Screen, form: GalleryForm) -> None:
     screen.app.galleries.add(gallery, screen.session)
     screen.session.gallery = name
     screen.change(tab="bias", gallery=name, attribute=next(iter(gallery.groups)), k=0, row=0)
-    if gallery.skipped:
-        screen.session.notify(f"{count(len(gallery.skipped), 'image')} left out: {gallery.skipped[0]} …")
-    screen.session.notify(*(f"{note[:1].upper()}{note[1:]}." for note in gallery.notes))
 
 
 @post("bias/all")
