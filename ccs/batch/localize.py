@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 import ccs
-from ccs.analysis.bias import set_question
 from ccs.analysis.carriers import DEFAULT, METHODS
 from ccs.analysis.localize import CARRIERS, RANDOM, CarrierTable
-from ccs.analysis.which_encoder import which_encoder
 from ccs.batch.pages import change, format_parts, list_skipped, printed
 from ccs.cli import options
 from ccs.cli.command_line import Command
-from ccs.data.open import open_gallery
 from ccs.metrics.stats import Effect
-
-MIN_SHARE = 0.1
-"""Share of the group score gap above which a head of the text encoder is listed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +30,6 @@ class LocalizeOptions(options.GalleryOptions):
     method: Annotated[str, options.ANALYSIS, options.describe(f"Method: {', '.join(METHODS)}")] = DEFAULT
     max_images: Annotated[int, options.DATA, options.at_least(4)] = 1000
     """Largest number of images of each dataset"""
-    encoders: Annotated[Literal["image", "both"], options.ANALYSIS] = "image"
-    """Encoders to examine; both adds the shares of the group score gap in the images and in the prompts"""
-    pictures: Annotated[str, options.DATA] = "world/counterfactuals"
-    """Images of each occupation in all groups, for --encoders both"""
 
 
 def print_carriers(settings: LocalizeOptions) -> None:
@@ -50,8 +40,6 @@ def print_carriers(settings: LocalizeOptions) -> None:
         table = ccs.localize(model, **arguments, method=settings.method)
         list_skipped(table.about["skipped"])
         print(format_carriers(table))
-        if settings.encoders == "both":
-            print(_format_shares(settings, model, table.about["attribute"]))
 
 
 def format_carriers(table: CarrierTable) -> str:
@@ -74,16 +62,6 @@ def format_carriers(table: CarrierTable) -> str:
         if (RANDOM, "MaxSkew") in effects
         else [],
     )
-
-
-def _format_shares(settings: LocalizeOptions, model: ccs.Model, attribute: str) -> str:
-    """Measure and format how much of the group score gap is in the images and in the prompts."""
-    people = open_gallery(settings.gallery, attribute=attribute, max_images=settings.max_images)
-    people = set_question(people, settings.occupations, settings.template, settings.top)
-    pictures = open_gallery(settings.pictures, attribute=attribute, max_images=settings.max_images)
-    shares = which_encoder(model, people, pictures, attribute, settings.seed)
-    heads = [f"{head} ({share:.0%})" for head, share in shares.carried.items() if share >= MIN_SHARE]
-    return printed("encoders", shares=shares, attribute=attribute, pictures=pictures.name, heads=heads)
 
 
 main = Command(

@@ -18,8 +18,8 @@ from ccs.cli.options import at_least
 from ccs_benchmark.documents import bring_up_to_date
 
 if TYPE_CHECKING:
-    from ccs.analysis.which_encoder import GapShares
     from ccs.heads import Head
+    from research.text_skew.which_encoder import GapShares
 
 README = Path(__file__).with_name("README.md")
 CARRIES = 0.1
@@ -43,10 +43,10 @@ class Settings:
 
 
 def _run(args: Settings) -> None:
-    from ccs.analysis.which_encoder import which_encoder
     from ccs.data import synthetic
     from ccs_benchmark import planted_models, variants
     from research.text_skew.text_training import TELLING, family
+    from research.text_skew.which_encoder import which_encoder
 
     folder = args.runs / "text-skew"
     _train(args, folder)

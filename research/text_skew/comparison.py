@@ -1,7 +1,7 @@
 """Text heads in the order of six ways to look for them: `python -m research.text_skew.comparison`.
 
 What is done to a head: zero, its mean over the prompts (position by position, or where a text is read alone),
-or a gate of the learned mask. What is to fall: the lean of `ccs.analysis.which_encoder`, of centered and
+or a gate of the learned mask. What is to fall: the lean of `which_encoder.py`, of centered and
 scaled prompts, or that of rankings, as on the image side.
 """
 

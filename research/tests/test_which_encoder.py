@@ -8,12 +8,12 @@ import torch
 
 import ccs
 from ccs import Head, HeadSet, InputError
-from ccs.analysis import which_encoder as encoders
 from ccs.analysis.bias import embed_occupations, in_prompts
-from ccs.analysis.which_encoder import which_encoder
 from ccs.data import synthetic
 from ccs.heads import TEXT
 from ccs.metrics.stats import Estimate
+from research.text_skew import which_encoder as encoders
+from research.text_skew.which_encoder import which_encoder
 
 PEOPLE, PICTURES = synthetic.bias_set("faces"), synthetic.bias_set("counterfactuals")
 
