@@ -22,7 +22,7 @@ from ccs.synthetic import vocabulary as words
 from ccs.synthetic.scene import AROUND, Scene, draw, full_caption, scene
 
 VERSION = 2  # raised whenever the image of the same factors changes
-SOURCE = "drawn world (OpenMoji, CC BY-SA 4.0)"
+SOURCE = "synthetic world (OpenMoji, CC BY-SA 4.0)"
 FRAMES = 8
 FRESH = 10**6
 """Scenes in the range of a seed, and the ranges that are left out because training may use them."""
