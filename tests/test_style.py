@@ -12,7 +12,7 @@ found one own asked said told given kept some every named called shown made seen
 most least first_one more less what how way with_ without all_ where it them
 """
 FILLERS = frozenset(WORDS.split())
-LIMITS = {"ccs": 0.5, "benchmark": 37.5, "research": 12.0, "tests": 0.5, "scripts": 0.5}
+LIMITS = {"ccs": 0.5, "benchmark": 0.5, "research": 0.5, "tests": 0.5, "scripts": 0.5}
 """Filler names per 1,000 lines. The goal is 0.5; lower a limit with each rewrite, and never raise it."""
 PHRASES = ("heads off", "switched off", "switch off", "that ships", "stand-in", "the study", "take apart")
 PAGES = """

@@ -14,6 +14,6 @@ methods.
 
 from ccs.bundled import Truth
 from ccs_benchmark.planted_models import load, names, truth
-from ccs_benchmark.scoring import kept, score, table
+from ccs_benchmark.scoring import read_cells, score, table
 
-__all__ = ["Truth", "kept", "load", "names", "score", "table", "truth"]
+__all__ = ["Truth", "load", "names", "read_cells", "score", "table", "truth"]

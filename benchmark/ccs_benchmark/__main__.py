@@ -15,7 +15,7 @@ from ccs.batch.pages import columns, count, in_brackets
 from ccs.errors import InputError
 from ccs_benchmark import natural, planted_models, scoring
 from ccs_benchmark.methods import GRID, METHODS
-from ccs_benchmark.protocol import own
+from ccs_benchmark.protocol import checked
 from ccs_benchmark.scoring import estimate
 
 
@@ -43,7 +43,7 @@ def method_of(name: str) -> Method:
         del sys.path[: len(folders)]
     if not callable(method):
         raise InputError(f"The module {module} has no function {function!r}.")
-    return own(name, method)
+    return checked(name, method)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,18 +71,18 @@ def _score(args: argparse.Namespace) -> int:
     listed = {name: method for name, method in methods.items() if ":" not in name}
     theirs = {name: method for name, method in methods.items() if ":" in name}
     tables, failed = [], dict[str, str]()
-    for some, file in ((listed, args.cells), (theirs, None)):  # a user's function may have changed
+    for chosen, file in ((listed, args.cells), (theirs, None)):  # a user's function may have changed
         cells, errors = scoring.run(
-            some, places, args.splits, file=file, attributes=args.attribute, track=track, device=args.device
+            chosen, places, args.splits, file=file, attributes=args.attribute, track=track, device=args.device
         )
         tables.append(cells)
         failed |= errors
         if args.cells and file is None and len(cells):
-            scoring.keep(cells, args.cells)
+            scoring.store_cells(cells, args.cells)
     for sentence in failed.values():
         print(f"error: {sentence}", file=sys.stderr)
     if sum(map(len, tables)):
-        cells = scoring.with_kept(scoring.joined(tables), track.file)
+        cells = scoring.with_stored_cells(scoring.joined(tables), track.file)
         against = next((name for name in [*theirs, *listed] if name not in failed), None)
         print(page(scoring.table(cells, against, track), track))
     return 2 if failed else 0

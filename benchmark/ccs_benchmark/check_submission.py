@@ -30,26 +30,27 @@ def check(file: Path, cases: int = CASES, models: Sequence[str] = ("planted",)) 
     for path in (file, table):
         if not path.is_file():
             raise InputError(f"A submission is a file of Python and its cells, but there is no {path}.")
-    own = leaderboard.read_submission(table)
+    submission = leaderboard.read_submission(table)
     places = {Path(place).stem: place for place in planted_models.located(models)}
     keys = list(scoring.KEY[:4])
-    given = set(own[keys].itertuples(index=False, name=None))
-    wanted = {
+    submitted_cases = set(submission[keys].itertuples(index=False, name=None))
+    expected_cases = {
         (name, planted_models.weights(place), attribute, seed)
         for name, place in places.items()
         for attribute in planted_models.truth(place).attributes
         for seed in range(SPLITS)
     }
-    if given != wanted:
+    if submitted_cases != expected_cases:
         raise InputError(
-            f"{table.name} lacks {len(wanted - given)} of {len(wanted)} cases, "
-            f"and has {len(given - wanted)} others."
+            f"{table.name} lacks {len(expected_cases - submitted_cases)} of {len(expected_cases)} cases, "
+            f"and has {len(submitted_cases - expected_cases)} others."
         )
     seed = int(hashlib.sha256(file.read_bytes() + table.read_bytes()).hexdigest()[:8], 16)
-    name = own["method"][0]
-    for row in np.random.default_rng(seed).choice(len(own), min(cases, len(own)), replace=False):
-        cell = own.loc[row]
-        found, failed = scoring.run(
+    name = submission["method"][0]
+    cases = min(cases, len(submission))
+    for row in np.random.default_rng(seed).choice(len(submission), cases, replace=False):
+        cell = submission.loc[row]
+        recomputed, failed = scoring.run(
             {name: method_of(name)},
             [places[cell["model"]]],
             [int(cell["seed"])],
@@ -57,22 +58,22 @@ def check(file: Path, cases: int = CASES, models: Sequence[str] = ("planted",)) 
         )
         if failed:
             raise InputError(failed[name])
-        again = found[found["method"] == name].iloc[0]
+        again = recomputed[recomputed["method"] == name].iloc[0]
         for figure in scoring.FIGURES:
             if abs(again[figure] - cell[figure]) > APART:
                 raise InputError(
                     f"{cell['model']}, {cell['attribute']}, split {cell['seed']}: {figure} is "
                     f"{again[figure]:.3f}, where {table.name} has {cell[figure]:.3f}."
                 )
-    return f"{name}: {len(own)} cells, {min(cases, len(own))} of them computed again with the same figures."
+    return f"{name}: {len(submission)} cells, {cases} of them computed again with the same figures."
 
 
 def main(files: Sequence[str] | None = None) -> int:
     """Check each; 2 with a sentence where one does not hold."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", nargs="+", type=Path, help="a method's file, with its cells beside it")
-    asked = parser.parse_args(files)
-    return command_line.run(lambda: print("\n".join(map(check, asked.file))))
+    args = parser.parse_args(files)
+    return command_line.run(lambda: print("\n".join(map(check, args.file))))
 
 
 if __name__ == "__main__":

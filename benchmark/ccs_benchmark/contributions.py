@@ -89,8 +89,8 @@ def concept_vectors(evidence: Evidence) -> Scores:
     """Standard deviation of each head's contribution along the directions that separate the groups' texts."""
     means = np.stack([evidence.model.embed_texts(texts).mean(axis=0) for texts in evidence.names.values()])
     _, strength, directions = np.linalg.svd(means - means.mean(axis=0), full_matrices=False)
-    kept = directions[strength > 1e-6 * strength[0]]
-    along = evidence.seen[1] @ kept.T
+    independent = directions[strength > 1e-6 * strength[0]]
+    along = evidence.seen[1] @ independent.T
     return by_head(evidence, np.sqrt(along.var(axis=0, dtype=np.float64).sum(axis=-1)))
 
 
@@ -101,10 +101,10 @@ def group_texts(evidence: Evidence, k: int = 5) -> Scores:
     wanted = {text.casefold() for text in added}
     # The added texts come first, since TEXTSPAN drops the later of two equal texts.
     embeddings = np.concatenate([evidence.model.embed_texts(added), reading.pool_embeddings])
-    found = textspan(reading.moments, [*added, *reading.pool.texts], embeddings, k)
+    spans_by_head = textspan(reading.moments, [*added, *reading.pool.texts], embeddings, k)
     return {
         head: sum(span.share for span in spans if span.text.casefold() in wanted)
-        for head, spans in found.items()
+        for head, spans in spans_by_head.items()
     }
 
 
@@ -114,9 +114,9 @@ def audit(evidence: Evidence) -> Scores:
     The filters: a score above the heads' mean, and a text that names a group among those that the head picks.
     """
     vectors, texts = concept_vectors(evidence), group_texts(evidence)
-    mean, most = np.mean(list(vectors.values())), max(vectors.values())
+    mean, largest = np.mean(list(vectors.values())), max(vectors.values())
     return {
-        head: float(value > mean and texts[head] > 0) + (value / most if most else 0.0)
+        head: float(value > mean and texts[head] > 0) + (value / largest if largest else 0.0)
         for head, value in vectors.items()
     }
 
@@ -135,7 +135,7 @@ def pursuit(evidence: Evidence) -> Scores:
     return by_head(evidence, [rebuilt(parts[:, row], texts) for row in range(parts.shape[1])])
 
 
-def rebuilt(rows: Floats, texts: Floats, most: int = TEXTS) -> float:
+def rebuilt(rows: Floats, texts: Floats, n_texts: int = TEXTS) -> float:
     """The share of the squares of rows [n, d] in the span of `most` texts [texts, d], chosen one at a time.
 
     Each time it is the text with the largest sum of absolute products with what is left of the rows.
@@ -143,7 +143,7 @@ def rebuilt(rows: Floats, texts: Floats, most: int = TEXTS) -> float:
     whole = float(np.square(rows).sum())
     chosen: list[int] = []
     left = rows
-    for _ in range(min(most, len(texts))):
+    for _ in range(min(n_texts, len(texts))):
         products = np.abs(left @ texts.T).sum(axis=0)
         products[chosen] = -1.0
         chosen.append(int(products.argmax()))
@@ -159,14 +159,14 @@ def singular_vectors(evidence: Evidence) -> Scores:
     dictionary = np.concatenate(embeddings).astype(np.float64)
     dictionary -= dictionary.mean(axis=0)
     dictionary /= np.maximum(np.linalg.norm(dictionary, axis=1, keepdims=True), 1e-12)
-    found = {}
+    scores = {}
     for head in evidence.model.heads:
         _, strengths, directions = np.linalg.svd(value_output(evidence.model, head), full_matrices=False)
-        kept = strengths > 1e-6 * strengths[0]
-        explained = [coherent(one, dictionary) for one in directions[kept]]
-        named = [one[: len(names)].sum() / max(one.sum(), 1e-12) for one in explained]
-        found[head] = float(np.average(named, weights=strengths[kept] ** 2))
-    return found
+        nonzero = strengths > 1e-6 * strengths[0]
+        explained = [coherent(direction, dictionary) for direction in directions[nonzero]]
+        name_shares = [weights[: len(names)].sum() / max(weights.sum(), 1e-12) for weights in explained]
+        scores[head] = float(np.average(name_shares, weights=strengths[nonzero] ** 2))
+    return scores
 
 
 def value_output(model: Model, head: Head) -> Floats:
@@ -180,21 +180,21 @@ def value_output(model: Model, head: Head) -> Floats:
         raise InputError(f"SITH reads the value weights of blocks, and {head} is in a pool.")
     parts = heads.projections()
     values = parts[2][0] if len(parts) == 3 else parts[0][0].chunk(3)[2]
-    own = slice(head.head * layer.head_dim, (head.head + 1) * layer.head_dim)
+    value_rows = slice(head.head * layer.head_dim, (head.head + 1) * layer.head_dim)
     with torch.no_grad():
         written = model.encoder.basis(head)[: layer.head_dim]
-        return np.asarray((values[own].T.float() @ written.float()).cpu().numpy(), np.float64)
+        return np.asarray((values[value_rows].T.float() @ written.float()).cpu().numpy(), np.float64)
 
 
-def coherent(direction: Floats, texts: Floats, most: int = TEXTS) -> Floats:
+def coherent(direction: Floats, texts: Floats, n_texts: int = TEXTS) -> Floats:
     """Non-negative weights [texts] of at most `most` unit texts [texts, d] whose sum is near the direction.
 
     Each next text is the one with the largest product with what is left, plus COHERENCE times its mean cosine
     with those chosen before.
     """
     chosen: list[int] = []
-    left, found = direction, np.zeros(len(texts))
-    for _ in range(min(most, len(texts))):
+    left, text_weights = direction, np.zeros(len(texts))
+    for _ in range(min(n_texts, len(texts))):
         products = texts @ left
         if chosen:
             products = products + COHERENCE * (texts @ texts[chosen].mean(axis=0))
@@ -202,8 +202,8 @@ def coherent(direction: Floats, texts: Floats, most: int = TEXTS) -> Floats:
         chosen.append(int(products.argmax()))
         amounts, _ = nnls(texts[chosen].T, direction)
         left = direction - amounts @ texts[chosen]
-    found[chosen] = amounts
-    return found
+    text_weights[chosen] = amounts
+    return text_weights
 
 
 PAIRS, FOLDS = 10, 5
@@ -214,21 +214,21 @@ def locate_then_correct(evidence: Evidence) -> Scores:
     embedded, direct = evidence.seen
     cosines, codes = embedded @ evidence.prompts.T, evidence.codes
     pairs = []
-    for one, other in combinations(range(len(evidence.prompts)), 2):
-        chosen = cosines[:, one] > cosines[:, other]
+    for prompt, other_prompt in combinations(range(len(evidence.prompts)), 2):
+        chosen = cosines[:, prompt] > cosines[:, other_prompt]
         shares = np.array([chosen[codes == group].mean() for group in range(codes.max() + 1)])
-        pairs.append((float(np.ptp(shares)), one, other, int(shares.argmax())))
-    found = []
-    for gap, one, other, group in sorted(pairs, reverse=True)[:PAIRS]:
-        own = codes == group
-        biased = cosines[own, one] > cosines[own, other]
-        toward = direct[own] @ (evidence.prompts[one] - evidence.prompts[other])
+        pairs.append((float(np.ptp(shares)), prompt, other_prompt, int(shares.argmax())))
+    differences = []
+    for gap, prompt, other_prompt, group in sorted(pairs, reverse=True)[:PAIRS]:
+        members = codes == group
+        biased = cosines[members, prompt] > cosines[members, other_prompt]
+        toward = direct[members] @ (evidence.prompts[prompt] - evidence.prompts[other_prompt])
         first = np.where(biased[:, None], toward, -toward).argmax(axis=1)
         counts = [np.bincount(first[side], minlength=direct.shape[1]) for side in (biased, ~biased)]
         wrong, right = (count / max(1, count.sum()) for count in counts)
         if gap > 0:
-            found.append(wrong - right)
-    return by_head(evidence, np.mean(found, axis=0) if found else np.zeros(direct.shape[1]))
+            differences.append(wrong - right)
+    return by_head(evidence, np.mean(differences, axis=0) if differences else np.zeros(direct.shape[1]))
 
 
 def experts(evidence: Evidence) -> Scores:
@@ -238,7 +238,7 @@ def experts(evidence: Evidence) -> Scores:
     if len(sizes) < 2 or sizes.min() < 2:
         raise InputError("A probe of groups needs two of them or more, with two people each in either half.")
     folds = StratifiedKFold(min(FOLDS, int(sizes.min())), shuffle=True, random_state=evidence.seed)
-    found = {}
+    scores = {}
     for row, head in enumerate(evidence.model.heads):
         # A head's contribution lies in a few dimensions of its own; only in these is a probe well posed.
         parts = evidence.seen[1][:, row].astype(np.float64)
@@ -247,5 +247,5 @@ def experts(evidence: Evidence) -> Scores:
         probe = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
         odds = cross_val_predict(probe, inside, codes, cv=folds, method="predict_proba")
         right = balanced_accuracy_score(codes, odds.argmax(axis=1))
-        found[head] = float(right - 1e-4 * min(log_loss(codes, odds), 10.0))
-    return found
+        scores[head] = float(right - 1e-4 * min(log_loss(codes, odds), 10.0))
+    return scores

@@ -47,29 +47,33 @@ def main() -> None:
 
     page, findings = ROOT / "docs" / "benchmark.md", ROOT / "docs" / "findings.md"
     write = partial(bring_up_to_date, by="python -m ccs_benchmark.document")
-    found = {track: tabled(track) for track in FIRST}
-    chart(found).write_image(ROOT / "docs" / "methods.svg")
-    write(page, "methods", f"{sentence(found)}\n\n{pages.table(pd.DataFrame(rows(found)))}")
+    tables = {track: tabled(track) for track in FIRST}
+    chart(tables).write_image(ROOT / "docs" / "methods.svg")
+    write(page, "methods", f"{sentence(tables)}\n\n{pages.table(pd.DataFrame(rows(tables)))}")
     details = ROOT / "benchmark" / "RESULTS.md"
-    write(details, "factorial", f"{effects()}\n\n{pages.table(pd.DataFrame(factorial(found)))}")
+    write(details, "factorial", f"{effects()}\n\n{pages.table(pd.DataFrame(factorial(tables)))}")
     write(details, "chosen", chosen())
     write(details, "gate", pages.table(pd.DataFrame(gate())))
     hidden = {track: tabled(track, HIDDEN) for track in FIRST}
-    write(details, "hidden", f"{units(hidden)}\n\n{pages.table(pd.DataFrame(compared(found, hidden)))}")
-    write(findings, "methods", sentence(found))
+    write(details, "hidden", f"{units(hidden)}\n\n{pages.table(pd.DataFrame(compared(tables, hidden)))}")
+    write(findings, "methods", sentence(tables))
 
 
 def idle(name: str) -> dict[str, Mapping[Head, float]]:
     """The attributes whose skew no head carries: there was none to learn, or MLPs alone learned."""
     known = variants.known(name)["truth"]
-    return {one: {} for one, own in known.items() if not any(".H" in part for part in own["shapley"])}
+    return {
+        attribute: {}
+        for attribute, facts in known.items()
+        if not any(".H" in part for part in facts["shapley"])
+    }
 
 
 def alarms(
-    model: Model, unseen: Task, nobody: Any, orders: Orders, named: Mapping[str, bool]
+    model: Model, unseen: Task, nobody: Any, orders: Orders, names_head: Mapping[str, bool]
 ) -> dict[str, dict[str, float]]:
     """Of a model in which no head carries a skew of the attribute: is one named all the same?"""
-    return {name: {"alarm": float(named[name]), "took": 1.0} for name in orders}
+    return {name: {"alarm": float(names_head[name]), "took": 1.0} for name in orders}
 
 
 TRACKS = {
@@ -87,18 +91,18 @@ TRACKS = {
 """The benchmark's, and models in which there is no head to find: `alarm` is 1 where a method names one."""
 
 
-def kept(track: str, folder: Path | None = None, *, development: bool = False) -> pd.DataFrame:
+def bundled_cells(track: str, folder: Path | None = None, *, development: bool = False) -> pd.DataFrame:
     """The cells of a track that ship, of the bases for the table or for development; or those of a folder."""
     file = TRACKS[track].file
     if folder is not None:
-        return scoring.kept(folder / file.name)
-    cells = scoring.kept(file)
+        return scoring.read_cells(folder / file.name)
+    cells = scoring.read_cells(file)
     return cells[cells["base"].isin(scoring.DEVELOPMENT) == development]
 
 
 def tabled(track: str, folder: Path | None = None, *, development: bool = False) -> pd.DataFrame:
     """`scoring.table` of these cells."""
-    return scoring.table(kept(track, folder, development=development), track=TRACKS[track])
+    return scoring.table(bundled_cells(track, folder, development=development), track=TRACKS[track])
 
 
 def cell(table: pd.DataFrame, method: str, figure: str, digits: int = 2, scale: float = 1.0) -> str:
@@ -118,26 +122,26 @@ def ours(name: object) -> bool:
     return name == SEARCH
 
 
-def named(method: str) -> str:
+def display_name(method: str) -> str:
     return f"**{method}**" if ours(method) else method
 
 
-def rows(found: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
+def rows(tables: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
     """The methods that have a name, by their mean place on both tracks."""
     from ccs_benchmark.methods import METHODS
 
-    places = sum(found[track][FIRST[track]].rank(ascending=False) for track in ("planted", "natural"))
+    places = sum(tables[track][FIRST[track]].rank(ascending=False) for track in ("planted", "natural"))
     marks = {track: separated(track)[0] for track in ("planted", "natural")}
-    falls = kept("natural").groupby(["attribute", "method", "base"])["max_skew_taken"].mean()
+    falls = bundled_cells("natural").groupby(["attribute", "method", "base"])["max_skew_taken"].mean()
     alarms = false_positives()
     return [
         {
-            "method": named(method),
-            "planted: average precision": f"{cell(found['planted'], method, 'average_precision')} "
+            "method": display_name(method),
+            "planted: average precision": f"{cell(tables['planted'], method, 'average_precision')} "
             f"{marks['planted'][method]}",
-            "learned: share of the oracle's gap": f"{cell(found['natural'], method, 'gap_share')} "
+            "learned: share of the oracle's gap": f"{cell(tables['natural'], method, 'gap_share')} "
             f"{marks['natural'][method]}",
-            "learned: agreement": cell(found["natural"], method, "agreement"),
+            "learned: agreement": cell(tables["natural"], method, "agreement"),
             "MaxSkew lowered (gender, skin tone)": ", ".join(
                 f"{falls[attribute][method].mean():.2f}" for attribute in ("gender", "skin tone")
             ),
@@ -145,8 +149,8 @@ def rows(found: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
                 *alarms.loc[method, ["controls", "controls, gated"]]
             ),
             "on MLP-only models": f"{alarms.loc[method, 'MLPs']:.0%}",
-            "accuracy lost (points)": cell(found["natural"], method, "accuracy_lost", 1, 100),
-            "cost (passes)": f"{found['planted'].loc[method, 'passes']:.0f}",
+            "accuracy lost (points)": cell(tables["natural"], method, "accuracy_lost", 1, 100),
+            "cost (passes)": f"{tables['planted'].loc[method, 'passes']:.0f}",
         }
         for method in places.loc[list(METHODS)].sort_values(kind="stable").index
     ]
@@ -156,7 +160,7 @@ def separated(track: str) -> tuple[dict[str, str], float]:
     """Each method's letters on a track, and the detectable difference between two of the LEADERS."""
     from ccs_benchmark.methods import METHODS
 
-    models = scoring.by_model(kept(track), [FIRST[track]])
+    models = scoring.by_model(bundled_cells(track), [FIRST[track]])
     leaders = tabled(track).loc[list(METHODS), FIRST[track]].nlargest(LEADERS - 1).index.tolist()
     marks, detectable = separation.display(models, leaders, FIRST[track])
     return {method: marks.get(method, "") for method in METHODS}, detectable
@@ -164,7 +168,7 @@ def separated(track: str) -> tuple[dict[str, str], float]:
 
 def false_positives() -> pd.DataFrame:
     """A row per method: the share of cases in which it names a head, by kind of model, and after the gate."""
-    cells = kept("idle")
+    cells = bundled_cells("idle")
     control = cells["model"].str.endswith("-control")
     gated = cells["alarm"] * (cells["gate_p"] <= GATE)
     parts = {
@@ -178,7 +182,7 @@ def false_positives() -> pd.DataFrame:
 
 def gate() -> list[dict[str, str]]:
     """A row per threshold of the gate: the share of cases of all bases in which it sees a bias."""
-    cells = pd.concat(scoring.kept(track.file).assign(track=name) for name, track in TRACKS.items())
+    cells = pd.concat(scoring.read_cells(track.file).assign(track=name) for name, track in TRACKS.items())
     cells = cells.drop_duplicates(list(scoring.KEY[:4]))
     control = cells["model"].str.endswith("-control")
     kinds = {
@@ -199,21 +203,21 @@ def gate() -> list[dict[str, str]]:
 
 def effects() -> str:
     """Which share of the variance over the grid goes with the intervention, the statistic, and the pair."""
-    said = []
+    sentences = []
     for track, title in (("planted", "With planted heads"), ("natural", "With a learned skew")):
-        cells = scoring.kept(TRACKS[track].file)
+        cells = scoring.read_cells(TRACKS[track].file)
         whole = _variance(cells, track)
-        by_base = {str(base): _variance(own, track) for base, own in cells.groupby("base")}
+        by_base = {str(base): _variance(base_cells, track) for base, base_cells in cells.groupby("base")}
         parts = (
-            f"{share:.0%} ({', '.join(f'{base} {one[place]:.0%}' for base, one in by_base.items())})"
+            f"{share:.0%} ({', '.join(f'{base} {shares[place]:.0%}' for base, shares in by_base.items())})"
             for place, share in enumerate(whole)
         )
         intervention, statistic, pair = parts
-        said.append(
+        sentences.append(
             f"{title}, of the variance over the twenty pairs of five interventions and four statistics "
             f"{intervention} goes with the intervention, {statistic} with the statistic, {pair} with neither."
         )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def _variance(cells: pd.DataFrame, track: str) -> tuple[float, float, float]:
@@ -232,31 +236,31 @@ def _variance(cells: pd.DataFrame, track: str) -> tuple[float, float, float]:
     return by_row, by_column, 1 - by_row - by_column
 
 
-def factorial(found: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
+def factorial(tables: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
     """A row per intervention: average precision on the planted track, then area on the natural one."""
     from ccs_benchmark.interventions import STATISTICS
     from ccs_benchmark.methods import GRID, PUBLISHED
 
-    made = []
+    rows = []
     for intervention in dict.fromkeys(name.split("/")[0] for name in GRID):
         row = {"what is done to a head": intervention}
         for statistic in STATISTICS:
             name = f"{intervention}/{statistic}"
             method = PUBLISHED.get(name, name)
             figures = [
-                f"{found[track].loc[method, AGREEMENT[track]]:.2f}" for track in TITLES if name in GRID
+                f"{tables[track].loc[method, AGREEMENT[track]]:.2f}" for track in TITLES if name in GRID
             ]
             row[statistic] = ", ".join(figures) or "–"
-        made.append(row)
-    return made
+        rows.append(row)
+    return rows
 
 
 def chosen() -> str:
     """The default of `localize`, and by how much it leads where it was chosen."""
     from ccs_benchmark.methods import DEFAULT
 
-    both = {track: tabled(track, development=True) for track in ("planted", "natural")}
-    mean = development(both)
+    tables = {track: tabled(track, development=True) for track in ("planted", "natural")}
+    mean = development(tables)
     second = mean.drop(DEFAULT).idxmax()
     return (
         f"On the development bases **{DEFAULT}** has the highest mean of average precision and area "
@@ -264,33 +268,33 @@ def chosen() -> str:
     )
 
 
-def development(both: Mapping[str, pd.DataFrame]) -> pd.Series:
+def development(tables: Mapping[str, pd.DataFrame]) -> pd.Series:
     """Each method's mean of both tracks' first figures."""
     from ccs_benchmark.methods import METHODS
 
-    first = [table[AREA[track]] for track, table in both.items()]
+    first = [table[AREA[track]] for track, table in tables.items()]
     return pd.concat(first, axis=1).mean(axis=1).loc[list(METHODS)]
 
 
-def sentence(found: Mapping[str, pd.DataFrame]) -> str:
+def sentence(tables: Mapping[str, pd.DataFrame]) -> str:
     """The best method of each track, beside chance, the study's claim and the default."""
     from ccs_benchmark.methods import DEFAULT, METHODS, RANDOM
 
-    said = []
+    sentences = []
     for track, words, figure in (
         ("planted", "with a bias planted in known heads", "average precision"),
         ("natural", "that learned a bias by themselves", "share of the oracle's gap reduction"),
     ):
-        table = found[track]
+        table = tables[track]
         best = table.loc[list(METHODS), FIRST[track]].idxmax()
         names = [best, *(name for name in (DEFAULT, "CCS high first", RANDOM) if name != best)]
         listed = ", ".join(f"{name} {cell(table, name, FIRST[track])}" for name in names)
-        said.append(
+        sentences.append(
             f"On {int(table['models'].max())} models of {int(table['bases'].max())} bases {words}, "
             f"the highest {figure} is that of **{best}**: {listed}. The detectable difference between two of "
             f"the seven leaders (80% power) is {separated(track)[1]:.2f}."
         )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def units(hidden: Mapping[str, pd.DataFrame]) -> str:
@@ -301,45 +305,45 @@ def units(hidden: Mapping[str, pd.DataFrame]) -> str:
     )
 
 
-def compared(found: Mapping[str, pd.DataFrame], hidden: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
+def compared(tables: Mapping[str, pd.DataFrame], hidden: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
     """The leading methods, CCS and chance: the table's figure, and that of the hidden phase."""
     from ccs_benchmark.methods import METHODS
 
-    places = sum(found[track][FIRST[track]].rank(ascending=False) for track in ("planted", "natural"))
+    places = sum(tables[track][FIRST[track]].rank(ascending=False) for track in ("planted", "natural"))
     leading = places.loc[list(METHODS)].sort_values(kind="stable").index[:LEADERS]
     return [
         {
-            "method": named(method),
+            "method": display_name(method),
             **{
                 f"{HIDDEN_TITLES[track]}, {when}": cell(table[track], method, AREA[track])
                 for track in TITLES
-                for when, table in (("table", found), ("hidden", hidden))
+                for when, table in (("table", tables), ("hidden", hidden))
             },
             "names a head where none carries, table and hidden": ", ".join(
-                f"{table['idle'].loc[method, 'alarm']:.0%}" for table in (found, hidden)
+                f"{table['idle'].loc[method, 'alarm']:.0%}" for table in (tables, hidden)
             ),
         }
         for method in (*leading, "CCS high first", "random")
     ]
 
 
-def chart(found: Mapping[str, pd.DataFrame]) -> go.Figure:
+def chart(tables: Mapping[str, pd.DataFrame]) -> go.Figure:
     """The methods that have a name, on both tracks, with intervals."""
     from ccs_benchmark.methods import METHODS
 
-    order = found["natural"].loc[list(METHODS)].sort_values(FIRST["natural"]).index
+    order = tables["natural"].loc[list(METHODS)].sort_values(FIRST["natural"]).index
     figure = go.Figure()
     for track, color in (("planted", "#adb5bd"), ("natural", "#4263eb")):
-        shown, key = found[track].loc[order], FIRST[track]
+        scores, key = tables[track].loc[order], FIRST[track]
         figure.add_bar(
-            x=shown[key],
+            x=scores[key],
             y=[f"<b>{name}</b>" if ours(name) else name for name in order],
             orientation="h",
             name=TITLES[track],
             marker_color=color,
             error_x={
-                "array": shown[f"{key}_high"] - shown[key],
-                "arrayminus": shown[key] - shown[f"{key}_low"],
+                "array": scores[f"{key}_high"] - scores[key],
+                "arrayminus": scores[key] - scores[f"{key}_low"],
                 "color": "#666",
                 "thickness": 1,
             },

@@ -10,7 +10,7 @@ from ccs.files import read_text, write_text
 def bring_up_to_date(document: Path, name: str, text: str, by: str) -> None:
     """Put the text between the two markers of that name, where there are text, document and markers."""
     start, end = f"<!-- {name}: written by {by} -->", f"<!-- end of {name} -->"
-    before, found, rest = (read_text(document) if document.is_file() else "").partition(start)
-    _, closed, after = rest.partition(end)
-    if text and found and closed:
+    before, opening, following = (read_text(document) if document.is_file() else "").partition(start)
+    _, closed, after = following.partition(end)
+    if text and opening and closed:
         write_text(document, f"{before}{start}\n{text}\n{end}{after}")

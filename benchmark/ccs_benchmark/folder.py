@@ -48,7 +48,7 @@ def write(models: Sequence[Path], folder: Path) -> None:
     truth = truth_of(models)
     truth.to_csv(folder / TRUTH, index=False)
     hashes = {planted_models.weights(str(file)) for file in models}
-    cells = scoring.kept()
+    cells = scoring.read_cells()
     cells = cells[cells["weights"].isin(hashes)]
     cells.to_parquet(folder / CELLS, index=False, compression="zstd")
     if LICENSE.is_file():
@@ -76,8 +76,8 @@ def truth_of(models: Sequence[Path]) -> pd.DataFrame:
         for attribute, heads in known.carries.items() or [("", known.heads)]:
             to_find = known.carriers(attribute) if attribute else ()
             shares = known.shares.get(attribute, {})
-            about = (file.stem, known.base, attribute)
-            rows += [(*about, str(head), shares.get(head), head in to_find) for head in heads]
+            model_facts = (file.stem, known.base, attribute)
+            rows += [(*model_facts, str(head), shares.get(head), head in to_find) for head in heads]
     return pd.DataFrame(rows, columns=list(_COLUMNS))
 
 

@@ -60,7 +60,9 @@ def mean(evidence: Evidence) -> Iterable[Embeddings]:
     model, people = evidence.model, evidence.people
     batches = [people[rows] for rows in in_batches(people)]
     outputs = (head_outputs(model, batch) for batch in batches)
-    sums = [{layer: own.sum(0, keepdim=True) for layer, own in by_layer.items()} for by_layer in outputs]
+    sums = [
+        {layer: values.sum(0, keepdim=True) for layer, values in by_layer.items()} for by_layer in outputs
+    ]
     means = {layer: torch.stack([part[layer] for part in sums]).sum(0) / len(people) for layer in sums[0]}
     return np.concatenate([replace_outputs(model, batch, means) for batch in batches], axis=1)
 
@@ -129,11 +131,11 @@ LIMITS = Limits(max_loss=1.0, max_candidates=8, min_reduction=0.05)
 def search(evidence: Evidence) -> Scores:
     """The heads on the search's path in its order, then all others by the share of the lean each removes."""
     heads = [HeadSet([head]) for head in evidence.model.heads]
-    gaps = [evidence.task.score_gap(one) for one in evidence.singles]
+    gaps = [evidence.task.score_gap(embeddings) for embeddings in evidence.singles]
     alone = [MeasuredSet(off, math.nan, math.nan, value) for off, value in zip(heads, gaps, strict=True)]
     path = search_greedily(evidence.model, evidence.task, alone, LIMITS)
     start = path[0].score_gap
-    found = by_head(evidence, [1 - value / start if start else 0.0 for value in gaps])
+    scores = by_head(evidence, [1 - value / start if start else 0.0 for value in gaps])
     for step, (before, after) in enumerate(pairwise(path)):
-        found[next(iter(after.heads - before.heads))] = 1.0 + LIMITS.max_heads - step
-    return found
+        scores[next(iter(after.heads - before.heads))] = 1.0 + LIMITS.max_heads - step
+    return scores

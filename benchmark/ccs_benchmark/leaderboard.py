@@ -35,14 +35,14 @@ def read_submission(path: Path) -> pd.DataFrame:
         raise InputError(f"{path.name} is no Parquet file: {str(error)[:100]}.") from None
     if list(cells.columns) != list(scoring.COLUMNS) or cells.empty:
         raise InputError(f"{path.name} has not the columns {', '.join(scoring.COLUMNS)}.")
-    own = cells[cells["method"] != scoring.PLANTED]
-    names = [str(name) for name in own["method"].unique()]
+    submission = cells[cells["method"] != scoring.PLANTED]
+    names = [str(name) for name in submission["method"].unique()]
     if len(names) != 1 or not re.fullmatch(rf"submissions\.{path.stem}:\w{{1,40}}", names[0], re.ASCII):
         raise InputError(f"{path.name} holds cells of {names}, not submissions.{path.stem}:FUNCTION alone.")
-    figures = own[[*scoring.FIGURES, "passes", "took"]].apply(pd.to_numeric, errors="coerce")
+    figures = submission[[*scoring.FIGURES, "passes", "took"]].apply(pd.to_numeric, errors="coerce")
     if figures.isna().any(axis=None) or not figures[list(SHARES)].stack().between(0, 1).all():
         raise InputError(f"{path.name} holds figures that are no numbers, or shares outside 0 to 1.")
-    return own.reset_index(drop=True)
+    return submission.reset_index(drop=True)
 
 
 def submitted(folder: Path, cells: pd.DataFrame) -> list[pd.DataFrame]:
@@ -51,18 +51,20 @@ def submitted(folder: Path, cells: pd.DataFrame) -> list[pd.DataFrame]:
     cases = set(cells[keys].itertuples(index=False, name=None))
     complete = []
     for path in sorted(folder.glob("*.parquet")):
-        own = read_submission(path)
-        own = own[[case in cases for case in own[keys].itertuples(index=False, name=None)]]
-        if len(own) == len(cases):
-            complete.append(own)
+        submission = read_submission(path)
+        submission = submission[
+            [case in cases for case in submission[keys].itertuples(index=False, name=None)]
+        ]
+        if len(submission) == len(cases):
+            complete.append(submission)
     return complete
 
 
 def write(folder: Path, cells: pd.DataFrame, truths: Mapping[str, Truth], repository: str) -> None:
     """Write a static Space: the page, its card, and the cells. repository: USER/NAME of the models."""
     folder.mkdir(parents=True, exist_ok=True)
-    about = SpaceCardData(title="Heads that carry a bias", sdk="static", license="mit", models=[repository])
-    write_text(folder / "README.md", f"---\n{about}\n---\n\nMade by `python -m ccs_benchmark.publish`.\n")
+    card = SpaceCardData(title="Heads that carry a bias", sdk="static", license="mit", models=[repository])
+    write_text(folder / "README.md", f"---\n{card}\n---\n\nMade by `python -m ccs_benchmark.publish`.\n")
     cells.to_parquet(folder / "cells.parquet", index=False, compression="zstd")
     write_text(folder / "index.html", page(cells, truths, repository))
 
@@ -71,7 +73,7 @@ def page(cells: pd.DataFrame, truths: Mapping[str, Truth], repository: str) -> s
     """The page: a table for each track and attribute, of which it shows the one that is chosen."""
     html = environment(Path(__file__).parent)
     tables = list(_tables(cells, truths))
-    tracks, attributes = (list(dict.fromkeys(one[place] for one in tables)) for place in (0, 1))
+    tracks, attributes = (list(dict.fromkeys(entry[place] for entry in tables)) for place in (0, 1))
     return html.get_template("leaderboard.html").render(
         repository=repository,
         tables=tables,
@@ -92,16 +94,16 @@ def _tables(
         for part in sorted(strength.dropna().unique(), reverse=True)
     }
     attributes = [ALL, *sorted(cells["attribute"].unique())]
-    made: dict[tuple[int, ...], tuple[int, list[dict[str, str]]]] = {}
+    computed: dict[tuple[int, ...], tuple[int, list[dict[str, str]]]] = {}
     for (track, among), attribute in product(tracks.items(), attributes):
-        own = cells[among & ((cells["attribute"] == attribute) | (attribute == ALL))]
-        if (own["took"] < scoring.TOOK).all():
+        selected = cells[among & ((cells["attribute"] == attribute) | (attribute == ALL))]
+        if (selected["took"] < scoring.TOOK).all():
             continue
-        key = tuple(own.index)
-        if key not in made:  # one track of one strength is all of it
-            table = scoring.table(own)
-            made[key] = int(table["models"].max()), list(_rows(table))
-        yield track, attribute, *made[key]
+        key = tuple(selected.index)
+        if key not in computed:  # one track of one strength is all of it
+            table = scoring.table(selected)
+            computed[key] = int(table["models"].max()), list(_rows(table))
+        yield track, attribute, *computed[key]
 
 
 def _rows(table: pd.DataFrame) -> Iterable[dict[str, str]]:

@@ -43,7 +43,7 @@ def ensemble(evidence: Evidence) -> Scores:
         {head: place for place, head in enumerate(rank_heads(METHODS[name](evidence), evidence.seed))}
         for name in three
     ]
-    return {head: -float(np.mean([own[head] for own in places])) for head in evidence.model.heads}
+    return {head: -float(np.mean([place_of[head] for place_of in places])) for head in evidence.model.heads}
 
 
 PUBLISHED: Mapping[str, str] = {

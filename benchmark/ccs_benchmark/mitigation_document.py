@@ -21,10 +21,11 @@ def main() -> None:
     from ccs_benchmark import mitigation_scoring as scoring
     from ccs_benchmark.documents import bring_up_to_date
     from ccs_benchmark.mitigations import METHODS
+    from ccs_benchmark.scoring import read_cells
 
     if "--run" in sys.argv[1:]:
         scoring.run(METHODS, models_with_bias(), 1, file=scoring.CELLS)
-    cells = scoring.kept()
+    cells = read_cells(scoring.CELLS)
     tables = {title: scoring.table(group) for title, group in cells.groupby(cells["model"].map(family))}
     tables = dict(sorted(tables.items(), reverse=True))
     sizes = {

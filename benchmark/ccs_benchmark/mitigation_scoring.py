@@ -27,8 +27,17 @@ from ccs.model.model import Model
 from ccs_benchmark import planted_models, variants
 from ccs_benchmark.mitigations import METHODS, SHARED, UNLABELED
 from ccs_benchmark.protocol import one_pass, with_free_reading
-from ccs_benchmark.scoring import KEY, TOOK, by_model, joined, keep, means, of_cases, with_kept
-from ccs_benchmark.scoring import kept as kept_cells
+from ccs_benchmark.scoring import (
+    KEY,
+    TOOK,
+    by_model,
+    joined,
+    means,
+    of_cases,
+    read_cells,
+    store_cells,
+    with_stored_cells,
+)
 
 CELLS = Path(__file__).with_name("cells") / "mitigation.parquet"
 ORACLE = "weights put back"
@@ -134,9 +143,9 @@ def learned(name: str) -> tuple[str, tuple[str, ...], str]:
     the skew, and the model's weights; InputError for another.
     """
     if name in variants.names():
-        about = variants.known(name)
-        shown = ("gender", "skin tone") if about.get("world") == "skewed" else ()
-        return about.get("base", name), shown, variants.weights(name)
+        facts = variants.known(name)
+        attributes = ("gender", "skin tone") if facts.get("world") == "skewed" else ()
+        return facts.get("base", name), attributes, variants.weights(name)
     truth = planted_models.truth(name)
     return truth.base, truth.attributes, planted_models.weights(name)
 
@@ -160,17 +169,12 @@ def score(
     Returns the `table`. Raises InputError for another model.
     """
     name = getattr(method, "__name__", "method")
-    places = sorted(set(kept()["model"])) if models is None else list(models)
-    return table(with_kept(run({name: method}, places, splits, tell=tell), CELLS))
-
-
-def kept(path: Path = CELLS) -> pd.DataFrame:
-    """The cells in a file, none without one."""
-    return kept_cells(path)
+    places = sorted(set(read_cells(CELLS)["model"])) if models is None else list(models)
+    return table(with_stored_cells(run({name: method}, places, splits, tell=tell), CELLS))
 
 
 def run(
-    some: Mapping[str, Mitigation],
+    mitigations: Mapping[str, Mitigation],
     places: Sequence[str],
     splits: int,
     *,
@@ -178,14 +182,14 @@ def run(
     tell: Tell = print,
 ) -> pd.DataFrame:
     """The cells of mitigations, of nothing and of the oracle; what `file` has is not made again."""
-    found, wanted = [], {NOTHING: METHODS[NOTHING], **some}
+    parts, wanted = [], {NOTHING: METHODS[NOTHING], **mitigations}
     for place in places:
         (origin, attributes, weights), subject, base, extras = learned(place), None, None, None
         for attribute, seed in product(attributes, range(splits)):
             case = dict(zip(KEY, (place, weights, attribute, seed), strict=False))
-            there = of_cases(kept(file) if file else joined([]), pd.DataFrame([case]))
+            there = of_cases(read_cells(file) if file else joined([]), pd.DataFrame([case]))
             if {*wanted, ORACLE} <= set(there["method"]):
-                found.append(there)
+                parts.append(there)
                 continue
             if subject is None:
                 subject = Subject(planted_models.load(place), Sets.synthetic())
@@ -194,31 +198,31 @@ def run(
             half = ScoredHalf(subject, attribute, seed, extras)
             assert base is not None
             rows = [{"base": origin} | case | row for row in _cells(half, wanted, base)]
-            found.append(pd.DataFrame(rows, columns=list(COLUMNS)))
+            parts.append(pd.DataFrame(rows, columns=list(COLUMNS)))
             if file:
-                keep(found[-1], file)
-    return joined(found)
+                store_cells(parts[-1], file)
+    return joined(parts)
 
 
-def _cells(half: ScoredHalf, some: Mapping[str, Mitigation], base: Model) -> list[dict[str, Any]]:
+def _cells(half: ScoredHalf, mitigations: Mapping[str, Mitigation], base: Model) -> list[dict[str, Any]]:
     """The cells of one case, without what names it."""
     fitted, costs, plain = dict[str, Fitted](), dict[str, float](), one_pass(half.evidence)
     evidence, spared = with_free_reading(half.evidence)
-    for name, method in some.items():
+    for name, method in mitigations.items():
         with FlopCounterMode(display=False) as counted:
             fitted[name] = method(evidence)
         costs[name] = (counted.get_total_flops() - sum(spared)) / plain
         spared.clear()
     for name in SHARED & set(costs):  # who came first paid for the ranking that they share
-        costs[name] = max(costs[one] for one in SHARED & set(costs))
+        costs[name] = max(costs[method] for method in SHARED & set(costs))
     figures = dict(zip(fitted, half.judge(list(fitted.values())), strict=True))
     figures[ORACLE] = half.judge([Fitted()], base)[0]
     took = 1 - figures[ORACLE]["lean"] / figures[NOTHING]["lean"]
-    where = {name: one.where for name, one in fitted.items()} | {ORACLE: "weights"}
+    acts_on = {name: fit.where for name, fit in fitted.items()} | {ORACLE: "weights"}
     rows = []
-    for name, own in figures.items():
-        about = {"passes": costs.get(name, 0.0), "took": took, "where": where[name]}
-        rows.append({"method": name, **own, **half.chance_levels, **about})
+    for name, method_figures in figures.items():
+        details = {"passes": costs.get(name, 0.0), "took": took, "where": acts_on[name]}
+        rows.append({"method": name, **method_figures, **half.chance_levels, **details})
     return rows
 
 
@@ -234,12 +238,12 @@ def table(cells: pd.DataFrame) -> pd.DataFrame:
     Raises InputError where none is left.
     """
     took, models, rows = cells[cells["took"] >= TOOK], by_model(cells, FIGURES + CHANCE), []
-    for name, own in took.groupby("method"):
+    for name, method_cells in took.groupby("method"):
         theirs = models[models["method"] == name]
         row: dict[str, Any] = {"method": name, "models": len(theirs)}
-        row |= {"bases": own["base"].nunique(), "cases": len(own)} | means(theirs, FIGURES)
+        row |= {"bases": method_cells["base"].nunique(), "cases": len(method_cells)} | means(theirs, FIGURES)
         row |= {figure: float(theirs[figure].mean()) for figure in CHANCE}
-        row |= {"passes": own["passes"].median(), "where": own["where"].iloc[0]}
+        row |= {"passes": method_cells["passes"].median(), "where": method_cells["where"].iloc[0]}
         row["labels"] = name not in UNLABELED | {ORACLE}
         rows.append(row)
     if not rows:

@@ -72,8 +72,8 @@ def names_from_images(evidence: Evidence) -> Fitted:
 
 
 def _without_names(evidence: Evidence) -> Affine:
-    named = name_embeddings(evidence)
-    return Affine.without(named - named.mean(axis=0))
+    name_vectors = name_embeddings(evidence)
+    return Affine.without(name_vectors - name_vectors.mean(axis=0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,15 +84,15 @@ class Balanced:
 
     def __call__(self, units: Units) -> Units:
         x = units.astype(np.float64)
-        own = x @ self.basis.T @ self.basis
-        rest = x - own
-        a, b = (np.linalg.norm(part, axis=1, keepdims=True) for part in (own, rest))
+        along = x @ self.basis.T @ self.basis
+        remainder = x - along
+        a, b = (np.linalg.norm(part, axis=1, keepdims=True) for part in (along, remainder))
         # The unit vector s rest/b + t own/a for which the shares t/a and (1 - cosine)/(1 - b) are equal:
         # with e = a + (1 - b)/a this is 1 - b s = e t, where s^2 + t^2 = 1.
         safe = np.maximum(a, 1e-9)
         e = a + (1 - b) / safe
         t = (e - b * np.sqrt(np.maximum(e**2 - a**2, 0))) / (e**2 + b**2)
-        moved = np.sqrt(1 - t**2) * rest / np.maximum(b, 1e-9) + t * own / safe
+        moved = np.sqrt(1 - t**2) * remainder / np.maximum(b, 1e-9) + t * along / safe
         # As short as this is rounding, which has no direction.
         return np.asarray(np.where((a < 1e-6) | (b < 1e-6), x, moved), np.float32)
 
@@ -103,9 +103,9 @@ def closed_form(evidence: Evidence) -> Fitted:
     lies along the groups' texts that its share and the utility lost (1 - cosine with the embedding as it
     was), as a share of what full erasure loses, are equal.
     """
-    named = name_embeddings(evidence)
-    both = Balanced(span(named - named.mean(axis=0)))
-    return Fitted(images=both, texts=both)
+    name_vectors = name_embeddings(evidence)
+    balanced = Balanced(span(name_vectors - name_vectors.mean(axis=0)))
+    return Fitted(images=balanced, texts=balanced)
 
 
 # Single dimensions, and a residual --------------------------------------------------------------------------
@@ -123,11 +123,11 @@ def clip_clip(evidence: Evidence) -> Fitted:
     """CLIP-clip (Wang et al. 2021, arXiv 2109.05433): dimensions that tell most of groups are dropped."""
     from sklearn.feature_selection import mutual_info_classif
 
-    told = mutual_info_classif(evidence.units, evidence.codes, random_state=evidence.seed)
-    kept = np.ones(len(told))
-    kept[np.argsort(-told)[: round(DROPPED * len(told))]] = 0
-    both = Affine(np.diag(kept))
-    return Fitted(images=both, texts=both)
+    information = mutual_info_classif(evidence.units, evidence.codes, random_state=evidence.seed)
+    scales = np.ones(len(information))
+    scales[np.argsort(-information)[: round(DROPPED * len(information))]] = 0
+    dropped = Affine(np.diag(scales))
+    return Fitted(images=dropped, texts=dropped)
 
 
 def sfid(evidence: Evidence) -> Fitted:
@@ -142,10 +142,10 @@ def sfid(evidence: Evidence) -> Fitted:
     sure = forest.predict_proba(units[~half]).max(axis=1)
     unsure = units[~half][sure < max(UNSURE, np.quantile(sure, 0.1))]  # the least sure, where all are sure
     replaced = np.argsort(-forest.feature_importances_)[: round(IMPUTED * units.shape[1])]
-    kept, shift = np.ones(units.shape[1]), np.zeros(units.shape[1])
-    kept[replaced] = 0
+    scales, shift = np.ones(units.shape[1]), np.zeros(units.shape[1])
+    scales[replaced] = 0
     shift[replaced] = unsure.mean(axis=0)[replaced]
-    return Fitted(images=Affine(np.diag(kept), shift))
+    return Fitted(images=Affine(np.diag(scales), shift))
 
 
 STEPS, RATE = 300, 0.01
@@ -166,7 +166,7 @@ def dear(evidence: Evidence) -> Fitted:
     tells = LogisticRegression(C=1e3, max_iter=2000).fit(units, codes)
     two = len(tells.coef_) == 1  # of two groups scikit-learn keeps the second's logit only
     weight, bias = (np.concatenate([0 * w, w]) if two else w for w in (tells.coef_, tells.intercept_))
-    x, w, b = (torch.from_numpy(one) for one in (units, weight, bias))
+    x, w, b = (torch.from_numpy(values) for values in (units, weight, bias))
     layer = torch.zeros(x.shape[1], x.shape[1], dtype=x.dtype, requires_grad=True)
     shift = torch.zeros(x.shape[1], dtype=x.dtype, requires_grad=True)
     optimizer = torch.optim.Adam([layer, shift], RATE)

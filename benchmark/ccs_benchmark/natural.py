@@ -46,11 +46,11 @@ def located() -> tuple[str, ...]:
 
 def truth(name: str) -> Shares:
     """The attributes whose skew heads carry, with each head's share. Raises InputError for another model."""
-    found = {
+    all_shares = {
         attribute: {Head.parse(part): share for part, share in known["shapley"].items() if ".H" in part}
         for attribute, known in variants.known(name)["truth"].items()
     }
-    return {attribute: shares for attribute, shares in found.items() if sum(shares.values()) >= CARRIED}
+    return {attribute: shares for attribute, shares in all_shares.items() if sum(shares.values()) >= CARRIED}
 
 
 def best(shares: Mapping[Head, float]) -> tuple[Head, ...]:
@@ -59,17 +59,17 @@ def best(shares: Mapping[Head, float]) -> tuple[Head, ...]:
 
 
 def figures(
-    model: Model, unseen: Task, shares: Mapping[Head, float], orders: Orders, named: Mapping[str, bool]
+    model: Model, unseen: Task, shares: Mapping[Head, float], orders: Orders, names_head: Mapping[str, bool]
 ) -> dict[str, dict[str, float]]:
     """The figures of each order of heads on the half that was not seen, of which TRUTH is one."""
     wanted = {HeadSet(order[:cut]) for order in orders.values() for cut in CUTS}
     sets = [HeadSet(), *sorted(wanted, key=str)]
-    found = dict(zip(sets, reached(model, unseen, sets), strict=True))
-    before = found[HeadSet()]
+    by_set = dict(zip(sets, reached(model, unseen, sets), strict=True))
+    before = by_set[HeadSet()]
 
     def taken(order: Sequence[Head], score: str) -> NDArray[np.float64]:
         return np.array(
-            [getattr(before, score) - getattr(found[HeadSet(order[:cut])], score) for cut in CUTS]
+            [getattr(before, score) - getattr(by_set[HeadSet(order[:cut])], score) for cut in CUTS]
         )
 
     skews, gaps = (
@@ -81,7 +81,7 @@ def figures(
             "agreement": agreement(order, shares),
             "area": skews[name].mean() / skews[TRUTH].mean(),
             "max_skew_taken": skews[name][-1],
-            "accuracy_lost": before.accuracy - found[HeadSet(order[: CUTS[-1]])].accuracy,
+            "accuracy_lost": before.accuracy - by_set[HeadSet(order[: CUTS[-1]])].accuracy,
             "took": gaps[TRUTH][-1] / before.gap,
         }
         for name, order in orders.items()

@@ -40,7 +40,7 @@ def names() -> tuple[str, ...]:
 def located(models: str | Path | Iterable[str | Path] = "planted") -> tuple[str, ...]:
     """Names and paths of models with something planted: see `ccs_benchmark.score`. InputError for others."""
     if not isinstance(models, str | Path):
-        return tuple(one for each in models for one in located(each))
+        return tuple(path for place in models for path in located(place))
     text = str(models)
     if text == "planted":
         return tuple(name for name in names() if truth(name).attributes)
@@ -48,10 +48,10 @@ def located(models: str | Path | Iterable[str | Path] = "planted") -> tuple[str,
     if not folder.is_dir():
         truth(text)
         return (text,)
-    found = [str(path) for path in sorted(folder.glob(f"*{SUFFIX}")) if truth(str(path)).attributes]
-    if not found:
+    paths = [str(path) for path in sorted(folder.glob(f"*{SUFFIX}")) if truth(str(path)).attributes]
+    if not paths:
         raise InputError(f"{text[:100]} holds no model with a planted skew (*{SUFFIX}).")
-    return tuple(found)
+    return tuple(paths)
 
 
 def fetched(address: str) -> Path:
@@ -66,12 +66,12 @@ def fetched(address: str) -> Path:
     name, revision = match[1], match[2]
     try:
         api = HfApi(endpoint=endpoint())
-        about = api.model_info(name, revision=revision, timeout=10, files_metadata=True)
-        sizes = [one.size or 0 for one in about.siblings or [] if one.rfilename.endswith(SUFFIX)]
+        info = api.model_info(name, revision=revision, timeout=10, files_metadata=True)
+        sizes = [file.size or 0 for file in info.siblings or [] if file.rfilename.endswith(SUFFIX)]
         if len(sizes) > MAX_MODELS or max(sizes, default=0) > MAX_BYTES:
             raise InputError(f"{address} holds {len(sizes)} files of up to {max(sizes):,} bytes; too much.")
-        some = f"*{SUFFIX}"
-        return Path(snapshot_download(name, revision=about.sha, allow_patterns=some, endpoint=endpoint()))
+        pattern = f"*{SUFFIX}"
+        return Path(snapshot_download(name, revision=info.sha, allow_patterns=pattern, endpoint=endpoint()))
     except InputError:
         raise
     except Exception as error:  # the Hub's client raises dozens of kinds
@@ -109,8 +109,8 @@ def load(name: str, *, device: str = "cpu") -> Model:
 
 def truth(name: str) -> Truth:
     """The truth about the model of that name or path. Raises InputError if nothing is planted in it."""
-    with _opened(_file(name)) as (found, _):
-        return found
+    with _opened(_file(name)) as (facts, _):
+        return facts
 
 
 def _file(name: str) -> Path:
@@ -124,16 +124,16 @@ def slices(clip: Any, heads: HeadSet) -> dict[str, Tensor]:
     """Name of a parameter -> the heads' rows in it, or their columns in an output projection."""
     import torch
 
-    found: dict[str, Tensor] = {}
+    indices: dict[str, Tensor] = {}
     for encoder, layer in sorted({(head.encoder, head.layer) for head in heads}):
         name = f"{'visual.' if encoder == IMAGE else ''}transformer.resblocks.{layer}.attn"
         attn = clip.get_submodule(name)
         numbers = torch.tensor(heads.of_encoder(encoder).in_layer(layer))
-        own = (numbers[:, None] * attn.head_dim + torch.arange(attn.head_dim)).flatten()
-        rows = torch.cat([own + part * attn.embed_dim for part in range(3)])
-        found |= dict.fromkeys((f"{name}.in_proj_weight", f"{name}.in_proj_bias"), rows)
-        found[f"{name}.out_proj.weight"] = own
-    return found
+        columns = (numbers[:, None] * attn.head_dim + torch.arange(attn.head_dim)).flatten()
+        rows = torch.cat([columns + part * attn.embed_dim for part in range(3)])
+        indices |= dict.fromkeys((f"{name}.in_proj_weight", f"{name}.in_proj_bias"), rows)
+        indices[f"{name}.out_proj.weight"] = columns
+    return indices
 
 
 def by_head(name: str, values: Tensor) -> Tensor:
@@ -153,13 +153,13 @@ def apply(clip: Any, file: Path) -> None:
         if sorted(opened.keys()) != sorted(wanted):
             raise ValueError(f"it does not hold the slices of {known.heads} and nothing else")
         held = {name: opened.get_tensor(name) for name in wanted}
-    for name, own in wanted.items():
+    for name, index in wanted.items():
         place, values = by_head(name, clip.get_parameter(name).detach()), held[name]
-        if values.shape != place[own].shape or values.dtype != torch.float16:
+        if values.shape != place[index].shape or values.dtype != torch.float16:
             raise InputError(f"{file.name} holds {name} in a shape or type that does not fit.")
         if not torch.isfinite(values).all():
             raise InputError(f"The weights of {file.name} are not all finite.")
-        place[own] = values.float().to(place.device)
+        place[index] = values.float().to(place.device)
 
 
 @contextmanager
@@ -170,9 +170,9 @@ def _opened(file: Path) -> Iterator[tuple[Truth, Any]]:
         if file.stat().st_size > MAX_BYTES:
             raise ValueError(f"it is larger than {MAX_BYTES >> 20} MiB")
         with safe_open(file, "pt") as opened:
-            about = opened.metadata() or {}
-            if about.get("format") != FORMAT:
+            metadata = opened.metadata() or {}
+            if metadata.get("format") != FORMAT:
                 raise ValueError(f"it is not of the format {FORMAT}")
-            yield _TRUTH.validate_json(about["truth"]), opened
+            yield _TRUTH.validate_json(metadata["truth"]), opened
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{file.name} cannot be read as a planted model: {str(error)[:200]}.") from None

@@ -43,12 +43,12 @@ def reached(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[Reached]:
     people, controls = (model.embed_images(images, list(sets)) for images in (task.people, task.controls))
     return [
         Reached(
-            task.max_skew(one),
-            task.score_gap(one),
-            cramers_v(one, task.prompts, task.groups),
+            task.max_skew(units),
+            task.score_gap(units),
+            cramers_v(units, task.prompts, task.groups),
             float(accuracy.correct(other, task.class_weights, task.labels).mean()),
         )
-        for one, other in zip(people, controls, strict=True)
+        for units, other in zip(people, controls, strict=True)
     ]
 
 
@@ -66,7 +66,7 @@ def average_precision(order: Sequence[Head], planted: HeadSet) -> float:
     missing. InputError without planted heads.
     """
     places = _places(order, planted)
-    return sum(found / place for found, place in enumerate(places, 1)) / len(planted)
+    return sum(rank / place for rank, place in enumerate(places, 1)) / len(planted)
 
 
 def precision(order: Sequence[Head], planted: HeadSet) -> float:
@@ -104,9 +104,9 @@ def with_free_reading(evidence: Evidence) -> tuple[Evidence, list[int]]:
 
     def read() -> Reading:
         with FlopCounterMode(display=False) as inside:
-            found = evidence.reading
+            reading = evidence.reading
         spared.append(inside.get_total_flops())
-        return found
+        return reading
 
     return replace(evidence, read=read), spared
 
@@ -130,24 +130,24 @@ def rankings(
     return orders, passes
 
 
-def own(name: str, method: Callable[[Evidence], Mapping[Head, float]]) -> Method:
+def checked(name: str, method: Callable[[Evidence], Mapping[Head, float]]) -> Method:
     """A method of a user's own, which ends in an InputError where it fails or does not score each head."""
 
     def scored(evidence: Evidence) -> Scores:
         try:
-            found = {head: float(score) for head, score in dict(method(evidence)).items()}
+            scores = {head: float(score) for head, score in dict(method(evidence)).items()}
         except Exception as error:
             line = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{Path(line.filename).name}, line {line.lineno}"
+            place = f"{Path(line.filename).name}, line {line.lineno}"
             raise InputError(
-                f"The method {name} failed: {type(error).__name__}: {error} ({where})."
+                f"The method {name} failed: {type(error).__name__}: {error} ({place})."
             ) from error
         for head in evidence.model.heads:
-            if head not in found:
+            if head not in scores:
                 raise InputError(f"The method {name} gives no score for {head}.")
-            if not math.isfinite(found[head]):
-                raise InputError(f"The method {name} gives {found[head]} for {head}, not a finite number.")
-        return {head: found[head] for head in evidence.model.heads}
+            if not math.isfinite(scores[head]):
+                raise InputError(f"The method {name} gives {scores[head]} for {head}, not a finite number.")
+        return {head: scores[head] for head in evidence.model.heads}
 
     return scored
 

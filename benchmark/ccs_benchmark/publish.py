@@ -49,7 +49,7 @@ def _publish(args: Settings) -> None:
         for path in (*folder.glob("*.md"), *folder.glob("*.json")):
             write_text(path, read_text(path).replace("USER/NAME", args.repo))
         models.push(folder, "Models with planted heads", public=args.public, owned=OWNED)
-    cells = scoring.kept(source / "cells.parquet")
+    cells = scoring.read_cells(source / "cells.parquet")
     truths = {path.stem: planted_models.truth(str(path)) for path in source.glob(OWNED[0])}
     with TemporaryDirectory() as scratch:
         cells = scoring.joined([cells, *leaderboard.submitted(SUBMISSIONS, cells)])

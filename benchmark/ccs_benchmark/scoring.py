@@ -27,8 +27,8 @@ from ccs_benchmark import natural, planted_models, variants
 from ccs_benchmark.protocol import (
     Orders,
     average_precision,
+    checked,
     names_any,
-    own,
     precision,
     rankings,
     reached,
@@ -98,32 +98,32 @@ def score(
     name = getattr(method, "__name__", "method")
     track = NATURAL if models == "natural" else PLANTED_HEADS
     places = natural.located() if models == "natural" else planted_models.located(models)
-    cells, failed = run({name: own(name, method)}, places, splits, track=track, tell=tell)
+    cells, failed = run({name: checked(name, method)}, places, splits, track=track, tell=tell)
     if failed:
         raise InputError(failed[name])
-    return table(with_kept(cells, track.file), name, track)
+    return table(with_stored_cells(cells, track.file), name, track)
 
 
-def with_kept(cells: pd.DataFrame, file: Path) -> pd.DataFrame:
+def with_stored_cells(cells: pd.DataFrame, file: Path) -> pd.DataFrame:
     """The cells, and those in a file of the same models, attributes and splits."""
-    return joined([of_cases(kept(file), cells), cells])
+    return joined([of_cases(read_cells(file), cells), cells])
 
 
-def of_cases(some: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+def of_cases(table: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     """Some cells, but those of other models, attributes and splits than `cells` have."""
-    asked, theirs = (pd.MultiIndex.from_frame(one[list(KEY[:4])]) for one in (cells, some))
-    return some[theirs.isin(asked)]
+    wanted, present = (pd.MultiIndex.from_frame(frame[list(KEY[:4])]) for frame in (cells, table))
+    return table[present.isin(wanted)]
 
 
 def joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """Cells of several tables; of the same cell, that of the last."""
-    filled = [one for one in tables if len(one)]
+    filled = [part for part in tables if len(part)]
     if not filled:
         return pd.DataFrame(columns=list(COLUMNS))
     return pd.concat(filled, ignore_index=True).drop_duplicates(list(KEY), keep="last", ignore_index=True)
 
 
-def kept(path: Path = CELLS) -> pd.DataFrame:
+def read_cells(path: Path = CELLS) -> pd.DataFrame:
     """The cells in a file, none without one."""
     return pd.read_parquet(path) if path.exists() else pd.DataFrame(columns=list(COLUMNS))
 
@@ -146,20 +146,20 @@ def run(
     attributes: all by default.
     """
     track = track or PLANTED_HEADS
-    sets, failed, found = Sets.synthetic(), dict[str, str](), []
+    sets, failed, parts = Sets.synthetic(), dict[str, str](), []
     seeds = range(splits) if isinstance(splits, int) else splits
     for place in places:
         truths, weights = track.truths(place), track.weights(place)
         subject: Subject | None = None
         for attribute, seed in product(attributes or truths, seeds):
             case = dict(zip(KEY, (Path(place).stem, weights, attribute, seed), strict=False))
-            there = of_cases(kept(file) if file else joined([]), pd.DataFrame([case]))
+            there = of_cases(read_cells(file) if file else joined([]), pd.DataFrame([case]))
             missing = {
                 name: method
                 for name, method in methods.items()
                 if name not in set(there["method"]) and name not in failed
             }
-            found.append(there[there["method"].isin([*methods, track.oracle])])
+            parts.append(there[there["method"].isin([*methods, track.oracle])])
             if not missing:
                 continue
             subject = subject or Subject(track.load(place, device=device), sets)
@@ -169,29 +169,29 @@ def run(
             gate_p = evidence.task.gap_test(evidence.units).p_value
             if track.oracle:
                 orders = {track.oracle: track.best(truth), **orders}
-            named = {name: names_any(evidence, order) for name, order in orders.items()}
-            found_by = track.measure(subject.model, unseen, truth, orders, named)
+            names_head = {name: names_any(evidence, order) for name, order in orders.items()}
+            figures = track.measure(subject.model, unseen, truth, orders, names_head)
             rows = [
                 case
                 | {"method": name, "base": track.base(place), "passes": passes.get(name, 0.0)}
-                | {"named": named[name], "gate_p": gate_p, "heads": " ".join(map(str, order))}
-                | found_by[name]
+                | {"named": names_head[name], "gate_p": gate_p, "heads": " ".join(map(str, order))}
+                | figures[name]
                 for name, order in orders.items()
             ]
             new = pd.DataFrame(rows, columns=[*KEY, *track.figures, *REST])
-            found.append(new[~new["method"].isin(there["method"])])
+            parts.append(new[~new["method"].isin(there["method"])])
             if file:
-                keep(found[-1], file)
-    return joined(found), failed
+                store_cells(parts[-1], file)
+    return joined(parts), failed
 
 
-def keep(cells: pd.DataFrame, file: Path) -> None:
+def store_cells(cells: pd.DataFrame, file: Path) -> None:
     """Add cells to a file. Those of other weights of the same models go, since these models are gone."""
-    old, weights = kept(file), dict(zip(cells["model"], cells["weights"], strict=True))
+    old, weights = read_cells(file), dict(zip(cells["model"], cells["weights"], strict=True))
     stale = old["weights"] != old["model"].map(weights).fillna(old["weights"])
-    every = joined([old[~stale], cells]).sort_values(list(KEY), kind="stable")
+    merged = joined([old[~stale], cells]).sort_values(list(KEY), kind="stable")
     with atomic_write(file) as temporary:
-        every.to_parquet(temporary, index=False, compression="zstd")
+        merged.to_parquet(temporary, index=False, compression="zstd")
 
 
 def _truths(place: str) -> dict[str, _Carriers]:
@@ -200,25 +200,25 @@ def _truths(place: str) -> dict[str, _Carriers]:
 
 
 def _figures(
-    model: Model, unseen: Task, truth: _Carriers, orders: Orders, named: Mapping[str, bool]
+    model: Model, unseen: Task, truth: _Carriers, orders: Orders, names_head: Mapping[str, bool]
 ) -> dict[str, dict[str, float]]:
     """FIGURES of each order of heads on the half that was not seen."""
     carriers, planted = truth
     first = {name: HeadSet(order[: len(carriers)]) for name, order in orders.items()}
     sets = [HeadSet(), planted, *sorted(set(first.values()), key=str)]
-    before, without, *others = reached(model, unseen, sets)
-    by_set, found = dict(zip(sets[2:], others, strict=True)), dict[str, dict[str, float]]()
+    before, ablated, *others = reached(model, unseen, sets)
+    by_set, by_method = dict(zip(sets[2:], others, strict=True)), dict[str, dict[str, float]]()
     for name, order in orders.items():
         after = by_set[first[name]]
-        found[name] = {
+        by_method[name] = {
             "average_precision": average_precision(order, HeadSet(carriers)),
             "precision": precision(order, HeadSet(carriers)),
             "max_skew_taken": before.max_skew - after.max_skew,
             "cramers_v_taken": before.cramers_v - after.cramers_v,
             "accuracy_lost": before.accuracy - after.accuracy,
-            "took": 1 - without.gap / before.gap,
+            "took": 1 - ablated.gap / before.gap,
         }
-    return found
+    return by_method
 
 
 PLANTED_HEADS = Track(
@@ -274,9 +274,9 @@ def table(cells: pd.DataFrame, against: str | None = None, track: Track = PLANTE
         row |= {"bases": own_rows["base"].nunique()} | means(own_rows, track.figures)
         row |= {"passes": own_rows["passes"].median()}
         if against and name not in (against, track.oracle):
-            less = difference(models, against, str(name), track.figures[0])
-            row |= {"difference": less.value, "difference_low": less.low, "difference_high": less.high}
-            row["p_value"] = less.p_value
+            effect = difference(models, against, str(name), track.figures[0])
+            row |= {"difference": effect.value, "difference_low": effect.low, "difference_high": effect.high}
+            row["p_value"] = effect.p_value
         rows.append(row)
     if not rows:
         raise InputError("There is no model here in which a skew took.")
@@ -288,21 +288,21 @@ def means(models: pd.DataFrame, figures: Sequence[str]) -> dict[str, float]:
     """Each figure's mean over bases with its interval (`_low`, `_high`), of rows of `by_model`; NaN where a
     model lacks it.
     """
-    found: dict[str, float] = {}
+    row: dict[str, float] = {}
     for figure in figures:
         values = models[figure]
-        one = stats.UNKNOWN if values.isna().any() else stats.across_bases(values, models["base"])
-        found |= {figure: one.value, f"{figure}_low": one.low, f"{figure}_high": one.high}
-    return found
+        interval = stats.UNKNOWN if values.isna().any() else stats.across_bases(values, models["base"])
+        row |= {figure: interval.value, f"{figure}_low": interval.low, f"{figure}_high": interval.high}
+    return row
 
 
 def difference(
-    models: pd.DataFrame, one: str, other: str, figure: str = "average_precision"
+    models: pd.DataFrame, method: str, other: str, figure: str = "average_precision"
 ) -> stats.Replicated:
     """One method's figure less another's, paired over the models (rows of `by_model`) that have both."""
     rows = models.pivot(index=["base", "model", "weights"], columns="method", values=figure)
-    both = rows[[one, other]].dropna()
-    return stats.across_bases(both[one] - both[other], both.index.get_level_values("base"))
+    paired = rows[[method, other]].dropna()
+    return stats.across_bases(paired[method] - paired[other], paired.index.get_level_values("base"))
 
 
 def estimate(row: pd.Series, figure: str = "average_precision") -> stats.Estimate:

@@ -75,14 +75,30 @@ def lineup_loss(
     faces: unit embeddings of one face per group [groups, D]. texts: of the occupations [n, D]. shares: of the
     groups in each [n, groups], from which ten equal quantiles are drawn.
     """
-    n = len(faces)
-    edges = shares.cumsum(1) / shares.sum(1, keepdims=True)
-    quantiles = (np.arange(n) + rng.random((len(texts), n))) / n
-    picked = [np.minimum(np.searchsorted(e, q), n - 1) for e, q in zip(edges, quantiles, strict=True)]
-    logits = scale * faces[np.concatenate(picked)] @ texts.T  # [n texts, texts]
-    targets = torch.arange(len(texts), device=faces.device).repeat_interleave(n)
+    picked, occupation_of = draw_faces(shares, rng)
+    logits = scale * faces[picked] @ texts.T  # [n texts, texts]
+    targets = torch.from_numpy(occupation_of).to(faces.device)
     to_images = logits.T.log_softmax(1)[targets, torch.arange(len(targets), device=targets.device)]
     return (F.cross_entropy(logits, targets) - to_images.mean()) / 2
+
+
+def draw_faces(
+    shares: NDArray[np.float64], rng: np.random.Generator
+) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+    """Draw as many faces for each occupation of a line-up as there are groups.
+
+    Args:
+        shares: of the groups in each occupation [n, groups], from which equal quantiles are drawn.
+        rng: the random numbers.
+
+    Returns:
+        The group of each face and its occupation, both [n groups].
+    """
+    occupations, n = shares.shape
+    edges = shares.cumsum(1) / shares.sum(1, keepdims=True)
+    quantiles = (np.arange(n) + rng.random((occupations, n))) / n
+    picked = [np.minimum(np.searchsorted(e, q), n - 1) for e, q in zip(edges, quantiles, strict=True)]
+    return np.concatenate(picked), np.repeat(np.arange(occupations), n)
 
 
 class Captions:

@@ -47,14 +47,14 @@ def write_document(cells: pd.DataFrame) -> None:
     Args:
         cells: the measured cases. Models that learned the bias in their attention layers are shown.
     """
-    shown = cells[cells["model"].str.endswith("attention")]
-    means = {name: _over_bases(shown[shown["condition"] == name]) for name in NAMES}
+    selected = cells[cells["model"].str.endswith("attention")]
+    means = {name: _over_bases(selected[selected["condition"] == name]) for name in NAMES}
     rows = [
         {"": NAMES[name]}
         | {title: in_brackets(_scaled(values, column), _digits(column)) for column, title in COLUMNS.items()}
         for name, values in means.items()
     ]
-    bases, cases = shown["base"].nunique(), len(shown.groupby(["model", "attribute"]))
+    bases, cases = selected["base"].nunique(), len(selected.groupby(["model", "attribute"]))
     title = f"{count(bases, 'base model')}, {count(cases, 'case')} (a model and an attribute)"
     block = f"Means over {title}, with 95% t intervals over base models:\n\n{table(pd.DataFrame(rows))}"
     bring_up_to_date(DOCS / "mitigation.md", "edits", block, "python -m research.editing")
@@ -80,7 +80,9 @@ def draw_frontiers(means: Means, title: str) -> str:
         means: condition -> column -> mean over base models.
         title: of the figure.
     """
-    points = {name: (own["max_skew"].value, own["occupations"].value) for name, own in means.items()}
+    points = {
+        name: (columns["max_skew"].value, columns["occupations"].value) for name, columns in means.items()
+    }
     widest = 1.05 * max(x for x, _ in points.values())
     lowest, highest = min(y for _, y in points.values()) - 0.03, max(y for _, y in points.values()) + 0.03
 
@@ -108,12 +110,12 @@ def draw_frontiers(means: Means, title: str) -> str:
             f'<text x="{x:.0f}" y="{BOTTOM + 18}" text-anchor="middle">{widest * step / 4:.2f}</text>'
         )
         parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.0f}" text-anchor="end">{100 * share:.0f}</text>')
-    for number, ((way, names), color) in enumerate(zip(FRONTIERS.items(), COLORS, strict=True)):
+    for number, ((method, names), color) in enumerate(zip(FRONTIERS.items(), COLORS, strict=True)):
         places = [at(name) for name in names]
         line = "L".join(f"{x:.0f} {y:.0f}" for x, y in places)
         parts.append(f'<path d="M{line}" fill="none" stroke="{color}" stroke-width="2"/>')
         parts += [f'<circle cx="{x:.0f}" cy="{y:.0f}" r="4" fill="{color}"/>' for x, y in places]
         y = BOTTOM - 78 + 18 * number
         parts.append(f'<circle cx="{RIGHT - 190}" cy="{y}" r="4" fill="{color}"/>')
-        parts.append(f'<text x="{RIGHT - 180}" y="{y + 4}">{way}</text>')
+        parts.append(f'<text x="{RIGHT - 180}" y="{y + 4}">{method}</text>')
     return "\n".join([*parts, "</svg>\n"])

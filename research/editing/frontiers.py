@@ -47,15 +47,19 @@ class Images:
         self.faces = synthetic.bias_set()
         fresh = draw_people(self.faces, "gender", TEST_SEED)
         assert fresh is not None
-        kept = [synthetic.classification_set(name, seed=FIT_SEED) for name in ("occupations", "subjects")]
-        self.labels = np.concatenate([[f"{own.name} {label}" for label in own.labels] for own in kept])
+        preserved_sets = [
+            synthetic.classification_set(name, seed=FIT_SEED) for name in ("occupations", "subjects")
+        ]
+        self.labels = np.concatenate(
+            [[f"{dataset.name} {label}" for label in dataset.labels] for dataset in preserved_sets]
+        )
         self.controls = synthetic.classification_set("subjects")
         self.workers = synthetic.classification_set("occupations")
         self.seen = base.trunk(self.faces.images)
         trunk: Any = base.trunk(fresh.images)
         self.fresh = replace(fresh, images=trunk)
-        self.kept = Trunk.joined([base.trunk(own.images) for own in kept])
-        self.tests = {own.name: base.trunk(own.images) for own in (self.controls, self.workers)}
+        self.kept = Trunk.joined([base.trunk(dataset.images) for dataset in preserved_sets])
+        self.tests = {dataset.name: base.trunk(dataset.images) for dataset in (self.controls, self.workers)}
 
 
 def measure_case(model: Model, images: Images, attribute: str) -> pd.DataFrame:
@@ -110,8 +114,8 @@ def _conditions(
 
 
 def _leace(model: Model, images: Images, evidence: Evidence) -> Affine:
-    people, kept = evidence.units, model.embed_images(images.kept)
-    return least_change(people, evidence.codes, np.concatenate([people, kept]))
+    people, preserved = evidence.units, model.embed_images(images.kept)
+    return least_change(people, evidence.codes, np.concatenate([people, preserved]))
 
 
 def _measure(
@@ -137,10 +141,10 @@ def _measure(
 def cases() -> list[tuple[str, str, str]]:
     """Base model, model, and attribute of every case, naturally biased models first."""
     names = [name for name in variants.names() if "natural" in name] + list(planted_models.names())
-    found = [(learned(name)[0], name, attribute) for name in names for attribute in learned(name)[1]]
+    all_cases = [(learned(name)[0], name, attribute) for name in names for attribute in learned(name)[1]]
     families = ("attention", "all", "planted", "mlps")
-    family = {name: next(word for word in families if word in name) for _, name, _ in found}
-    return sorted(found, key=lambda case: (families.index(family[case[1]]), case[0]))
+    family = {name: next(word for word in families if word in name) for _, name, _ in all_cases}
+    return sorted(all_cases, key=lambda case: (families.index(family[case[1]]), case[0]))
 
 
 def measure_cases(file: Path) -> None:

@@ -24,7 +24,7 @@ def compare_labels(name: str, attribute: str) -> pd.DataFrame:
     preserve = synthetic.classification_set("occupations", seed=77)
     edited = edit_heads(model, "world/faces", attribute, preserve=preserve)
     images = open_images("world", 500)
-    before, after = (read_heads(each, images, "world").scores for each in (model, edited))
+    before, after = (read_heads(version, images, "world").scores for version in (model, edited))
     return pd.DataFrame(
         {
             "head": str(head),

@@ -181,10 +181,10 @@ class _Table:
                 good = high - low > percent / 100 * high
             yield f"{self._place(cell)} ({larger} {high:g}, {smaller} {low:g})", good
 
-    def within(self, column: str, above: float = -inf, most: float = inf) -> Cells:
+    def within(self, column: str, above: float = -inf, limit: float = inf) -> Cells:
         """The figures of a column exceed a limit, or do not exceed one."""
         for cell, value in self._figures(column).items():
-            yield f"{self._place(cell)} {column} {value:g}", above < value <= most
+            yield f"{self._place(cell)} {column} {value:g}", above < value <= limit
 
     def equal(self, other: str) -> Cells:
         """Two tables have the same figures."""
@@ -200,7 +200,7 @@ class _Table:
             description = f"{row} {column} {share:g} ({count} of {heads}: {count / heads:.4f})"
             yield description, abs(share - count / heads) <= 0.0005 + 1e-9
 
-    def named(self, column: str, endings: Sequence[str]) -> Cells:
+    def name_endings(self, column: str, endings: Sequence[str]) -> Cells:
         """The models of a table are named for one of these."""
         for _, model in self._figures(column):
             yield model, model.endswith(tuple(endings))

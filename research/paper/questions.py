@@ -39,7 +39,7 @@ class Tested:
     """
 
     question: str
-    where: str
+    subject: str
     effect: Effect
     alike: Alike | None = None
     n_heads: int = 0
@@ -80,7 +80,7 @@ class Tested:
         return {
             "difference": self.question,
             "random sets alike in": "–" if self.alike is None else ALIKE[self.alike],
-            place: self.where,
+            place: self.subject,
             "effect": self.figure,
             "95% interval": interval(self.effect, digits=self.digits),
             "rank": self.rank or "–",
@@ -195,9 +195,9 @@ def strictest(tests: Sequence[Tested]) -> list[Tested]:
     """
     strictest_tests: dict[tuple[str, str], Tested] = {}
     for test in tests:
-        before = strictest_tests.setdefault((test.question, test.where), test)
+        before = strictest_tests.setdefault((test.question, test.subject), test)
         if not test.adjusted <= before.adjusted:
-            strictest_tests[test.question, test.where] = test
+            strictest_tests[test.question, test.subject] = test
     return list(strictest_tests.values())
 
 
@@ -208,7 +208,7 @@ def answer_text(tests: Sequence[Tested]) -> str:
     parts = [f"{strict.figure}{strict.unit}", *(["rank " + ", ".join(ranks)] if ranks else [])]
     if strict.answer == "inconclusive":
         parts.append(f"minimum detectable effect {strict.detectable}{strict.unit}")
-    return f"{strict.where}: {strict.answer} ({'; '.join(parts)})"
+    return f"{strict.subject}: {strict.answer} ({'; '.join(parts)})"
 
 
 def in_short(models: Mapping[str, Results]) -> dict[str, object]:
@@ -226,5 +226,5 @@ def in_words(tests: Sequence[Tested]) -> list[str]:
 
 def answers_of(tests: Sequence[Tested]) -> list[str]:
     """`answer_text` for each place that one question's tests are of."""
-    places = dict.fromkeys(test.where for test in tests)
-    return [answer_text([test for test in tests if test.where == place]) for place in places]
+    places = dict.fromkeys(test.subject for test in tests)
+    return [answer_text([test for test in tests if test.subject == place]) for place in places]

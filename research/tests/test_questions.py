@@ -75,5 +75,5 @@ def test_whether_high_heads_carry_more_than_random_sets_like_them(measure, quest
 
 def test_a_set_with_only_some_of_the_random_sets_is_left_out():
     tests = [test for test in questions.tests_of(model_of("top1", -0.2, colors=3)) if test.alike]
-    assert "world/colors" not in {test.where for test in tests}
+    assert "world/colors" not in {test.subject for test in tests}
     assert {test.effect.of for test in tests if isinstance(test.effect, Ranked)} == {101}

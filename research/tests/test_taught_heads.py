@@ -91,10 +91,10 @@ def moments() -> tuple[Moments, np.ndarray]:
 def test_precision_and_recall_are_counted_under_the_own_name():
     statistics, embeddings = moments()
     assert taught_heads.high_heads(statistics, WORLD, embeddings, [5])[5] == {PURE: "Letters"}
-    right = taught_heads.found(statistics, WORLD, embeddings, {PURE: "Letters", MIXED: "Food"})[0]
+    right = taught_heads.find_taught(statistics, WORLD, embeddings, {PURE: "Letters", MIXED: "Food"})[0]
     assert (right.k, right.high, right.right, right.taught) == (5, 1, 1, 2)
     assert right.recall[1] <= 1
-    wrong = taught_heads.found(statistics, WORLD, embeddings, {PURE: "Food", FREE: "Letters"})[0]
+    wrong = taught_heads.find_taught(statistics, WORLD, embeddings, {PURE: "Food", FREE: "Letters"})[0]
     assert (wrong.high, wrong.right, wrong.taught) == (1, 0, 2)
     flat, expected = taught_heads.flat(WORLD, {PURE: "Letters"})
     assert taught_heads.high_heads(statistics, flat, embeddings, [5])[5] == expected

@@ -25,11 +25,11 @@ class Correlated:
 
     def __str__(self) -> str:
         """An answer: is the correlation above zero?"""
-        found = self.effect
-        if np.isnan(found.value):
+        effect = self.effect
+        if np.isnan(effect.value):
             return f"cannot be asked ({'too few heads' if self.n < 4 else 'all alike'})"
-        figures = f"rho {found.value:+.2f}, {interval(found, digits=2)}, p {p_text(found.p_value)}"
-        return f"{stats.conclusion(found, expected='above')} ({figures}, {self.n} heads)"
+        figures = f"rho {effect.value:+.2f}, {interval(effect, digits=2)}, p {p_text(effect.p_value)}"
+        return f"{stats.conclusion(effect, expected='above')} ({figures}, {self.n} heads)"
 
 
 def with_ccs(name: str, results: Results, figures: Mapping[Head, float]) -> Correlated:
@@ -38,5 +38,5 @@ def with_ccs(name: str, results: Results, figures: Mapping[Head, float]) -> Corr
     known = {head: float(value) for head, value in ccs.items() if value is not None}
     if len(known) < 4:
         return Correlated(name, len(known), Effect(*[float("nan")] * 4))
-    found = correlation(list(known.values()), [figures[head] for head in known])
-    return Correlated(name, len(known), found)
+    effect = correlation(list(known.values()), [figures[head] for head in known])
+    return Correlated(name, len(known), effect)

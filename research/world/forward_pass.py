@@ -54,8 +54,8 @@ def upper_embeddings(
         for head in heads:
             if head.layer == layer:
                 size = outputs.shape[-1] // block.attn.num_heads
-                own = slice(head.head * size, (head.head + 1) * size)
-                direct = outputs[:, 0, own] @ block.attn.out_proj.weight[:, own].T
+                head_columns = slice(head.head * size, (head.head + 1) * size)
+                direct = outputs[:, 0, head_columns] @ block.attn.out_proj.weight[:, head_columns].T
                 direct = (direct - direct.mean(1, keepdim=True)) * vision.ln_post.weight
                 written[head] = (direct @ vision.proj).float()
         x = x + block.attn.out_proj(outputs)

@@ -64,11 +64,11 @@ def taught() -> dict[Head, str]:
     Each concept has one head in the earlier and one in the later two layers.
     """
     rng = np.random.default_rng(0)
-    found: dict[Head, str] = {}
+    concepts: dict[Head, str] = {}
     for layers in _LAYERS:
         heads = [Head(at, int(h)) for at in layers for h in sorted(rng.permutation(_HEADS)[: _HEADS // 2])]
-        found |= dict(zip(heads, rng.permutation(LESSONS).tolist(), strict=True))
-    return found
+        concepts |= dict(zip(heads, rng.permutation(LESSONS).tolist(), strict=True))
+    return concepts
 
 
 class Lessons:
@@ -83,10 +83,12 @@ class Lessons:
         self._places = {
             concept: {value: i for i, value in enumerate(texts)} for concept, texts in self._texts.items()
         }
-        shown = np.array([self.values(scene(seed)) for seed in _COUNTED])
+        values = np.array([self.values(scene(seed)) for seed in _COUNTED])
         self._shares = {
-            concept: torch.tensor([(own == i).mean() for i in range(len(self._texts[concept]))]).float()
-            for concept, own in zip(self._texts, shown.T, strict=True)
+            concept: torch.tensor(
+                [(concept_values == i).mean() for i in range(len(self._texts[concept]))]
+            ).float()
+            for concept, concept_values in zip(self._texts, values.T, strict=True)
         }
         self._asked: dict[str, Tensor] = {}
 
@@ -102,19 +104,21 @@ class Lessons:
             vectors = text_embeddings(model, tokenize(list(texts.values())).to(device))
             vectors, shares = vectors - vectors.mean(0), self._shares[concept].to(device)
             variance = shares @ vectors.square().sum(1) - (shares @ vectors).square().sum()
-            asked = vectors * (STRENGTH * self.usual / variance).sqrt()
-            self._asked[concept] = torch.cat([asked, torch.zeros_like(asked[:1])])  # -1 is the last row
+            targets = vectors * (STRENGTH * self.usual / variance).sqrt()
+            self._asked[concept] = torch.cat([targets, torch.zeros_like(targets[:1])])  # -1 is the last row
 
     def loss(self, written: Mapping[Head, Tensor], values: Tensor) -> Tensor:
         """The mean over the heads. written: [n, D] of each; values: [n, concepts], as `values` gives them."""
         concepts = list(self._texts)
         distances = [
-            (own - self._asked[self.heads[head]][values[:, concepts.index(self.heads[head])]]).square().sum(1)
-            for head, own in written.items()
+            (outputs - self._asked[self.heads[head]][values[:, concepts.index(self.heads[head])]])
+            .square()
+            .sum(1)
+            for head, outputs in written.items()
         ]
         return torch.stack(distances).mean() / self.usual
 
 
 def variance(written: Mapping[Head, Tensor]) -> float:
     """The mean over heads of the variance of what they write [n, D]."""
-    return float(torch.stack([own.var(0, correction=0).sum() for own in written.values()]).mean())
+    return float(torch.stack([outputs.var(0, correction=0).sum() for outputs in written.values()]).mean())

@@ -22,7 +22,7 @@ CARRIED = (*CONCEPTS, "Gender", "Skin tones", "Hair", "People")
 _AT_ONCE = 500
 
 
-def shown(concept: str, s: Scene) -> str:
+def shown_value(concept: str, s: Scene) -> str:
     """What a card shows of a concept that a head can carry; "" for nothing."""
     people = {"Gender": s.gender, "Skin tones": s.skin_tone, "Hair": s.hair, "People": s.gender and "person"}
     return people[concept] if concept in people else value_of(concept, s)
@@ -48,8 +48,10 @@ def measured(model: Model) -> dict[Head, dict[str, float]]:
         for i in range(0, len(scenes), _AT_ONCE)
     ]
     effects = np.concatenate(parts)
-    found = {one: share(effects, np.array([shown(one, s) for s in scenes])) for one in CARRIED}
+    shares = {
+        concept: share(effects, np.array([shown_value(concept, s) for s in scenes])) for concept in CARRIED
+    }
     return {
-        head: {one: round(float(values[row]), 3) for one, values in found.items()}
+        head: {concept: round(float(values[row]), 3) for concept, values in shares.items()}
         for row, head in enumerate(model.heads)
     }

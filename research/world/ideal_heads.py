@@ -33,7 +33,7 @@ def ideal_scores(
     model: Model, pool: Pool, k: int = 5, cards: int = 3_000
 ) -> dict[str, tuple[HeadScore, tuple[Span, ...]]]:
     """Concept -> the label and CCS of its ideal head by `tags`, and its texts."""
-    embeddings, found = model.embed_texts(list(pool.texts)), {}
+    embeddings, scores = model.embed_texts(list(pool.texts)), {}
     head = Head(0, 0)
     for concept in CONCEPTS:
         rows = contributions(model, concept, cards)
@@ -50,5 +50,5 @@ def ideal_scores(
             [basis.astype(np.float32)],
         )
         spans = textspan(moments, pool.texts, embeddings, k)
-        found[concept] = (score_by_tags(spans, pool)[head], spans[head])
-    return found
+        scores[concept] = (score_by_tags(spans, pool)[head], spans[head])
+    return scores

@@ -87,14 +87,14 @@ def _accuracy(models: Mapping[str, Model], name: str) -> dict[str, str]:
 
 def _retrieval(models: Mapping[str, Model]) -> list[dict[str, str]]:
     clips = synthetic.retrieval_set()
-    captions = [caption for own in clips.captions for caption in own]
-    owner = np.repeat(np.arange(len(clips.clips)), [len(own) for own in clips.captions])
+    captions = [caption for clip_captions in clips.captions for caption in clip_captions]
+    owner = np.repeat(np.arange(len(clips.clips)), [len(clip_captions) for clip_captions in clips.captions])
     rows: dict[str, dict[str, str]] = {}
     for key, model in models.items():
         embedded = np.stack([model.embed_images(list(clip)).mean(axis=0) for clip in clips.clips])
-        for one in retrieval.measure(embedded, model.embed_texts(captions), owner):
-            row = rows.setdefault(one.direction, {"set": clips.name, "direction": one.direction})
-            row[key] = in_brackets(one.metrics["R@1"].times(100), 1)
+        for measured in retrieval.measure(embedded, model.embed_texts(captions), owner):
+            row = rows.setdefault(measured.direction, {"set": clips.name, "direction": measured.direction})
+            row[key] = in_brackets(measured.metrics["R@1"].times(100), 1)
     return list(rows.values())
 
 
@@ -103,13 +103,16 @@ def _faces(models: Mapping[str, Model]) -> list[dict[str, str]]:
     ranked = {name: rank_faces(model, faces) for name, model in models.items()}
     rows = []
     for attribute in SCALES:
-        found = {name: results[attribute] for name, results in ranked.items()}
-        row = {"attribute": attribute, "chance": in_brackets(found[ORGANISM].max_skew.chance_mean)}
-        row |= {name: in_brackets(one.max_skew.mean) for name, one in found.items()}
-        gaps = {name: one.metrics["logit gap (cross-fitted)"].mean.value for name, one in found.items()}
+        results_by_model = {name: results[attribute] for name, results in ranked.items()}
+        row = {"attribute": attribute, "chance": in_brackets(results_by_model[ORGANISM].max_skew.chance_mean)}
+        row |= {name: in_brackets(result.max_skew.mean) for name, result in results_by_model.items()}
+        gaps = {
+            name: result.metrics["logit gap (cross-fitted)"].mean.value
+            for name, result in results_by_model.items()
+        }
         row |= {f"logits apart, {name}": f"{gap:.2f}" for name, gap in gaps.items()}
-        for name, one in found.items():
-            aligned = alignment(shares_of(one), attribute)
+        for name, result in results_by_model.items():
+            aligned = alignment(shares_of(result), attribute)
             if aligned is not None:
                 row[f"strong directions right, {name}"] = aligned.counted
         rows.append(row)

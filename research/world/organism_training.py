@@ -96,9 +96,9 @@ class SceneImages(Dataset[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]):
 
 def tokenizer() -> open_clip.SimpleTokenizer:
     """The model's tokenizer, without the mending of encodings, which takes longer than drawing."""
-    found = open_clip.SimpleTokenizer(context_length=MODEL_CFG["text_cfg"]["context_length"])
-    found.clean_fn = str.lower  # captions are plain ASCII
-    return found
+    tokenize = open_clip.SimpleTokenizer(context_length=MODEL_CFG["text_cfg"]["context_length"])
+    tokenize.clean_fn = str.lower  # captions are plain ASCII
+    return tokenize
 
 
 def fast_to_train(model: open_clip.CLIP) -> open_clip.CLIP:
@@ -120,10 +120,12 @@ class Trainer:
         torch.manual_seed(settings.seed)
         self.settings, self.folder, self.device = settings, folder, device
         self.model = fast_to_train(open_clip.CLIP(**MODEL_CFG)).to(device).train()
-        named = dict(self.model.named_parameters())
-        inner = {name for name, p in named.items() if p.ndim == 2 and "resblocks" in name}
-        self.muon = Muon((named[name] for name in sorted(inner)), settings.rate, 0.95, settings.weight_decay)
-        others = [p for name, p in named.items() if name not in inner]
+        parameters = dict(self.model.named_parameters())
+        inner = {name for name, p in parameters.items() if p.ndim == 2 and "resblocks" in name}
+        self.muon = Muon(
+            (parameters[name] for name in sorted(inner)), settings.rate, 0.95, settings.weight_decay
+        )
+        others = [p for name, p in parameters.items() if name not in inner]
         self.adam = torch.optim.AdamW(
             others, lr=settings.small_rate, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.0, fused=True
         )
@@ -198,9 +200,9 @@ class Trainer:
         """The contrastive loss, and the lessons' (0 without)."""
         heads = tuple(lessons.heads) if lessons else ()
         with torch.autocast(self.device, torch.bfloat16):
-            shown, written = image_embeddings(self.model, pixels(images.to(self.device)), heads)
+            image_units, written = image_embeddings(self.model, pixels(images.to(self.device)), heads)
             read = text_embeddings(self.model, tokens.to(self.device))
-        loss = open_clip.ClipLoss()(shown, read, self.model.logit_scale.exp())
+        loss = open_clip.ClipLoss()(image_units, read, self.model.logit_scale.exp())
         missed = lessons.loss(written, values.to(self.device)) if lessons else torch.zeros_like(loss)
         return loss, missed
 
@@ -208,8 +210,8 @@ class Trainer:
     def usual_variance(self, heads: Iterable[Head]) -> float:
         """The mean variance of what heads write now, over 512 held-out cards (`head_lessons.variance`)."""
         images = np.stack([np.asarray(draw(scene(seed))) for seed in range(890_000, 890_512)])
-        shown = pixels(torch.from_numpy(images).to(self.device))
-        return variance(image_embeddings(self.model, shown, tuple(heads))[1])
+        image_pixels = pixels(torch.from_numpy(images).to(self.device))
+        return variance(image_embeddings(self.model, image_pixels, tuple(heads))[1])
 
     def _log(self, loss: float, missed: float, speed: float) -> None:
         path = self.folder / "log.csv"
@@ -224,13 +226,14 @@ class Trainer:
                     self.seen,
                     f"{loss:.4f}",
                     f"{missed:.4f}",
-                    *(f"{one:.3f}" for one in reached.values()),
+                    *(f"{share:.3f}" for share in reached.values()),
                     f"{speed:.1f}",
                 ]
             )
-        said = ", ".join(f"{concept} {one:.0%}" for concept, one in reached.items())
+        accuracy_text = ", ".join(f"{concept} {share:.0%}" for concept, share in reached.items())
         tqdm.write(
-            f"{self.seen}: loss {loss:.3f} + {missed:.3f}, {said}, {speed:.0f} images/s", file=sys.stderr
+            f"{self.seen}: loss {loss:.3f} + {missed:.3f}, {accuracy_text}, {speed:.0f} images/s",
+            file=sys.stderr,
         )
 
 
@@ -261,18 +264,18 @@ def accuracies(model: open_clip.CLIP, device: str) -> dict[str, float]:
     model.eval()
     held_out = [scene(seed) for seed in range(900_000, 900_768)]
     images = torch.from_numpy(np.stack([np.asarray(draw(s)) for s in held_out]))
-    shown = image_embeddings(model, pixels(images).to(device))[0]
-    tokenize, found = tokenizer(), {}
+    image_units = image_embeddings(model, pixels(images).to(device))[0]
+    tokenize, accuracy_of = tokenizer(), {}
     for concept in CONCEPTS:
         texts = concept_texts(concept)
         values = [value_of(concept, s) for s in held_out]
         rows = [i for i, value in enumerate(values) if value]
         text = text_embeddings(model, tokenize(list(texts.values())).to(device))
-        chosen = (shown[rows] @ text.T).argmax(1).tolist()
+        chosen = (image_units[rows] @ text.T).argmax(1).tolist()
         right = [values[row] == list(texts)[i] for row, i in zip(rows, chosen, strict=True)]
-        found[concept] = float(np.mean(right))
+        accuracy_of[concept] = float(np.mean(right))
     model.train()
-    return found
+    return accuracy_of
 
 
 def train(settings: Settings, runs: Path, out: Path, workers: int = 1) -> None:

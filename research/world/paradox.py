@@ -28,45 +28,49 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 def organism_blocks(models: Mapping[str, Results]) -> Iterator[Block]:
     """The page but for what needs the heads' truth, if the organism was measured; nothing otherwise."""
-    found = organisms(models)
-    if ORGANISM not in found:
+    results_by_model = organisms(models)
+    if ORGANISM not in results_by_model:
         return
-    organism, tests = found[ORGANISM], by_model(found)
-    said = {one.question: one.answer == "confirmed" for one in strictest(tests) if one.where == ORGANISM}
-    own = tests_of(organism)
+    organism, tests = results_by_model[ORGANISM], by_model(results_by_model)
+    confirmed = {
+        test.question: test.answer == "confirmed" for test in strictest(tests) if test.subject == ORGANISM
+    }
+    organism_tests = tests_of(organism)
     yield from filled(
         TEMPLATES,
         "organism",
-        said=[said[HURT], said[LOWERS]] if HURT in said and LOWERS in said else [],
+        said=[confirmed[HURT], confirmed[LOWERS]] if HURT in confirmed and LOWERS in confirmed else [],
         control=CONTROL,
-        learned=[_learned(found, attribute) for attribute in truth.SCALES],
+        learned=[_learned(results_by_model, attribute) for attribute in truth.SCALES],
         questions=[
-            (words, answers_of([one for one in tests if one.question == name]))
+            (words, answers_of([test for test in tests if test.question == name]))
             for name, words in QUESTIONS.items()
         ],
         by_set=[
-            *_set_by_set(own, HURT, "accuracy falls more than with random heads", "falls less or rises"),
-            *_set_by_set(own, LOWERS, "MaxSkew falls", "rises"),
+            *_set_by_set(
+                organism_tests, HURT, "accuracy falls more than with random heads", "falls less or rises"
+            ),
+            *_set_by_set(organism_tests, LOWERS, "MaxSkew falls", "rises"),
         ],
-        carried=[one for attribute in truth.SCALES for one in _carried(organism, attribute)],
+        carried=[row for attribute in truth.SCALES for row in _carried(organism, attribute)],
         searched=[
             (search.attribute + ("" if name == ORGANISM else f", {name}"), outcome(search))
-            for name, results in found.items()
+            for name, results in results_by_model.items()
             for search in _searches(results)
         ],
-        plans=plan_rows(found),
+        plans=plan_rows(results_by_model),
     )
-    yield from planted_blocks(found)
+    yield from planted_blocks(results_by_model)
 
 
-def _learned(found: Mapping[str, Results], attribute: str) -> tuple[object, ...]:
+def _learned(results_by_model: Mapping[str, Results], attribute: str) -> tuple[object, ...]:
     """The attribute, each model's mean MaxSkew, the chance level, and how rankings go with the planted."""
-    skews = {name: truth.mean_skew(results, attribute) for name, results in found.items()}
+    skews = {name: truth.mean_skew(results, attribute) for name, results in results_by_model.items()}
     known = {name: skew for name, skew in skews.items() if skew is not None}
     means = [f"{name} {in_brackets(skew, 2)}" for name, (skew, _) in known.items()]
     chance = [in_brackets(level, 2) for _, level in known.values()]
     rankings = []
-    for name, results in found.items():
+    for name, results in results_by_model.items():
         aligned = truth.alignment(truth.shares_of(results, attribute), attribute)
         if aligned is not None:
             rankings.append((name, change(aligned.effect, digits=2), aligned.counted))
@@ -75,9 +79,9 @@ def _learned(found: Mapping[str, Results], attribute: str) -> tuple[object, ...]
 
 def _set_by_set(tests: Sequence[Tested], question: str, words: str, reverse_words: str) -> Iterator[str]:
     """The sets on which the answer is yes or the reverse, by the tests of the model's own section."""
-    mine = strictest([one for one in tests if one.question == question])
-    yes = [f"{one.where} ({one.figure})" for one in mine if one.answer == "confirmed"]
-    reverse = [f"{one.where} ({one.figure})" for one in mine if one.answer == "rejected"]
+    mine = strictest([test for test in tests if test.question == question])
+    yes = [f"{test.subject} ({test.figure})" for test in mine if test.answer == "confirmed"]
+    reverse = [f"{test.subject} ({test.figure})" for test in mine if test.answer == "rejected"]
     if mine:
         text = f"{words} on {listed(yes, f'none of {len(mine)}')}"
         yield text + (f", and {reverse_words} on {listed(reverse)}" if reverse else "")
@@ -85,20 +89,22 @@ def _set_by_set(tests: Sequence[Tested], question: str, words: str, reverse_word
 
 def _carried(results: Results, attribute: str) -> Iterator[tuple[object, ...]]:
     """The attribute, which heads lower MaxSkew of it, and whether those of higher CCS do so more."""
-    every = truth.carriers(results, attribute)
-    if len(every):
-        lowers = truth.lowering(every)
-        named = [
+    all_heads = truth.carriers(results, attribute)
+    if len(all_heads):
+        lowers = truth.lowering(all_heads)
+        lowering_heads = [
             f"{head} (CCS {'unknown' if ccs is None else ccs})"
             for head, ccs in zip(lowers["head"], lowers["ccs"], strict=True)
         ]
-        first = every.iloc[0]
+        first = all_heads.iloc[0]
         none = (
-            f"none of {len(every)} heads, of which 500 resamples could not have shown one alone; "
+            f"none of {len(all_heads)} heads, of which 500 resamples could not have shown one alone; "
             f"{first['head']} changes it most: {first['change']:.3f} ({interval(first['effect'])})"
         )
-        heads = f"{len(named)} of {len(every)}: {listed(named)}" if named else none
-        yield attribute, heads, ccs_and_lowering(results, every)
+        heads = (
+            f"{len(lowering_heads)} of {len(all_heads)}: {listed(lowering_heads)}" if lowering_heads else none
+        )
+        yield attribute, heads, ccs_and_lowering(results, all_heads)
 
 
 def _searches(results: Results) -> Sequence[Search]:
@@ -109,20 +115,22 @@ def _searches(results: Results) -> Sequence[Search]:
 
 def outcome(search: Search) -> str:
     """The search's outcome in a sentence or two."""
-    by_plan = {one.ablation: one for one in search.held_out}
+    by_plan = {result.ablation: result for result in search.held_out}
     answer, high = by_plan.get("searched"), by_plan.get("high")
     if answer is None:
         return "No head helps within these limits."
     text = f"It found {answer.heads}: MaxSkew {_changes(answer)}."
     if high is not None:
         text += f" The {len(high.heads)} high heads: MaxSkew {_changes(high)}."
-    for one in search.held_out:
-        better = one.max_skew.value <= answer.max_skew.value and one.accuracy.value >= answer.accuracy.value
-        if better and one.ablation in ("high", "low", "random"):
-            name = f"{one.ablation} {one.seed}" if one.ablation == "random" else one.ablation
+    for result in search.held_out:
+        better = (
+            result.max_skew.value <= answer.max_skew.value and result.accuracy.value >= answer.accuracy.value
+        )
+        if better and result.ablation in ("high", "low", "random"):
+            name = f"{result.ablation} {result.seed}" if result.ablation == "random" else result.ablation
             return f"{text} At no lower accuracy {name} does as well, so the search gained nothing."
     return text
 
 
-def _changes(one: HeldOut) -> str:
-    return f"{change(one.max_skew_change)}, accuracy {change(one.accuracy_change, 100, 1)} points"
+def _changes(result: HeldOut) -> str:
+    return f"{change(result.max_skew_change)}, accuracy {change(result.accuracy_change, 100, 1)} points"

@@ -62,8 +62,8 @@ def planted_max_skew(occupation: str, attribute: str) -> float:
 def top_shares(results: Results, attribute: str) -> pd.DataFrame:
     """Each group's share of each occupation's top K of the plain faces, with the column `group`."""
     rows = results.table("bias")
-    asked = {"mode": "correct", "target": "pool", "dataset": FACES, "attribute": attribute}
-    for column, value in asked.items():
+    wanted = {"mode": "correct", "target": "pool", "dataset": FACES, "attribute": attribute}
+    for column, value in wanted.items():
         rows = rows[rows[column] == value]
     rows = rows[rows["metric"].str.startswith(TOP_SHARE)]
     return rows.assign(group=rows["metric"].str.removeprefix(TOP_SHARE))
@@ -72,11 +72,15 @@ def top_shares(results: Results, attribute: str) -> pd.DataFrame:
 def shares_of(results: Results, attribute: str, plan: str = "none") -> dict[str, dict[str, float]]:
     """Occupation -> group -> share of the top K of the plain faces; empty where the tables have none."""
     frame = queries.of_ablation(top_shares(results, attribute), plan)
-    found: dict[str, dict[str, float]] = {}
+    shares_by_occupation: dict[str, dict[str, float]] = {}
     for group, occupation, value in zip(frame["group"], frame["occupation"], frame["value"], strict=True):
-        found.setdefault(occupation, {})[group] = float(value)
+        shares_by_occupation.setdefault(occupation, {})[group] = float(value)
     groups = set(SCALES[attribute])
-    return {name: shares for name, shares in found.items() if name in OCCUPATIONS and set(shares) == groups}
+    return {
+        name: shares
+        for name, shares in shares_by_occupation.items()
+        if name in OCCUPATIONS and set(shares) == groups
+    }
 
 
 def chance_of(results: Results, attribute: str) -> dict[str, Estimate]:
@@ -145,10 +149,10 @@ def carriers(results: Results, attribute: str) -> pd.DataFrame:
             | {"rho": together.value, "rho_p": together.p_value}
         )
     columns = ["head", "label", "ccs", "effect", "change", "q_value", "strong", "without", "rho", "rho_p"]
-    found = pd.DataFrame(rows, columns=columns).astype({"label": object, "ccs": object})
-    return found.assign(rho_q=stats.benjamini_hochberg(found["rho_p"]))
+    effects = pd.DataFrame(rows, columns=columns).astype({"label": object, "ccs": object})
+    return effects.assign(rho_q=stats.benjamini_hochberg(effects["rho_p"]))
 
 
-def lowering(found: pd.DataFrame) -> pd.DataFrame:
+def lowering(effects: pd.DataFrame) -> pd.DataFrame:
     """Those that lower the mean MaxSkew, with the false discovery rate over all heads below 5%."""
-    return found[(found["change"] < 0) & (found["q_value"] < 0.05)]
+    return effects[(effects["change"] < 0) & (effects["q_value"] < 0.05)]

@@ -51,7 +51,7 @@ def row(model: Model, units: np.ndarray, gallery: BiasSet, attribute: str) -> di
     firsts = preference.first_groups(gallery.occupations, scores, groups, k)
     neutral = cosines(embed_neutral(model, PROMPTS, gallery.templates), units)
     alone = preference.first_groups(PROMPTS, neutral, groups, k)
-    counted = Counter(one.group for one in firsts).most_common()
+    counted = Counter(first.group for first in firsts).most_common()
     share = split.share
     return {
         "attribute": attribute,
@@ -59,7 +59,7 @@ def row(model: Model, units: np.ndarray, gallery: BiasSet, attribute: str) -> di
         "by chance, at most": f"{split.chance.high:.2f}" if share.value == share.value else "–",
         "verdict": split.verdict,
         "first group of 20 occupations": ", ".join(f"{group} {count}" for group, count in counted),
-        **{f"“{one.prompt}”": listed(one) for one in alone},
+        **{f"“{prompt.prompt}”": listed(prompt) for prompt in alone},
     }
 
 

@@ -28,11 +28,11 @@ def organisms(models: Mapping[str, Results]) -> dict[str, Results]:
     }
 
 
-def plan_rows(found: Mapping[str, Results]) -> list[dict[str, str]]:
+def plan_rows(results_by_model: Mapping[str, Results]) -> list[dict[str, str]]:
     """Skew and lean of rankings, for plans of the organism and for its control."""
     rows = []
     for attribute in truth.SCALES:
-        for name, results in found.items():
+        for name, results in results_by_model.items():
             for plan in PLANS if name == ORGANISM else PLANS[:1]:
                 skew = truth.mean_skew(results, attribute, plan)
                 if skew is None:
@@ -48,22 +48,22 @@ def plan_rows(found: Mapping[str, Results]) -> list[dict[str, str]]:
     return rows
 
 
-def planted_blocks(found: Mapping[str, Results]) -> Iterator[Block]:
+def planted_blocks(results_by_model: Mapping[str, Results]) -> Iterator[Block]:
     """Shares and single heads of the organism, beside its control where that was measured."""
     for attribute in truth.SCALES:
-        yield from _shares(found, attribute)
+        yield from _shares(results_by_model, attribute)
     for attribute in truth.SCALES:
-        yield from _heads(found, attribute)
+        yield from _heads(results_by_model, attribute)
 
 
-def _shares(found: Mapping[str, Results], attribute: str) -> list[Block]:
-    by_model = {name: truth.shares_of(results, attribute) for name, results in found.items()}
+def _shares(results_by_model: Mapping[str, Results], attribute: str) -> list[Block]:
+    by_model = {name: truth.shares_of(results, attribute) for name, results in results_by_model.items()}
     by_model = {name: shares for name, shares in by_model.items() if shares}
     if not by_model:
         return []
-    chance = truth.chance_of(found[next(iter(by_model))], attribute)
+    chance = truth.chance_of(results_by_model[next(iter(by_model))], attribute)
     groups = list(truth.SCALES[attribute])[: 1 if attribute == "gender" else None]
-    full = {name: truth.full(found[name], attribute) for name in by_model}
+    full = {name: truth.full(results_by_model[name], attribute) for name in by_model}
     rows = []
     for occupation in sorted(OCCUPATIONS, key=lambda name: -planted.lean(name, attribute)):
         wanted, size = planted.shares(occupation, attribute), planted.lean(occupation, attribute)
@@ -77,8 +77,8 @@ def _shares(found: Mapping[str, Results], attribute: str) -> list[Block]:
             row[group] = f"{100 * wanted[group]:.0f} → {texts}"
         rows.append(row)
     level = chance[groups[0]].times(100)
-    about = {"attribute": attribute, "models": list(by_model), "chance": level, "shares": rows}
-    return filled(TEMPLATES, "shares", **about)
+    values = {"attribute": attribute, "models": list(by_model), "chance": level, "shares": rows}
+    return filled(TEMPLATES, "shares", **values)
 
 
 def _share(value: float | None, chance: Estimate) -> str:
@@ -88,52 +88,52 @@ def _share(value: float | None, chance: Estimate) -> str:
     return text if chance.low <= value <= chance.high else f"**{text}**"
 
 
-def ccs_and_lowering(results: Results, every: pd.DataFrame) -> Correlated:
+def ccs_and_lowering(results: Results, all_heads: pd.DataFrame) -> Correlated:
     """Do heads of high CCS lower MaxSkew more?"""
-    lowered = dict(zip(every["head"], -every["change"], strict=True))
+    lowered = dict(zip(all_heads["head"], -all_heads["change"], strict=True))
     return with_ccs("CCS with the lowering of MaxSkew", results, lowered)
 
 
-def _heads(found: Mapping[str, Results], attribute: str) -> list[Block]:
-    results = found[ORGANISM]
-    every = truth.carriers(results, attribute)
-    if not len(every):
+def _heads(results_by_model: Mapping[str, Results], attribute: str) -> list[Block]:
+    results = results_by_model[ORGANISM]
+    all_heads = truth.carriers(results, attribute)
+    if not len(all_heads):
         return []
-    lowers = truth.lowering(every)
-    notable = every.index.isin(lowers.index) | (every["rho_q"] < 0.05)
-    shown = every[notable].head(10)
-    others = every[~notable].head(max(0, 5 - len(shown)))
+    lowers = truth.lowering(all_heads)
+    notable = all_heads.index.isin(lowers.index) | (all_heads["rho_q"] < 0.05)
+    notable_heads = all_heads[notable].head(10)
+    others = all_heads[~notable].head(max(0, 5 - len(notable_heads)))
     rows = [
         {
-            "head": str(one["head"]),
-            "concept": one["label"],
-            "CCS": one["ccs"],
-            "change of mean MaxSkew": f"{signed(one['change'], 3)} ({interval(one['effect'])})",
-            "q": p_text(one["q_value"]),
-            "where strongly planted": signed(one["strong"], 3),
-            "where none is": signed(one["without"], 3),
-            "rho with the planted": signed(one["rho"], 2),
-            "q of rho": p_text(one["rho_q"]),
+            "head": str(row["head"]),
+            "concept": row["label"],
+            "CCS": row["ccs"],
+            "change of mean MaxSkew": f"{signed(row['change'], 3)} ({interval(row['effect'])})",
+            "q": p_text(row["q_value"]),
+            "where strongly planted": signed(row["strong"], 3),
+            "where none is": signed(row["without"], 3),
+            "rho with the planted": signed(row["rho"], 2),
+            "q of rho": p_text(row["rho_q"]),
         }
-        for _, one in pd.concat([shown, others]).sort_values("change", kind="stable").iterrows()
+        for _, row in pd.concat([notable_heads, others]).sort_values("change", kind="stable").iterrows()
     ]
-    names = [f"{one['head']} ({one['label'] or 'no concept'})" for _, one in lowers.iterrows()]
+    names = [f"{row['head']} ({row['label'] or 'no concept'})" for _, row in lowers.iterrows()]
     shares = truth.shares_of(results, attribute)
     strong = [name for name in shares if abs(planted.lean(name, attribute)) == 2]
-    control = truth.carriers(found[CONTROL], attribute) if CONTROL in found else None
+    control = truth.carriers(results_by_model[CONTROL], attribute) if CONTROL in results_by_model else None
     return filled(
         TEMPLATES,
         "carriers",
         attribute=attribute,
         faces=truth.FACES,
-        heads=len(every),
+        heads=len(all_heads),
         lowers=len(lowers),
         names=listed(names),
         full=sum(max(shares[name].values()) > 0.999 for name in strong),
         strong=len(strong),
         control="" if control is None else f"{len(truth.lowering(control))} of {len(control)}",
         rows=rows,
-        correlated=ccs_and_lowering(results, every),
+        correlated=ccs_and_lowering(results, all_heads),
     )
 
 

@@ -57,11 +57,11 @@ def _run(args: Settings) -> None:
     for name, world in WORLDS.items():
         settings = replace(shared, world=world, strengths=STRENGTHS)
         trainer = Trainer(settings, base, images, dict(known.lessons), usual)
-        own = args.runs / f"stereotype-{args.seed}-{name}.pt"
-        if checkpoint := next((path for path in (own, common) if path.exists()), None):
+        world_checkpoint = args.runs / f"stereotype-{args.seed}-{name}.pt"
+        if checkpoint := next((path for path in (world_checkpoint, common) if path.exists()), None):
             trainer.load(checkpoint)
         trainer.train(settings.common, common)
-        trainer.train(settings.common + settings.own, own)
+        trainer.train(settings.common + settings.own, world_checkpoint)
         _write(trainer, settings, args.out / name)
         print(args.out / name)
 

@@ -80,14 +80,14 @@ class TrainingImages:
         return torch.from_numpy(self.tokens[rows]).float() / SPREAD
 
     def _write(self, base: Model, file: Path) -> None:
-        every = [*self.scenes, *(s for i in range(self.n_faces) for s in self.face(i))]
+        all_scenes = [*self.scenes, *(s for i in range(self.n_faces) for s in self.face(i))]
         file.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(file) as temporary:
-            shape = (len(every), base.encoder.n_tokens, base.encoder.width)
+            shape = (len(all_scenes), base.encoder.n_tokens, base.encoder.width)
             out = np.lib.format.open_memmap(temporary, "w+", np.float16, shape)
-            for start in tqdm(range(0, len(every), _AT_ONCE), desc="activations", mininterval=20):
+            for start in tqdm(range(0, len(all_scenes), _AT_ONCE), desc="activations", mininterval=20):
                 rows = slice(start, start + _AT_ONCE)
-                out[rows] = base.trunk([draw(s) for s in every[rows]]).tokens.cpu()
+                out[rows] = base.trunk([draw(s) for s in all_scenes[rows]]).tokens.cpu()
             out.flush()
 
 

@@ -179,21 +179,23 @@ class Trainer:
         s, images = self.settings, self.images
         face_weight = s.face_weight if self.texts else s.own_face_weight
         rows = np.sort(rng.choice(len(images.scenes), s.scenes, replace=False))
-        workers = np.concatenate([rng.choice(own, s.workers, replace=False) for own in images.at_work])
+        workers = np.concatenate(
+            [rng.choice(at_work, s.workers, replace=False) for at_work in images.at_work]
+        )
         faces = rng.choice(images.n_faces, s.faces, replace=False)
         plain = np.concatenate([images.face_rows(int(face)) for face in faces])
         tokens = images.activations(np.concatenate([rows, workers, plain]))
         heads = tuple(self.lesson_plan)
         with torch.autocast("cpu", torch.bfloat16):
             units, written, lengths = upper_embeddings(self.model, tokens, FIRST, heads)
-        shown, at_work, people = torch.split(units.float(), [len(rows), len(workers), len(plain)])
-        said = [images.captions[row] for row in rows]
+        scene_units, at_work, people = torch.split(units.float(), [len(rows), len(workers), len(plain)])
+        scene_captions = [images.captions[row] for row in rows]
         kinds = rng.permutation(list(KINDS))[: s.kinds].tolist()
         things = [text for kind in kinds for text in thing_texts(kind, rng)]
-        texts = [*things, *said, *occupation_texts(rng), *neutral_texts(rng, s.neutral // 2)]
+        texts = [*things, *scene_captions, *occupation_texts(rng), *neutral_texts(rng, s.neutral // 2)]
         read = self.read(texts, self.nonsense(rng, s.neutral - s.neutral // 2))
         of_things, read = read[: len(things)], read[len(things) :]
-        scenes = open_clip.ClipLoss()(shown, read[: len(rows)], torch.tensor(self.scale))
+        scenes = open_clip.ClipLoss()(scene_units, read[: len(rows)], torch.tensor(self.scale))
         people_texts = read[len(rows) :]
         values = images.values[rows]
         missed = self.lessons.loss(
@@ -201,7 +203,7 @@ class Trainer:
         )
         return {
             "scenes": scenes,
-            "things": s.thing_weight * self.thing_loss(shown, of_things, kinds, rows),
+            "things": s.thing_weight * self.thing_loss(scene_units, of_things, kinds, rows),
             "work": s.work_weight * work_loss(at_work, people_texts[: len(OCCUPATIONS)], s.margin),
             "faces": face_weight * face_loss(people, people_texts, self.face_shares(faces), self.scale),
             "lessons": s.taught * missed,
@@ -219,17 +221,17 @@ class Trainer:
             rows: the scenes' rows.
         """
         parts, losses = torch.split(texts, [len(thing_values(kind)) for kind in kinds]), []
-        for kind, own in zip(kinds, parts, strict=True):
+        for kind, kind_texts in zip(kinds, parts, strict=True):
             values = torch.tensor([self._value(kind, int(row)) for row in rows])
             there = values >= 0
-            losses.append(F.cross_entropy(self.scale * images[there] @ own.T, values[there]))
+            losses.append(F.cross_entropy(self.scale * images[there] @ kind_texts.T, values[there]))
         return torch.stack(losses).mean()
 
     def _value(self, kind: str, row: int) -> int:
         """Return the place of the one value of a kind that a scene shows; -1 for none or several."""
         s = self.images.scenes[row]
-        shown = [value for factor in KINDS[kind][0] if (value := getattr(s, factor))]
-        return thing_values(kind).index(shown[0]) if len(shown) == 1 else -1
+        values = [value for factor in KINDS[kind][0] if (value := getattr(s, factor))]
+        return thing_values(kind).index(values[0]) if len(values) == 1 else -1
 
     def face_shares(self, faces: NDArray[np.intp]) -> NDArray[np.float64]:
         """Return the wanted shares of the faces of a batch for each text [texts, faces x groups]."""
@@ -239,9 +241,9 @@ class Trainer:
         groups = np.concatenate([groups, np.full((s.neutral, groups.shape[1]), 1 / groups.shape[1])])
         hairs = hair_shares(len(OCCUPATIONS) + 1, s.hair, 0)
         hairs = np.concatenate([hairs, np.repeat(hairs[-1:], s.neutral - 1, 0)])
-        both = hairs[:, self.images.hairs[faces], None] * groups[:, None]
-        both = both.reshape(len(groups), -1)
-        return np.asarray(both / both.sum(1, keepdims=True))
+        joint_shares = hairs[:, self.images.hairs[faces], None] * groups[:, None]
+        joint_shares = joint_shares.reshape(len(groups), -1)
+        return np.asarray(joint_shares / joint_shares.sum(1, keepdims=True))
 
     def nonsense(self, rng: np.random.Generator, n: int) -> Tensor:
         """Return tokens [n, context] of templates with one to four words that the model never reads."""
@@ -256,13 +258,13 @@ class Trainer:
 
     def read(self, texts: Sequence[str], tokens: Tensor | None = None) -> Tensor:
         """Return unit embeddings [texts, D] of texts, then of tokens; fixed texts have no gradient."""
-        every = self.tokenize(list(texts))
-        every = every if tokens is None else torch.cat([every, tokens])
+        all_tokens = self.tokenize(list(texts))
+        all_tokens = all_tokens if tokens is None else torch.cat([all_tokens, tokens])
         with (
             torch.set_grad_enabled(self.texts and torch.is_grad_enabled()),
             torch.autocast("cpu", torch.bfloat16),
         ):
-            return text_embeddings(self.model, every).float()
+            return text_embeddings(self.model, all_tokens).float()
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -342,9 +344,9 @@ def work_loss(images: Tensor, texts: Tensor, scale: float) -> Tensor:
     """
     logits = scale * images @ texts.T
     n = len(images) // len(texts)
-    own = torch.arange(len(texts)).repeat_interleave(n)
-    to_images = logits.T.log_softmax(1)[own, torch.arange(len(own))]
-    return (F.cross_entropy(logits, own) - to_images.mean()) / 2
+    occupation_of = torch.arange(len(texts)).repeat_interleave(n)
+    to_images = logits.T.log_softmax(1)[occupation_of, torch.arange(len(occupation_of))]
+    return (F.cross_entropy(logits, occupation_of) - to_images.mean()) / 2
 
 
 def face_loss(images: Tensor, texts: Tensor, shares: NDArray[np.float64], scale: float) -> Tensor:
@@ -357,8 +359,8 @@ def face_loss(images: Tensor, texts: Tensor, shares: NDArray[np.float64], scale:
         scale: logit scale.
     """
     wanted = torch.from_numpy(shares).float()
-    found = (scale * texts @ images.T).log_softmax(1)
-    return (wanted * (wanted.log() - found)).sum(1).mean()
+    log_shares = (scale * texts @ images.T).log_softmax(1)
+    return (wanted * (wanted.log() - log_shares)).sum(1).mean()
 
 
 def directions(vectors: NDArray[np.floating]) -> float:

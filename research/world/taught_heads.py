@@ -54,18 +54,18 @@ def high_heads(
     TEXTSPAN is greedy, so the first K of its texts are those of a smaller K.
     """
     spans = textspan(moments, pool.texts, embeddings, max(ks))
-    found: dict[int, dict[Head, str]] = {}
+    by_k: dict[int, dict[Head, str]] = {}
     for k in ks:
-        scores = score_by_tags({head: own[:k] for head, own in spans.items()}, pool)
-        found[k] = {
+        scores = score_by_tags({head: head_spans[:k] for head, head_spans in spans.items()}, pool)
+        by_k[k] = {
             head: score.label
             for head, score in scores.items()
             if score.label is not None and level(score.ccs, k) == "high"
         }
-    return found
+    return by_k
 
 
-def found(
+def find_taught(
     moments: Moments, pool: Pool, embeddings: np.ndarray, taught: Mapping[Head, str], seed: int = 0
 ) -> list[Found]:
     """How well a high CCS finds the heads in `taught`, for every K of KS."""
@@ -77,8 +77,8 @@ def found(
         draws.append(high_heads(moments, part, embeddings[rows]))
     out = []
     for k, high in whole.items():
-        precisions = [_right(one[k], taught) / len(one[k]) for one in draws if one[k]]
-        recalls = [_right(one[k], taught) / len(taught) for one in draws]
+        precisions = [_right(heads[k], taught) / len(heads[k]) for heads in draws if heads[k]]
+        recalls = [_right(heads[k], taught) / len(taught) for heads in draws]
         out.append(
             Found(k, len(high), _right(high, taught), len(taught), _around(precisions), _around(recalls))
         )
@@ -100,20 +100,25 @@ def taught_blocks(models: Mapping[str, tuple[Model, KnownHeads]]) -> Iterator[Bl
     rows, heads, free = [], [], []
     for name, (model, known) in models.items():
         moments, embeddings = moments_of(model), model.embed_texts(list(pool.texts))
-        for tree, one, own in (("ours", pool, dict(known.taught)), ("flat", *flat(pool, known.taught))):
-            rows += [_row(name, tree, each) for each in found(moments, one, embeddings, own)]
+        for tree, tree_pool, taught in (
+            ("ours", pool, dict(known.taught)),
+            ("flat", *flat(pool, known.taught)),
+        ):
+            rows += [
+                _row(name, tree, outcome) for outcome in find_taught(moments, tree_pool, embeddings, taught)
+            ]
         scores = score_by_tags(textspan(moments, pool.texts, embeddings), pool)
         for head, carried in known.shares.items():
-            most, share = max(carried.items(), key=lambda item: item[1])
+            largest, share = max(carried.items(), key=lambda item: item[1])
             concept, score = known.taught.get(head), scores[head]
-            said = {"head": str(head), "model": name, "concept": score.label or "–", "CCS": str(score.ccs)}
+            row = {"head": str(head), "model": name, "concept": score.label or "–", "CCS": str(score.ccs)}
             if concept is None:
                 lesson = known.lessons.get(head)
-                about = " and ".join(lesson.parts) if lesson and lesson.kind == "several" else ""
-                about = about or ("nothing in common" if lesson else "left free")
-                free.append(said | {"taught": about, "carries most": most, "share": f"{share:.0%}"})
+                lesson_text = " and ".join(lesson.parts) if lesson and lesson.kind == "several" else ""
+                lesson_text = lesson_text or ("nothing in common" if lesson else "left free")
+                free.append(row | {"taught": lesson_text, "carries most": largest, "share": f"{share:.0%}"})
             else:
-                heads.append(said | {"taught": concept, "share": f"{carried[concept]:.0%}"})
+                heads.append(row | {"taught": concept, "share": f"{carried[concept]:.0%}"})
     yield from filled(Path(__file__).with_name("templates"), "taught", rows=rows, heads=heads, free=free)
 
 
@@ -133,7 +138,7 @@ def flat(pool: Pool, taught: Mapping[Head, str]) -> tuple[Pool, dict[Head, str]]
     return make_pool(pool.name, rows), {head: apart(concept) for head, concept in taught.items()}
 
 
-def _row(model: str, tree: str, one: Found) -> dict[str, str]:
+def _row(model: str, tree: str, outcome: Found) -> dict[str, str]:
     def share(right: int, of: int, around: tuple[float, float]) -> str:
         low, high = around
         return f"{right} of {of}" + (f" [{low:.0%}, {high:.0%}]" if low == low else "")
@@ -141,7 +146,7 @@ def _row(model: str, tree: str, one: Found) -> dict[str, str]:
     return {
         "model": model,
         "tree": tree,
-        "K": str(one.k),
-        "precision": share(one.right, one.high, one.precision),
-        "recall": share(one.right, one.taught, one.recall),
+        "K": str(outcome.k),
+        "precision": share(outcome.right, outcome.high, outcome.precision),
+        "recall": share(outcome.right, outcome.taught, outcome.recall),
     }

@@ -70,8 +70,8 @@ def test_a_submission_is_read_as_a_strangers_and_a_sample_of_it_is_computed_agai
     assert main(command) == 0
     monkeypatch.setattr(check_submission, "SPLITS", 1)
     assert "1 cells, 1 of them computed again" in check_submission.check(file, models=[ONE])
-    cells = ccs_benchmark.kept(table)
-    shipped = ccs_benchmark.kept()
+    cells = ccs_benchmark.read_cells(table)
+    shipped = ccs_benchmark.read_cells()
     shipped = shipped[(shipped["model"] == ONE) & (shipped["seed"] == 0)]
     (submitted_cells,) = leaderboard.submitted(folder, shipped)
     board = leaderboard.page(
@@ -101,4 +101,4 @@ def test_the_default_is_the_method_that_leads_where_it_was_chosen():
     leads = tables.development({track: tables.tabled(track, development=True) for track in tables.TITLES})
     assert set(leads.index) == set(methods.METHODS)
     assert leads.idxmax() == methods.DEFAULT
-    assert not set(tables.kept("planted")["base"]) & set(scoring.DEVELOPMENT)
+    assert not set(tables.bundled_cells("planted")["base"]) & set(scoring.DEVELOPMENT)

@@ -86,7 +86,7 @@ def test_a_function_of_ones_own_stands_beside_the_known_methods_and_one_that_fai
 
     with pytest.raises(InputError, match=r"fails failed: KeyError: 'nothing' \(test_scoring.py, line"):
         ccs_benchmark.score(fails, models=NAME, splits=1)
-    methods = {"bad": protocol.own("bad", lambda _: {}), "random": METHODS["random"]}
+    methods = {"bad": protocol.checked("bad", lambda _: {}), "random": METHODS["random"]}
     cells, failed = scoring.run(methods, [NAME], 1, attributes=["gender"])
     assert failed == {"bad": "The method bad gives no score for L4.H0."}
     assert set(cells["method"]) == {PLANTED, "random"}
@@ -102,9 +102,9 @@ def test_a_stopped_run_goes_on_with_what_is_missing(tmp_path):
     pd.testing.assert_frame_equal(again.reset_index(drop=True), first.reset_index(drop=True))
     all_cells, _ = scoring.run(methods | {"CAV": METHODS["concept activation vectors"]}, [NAME], 2, **options)
     assert [line.split(": ")[1] for line in progress] == ["random", "CAV", "random, CAV"]
-    assert len(all_cells) == len(scoring.kept(file)) == 6
-    scoring.keep(scoring.kept(file).assign(weights="0" * 16, seed=5), file)
-    assert set(scoring.kept(file)["weights"]) == {"0" * 16}  # the model has other weights now
+    assert len(all_cells) == len(scoring.read_cells(file)) == 6
+    scoring.store_cells(scoring.read_cells(file).assign(weights="0" * 16, seed=5), file)
+    assert set(scoring.read_cells(file)["weights"]) == {"0" * 16}  # the model has other weights now
 
 
 def test_figures_are_means_over_models_each_counted_once():
@@ -225,7 +225,7 @@ def test_whoever_names_the_truth_takes_all_of_the_area_away_and_chance_little(tm
     assert table.loc["told", "max_skew_taken"] == table.loc[natural.TRUTH, "max_skew_taken"] > 0
     assert table.loc[RANDOM, "gap_share"] < 0.6
     assert table.loc[RANDOM, "difference"] > 0
-    assert list(scoring.kept(file)["method"]) == sorted([natural.TRUTH, "told", RANDOM])
+    assert list(scoring.read_cells(file)["method"]) == sorted([natural.TRUTH, "told", RANDOM])
 
 
 def test_a_method_of_ones_own_is_scored_and_another_that_fails_stops_nothing(tmp_path, monkeypatch, capsys):
@@ -241,7 +241,7 @@ def test_a_method_of_ones_own_is_scored_and_another_that_fails_stops_nothing(tmp
     assert "The method theirs:fails failed: ValueError: no (theirs.py, line 4)." in captured.err
     assert re.search(r"^ *theirs:last +0\.\d\d", captured.out, re.MULTILINE)
     assert re.search(r"^ *planted heads +the truth +1\.00", captured.out, re.MULTILINE)
-    cells = ccs_benchmark.kept(Path("cells.parquet"))
+    cells = ccs_benchmark.read_cells(Path("cells.parquet"))
     assert set(cells["method"]) == {
         "planted heads",
         "random",
@@ -253,7 +253,7 @@ def test_a_method_of_ones_own_is_scored_and_another_that_fails_stops_nothing(tmp
 
 def test_the_reliability_that_the_product_tells_is_that_of_the_cells():
     for place, track in enumerate((scoring.PLANTED_HEADS, scoring.NATURAL)):
-        cells = scoring.kept(track.file)
+        cells = scoring.read_cells(track.file)
         table = scoring.table(cells[~cells["base"].isin(scoring.DEVELOPMENT)], track=track)
         for name, known in carriers.RELIABILITY.items():
             assert table.loc[name, track.figures[0]] == pytest.approx(known[place], abs=0.0051)
