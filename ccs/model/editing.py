@@ -330,6 +330,6 @@ def _spread(directions: Tensor) -> float:
 
 def _text_directions(encoder: Encoder, head: Head, texts: NDArray[np.floating]) -> Tensor:
     """The outputs [k, d] with which a head would write most toward each text, minus their mean."""
-    written = encoder.basis(head)[: encoder.layers[head.layer].head_dim].double()
-    toward = torch.as_tensor(texts).to(written) @ written.T
+    written = encoder.directions(head.layer, [head.head])[0, :, : encoder.layers[head.layer].head_dim]
+    toward = torch.as_tensor(texts).double() @ written.mean(0).double().T.cpu()
     return toward - toward.mean(0)

@@ -7,7 +7,7 @@ optimizer) sees the real ones. Two kinds of modules differ:
 - Most call their projection (transformers, timm). The site is a forward pre-hook of whatever module is the
   projection at the time of the call.
 - nn.MultiheadAttention and open_clip's AttentionPool2d read the projection's weight and never call it. Their
-  forward pass is written out here, from the module's own parameters.
+  forward pass is run here, from the module's own parameters.
 
 The module's class is replaced by a subclass for the length of the block. That is how torch.compile notices:
 it checks the class and traces again, whereas it doesn't look for new hooks.
@@ -257,29 +257,40 @@ class _Multihead(Intercepted):
                 query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
             )
         module: Any = self
-        batched, batch_first = query.dim() == 3, module.batch_first
-        if query is key and key is value:  # one matrix product
-            inputs = [_batch_first(query, batch_first)]
-        else:
-            inputs = [_batch_first(x, batch_first) for x in (query, key, value)]
-        parts = _in_projected(module, inputs)
-        q, k, v = (by_head(x, module.num_heads).transpose(1, 2) for x in parts)  # [n, H, T, d]
-        mask = _mask(q, attn_mask, key_padding_mask)
-        dropout = module.dropout if module.training else 0.0
-        weights = None
-        if need_weights:
-            scores = q * q.shape[-1] ** -0.5 @ k.transpose(-1, -2)
-            weights = F.dropout(torch.softmax(scores if mask is None else scores + mask, -1), dropout)
-            heads_values = weights @ v
-            weights = weights.mean(1) if average_attn_weights else weights
-            weights = weights if batched else weights[0]
-        else:
-            causal = is_causal and mask is None
-            heads_values = F.scaled_dot_product_attention(q, k, v, mask, dropout, causal)
-        out = _projected(module.out_proj, _changed(self, heads_values.transpose(1, 2).flatten(2)))
-        if not batched:
+        swapped = module.batch_first and query.dim() == 3
+        if swapped:  # the same tensor thrice stays so, which saves two projections
+            turned = {id(x): x.transpose(0, 1) for x in (query, key, value)}
+            query, key, value = turned[id(query)], turned[id(key)], turned[id(value)]
+        values, weights = F.multi_head_attention_forward(
+            query,
+            key,
+            value,
+            module.embed_dim,
+            module.num_heads,
+            module.in_proj_weight,
+            module.in_proj_bias,
+            module.bias_k,
+            module.bias_v,
+            module.add_zero_attn,
+            module.dropout,
+            torch.eye(module.embed_dim, dtype=query.dtype, device=query.device),  # projected below
+            None,
+            training=module.training,
+            key_padding_mask=key_padding_mask,
+            need_weights=need_weights,
+            attn_mask=attn_mask,
+            use_separate_proj_weight=not module._qkv_same_embed_dim,
+            q_proj_weight=module.q_proj_weight,
+            k_proj_weight=module.k_proj_weight,
+            v_proj_weight=module.v_proj_weight,
+            average_attn_weights=average_attn_weights,
+            is_causal=is_causal,
+        )
+        values = values[None] if query.dim() == 2 else values.transpose(0, 1)  # [n, T, H d]
+        out = _projected(module.out_proj, _changed(self, values))
+        if query.dim() == 2:
             return out[0], weights
-        return out if batch_first else out.transpose(0, 1), weights
+        return out if swapped else out.transpose(0, 1), weights
 
 
 class _AttentionPool2d(Intercepted):
@@ -298,42 +309,6 @@ class _AttentionPool2d(Intercepted):
 def _changed(module: Any, values: Tensor) -> Tensor:
     site = site_of(module)  # None if the last block ended in the middle of this pass
     return values if site is None else site.changed(values)
-
-
-def _batch_first(x: Tensor, batch_first: bool) -> Tensor:
-    return x[None] if x.dim() == 2 else x if batch_first else x.transpose(0, 1)
-
-
-def _in_projected(module: Any, inputs: list[Tensor]) -> Sequence[Tensor]:
-    """Queries, keys, and values [n, T, H d] of three inputs, or of one for all three."""
-    bias = module.in_proj_bias
-    if module._qkv_same_embed_dim:
-        if len(inputs) == 1:
-            return F.linear(inputs[0], module.in_proj_weight, bias).chunk(3, -1)
-        matrices = module.in_proj_weight.chunk(3)
-    else:
-        matrices = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
-    biases = (None,) * 3 if bias is None else bias.chunk(3)
-    inputs = inputs * 3 if len(inputs) == 1 else inputs
-    return list(map(F.linear, inputs, matrices, biases))
-
-
-def _mask(q: Tensor, attn_mask: Tensor | None, padding: Tensor | None) -> Tensor | None:
-    """The sum of torch's two kinds of masks, to be added to scores [n, H, T, S] of queries [n, H, T, d]."""
-    mask = None
-    if attn_mask is not None:
-        mask = _added(attn_mask, q)
-        mask = mask.reshape(*q.shape[:2], *mask.shape[-2:]) if mask.dim() == 3 else mask[None, None]
-    if padding is not None:
-        padding = _added(padding if padding.dim() == 2 else padding[None], q)[:, None, None]
-        mask = padding if mask is None else mask + padding
-    return mask
-
-
-def _added(mask: Tensor, like: Tensor) -> Tensor:
-    if mask.dtype != torch.bool:
-        return mask.to(like.dtype)
-    return torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask, float("-inf"))
 
 
 def _projected(projection: Any, values: Tensor) -> Tensor:
@@ -359,8 +334,6 @@ def _mixin(module: Any) -> type:
     from open_clip.modified_resnet import AttentionPool2d
 
     if isinstance(module, nn.MultiheadAttention) and _forward(module) is nn.MultiheadAttention.forward:
-        if module.bias_k is not None or module.add_zero_attn:
-            raise InputError("nn.MultiheadAttention with bias_k or add_zero_attn has no ablation.")
         return _Multihead
     return _AttentionPool2d if isinstance(module, AttentionPool2d) else _CallsProjection
 

@@ -116,6 +116,7 @@ class Model(Side):
         self.config = {**source.config, "quick_gelu": source.quick_gelu}
         self.clip, self.tokenizer, self._autocast = clip, tokenizer, autocast
         self._crops_as_transformers = bool(source.checkpoint)
+        self._hashed: tuple[Any, str] | None = None
         self.preprocess_config: dict[str, Any] = dict(clip.visual.preprocess_cfg)
         self._set_encoder(layers)
         self.logit_scale = float(clip.logit_scale.detach().exp())
@@ -166,14 +167,24 @@ class Model(Side):
         other_name = self.config["text_cfg"].get("hf_tokenizer_name")
         return not other_name and getattr(self.tokenizer, "is_open_clips", True)
 
-    @cached_property
+    @property
     def weights_hash(self) -> str:
-        """sha256 of all weights of both encoders, by name, as float32; results are keyed by it."""
-        digest = hashlib.sha256()
-        for name, values in sorted(self.clip.state_dict().items()):
-            digest.update(f"{name} {tuple(values.shape)}\n".encode())
-            digest.update(np.ascontiguousarray(values.float().cpu().numpy()).data)
-        return digest.hexdigest()
+        """sha256 of all weights of both encoders, by name, as float32; results are keyed by it.
+
+        It is computed again if weights were replaced or changed in place, also through `.data`.
+        """
+        weights = sorted(self.clip.state_dict().items())
+        state = [
+            (name, values.data_ptr(), 0 if values.is_inference() else values._version, float(values.sum()))
+            for name, values in weights
+        ]
+        if self._hashed is None or self._hashed[0] != state:
+            digest = hashlib.sha256()
+            for name, values in weights:
+                digest.update(f"{name} {tuple(values.shape)}\n".encode())
+                digest.update(np.ascontiguousarray(values.float().cpu().numpy()).data)
+            self._hashed = state, digest.hexdigest()
+        return self._hashed[1]
 
     def in_float32(self) -> Model:
         """Return this model without autocast, with the same weights."""
@@ -184,8 +195,7 @@ class Model(Side):
     def with_weights(self, weights: Mapping[str, Tensor]) -> Model:
         """Return a copy of this model in which some weights of `clip`, by name, are replaced."""
         changed = copy.copy(self)
-        for cached in ("weights_hash", "texts"):
-            changed.__dict__.pop(cached, None)
+        changed.__dict__.pop("texts", None)
         changed.clip = copy.deepcopy(self.clip)
         changed.clip.load_state_dict(weights, strict=False)
         changed.encoder = self.encoder.of_module(changed.clip.visual)

@@ -56,6 +56,20 @@ def test_the_hash_is_that_of_the_weights(tiny_folder, tiny_model, tmp_path):
     assert len(tiny_model.weights_hash) == 64
 
 
+@pytest.mark.parametrize("through_data", [False, True])
+def test_weights_changed_in_place_give_new_statistics(tiny_folder, through_data):
+    model, images = ccs.load(str(tiny_folder)), ccs.open_images("world", 20)
+    before, rows = model.weights_hash, ccs.find_heads(model, "a red cat", images).rows
+    projection = model.encoder.layers[5].projection.weight
+    with torch.no_grad():
+        (projection.data if through_data else projection).mul_(torch.linspace(-1, 3, 32))
+    changed = ccs.load(str(tiny_folder)).with_weights(model.clip.state_dict())
+    assert model.weights_hash == changed.weights_hash != before
+    ours, expected = (ccs.find_heads(each, "a red cat", images).rows for each in (model, changed))
+    pd.testing.assert_frame_equal(ours, expected)
+    assert not ours.equals(rows)
+
+
 def test_texts_are_read_to_their_end_and_no_further(tiny_model, monkeypatch):
     long = "a very small dog on a green lawn beside an old house of stone"
     texts = ["a dog", "", long, "a cat in rain"] * 3

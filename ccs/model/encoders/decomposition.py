@@ -83,7 +83,6 @@ class Decomposition:
         self.layers: Sequence[Layer] = parts.layers
         self.n_layers = len(self.layers)
         self.dim = parts.dim
-        self._bases: dict[int, Tensor] = {}
 
     @property
     def all_heads(self) -> HeadSet:
@@ -106,8 +105,28 @@ class Decomposition:
         an attention layer's term, over its H heads. Then r is d + 3. If r would exceed D, the basis is that
         of the whole space.
         """
-        basis = self._basis(head.layer)[head.head]
+        basis, path = self.directions(head.layer, [head.head]).flatten(0, 2), self._path(head.layer)
+        if path.shared is not None:
+            with autocast(basis.device.type, None):
+                basis = torch.cat([basis, path.shared() / self.layers[head.layer].n_heads])
         return basis if len(basis) < self.dim else torch.eye(self.dim, device=basis.device)
+
+    @torch.no_grad()
+    def directions(self, layer: int, heads: Sequence[int]) -> Tensor:
+        """Return what each coordinate of some heads adds to the embedding, [heads, P, d + e, D] in float32.
+
+        Args:
+            layer: The layer.
+            heads: The numbers of its heads.
+        """
+        path = self._path(layer)
+        vectors, extra = self.layers[layer].directions()
+        with autocast(vectors.device.type, None):
+            vectors = vectors[list(heads)]
+            vectors = torch.cat([vectors, extra.expand(len(heads), -1, -1)], 1)  # [heads, d + e, W]
+            flat = vectors.flatten(0, 1).expand(path.channels, -1, -1)
+            written = path.final_map(path.channel_maps(flat))  # [P, heads (d + e), D]
+        return written.unflatten(1, vectors.shape[:2]).transpose(0, 1)
 
     def rank(self, head: Head) -> int:
         """Return the number of directions that the head's values can reach: d per channel, at most D."""
@@ -126,9 +145,9 @@ class Decomposition:
         route, values = self._route(readout, head.layer), readout.values[head.layer]
         head_values = torch.cat([values[..., head.head * d : (head.head + 1) * d], values[..., end:]], -1)
         coordinates = torch.cat([(route.weights @ head_values).flatten(1), route.shared], -1)
-        coordinates = coordinates / readout.norm[:, None]
-        basis = self._basis(head.layer)[head.head]
-        return coordinates if len(basis) < self.dim else coordinates @ basis
+        if coordinates.shape[1] < self.dim:
+            return coordinates / readout.norm[:, None]
+        return self.contributions(readout, HeadSet([head]))[0][:, 0]
 
     @torch.no_grad()
     def contributions(self, readout: Readout, heads: HeadSet | None = None) -> tuple[Tensor, Tensor]:
@@ -199,12 +218,10 @@ class Decomposition:
             fixed[..., :size] = self._readout.gather(offset)
         nothing_sent, _ = self.contributions(replace(readout, values={layer: fixed}), heads)
         constants = (nothing_sent @ along.T / x.shape[1]).unbind(1)
-        basis, d = self._basis(layer), part.head_dim
-        per_channel = d + fixed.shape[-1] - size  # the head's d directions, then e others
-        numbers = heads.in_layer(layer)
-        sources = zip(numbers, part.sources(x, weights, numbers), constants, strict=True)
-        for head, (reach, values), constant in sources:
-            vectors = basis[head][: channels * per_channel].reshape(channels, per_channel, self.dim)[:, :d]
+        numbers, d = heads.in_layer(layer), part.head_dim
+        directions = self.directions(layer, numbers)[:, :, :d]
+        sources = zip(numbers, directions, part.sources(x, weights, numbers), constants, strict=True)
+        for head, vectors, (reach, values), constant in sources:
             if gain is not None:
                 vectors = vectors * gain[head * d : (head + 1) * d, None]
             parts = values @ (vectors @ along.T).permute(1, 0, 2).flatten(1)  # [n, T, P E]
@@ -224,24 +241,6 @@ class Decomposition:
         route = readout.route if layer < self._n_blocks else readout.pool_route
         assert route is not None
         return route
-
-    def _basis(self, layer: int) -> Tensor:
-        """[H, r, D], even if r exceeds D."""
-        if layer in self._bases:  # at worst two threads compute the same tensor twice
-            return self._bases[layer]
-        path = self._path(layer)
-        directions, extra = self.layers[layer].directions()
-        with autocast(directions.device.type, None):
-            n_heads, d, width = directions.shape
-            vectors = torch.cat([directions.reshape(-1, width), extra]).expand(path.channels, -1, -1)
-            written = path.final_map(path.channel_maps(vectors))  # [P, H d + e, D]
-            split = written[:, : n_heads * d].reshape(-1, n_heads, d, self.dim).transpose(0, 1)
-            others = written[:, n_heads * d :].expand(n_heads, -1, -1, -1)
-            basis = torch.cat([split, others], 2).flatten(1, 2)
-            if path.shared is not None:
-                basis = torch.cat([basis, (path.shared() / n_heads).expand(n_heads, -1, -1)], 1)
-        self._bases[layer] = basis
-        return basis
 
     def _written(self, readout: Readout, layer: int, heads: Sequence[int]) -> Tensor:
         """Sums [P, n, heads, W], one per channel, of the outputs of some heads of a layer to the tokens.
