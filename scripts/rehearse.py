@@ -61,16 +61,14 @@ def _rehearse(stack: ExitStack, folder: Path, options: RehearsalOptions) -> int:
         "TQDM_DISABLE": "1",
         "CCS_DATA": str(folder / "data"),
     }
+    from ccs.judges import provider
     from scripts import rehearsal_hub
     from tests.support.llm_server import SERVERS
 
-    for kind, key, place in (
-        ("openai", "OPENAI", "OPENAI"),
-        ("anthropic", "ANTHROPIC", "ANTHROPIC"),
-        ("google", "GEMINI", "GOOGLE_GEMINI"),
-    ):
+    for kind, key in (("openai", "OPENAI"), ("anthropic", "ANTHROPIC"), ("google", "GEMINI")):
         server = stack.enter_context(SERVERS[kind](rehearsal_hub.answer))
-        os.environ |= {f"{key}_API_KEY": "sk-test-0123456789abcdef", f"{place}_BASE_URL": server.base_url}
+        os.environ |= {f"{key}_API_KEY": "sk-test-0123456789abcdef", f"{key}_BASE_URL": server.base_url}
+    provider.GOOGLE = os.environ["GEMINI_BASE_URL"]
     from ccs import paper
 
     small, steps, out = options.small, _Steps(), folder / "results"

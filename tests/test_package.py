@@ -23,7 +23,6 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 README = (ROOT / "README.md").read_text("utf-8")
 SNIPPET, SAID = re.findall(r"^```(?:python|text)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
-MODULES = {"google-genai": "google.genai"}  # where the name is another
 NEEDED = {"httpx2", "jinja2", "markupsafe"}  # by torch and huggingface_hub themselves
 BLOCKED = """
 import sys
@@ -84,7 +83,7 @@ def hidden(*extras):
     wanted = {requirement.name for requirement in _requirements(extras)} - {
         requirement.name for requirement in _requirements(())
     }
-    return {MODULES.get(name, name.replace("-", "_")) for name in wanted} - NEEDED
+    return {name.replace("-", "_") for name in wanted} - NEEDED
 
 
 def test_the_library_names_the_extra_that_is_needed_and_runs_the_readmes_snippet_with_it(wheel, tmp_path):
@@ -152,7 +151,7 @@ def test_one_version_of_all_that_is_imported_is_written_down():
 def test_what_is_imported_is_asked_for():
     extras = PROJECT["optional-dependencies"].keys() - {"docs", "test"}
     names = {canonicalize_name(requirement.name) for requirement in _requirements(extras)}
-    distributions = packages_distributions() | {"google": ["google-genai"], "pydantic_core": ["pydantic"]}
+    distributions = packages_distributions() | {"pydantic_core": ["pydantic"]}
     for path in (ROOT / "app.py", *(ROOT / "ccs").rglob("*.py")):
         nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
         modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from ccs.errors import InputError
 from ccs.texts.labels import TAGS
@@ -41,7 +41,6 @@ class JudgeSettings:
         max_tokens: Longest reply, hidden reasoning included.
         budget: US dollars that may be spent, or None; it needs a price for every judge.
         prices: A JSON file of prices, which override the known ones.
-        repaired_examples: Show the labeler the paper's table 1 without its misprints.
     """
 
     cache: Path = Path("judges.sqlite")
@@ -52,17 +51,11 @@ class JudgeSettings:
     max_tokens: int = 4096
     budget: float | None = None
     prices: Path | None = None
-    repaired_examples: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("concurrency", "timeout", "max_tokens"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise InputError(f"The judges' {name} is {value}, but must be above 0.")
-        for name in ("retries", "delay", "budget"):
-            value = getattr(self, name)
-            if value is not None and not value >= 0:
-                raise InputError(f"The judges' {name} is {value}, but must not be negative.")
+        positive = min(self.concurrency, self.timeout, self.max_tokens) > 0
+        if not positive or min(self.retries, self.delay, self.budget or 0) < 0:
+            raise InputError(f"{self} must have positive limits; retries, delay, and budget may be 0.")
 
 
 @dataclass(frozen=True)
@@ -82,28 +75,42 @@ class JudgeSpec:
 
     @property
     def name(self) -> str:
+        """The provider and the model."""
         return f"{self.provider}:{self.model}"
 
     @classmethod
     def parse(cls, text: str) -> JudgeSpec:
         """Read one judge's name from the command line. Raises InputError."""
-        match, safe_text = _SPEC.fullmatch(text.strip()), _without_credentials(text.strip())
+        match = _SPEC.fullmatch(text.strip())
+        shown = re.sub(r"//[^/]*@", "//", text.strip())  # without a password
         if match is None or match["provider"] not in PROVIDERS:
             raise InputError(
-                f"{safe_text!r} is not a judge; a judge is {TAGS} or "
+                f"{shown!r} is not a judge; a judge is {TAGS} or "
                 f"PROVIDER:MODEL, where PROVIDER is {', '.join(PROVIDERS[:-1])} or {PROVIDERS[-1]}."
             )
         provider, url = match["provider"], match["url"]
         model = match["model"] or DEFAULT_MODELS.get(provider)
         if model is None or (provider == "compatible" and url is None):
             raise InputError(
-                f"The judge {safe_text!r} is incomplete; a compatible server is named with its model and "
+                f"The judge {shown!r} is incomplete; a compatible server is named with its model and "
                 "address, as in compatible:llama3.1:8b@http://localhost:11434/v1."
             )
-        effort, temperature = _options(match["options"])
+        parts = urlsplit(url or "http://none")
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
+            raise InputError(
+                f"{shown!r} has no server address after @: it begins with http:// or https://, and holds no "
+                "user or password; a key comes from the environment (COMPATIBLE_API_KEY)."
+            )
+        options = dict(parse_qsl(match["options"] or "", keep_blank_values=True))
+        effort, temperature = options.pop("effort", None), options.pop("temperature", None)
+        if options or effort == "" or not re.fullmatch(r"\d+(\.\d+)?", temperature or "0"):
+            raise InputError(
+                f"{match['options']!r} are no options of a judge; use effort=WORD or temperature=NUMBER."
+            )
         if provider == "anthropic" and temperature is not None:
             raise InputError(f"The judge {provider}:{model} takes no temperature: the API rejects it.")
-        return cls(provider, model, None if url is None else _address(url), effort, temperature)
+        number = None if temperature is None else float(temperature)
+        return cls(provider, model, url and url.rstrip("/"), effort, number)
 
 
 def parse_panel(text: str) -> list[JudgeSpec | str]:
@@ -138,34 +145,3 @@ def paper_panel(today: date | None = None) -> list[JudgeSpec]:
         JudgeSpec.parse(spec) if today < shut_down else replace(JudgeSpec.parse(successor), instead_of=name)
         for name, spec, shut_down, successor in _PAPER_JUDGES
     ]
-
-
-def _options(text: str | None) -> tuple[str | None, float | None]:
-    effort, temperature = None, None
-    for part in (text or "").split("&"):
-        name, _, value = part.partition("=")
-        if name == "effort" and value:
-            effort = value
-        elif name == "temperature" and re.fullmatch(r"\d+(\.\d+)?", value):
-            temperature = float(value)
-        elif part:
-            raise InputError(f"{part!r} is no option of a judge; use effort=WORD or temperature=NUMBER.")
-    return effort, temperature
-
-
-def _address(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InputError(
-            f"{_without_credentials(url)!r} is no server address; it must begin with http or https."
-        )
-    if parts.username or parts.password:
-        raise InputError(
-            f"The address {_without_credentials(url)!r} must hold no user or password; "
-            "a key comes from the environment (COMPATIBLE_API_KEY for a compatible server)."
-        )
-    return url.rstrip("/")
-
-
-def _without_credentials(text: str) -> str:
-    return re.sub(r"//[^/]*@", "//", text)

@@ -18,22 +18,19 @@ from ccs.files import disk_errors
 from ccs.judges import JudgeSettings, JudgeSpec
 from ccs.judges.prices import (
     CostEstimate,
-    Prices,
     Spending,
     expected_usage,
+    find_cost,
     largest_usage,
     no_price,
+    read_prices,
 )
-from ccs.judges.provider import Provider, Request, UnansweredError, Usage
+from ccs.judges.provider import AnthropicProvider, Provider, Request, UnansweredError, Usage
 from ccs.judges.question import OffSchemaError, parse_object, parse_reply, read_by_schema
-from ccs.judges.vendors import AnthropicProvider, CompatibleProvider, GoogleProvider, OpenAIProvider
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
 
-_PROVIDERS: dict[str, type[Provider]] = {
-    kind.kind: kind for kind in (OpenAIProvider, AnthropicProvider, GoogleProvider, CompatibleProvider)
-}
 _LONGEST_WAIT = 300.0
 """Seconds. If a server asks to wait longer, the question is left unscored."""
 
@@ -124,10 +121,11 @@ class Caller:
             InputError: The price is unknown, and a budget is set or the server is one that sells many models.
         """
         self.name = spec.name
-        self.price = Prices.load(settings.prices).find_price(spec)
-        if self.price is None and (settings.budget is not None or spec.provider == "compatible"):
+        self.cost = find_cost(spec, read_prices(settings.prices))
+        if self.cost is None and (settings.budget is not None or spec.provider == "compatible"):
             raise no_price(spec)
-        self.provider = _PROVIDERS[spec.provider](spec, settings)
+        kind = AnthropicProvider if spec.provider == "anthropic" else Provider
+        self.provider = kind(spec, settings)
         self.settings = settings
         self.spending = spending
 
@@ -141,7 +139,7 @@ class Caller:
     def estimate(self, requests: Sequence[Request]) -> CostEstimate:
         """Estimate the cost of all requests, whatever is cached; neither key nor network is needed."""
         distinct = {self.provider.cache_key(request): request for request in requests}.values()
-        known = math.nan if self.price is None else 0.0
+        known = math.nan if self.cost is None else 0.0
         dollars = known + sum(self._cost(expected_usage(request)) for request in distinct)
         return CostEstimate(self.name, len(distinct), dollars, known + sum(map(self._max_cost, distinct)))
 
@@ -154,11 +152,9 @@ class Caller:
             as after a timeout, which count as the most they can cost), `dollars` and `estimated_dollars`
             (None if the price is unknown).
         """
-        calls: list[tuple[int | None, int | None, float | None]] = []
-        if self.settings.cache.exists():
-            with Cache.open(self.settings.cache) as cache:
-                for key in {self.provider.cache_key(request) for request in requests}:
-                    calls += cache.calls(key)
+        keys = {self.provider.cache_key(request) for request in requests}
+        with Cache.open(self.settings.cache) as cache:
+            calls = [call for key in keys for call in cache.calls(key)]
         estimated = self.estimate(requests).dollars
         return {
             "judge": self.name,
@@ -166,37 +162,24 @@ class Caller:
             "input_tokens": sum(sent or 0 for sent, _, _ in calls),
             "output_tokens": sum(received or 0 for _, received, _ in calls),
             "calls_without_usage": sum(sent is None for sent, _, _ in calls),
-            "dollars": None if self.price is None else round(sum(cost or 0.0 for _, _, cost in calls), 6),
+            "dollars": None if self.cost is None else round(sum(cost or 0.0 for _, _, cost in calls), 6),
             "estimated_dollars": None if math.isnan(estimated) else round(estimated, 6),
         }
 
-    def start(
-        self, requests: Mapping[str, Request], cache: Cache, group: asyncio.TaskGroup
-    ) -> dict[str, asyncio.Task[str]]:
-        """Start to send requests.
+    async def ask(self, key: str, request: Request, cache: Cache) -> str:
+        """Send a request until it is answered, and store the answer.
 
         Args:
-            requests: The requests by key.
-            cache: Gets the answers.
-            group: Gets the tasks.
+            key: The request's key.
+            request: The request.
+            cache: Gets the answer.
 
         Returns:
-            A task per key. Its result is the cause why the cache has no answer, or "". It raises InputError
-            if the server doesn't accept the key or the model.
+            The cause why there is no answer, or "".
+
+        Raises:
+            InputError: The server doesn't accept the key or the model.
         """
-        slots = asyncio.Semaphore(self.settings.concurrency)
-
-        async def in_turn(key: str, request: Request) -> str:
-            await slots.acquire()
-            cause = await self._ask(key, request, cache)
-            # Not given back after an InputError: nothing more is sent with a key that is not accepted.
-            slots.release()
-            return cause
-
-        return {key: group.create_task(in_turn(key, request)) for key, request in requests.items()}
-
-    async def _ask(self, key: str, request: Request, cache: Cache) -> str:
-        """Send a request until it is answered, and store the answer. Returns the cause if there is none."""
         import tenacity
 
         retrying = tenacity.AsyncRetrying(
@@ -206,10 +189,9 @@ class Caller:
             reraise=True,
         )
         try:
-            answer: Mapping[str, Any] = await retrying(self._attempt, key, request, cache)
+            cache.put(key, self.name, await retrying(self._attempt, key, request, cache))
         except UnansweredError as error:
             return error.cause
-        cache.put(key, self.name, answer)
         return ""
 
     def _wait(self, state: RetryCallState) -> float:
@@ -235,8 +217,6 @@ class Caller:
             return parse_reply(text, request.schema)
         except OffSchemaError as error:
             raise UnansweredError(f"off-schema: {error}") from None
-        except RecursionError:  # of an SDK, or ours: both parse the reply
-            raise UnansweredError("off-schema: nested too deep") from None
         except TimeoutError:
             raise UnansweredError(f"timeout: no answer in {self.settings.timeout:g} s", again=True) from None
         except UnansweredError as error:
@@ -248,11 +228,11 @@ class Caller:
         finally:
             cost = max_cost if usage is None else self._cost(usage)
             self.spending.settle(max_cost, cost)
-            cache.put_call(key, usage, None if self.price is None else cost)
+            cache.put_call(key, usage, None if self.cost is None else cost)
 
     def _cost(self, usage: Usage) -> float:
         """Return the dollars for these tokens; 0 if the price is unknown."""
-        return 0.0 if self.price is None else self.price.cost(usage)
+        return 0.0 if self.cost is None else self.cost(usage)
 
     def _max_cost(self, request: Request) -> float:
         """Return the dollars if every attempt is paid for and has the longest reply."""
@@ -298,25 +278,35 @@ def ask_all(callers: Sequence[Caller], requests: Sequence[Request], path: Path) 
 async def _ask_all(callers: Sequence[Caller], requests: Sequence[Request], path: Path) -> list[list[Answer]]:
     keyed = [[(caller.provider.cache_key(request), request) for request in requests] for caller in callers]
     with Cache.open(path) as cache:
-        missing = [
-            {key: request for key, request in pairs if cache.get(key, request.schema) is None}
-            for pairs in keyed
-        ]
-        async with contextlib.AsyncExitStack() as stack:
-            for caller, uncached in zip(callers, missing, strict=True):
-                if uncached:
-                    caller.provider.open()
-                    require("judges", "tenacity")
-                    stack.push_async_callback(caller.provider.aclose)
-            try:
-                async with asyncio.TaskGroup() as group:
-                    causes = [
-                        caller.start(uncached, cache, group)
-                        for caller, uncached in zip(callers, missing, strict=True)
-                    ]
-            except ExceptionGroup as errors:
-                raise errors.exceptions[0] from None
+        causes: list[dict[str, asyncio.Task[str]]] = []
+        try:
+            async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+                for caller, pairs in zip(callers, keyed, strict=True):
+                    missing = {key: request for key, request in pairs if not cache.get(key, request.schema)}
+                    if missing:
+                        require("judges", "tenacity")
+                        caller.provider.open()
+                        stack.push_async_callback(caller.provider.aclose)
+                    slots = asyncio.Semaphore(caller.settings.concurrency)
+                    causes.append(
+                        {
+                            key: group.create_task(_ask_in_turn(slots, caller, key, request, cache))
+                            for key, request in missing.items()
+                        }
+                    )
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
         return [
             [cache.get(key, request.schema) or tasks[key].result() for key, request in pairs]
             for pairs, tasks in zip(keyed, causes, strict=True)
         ]
+
+
+async def _ask_in_turn(
+    slots: asyncio.Semaphore, caller: Caller, key: str, request: Request, cache: Cache
+) -> str:
+    await slots.acquire()
+    cause = await caller.ask(key, request, cache)
+    # Not given back after an InputError: nothing more is sent with a key that is not accepted.
+    slots.release()
+    return cause

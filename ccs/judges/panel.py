@@ -80,19 +80,21 @@ class Panel:
         Raises:
             InputError: As in `ask_all`, after storing every answer received so far.
         """
-        sent = [question for question in questions if question.texts]
         callers = list(self.callers.values())
-        answers_by_judge = iter(
-            ask_all(callers, _requests(questions), self.settings.cache) if callers else []
-        )
-        columns: list[list[list[Judgment]]] = []
-        for name in self.names:
-            if name in self.callers:
-                answers = dict(zip(sent, next(answers_by_judge), strict=True))
-                columns.append([_judgments(name, question, answers.get(question)) for question in questions])
-            elif self._tags is not None:
-                columns.append([judge_by_tags(self._tags, question) for question in questions])
-        return [list(row) for row in zip(*columns, strict=True)]
+        sent = list(dict.fromkeys(question for question in questions if question.texts))
+        answers = ask_all(callers, _requests(sent), self.settings.cache) if callers else []
+        by_judge = {
+            caller.name: dict(zip(sent, replies, strict=True))
+            for caller, replies in zip(callers, answers, strict=True)
+        }
+
+        def judged(name: str, question: Question) -> list[Judgment]:
+            if name in by_judge:
+                return _judgments(name, question, by_judge[name].get(question, {}))
+            assert self._tags is not None
+            return judge_by_tags(self._tags, question)
+
+        return [[judged(name, question) for name in self.names] for question in questions]
 
     def estimate(self, questions: Sequence[Question]) -> tuple[CostEstimate, ...]:
         """Estimate the cost of `judge` for each model; neither keys nor network are needed."""
@@ -121,9 +123,7 @@ def _requests(questions: Iterable[Question]) -> list[Request]:
     return [judge_request(question) for question in questions if question.texts]
 
 
-def _judgments(judge: str, question: Question, answer: Answer | None) -> list[Judgment]:
-    if answer is None:
-        return []
+def _judgments(judge: str, question: Question, answer: Answer) -> list[Judgment]:
     if isinstance(answer, str):
         return unscored(judge, question, answer)
     verdicts = [answer[name] for name in text_names(len(question.texts))]
@@ -193,7 +193,7 @@ class Labeler:
         Raises:
             InputError: As in `ask_all`.
         """
-        (answers,) = ask_all([self._caller], self._requests(texts), self._caller.settings.cache)
+        (answers,) = ask_all([self._caller], _label_requests(texts), self._caller.settings.cache)
         labeled = dict.fromkeys(texts, Labeled(cause="no texts"))
         for head, answer in zip(filter(texts.__getitem__, texts), answers, strict=True):
             if isinstance(answer, str):
@@ -202,25 +202,13 @@ class Labeler:
                 labeled[head] = Labeled(normalize(answer["concept"]), " ".join(answer["concept"].split()))
         return labeled
 
-    def request(self, head: Head, texts: Sequence[str]) -> Request:
-        """Return the request for a head's label.
-
-        Args:
-            head: The head.
-            texts: Its texts in rank order.
-        """
-        return label_request(head, texts, repaired=self._caller.settings.repaired_examples)
-
-    def _requests(self, texts: Mapping[Head, Sequence[str]]) -> list[Request]:
-        return [self.request(head, head_texts) for head, head_texts in texts.items() if head_texts]
-
     def estimate(self, texts: Mapping[Head, Sequence[str]]) -> CostEstimate:
         """Estimate the cost of `label`, whatever is cached; neither key nor network is needed."""
-        return self._caller.estimate(self._requests(texts))
+        return self._caller.estimate(_label_requests(texts))
 
     def spent(self, texts: Mapping[Head, Sequence[str]]) -> dict[str, Any]:
         """Return what the labels have cost, as in `Caller.spent`."""
-        return self._caller.spent(self._requests(texts))
+        return self._caller.spent(_label_requests(texts))
 
     def require_keys(self) -> None:
         """Raise InputError if the model's package or key is missing."""
@@ -228,7 +216,10 @@ class Labeler:
 
     def describe(self) -> dict[str, Any]:
         """Return the model and the prompt's digest, for a manifest; without key and URL."""
-        repaired = self._caller.settings.repaired_examples
-        worked = [[example.label, *example.choose_texts(repaired)] for example in examples()]
+        worked = [[example.label, *example.texts] for example in examples()]
         prompt = fingerprint(LABEL_INSTRUCTIONS, {"examples": worked})
         return self._caller.describe() | {"prompt": prompt}
+
+
+def _label_requests(texts: Mapping[Head, Sequence[str]]) -> list[Request]:
+    return [label_request(head, head_texts) for head, head_texts in texts.items() if head_texts]

@@ -11,13 +11,13 @@ import ipaddress
 import json
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from ccs.errors import InputError, require
 from ccs.judges import JudgeSpec
@@ -47,85 +47,64 @@ class Price(BaseModel, frozen=True):
         return (usage.input_tokens * self.input + usage.output_tokens * self.output) / 1e6
 
 
-@dataclass(frozen=True)
-class ListedPrice:
-    """The price of a model in the table of genai-prices.
+Cost = Callable[[Usage], float]
+"""The dollars for the tokens of a request."""
 
-    Attributes:
-        model: The model's id.
-        provider: The provider's id in that table, or None to find it by `address`.
-        address: The base URL of a compatible server.
+
+def read_prices(path: Path | None) -> dict[str, Price]:
+    """Read prices by judge name, such as "openai:gpt-4o" or "compatible:MODEL".
+
+    Args:
+        path: A JSON file such as `{"openai:gpt-4o": {"input": 2.5, "output": 10}}`, or None for no prices.
+
+    Raises:
+        InputError: The file can't be read or has another form.
     """
+    try:
+        return {} if path is None else TypeAdapter(dict[str, Price]).validate_json(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"The price table {str(path)!r} cannot be read: {error.strerror}.") from None
+    except ValidationError as error:
+        raise InputError(
+            f"The price table {str(path)!r} is not valid ({error.errors()[0]['msg']}). {_form('NAME')}"
+        ) from None
 
-    model: str
-    provider: str | None
-    address: str | None = None
 
-    def cost(self, usage: Usage) -> float:
-        """Return the dollars for these tokens. Raises LookupError if the table lacks the model."""
-        import genai_prices
+def find_cost(spec: JudgeSpec, prices: Mapping[str, Price]) -> Cost | None:
+    """Find out what a judge costs.
 
-        counts = genai_prices.Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+    Args:
+        spec: The judge.
+        prices: The user's own prices.
+
+    Returns:
+        The cost by the user's price, or 0 for a compatible server at a loopback address, or the cost in the
+        table of genai-prices, or None if the judge isn't there.
+    """
+    if spec.name in prices:
+        return prices[spec.name].cost
+    model = spec.model
+    where: dict[str, Any] = {"provider_id": spec.provider}
+    if spec.provider == "compatible":
+        if is_loopback(spec.base_url or ""):
+            return lambda _: 0.0
+        where = {"provider_api_url": spec.base_url or ""}
+        plain_model, _, host = spec.model.rpartition(":")
+        if urlsplit(spec.base_url or "").hostname == HUGGING_FACE and plain_model:
+            model, where = plain_model, {"provider_id": f"huggingface_{host}"}
+    require("judges", "genai_prices")
+    import genai_prices
+
+    def cost(usage: Usage) -> float:
+        tokens = genai_prices.Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
         with warnings.catch_warnings(action="ignore"):  # on kinds of prices that plain tokens don't have
-            if self.provider is None:
-                price = genai_prices.calc_price(counts, self.model, provider_api_url=self.address)
-            else:
-                price = genai_prices.calc_price(counts, self.model, provider_id=self.provider)
-        return float(price.total_price)
+            return float(genai_prices.calc_price(tokens, model, **where).total_price)
 
-
-class Prices(BaseModel, frozen=True):
-    """The user's own prices by judge name, such as "openai:gpt-4o" or "compatible:MODEL"."""
-
-    models: dict[str, Price]
-
-    @classmethod
-    def load(cls, path: Path | None = None) -> Prices:
-        """Read a price table.
-
-        Args:
-            path: A JSON file such as `{"models": {"openai:gpt-4o": {"input": 2.5, "output": 10}}}`, or None
-                for no prices besides the known ones.
-
-        Raises:
-            InputError: The file can't be read or has another form.
-        """
-        if path is None:
-            return cls(models={})
-        try:
-            return cls.model_validate_json(path.read_bytes())
-        except OSError as error:
-            raise InputError(f"The price table {str(path)!r} cannot be read: {error.strerror}.") from None
-        except ValidationError as error:
-            raise InputError(
-                f"The price table {str(path)!r} is not valid ({error.errors()[0]['msg']}). {_form('NAME')}"
-            ) from None
-
-    def find_price(self, spec: JudgeSpec) -> Price | ListedPrice | None:
-        """Find a judge's price.
-
-        Args:
-            spec: The judge.
-
-        Returns:
-            The user's price, or 0 for a compatible server at a loopback address, or the price in the table of
-            genai-prices, or None if it isn't there.
-        """
-        if spec.name in self.models:
-            return self.models[spec.name]
-        compatible = spec.provider == "compatible"
-        if compatible and is_loopback(spec.base_url or ""):
-            return Price(input=0.0, output=0.0)
-        require("judges", "genai_prices")
-        listed = ListedPrice(spec.model, None if compatible else spec.provider, spec.base_url)
-        model, _, host_provider = spec.model.rpartition(":")
-        if compatible and urlsplit(spec.base_url or "").hostname == HUGGING_FACE and model:
-            listed = ListedPrice(model, f"huggingface_{host_provider}")
-        try:
-            listed.cost(Usage())
-        except LookupError:
-            return None
-        return listed
+    try:
+        cost(Usage())
+    except LookupError:
+        return None
+    return cost
 
 
 def no_price(spec: JudgeSpec) -> InputError:
@@ -144,7 +123,7 @@ def no_price(spec: JudgeSpec) -> InputError:
 
 
 def _form(name: str) -> str:
-    table = json.dumps({"models": {name: {"input": 1.5, "output": 6}}})
+    table = json.dumps({name: {"input": 1.5, "output": 6}})
     return f"Give prices in dollars per million tokens as --prices FILE, with a file such as {table}."
 
 

@@ -1,7 +1,8 @@
-"""The interface of model providers: one request gets one reply or one error.
+"""Providers of LLMs: one request gets one reply or one error.
 
-A provider sends a request once. Retries, limits, the cache, and the budget are in `caller`, so the SDKs' own
-retries are off and counts are exact.
+OpenAI, Google, and all compatible servers (Hugging Face, vLLM, Ollama, llama.cpp) speak chat completions;
+Anthropic has its own protocol. A provider sends a request once. Retries, limits, the cache, and the budget
+are in `caller`, so the SDKs' own retries are off and counts are exact.
 """
 
 from __future__ import annotations
@@ -14,23 +15,27 @@ import os
 import re
 import time
 import urllib.parse
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from ccs.errors import InputError
+from ccs.errors import InputError, require
 from ccs.judges import JudgeSettings, JudgeSpec
 
-if TYPE_CHECKING:
-    import httpx2
-
+GOOGLE = "https://generativelanguage.googleapis.com/v1beta/openai"
+"""Google's server of chat completions."""
+KEYS = {
+    "openai": ("OPENAI_API_KEY",),
+    "anthropic": ("ANTHROPIC_API_KEY",),
+    "google": ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+    "compatible": ("COMPATIBLE_API_KEY",),
+}
+"""The environment variables of each provider's key."""
 MAX_REPLY_BYTES = 2**20
 """Longer replies aren't read."""
 _KEY_PATTERN = re.compile(r"\b(sk-[\w*.-]{6,}|AIza[\w-]{10,})|(?<=Bearer )\S+", re.IGNORECASE)
 _MESSAGE_LENGTH = 300
-_REPLY_BEGAN = "a reply had begun"
 _MALFORMED = (LookupError, TypeError, AttributeError, ValueError)
 _NO_CREDIT = re.compile(
     r"insufficient.?(quota|balance|funds|credit)|billing_|out of credit|spend(ing)? (cap|limit)|"
@@ -64,31 +69,6 @@ class Usage:
     input_tokens: int = 0
     output_tokens: int = 0
 
-    @classmethod
-    def from_counts(cls, input_tokens: object, output_tokens: object) -> Usage | None:
-        """Check the counts that a reply states.
-
-        Args:
-            input_tokens: The stated count, of any type.
-            output_tokens: The stated count, of any type.
-
-        Returns:
-            The usage, or None if a count is missing or implausible: a budget must not rely on it.
-        """
-        counts = (input_tokens, output_tokens)
-        if all(type(count) is int and 0 <= count < 10**9 for count in counts):
-            return cls(*counts)  # type: ignore[arg-type]
-        return None
-
-
-@dataclass(frozen=True)
-class Reply:
-    """A reply: its text, why the model refused (or ""), and whether it was cut off."""
-
-    text: object
-    refusal: str = ""
-    truncated: bool = False
-
 
 class UnansweredError(Exception):
     """A request without an answer.
@@ -108,16 +88,11 @@ class UnansweredError(Exception):
         self.again, self.wait, self.usage = again, wait, usage
 
 
-class Provider(ABC):
-    """One model at one provider: call `open`, which needs its package and a key, then `send`, then `aclose`.
+class Provider:
+    """One model on a server of chat completions: call `open`, then `send`, then `aclose`."""
 
-    The defaults fit OpenAI's and Anthropic's packages, which have alike clients (`client`) and errors.
-    """
-
-    kind: ClassVar[str]
-    package: ClassVar[str]
-    client: ClassVar[str]
-    keys: ClassVar[tuple[str, ...]]
+    package: ClassVar[str] = "openai"
+    client: ClassVar[str] = "AsyncOpenAI"
 
     def __init__(self, spec: JudgeSpec, settings: JudgeSettings) -> None:
         self.spec = spec
@@ -126,12 +101,13 @@ class Provider(ABC):
     def identity(self) -> dict[str, Any]:
         """Return all that determines an answer besides the request, for cache and manifest.
 
-        The base URL is left out, since a gateway leads to the same model. `CompatibleProvider` adds it: such
-        servers have their own weights.
+        The base URL counts only for compatible servers, which have their own weights. Elsewhere a gateway
+        leads to the same model.
         """
         spec = self.spec
         sampling = {"temperature": spec.temperature, "effort": spec.effort}
-        return {"provider": self.kind, "model": spec.model, **sampling}
+        place = {"base_url": spec.base_url} if spec.provider == "compatible" else {}
+        return {"provider": spec.provider, "model": spec.model, **sampling, **place}
 
     def cache_key(self, request: Request) -> str:
         """Return the SHA-256 of all that changes the answer. The limit on tokens only truncates it."""
@@ -140,24 +116,38 @@ class Provider(ABC):
 
     def open(self) -> None:
         """Import the provider's package and open its client. Raises InputError without package or key."""
-        try:
-            self._sdk = importlib.import_module(self.package)
-        except ImportError:
-            raise InputError(
-                f"The judge {self.spec.name} needs a package that isn't installed: "
-                "run `pip install 'clip-ccs[judges]'`."
-            ) from None
-        self._client = self.connect(self.key())
+        require("judges", self.package, "httpx2")
+        import httpx2
+
+        self._sdk = importlib.import_module(self.package)
+        timeout = self.settings.timeout
+        # httpx2 follows no redirect, which would send the key to another host.
+        http_client = httpx2.AsyncClient(timeout=timeout, event_hooks={"response": [_bound]})
+        self._client = getattr(self._sdk, self.client)(
+            api_key=self.key(),
+            base_url=self.spec.base_url or (GOOGLE if self.spec.provider == "google" else None),
+            timeout=timeout,
+            max_retries=0,
+            default_headers={"Accept-Encoding": "identity"},
+            http_client=http_client,
+        )
 
     def key(self) -> str:
         """Return the API key from the environment. Raises InputError that names the variable."""
-        for variable in self.keys:
+        variables = KEYS[self.spec.provider]
+        for variable in variables:
             if value := os.environ.get(variable, "").strip():
                 return value
+        if self.spec.provider == "compatible":
+            return "none"  # local servers need none, but the SDK needs a string
         raise InputError(
-            f"The judge {self.spec.name} needs a key in the environment variable {' or '.join(self.keys)}; "
+            f"The judge {self.spec.name} needs a key in the environment variable {' or '.join(variables)}; "
             "the judge `tags` and local servers (compatible:MODEL@URL) need none."
         )
+
+    async def aclose(self) -> None:
+        """Close the client."""
+        await self._client.close()
 
     async def send(self, request: Request, max_tokens: int) -> tuple[str, Usage | None]:
         """Send a request once.
@@ -176,92 +166,90 @@ class Provider(ABC):
         try:
             response = await self.call(request, max_tokens)
         except Exception as error:
-            raise self.translate(error) from None
+            raise self._explain(error) from None
         usage = None
         try:
-            body = self.body(response)
+            body = response.to_dict(warnings=False)  # not validated, and the SDK doesn't do it either
             with contextlib.suppress(*_MALFORMED):  # odd counts never discard an answer that was paid for
-                usage = self.usage(body)
-            reply = self.read(body)
+                counts = self.count(body["usage"])
+                if all(type(count) is int and 0 <= count < 10**9 for count in counts):
+                    usage = Usage(*counts)
+            text, refusal, truncated = self.read(body)
         except _MALFORMED:
             cause = "broken reply: not what the protocol promises"
             raise UnansweredError(cause, again=True, usage=usage) from None
-        if reply.refusal:
-            raise UnansweredError(f"refusal: {reply.refusal}", usage=usage)
-        if reply.truncated:
+        if refusal:
+            raise UnansweredError(f"refusal: {refusal}", usage=usage)
+        if truncated:
             raise UnansweredError(f"truncated: at {max_tokens:,} tokens; raise --max-tokens", usage=usage)
-        if not isinstance(reply.text, str):
+        if not isinstance(text, str):
             raise UnansweredError("off-schema: no text in the reply", usage=usage)
-        return reply.text, usage
+        return text, usage
 
-    def connect(self, key: str) -> Any:
-        """Return a client of the SDK with its retries off."""
-        timeout = self.settings.timeout
-        return getattr(self._sdk, self.client)(
-            api_key=key,
-            base_url=self.spec.base_url,
-            timeout=timeout,
-            max_retries=0,
-            http_client=bounded_client(timeout),
+    async def call(self, request: Request, max_tokens: int) -> Any:
+        """Return the SDK's response to a request, as in `send`. Raises the SDK's errors."""
+        spec = self.spec
+        # The old name of the limit is the one that local servers and Google support.
+        limit = "max_completion_tokens" if spec.provider == "openai" else "max_tokens"
+        sampling = {"reasoning_effort": spec.effort, "temperature": spec.temperature}
+        return await self._client.chat.completions.create(
+            model=spec.model,
+            messages=[
+                {"role": "system", "content": request.system},
+                {"role": "user", "content": request.user},
+            ],
+            response_format={
+                "type": "json_schema",
+                "json_schema": {"name": "answer", "schema": dict(request.schema), "strict": True},
+            },
+            **{limit: max_tokens},
+            **{name: value for name, value in sampling.items() if value is not None},
         )
 
-    async def aclose(self) -> None:
-        """Close the client."""
-        await self._client.close()
+    def count(self, usage: dict[str, Any]) -> tuple[Any, Any]:
+        """Return the input and output tokens that a reply states, unchecked."""
+        sent, received = usage["prompt_tokens"], usage["completion_tokens"]
+        # Google counts hidden reasoning only in the total.
+        return sent, max(received, usage.get("total_tokens", 0) - sent)
 
-    @abstractmethod
-    async def call(self, request: Request, max_tokens: int) -> Any:
-        """Return the SDK's response to a request. Raises the SDK's errors."""
+    def read(self, body: dict[str, Any]) -> tuple[Any, str, bool]:
+        """Return a reply's text, why the model refused (or ""), and whether the reply was cut off."""
+        choice = body["choices"][0]
+        message, finish = choice["message"], choice.get("finish_reason")
+        refusal = message.get("refusal") or ("content filter" if finish == "content_filter" else "")
+        return message.get("content"), refusal, finish == "length"
 
-    def body(self, response: Any) -> dict[str, Any]:
-        """Return the JSON of a response. It isn't validated, and neither are those of the SDKs."""
-        body: dict[str, Any] = response.to_dict(warnings=False)
-        return body
-
-    @abstractmethod
-    def usage(self, body: dict[str, Any]) -> Usage | None:
-        """Return the tokens that a response states. May raise any of `_MALFORMED`."""
-
-    @abstractmethod
-    def read(self, body: dict[str, Any]) -> Reply:
-        """Return a response's reply. May raise any of `_MALFORMED`."""
-
-    def translate(self, error: Exception) -> Exception:
+    def _explain(self, error: Exception) -> Exception:
         """Return the exception to raise for one of the SDK's; other errors come back unchanged."""
+        import httpx2
+
         sdk = self._sdk
         if isinstance(error, sdk.APITimeoutError):
             return UnansweredError("timeout: no answer in time", again=True)
         if isinstance(error, sdk.APIStatusError):
-            codes = [str(getattr(error, name, None) or "") for name in ("code", "type")]
-            return self.failure(error.status_code, error.message, error.response.headers, " ".join(codes))
+            message = error.message if isinstance(error.body, dict) else error.response.text
+            return self._refused(error.status_code, message, error.response.headers)
         if isinstance(error, sdk.APIConnectionError):
-            return connection_lost(error.__cause__ or error)
-        if isinstance(error, ValueError | sdk.APIError):
+            reason = error.__cause__ or error
+            unused = isinstance(reason, httpx2.ConnectError)
+            cause = f"connection: {reason or type(reason).__name__}"
+            return UnansweredError(cause, again=True, usage=Usage() if unused else None)
+        if isinstance(error, ValueError | RecursionError | sdk.APIError):
             return UnansweredError(f"broken reply: {error}", again=True)
         return error
 
-    def failure(
-        self, status: int, message: object, headers: Mapping[str, str], codes: str = ""
-    ) -> InputError | UnansweredError:
-        """Return the exception to raise for an HTTP error.
-
-        Args:
-            status: The HTTP status.
-            message: The server's message.
-            headers: The response's headers, which may say how long to wait.
-            codes: The error's code and type, if the server gives them.
-        """
+    def _refused(self, status: int, message: str, headers: Mapping[str, str]) -> InputError | UnansweredError:
+        """Return the exception to raise for an HTTP error, whose message includes the reply's body."""
         text, name = f"{status} {message}", self.spec.name
-        explained = f"{codes} {message}"
         busy = status in (408, 409, 425, 429) or status >= 500
-        if status == 402 or _NO_CREDIT.search(explained) or (not busy and _QUOTA.search(explained)):
+        if status == 402 or _NO_CREDIT.search(message) or (not busy and _QUOTA.search(message)):
             return InputError(
                 clean(
                     f"The account of {name} has no credit or quota left ({text}). Add credit there or raise "
                     "its limit, then run the same command again: answers so far are kept."
                 )
             )
-        if status == 401:
+        if status == 401 or "API_KEY_INVALID" in message:
             return InputError(clean(f"{name} does not accept the key given ({text})."))
         if status == 403:
             return InputError(
@@ -271,49 +259,53 @@ class Provider(ABC):
             return InputError(clean(f"{name} is not a model that its server knows ({text})."))
         if busy:
             label = "rate limit" if status == 429 else "unavailable"
-            return UnansweredError(f"{label}: {text}", again=True, wait=retry_after(headers), usage=Usage())
+            delay = re.search(r"retryDelay\W+([\d.]+)s", message)  # Google states it in the body
+            wait = retry_after({"retry-after": delay[1]} if delay else headers)
+            return UnansweredError(f"{label}: {text}", again=True, wait=wait, usage=Usage())
         return UnansweredError(f"rejected: {text}", usage=Usage())
 
 
-def connection_lost(error: BaseException) -> UnansweredError:
-    """Return the error for a connection that failed. It costs nothing unless a reply had begun."""
-    began = _REPLY_BEGAN in getattr(error, "__notes__", ())
-    cause = f"connection: {error or type(error).__name__}"
-    return UnansweredError(cause, again=True, usage=None if began else Usage())
+class AnthropicProvider(Provider):
+    """One model at Anthropic."""
+
+    package = "anthropic"
+    client = "AsyncAnthropic"
+
+    async def call(self, request: Request, max_tokens: int) -> Any:
+        """See `Provider.call`."""
+        output: dict[str, Any] = {"format": {"type": "json_schema", "schema": dict(request.schema)}}
+        if self.spec.effort is not None:
+            output["effort"] = self.spec.effort
+        return await self._client.messages.create(
+            model=self.spec.model,
+            max_tokens=max_tokens,
+            system=request.system,
+            messages=[{"role": "user", "content": request.user}],
+            output_config=output,
+        )
+
+    def count(self, usage: dict[str, Any]) -> tuple[Any, Any]:
+        """See `Provider.count`."""
+        cached = ("cache_creation_input_tokens", "cache_read_input_tokens")
+        return usage["input_tokens"] + sum(usage.get(name) or 0 for name in cached), usage["output_tokens"]
+
+    def read(self, body: dict[str, Any]) -> tuple[Any, str, bool]:
+        """See `Provider.read`."""
+        texts = [str(block.get("text")) for block in body["content"] if block.get("type") == "text"]
+        stop = body.get("stop_reason")
+        refusal = "the model declined" if stop == "refusal" else ""
+        truncated = stop in ("max_tokens", "model_context_window_exceeded")
+        return "".join(texts) if texts else None, refusal, truncated
 
 
-def bounded_client(timeout: float) -> httpx2.AsyncClient:
-    """Return an HTTP client that follows no redirect, accepts nothing compressed, and reads limited replies.
+async def _bound(response: Any) -> None:
+    """Refuse compressed replies, which can unfold to gigabytes, and replies that are too long."""
+    import httpx2
 
-    A redirect would send the key, which is in a header, to another host. A few compressed kilobytes can
-    unfold to gigabytes. A reply of more than MAX_REPLY_BYTES ends as a broken connection does.
-    """
-    import httpx2  # the HTTP client of all three SDKs, and installed with each
-
-    class BoundedClient(httpx2.AsyncClient):
-        async def send(
-            self, request: httpx2.Request, *, stream: bool = False, **options: Any
-        ) -> httpx2.Response:
-            request.headers["Accept-Encoding"] = "identity"
-            response = await super().send(request, stream=True, **options)
-            body = bytearray()
-            try:
-                if response.headers.get("Content-Encoding", "identity") != "identity":
-                    raise httpx2.ReadError("the reply is compressed, which wasn't requested")
-                async for chunk in response.aiter_raw():
-                    body += chunk
-                    if len(body) > MAX_REPLY_BYTES:
-                        raise httpx2.ReadError(f"the reply is longer than {MAX_REPLY_BYTES:,} bytes")
-            except httpx2.HTTPError as error:
-                error.add_note(_REPLY_BEGAN)
-                raise
-            finally:
-                await response.aclose()
-            return httpx2.Response(
-                response.status_code, headers=response.headers, content=bytes(body), request=request
-            )
-
-    return BoundedClient(timeout=timeout)
+    if response.headers.get("Content-Encoding", "identity") != "identity":
+        raise httpx2.ReadError("the reply is compressed, which wasn't requested")
+    if int(response.headers.get("Content-Length", 0)) > MAX_REPLY_BYTES:
+        raise httpx2.ReadError(f"the reply is longer than {MAX_REPLY_BYTES:,} bytes")
 
 
 def redact(text: str) -> str:

@@ -101,18 +101,16 @@ def judge_schema(count: int) -> dict[str, Any]:
     return _closed_object(dict.fromkeys(text_names(count), verdict))
 
 
-def label_request(head: Head, texts: Sequence[str], *, repaired: bool = False) -> Request:
+def label_request(head: Head, texts: Sequence[str]) -> Request:
     """Return the request for a head's label.
 
     Args:
         head: The head.
         texts: Its texts in rank order.
-        repaired: Show the worked examples without the paper's misprints.
     """
     blocks = [LABEL_INSTRUCTIONS, "Worked examples:"]
     for example in worked_examples(head, texts):
-        prompt = _label_prompt(example.choose_texts(repaired))
-        blocks.append(f"{prompt}\nconcept: {json.dumps(example.label)}")
+        blocks += [f"{_label_prompt(example.texts)}\nconcept: {json.dumps(example.label)}"]
     string = {"type": "string"}
     schema = _closed_object({"reason": string, "concept": string})
     return Request("\n\n".join(blocks), _label_prompt(texts), schema)

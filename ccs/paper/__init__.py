@@ -81,9 +81,8 @@ class Example:
     """A head of table 1.
 
     Attributes:
-        texts: Its texts without misprints.
+        texts: Its texts as printed, with a misprint.
         ccs: Its score, None for "at most 1".
-        printed: Its texts as printed.
     """
 
     level: str
@@ -91,11 +90,6 @@ class Example:
     label: str
     texts: tuple[str, ...]
     ccs: int | None
-    printed: tuple[str, ...]
-
-    def choose_texts(self, repaired: bool) -> tuple[str, ...]:
-        """Return the repaired or the printed texts."""
-        return self.texts if repaired else self.printed
 
 
 @cache
@@ -223,12 +217,10 @@ def _inflect() -> Any:
 @cache
 def examples() -> tuple[Example, ...]:
     """Return the nine heads of table 1."""
-    misprints, worked = _read("examples.json")["misprints"], []
-    for row in _read("examples.json")["examples"]:
-        printed = tuple(misprints.get(text, text) for text in row["texts"])
-        head, texts = Head.parse(row["head"]), tuple(row["texts"])
-        worked.append(Example(row["level"], head, row["label"], texts, row["ccs"], printed))
-    return tuple(worked)
+    return tuple(
+        Example(row["level"], Head.parse(row["head"]), row["label"], tuple(row["texts"]), row["ccs"])
+        for row in _read("examples.json")["examples"]
+    )
 
 
 @cache

@@ -116,7 +116,7 @@ def test_heads_judges_and_prices_are_those_asked_for(dry_run, tiny_folder, tmp_p
     assert f"{heads} requests, price unknown: give one with --prices" in printed
     assert re.search(rf"compatible:qwen +{heads} requests, 0.00 dollars, at most 0.00", printed)
     prices = tmp_path / "prices.json"
-    prices.write_text('{"date": "2030-01-01", "models": {"openai:unheard-of": {"input": 0, "output": 1000}}}')
+    prices.write_text('{"openai:unheard-of": {"input": 0, "output": 1000}}')
     printed = dry_run(*model, "--judges", "openai:unheard-of", "--prices", str(prices))
     largest = 5 * 16 * 4096 * 1000 / 1e6
     assert f"at most {largest:.2f}" in printed  # five attempts with the longest reply

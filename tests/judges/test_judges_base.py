@@ -12,7 +12,7 @@ from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.judges import _PAPER_JUDGES, DEFAULT_MODELS, JudgeSettings, JudgeSpec, paper_panel, parse_panel
 from ccs.judges.panel import Labeler, Panel
-from ccs.judges.prices import Prices, Spending
+from ccs.judges.prices import Spending, find_cost, read_prices
 from ccs.judges.provider import Usage, retry_after
 from ccs.judges.question import (
     OffSchemaError,
@@ -26,7 +26,6 @@ from tests.support.llm_server import verdicts
 
 THREE = ("text_1", "text_2", "text_3")
 YES = verdicts(dict.fromkeys(THREE, True))
-NO_PRICES = Prices.load()
 
 
 def test_a_reply_off_the_schema_is_refused_with_where():
@@ -179,12 +178,12 @@ def test_a_spec_amiss_is_explained_and_no_password_repeated():
         ("", "is empty"),
         ("gpt-4o", "'gpt-4o' is not a judge"),
         ("compatible:qwen", "is incomplete"),
-        ("compatible:qwen@localhost:1", "is no server address"),
+        ("compatible:qwen@localhost:1", "no server address"),
         ("compatible:qwen@http://user:hunter2@host/v1", "address"),
         ("compatible:qwen@ftp://user:hunter2@host", "address"),
         ("compatible:qwen@http://:hunter2@", "address"),
         ("openai:gpt-4o,openai:gpt-4o", "named twice"),
-        ("openai:gpt-4o?temperature=hot", "no option"),
+        ("openai:gpt-4o?temperature=hot", "no options"),
         ("anthropic:claude-sonnet-5-5?temperature=0", "no temperature"),
         ("tags", "tags is not available here"),
     ):
@@ -199,23 +198,22 @@ ROUTER = "https://router.huggingface.co/v1"
 def test_prices_are_known_without_a_network(tmp_path):
     path = tmp_path / "prices.json"
     path.write_text(
-        '{"models": {"compatible:mine": {"input": 1, "output": 2},'
-        ' "openai:gpt-4o": {"input": 0, "output": 1}}}'
+        '{"compatible:mine": {"input": 1, "output": 2}, "openai:gpt-4o": {"input": 0, "output": 1}}'
     )
-    table, usage = Prices.load(path), Usage(10_000, 1_000)
+    table, usage = read_prices(path), Usage(10_000, 1_000)
     for spec, prices, dollars in (
-        ("openai:gpt-4o", NO_PRICES, 0.035),
-        ("openai:gpt-4o-2024-08-06", NO_PRICES, 0.035),
+        ("openai:gpt-4o", {}, 0.035),
+        ("openai:gpt-4o-2024-08-06", {}, 0.035),
         ("openai:gpt-4o", table, 0.001),
         ("compatible:mine@http://10.0.0.1/v1", table, 0.012),
         ("compatible:mine@http://localhost:8000/v1", table, 0.012),
-        *((f"compatible:x@http://{host}:1/v1", NO_PRICES, 0) for host in ("localhost", "127.0.0.2", "[::1]")),
-        (f"compatible:openai/gpt-oss-120b:groq@{ROUTER}", NO_PRICES, 0.00225),
-        ("compatible:llama-3.3-70b-versatile@https://api.groq.com/openai/v1", NO_PRICES, 0.00669),
+        *((f"compatible:x@http://{host}:1/v1", {}, 0) for host in ("localhost", "127.0.0.2", "[::1]")),
+        (f"compatible:openai/gpt-oss-120b:groq@{ROUTER}", {}, 0.00225),
+        ("compatible:llama-3.3-70b-versatile@https://api.groq.com/openai/v1", {}, 0.00669),
     ):
-        assert prices.find_price(JudgeSpec.parse(spec)).cost(usage) == pytest.approx(dollars), spec
+        assert find_cost(JudgeSpec.parse(spec), prices)(usage) == pytest.approx(dollars), spec
     for spec in [*DEFAULT_MODELS, *(spec for _, *specs in _PAPER_JUDGES for spec in specs[::2])]:
-        assert NO_PRICES.find_price(JudgeSpec.parse(spec)).cost(usage) > 0
+        assert find_cost(JudgeSpec.parse(spec), {})(usage) > 0
 
 
 def test_a_judge_without_a_price_is_refused_unless_it_cannot_be_a_router():
@@ -233,11 +231,11 @@ def test_a_judge_without_a_price_is_refused_unless_it_cannot_be_a_router():
         Panel("openai:unheard-of", JudgeSettings(budget=1.0))
 
 
-@pytest.mark.parametrize("text", ["[]", "{}", '{"models": {"a": {"input": -1, "output": 0}}}', '{"a": 1}'])
+@pytest.mark.parametrize("text", ["[]", "{", '{"a": {"input": -1, "output": 0}}', '{"a": 1}'])
 def test_a_price_table_of_another_form_is_refused(tmp_path, text):
     (tmp_path / "prices.json").write_text(text)
     with pytest.raises(InputError, match="is not valid"):
-        Prices.load(tmp_path / "prices.json")
+        read_prices(tmp_path / "prices.json")
 
 
 def test_without_a_budget_twice_the_estimate_may_be_spent():

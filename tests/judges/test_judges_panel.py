@@ -40,7 +40,7 @@ def test_stand_ins_and_models_sit_in_one_panel(settings):
 def limits(settings, tmp_path):
     """A budget of 2.5 dollars; each request may cost 1 dollar of output, and costs 0.2."""
     table = tmp_path / "prices.json"
-    table.write_text('{"models": {"openai:gpt-4o": {"input": 0, "output": 10000}}}')
+    table.write_text('{"openai:gpt-4o": {"input": 0, "output": 10000}}')
     return replace(settings, budget=2.5, prices=table, max_tokens=100, concurrency=4)
 
 
@@ -70,17 +70,16 @@ def test_a_budget_stops_before_it_is_exceeded(limits):
     }
 
 
-@pytest.mark.parametrize("kind", ["openai", "anthropic", "google"])
-def test_a_connection_that_fails_costs_nothing_and_half_a_reply_the_most(limits, kind):
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+def test_a_refused_connection_costs_nothing_and_a_lost_one_the_most(limits, kind):
     with SERVERS[kind]() as server:
-        prices = {server.name: {"input": 0, "output": 10000}}
-        limits.prices.write_text(json.dumps({"models": prices}))
-        server.acts.extend([Act("drop")] * 9)
-        panel = Panel(server.spec, limits)
+        limits.prices.write_text(json.dumps({server.name: {"input": 0, "output": 10000}}))
+        panel = Panel(f"{server.name}@http://127.0.0.1:9/v1", limits)
         causes = [judges[0][0].cause for judges in panel.judge(QUESTIONS[:3])]
         assert [cause.partition(":")[0] for cause in causes] == ["connection"] * 3
         assert panel.spending.spent == 0
         server.acts.append(Act("cut"))
+        panel = Panel(server.spec, limits)
         assert panel.judge(QUESTIONS[:1])[0][0][0].verdict is True
         assert panel.spending.spent == pytest.approx(1 + 0.2)
 
@@ -143,17 +142,8 @@ def test_labels_are_given_by_five_examples_normalized_and_cached(settings):
     assert first.system.count("\nconcept: ") == 5
     for example in worked_examples(Head(0, 1), TEXTS[Head(0, 1)]):
         assert json.dumps(example.label) in first.system
-        assert all(text in first.system for text in example.printed)
+        assert all(text in first.system for text in example.texts)
     assert list(json.loads(first.user)) == ["texts"]
-
-
-def test_the_papers_misprint_is_quoted_unless_repaired(settings):
-    variants = [replace(settings, repaired_examples=repaired) for repaired in (False, True)]
-    printed, repaired = (
-        Labeler("openai", variant).request(Head(0, 1), ("x",)).system for variant in variants
-    )
-    assert "Intrica wood carvingte" not in repaired
-    assert printed.replace("Intrica wood carvingte", "Intricate wood carving") == repaired != printed
 
 
 def test_no_example_is_the_head_being_labeled():

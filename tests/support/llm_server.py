@@ -1,4 +1,4 @@
-"""Local HTTP servers that speak the protocols of OpenAI, Anthropic and Google, asked by the real SDKs.
+"""Local HTTP servers that speak the protocols of OpenAI and Anthropic, asked by the real SDKs.
 
 A server answers every question with `answer(user, schema)`; the acts queued in `acts` come first, one per
 request.
@@ -188,27 +188,18 @@ class AnthropicServer(LLMServer):
         return {"type": "error", "error": {"type": "t", "message": message}}
 
 
-class GoogleServer(LLMServer):
+class GoogleServer(OpenAIServer):
+    """Google's server of chat completions, which counts hidden reasoning only in the total."""
+
     kind = "google"
     model = "gemini-3.8-flash"
-    path = f"/models/{model}:generateContent"
-
-    def read(self, body):
-        (content,) = body["contents"]
-        form = body["generationConfig"]
-        assert form["responseMimeType"] == "application/json"
-        system = body["systemInstruction"]["parts"][0]["text"]
-        return system, content["parts"][0]["text"], form["responseJsonSchema"]
 
     def reply_body(self, text, act):
-        content = {} if text is None else {"content": {"role": "model", "parts": [{"text": text}]}}
-        usage = {"promptTokenCount": 100, "candidatesTokenCount": 15, "thoughtsTokenCount": 5}
-        end = {"refuse": "SAFETY", "truncate": "MAX_TOKENS"}.get(act, "STOP")
-        body = {**content, "finishReason": end}
-        return {"candidates": [body], "usageMetadata": usage, "modelVersion": self.model}
+        body = super().reply_body(text, act)
+        return {**body, "usage": {"prompt_tokens": 100, "completion_tokens": 15, "total_tokens": 120}}
 
     def error(self, status, message):
-        return {"error": {"code": status, "message": message, "status": "S"}}
+        return [{"error": {"code": status, "message": message, "status": "S"}}]
 
 
 SERVERS = {server.kind: server for server in (OpenAIServer, AnthropicServer, GoogleServer, CompatibleServer)}

@@ -48,7 +48,6 @@ _DESCRIBED = (
     "eval_images",
     "judges",
     "labeler",
-    "repaired_examples",
     "random_sets",
     "as_published",
     "precision",
@@ -196,8 +195,6 @@ class Settings:
     ] = "tags"
     labeler: Annotated[str, options.JUDGES] = "tags"
     """tags (no LLM), paper (GPT-4o, or its successor), or PROVIDER:MODEL"""
-    repaired_examples: Annotated[bool, options.JUDGES] = False
-    """The paper's examples for the labeler without their misprints"""
     budget: Annotated[
         float | None,
         options.JUDGES,

@@ -75,7 +75,6 @@ def judges_of(
         concurrency=settings.in_flight,
         timeout=settings.timeout,
         max_tokens=settings.max_tokens,
-        repaired_examples=settings.repaired_examples,
     )
     spending = spending or Spending("estimated" if settings.budget is None else settings.budget)
     panel = Panel(settings.judges, limits, tags=pool, spending=spending)
