@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -171,11 +170,9 @@ def _split_names(text: str) -> list[str]:
 
 # Interventions --------------------------------------------------------------------------------------------
 
-MEAN, PROTOTYPE, ERASE = "mean", "prototype", "erase:"
-CLS_ONLY = "@cls"
+MEAN, ERASE = "mean", "erase:"
 MAX_FACTOR = 100.0
 """The largest factor, in either direction."""
-_CHANGE = re.compile(r"([^=@]+)(?:=([^@]*))?(@cls)?")
 
 
 @dataclass(frozen=True)
@@ -184,13 +181,11 @@ class HeadChange:
 
     Attributes:
         factor: The factor by which it is multiplied.
-        replacement: MEAN or PROTOTYPE, which replaces it; ERASE and the attribute to erase from it; or "".
-        cls_only: Whether only the CLS token changes, in place of all tokens.
+        replacement: MEAN, which replaces it; ERASE and the attribute to erase from it; or "".
     """
 
     factor: float = 0.0
     replacement: str = ""
-    cls_only: bool = False
 
     def __post_init__(self) -> None:
         if not abs(self.factor) <= MAX_FACTOR:
@@ -217,56 +212,38 @@ class HeadChange:
 
     def __str__(self) -> str:
         value = self.replacement or (repr(self.factor).removesuffix(".0") if self.factor else "")
-        return (f"={value}" if value else "") + (CLS_ONLY if self.cls_only else "")
+        return f"={value}" if value else ""
 
     @classmethod
     def of(cls, value: HeadChange | float | str) -> HeadChange:
-        """Make a change of a factor, its notation, or a change; InputError for anything else."""
+        """Make a change of a factor, or of "0.3", "mean", or "erase:skin tone"; InputError for others."""
         if isinstance(value, HeadChange):
             return value
-        if isinstance(value, str):
-            return cls.parse(value.removesuffix(CLS_ONLY), value.endswith(CLS_ONLY))
-        if isinstance(value, bool) or not isinstance(value, numbers.Real):
-            raise InputError(f"{value!r} is no factor such as 0.3, nor {MEAN!r} or {PROTOTYPE!r}.")
-        return cls(float(value))
-
-    @classmethod
-    def parse(cls, value: str | None, cls_only: bool = False) -> HeadChange:
-        """Read a change.
-
-        Args:
-            value: "0.3", "mean", "prototype", or "erase:skin tone"; None ablates.
-            cls_only: Whether only the CLS token changes.
-
-        Raises:
-            InputError: If `value` is anything else.
-        """
-        if value in (MEAN, PROTOTYPE) or ((value or "").startswith(ERASE) and value != ERASE):
-            return cls(replacement=str(value), cls_only=cls_only)
+        if isinstance(value, str) and (value == MEAN or (value.startswith(ERASE) and value != ERASE)):
+            return cls(replacement=value)
         try:
-            factor = 0.0 if value is None else float(value)
-        except ValueError:
+            factor = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
             factor = math.nan
         if math.isnan(factor):
-            raise InputError(f"{str(value)[:40]!r} is no factor such as 0.3, nor {MEAN} or {PROTOTYPE}.")
-        return cls(factor, cls_only=cls_only)
+            raise InputError(f"{str(value)[:40]!r} is no factor such as 0.3, nor {MEAN!r}.")
+        return cls(factor)
 
 
 Heads: TypeAlias = "HeadSet | Head | str | Mapping[Any, HeadChange | float | str] | Iterable[Head | str]"
 """What callers may give for heads: see `Intervention.of`."""
 Means = Mapping[str, Mapping[Head, Any]]
-"""What replaces heads' outputs: MEAN or PROTOTYPE -> head -> mean [T, d]; ERASE and an attribute -> head ->
-map [d + 1, d] (`ccs.model.editing`). All are float32."""
+"""What replaces heads' outputs: MEAN -> head -> mean [T, d]; ERASE and an attribute -> head -> map [d + 1, d]
+(`ccs.model.editing`). All are float32."""
 
 
 class Intervention(HeadSet):
-    """Heads, each with the change of its output: 0 ablates, 1 changes nothing, 0.3, 1.5, `mean`, `prototype`.
+    """Heads, each with the change of its output: 0 ablates, 1 changes nothing, 0.3, 1.5, `mean`.
 
     A `HeadSet` equals an `Intervention` whose factors are all 0. Both can be used wherever heads are ablated.
-    `L9.H2=0.3@cls` acts on the CLS token alone (in a text encoder, on the token that is read). `mean` is the
-    head's mean output over given images, token by token; `prototype` is the mean over groups of people of
-    their means ("Debiasing CLIP with neural interventions", ECIR 2026). These need `Model.at_means` first.
-    `L6.H1=erase:skin tone` removes the directions of the groups from the output (`ccs.edit_heads`).
+    `mean` is the head's mean output over given images, token by token, or over texts, at the token that is
+    read. It needs `Model.at_means` first. `L6.H1=erase:skin tone` removes the directions of the groups from
+    the output (`ccs.edit_heads`).
 
         >>> heads = Intervention.parse("L9.H2=0.30, L8.H11=0 L10.H0=mean")
         >>> str(heads)
@@ -298,7 +275,7 @@ class Intervention(HeadSet):
         Raises:
             InputError: If the text is no such list, or names a head twice with different changes.
         """
-        return cls(_merge_changes(_parse_change(word) for word in _split_names(text)))
+        return cls(_merge_changes(word.split("=", 1) for word in _split_names(text)))
 
     @classmethod
     def of(cls, heads: Heads | None) -> HeadSet:
@@ -316,8 +293,7 @@ class Intervention(HeadSet):
         if heads is None or isinstance(heads, str | Head):
             return cls.parse("" if heads is None else str(heads))
         if isinstance(heads, Mapping):
-            pairs = ((key if isinstance(key, Head) else Head.parse(key), heads[key]) for key in heads)
-            return cls(_merge_changes((head, HeadChange.of(value)) for head, value in pairs))
+            return cls(_merge_changes(heads.items()))
         if not isinstance(heads, Iterable):
             raise InputError(f"Heads are written as in 'L8.H11 L9.H2=0.3'; {heads!r} names none.")
         return cls.parse(" ".join(map(str, heads)))
@@ -370,17 +346,12 @@ class Intervention(HeadSet):
         return " ".join(f"{head}{change}" for head, change in self._changes.items())
 
 
-def _parse_change(word: str) -> tuple[Head, HeadChange]:
-    match = _CHANGE.fullmatch(word)
-    head = Head.parse(match[1] if match else word)
-    assert match is not None
-    return head, HeadChange.parse(match[2], bool(match[3]))
-
-
-def _merge_changes(pairs: Iterable[tuple[Head, HeadChange]]) -> dict[Head, HeadChange]:
-    """Each head's change; InputError for a head with two."""
+def _merge_changes(pairs: Iterable[Iterable[Any]]) -> dict[Head, HeadChange]:
+    """Each head's change, of pairs or of heads alone, which are ablated; InputError for a head with two."""
     merged: dict[Head, HeadChange] = {}
-    for head, change in pairs:
+    for name, *value in pairs:
+        head = name if isinstance(name, Head) else Head.parse(name)
+        change = HeadChange.of(*value or [0.0])
         if merged.setdefault(head, change) != change:
             raise InputError(f"{head} is named twice, with different changes.")
     return merged
@@ -399,26 +370,8 @@ def effect_word(heads: Heads) -> str:
     return " or ".join(word for word in words if word in kinds) or "ablated"
 
 
-def require_factors(heads: HeadSet, subject: str) -> dict[Head, float]:
-    """Return the factor of each head.
-
-    Args:
-        heads: The heads.
-        subject: The subject of the error's sentence.
-
-    Raises:
-        InputError: If a change is a mean, or acts on one token only.
-    """
-    for head, change in changes(heads):
-        if change.replacement or change.cls_only:
-            raise InputError(f"{subject} can hold factors on all tokens, and {head}{change} is none.")
-    return {head: change.factor for head, change in changes(heads)}
-
-
 def require_weights(heads: HeadSet) -> None:
-    """Raise InputError for a change that weights can't hold: a mean, or one that acts on a single token."""
+    """Raise InputError for a mean, which weights can't hold: it differs from token to token."""
     for head, change in changes(heads):
-        if change.cls_only or (change.replacement and not change.attribute):
-            raise InputError(
-                f"Weights can hold factors on all tokens and edits, and {head}{change} is neither of them."
-            )
+        if change.replacement == MEAN:
+            raise InputError(f"Weights can hold factors and edits, and {head}{change} is neither of them.")

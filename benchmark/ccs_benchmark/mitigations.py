@@ -23,7 +23,7 @@ from ccs.analysis.mitigations import (
     nothing,
     span,
 )
-from ccs.heads import MEAN, PROTOTYPE, HeadChange, HeadSet, Intervention
+from ccs.heads import MEAN, HeadChange, HeadSet, Intervention
 from ccs.metrics.stats import Floats
 
 
@@ -44,19 +44,20 @@ def at_mean(evidence: Evidence) -> Fitted:
     """Let the heads of `ablation` write their mean over the people, which says nothing of the person. Zero
     takes a head's usual output away too, and can overstate what it does (arXiv 2604.14433).
     """
-    return _held(evidence, MEAN)
+    return _held(evidence)
 
 
 def at_prototype(evidence: Evidence) -> Fitted:
     """The same heads write the mean over groups of the groups' means ("Debiasing CLIP with neural
     interventions", ECIR 2026, known to us from its summary).
     """
-    return _held(evidence, PROTOTYPE)
+    _, codes, counts = np.unique(evidence.task.groups, return_inverse=True, return_counts=True)
+    return _held(evidence, 1 / counts[codes] / len(counts))
 
 
-def _held(evidence: Evidence, at: str) -> Fitted:
-    heads = Intervention(dict.fromkeys(masked_heads(evidence), HeadChange(replacement=at)))
-    return Fitted(evidence.model.at_means(heads, evidence.people, evidence.task.groups))
+def _held(evidence: Evidence, weights: np.ndarray | None = None) -> Fitted:
+    heads = Intervention(dict.fromkeys(masked_heads(evidence), HeadChange(replacement=MEAN)))
+    return Fitted(evidence.model.at_means(heads, evidence.people, weights))
 
 
 def names_from_texts(evidence: Evidence) -> Fitted:

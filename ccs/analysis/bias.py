@@ -159,7 +159,7 @@ def bias(
         attribute: the column of groups; by default gender, or else the first. "gender,race" crosses two
             (`ccs.analysis.crossing`); people in crossed groups of fewer than 10 are left out.
         ablate: heads to ablate, such as "L8.H11 L9.H2=0.3", of the image encoder or (T7.H3) of the text
-            encoder. Means and prototypes are those of this gallery's images and groups, and so are edits
+            encoder. Means are those of this gallery's images, and so are edits
             (`L6.H1=erase:skin tone`) that `ccs.edit_heads` hasn't fitted on others.
         top: K, the length of the list whose shares are compared, at most half of the images that a prompt
             ranks; by default the gallery's, a tenth of your own images.
@@ -195,7 +195,7 @@ def bias(
     if as_published and fault is None:
         known = "FairFace by race, socialcounterfactuals by race and socialcounterfactuals-gender by gender"
         raise InputError(f"{people.name} by {attribute} has no fault of the paper's code; {known} have one.")
-    in_images = model.at_means(ablation.of_encoder(IMAGE), people.images, people.groups[attribute])
+    in_images = model.at_means(ablation.of_encoder(IMAGE), people.images)
     if any(change.attribute for _, change in changes(in_images)):
         from ccs.model.editing import fit_edits  # imports PyTorch
 

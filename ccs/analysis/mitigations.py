@@ -202,7 +202,7 @@ def round_factors(fitted: Fitted) -> Fitted:
     heads = fitted.heads
     if not isinstance(heads, Intervention):
         return fitted
-    short = {head: HeadChange(round(c.factor, 2), c.replacement, c.cls_only) for head, c in changes(heads)}
+    short = {head: HeadChange(round(c.factor, 2), c.replacement) for head, c in changes(heads)}
     acting = {head: change for head, change in short.items() if change != HeadChange(1.0)}
     return replace(fitted, heads=Intervention(acting, heads.means))
 

@@ -124,7 +124,7 @@ def parse_ablation(text: str) -> HeadSet:
         raise InputError(f"it names {len(heads)} heads and at most {MAX_HEADS} are allowed.")
     for head, change in changes(heads):
         replaced = change.replacement and (not change.attribute or head.encoder == TEXT)
-        if replaced or change.cls_only or len(change.attribute) > MAX_TEXT_LENGTH:
+        if replaced or len(change.attribute) > MAX_TEXT_LENGTH:
             raise InputError(
                 f"The app takes factors, such as {head}=0.3, and edits of image heads, such as "
                 f"L7.H1=erase:gender, not {str(change)[:40]!r} of {head}."

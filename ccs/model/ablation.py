@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from ccs.errors import InputError
-from ccs.heads import CLS_ONLY, ENCODERS, IMAGE, TEXT, Head, HeadChange, HeadSet, Intervention, changes
+from ccs.heads import ENCODERS, IMAGE, MEAN, TEXT, Head, HeadChange, HeadSet, Intervention, changes
 from ccs.model.interception import Ablation, begin, bypassed, end, projection_name
 from ccs.model.structure import Location, is_text_encoder, locations, unread_heads, unwrapped
 
@@ -46,8 +46,8 @@ def ablate(
             and peft may wrap it.
         heads: "L10.H3 L9.H2=0.3", a HeadSet or Intervention, heads, or a mapping of heads to factors (0
             ablates, 1 changes nothing). T7.H3 is in the text encoder; for a text encoder alone, L7.H3 is the
-            same. Layers and heads count from 0; a pool is the layer after the last block. Means and
-            prototypes need `Model.at_means` first.
+            same. Layers and heads count from 0; a pool is the layer after the last block. Means need
+            `Model.at_means` first.
 
     Yields:
         The heads.
@@ -115,7 +115,7 @@ class _PassCheck:
 def _changed_places(root: Any, places: list[Location], heads: HeadSet) -> Iterator[tuple[int, Location]]:
     """The layers to change, each with its attention module; InputError for heads that can't be changed."""
     modules = [place.module for place in places]
-    _require(root, [int(module.num_heads) for module in modules], heads)
+    _require([int(module.num_heads) for module in modules], heads)
     for layer in heads.layers:
         module = modules[layer]
         sharing = [number for number, other in enumerate(modules) if other is module]
@@ -139,21 +139,17 @@ def _changes(heads: HeadSet, layer: int) -> frozenset[tuple[int, HeadChange]]:
     return frozenset((head.head, change) for head, change in changes(heads.of_layer(layer)))
 
 
-def _require(root: Any, counts: list[int], heads: HeadSet) -> None:
+def _require(counts: list[int], heads: HeadSet) -> None:
     """Raise InputError unless each head is in the model and what is to be done to it can be done."""
     for head, change in changes(heads):
         if head.layer >= len(counts) or head.head >= counts[head.layer]:
             layers = ", ".join(f"{head.encoder}{layer}: {count}" for layer, count in enumerate(counts))
             raise InputError(f"{head} is outside this model; heads in each layer: {layers}.")
-        if not (change.replacement or change.cls_only):
-            continue
-        if head.encoder != IMAGE:
+        if change.replacement == MEAN and head.encoder != IMAGE:
             raise InputError(
                 f"{head}{change} acts on the token that is read, which differs from text to text. "
                 "Use Model.embed_texts(texts, ablate=...), or a factor on all tokens."
             )
-        if change.cls_only and not has_class_token(root):
-            raise InputError(f"{head}{change}: this encoder has no CLS token, so leave out {CLS_ONLY}.")
         if change.replacement:
             assert isinstance(heads, Intervention)
             heads.mean_output(head)

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ccs.errors import InputError
-from ccs.heads import CLS_ONLY, ENCODERS, IMAGE, TEXT, Head, HeadChange, HeadSet, changes
+from ccs.heads import ENCODERS, IMAGE, TEXT, Head, HeadChange, HeadSet, changes
 from ccs.model.encoders import decompose_image_encoder, decompose_text_encoder
 from ccs.model.encoders.decomposition import Decomposition, Readout, Record, autocast, without_tf32
 from ccs.model.encoders.parts import Layer
@@ -113,13 +113,11 @@ class Encoder(Decomposition):
         return torch.device(next(self._module.parameters()).device)
 
     def require(self, heads: HeadSet) -> None:
-        """Raise InputError if a head, or the CLS token that is to change, is not in this encoder."""
-        for head, change in changes(heads):
+        """Raise InputError if a head is not in this encoder."""
+        for head in heads:
             if head.encoder != self.letter:
                 theirs, ours = ENCODERS[head.encoder], ENCODERS[self.letter]
                 raise InputError(f"{head} is a head of the {theirs} encoder, not of the {ours} encoder.")
-            if change.cls_only and not self.prefix:
-                raise InputError(f"{head}{change}: this encoder has no CLS token, so leave out {CLS_ONLY}.")
             if head.layer >= self.n_layers or head.head >= self.layers[head.layer].n_heads:
                 raise InputError(f"{head} is outside this model, which has {self._span()}.")
 

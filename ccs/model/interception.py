@@ -50,33 +50,24 @@ def changed_values(values: Tensor, heads: HeadSet, n_heads: int) -> Tensor:
         return values
     d = values.shape[-1] // n_heads
     factors = torch.ones(n_heads, dtype=values.dtype, device=values.device)
-    by_token = []
     for head, change in changes(heads):
-        if change.replacement or change.cls_only:
-            by_token.append((head, change))
-        else:
-            factors[head.head] = change.factor
+        factors[head.head] = 1.0 if change.replacement else change.factor
     values = values * factors.repeat_interleave(d)
-    for head, change in by_token:  # in place, in the product above
+    for head, change in changes(heads):  # in place, in the product above
+        if not change.replacement:
+            continue
+        assert isinstance(heads, Intervention)
         columns = slice(head.head * d, head.head * d + d)
-        tokens = slice(0, 1 if change.cls_only else None)
+        rows = torch.as_tensor(heads.mean_output(head)).to(values)
         if change.attribute:
-            assert isinstance(heads, Intervention)
-            rows = torch.as_tensor(heads.mean_output(head)).to(values)
-            values[:, tokens, columns] = values[:, tokens, columns] @ rows[:-1] + rows[-1]
-        elif change.replacement:
-            assert isinstance(heads, Intervention)
-            mean = torch.as_tensor(heads.mean_output(head)).to(values)
-            if not change.cls_only and len(mean) == 1:  # only the first token of this layer is read
-                tokens = slice(0, 1)
-            if not change.cls_only and len(mean) not in (1, values.shape[1]):
-                raise InputError(
-                    f"{head}{change} holds {len(mean)} tokens, but the model has {values.shape[1]}; "
-                    "take the mean over images of this size."
-                )
-            values[:, tokens, columns] = mean[tokens]
+            values[..., columns] = values[..., columns] @ rows[:-1] + rows[-1]
+        elif len(rows) in (1, values.shape[1]):  # one row: of the first token, the only one that is read
+            values[:, : len(rows), columns] = rows
         else:
-            values[:, tokens, columns] *= change.factor
+            raise InputError(
+                f"{head}{change} holds {len(rows)} tokens, but the model has {values.shape[1]}; "
+                "take the mean over images of this size."
+            )
     return values
 
 
@@ -94,8 +85,7 @@ class Ablation:
         self.n_heads, self.head_dim = int(module.num_heads), head_dim(module)
         self.is_open, self.reached = True, False
         self.factors: Tensor | None = None
-        self.replaces = any(change.replacement or change.cls_only for _, change in changes(heads))
-        if not self.replaces:
+        if not any(change.replacement for _, change in changes(heads)):
             factors = torch.ones(self.n_heads)
             for head, change in changes(heads):
                 factors[head.head] = change.factor

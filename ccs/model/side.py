@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ccs.errors import InputError
-from ccs.heads import CLS_ONLY, MEAN, PROTOTYPE, TEXT, Head, Heads, HeadSet, Intervention, changes
+from ccs.heads import MEAN, TEXT, Head, Heads, HeadSet, Intervention, changes
 from ccs.model.encoder import BATCH_TOKENS, Encoder, TextEncoder, Trunk
 from ccs.model.inputs import as_sequence, batch_length
 
@@ -122,64 +123,44 @@ class Side:
             embeddings[:, rows] = _finite(self.encoder.embed(part, ablation_sets))
         return embeddings[0] if single else embeddings
 
-    def at_means(
-        self, heads: Heads, inputs: Any, groups: Sequence[str] | np.ndarray | None = None
-    ) -> Intervention:
+    @torch.no_grad()
+    def at_means(self, heads: Heads, inputs: Any, weights: np.ndarray | None = None) -> Intervention:
         """Attach the mean outputs that an intervention needs, measured on the untouched model.
 
         Args:
-            heads: The intervention, such as "L10.H0=mean L9.H2=prototype".
-            inputs: The images or texts over which means are taken.
-            groups: The group of each input [n], for prototypes, which weigh groups alike.
+            heads: The intervention, such as "L10.H0=mean".
+            inputs: The images or texts over which means are taken. A mean over texts, which differ in length,
+                is that of the token that is read.
+            weights: The weight of each input [n] in the means, which sum to 1; by default all weigh alike.
 
         Returns:
             The intervention with its means.
 
         Raises:
-            InputError: If a prototype has no groups, or a mean over texts is not of the token that is read
-                (`T7.H3=mean@cls`): texts differ in length.
+            InputError: If the encoder lacks a head, or there are no inputs.
         """
-        inputs, heads = as_sequence(inputs), Intervention.of(heads)
-        replaced = {
-            head: change for head, change in changes(heads) if change.replacement and not change.attribute
-        }
-        self.encoder.require(heads)
-        if self.encoder.letter == TEXT and not all(change.cls_only for change in replaced.values()):
-            raise InputError(
-                f"Texts differ in length: a mean over them is {CLS_ONLY}, of the token that is read."
-            )
-        if any(change.replacement == PROTOTYPE for change in replaced.values()) and groups is None:
-            raise InputError(f"A {PROTOTYPE} is the mean over groups of people: give the group of each.")
-        n = len(inputs)
-        names = np.zeros(n, np.str_) if groups is None else np.asarray(groups, np.str_)
+        inputs, heads, encoder = as_sequence(inputs), Intervention.of(heads), self.encoder
+        encoder.require(heads)
+        replaced = HeadSet(head for head, change in changes(heads) if change.replacement == MEAN)
         if not replaced:
             return Intervention(heads)
-        if names.shape != (n,) or not n:
-            raise InputError(f"There are {len(names)} groups for {n} images; each image has one.")
-        codes = np.unique(names, return_inverse=True)[1]
-        shares = np.eye(codes.max() + 1)[codes] / np.bincount(codes) / (codes.max() + 1)
-        weights = {MEAN: np.full(n, 1 / n), PROTOTYPE: shares.sum(axis=1)}
-        sums: dict[Head, Tensor] = {}
+        if not len(inputs):
+            raise InputError("A mean is taken over one or more images or texts, not none.")
+        shares = np.full(len(inputs), 1 / len(inputs)) if weights is None else weights
+        sums: dict[Head, Tensor] = defaultdict(lambda: torch.zeros((), device=encoder.device))
 
         def add(layer: int, values: Tensor) -> Tensor:
-            d = self.encoder.layers[layer].head_dim
-            for head in HeadSet(replaced).of_layer(layer):
-                tokens = slice(0, 1 if replaced[head].cls_only else None)
-                outputs = values[:, tokens, head.head * d : head.head * d + d]
-                weight = torch.from_numpy(weights[replaced[head].replacement][rows]).to(values.device)
-                part = torch.einsum("n,ntd->td", weight, outputs.double())
-                sums[head] = sums[head] + part if head in sums else part
+            d, tokens = encoder.layers[layer].head_dim, slice(0, 1 if encoder.letter == TEXT else None)
+            for head in replaced.of_layer(layer):
+                outputs = values[:, tokens, head.head * d : head.head * d + d].double()
+                sums[head] = sums[head] + torch.einsum("n,ntd->td", share.to(outputs.device), outputs)
             return values
 
-        with torch.no_grad():
-            for batch_rows, batch in self.batches(inputs):
-                rows = batch_rows
-                self.encoder.with_values(self.encoder.trunk(batch, min(replaced).layer), add)
-        means = {
-            at: {head: sums[head].float() for head in replaced if replaced[head].replacement == at}
-            for at in weights
-        }
-        return Intervention(heads, {**(Intervention(heads).means or {}), **means})
+        for rows, batch in self.batches(inputs):
+            share = torch.from_numpy(shares[rows])
+            encoder.with_values(encoder.trunk(batch, replaced.layers[0]), add)
+        means = {head: total.float() for head, total in sums.items()}
+        return Intervention(heads, {**(Intervention(heads).means or {}), MEAN: means})
 
     def _by_layer(self, direct: np.ndarray) -> np.ndarray:
         """Effects of all heads [n, heads, dim] as [n, L, H, dim]; layers may differ in number of heads."""

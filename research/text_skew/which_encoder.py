@@ -132,7 +132,7 @@ def _carried(model: Model, people: BiasSet, apart: Floats) -> dict[Head, float]:
     """Return the share of the rankings' gap that goes with each text head at its mean."""
     names, templates = in_prompts(people), people.templates
     texts = [template.replace("{}", name) for name in names for template in templates]
-    at_mean = dict.fromkeys(model.text_heads, HeadChange(replacement=MEAN, cls_only=True))
+    at_mean = dict.fromkeys(model.text_heads, HeadChange(replacement=MEAN))
     means = model.texts.at_means(Intervention(at_mean), texts)
     plans = [HeadSet(), *(means.subset([head]) for head in means)]
     units = model.texts.embed(texts, plans).reshape(len(plans), len(names), len(templates), -1).mean(axis=2)

@@ -57,7 +57,7 @@ def test_a_link_scales_and_edits_heads_and_does_nothing_else_to_them():
     assert (str(read.ablate), problems) == ("L6.H1 L7.H2=0.3", [])
     read, problems = from_query({"ablate": "L6.H1=erase:skin tone L7.H2"})
     assert (str(read.ablate), problems) == ("L6.H1=erase:skin tone L7.H2", [])
-    for text in ("L7.H2=mean", "L7.H2=0.3@cls", "T7.H3=erase:gender"):
+    for text in ("L7.H2=mean", "T7.H3=erase:gender"):
         read, (problem,) = from_query({"ablate": text})
         assert (read, text.partition("=")[2] in problem) == (State(), True)
 

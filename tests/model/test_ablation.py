@@ -388,8 +388,8 @@ def test_copies_and_threads(encoder):
     assert not [*leftovers(encoder), *(part for part in loaded.modules() if "_ccs_site" in part.__dict__)]
 
 
-def test_means_and_changes_of_one_token(tiny_model):
-    heads = tiny_model.at_means("L5.H1=mean L3.H0=mean@cls L4.H2=0.5@cls L4.H3=0.2", PIXELS)
+def test_means(tiny_model):
+    heads = tiny_model.at_means("L5.H1=mean L3.H0=mean L4.H3=0.2", PIXELS)
     with torch.no_grad(), ccs.ablate(tiny_model.clip, heads):
         ablated = features(tiny_model.clip.encode_image(PIXELS))
     np.testing.assert_allclose(ablated, tiny_model.embed_images(PIXELS, heads), atol=TOLERANCE)
@@ -457,7 +457,7 @@ def test_what_cannot_be_ablated_is_refused(encoder, tiny_model):
         (None, "L0.H1", "takes a torch module, not NoneType"),
         (traced, "L0.H1", "Pass the model that it was made from"),
         (texts, "T2.H0", "outside this model; heads in each layer: T0: 4, T1: 4"),
-        (texts, "T1.H0=0.5@cls", "differs from text to text"),
+        (texts, "T1.H0=mean", "differs from text to text"),
         (encoder, "L1.H0=mean", "needs images"),
         (encoder, "L1.H9", "outside this model"),
         (tiny_model, "T9.H0", "outside this model"),

@@ -30,8 +30,8 @@ def erase(model, heads, groups=GROUPS, preserve=None, attribute="kind"):
 
 
 def test_notation_holds_names_of_several_words():
-    heads = Intervention.parse("L5.H0=erase:skin tone, L6.H1=0.3 L7.H0=erase:age group@cls")
-    assert str(heads) == "L5.H0=erase:skin tone L6.H1=0.3 L7.H0=erase:age group@cls"
+    heads = Intervention.parse("L5.H0=erase:skin tone, L6.H1=0.3 L7.H0=erase:age group")
+    assert str(heads) == "L5.H0=erase:skin tone L6.H1=0.3 L7.H0=erase:age group"
     assert heads[heads[0]].attribute == "skin tone"
     assert not heads[heads[1]].attribute
     for text in ("L5.H0=erase:", "L5.H0=wipe:skin", "L5.H0 tone"):

@@ -97,12 +97,11 @@ def test_attention_with_heads_off_is_that_of_the_zeroed_copy(model, layer):
     np.testing.assert_allclose(model.encoder.ablated(off).attention(below, layer), ablated, atol=1e-6)
 
 
-@pytest.mark.parametrize("text", ["L2.H1=0.4@cls L4.H0@cls", "L2.H1=mean L5.H0=mean", "L3.H2=prototype@cls"])
-def test_means_and_single_tokens_are_those_of_blocks_run_by_hand(model, text):
+@pytest.mark.parametrize("shares", [[1 / 6] * 6, [1 / 3, 1 / 9, 1 / 9, 1 / 9, 1 / 6, 1 / 6]])
+def test_means_are_those_of_blocks_run_by_hand(model, shares):
     """Each block runs once per token, the head's columns scaled and its mean in the bias."""
-    x, groups, changed = pixels(model, 6), ["a", "b", "b", "b", "c", "c"], Intervention.parse(text)
-    units = model.embed_images(x, model.at_means(changed, x, groups))
-    share = np.full(6, 1 / 6) if "mean" in text else 1 / np.array([3, 9, 9, 9, 6, 6])
+    x, changed = pixels(model, 6), Intervention.parse("L2.H1=mean L3.H2=0.4 L5.H0=mean")
+    units = model.embed_images(x, model.at_means(changed, x, np.array(shares)))
     visual, d, plain_state = model.clip.visual, model.head_dim, [model.encoder.trunk(x, 0).tokens]
     for block in visual.transformer.resblocks:
         plain_state.append(block(plain_state[-1]))
@@ -112,15 +111,13 @@ def test_means_and_single_tokens_are_those_of_blocks_run_by_hand(model, text):
         for token in range(state.shape[1]):
             copied = copy.deepcopy(block)
             for head in (change for change in changed if change.layer == number):
-                if token and changed[head].cls_only:
-                    continue
                 columns = slice(head.head * d, head.head * d + d)
                 weight, bias = copied.attn.out_proj.weight.data, copied.attn.out_proj.bias.data
                 if changed[head].replacement:
                     alone = copy.deepcopy(block.attn)  # gives the heads' outputs side by side
                     alone.out_proj.weight.data, alone.out_proj.bias.data = torch.eye(len(weight)), 0 * bias
                     y = block.ln_1(plain_state[number])
-                    value = torch.from_numpy(share).float() @ alone(y, y, y)[0][:, token, columns]
+                    value = torch.tensor(shares) @ alone(y, y, y)[0][:, token, columns]
                     bias += weight[:, columns] @ value
                 weight[:, columns] *= changed[head].factor
             rows.append(copied(state)[:, token])
@@ -131,7 +128,7 @@ def test_means_and_single_tokens_are_those_of_blocks_run_by_hand(model, text):
 
 
 def test_the_notation_of_interventions():
-    written = "L8.H11 L9.H2=0.3 L9.H3=1.5@cls L10.H0=mean L10.H1=prototype@cls T7.H3=1"
+    written = "L8.H11 L9.H2=0.3 L9.H3=1.5 L10.H0=mean T7.H3=1"
     assert str(Intervention.parse(written)) == written
     assert str(Intervention.parse("l9.h2=0.30, L8.H11=0")) == "L8.H11 L9.H2=0.3"
     off = HeadSet.parse("L8.H11 L9.H2")
@@ -139,9 +136,9 @@ def test_the_notation_of_interventions():
     assert hash(off) == hash(Intervention(off))
     assert Intervention.parse("L8.H11 L9.H2=0.3") != off
     intervention = Intervention.parse(written)
-    assert str(intervention - HeadSet.parse("L10.H0 L10.H1 T7.H3 L8.H11")) == "L9.H2=0.3 L9.H3=1.5@cls"
+    assert str(intervention - HeadSet.parse("L10.H0 T7.H3 L8.H11")) == "L9.H2=0.3 L9.H3=1.5"
     wrongs = {"L9.H2=x": "'x' is no factor such as 0.3", "L9.H2=nan": "is no factor"}
-    wrongs |= {"L9.H2=1e9": "from -100 to 100", "L9.H2=0.3 L9.H2": "named twice", "L9.H2=1@patch": "name"}
+    wrongs |= {"L9.H2=1e9": "from -100 to 100", "L9.H2=0.3 L9.H2": "named twice", "L9.H2=": "is no factor"}
     for wrong, why in wrongs.items():
         with pytest.raises(InputError, match=why):
             Intervention.parse(wrong)
@@ -152,10 +149,10 @@ def test_what_a_mean_is_taken_over_has_to_be_said(model):
     for text, why in {"L2.H1=mean": "needs images", "L2.H9=0.5": "outside this model"}.items():
         with pytest.raises(InputError, match=why):
             model.embed_images(x, Intervention.parse(text))
-    with pytest.raises(InputError, match="give the group of each"):
-        model.at_means(Intervention.parse("L2.H1=prototype"), x)
-    with pytest.raises(InputError, match="Texts differ in length"):
-        model.texts.at_means(Intervention.parse("T1.H1=mean"), ["a dog"])
+    with pytest.raises(InputError, match="not none"):
+        model.at_means("L2.H1=mean", x[:0])
+    text_mean = model.texts.at_means("T1.H1=mean", ["a dog", "two cats at a house"])
+    assert model.embed_texts(["a dog"], ablate=text_mean).shape == (1, model.dim)
     scaled = Intervention.parse("L2.H1=0.4 L5.H0=1.5")
     with ccs.ablate(model, {Head(2, 1): 0.4, "L5.H0": 1.5}), torch.no_grad():
         by_block = model.clip.encode_image(x, normalize=True)

@@ -16,7 +16,7 @@ from ccs.cli import options
 from ccs.cli.command_line import Command
 from ccs.cli.options import at_least, describe, parse_with
 from ccs.errors import InputError
-from ccs.heads import Intervention, require_factors
+from ccs.heads import Intervention, changes
 from ccs.judges import JudgeSettings
 from ccs.texts.pools import REFERENCE
 
@@ -248,7 +248,9 @@ class Settings:
                 raise InputError(f"--{name} requires --{option}.")
         if self.template is not None and not (self.datasets or self.galleries):
             raise InputError("--template requires --dataset or --gallery.")
-        require_factors(Intervention.parse(self.ablate), "--ablate")
+        for head, change in changes(Intervention.parse(self.ablate)):
+            if change.replacement:
+                raise InputError(f"--ablate takes factors such as 0.3, not {head}{change}.")
 
     @property
     def all_ks(self) -> tuple[int, ...]:
