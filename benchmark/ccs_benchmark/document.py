@@ -27,8 +27,6 @@ HIDDEN = scoring.CELLS.with_name("hidden")
 """Cells of models that were drawn after the methods were frozen, a file for each track."""
 FIRST = {"planted": "average_precision", "natural": "gap_share", "idle": "alarm"}
 """The score by which a track is ordered."""
-AGREEMENT = FIRST | {"natural": "agreement"}
-"""The same for the factorial, whose cells have no gap share."""
 AREA = FIRST | {"natural": "area"}
 """The same for the hidden phase, whose cells have no gap share."""
 TITLES = {"planted": "planted heads: average precision", "natural": "learned bias: share of the oracle's gap"}
@@ -225,8 +223,8 @@ def _variance(cells: pd.DataFrame, track: str) -> tuple[float, float, float]:
     from ccs_benchmark.interventions import INTERVENTIONS, STATISTICS
     from ccs_benchmark.methods import PUBLISHED
 
-    models = scoring.by_model(cells, [AGREEMENT[track]])
-    values = models.groupby(["method", "base"])[AGREEMENT[track]].mean().groupby("method").mean()
+    models = scoring.by_model(cells, [FIRST[track]])
+    values = models.groupby(["method", "base"])[FIRST[track]].mean().groupby("method").mean()
     grid = pd.DataFrame(
         {s: {i: values[PUBLISHED.get(f"{i}/{s}", f"{i}/{s}")] for i in INTERVENTIONS} for s in STATISTICS}
     )
@@ -237,7 +235,7 @@ def _variance(cells: pd.DataFrame, track: str) -> tuple[float, float, float]:
 
 
 def factorial(tables: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
-    """A row per intervention: average precision on the planted track, then area on the natural one."""
+    """Return a row per intervention: average precision with planted heads, gap share with a learned bias."""
     from ccs_benchmark.interventions import STATISTICS
     from ccs_benchmark.methods import GRID, PUBLISHED
 
@@ -247,9 +245,7 @@ def factorial(tables: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
         for statistic in STATISTICS:
             name = f"{intervention}/{statistic}"
             method = PUBLISHED.get(name, name)
-            figures = [
-                f"{tables[track].loc[method, AGREEMENT[track]]:.2f}" for track in TITLES if name in GRID
-            ]
+            figures = [f"{tables[track].loc[method, FIRST[track]]:.2f}" for track in TITLES if name in GRID]
             row[statistic] = ", ".join(figures) or "–"
         rows.append(row)
     return rows
@@ -263,8 +259,9 @@ def chosen() -> str:
     mean = development(tables)
     second = mean.drop(DEFAULT).idxmax()
     return (
-        f"On the development bases **{DEFAULT}** has the highest mean of average precision and area "
-        f"({mean[DEFAULT]:.2f}; next {second}, {mean[second]:.2f}), so `clip-ccs localize` uses it."
+        f"On the development bases **{DEFAULT}** has the highest mean of average precision and share of "
+        f"the oracle's gap ({mean[DEFAULT]:.2f}; next {second}, {mean[second]:.2f}), so `clip-ccs localize` "
+        "uses it."
     )
 
 
@@ -272,7 +269,7 @@ def development(tables: Mapping[str, pd.DataFrame]) -> pd.Series:
     """Each method's mean of both tracks' first figures."""
     from ccs_benchmark.methods import METHODS
 
-    first = [table[AREA[track]] for track, table in tables.items()]
+    first = [table[FIRST[track]] for track, table in tables.items()]
     return pd.concat(first, axis=1).mean(axis=1).loc[list(METHODS)]
 
 

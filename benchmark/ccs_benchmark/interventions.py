@@ -2,8 +2,10 @@
 
 A method is a pair of the two, and any intervention goes with any statistic:
 
-    >>> sorted(INTERVENTIONS), sorted(STATISTICS)
-    (['direct', 'direct mean', 'mean', 'resample', 'zero'], ['MaxSkew', 'lean', 'logit gap', 'signed lean'])
+    >>> sorted(INTERVENTIONS)
+    ['direct', 'direct mean', 'mean', 'resample', 'zero']
+    >>> sorted(STATISTICS)
+    ['MaxSkew', 'logit gap', 'score gap', 'signed score gap']
 
 In the forward pass, in which later layers react, a head's output becomes zero, its mean over the people
 position by position, or its output for somebody of another group (`resample`, known as activation patching:
@@ -13,8 +15,8 @@ direct interventions subtract the head's contribution, or what of it differs fro
 alone.
 
 MaxSkew looks at the top of each ranking, the group score gap (`ccs.metrics.ranking`) and the logit gap at the
-groups' means over all people. The signed gap counts a change along the direction in which each ranking leans
-before anything is changed.
+groups' means over all people. The signed score gap counts a change along each ranking's direction before
+anything is changed.
 """
 
 from __future__ import annotations
@@ -99,8 +101,8 @@ INTERVENTIONS: Mapping[str, Intervention] = {
 }
 STATISTICS: Mapping[str, Statistic] = {
     "MaxSkew": max_skew,
-    "lean": score_gap,
-    "signed lean": signed_score_gap,
+    "score gap": score_gap,
+    "signed score gap": signed_score_gap,
     "logit gap": logit_gap,
 }
 
@@ -115,7 +117,7 @@ def between_extremes(means: Tensor) -> Tensor:
     return (means.amax(dim=1) - means.amin(dim=1)).square().mean()
 
 
-SQUARES = {"lean": between_groups, "logit gap": between_extremes}
+SQUARES = {"score gap": between_groups, "logit gap": between_extremes}
 """What gates can be trained to lower."""
 
 
@@ -129,7 +131,7 @@ LIMITS = Limits(max_loss=1.0, max_candidates=8, min_reduction=0.05)
 
 
 def search(evidence: Evidence) -> Scores:
-    """The heads on the search's path in its order, then all others by the share of the lean each removes."""
+    """The heads on the search's path in its order, then all others by the share of the gap each removes."""
     heads = [HeadSet([head]) for head in evidence.model.heads]
     gaps = [evidence.task.score_gap(embeddings) for embeddings in evidence.singles]
     alone = [MeasuredSet(off, math.nan, math.nan, value) for off, value in zip(heads, gaps, strict=True)]

@@ -51,11 +51,11 @@ PUBLISHED: Mapping[str, str] = {
     "direct mean/MaxSkew": "direct effect, mean",
     "zero/MaxSkew": "total effect",
     "mean/MaxSkew": "total effect, mean",
-    "resample/signed lean": "activation patching",
-    "gradient/signed lean": "patching by gradient",
-    "integrated gradients/signed lean": "patching by integrated gradients",
-    "GIM/signed lean": "GIM",
-    "gates/lean": "learned mask",
+    "resample/signed score gap": "activation patching",
+    "gradient/signed score gap": "patching by gradient",
+    "integrated gradients/signed score gap": "patching by integrated gradients",
+    "GIM/signed score gap": "GIM",
+    "gates/score gap": "learned mask",
 }
 """Pairs of the grid that have a name of their own."""
 _BY_STATISTIC: Mapping[str, tuple[Callable[..., Scores], Iterable[str]]] = {

@@ -66,7 +66,7 @@ def family(name: str) -> str:
 COLUMNS = {
     "max_skew": ("MaxSkew", 2, 1),
     "ndkl": ("NDKL", 2, 1),
-    "lean": ("group score gap", 4, 1),
+    "score_gap": ("group score gap", 4, 1),
     "accuracy": ("accuracy on subjects (%)", 1, 100),
     "occupations": ("accuracy on occupations (%)", 1, 100),
     "retrieval": ("R@1 (%)", 1, 100),

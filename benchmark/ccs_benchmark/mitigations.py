@@ -189,6 +189,8 @@ METHODS: Mapping[str, Mitigation] = {
     "heads of high CCS off": consistent,
     "as many at random off": random,
     "scaling": mitigations.scaling,
+    "edit of localized heads": mitigations.edit,
+    "edit of all heads": mitigations.edit_all,
     "heads at their mean": at_mean,
     "heads at prototypes": at_prototype,
     "projection": mitigations.projection,
@@ -214,6 +216,13 @@ UNSAVED = {
 }
 """Those that no model's weights can hold, and why."""
 SHARED = frozenset(
-    {"ablation", "as many at random off", "scaling", "heads at their mean", "heads at prototypes"}
+    {
+        "ablation",
+        "as many at random off",
+        "scaling",
+        "edit of localized heads",
+        "heads at their mean",
+        "heads at prototypes",
+    }
 )
-"""Those that begin with one ranking of heads, which is made once."""
+"""Those that begin with one ranking of heads, which is made once, and which each of them pays for."""

@@ -30,13 +30,13 @@ from ccs.model.encoders.parts import Layer, Pool, weighted_values
 STEPS = 5
 """Inputs on the way from the other person to the own one, as in EAP-IG."""
 DIRECTIONS: Mapping[str, Directions] = {
-    "signed lean": lambda evidence: evidence.toward,
+    "signed score gap": lambda evidence: evidence.toward,
     "logit gap": lambda evidence: evidence.apart,
 }
-"""Statistics with a gradient. To first order the lean is the signed lean; MaxSkew has none."""
+"""Statistics with a gradient. To first order the score gap is the signed score gap; MaxSkew has none."""
 
 
-def plain(evidence: Evidence, statistic: str = "signed lean", **options: Any) -> Scores:
+def plain(evidence: Evidence, statistic: str = "signed score gap", **options: Any) -> Scores:
     """Return scores by the gradient of a statistic, by name; options are those of `gradient`."""
     return gradient(evidence, DIRECTIONS[statistic], **options)
 
@@ -44,7 +44,7 @@ def plain(evidence: Evidence, statistic: str = "signed lean", **options: Any) ->
 integrated = partial(plain, steps=[step / STEPS for step in range(1, STEPS + 1)])
 
 
-def modified(evidence: Evidence, statistic: str = "signed lean") -> Scores:
+def modified(evidence: Evidence, statistic: str = "signed score gap") -> Scores:
     """Return scores by GIM of a statistic, by name."""
     return plain(evidence, statistic, rules=Modified, values=values)
 

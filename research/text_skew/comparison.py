@@ -133,7 +133,7 @@ def masked(prompts: Prompts, lean: Lean, apart: Tensor) -> dict[Head, float]:
             factors = torch.stack([torch.ones(()) if gate is None else gates[gate] for gate in gate_numbers])
             return passed * factors.repeat_interleave(attention.head_dim).to(passed.device)
 
-        return SQUARES["lean"](lean(prompts.embed(gated), apart))
+        return SQUARES["score gap"](lean(prompts.embed(gated), apart))
 
     return train_gates(prompts.heads, square)
 

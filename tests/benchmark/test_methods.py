@@ -36,8 +36,8 @@ def test_a_probe_of_groups_needs_two_people_of_each(evidence):
         methods.METHODS["expert heads"](replace(evidence, task=replace(evidence.task, groups=alone)))
 
 
-# A head whose groups are swapped leans as far as before, the other way; only the signed lean sees that.
-SEEN = [name for name in methods.GRID if not name.startswith("resample") or name.endswith("signed lean")]
+# A head whose groups are swapped leans as far as before, the other way; only the signed score gap sees that.
+SEEN = [name for name in methods.GRID if not name.startswith("resample") or name.endswith("signed score gap")]
 
 
 @pytest.mark.parametrize("name", [*FROM_IMAGES, *SEEN, "TEXTSPAN, texts of the groups"])

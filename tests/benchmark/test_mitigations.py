@@ -174,14 +174,14 @@ def test_a_cell_is_what_a_slow_copy_of_the_protocol_gives(tmp_path, monkeypatch,
 
     people, things = moved(unseen.people), moved(unseen.controls)
     assert row["max_skew"] == pytest.approx(unseen.max_skew(people), abs=1e-6)
-    assert row["lean"] == pytest.approx(unseen.score_gap(people), abs=1e-6)
+    assert row["score_gap"] == pytest.approx(unseen.score_gap(people), abs=1e-6)
     assert row["accuracy"] == ((things @ unseen.class_weights.T).argmax(axis=1) == unseen.labels).mean()
     cosines = (things * model.embed_images(unseen.controls)).sum(1)
     assert row["moved"] == pytest.approx(1 - cosines.mean(), abs=1e-5)
     assert row["where"] == "heads, image embeddings"
     before, after = (cells[cells["method"] == name].iloc[0] for name in (NOTHING, scoring.ORACLE))
-    assert after["lean"] < before["lean"] / 2
-    assert before["took"] == pytest.approx(1 - after["lean"] / before["lean"])
+    assert after["score_gap"] < before["score_gap"] / 2
+    assert before["took"] == pytest.approx(1 - after["score_gap"] / before["score_gap"])
     again = run({"carriers_off": None}, [PLANTED], 1, file=file)  # is taken from the file
     ours, theirs = (frame.sort_values(["attribute", "method"], ignore_index=True) for frame in (again, cells))
     pd.testing.assert_frame_equal(ours, theirs)

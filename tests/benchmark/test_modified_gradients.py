@@ -65,7 +65,7 @@ def slow(evidence, swapped, share):
 
 
 def test_patching_is_what_is_lost_when_each_head_is_swapped_by_hand(evidence):
-    scores = fallen(evidence, "resample", "signed lean")
+    scores = fallen(evidence, "resample", "signed score gap")
     for head in HEADS:
         assert scores[head] == pytest.approx(slow(evidence, head, 1.0), rel=1e-3, abs=1e-8)
 
