@@ -1,67 +1,60 @@
-"""Forms that every view has: choose a model, a view, heads, and images."""
+"""Forms that every view has: choose a model, a view, heads, and images; analyze the model."""
 
 from __future__ import annotations
 
 import secrets
-from typing import Annotated
+from collections.abc import Callable
+from pathlib import Path
 
-from fastapi import UploadFile
-from pydantic import Field
-
+from ccs.app.html import render
+from ccs.app.jobs import Update, Work
 from ccs.app.links import open_screen, parse_query
-from ccs.app.routes import Form, Key, Long, Name, post
+from ccs.app.routes import Files, Key, Long, Name, post
+from ccs.app.services.analyses import DATASETS, MAX_COUNT, MIN_COUNT, Request
 from ccs.app.services.examples import first_example, parse_example
-from ccs.app.services.uploads import MAX_IMAGES, InputImage, read_images
+from ccs.app.services.model_cache import saw_drawings_only
+from ccs.app.services.uploads import MAX_IMAGES, read_images
 from ccs.app.session import Screen
 from ccs.app.state import OWN, clean_line, parse_ablation, parse_int, require_choice
 from ccs.app.views import VIEWS
 from ccs.errors import InputError
 from ccs.heads import ENCODERS, HeadSet, Intervention
+from ccs.model.loading.footprint import require_room
+from ccs.model.loading.sources import is_public
 
-CUSTOM = "custom"  # in the list of presets: the visitor's own selection
-
-
-def parse_heads(screen: Screen, text: str) -> HeadSet:
-    """Read heads of the model that is shown; InputError for others."""
-    heads = parse_ablation(text)
-    if unknown := heads - screen.app.heads(screen.state.model):
-        raise InputError(f"{HeadSet(unknown)} isn't in {screen.state.model}.")
-    return heads
+COPIES, MORE = 3, 2**30  # of the weights that an analysis holds, and bytes of memory besides
 
 
-class ScreenForm(Form):
-    query: Long = ""
-    tab: Name = ""
-    model: Name = ""
-    encoder: Name = ""
-    key: Key = ""
+def new_key() -> str:
+    """Return an unguessable key, of a page or of a visitor's gallery."""
+    return secrets.token_urlsafe(16)
 
 
 @post("open")
-def open_address(screen: Screen, form: ScreenForm) -> None:
+def open_address(screen: Screen, query: Long = "") -> None:
     """Show the screen of an address, as Back, Forward, and links do."""
-    opened = open_screen(screen.app, screen.session, parse_query(form.query))
+    opened = open_screen(screen.app, screen.session, parse_query(query))
     screen.set_ablation(opened.state.ablate)
     screen.state = opened.state
 
 
 @post("show")
 @post("notices/close")
-def show(screen: Screen, form: Form) -> None:
+def show(screen: Screen) -> None:
     """Show the screen as it is, without notices: each request closes them."""
 
 
 @post("tab")
-def set_tab(screen: Screen, form: ScreenForm) -> None:
+def set_tab(screen: Screen, tab: Name = "") -> None:
     """Show another view."""
-    screen.change(tab=require_choice(form.tab, VIEWS, "view"))
+    screen.change(tab=require_choice(tab, VIEWS, "view"))
 
 
 @post("model")
-def set_model(screen: Screen, form: ScreenForm) -> None:
+def set_model(screen: Screen, model: Name = "") -> None:
     """Show another model, with the same heads ablated as far as it has them."""
     app, state = screen.app, screen.state
-    name = app.require_model(form.model)
+    name = app.require_model(model)
     known = app.heads(name)
     screen.session.offer = None
     screen.set_ablation(Intervention.of(state.ablate & known))
@@ -72,72 +65,45 @@ def set_model(screen: Screen, form: ScreenForm) -> None:
 
 
 @post("model/offer")
-def offer_model(screen: Screen, form: ScreenForm) -> None:
+def offer_model(screen: Screen, model: Name = "") -> None:
     """Look up the size of a model that the visitor names; without a name, forget it."""
-    name = clean_line(form.model)
+    name = clean_line(model)
     screen.session.offer = screen.app.model_cache.offer(name) if name else None
-
-
-@post("tables/show")
-def show_tables(screen: Screen, form: ScreenForm) -> None:
-    """Show tables that were computed here instead of the model's own; without a key, the model's own."""
-    records = screen.app.analyses.records(form.key) if form.key else None
-    if form.key and records is None:
-        raise InputError("These tables are no longer kept; analyze the model again.")
-    if records and records.model != screen.state.model:
-        set_model(screen, ScreenForm(model=records.model))
-    screen.change(analysis=form.key if records else "", text=0)
 
 
 # -- heads ---------------------------------------------------------------------------------------------------
 
-Heads = Annotated[str, Field(max_length=12_000)]
-
-
-class HeadsForm(Form):
-    head: Heads = ""
-    ablate: Heads = ""
-    preset: Name = ""
-
 
 @post("heads/encoder")
-def set_encoder(screen: Screen, form: ScreenForm) -> None:
+def set_encoder(screen: Screen, encoder: Name = "") -> None:
     """Show the heads of the other encoder."""
-    screen.change(encoder=require_choice(form.encoder, ENCODERS, "encoder"))
+    screen.change(encoder=require_choice(encoder, ENCODERS, "encoder"))
 
 
 @post("heads/inspect")
-def inspect_head(screen: Screen, form: HeadsForm) -> None:
+def inspect_head(screen: Screen, head: Name = "") -> None:
     """Show a head in the view Heads."""
-    heads = parse_heads(screen, form.head)
+    heads = screen.app.require_heads(screen.state.model, parse_ablation(head))
     if len(heads) != 1:
         raise InputError(f"Expected one head; got {len(heads)}.")
-    (head,) = heads
-    screen.change(head=head, encoder=head.encoder, text=0, tab="heads")
+    screen.change(head=heads[0], encoder=heads[0].encoder, text=0, tab="heads")
 
 
 @post("heads/toggle")
-def toggle_heads(screen: Screen, form: HeadsForm) -> None:
+def toggle_heads(screen: Screen, head: Long = "") -> None:
     """Turn heads off, or on again if they are off, scaled, or edited."""
-    screen.set_ablation(Intervention.of(screen.state.ablate ^ parse_heads(screen, form.head)))
+    heads = screen.app.require_heads(screen.state.model, parse_ablation(head))
+    screen.set_ablation(Intervention.of(screen.state.ablate ^ heads))
 
 
 @post("heads/ablate")
-def set_ablation(screen: Screen, form: HeadsForm) -> None:
+def set_ablation(screen: Screen, ablate: Long = "") -> None:
     """Ablate, scale, or edit exactly these heads."""
-    screen.set_ablation(parse_heads(screen, form.ablate))
-
-
-@post("heads/preset")
-def set_preset(screen: Screen, form: HeadsForm) -> None:
-    """Ablate the heads of a level or of a concept."""
-    if form.preset != CUSTOM:
-        require_choice(form.preset, presets := screen.records.presets, "set of heads")
-        screen.set_ablation(presets[form.preset])
+    screen.set_ablation(screen.app.require_heads(screen.state.model, parse_ablation(ablate)))
 
 
 @post("heads/undo")
-def undo(screen: Screen, form: Form) -> None:
+def undo(screen: Screen) -> None:
     """Go back to the ablation before."""
     session = screen.session
     if session.past:
@@ -146,7 +112,7 @@ def undo(screen: Screen, form: Form) -> None:
 
 
 @post("heads/redo")
-def redo(screen: Screen, form: Form) -> None:
+def redo(screen: Screen) -> None:
     """Take Undo back."""
     session = screen.session
     if session.undone:
@@ -162,51 +128,74 @@ def _restore(screen: Screen, heads: HeadSet, past: tuple[HeadSet, ...], undone: 
 # -- images --------------------------------------------------------------------------------------------------
 
 
-class ImagesForm(Form):
-    example: Name = ""
-    index: Name = ""
-
-
-class Upload(Form):
-    files: list[UploadFile] = Field(default=[])
-
-
 @post("images/example")
-def set_example(screen: Screen, form: ImagesForm) -> None:
+def set_example(screen: Screen, example: Name = "") -> None:
     """Show example images instead of the visitor's."""
-    parse_example(form.example)
-    _set_uploads(screen)
-    screen.change(example=form.example)
+    parse_example(example)
+    screen.session.uploads = ()
+    screen.change(example=example, images="")
 
 
 @post("images/add")
-def add_images(screen: Screen, form: Upload) -> None:
-    """Add images of the visitor's."""
-    session, files = screen.session, [file for file in form.files if file.filename]
-    if not files:
+def add_images(screen: Screen, files: Files = ()) -> None:
+    """Add images of the visitor's; the link then says that it was made with such images."""
+    session, sent = screen.session, [file for file in files if file.filename]
+    if not sent:
         raise InputError("No image was sent.")
     room = MAX_IMAGES - len(session.uploads)
-    contents = [(file.file.read(), clean_line(file.filename or "")) for file in files[:room]]
-    images, problems = read_images(contents)
-    if len(files) > room:
-        problems.append(f"At most {MAX_IMAGES} images are kept; the last {len(files) - room} were left out.")
-    _set_uploads(screen, *session.uploads, *images)
+    images, problems = read_images(
+        [(file.file.read(), clean_line(file.filename or "")) for file in sent[:room]]
+    )
+    if len(sent) > room:
+        problems.append(f"At most {MAX_IMAGES} images are kept; the last {len(sent) - room} were left out.")
+    session.uploads = (*session.uploads, *images)
+    screen.change(images=OWN if session.uploads else "")
     session.notify(*problems)
 
 
-@post("images/remove")
-def remove_image(screen: Screen, form: ImagesForm) -> None:
-    """Remove one of the visitor's images."""
-    number = parse_int(form.index, "image's number")
-    _set_uploads(screen, *(image for i, image in enumerate(screen.session.uploads) if i != number))
+# -- analyze this model: texts, concepts, and CCS of its heads, computed here --------------------------------
 
 
-def _set_uploads(screen: Screen, *images: InputImage) -> None:
-    """Show these images of the visitor's; the link then says that it was made with such images."""
-    screen.session.uploads = images
-    screen.change(images=OWN if images else "")
+@post("analyze")
+def analyze(screen: Screen, images: Name = "", count: Name = "") -> Callable[[str], Work]:
+    """Analyze the model on the screen; the work goes on while the visitor does other things."""
+    request = _request(screen, images, parse_int(count, "number of images"))
+
+    def work(client: str) -> Work:
+        problem = ""
+        yield Update(0.0, f"Analyzing {request.model}")
+        try:
+            for share, doing in screen.app.analyses.make(request, client):
+                yield Update(share, f"Analyzing {request.model}: {doing}")
+        except InputError as error:
+            problem = str(error)
+        note = render("analyzed.html", model=request.model, key=request.key, problem=problem)
+        yield Update(1.0, "", {"note": note})
+
+    return work
 
 
-def new_key() -> str:
-    """Return an unguessable key, of a page or of a visitor's gallery."""
-    return secrets.token_urlsafe(16)
+def _request(screen: Screen, images: str, count: int) -> Request:
+    """Return an analysis of the model on the screen. Raises InputError if it isn't possible here."""
+    if not MIN_COUNT <= count <= MAX_COUNT:
+        raise InputError(f"The number of images is {count}, but must be {MIN_COUNT} to {MAX_COUNT:,}.")
+    dataset = DATASETS[require_choice(images, DATASETS, "dataset")]
+    name, model = screen.state.model, screen.model
+    weights = sum(values.nbytes for values in model.clip.state_dict().values())
+    require_room(f"Analyzing {model.name}", COPIES * weights + MORE)
+    place = screen.app.model_cache.place(name)
+    if not is_public(place) and Path(place).is_dir():
+        place = str(Path(place).resolve())  # the run is in a folder of its own
+    texts = "world" if saw_drawings_only(name) else "photographs"
+    return Request(name, place, model.weights_hash, dataset, count, texts)
+
+
+@post("tables/show")
+def show_tables(screen: Screen, key: Key = "") -> None:
+    """Show tables that were computed here instead of the model's own; without a key, the model's own."""
+    records = screen.app.analyses.records(key) if key else None
+    if key and records is None:
+        raise InputError("These tables are no longer kept; analyze the model again.")
+    if records and records.model != screen.state.model:
+        set_model(screen, records.model)
+    screen.change(analysis=key if records else "", text=0)

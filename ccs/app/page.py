@@ -9,21 +9,25 @@ from contextlib import suppress
 
 from markupsafe import Markup, escape
 
-from ccs.app.controls import CUSTOM
 from ccs.app.html import count, fill, head_state, render
 from ccs.app.jobs import Job, Update, Work
 from ccs.app.services.analyses import DATASETS, DEFAULT_COUNT, MAX_COUNT
 from ccs.app.services.examples import example_names, example_pages, parse_example
-from ccs.app.services.model_cache import PHOTO, live_models, photographic, saw_drawings_only
-from ccs.app.services.records import NONE, PRINTED, HeadRecord
+from ccs.app.services.model_cache import (
+    PHOTO,
+    describe_kind,
+    live_models,
+    photographic,
+    saw_drawings_only,
+)
+from ccs.app.services.records import HeadRecord
 from ccs.app.session import App, Screen
 from ccs.app.views import VIEWS, claims, classify
 from ccs.app.views.base import SCREEN_SETTINGS, Empty, Figure
 from ccs.app.views.fairer import LOSSES
-from ccs.app.views.query import BiasQuery, head_states
+from ccs.app.views.query import BiasQuery, embed_query, head_states
 from ccs.errors import InputError
-from ccs.heads import ENCODERS, Head, HeadSet
-from ccs.texts.pools import POOLS
+from ccs.heads import ENCODERS, Head
 from ccs.texts.score import level
 
 log = logging.getLogger(__name__)
@@ -39,28 +43,24 @@ LISTED = 8  # ablated heads, by name
 
 
 def work(screen: Screen, fresh: bool = True) -> Work:
-    """Do a screen's work: yield progress, its regions as far as they are ready, and at last the whole page.
+    """Do a screen's work: yield progress, the regions that need no work, and at last the whole page.
 
     Args:
         screen: the screen.
         fresh: False if the browser shows the same view already; its numbers then stay until new ones are
             there.
     """
-    view = VIEWS[screen.state.tab]
+    name = VIEWS[screen.state.tab].name
+    shown = not fresh and screen.has_model
     try:
-        if _missing_model(screen) or (fresh and _stage(screen) is not None):
-            yield Update(0.0, "Computing", regions(screen, complete=False))
-        stage = _stage(screen)
         for share, phrase in _prepare(screen):
-            previous, stage = stage, _stage(screen)
-            if stage is not None and stage != previous:
-                yield Update(share, phrase, regions(screen, complete=False))
-            yield Update(share, phrase)
+            yield Update(share, phrase, {} if shown else regions(screen, complete=False))
+            shown = screen.has_model
         yield Update(1.0, "", regions(screen))
     except InputError as error:
         yield Update(1.0, "", _failed(screen, str(error)))
     except Exception:
-        log.exception("the view %r failed", view.name)
+        log.exception("the view %r failed", name)
         yield Update(1.0, "", _failed(screen, "Something went wrong; the error was logged."))
 
 
@@ -69,27 +69,15 @@ def canceled(screen: Screen) -> Work:
     yield Update(1.0, "", {"top": _top(screen)})
 
 
-def _missing_model(screen: Screen) -> bool:
-    return VIEWS[screen.state.tab].needs_model and not screen.has_model
-
-
-def _stage(screen: Screen) -> object:
-    """Return the view's stage, None also if it can't be known."""
-    with suppress(InputError):
-        return "model" if _missing_model(screen) else VIEWS[screen.state.tab].stage(screen)
-    return None
-
-
 def _prepare(screen: Screen) -> Iterator[tuple[float, str]]:
+    view, state = VIEWS[screen.state.tab], screen.state
     with suppress(InputError):  # the view says it, next to what can be shown all the same
-        if _missing_model(screen):
-            for phrase in screen.app.model_cache.loading(screen.state.model, seconds=3600):
+        if view.needs_model:
+            for phrase in screen.app.model_cache.loading(state.model, seconds=3600):
                 yield 0.0, phrase
-        if VIEWS[screen.state.tab].needs_model:
-            steps = screen.app.galleries.fit(screen.model, screen.gallery, screen.state.ablate)
-            for share in steps:
+            for share in screen.app.galleries.fit(screen.model, screen.gallery, state.ablate):
                 yield share, f"Fitting edits on {screen.gallery}"
-        yield from VIEWS[screen.state.tab].prepare(screen)
+        yield from view.prepare(screen)
 
 
 def regions(screen: Screen, complete: bool = True) -> dict[str, str]:
@@ -145,7 +133,7 @@ def fragment(html: Mapping[str, str], have: Mapping[str, str], page: str, addres
 
 def _top(screen: Screen) -> Markup:
     app, session, name = screen.app, screen.session, screen.state.model
-    groups = [(GROUPS[group], [_listed(app, n) for n in names]) for group, names in app.groups.items()]
+    groups = [(GROUPS[group], [(n, _label(app, n)) for n in names]) for group, names in app.groups.items()]
     return render(
         "top.html",
         groups=groups,
@@ -159,16 +147,11 @@ def _top(screen: Screen) -> Markup:
     )
 
 
-def _listed(app: App, name: str) -> tuple[str, str]:
-    """Return a model's name and its label in the list."""
-    if saw_drawings_only(name):
-        return name, f"{name} · toy model, drawings"
-    if name == PHOTO:
-        return name, f"{name} · toy model, photographs"
-    if app.model_cache.failure(name):
-        return name, f"{name} · unavailable here"
+def _label(app: App, name: str) -> str:
+    """Return a model's name in the list: what it is, and whether it is available."""
     size = live_models().get(name)
-    return name, f"{name} · CLIP" + (f", {size / 1e9:.1f} GB" if size else "")
+    kind = describe_kind(name) + (f", {size / 1e9:.1f} GB" if size else "")
+    return f"{name} · {'unavailable here' if app.model_cache.failure(name) else kind}"
 
 
 def _standing(screen: Screen) -> list[str]:
@@ -178,43 +161,24 @@ def _standing(screen: Screen) -> list[str]:
     if records.results is None:
         missing = "texts. The grid shows the paper's levels." if records.published else "texts or scores."
         return [f"There are no tables for {name}, so its heads have no {missing}", *notices]
-    try:
-        if screen.has_model and screen.model.weights_hash != records.weights:
-            notices.append(
-                f"The tables of {name} were computed from other weights than those loaded here; texts and "
-                "scores may not match. Recompute them with: clip-ccs compute"
-            )
-    except InputError as error:
-        return [str(error)]
+    if screen.has_model and screen.model.weights_hash != records.weights:
+        notices.append(
+            f"The tables of {name} were computed from other weights than those loaded here; texts and "
+            "scores may not match. Recompute them with: clip-ccs compute"
+        )
     return notices
-
-
-# -- the strip -----------------------------------------------------------------------------------------------
 
 
 def _strip(screen: Screen) -> Markup:
     """Render which heads are ablated, and the effects as far as they are known."""
-    answers = skew = None
+    answers = embedded = None
     if screen.state.ablate and screen.is_fitted:
         with suppress(InputError):
             answers = classify.measure_answers(screen)
-            skew = _skew(screen)
-    return render("strip.html", state=screen.state, session=screen.session, answers=answers, skew=skew)
-
-
-def _skew(screen: Screen) -> tuple[float, float, BiasQuery] | None:
-    """Return the mean MaxSkew before and after and its query, None if it isn't known."""
-    model, galleries, ablate = screen.model, screen.app.galleries, screen.state.ablate
-    query = BiasQuery.of(screen.app, screen.state)
-    if not galleries.ready(model, query.gallery.name, ablate):
-        return None
-    before, after = (
-        query.mean_skew(
-            galleries.embeddings(model, query.gallery.name, heads), query.texts(screen.session, model, heads)
-        )
-        for heads in (HeadSet(), ablate)
+            embedded = embed_query(screen, BiasQuery.of(screen.app, screen.state), complete=False)
+    return render(
+        "strip.html", state=screen.state, session=screen.session, answers=answers, embedded=embedded
     )
-    return before, after, query
 
 
 # -- the column of heads and images --------------------------------------------------------------------------
@@ -222,12 +186,9 @@ def _skew(screen: Screen) -> tuple[float, float, BiasQuery] | None:
 
 def _column(screen: Screen) -> Markup:
     state, records, heads = screen.state, screen.records, screen.heads
-    presets = {name: _describe_preset(name, preset) for name, preset in records.presets.items()}
-    current = next((name for name, preset in records.presets.items() if preset == state.ablate), CUSTOM)
-    if current == CUSTOM:
-        presets = {CUSTOM: f"your own selection: {count(len(state.ablate), 'head')}", **presets}
-    drawings = saw_drawings_only(state.model)
-    ablated = [(records.head(head), head_states(screen, head)) for head in state.ablate]
+    sets = dict[str, str]()
+    for name, ablated in records.presets.items():
+        sets.setdefault(str(ablated), f"{name}: {count(len(ablated), 'head')}")
     return render(
         "left.html",
         state=state,
@@ -240,8 +201,7 @@ def _column(screen: Screen) -> Markup:
         focus=state.head if state.head in heads else next(iter(heads), None),
         shade=shade_of,
         level=level,
-        presets=presets,
-        current=current,
+        sets={str(state.ablate): f"your own selection: {count(len(state.ablate), 'head')}"} | sets,
         images=screen.images.originals,
         examples=example_names(state.model),
         example=parse_example(state.example),
@@ -250,19 +210,14 @@ def _column(screen: Screen) -> Markup:
         targets=claims.training_targets(state.model),
         losses=LOSSES,
         analyzed=bool(state.analysis) and records is not screen.app.records(state.model),
-        datasets=sorted(DATASETS, key=lambda name: (DATASETS[name] == "world") != drawings),
+        datasets=sorted(
+            DATASETS, key=lambda name: (DATASETS[name] == "world") != saw_drawings_only(state.model)
+        ),
         count=DEFAULT_COUNT,
         max_count=MAX_COUNT,
-        pools=sorted(POOLS, key=lambda name: (name == "world") != drawings),
         matter=claims.that_matter(records),
-        ablated=ablated[:LISTED],
+        ablated=[(records.head(head), head_states(screen, head)) for head in state.ablate[:LISTED]],
     )
-
-
-def _describe_preset(name: str, heads: HeadSet) -> str:
-    if name == NONE:
-        return "none: all heads on"
-    return f"{name}{' CCS' if name in PRINTED else ''}: {count(len(heads), 'head')}"
 
 
 def _table(screen: Screen) -> Figure:
@@ -275,18 +230,16 @@ def _table(screen: Screen) -> Figure:
     return Figure("heads", ["head", "concept", "CCS", "K", "level", "share", "variance", "state"], rows)
 
 
-def shade_of(score: HeadRecord | int, k: int = 0) -> int | str:
-    """Return the shade of a head's cell, or of a CCS of k texts."""
-    if isinstance(score, int):
-        return round(SHADES * score / k)
-    if score.published:
-        return {"high": 5, "moderate": 3}.get(score.level, 1)
-    return "none" if score.ccs is None else shade_of(score.ccs, score.k)
+def shade_of(record: HeadRecord) -> int | str:
+    """Return the shade of a head's cell."""
+    if record.published:
+        return {"high": 5, "moderate": 3}.get(record.level, 1)
+    return "none" if record.ccs is None else round(SHADES * record.ccs / record.k)
 
 
 def _cells(screen: Screen) -> list[tuple[int, list[HeadRecord | None]]]:
     """Return the rows of the grid: a layer and its heads, None for one that the model doesn't have."""
-    records, heads, encoder = screen.records, screen.heads, screen.state.encoder
-    columns = max((head.head for head in heads), default=-1) + 1
-    rows = {head.layer: [Head(head.layer, i, encoder) for i in range(columns)] for head in heads}
-    return [(layer, [records.head(h) if h in heads else None for h in row]) for layer, row in rows.items()]
+    heads, encoder = screen.heads, screen.state.encoder
+    columns = range(max((head.head for head in heads), default=-1) + 1)
+    rows = [(layer, [Head(layer, i, encoder) for i in columns]) for layer in heads.layers]
+    return [(layer, [screen.records.head(h) if h in heads else None for h in row]) for layer, row in rows]

@@ -1,16 +1,19 @@
-"""The forms of the app: `POST path` -> the model of its fields and the function that changes the screen."""
+"""The forms of the app: `POST path` -> the fields that a browser may send, and their handler."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
-from pydantic import BaseModel, Field
+from fastapi import UploadFile
+from pydantic import BaseModel, Field, create_model
 
 Key = Annotated[str, Field(pattern=r"^[\w-]{0,64}$")]
 Name = Annotated[str, Field(max_length=300)]
 Long = Annotated[str, Field(max_length=50_000)]
 """Bounds of what a browser may send. What it means is checked where it is used."""
+Files = Annotated[Sequence[UploadFile], Field()]
 
 
 class Form(BaseModel):
@@ -24,23 +27,31 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
 class Route(NamedTuple):
-    """A form's path, the model of its fields, and its handler, a function of the screen and of the form."""
+    """A form's path, the model of its fields, and a function of the screen and of the filled-in form."""
 
     path: str
     form: type[Form]
-    handle: Callable[..., Any]
+    handle: Callable[[Any, Form], Any]
 
 
 ROUTES: list[Route] = []
 
 
 def post(path: str) -> Callable[[Handler], Handler]:
-    """Register the handler of `POST /path`. It raises InputError if it can't do what the form says; the
-    screen then stays as it was.
+    """Register the handler of `POST /path`: a function of the screen and of the form's fields.
+
+    It raises InputError if it can't do what the form says; the screen then stays as it was.
     """
 
-    def register(handle: Handler) -> Handler:
-        ROUTES.append(Route(path, get_type_hints(handle).get("form", Form), handle))
-        return handle
+    def register(handler: Handler) -> Handler:
+        hints = get_type_hints(handler, include_extras=True)
+        _, *parameters = inspect.signature(handler).parameters.values()
+        fields: dict[str, Any] = {field.name: (hints[field.name], field.default) for field in parameters}
+
+        def handle(screen: Any, form: Form) -> Any:
+            return handler(screen, **{name: getattr(form, name) for name in fields})
+
+        ROUTES.append(Route(path, create_model(handler.__name__, __base__=Form, **fields), handle))
+        return handler
 
     return register

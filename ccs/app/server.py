@@ -19,7 +19,6 @@ from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, Red
 from gradio.context import LocalContext
 from starlette.concurrency import run_in_threadpool
 
-from ccs.app import analyze as analyze
 from ccs.app import api, page
 from ccs.app.controls import new_key
 from ccs.app.guard import Guard, client_of

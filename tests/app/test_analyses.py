@@ -105,14 +105,15 @@ def tiny_app(tiny_folder, tmp_path, hub):
 
 
 def form(**fields):
-    return {"images": "synthetic scenes", "count": "20", "texts": "world", **fields}
+    return {"images": "synthetic scenes", "count": "20", **fields}
 
 
 def test_images_of_the_hub_fill_the_grid(tiny_app, hub, monkeypatch):
     monkeypatch.setattr(analyses, "NICE", 0)  # nobody else waits
+    monkeypatch.setitem(analyses.DATASETS, "photos", "hf://datasets/user/photos:train")
     screen = opened(tiny_app, {"tab": "heads"})
     tiny_app.model_cache.get("tiny")
-    updates = list(do(screen, "analyze", **form(address="user/photos:train", count="4"))("a"))
+    updates = list(do(screen, "analyze", **form(images="photos", count="4"))("a"))
     assert any("Analyzing tiny: " in update.doing and update.share for update in updates[:-1])
     (key,) = re.findall(r'name="key" value="(\w+)"', updates[-1].regions["note"])
     hub.repositories.clear()  # what was made stays
@@ -132,7 +133,6 @@ def test_images_of_the_hub_fill_the_grid(tiny_app, hub, monkeypatch):
     ("fields", "words"),
     [
         ({"count": "1"}, "The number of images is 1, but must be 2 to 5,000"),
-        ({"address": "/etc/passwd"}, "is no dataset of the Hub"),
         ({"images": "uploads"}, "There is no dataset 'uploads'"),
         ({"memory": "little"}, "needs about 1.1 GB of memory, and this machine has 1.0 GB free"),
     ],

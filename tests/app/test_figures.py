@@ -128,25 +128,6 @@ def test_extremes_are_the_ends_of_the_ranking(with_text, seed):
     np.testing.assert_allclose(highest[0][1], scores[order[0]] / np.std(scores))
 
 
-def test_the_nearest_by_a_head_are_those_by_its_contribution_alone(model):
-    images = [small_gallery(12).images[i] for i in range(12)]
-    parts = model.contributions(images, model.heads)
-    whole = model.embed_images(images)
-    gallery_parts = galleries.Contributions(parts.direct[1:], whole[1:])
-    neighbors = galleries.nearest(gallery_parts, parts.direct[0], whole[0])
-
-    def cosines(first, *others):
-        """Of the first to each other, about the others' mean."""
-        first, *others = (row - np.mean(others, axis=0) for row in (first, *others))
-        return [row @ first / np.linalg.norm(row) / np.linalg.norm(first) for row in others]
-
-    np.testing.assert_allclose(neighbors.whole, cosines(*whole), atol=1e-4)
-    for h in (0, 7):
-        slow = cosines(*parts.direct[:, h])
-        np.testing.assert_allclose(neighbors.alone[h], slow, atol=1e-4)
-        assert neighbors.agreement[h] == pytest.approx(np.corrcoef(slow, neighbors.whole)[0, 1], abs=1e-4)
-
-
 def test_bias_in_a_gallery_with_pools_ranks_each_occupations_own_images(app):
     pools = np.array(["judge", "poet"] * 20)
     gallery = replace(small_gallery(), name="pools", pools=pools, units=np.arange(40) // 4)
@@ -156,7 +137,11 @@ def test_bias_in_a_gallery_with_pools_ranks_each_occupations_own_images(app):
     measured = bias_view.measure(opened(pools_app, {**query, "row": "1"}))
     assert (measured.query.most_k, measured.before.pools.sum(axis=1).tolist()) == (10, [20, 20])
     for row, name in enumerate(measured.query.occupations):
-        ranked = [i for i in np.argsort(-(measured.images[0] @ measured.texts[0][row])) if pools[i] == name]
+        ranked = [
+            i
+            for i in np.argsort(-(measured.embedded.images[0] @ measured.embedded.texts[0][row]))
+            if pools[i] == name
+        ]
         ranked_groups = gallery.groups["gender"][ranked].tolist()
         assert measured.before.max_skew.values[row] == pytest.approx(
             max_skew(ranked_groups, Counter(ranked_groups), 10)
@@ -256,7 +241,6 @@ def test_every_row_of_a_csv_says_what_it_was_made_with(app, model):
     for tab, name, heads_off, gallery, template, extra_fields in (
         ("heads", "texts-L7.H2", "", "", "", {}),
         ("heads", "where-L7.H2", "L6.H1", "", "", {}),
-        ("heads", "nearest-L7.H2", "", "world/images", "", {}),
         ("heads", "alone-L7.H2", "L7.H2", "", of_classes, {}),
         ("classify", "classify", off, "", of_classes, {}),
         ("bias", "groups", off, SMALL, of_people, {**bias_labels, "k": "10"}),

@@ -44,7 +44,7 @@ def test_the_list_has_what_is_computed_and_what_is_live(fresh_app):
     # Without tables the grid is what the study printed, before anything is fetched.
     assert html["left"].count('class="cell') == 48
     assert len(re.findall('class="cell[^"]* published', html["left"])) == 25
-    do(screen, "heads/preset", preset="high")
+    do(screen, "heads/ablate", ablate=str(screen.records.presets["high CCS"]))
     assert screen.state.ablate == paper.head_sets("ViT-B-32/openai")["high"]
 
 

@@ -56,7 +56,7 @@ def test_a_bad_form_changes_nothing_and_says_so(client):
     assert at["ablate"] == "L7.H2"
     assert "L9.H9 isn&#39;t in organism" in page["top"]
     assert "isn&#39;t in" not in page.post("notices/close").whole()["top"]
-    answer = client.post("/heads/toggle", data={"head": "x" * 20_000, "page": page.key})
+    answer = client.post("/heads/toggle", data={"head": "x" * 60_000, "page": page.key})
     assert (answer.status_code, "head" in answer.text) == (422, True)
 
 
@@ -92,7 +92,7 @@ def test_images_stay_with_their_page(client):
     other = client.get(f"/?page={page.key}", headers={"x-forwarded-for": "1.2.3.4"})
     assert other.status_code == 200
     assert "red.png" not in visit(client, page.at).whole()["left"]  # a link
-    assert "red.png" not in page.post("images/remove", index="0").whole()["left"]
+    assert "red.png" not in page.post("images/example", example="subjects:0").whole()["left"]
 
 
 def test_a_program_and_tables_have_their_addresses(client):

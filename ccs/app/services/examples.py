@@ -176,15 +176,6 @@ class Images:
         make = partial(heatmap, model, start, along, heads, ablate=ablate)
         return self._remember(model, "maps", make, heads, ablate, hash(along.tobytes()))
 
-    def contributions(self, model: Model) -> tuple[np.ndarray, np.ndarray]:
-        """Return the heads' contributions [heads, d] to the first image, and its embedding [d]."""
-
-        def make() -> tuple[np.ndarray, np.ndarray]:
-            whole, parts = model.embed_with_contributions(self.trunk(model)[:1], HeadSet(), model.heads)
-            return parts.direct[0], whole[0]
-
-        return self._remember(model, "contributions", make)
-
     def inputs(self, model: Model) -> tuple[Image.Image, ...]:
         """Return the images as the model gets them."""
         pixels = self.pixels(model)

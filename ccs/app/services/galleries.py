@@ -6,7 +6,6 @@ import threading
 import weakref
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from cachetools import TTLCache
@@ -28,7 +27,7 @@ MOST_OWN = 8  # galleries of visitors
 MOST, STEP = 120, 10**11  # images, and floating point operations, between two looks at whether to stop
 TRUNK_BYTES = 128 * 2**20
 PICTURES, SEED = 300, 4
-EXTREMES, NEAREST = 6, 5
+EXTREMES = 6
 
 Images = Sequence[Image.Image] | Trunk
 Extremes = tuple[list[tuple[int, float]], list[tuple[int, float]]]
@@ -80,13 +79,6 @@ class EmbeddedGallery:
 
     trunk: Trunk | None
     base: np.ndarray
-
-
-class Contributions(NamedTuple):
-    """Pictures through a model: its heads' contributions [n, heads, d], and the embeddings [n, d]."""
-
-    direct: np.ndarray
-    whole: np.ndarray
 
 
 def has_edits(heads: HeadSet) -> bool:
@@ -266,26 +258,22 @@ class Galleries:
         """
         name = world(model.name).pictures
 
-        def work() -> Generator[float, None, Contributions]:
+        def work() -> Generator[float, None, np.ndarray]:
             parts = []
             for share, part in chunks(model, self.find(name).images):
-                whole, contributions = model.embed_with_contributions(part, HeadSet(), model.heads)
-                parts.append((contributions.direct, whole))
+                parts.append(model.embed_with_contributions(part, HeadSet(), model.heads)[1].direct)
                 yield share
-            return Contributions(*map(np.concatenate, zip(*parts, strict=True)))
+            return np.concatenate(parts)
 
         for share in self.fetch(name):
             yield share, f"Fetching {PICTURES} photographs from the Hub, once"
         for share in self._cache.fill(("pictures", model.weights_hash), work):
             yield share, f"Embedding {PICTURES} pictures"
 
-    def contributions(self, model: Model) -> Contributions | None:
-        """Return what the model's heads contribute to the pictures, None before `prepare_pictures`."""
-        pictures: Contributions | None = self._cache.find(("pictures", model.weights_hash))
+    def contributions(self, model: Model) -> np.ndarray | None:
+        """Return the heads' contributions [n, heads, d] to the pictures, None before `prepare_pictures`."""
+        pictures: np.ndarray | None = self._cache.find(("pictures", model.weights_hash))
         return pictures
-
-
-# -- pictures by a head: those that move it most, and those nearest to an image ------------------------------
 
 
 def extremes(direct: np.ndarray, along: np.ndarray | None, n: int = EXTREMES) -> Extremes:
@@ -310,36 +298,3 @@ def extremes(direct: np.ndarray, along: np.ndarray | None, n: int = EXTREMES) ->
     scores = scores / (float(scores.std()) or 1.0)
     order = [(int(i), float(scores[i])) for i in np.argsort(-scores, kind="stable")]
     return order[:n], order[::-1][:n]
-
-
-class Nearest(NamedTuple):
-    """Cosines of an image with the pictures, each as its difference from the mean picture.
-
-    Attributes:
-        alone: By every head's contribution alone [heads, n].
-        whole: By the whole embedding [n].
-        agreement: The correlation of the two [heads].
-    """
-
-    alone: np.ndarray
-    whole: np.ndarray
-    agreement: np.ndarray
-
-
-def nearest(pictures: Contributions, direct: np.ndarray, whole: np.ndarray) -> Nearest:
-    """Compare an image with the pictures.
-
-    Args:
-        pictures: From `Galleries.contributions`.
-        direct: The heads' contributions to the image [heads, d].
-        whole: Its embedding [d].
-    """
-
-    def cosines(rows: np.ndarray, image: np.ndarray) -> np.ndarray:
-        center = rows.mean(axis=0)
-        rows, image = rows - center, image - center
-        sizes = np.linalg.norm(rows, axis=-1) * np.linalg.norm(image, axis=-1)
-        return np.asarray((rows * image).sum(axis=-1) / np.maximum(sizes, 1e-12))
-
-    alone, by_whole = cosines(pictures.direct, direct).T, cosines(pictures.whole, whole)
-    return Nearest(alone, by_whole, np.corrcoef(np.vstack([by_whole, alone]))[0, 1:])

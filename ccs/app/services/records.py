@@ -129,7 +129,7 @@ class ModelRecords:
     @cached_property
     def presets(self) -> dict[str, HeadSet]:
         """Sets of heads to ablate, by name: none, those of a level, those of a concept."""
-        sets = {level: self.level(level) for level in PRINTED}
+        sets = {f"{level} CCS": self.level(level) for level in PRINTED}
         for concept in sorted({record.concept for record in self.heads.values()} - {""}):
             sets[concept] = HeadSet(h for h, record in self.heads.items() if record.concept == concept)
         return {NONE: HeadSet(), **{name: heads for name, heads in sets.items() if heads}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -107,9 +107,8 @@ class View(NamedTuple):
         purpose: a sentence below the tabs.
         render: returns a screen as HTML; with `complete` False, only the parts that need no long work.
         program: returns a program that prints the screen's numbers; InputError if there are none.
-        prepare: does the long work of a screen; yields (share done, a phrase for the current step).
-        stage: returns None if a screen needs no long work, else a value that changes whenever more of the
-            screen can be shown.
+        prepare: does the long work of a screen; yields (share done, a phrase for the current step); nothing
+            if all is there.
         needs_model: whether the view computes with the model.
     """
 
@@ -119,7 +118,6 @@ class View(NamedTuple):
     render: Callable[[Screen, bool], Markup]
     program: Callable[[Screen], str]
     prepare: Callable[[Screen], Iterator[tuple[float, str]]] = no_work
-    stage: Callable[[Screen], Hashable] = lambda screen: None
     needs_model: bool = True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from ccs.app.html import percent, program, render
-from ccs.app.routes import Form, Long, Name, post
+from ccs.app.routes import Long, Name, post
 from ccs.app.services import examples
 from ccs.app.services.examples import SHOWN, Example, example_names, parse_example
 from ccs.app.services.galleries import has_edits
@@ -106,72 +107,48 @@ class Story:
     right: str
 
 
-def find_story(screen: Screen, of_screen: bool = False) -> Story:
-    """Return the story of the first images of every example.
+def find_story(screen: Screen) -> Story:
+    """Return the story of the visitor's images and classes, else that of the first images of all examples.
 
     A head without a high CCS is chosen only if it costs far more.
-
-    Args:
-        screen: the screen; if the visitor has added images or classes, the story is of those.
-        of_screen: True for the story of the screen's images in any case.
     """
-    model, state, uploads, load = screen.model, screen.state, screen.session.uploads, screen.app.example
-    if of_screen or uploads or state.classes:
-        answers = () if uploads or state.classes else load(state.example, model.name).answers
-        candidates = [Example(screen.images.originals, *question(screen), answers)]
+    state, uploads, load = screen.state, screen.session.uploads, screen.app.example
+    if uploads or state.classes:
+        candidates = [Example(screen.images.originals, *question(screen), ())]
     else:
-        candidates = [load(f"{name}:0", model.name) for name in example_names(model.name)]
-    heads = list(model.heads)
-    weights = [1.0 if screen.records.head(head).level == "high" else LOW_WEIGHT for head in heads]
-
-    def search() -> Story:
-        stories: list[tuple[float, Story]] = []
-        for example in candidates:
-            classes = class_weights(model, example.classes, example.templates)
-            trunk = model.trunk([image.pixels for image in example.images])
-            sets = model.embed_images(trunk, [HeadSet(), *(HeadSet([head]) for head in heads)])
-            before, *after = (model.probabilities(images @ classes.T) for images in sets)
-            for i, image in enumerate(example.images):
-                first = before[i].argmax()
-                costs = [
-                    (before[i, first] - table[i, first]) * w for table, w in zip(after, weights, strict=True)
-                ]
-                best = int(np.argmax(costs))
-                right = example.answers[i] if example.answers else ""
-                stories.append(
-                    (costs[best], Story(heads[best], image, example, before[i], after[best][i], right))
-                )
-        return max(stories, key=lambda story: story[0])[1]
-
+        candidates = [load(f"{name}:0", state.model) for name in example_names(state.model)]
     key = tuple((tuple(image.key for image in example.images), example.classes) for example in candidates)
-    return screen.app.cache.get(("story", model.weights_hash, key, state.analysis), search)
+    key = ("story", screen.model.weights_hash, key, state.analysis)
+    return screen.app.cache.get(key, lambda: _search_story(screen, candidates))
 
 
-@post("classify/most")
-def ablate_most(screen: Screen, form: Form) -> None:
-    """Ablate the head whose ablation costs one of the screen's images most."""
-    head = find_story(screen, of_screen=True).head
-    screen.set_ablation(HeadSet([head]))
-    screen.change(head=head)
-
-
-class ClassForm(Form):
-    classes: Long = ""
-    template: Name = ""
+def _search_story(screen: Screen, candidates: Sequence[Example]) -> Story:
+    model, heads = screen.model, list(screen.model.heads)
+    weights = [1.0 if screen.records.head(head).level == "high" else LOW_WEIGHT for head in heads]
+    stories: list[tuple[float, Story]] = []
+    for example in candidates:
+        classes = class_weights(model, example.classes, example.templates)
+        trunk = model.trunk([image.pixels for image in example.images])
+        sets = model.embed_images(trunk, [HeadSet(), *(HeadSet([head]) for head in heads)])
+        before, *after = (model.probabilities(images @ classes.T) for images in sets)
+        for i, image in enumerate(example.images):
+            first, right = before[i].argmax(), example.answers[i] if example.answers else ""
+            costs = [
+                (before[i, first] - table[i, first]) * w for table, w in zip(after, weights, strict=True)
+            ]
+            best = int(np.argmax(costs))
+            stories.append(
+                (costs[best], Story(heads[best], image, example, before[i], after[best][i], right))
+            )
+    return max(stories, key=lambda story: story[0])[1]
 
 
 @post("classify")
-def choose_classes(screen: Screen, form: ClassForm) -> None:
-    """Classify into other classes, with another template; the example's own classes stay its own."""
-    classes, state = split_texts(form.classes), screen.state
-    unchanged = classes == screen.app.example(state.example, state.model).classes
-    screen.change(classes=() if unchanged else classes, template=parse_template(form.template))
-
-
-@post("classify/reset")
-def reset_classes(screen: Screen, form: Form) -> None:
-    """Classify into the example's own classes."""
-    screen.change(classes=())
+def choose_classes(screen: Screen, classes: Long = "", template: Name = "") -> None:
+    """Classify into other classes, with another template; without classes, into the example's own."""
+    texts, state = split_texts(classes), screen.state
+    unchanged = texts == screen.app.example(state.example, state.model).classes
+    screen.change(classes=() if unchanged else texts, template=parse_template(template))
 
 
 def render_classify(screen: Screen, complete: bool = True) -> Markup:
@@ -211,7 +188,15 @@ def _answers(screen: Screen, model: Model) -> Figure:
 
 
 def explain_answers(screen: Screen, model: Model) -> Figure | None:
-    """Return which patches support each image's answer rather than the runner-up, before and after."""
+    """Return which patches support each image's answer rather than the runner-up, before and after.
+
+    Args:
+        screen: the screen.
+        model: its model.
+
+    Returns:
+        The figure, None with fewer than two classes.
+    """
     classes, ablate, images = question(screen)[0], screen.fitted, screen.images
     if len(classes) < 2:
         return None

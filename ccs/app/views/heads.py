@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,9 +11,9 @@ from markupsafe import Markup
 
 import ccs
 from ccs.app.html import program, render
-from ccs.app.routes import Form, Name, post
+from ccs.app.routes import Name, post
 from ccs.app.services import examples
-from ccs.app.services.galleries import NEAREST, PICTURES, Contributions, extremes, nearest, world
+from ccs.app.services.galleries import PICTURES, extremes, world
 from ccs.app.services.records import HeadRecord
 from ccs.app.session import Screen
 from ccs.app.state import clean_line, parse_int
@@ -28,26 +27,16 @@ from ccs.model.model import Model
 RESULTS = 6  # heads listed by a search
 
 
-class TextForm(Form):
-    text: Name = ""
-
-
 @post("heads/text")
-def choose_text(screen: Screen, form: TextForm) -> None:
+def choose_text(screen: Screen, text: Name = "") -> None:
     """Rank images by another of the head's texts."""
-    screen.change(text=parse_int(form.text, "text's number"))
+    screen.change(text=parse_int(text, "text's number"))
 
 
 @post("heads/find")
-def search_heads(screen: Screen, form: TextForm) -> None:
+def search_heads(screen: Screen, text: Name = "") -> None:
     """Search the model's heads for a text; without one, close the search."""
-    screen.change(find=clean_line(form.text), tab="heads")
-
-
-def heads_stage(screen: Screen) -> Hashable:
-    """Return None if all results are there (`View.stage`)."""
-    searched = not screen.state.find or _search_result(screen) is not None
-    return None if searched and screen.app.galleries.contributions(screen.model) else searched
+    screen.change(find=clean_line(text), tab="heads")
 
 
 def prepare_heads(screen: Screen) -> Iterator[tuple[float, str]]:
@@ -66,7 +55,12 @@ def _search_result(screen: Screen) -> pd.DataFrame | None:
 
 
 def render_heads(screen: Screen, complete: bool = True) -> Markup:
-    """Return the view: the panel of one head, and a search over all."""
+    """Return the view: the panel of one head, and a search over all.
+
+    Args:
+        screen: the screen.
+        complete: False for the parts that need no long work.
+    """
     state, head = screen.state, screen.state.head
     search = with_model(screen, complete, partial(_search, screen)) if state.find else None
     if head is None:
@@ -87,12 +81,11 @@ def render_heads(screen: Screen, complete: bool = True) -> Markup:
 
 def _panel(screen: Screen, record: HeadRecord, model: Model) -> list[Figure | Empty]:
     """Return the parts of a head's panel that the model computes."""
+    alone = _alone(screen, record.head)
     if record.head.encoder == TEXT:
-        return [_prompts(screen, model, record.head), _alone(screen, record.head)]
-    images = screen.app.galleries.contributions(model)
+        return [alone]
     maps = with_model(screen, True, lambda model: attention_maps(screen, model, record))
-    near = [_nearest(screen, model, record.head, images)] if images else []
-    return [maps, top_images(screen, record, screen.state.text), *near, _alone(screen, record.head)]
+    return [maps, top_images(screen, record, screen.state.text), alone]
 
 
 def _search(screen: Screen, model: Model) -> Figure | Empty:
@@ -135,7 +128,13 @@ def _alone(screen: Screen, head: Head) -> Figure:
 
 
 def attention_maps(screen: Screen, model: Model, record: HeadRecord) -> Figure:
-    """Return the head's attention over the visitor's images, and the contribution of each patch."""
+    """Return the head's attention over the visitor's images, and the contribution of each patch.
+
+    Args:
+        screen: the screen.
+        model: its model.
+        record: the head's.
+    """
     head, images, text = record.head, screen.images, _text_of(record, screen.state.text)
     ablate = Intervention.of(screen.fitted.of_encoder(IMAGE) - {head})
     maps = [images.attention(model, head.layer, ablate)[:, head.head]]
@@ -146,24 +145,14 @@ def attention_maps(screen: Screen, model: Model, record: HeadRecord) -> Figure:
             along = along - _embed(screen, model, *others).mean(axis=0)
         maps.append(images.contribution_maps(model, HeadSet([head]), along, ablate)[:, 0])
     peak = max(float(maps[0].max()), 1 / maps[0][0].size)  # an even share, if it attends elsewhere
-    largest, rows, overlays = float(np.abs(maps[-1]).max()), [], []
-    for image, picture, *patches in zip(images.originals, images.inputs(model), *maps, strict=True):
-        rows += [[image.name, *cells] for cells in examples.patch_rows(*patches)]
-        contributions = [examples.tint(picture, values, largest) for values in patches[1:]]
-        overlays.append(
-            (image.name, [examples.highlight(picture, patches[0], peak), *contributions], patches[0])
-        )
+    largest, rows, shown = float(np.abs(maps[-1]).max()), [], []
+    for image, picture, look, *written in zip(images.originals, images.inputs(model), *maps, strict=True):
+        rows += [[image.name, *cells] for cells in examples.patch_rows(look, *written)]
+        overlays = [examples.tint(picture, values, largest) for values in written]
+        shown.append((image.name, [examples.highlight(picture, look, peak), *overlays], look))
     columns = ["image", "row", "column", *("attention", "written")[: len(maps)]]
-    values = {
-        "text": text,
-        "contrasted": len(others) > 1,
-        "largest": largest,
-        "peak": peak,
-        "images": overlays,
-    }
-    return Figure(
-        "where", columns, rows, {**values, "images": overlays}, str(head), {"ablated heads": ablate}
-    )
+    values = {"text": text, "contrasted": len(others) > 1, "largest": largest, "peak": peak, "images": shown}
+    return Figure("where", columns, rows, values, str(head), {"ablated heads": ablate})
 
 
 def _text_of(record: HeadRecord, number: int) -> str:
@@ -186,8 +175,8 @@ def top_images(screen: Screen, record: HeadRecord, number: int = 0) -> Figure | 
     """
     app, model, head = screen.app, screen.model, record.head
     name, text = world(model.name).pictures, _text_of(record, number)
-    pictures = app.galleries.contributions(model)
-    if pictures is None:
+    contributions = app.galleries.contributions(model)
+    if contributions is None:
         try:
             app.galleries.find(name)
             reason = f"{model.name} embeds {PICTURES} images first, which takes a while."
@@ -195,55 +184,16 @@ def top_images(screen: Screen, record: HeadRecord, number: int = 0) -> Figure | 
             reason = str(error)
         return Empty(f"Images that move {head}", reason)
     along = _embed(screen, model, text)[0] if text else None
-    ends = extremes(pictures.direct[:, list(model.heads).index(head)], along)
+    ends = extremes(contributions[:, list(model.heads).index(head)], along)
     rows = [[i, text, round(z, 4)] for end in ends for i, z in end]
     titles = ("highest", "lowest") if text else ("one end", "other end")
-    values = {**_strips(screen, name, dict(zip(titles, ends, strict=True))), "text": text}
+    strips = [
+        (title, [(i, app.face(name, i), z) for i, z in end]) for title, end in zip(titles, ends, strict=True)
+    ]
+    values = {"strips": strips, "pictures": app.galleries.find(name), "text": text}
     settings = {"gallery": name, "ablated heads": ""}
     columns = ["picture", "text", "standard deviations"]
     return Figure("top-activating", columns, rows, values, str(head), settings)
-
-
-def _prompts(screen: Screen, model: Model, head: Head) -> Figure | Empty:
-    """Return the prompts at both ends of a text head's contribution."""
-    classes, templates = classify.question(screen)
-    prompts = [templates[0].replace("{}", name) for name in classes]
-    if len(prompts) < 2:
-        return Empty(f"Prompts that {head} tells apart", "Choose two or more classes in Classify.")
-    key = ("prompts", model.weights_hash, head, tuple(prompts))
-    direct = screen.app.cache.get(key, lambda: model.texts.contributions(prompts, HeadSet([head])).direct)
-    first, last = ([(prompts[i], z) for i, z in end] for end in extremes(direct[:, 0], None))
-    rows = [[prompt, round(z, 4)] for prompt, z in (*first, *last[::-1])]
-    values = {"pairs": list(zip(first, last, strict=True)), "n": len(prompts)}
-    columns = ["prompt", "standard deviations"]
-    return Figure("prompts", columns, rows, values, str(head), {"ablated heads": ""})
-
-
-def _nearest(screen: Screen, model: Model, head: Head, pictures: Contributions) -> Figure:
-    """Return the images nearest to the visitor's first one, by this head and by the whole embedding."""
-    name, heads, image = world(model.name).pictures, list(model.heads), screen.images.originals[0]
-    near = nearest(pictures, *screen.images.contributions(model))
-    cosines = {"by this head alone": near.alone[heads.index(head)], "by the whole embedding": near.whole}
-    listed = {
-        title: [(int(i), float(column[i])) for i in np.argsort(-column, kind="stable")[:NEAREST]]
-        for title, column in cosines.items()
-    }
-    rows = [[t, n, i, round(z, 5)] for t, part in listed.items() for n, (i, z) in enumerate(part, 1)]
-    values = {
-        "image": image,
-        **_strips(screen, name, listed),
-        "agreement": float(near.agreement[heads.index(head)]),
-        "lowest": (heads[int(near.agreement.argmin())], float(near.agreement.min())),
-    }
-    columns, settings = ["by", "rank", "picture", "cosine"], {"gallery": name, "ablated heads": ""}
-    return Figure("nearest", columns, rows, values, str(head), settings)
-
-
-def _strips(screen: Screen, name: str, rows: Mapping[str, Sequence[tuple[int, float]]]) -> dict[str, Any]:
-    """Return rows of a dataset's images, each image with its number and a score, and the dataset."""
-    app = screen.app
-    strips = [(title, [(i, app.face(name, i), score) for i, score in row]) for title, row in rows.items()]
-    return {"strips": strips, "pictures": app.galleries.find(name)}
 
 
 def heads_program(screen: Screen) -> str:
@@ -262,5 +212,4 @@ VIEW = View(
     render_heads,
     heads_program,
     prepare_heads,
-    heads_stage,
 )

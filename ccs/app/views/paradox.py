@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from ccs import paper
 from ccs.analysis.ablation_sets import AblationName
 from ccs.app.html import program, render
-from ccs.app.routes import Form, Name, post
+from ccs.app.routes import Name, post
 from ccs.app.services.model_cache import saw_drawings_only
 from ccs.app.session import App, Screen
 from ccs.app.state import State, parse_ablation, require_choice
@@ -159,17 +159,12 @@ def published_changes() -> list[tuple[float, float]]:
     return changes
 
 
-class AxisForm(Form):
-    attribute: Name = ""
-    quality: Name = ""
-
-
 @post("paradox/axes")
-def choose_axes(screen: Screen, form: AxisForm) -> None:
+def choose_axes(screen: Screen, attribute: Name = "", quality: Name = "") -> None:
     """Plot another attribute's MaxSkew, or the accuracy on another dataset."""
     axes = _axes(screen)
-    attribute = require_choice(form.attribute or axes.attribute, axes.attributes, "attribute")
-    screen.change(attribute=attribute, quality=require_choice(form.quality, ("", *axes.qualities), "dataset"))
+    attribute = require_choice(attribute or axes.attribute, axes.attributes, "attribute")
+    screen.change(attribute=attribute, quality=require_choice(quality, ("", *axes.qualities), "dataset"))
 
 
 def _axes(screen: Screen) -> Axes:

@@ -9,27 +9,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from fastapi import UploadFile
-from pydantic import Field
 
 from ccs.analysis.bias import embed_occupations, fewest_ranked, rank_gallery, set_question
+from ccs.analysis.preference import Preference, measure_preference
 from ccs.analysis.sample_size import SMALLEST
 from ccs.app.html import count, program
-from ccs.app.routes import Form, Long, Name, post
+from ccs.app.routes import Files, Long, Name, post
 from ccs.app.services.uploads import MAX_BYTES
-from ccs.app.session import App, Screen, Session
-from ccs.app.state import NO_HEADS, OWN, State, parse_int, split_texts
+from ccs.app.session import App, Screen
+from ccs.app.state import NO_HEADS, OWN, State, parse_int, require_choice, split_texts
 from ccs.data import BiasSet
 from ccs.data.open import open_upload
 from ccs.errors import InputError
 from ccs.heads import ERASE, IMAGE, TEXT, Head, HeadChange, HeadSet, Intervention, changes
 from ccs.metrics import bias, ranking
-from ccs.metrics.skew import MetricName
-from ccs.model.model import Model
 
 OPENING = ("judge", "artist", "teacher")
-SHOWN_METRICS: tuple[MetricName, ...] = ("MaxSkew", "AUC", "NDKL", "logit gap")
-
+DRAWS = 400  # of the intervals
 _ORDERS = (
     ("light", "medium-light", "medium", "medium-dark", "dark"),
     ("very light", "light", "intermediate", "tan", "brown", "dark"),
@@ -70,6 +66,10 @@ class BiasQuery:
     def of(cls, app: App, state: State) -> BiasQuery:
         """Return the query of a state; what the visitor left open is the gallery's own.
 
+        Args:
+            app: has the galleries.
+            state: the screen.
+
         Raises:
             InputError: For K above half of the images that every occupation ranks.
         """
@@ -107,16 +107,14 @@ class BiasQuery:
     @property
     def notices(self) -> list[str]:
         """What a visitor should know about how the gallery was read."""
-        skipped, smallest = self.gallery.skipped, min(Counter(self.gallery.groups[self.attribute]).values())
-        notices = [f"{count(len(skipped), 'image')} left out: {skipped[0]}"] if skipped else []
-        if smallest < SMALLEST["bias"][0]:
+        gallery, (fewest, _) = self.gallery, SMALLEST["bias"]
+        smallest = min(Counter(gallery.groups[self.attribute].tolist()).values())
+        notices = [f"{count(len(gallery.skipped), 'image')} left out: {n}" for n in gallery.skipped[:1]]
+        if smallest < fewest:
             notices.append(
-                f"The smallest group has {count(smallest, 'image')}; results mean little below "
-                f"{SMALLEST['bias'][0]}"
+                f"The smallest group has {count(smallest, 'image')}; results mean little below {fewest}"
             )
-        return [
-            f"{note[:1].upper()}{note[1:].removesuffix('.')}." for note in (*notices, *self.gallery.notes)
-        ]
+        return [f"{note[:1].upper()}{note[1:].removesuffix('.')}." for note in (*notices, *gallery.notes)]
 
     @property
     def most_k(self) -> int:
@@ -133,31 +131,94 @@ class BiasQuery:
         pools = self.gallery.own_pools(self.occupations)
         return np.arange(len(self.gallery.images)) if pools is None else np.flatnonzero(pools[self.row])
 
-    def texts(self, session: Session, model: Model, ablate: HeadSet = NO_HEADS) -> np.ndarray:
-        """Return unit text embeddings [occupations, d], templates averaged, kept for the next click.
 
-        Args:
-            session: the visitor's.
-            model: the model.
-            ablate: heads, of which those of the text encoder matter.
-        """
-        heads = ablate.of_encoder(TEXT)
-        key = ("occupations", model.weights_hash, self.occupations, self.gallery.templates, heads)
-        return session.memory.get(key, lambda: embed_occupations(model, self.gallery, heads))
+def top(images: np.ndarray, prompt: np.ndarray, n: int) -> np.ndarray:
+    """Return the numbers of the `n` images nearest to a prompt, best first.
 
-    def mean_skew(self, images: np.ndarray, texts: np.ndarray) -> float:
-        """Return the mean MaxSkew over texts.
+    Args:
+        images: embeddings [images, d].
+        prompt: embedding [d].
+        n: at most as many as there are images.
+    """
+    return np.asarray(ranking.top(ranking.cosines(prompt[None], images), n)[0])
 
-        Args:
-            images: unit embeddings [n, d] of the gallery.
-            texts: unit embeddings [occupations, d].
-        """
-        return bias.means(images, rank_gallery(self.gallery, self.attribute, texts))["MaxSkew"]
+
+@dataclass(frozen=True)
+class Embedded:
+    """Embeddings that answer a query, each before and after ablation.
+
+    Attributes:
+        query: the query.
+        images: unit embeddings [n, d] of the gallery.
+        texts: unit embeddings [occupations, d], means over the templates.
+    """
+
+    query: BiasQuery
+    images: Sequence[np.ndarray]
+    texts: Sequence[np.ndarray]
+
+    def first(self, n: int) -> list[list[int]]:
+        """Return the numbers of the first `n` images for the occupation shown, before and after."""
+        pool, row = self.query.pool(), self.query.row
+        pairs = zip(self.images, self.texts, strict=True)
+        return [pool[top(images[pool], texts[row], n)].tolist() for images, texts in pairs]
+
+    def mean_skews(self) -> list[float]:
+        """Return the mean MaxSkew over occupations, before and after."""
+        gallery, attribute = self.query.gallery, self.query.attribute
+        pairs = zip(self.images, self.texts, strict=True)
+        tasks = ((images, rank_gallery(gallery, attribute, texts)) for images, texts in pairs)
+        return [bias.means(images, task)["MaxSkew"] for images, task in tasks]
+
+    def preference(self, screen: Screen) -> Preference:
+        """Return how much of the rankings is a general preference, before and after the screen's ablation."""
+        model, ablate, query = screen.model, screen.state.ablate, self.query
+        task = rank_gallery(query.gallery, query.attribute, self.texts[0])
+        pairs = [values if ablate else values[:1] for values in (self.images, self.texts)]
+
+        def split() -> Preference:
+            settings = {"ablate": ablate.of_encoder(TEXT) or None, "draws": DRAWS}
+            return measure_preference(model, pairs[0], task, pairs[1], query.gallery.templates, **settings)
+
+        return screen.app.cache.get(("preference", model.weights_hash, query.key, ablate), split)
+
+
+def embed_query(screen: Screen, query: BiasQuery, complete: bool = True) -> Embedded | None:
+    """Embed a gallery and occupations before and after the screen's ablation.
+
+    Args:
+        screen: names the model and the ablated heads.
+        query: names the gallery and the occupations.
+        complete: False for None if the gallery isn't embedded yet.
+    """
+    model, galleries, ablate = screen.model, screen.app.galleries, screen.state.ablate
+    people = query.gallery
+    if not complete and not galleries.ready(model, people.name, ablate):
+        return None
+
+    def texts(heads: HeadSet) -> np.ndarray:
+        key = ("occupations", model.weights_hash, query.occupations, people.templates, heads)
+        return screen.session.memory.get(key, lambda: embed_occupations(model, people, heads))
+
+    images = [galleries.embeddings(model, people.name, heads) for heads in (NO_HEADS, ablate)]
+    return Embedded(query, images, [texts(NO_HEADS), texts(ablate.of_encoder(TEXT))])
 
 
 def shareable(gallery: str) -> str:
     """Return the name of a gallery in programs; a visitor's own gallery is their file."""
     return "faces.zip" if gallery.startswith(OWN) else gallery
+
+
+def bias_lines(screen: Screen, query: BiasQuery, metrics: Sequence[str]) -> str:
+    """Return a program that prints metrics, and each group's share of the top for the occupation shown.
+
+    Args:
+        screen: names the model and the ablated heads.
+        query: names the rest.
+        metrics: names of metrics.
+    """
+    first = program("model", model=screen.state.model, ablate=screen.state.ablate)
+    return first + program("bias", query=query, spec=shareable(query.gallery.name), names=metrics)
 
 
 def head_states(screen: Screen, head: Head) -> list[tuple[str, HeadSet, bool]]:
@@ -172,101 +233,48 @@ def head_states(screen: Screen, head: Head) -> list[tuple[str, HeadSet, bool]]:
     return [(label, heads, heads == ablate) for label, heads in choices.items()]
 
 
-def bias_lines(screen: Screen, query: BiasQuery, metrics: Sequence[MetricName]) -> str:
-    """Return a program that prints metrics, and each group's share of the top for the occupation shown."""
-    first = program("model", model=screen.state.model, ablate=screen.state.ablate)
-    return first + program("bias", query=query, spec=shareable(query.gallery.name), names=metrics)
-
-
-def top(images: np.ndarray, prompt: np.ndarray, n: int) -> np.ndarray:
-    """Return the numbers of the `n` images nearest to a prompt, best first.
-
-    Args:
-        images: embeddings [images, d].
-        prompt: embedding [d].
-        n: at most as many as there are images.
-    """
-    return np.asarray(ranking.top(ranking.cosines(prompt[None], images), n)[0])
-
-
-def embedded(
-    screen: Screen, query: BiasQuery, complete: bool = True
-) -> tuple[list[np.ndarray], list[np.ndarray]] | None:
-    """Return embeddings of the gallery [n, d] and of the occupations, each before and after ablation.
-
-    Args:
-        screen: names the model and the ablated heads.
-        query: names the gallery and the occupations.
-        complete: False for None if the gallery isn't embedded yet.
-    """
-    model, galleries, name = screen.model, screen.app.galleries, query.gallery.name
-    if not complete and not galleries.ready(model, name, screen.state.ablate):
-        return None
-    sets = HeadSet(), screen.state.ablate
-    texts = [query.texts(screen.session, model, heads) for heads in sets]
-    return [galleries.embeddings(model, name, heads) for heads in sets], texts
-
-
 # -- forms ---------------------------------------------------------------------------------------------------
 
 
-class QueryForm(Form):
-    occupations: Long = ""
-    gallery: Name = ""
-    attribute: Name = ""
-    k: Name = ""
-
-
 @post("bias")
-def set_query(screen: Screen, form: QueryForm) -> None:
-    """Rank a gallery for occupations."""
-    galleries, current = screen.app.galleries, screen.gallery
-    gallery = current if form.gallery == OWN and current.startswith(OWN) else form.gallery
-    attribute, k = form.attribute, parse_int(form.k or "0", "K") if gallery == current else 0
-    if galleries.has(gallery) or gallery not in galleries.names(screen.state.model):
-        people = galleries.get(gallery)
-        attribute = attribute if attribute in people.groups else next(iter(people.groups))
-        k = 0 if k == people.k.get(attribute) else k
-    occupations = split_texts(form.occupations)
-    screen.change(gallery=gallery, attribute=attribute, k=k, occupations=occupations, row=0)
-    if galleries.has(gallery):
-        BiasQuery.of(screen.app, screen.state)  # K may be more than every occupation has images
-
-
-class GalleryForm(Form):
-    files: list[UploadFile] = Field(default=[])
+def set_query(
+    screen: Screen, occupations: Long = "", gallery: Name = "", attribute: Name = "", k: Name = ""
+) -> None:
+    """Rank a gallery for occupations; a gallery or attribute that is new has a K of its own."""
+    app, before = screen.app, (screen.gallery, screen.app.attribute(screen.state))
+    if gallery != screen.gallery:
+        require_choice(gallery, app.galleries.names(screen.state.model), "gallery")
+    top = parse_int(k or "0", "K") if (gallery, attribute) == before else 0
+    texts = split_texts(occupations)
+    screen.change(gallery=gallery, attribute=attribute, k=top, occupations=texts, row=0)
+    screen.change(attribute=app.attribute(screen.state))
+    if app.galleries.has(gallery):
+        BiasQuery.of(app, screen.state)  # K may be more than every occupation has images
 
 
 @post("bias/gallery")
-def add_gallery(screen: Screen, form: GalleryForm) -> None:
+def add_gallery(screen: Screen, files: Files = ()) -> None:
     """Rank a gallery of the visitor's, from a zip or Parquet file."""
-    files = [file for file in form.files if file.filename]
-    if len(files) != 1:
-        raise InputError(f"Expected one zip or Parquet file; got {len(files)}.")
-    data = files[0].file.read()
+    sent = [file for file in files if file.filename]
+    if len(sent) != 1:
+        raise InputError(f"Expected one zip or Parquet file; got {len(sent)}.")
+    data = sent[0].file.read()
     if len(data) > MAX_BYTES:
-        raise InputError(
-            f"The file has {len(data) / 2**20:.0f} MB; at most {MAX_BYTES >> 20} MB are accepted."
-        )
-    name = f"{OWN}{secrets.token_urlsafe(12)}"
-    gallery = open_upload(data, name)
+        raise InputError(f"The file has {len(data) >> 20} MB; at most {MAX_BYTES >> 20} MB are accepted.")
+    gallery = open_upload(data, f"{OWN}{secrets.token_urlsafe(12)}")
     screen.app.galleries.add(gallery, screen.session)
-    screen.session.gallery = name
-    screen.change(tab="bias", gallery=name, attribute=next(iter(gallery.groups)), k=0, row=0)
+    screen.session.gallery = gallery.name
+    screen.change(tab="bias", gallery=gallery.name, attribute=next(iter(gallery.groups)), k=0, row=0)
 
 
 @post("bias/all")
-def choose_all_occupations(screen: Screen, form: Form) -> None:
+def choose_all_occupations(screen: Screen) -> None:
     """Rank for all occupations of the gallery."""
     screen.change(occupations=BiasQuery.of(screen.app, screen.state).listed)
     BiasQuery.of(screen.app, screen.state)  # K may be more than these have images
 
 
-class RowForm(Form):
-    row: Name = ""
-
-
 @post("bias/row")
-def show_row(screen: Screen, form: RowForm) -> None:
+def show_row(screen: Screen, row: Name = "") -> None:
     """Show the images of another occupation."""
-    screen.change(row=parse_int(form.row, "occupation's number"))
+    screen.change(row=parse_int(row, "occupation's number"))

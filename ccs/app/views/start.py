@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -17,10 +17,9 @@ from ccs.app.session import Screen
 from ccs.app.state import State
 from ccs.app.views import claims, classify
 from ccs.app.views.base import Empty, Figure, View, with_model
-from ccs.app.views.bias import preference_of
 from ccs.app.views.claims import Claim
 from ccs.app.views.heads import top_images
-from ccs.app.views.query import BiasQuery, bias_lines, embedded, top
+from ccs.app.views.query import BiasQuery, bias_lines, embed_query
 from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.model.model import Model
@@ -31,22 +30,12 @@ OCCUPATION = "judge"
 NEUTRAL = ("person", "blorple")  # of `ccs.texts.neutral`
 
 
-def start_stage(screen: Screen) -> Hashable:
-    """Return None if faces and images are embedded, else which are available (`View.stage`)."""
-    galleries, model = screen.app.galleries, screen.model
-    name = world(model.name).people
-    ready = galleries.ready(model, name, screen.state.ablate)
-    return None if ready and galleries.contributions(model) else (galleries.has(name), ready)
-
-
 def prepare_start(screen: Screen) -> Iterator[tuple[float, str]]:
-    """Find the story, and embed faces and images."""
-    model = screen.model
-    yield 0.0, "Looking for the head that matters most to an image"
-    classify.find_story(screen)
-    yield from screen.app.galleries.prepare(model, world(model.name).people, screen.state.ablate)
+    """Embed faces and images."""
+    model, galleries = screen.model, screen.app.galleries
+    yield from galleries.prepare(model, world(model.name).people, screen.state.ablate)
     with suppress(InputError):  # the step shows the reason
-        yield from screen.app.galleries.prepare_pictures(model)
+        yield from galleries.prepare_pictures(model)
 
 
 def render_start(screen: Screen, complete: bool = True) -> Markup:
@@ -99,33 +88,30 @@ def _query(screen: Screen) -> BiasQuery:
 
 def _people(screen: Screen, complete: bool) -> Figure | Empty:
     """Return the first faces for an occupation, and the groups furthest above their share of all faces."""
-    claim, ablate = claim_of(screen), screen.state.ablate
     try:
         query = _query(screen)
     except InputError as error:
         return Empty("No faces to rank", f"{error} You can rank your own faces in the view Bias.")
-    ready = embedded(screen, query, complete)
-    if ready is None:
+    embedded = embed_query(screen, query, complete)
+    if embedded is None:
         return Empty("Ranking the faces", "Who ranks first follows in a moment.")
-    images, texts = ready
     gallery, labels = query.gallery, query.gallery.groups[query.attribute]
-    pairs = list(zip(images, texts, strict=True))
-    before, after = (top(embeddings, prompts[query.row], query.k) for embeddings, prompts in pairs)
+    before, after = embedded.first(query.k)
     pool = {group: float((labels == group).mean()) for group in query.groups}
     shares = {group: [float((labels[first] == group).mean()) for first in (before, after)] for group in pool}
     fronts = dict.fromkeys(max(pool, key=lambda group: shares[group][i] / pool[group]) for i in (0, 1))
-    preference = preference_of(screen, query, images, texts)
+    preference = embedded.preference(screen)
     rows = [
-        [rank, int(i), *(str(group[i]) for group in gallery.groups.values()), int(i not in before[:SHOWN])]
+        [rank, i, *(str(group[i]) for group in gallery.groups.values()), int(i not in before[:SHOWN])]
         for rank, i in enumerate(after[:SHOWN], 1)
     ]
     values = {
-        "claim": claim,
+        "claim": claim_of(screen),
         "query": query,
         "state": screen.state,
         "fronts": [(group, *shares[group], pool[group]) for group in fronts],
-        "urls": [screen.app.face(gallery.name, int(i)) for i in after[:SHOWN]],
-        "skews": [query.mean_skew(*pair) for pair in pairs] if ablate else [],
+        "urls": [screen.app.face(gallery.name, i) for i in after[:SHOWN]],
+        "skews": embedded.mean_skews() if screen.state.ablate else [],
         "preference": preference,
         "neutral": [prompt for prompt in preference.neutral if prompt.prompt in NEUTRAL],
     }
@@ -138,4 +124,4 @@ def start_program(screen: Screen) -> str:
     return bias_lines(screen, _query(screen), ("MaxSkew",))
 
 
-VIEW = View("start", "Start", "", render_start, start_program, prepare_start, start_stage)
+VIEW = View("start", "Start", "", render_start, start_program, prepare_start)
