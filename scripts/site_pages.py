@@ -6,6 +6,7 @@ import ast
 import posixpath
 import re
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,8 @@ def reference() -> dict[str, str]:
 
 
 def on_config(config: Any) -> Any:
-    """Add the pages of the API reference to the navigation."""
+    """Add the pages of the API reference to the navigation, and the version to the footer."""
+    config.copyright = f"clip-ccs {version('clip-ccs')}"
     modules = [{title: [f"reference/{name}.md" for name in names]} for title, names in MODULES.items()]
     config.nav = _extended(config.nav, "API reference", modules)
     return config
