@@ -89,7 +89,12 @@ def _score(args: argparse.Namespace) -> int:
 
 
 def page(table: pd.DataFrame, track: scoring.Track = scoring.PLANTED_HEADS) -> str:
-    """Return the table of `score`, one line per method."""
+    """Format the table of `score`, one line per method.
+
+    Args:
+        table: as `scoring.table` returns it.
+        track: the track of its models; planted heads by default.
+    """
     figure, second, *_ = track.figures
     rows = [
         {

@@ -25,7 +25,19 @@ machines round differently, and two heads of nearly the same score may change pl
 
 
 def check(file: Path, cases: int = CASES, models: Sequence[str] = ("planted",)) -> str:
-    """A sentence that says what was found to hold. Raises InputError with what does not."""
+    """Check that a submission has all cells, and that a sample of them can be computed again.
+
+    Args:
+        file: the method's Python file, with its cells next to it (`.parquet`).
+        cases: how many cells are computed again.
+        models: as for `planted_models.located`.
+
+    Returns:
+        A sentence with what was checked.
+
+    Raises:
+        InputError: If a file or a case is missing, or a figure differs by more than APART.
+    """
     table = file.with_suffix(".parquet")
     for path in (file, table):
         if not path.is_file():

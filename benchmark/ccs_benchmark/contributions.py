@@ -95,7 +95,12 @@ def concept_vectors(evidence: Evidence) -> Scores:
 
 
 def group_texts(evidence: Evidence, k: int = 5) -> Scores:
-    """The share of each head's variance explained by texts that name the groups, among the k it picks."""
+    """Score heads by the share of their variance that texts naming the groups explain.
+
+    Args:
+        evidence: the half that the method sees.
+        k: how many texts TEXTSPAN picks for each head.
+    """
     reading = evidence.reading
     added = [text for texts in evidence.names.values() for text in texts]
     wanted = {text.casefold() for text in added}
@@ -136,9 +141,14 @@ def pursuit(evidence: Evidence) -> Scores:
 
 
 def rebuilt(rows: Floats, texts: Floats, n_texts: int = TEXTS) -> float:
-    """The share of the squares of rows [n, d] in the span of `most` texts [texts, d], chosen one at a time.
+    """Compute the share of the squares of rows that lies in the span of a few texts.
 
-    Each time it is the text with the largest sum of absolute products with what is left of the rows.
+    Texts are chosen one at a time: the one with the largest sum of absolute products with what is left.
+
+    Args:
+        rows: [n, d].
+        texts: [texts, d].
+        n_texts: the most texts to choose.
     """
     whole = float(np.square(rows).sum())
     chosen: list[int] = []
@@ -170,9 +180,17 @@ def singular_vectors(evidence: Evidence) -> Scores:
 
 
 def value_output(model: Model, head: Head) -> Floats:
-    """The head's value weights times its directions in the embedding space [W, D].
+    """Multiply a head's value weights by its directions in the embedding space.
 
-    InputError for a layer that has no value weights of its own.
+    Args:
+        model: the model.
+        head: a head of one of its blocks.
+
+    Returns:
+        [W, D], from the block's input to the embedding.
+
+    Raises:
+        InputError: If the head is in a pool.
     """
     layer = model.encoder.layers[head.layer]
     heads = getattr(layer, "heads", None)
@@ -187,10 +205,18 @@ def value_output(model: Model, head: Head) -> Floats:
 
 
 def coherent(direction: Floats, texts: Floats, n_texts: int = TEXTS) -> Floats:
-    """Non-negative weights [texts] of at most `most` unit texts [texts, d] whose sum is near the direction.
+    """Explain a direction by a few texts with non-negative weights.
 
     Each next text is the one with the largest product with what is left, plus COHERENCE times its mean cosine
     with those chosen before.
+
+    Args:
+        direction: [d].
+        texts: unit rows [texts, d].
+        n_texts: the most texts to choose.
+
+    Returns:
+        A weight for each text [texts]; most are 0.
     """
     chosen: list[int] = []
     left, text_weights = direction, np.zeros(len(texts))

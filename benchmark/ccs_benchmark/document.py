@@ -70,7 +70,15 @@ def idle(name: str) -> dict[str, Mapping[Head, float]]:
 def alarms(
     model: Model, unseen: Task, nobody: Any, orders: Orders, names_head: Mapping[str, bool]
 ) -> dict[str, dict[str, float]]:
-    """Of a model in which no head carries a skew of the attribute: is one named all the same?"""
+    """Count false positives: does a method name a head though no head carries the bias?
+
+    Args:
+        model: unused, like `unseen` and `nobody`: a track's measures share their parameters.
+        unseen: the unseen half.
+        nobody: the ground truth, which is empty.
+        orders: method -> heads in its order.
+        names_head: method -> whether its answer names a head.
+    """
     return {name: {"alarm": float(names_head[name]), "took": 1.0} for name in orders}
 
 
@@ -90,7 +98,13 @@ TRACKS = {
 
 
 def bundled_cells(track: str, folder: Path | None = None, *, development: bool = False) -> pd.DataFrame:
-    """The cells of a track that ship, of the bases for the table or for development; or those of a folder."""
+    """Read the cells of a track.
+
+    Args:
+        track: a name in TRACKS.
+        folder: read its cells of that track instead of the bundled ones, all of them.
+        development: whether to return the cells of DEVELOPMENT bases or of the others.
+    """
     file = TRACKS[track].file
     if folder is not None:
         return scoring.read_cells(folder / file.name)
@@ -99,12 +113,26 @@ def bundled_cells(track: str, folder: Path | None = None, *, development: bool =
 
 
 def tabled(track: str, folder: Path | None = None, *, development: bool = False) -> pd.DataFrame:
-    """`scoring.table` of these cells."""
+    """Return `scoring.table` of `bundled_cells`.
+
+    Args:
+        track: as there.
+        folder: as there.
+        development: as there.
+    """
     return scoring.table(bundled_cells(track, folder, development=development), track=TRACKS[track])
 
 
 def cell(table: pd.DataFrame, method: str, figure: str, digits: int = 2, scale: float = 1.0) -> str:
-    """A figure of a method with its interval, or a dash where it has none."""
+    """Format a figure of a method with its interval; a dash if it has none.
+
+    Args:
+        table: as `scoring.table` returns it.
+        method: a row of it.
+        figure: a column of it.
+        digits: after the point.
+        scale: the factor of the printed numbers.
+    """
     from ccs.batch.pages import in_brackets
     from ccs_benchmark.scoring import estimate
 
@@ -295,15 +323,26 @@ def sentence(tables: Mapping[str, pd.DataFrame]) -> str:
 
 
 def units(hidden: Mapping[str, pd.DataFrame]) -> str:
-    """How many models the hidden phase has."""
+    """Say how many models the hidden phase has, and which commits had the methods."""
     planted, natural, idle = (int(hidden[track]["models"].max()) for track in FIRST)
+    commits = bundled_cells("planted", HIDDEN).groupby("commit")["method"].unique()
+    methods = (
+        f"`{commit[:8]}` ({', '.join(names) if len(names) < LEADERS else 'all other methods'})"
+        for commit, names in sorted(commits.items(), key=lambda item: -len(item[1]))
+    )
     return (
-        f"{planted} models with planted heads, {natural} whose heads learned a skew, {idle} whose MLPs did."
+        f"{planted} models with planted heads, {natural} whose heads learned a bias, {idle} whose MLPs did. "
+        f"Commits with the methods: {', '.join(methods)}."
     )
 
 
 def compared(tables: Mapping[str, pd.DataFrame], hidden: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
-    """The leading methods, CCS and chance: the table's figure, and that of the hidden phase."""
+    """Compare the leading methods, CCS, and chance: the table's figures next to the hidden phase's.
+
+    Args:
+        tables: track -> table.
+        hidden: the same of the hidden phase.
+    """
     from ccs_benchmark.methods import METHODS
 
     places = sum(tables[track][FIRST[track]].rank(ascending=False) for track in ("planted", "natural"))

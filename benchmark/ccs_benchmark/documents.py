@@ -8,7 +8,14 @@ from ccs.files import read_text, write_text
 
 
 def bring_up_to_date(document: Path, name: str, text: str, by: str) -> None:
-    """Put the text between the two markers of that name, where there are text, document and markers."""
+    """Write a text between two markers of a document; nothing without text, document, or markers.
+
+    Args:
+        document: a Markdown file.
+        name: of the markers.
+        text: the new text.
+        by: the command that writes it, which the first marker names.
+    """
     start, end = f"<!-- {name}: written by {by} -->", f"<!-- end of {name} -->"
     before, opening, following = (read_text(document) if document.is_file() else "").partition(start)
     _, closed, after = following.partition(end)

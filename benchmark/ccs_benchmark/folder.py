@@ -35,9 +35,14 @@ _COLUMNS = {
 
 
 def write(models: Sequence[Path], folder: Path) -> None:
-    """Write the folder: models, truth, scores of the methods on them, license, card, metadata.
+    """Write the folder: models, ground truth, scores of the methods on them, license, card, and metadata.
 
-    models: files of models with planted heads. Raises InputError without models, or for a file that is none.
+    Args:
+        models: files of models with planted heads.
+        folder: where to write.
+
+    Raises:
+        InputError: Without models, or for a file that is none.
     """
     if not models:
         raise InputError("There are no models with planted heads to publish.")

@@ -83,12 +83,22 @@ def direct_mean(evidence: Evidence) -> Iterable[Embeddings]:
 
 
 def score_gap(evidence: Evidence, embedded: Embeddings) -> float:
-    """Return the rankings' group score gap."""
+    """Return the rankings' group score gap.
+
+    Args:
+        evidence: the half that the method sees.
+        embedded: the people's embeddings [n, d].
+    """
     return evidence.task.score_gap(embedded)
 
 
 def logit_gap(evidence: Evidence, embedded: Embeddings) -> float:
-    """Return the mean logit gap."""
+    """Return the mean logit gap.
+
+    Args:
+        evidence: the half that the method sees.
+        embedded: the people's embeddings [n, d].
+    """
     return bias.means(embedded, evidence.task, ("logit gap",))["logit gap"]
 
 
@@ -108,7 +118,13 @@ STATISTICS: Mapping[str, Statistic] = {
 
 
 def fallen(evidence: Evidence, intervention: str, statistic: str) -> Scores:
-    """Return how far a statistic falls under an intervention on each head, both by name."""
+    """Score heads by how far a statistic falls under an intervention on each.
+
+    Args:
+        evidence: the half that the method sees.
+        intervention: a name in INTERVENTIONS.
+        statistic: a name in STATISTICS.
+    """
     return drop(evidence, INTERVENTIONS[intervention](evidence), STATISTICS[statistic])
 
 
@@ -122,7 +138,12 @@ SQUARES = {"score gap": between_groups, "logit gap": between_extremes}
 
 
 def gates(evidence: Evidence, statistic: str) -> Scores:
-    """Return how far the learned mask closes each head's gate to lower a statistic, by name."""
+    """Score heads by how far the learned mask closes their gates to lower a statistic.
+
+    Args:
+        evidence: the half that the method sees.
+        statistic: a name in SQUARES.
+    """
     return learned_mask(evidence, SQUARES[statistic])
 
 

@@ -24,8 +24,13 @@ _BYTES = 4 * 2**20
 
 
 def read_submission(path: Path) -> pd.DataFrame:
-    """The cells of a pull request, written by `clip-ccs localize --cells`. InputError for a file of another
-    form, with figures that cannot be, or of a method of ours or more than one.
+    """Read the cells of a submission, as `python -m ccs_benchmark --cells` writes them.
+
+    Args:
+        path: the Parquet file.
+
+    Raises:
+        InputError: If the file has another form, impossible figures, or cells of another method than its own.
     """
     if path.stat().st_size > _BYTES:
         raise InputError(f"{path.name} is larger than {_BYTES >> 20} MiB.")
@@ -46,7 +51,15 @@ def read_submission(path: Path) -> pd.DataFrame:
 
 
 def submitted(folder: Path, cells: pd.DataFrame) -> list[pd.DataFrame]:
-    """The submissions in a folder that answer every case of these cells, each with its own cells of them."""
+    """Read the submissions that have a cell for every case.
+
+    Args:
+        folder: of the submissions.
+        cells: with the cases.
+
+    Returns:
+        The cells of each complete submission, for these cases alone.
+    """
     keys = list(scoring.KEY[:4])
     cases = set(cells[keys].itertuples(index=False, name=None))
     complete = []
@@ -61,7 +74,14 @@ def submitted(folder: Path, cells: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def write(folder: Path, cells: pd.DataFrame, truths: Mapping[str, Truth], repository: str) -> None:
-    """Write a static Space: the page, its card, and the cells. repository: USER/NAME of the models."""
+    """Write a static Space: the page, its card, and the cells.
+
+    Args:
+        folder: where to write.
+        cells: of all methods.
+        truths: model -> ground truth.
+        repository: USER/NAME of the models.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     card = SpaceCardData(title="Heads that carry a bias", sdk="static", license="mit", models=[repository])
     write_text(folder / "README.md", f"---\n{card}\n---\n\nMade by `python -m ccs_benchmark.publish`.\n")
@@ -70,7 +90,13 @@ def write(folder: Path, cells: pd.DataFrame, truths: Mapping[str, Truth], reposi
 
 
 def page(cells: pd.DataFrame, truths: Mapping[str, Truth], repository: str) -> str:
-    """The page: a table for each track and attribute, of which it shows the one that is chosen."""
+    """Render the page: a table for each track and attribute, of which it shows one.
+
+    Args:
+        cells: of all methods.
+        truths: model -> ground truth.
+        repository: USER/NAME of the models.
+    """
     html = environment(Path(__file__).parent)
     tables = list(_tables(cells, truths))
     tracks, attributes = (list(dict.fromkeys(entry[place] for entry in tables)) for place in (0, 1))

@@ -112,7 +112,12 @@ class ScoredHalf(Half):
         return [self.figures(option, units) for option, units in zip(options, embedded, strict=True)]
 
     def figures(self, fitted: Fitted, units: Mapping[str, Units]) -> dict[str, float]:
-        """Return FIGURES of an option from its embeddings; accuracies are shares of 1."""
+        """Compute FIGURES of an option from its embeddings; accuracies are shares of 1.
+
+        Args:
+            fitted: what is done to the model.
+            units: name of a set of images -> embeddings.
+        """
         people, task = units["people"], self.mapped_task(fitted)
         skews = {name: metric.mean.value for name, metric in self.measure(people, task).metrics.items()}
         extras = {
@@ -139,8 +144,16 @@ def names() -> tuple[str, ...]:
 
 
 def learned(name: str) -> tuple[str, tuple[str, ...], str]:
-    """The base of a model of the benchmark, or of one that learned a skew contrastively, the attributes of
-    the skew, and the model's weights; InputError for another.
+    """Look up what a model of the benchmark learned.
+
+    Args:
+        name: of a bundled model, or a file with planted heads.
+
+    Returns:
+        Its base model, the attributes of its bias, and the start of its weights' hash.
+
+    Raises:
+        InputError: For another model.
     """
     if name in variants.names():
         facts = variants.known(name)
@@ -157,16 +170,20 @@ def score(
     *,
     tell: Tell = print,
 ) -> pd.DataFrame:
-    """How much a mitigation lowers a skew that is known, and what it costs, beside the known mitigations.
+    """Measure how much a mitigation lowers a known bias, and what it costs, next to the known mitigations.
 
     Args:
         method: a function of `ccs.analysis.evidence.Evidence` that returns what it has fitted, a `Fitted`.
-        models: names of models with a planted skew (`ccs_benchmark.names()`) or of those that learned one;
-            by default those for which the known mitigations were measured.
-        splits: into halves, each an experiment of its own.
+        models: names of models with a planted or learned bias; by default those for which the known
+            mitigations were measured.
+        splits: number of splits into halves, each an experiment of its own.
         tell: called with a line for each case.
 
-    Returns the `table`. Raises InputError for another model.
+    Returns:
+        The `table`.
+
+    Raises:
+        InputError: For another model.
     """
     name = getattr(method, "__name__", "method")
     places = sorted(set(read_cells(CELLS)["model"])) if models is None else list(models)
@@ -181,7 +198,18 @@ def run(
     file: Path | None = None,
     tell: Tell = print,
 ) -> pd.DataFrame:
-    """The cells of mitigations, of nothing and of the oracle; what `file` has is not made again."""
+    """Measure mitigations, nothing, and the oracle.
+
+    Args:
+        mitigations: name -> function from evidence to what it fitted.
+        places: names of models.
+        splits: number of splits into halves.
+        file: where cells are kept; a case that has all of them there isn't measured again.
+        tell: called with a line for each case.
+
+    Returns:
+        The cells, a row per case and mitigation.
+    """
     parts, wanted = [], {NOTHING: METHODS[NOTHING], **mitigations}
     for place in places:
         (origin, attributes, weights), subject, base, extras = learned(place), None, None, None
@@ -229,15 +257,21 @@ def _cells(half: ScoredHalf, mitigations: Mapping[str, Mitigation], base: Model)
 
 
 def table(cells: pd.DataFrame) -> pd.DataFrame:
-    """A row per mitigation, by rising MaxSkew, nothing and the oracle first.
+    """Summarize cells: a row per mitigation, by rising MaxSkew, nothing and the oracle first.
 
-    Means over bases of the means over their models, a model's attributes and splits averaged first, each of
-    FIGURES with Student's 95% interval over bases (`_low`, `_high`): MaxSkew, NDKL and `score_gap` with their
-    chance levels (`_chance`), `accuracy` on things, on `occupations` with props and in `retrieval` (R@1),
-    MaxSkew of the other attribute, how far embeddings of things `moved` and `group_accuracy`. `passes`: the
-    cost of fitting. `labels`: whether people's groups are needed. `where`: where it acts. `models`, `bases`,
-    `cases`: how many. Cases whose skew did not take (see `ccs_benchmark`) are left out.
-    Raises InputError where none is left.
+    Args:
+        cells: of mitigations. Cases whose bias wasn't learned (TOOK) are left out.
+
+    Returns:
+        Means over base models of the means over their models, a model's attributes and splits averaged first,
+        of each of FIGURES with Student's 95% interval over base models (`_low`, `_high`). MaxSkew, NDKL, and
+        `score_gap` have chance levels (`_chance`). `accuracy` is on subjects, `occupations` with tools,
+        `retrieval` is R@1; `other_skew` is MaxSkew by the other attribute, `moved` how far embeddings of
+        subjects move. `passes`: the cost of fitting. `labels`: whether people's groups are needed. `where`:
+        where it acts. `models`, `bases`, `cases`: how many.
+
+    Raises:
+        InputError: If no case is left.
     """
     took, models, rows = cells[cells["took"] >= TOOK], by_model(cells, FIGURES + CHANCE), []
     for name, method_cells in took.groupby("method"):

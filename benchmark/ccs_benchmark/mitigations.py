@@ -41,15 +41,17 @@ def random(evidence: Evidence) -> Fitted:
 
 
 def at_mean(evidence: Evidence) -> Fitted:
-    """Let the heads of `ablation` write their mean over the people, which says nothing of the person. Zero
-    takes a head's usual output away too, and can overstate what it does (arXiv 2604.14433).
+    """Let the heads of `ablation` write their mean over the people, which depends on no person.
+
+    Zero also removes a head's usual output, and can overstate its effect (arXiv 2604.14433).
     """
     return _held(evidence)
 
 
 def at_prototype(evidence: Evidence) -> Fitted:
-    """The same heads write the mean over groups of the groups' means ("Debiasing CLIP with neural
-    interventions", ECIR 2026, known to us from its summary).
+    """Let the same heads write the mean over groups of the groups' means.
+
+    From "Debiasing CLIP with neural interventions" (ECIR 2026), which we know from its summary.
     """
     _, codes, counts = np.unique(evidence.task.groups, return_inverse=True, return_counts=True)
     return _held(evidence, 1 / counts[codes] / len(counts))
@@ -61,8 +63,9 @@ def _held(evidence: Evidence, weights: np.ndarray | None = None) -> Fitted:
 
 
 def names_from_texts(evidence: Evidence) -> Fitted:
-    """Texts lose the directions in which the groups' texts differ (Chuang et al. 2023, arXiv 2302.00070),
-    without that work's calibration, which needs pairs of prompts.
+    """Remove from texts the directions in which the groups' texts differ.
+
+    Chuang et al. 2023 (arXiv 2302.00070), without that work's calibration, which needs pairs of prompts.
     """
     return Fitted(texts=_without_names(evidence))
 
@@ -99,10 +102,12 @@ class Balanced:
 
 
 def closed_form(evidence: Evidence) -> Fitted:
-    """The closed form of Lian et al. 2026 (arXiv 2603.12998), read from its abstract and its authors' code,
-    without the paraphrases that a language model writes there. Images and texts alike keep so much of what
-    lies along the groups' texts that its share and the utility lost (1 - cosine with the embedding as it
-    was), as a share of what full erasure loses, are equal.
+    """Balance what is removed along the groups' texts against the utility lost.
+
+    The closed form of Lian et al. 2026 (arXiv 2603.12998), read from its abstract and its authors' code,
+    without the paraphrases that an LLM writes there. Images and texts keep so much of what lies along the
+    groups' texts that its share and the utility lost (1 - cosine with the embedding before), as a share of
+    what full erasure loses, are equal.
     """
     name_vectors = name_embeddings(evidence)
     balanced = Balanced(span(name_vectors - name_vectors.mean(axis=0)))
@@ -132,8 +137,9 @@ def clip_clip(evidence: Evidence) -> Fitted:
 
 
 def sfid(evidence: Evidence) -> Fitted:
-    """SFID (Jung et al. 2024, arXiv 2410.07593): the dimensions by which a random forest tells groups are set
-    to their mean over images of which it is unsure. On images alone: its text side needs texts with groups.
+    """Set the dimensions by which a random forest tells groups to their mean over unsure images.
+
+    SFID (Jung et al. 2024, arXiv 2410.07593), on images alone: its text side needs texts with groups.
     """
     from sklearn.ensemble import RandomForestClassifier
 
@@ -155,11 +161,11 @@ KEEP = 20.0
 
 
 def dear(evidence: Evidence) -> Fitted:
-    """DeAR (Seth et al. 2023, arXiv 2303.10431): a linear layer is trained whose output, added to an image's
-    embedding, leaves a classifier of the groups with equal probabilities, and is small.
+    """Train a small linear residual of image embeddings that hides the group from a classifier.
 
-    The classifier, linear and fitted beforehand, stays as it is. Steps, rate and the weight of the residual's
-    length are ours; that work's classifier is deeper and told the groups of FairFace.
+    DeAR (Seth et al. 2023, arXiv 2303.10431). The classifier, linear and fitted beforehand, stays as it is;
+    its probabilities become equal. Steps, rate, and the weight of the residual's length are ours; that work's
+    classifier is deeper and learned the groups of FairFace.
     """
     from sklearn.linear_model import LogisticRegression
 

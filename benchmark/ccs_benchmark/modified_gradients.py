@@ -37,7 +37,13 @@ DIRECTIONS: Mapping[str, Directions] = {
 
 
 def plain(evidence: Evidence, statistic: str = "signed score gap", **options: Any) -> Scores:
-    """Return scores by the gradient of a statistic, by name; options are those of `gradient`."""
+    """Score heads by the gradient of a statistic.
+
+    Args:
+        evidence: the half that the method sees.
+        statistic: a name in DIRECTIONS.
+        **options: those of `ccs.analysis.carriers.gradient`.
+    """
     return gradient(evidence, DIRECTIONS[statistic], **options)
 
 
@@ -45,7 +51,12 @@ integrated = partial(plain, steps=[step / STEPS for step in range(1, STEPS + 1)]
 
 
 def modified(evidence: Evidence, statistic: str = "signed score gap") -> Scores:
-    """Return scores by GIM of a statistic, by name."""
+    """Score heads by GIM.
+
+    Args:
+        evidence: the half that the method sees.
+        statistic: a name in DIRECTIONS.
+    """
     return plain(evidence, statistic, rules=Modified, values=values)
 
 
@@ -56,18 +67,35 @@ TEMPERATURE = 2.0
 
 
 def scaled(x: Tensor, factor: float) -> Tensor:
-    """x, whose gradient is multiplied by a factor."""
+    """Return a tensor whose gradient is multiplied by a factor.
+
+    Args:
+        x: the tensor.
+        factor: of its gradient.
+    """
     return x.detach() + factor * (x - x.detach())
 
 
 def softened(scores: Tensor, dim: int = -1) -> Tensor:
-    """Softmax with the gradient `s (g - sum(s g))`: s the softmax at TEMPERATURE, g the gradient above."""
+    """Compute a softmax with the gradient `s (g - sum(s g))`, where s is the softmax at TEMPERATURE.
+
+    Args:
+        scores: of any shape.
+        dim: the dimension that sums to 1.
+    """
     soft = TEMPERATURE * torch.softmax(scores / TEMPERATURE, dim)
     return _sloped(torch.softmax(scores.detach(), dim), soft)
 
 
 def attended(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None) -> Tensor:
-    """Attention [n, H, T, d], with TEMPERATURE's slope of the softmax and shared gradients; never [T, T]."""
+    """Compute attention with TEMPERATURE's slope of the softmax and shared gradients; [T, T] is never stored.
+
+    Args:
+        q: queries [n, H, T, d].
+        k: keys [n, H, T, d].
+        v: values [n, H, T, d].
+        attn_mask: added to the scores.
+    """
     plain = F.scaled_dot_product_attention(q.detach(), k.detach(), scaled(v, 1 / 2), attn_mask=attn_mask)
     soft = F.scaled_dot_product_attention(
         scaled(q, 1 / 4) / TEMPERATURE,
@@ -85,7 +113,15 @@ def normed(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """`F.layer_norm`, whose standard deviation is a constant."""
+    """Compute `F.layer_norm` with a standard deviation that has no gradient.
+
+    Args:
+        x: of any shape.
+        shape: of the last dimensions, which are normed together.
+        weight: the gain.
+        bias: added at the end.
+        eps: added to the variance.
+    """
     dims = tuple(range(-len(tuple(shape)), 0))
     variance, mean = torch.var_mean(x, dim=dims, correction=0, keepdim=True)
     out = (x - mean) / (variance + eps).sqrt().detach()
@@ -116,7 +152,15 @@ class Modified(TorchFunctionMode):
 
 
 def values(layer: Layer, x: Tensor) -> Tensor:
-    """The heads' outputs [n, T, H d] by way of queries, keys and values, also where one token is read."""
+    """Compute the heads' outputs by way of queries, keys, and values, also if one token is read.
+
+    Args:
+        layer: a block's attention or a pool.
+        x: its input [n, T, W].
+
+    Returns:
+        [n, T, H d].
+    """
     if isinstance(layer, Pool):
         attention = layer.attention(scaled(x, 1 / 4))
         return weighted_values(attention, scaled(layer.norm(x), 1 / 2), layer.value())

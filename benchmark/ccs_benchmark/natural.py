@@ -61,19 +61,36 @@ def best(shares: Mapping[Head, float]) -> tuple[Head, ...]:
 def figures(
     model: Model, unseen: Task, shares: Mapping[Head, float], orders: Orders, names_head: Mapping[str, bool]
 ) -> dict[str, dict[str, float]]:
-    """The figures of each order of heads on the half that was not seen, of which TRUTH is one."""
+    """Compute FIGURES of each order of heads on the unseen half.
+
+    Args:
+        model: with a learned bias.
+        unseen: the unseen half.
+        shares: head -> Shapley share.
+        orders: method -> heads in its order, TRUTH among them.
+        names_head: unused; a track's measures share their parameters.
+
+    Returns:
+        Method -> figure -> value, with `took`, the share of the gap that goes with the truth's first heads.
+    """
     wanted = {HeadSet(order[:cut]) for order in orders.values() for cut in CUTS}
     sets = [HeadSet(), *sorted(wanted, key=str)]
     by_set = dict(zip(sets, reached(model, unseen, sets), strict=True))
     before = by_set[HeadSet()]
 
-    def taken(order: Sequence[Head], score: str) -> NDArray[np.float64]:
+    def reductions(order: Sequence[Head], score: str) -> NDArray[np.float64]:
+        """Compute the reduction of a score for each of CUTS.
+
+        Args:
+            order: heads.
+            score: a field of `Reached`.
+        """
         return np.array(
             [getattr(before, score) - getattr(by_set[HeadSet(order[:cut])], score) for cut in CUTS]
         )
 
     skews, gaps = (
-        {name: taken(order, score) for name, order in orders.items()} for score in ("max_skew", "gap")
+        {name: reductions(order, score) for name, order in orders.items()} for score in ("max_skew", "gap")
     )
     return {
         name: {
@@ -89,7 +106,12 @@ def figures(
 
 
 def agreement(order: Sequence[Head], shares: Mapping[Head, float]) -> float:
-    """The weighted rank correlation (-1 to 1) of an order with the shares, weighted by the shares' ranks."""
+    """Compute the weighted rank correlation (-1 to 1) of an order with the shares.
+
+    Args:
+        order: heads.
+        shares: head -> Shapley share, whose ranks are the weights.
+    """
     by_place = np.array([shares[head] for head in order])
     ranks = np.empty(len(order), np.intp)
     ranks[np.argsort(-by_place, kind="stable")] = np.arange(len(order))

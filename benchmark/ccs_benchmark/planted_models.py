@@ -55,8 +55,13 @@ def located(models: str | Path | Iterable[str | Path] = "planted") -> tuple[str,
 
 
 def fetched(address: str) -> Path:
-    """A folder with the models of a repository on the Hub, `hf://USER/NAME` or `hf://USER/NAME@REVISION`: at
-    most MAX_MODELS files of MAX_BYTES. Raises InputError.
+    """Download the models of a repository on the Hub: at most MAX_MODELS files of MAX_BYTES.
+
+    Args:
+        address: hf://USER/NAME or hf://USER/NAME@REVISION.
+
+    Raises:
+        InputError: If it can't be downloaded, or is too large.
     """
     from huggingface_hub import HfApi, snapshot_download
 
@@ -93,8 +98,14 @@ def file_of(name: str) -> Path | None:
 
 
 def load(name: str, *, device: str = "cpu") -> Model:
-    """The model of that name or path: its base with other heads, one of `variants`, or any that `ccs.load`
-    knows. Raises InputError, also without its base.
+    """Load a model: a base with other heads, one of `variants`, or any that `ccs.load` knows.
+
+    Args:
+        name: of the model, or its path.
+        device: as in `ccs.load`.
+
+    Raises:
+        InputError: If it doesn't exist, or its base isn't bundled.
     """
     if (file := file_of(name)) is None:
         return variants.load(name, device=device)
@@ -121,7 +132,15 @@ def _file(name: str) -> Path:
 
 
 def slices(clip: Any, heads: HeadSet) -> dict[str, Tensor]:
-    """Name of a parameter -> the heads' rows in it, or their columns in an output projection."""
+    """Locate heads in the parameters of their layers.
+
+    Args:
+        clip: open_clip's module.
+        heads: the heads.
+
+    Returns:
+        Name of a parameter -> the heads' rows in it, or their columns in an output projection.
+    """
     import torch
 
     indices: dict[str, Tensor] = {}
@@ -137,12 +156,25 @@ def slices(clip: Any, heads: HeadSet) -> dict[str, Tensor]:
 
 
 def by_head(name: str, values: Tensor) -> Tensor:
-    """A parameter that `slices` names, or the like, with the heads along the first axis (a view)."""
+    """View a parameter with the heads along the first axis.
+
+    Args:
+        name: of a parameter that `slices` names, or one with such an end.
+        values: its values.
+    """
     return values.T if name.endswith("out_proj.weight") else values
 
 
 def apply(clip: Any, file: Path) -> None:
-    """Write the slices of a file into its base. InputError for a file with other heads, shapes or types."""
+    """Write the slices of a file into its base.
+
+    Args:
+        clip: open_clip's module of the base.
+        file: with the slices.
+
+    Raises:
+        InputError: If the file has other heads, shapes, or types.
+    """
     import torch
 
     with _opened(file) as (known, opened):

@@ -39,7 +39,13 @@ class Reached:
 
 
 def reached(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[Reached]:
-    """The figures of each set of heads on a half of the people."""
+    """Measure each set of ablated heads on a half of the people.
+
+    Args:
+        model: the model.
+        task: the half.
+        sets: of heads to ablate.
+    """
     people, controls = (model.embed_images(images, list(sets)) for images in (task.people, task.controls))
     return [
         Reached(
@@ -53,8 +59,12 @@ def reached(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[Reached]:
 
 
 def cramers_v(embeddings: ArrayLike, prompts: ArrayLike, groups: ArrayLike) -> float:
-    """Cramér's V (0 to 1) of each person's best prompt and group; 0 where all have the same prompt.
-    embeddings [people, d], prompts [prompts, d], groups [people].
+    """Compute Cramér's V (0 to 1) of each person's best prompt and group; 0 if all have the same prompt.
+
+    Args:
+        embeddings: [people, d].
+        prompts: [prompts, d].
+        groups: [people].
     """
     best = cosines(prompts, embeddings).argmax(axis=0)
     counts = crosstab(best, np.asarray(groups, np.str_)).count
@@ -62,15 +72,29 @@ def cramers_v(embeddings: ArrayLike, prompts: ArrayLike, groups: ArrayLike) -> f
 
 
 def average_precision(order: Sequence[Head], planted: HeadSet) -> float:
-    """The mean, over the planted heads, of the precision at their places in the order; 0 for a head that is
-    missing. InputError without planted heads.
+    """Compute the mean, over the planted heads, of the precision at their places; 0 for a missing head.
+
+    Args:
+        order: heads, the first first.
+        planted: those to find.
+
+    Raises:
+        InputError: Without planted heads.
     """
     places = _places(order, planted)
     return sum(rank / place for rank, place in enumerate(places, 1)) / len(planted)
 
 
 def precision(order: Sequence[Head], planted: HeadSet) -> float:
-    """The share of planted heads among as many first ones as were planted; InputError if none were."""
+    """Compute the share of planted heads among as many first heads as were planted.
+
+    Args:
+        order: heads, the first first.
+        planted: those to find.
+
+    Raises:
+        InputError: Without planted heads.
+    """
     return sum(place <= len(planted) for place in _places(order, planted)) / len(planted)
 
 
@@ -89,8 +113,16 @@ def one_pass(evidence: Evidence) -> int:
 
 
 def measured(method: Method, evidence: Evidence) -> tuple[Scores, int]:
-    """A method's scores, and its floating-point operations in PyTorch, backward passes and texts included;
-    without those of the reading, for CCS is there before anybody looks for heads.
+    """Run a method and count its floating-point operations in PyTorch, backward passes and texts included.
+
+    The operations of the reading don't count: CCS is there before anybody looks for heads.
+
+    Args:
+        method: from evidence to scores.
+        evidence: the half that it sees.
+
+    Returns:
+        The scores and the number of operations.
     """
     free, spared = with_free_reading(evidence)
     with FlopCounterMode(display=False) as counted:
@@ -118,7 +150,17 @@ Orders = Mapping[str, tuple[Head, ...]]
 def rankings(
     evidence: Evidence, methods: Mapping[str, Method], seed: int, failed: dict[str, str]
 ) -> tuple[Orders, dict[str, float]]:
-    """Each method's heads in its order, and its cost in passes; methods that fail are added to `failed`."""
+    """Rank the heads by each method.
+
+    Args:
+        evidence: the half that methods see.
+        methods: name -> method.
+        seed: of the order of equal scores.
+        failed: gets a sentence for each method that fails.
+
+    Returns:
+        Each method's heads in its order, and its cost in passes.
+    """
     orders, passes, plain = dict[str, tuple[Head, ...]](), dict[str, float](), one_pass(evidence)
     for name, method in methods.items():
         try:
@@ -131,7 +173,15 @@ def rankings(
 
 
 def checked(name: str, method: Callable[[Evidence], Mapping[Head, float]]) -> Method:
-    """A method of a user's own, which ends in an InputError where it fails or does not score each head."""
+    """Wrap a user's method in checks.
+
+    Args:
+        name: in messages.
+        method: from evidence to a score for each head.
+
+    Returns:
+        A method that raises InputError if the user's fails or doesn't score each head.
+    """
 
     def scored(evidence: Evidence) -> Scores:
         try:
@@ -153,5 +203,10 @@ def checked(name: str, method: Callable[[Evidence], Mapping[Head, float]]) -> Me
 
 
 def names_any(evidence: Evidence, order: Sequence[Head]) -> bool:
-    """Whether `first_carriers` of this ranking is any head, or the answer is that none carries the bias."""
+    """Return whether `first_carriers` names a head of this ranking.
+
+    Args:
+        evidence: the half that the method saw.
+        order: heads, the first first.
+    """
     return bool(first_carriers(evidence, order[:2]))

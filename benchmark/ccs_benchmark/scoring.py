@@ -53,9 +53,18 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Track:
-    """Models, and what a ranking of their heads is scored by. figures: of a cell; tables are in the order of
-    the first. oracle: the truth as a method. file: the cells that ship. truths: attribute -> truth. weights:
-    what cells know a model by.
+    """Models, and the scores of a ranking of their heads.
+
+    Attributes:
+        figures: of a cell; tables are in the order of the first.
+        oracle: the name of the ground truth in place of a method.
+        file: the bundled cells.
+        truths: from a model's name to attribute -> ground truth.
+        best: from a ground truth to the oracle's order of heads.
+        measure: from model, unseen half, ground truth, orders, and named heads to method -> figure -> value.
+        weights: from a model's name to the start of its weights' hash.
+        base: from a model's name to its base model.
+        load: from a model's name to the model.
     """
 
     figures: tuple[str, ...]
@@ -80,20 +89,23 @@ def score(
     *,
     tell: Tell = print,
 ) -> pd.DataFrame:
-    """How well a method finds the heads that carry a planted skew, beside the methods that are known.
+    """Measure how well a method finds the heads that carry a known bias, next to the known methods.
 
     Args:
         method: a function of `ccs.analysis.evidence.Evidence` that returns a score for each head of the
-            model, the higher the more likely it carries the skew.
-        models: "planted", those of this package; some of `names()`; files, or folders of files, of such
-            models; "hf://USER/NAME", a repository on the Hub with such files; or "natural", the models of
-            this package that learned a skew by themselves, with the figures of `natural`.
-        splits: into halves, each an experiment of its own.
+            model, the higher the more likely it carries the bias.
+        models: "planted", the bundled models; some of `names()`; files, or folders of files, of such models;
+            "hf://USER/NAME", a repository on the Hub with such files; or "natural", the bundled models that
+            learned a bias, with the figures of `natural`.
+        splits: number of splits into halves, each an experiment of its own.
         tell: called with a line for each model.
 
-    Returns a row per method, by falling average precision, with the columns of `table`. The known methods
-    are there where their cells of these models and splits are kept. Raises InputError, with the place, for a
-    method that fails or that leaves a head without a score.
+    Returns:
+        A row per method with the columns of `table`. Known methods are included if their cells of these
+        models and splits are bundled.
+
+    Raises:
+        InputError: If the method fails or leaves a head without a score.
     """
     name = getattr(method, "__name__", "method")
     track = NATURAL if models == "natural" else PLANTED_HEADS
@@ -105,12 +117,22 @@ def score(
 
 
 def with_stored_cells(cells: pd.DataFrame, file: Path) -> pd.DataFrame:
-    """The cells, and those in a file of the same models, attributes and splits."""
+    """Add the stored cells of the same models, attributes, and splits.
+
+    Args:
+        cells: new cells, which take precedence.
+        file: with stored cells.
+    """
     return joined([of_cases(read_cells(file), cells), cells])
 
 
 def of_cases(table: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
-    """Some cells, but those of other models, attributes and splits than `cells` have."""
+    """Select the rows whose model, attribute, and split occur in other cells.
+
+    Args:
+        table: cells to select from.
+        cells: those with the cases.
+    """
     wanted, present = (pd.MultiIndex.from_frame(frame[list(KEY[:4])]) for frame in (cells, table))
     return table[present.isin(wanted)]
 
@@ -139,11 +161,20 @@ def run(
     tell: Tell = print,
     device: str = "cpu",
 ) -> tuple[pd.DataFrame, dict[str, str]]:
-    """The cells of methods on models (names or paths), and a sentence for each method that failed, which is
-    then left out.
+    """Score methods on models.
 
-    splits: how many, or their numbers. file: where cells are kept, so that a run which was stopped goes on.
-    attributes: all by default.
+    Args:
+        methods: name -> method.
+        places: names or paths of models.
+        splits: number of splits, or their numbers.
+        file: where cells are kept, so that a stopped run continues.
+        attributes: all by default.
+        track: of the models; planted heads by default.
+        tell: called with a line for each case.
+        device: as in `ccs.load`.
+
+    Returns:
+        The cells, and a sentence for each method that failed, which is then left out.
     """
     track = track or PLANTED_HEADS
     sets, failed, parts = Sets.synthetic(), dict[str, str](), []
@@ -186,7 +217,12 @@ def run(
 
 
 def store_cells(cells: pd.DataFrame, file: Path) -> None:
-    """Add cells to a file. Those of other weights of the same models go, since these models are gone."""
+    """Add cells to a file, and drop those of other weights of the same models.
+
+    Args:
+        cells: new cells, which take precedence.
+        file: where cells are kept.
+    """
     old, weights = read_cells(file), dict(zip(cells["model"], cells["weights"], strict=True))
     stale = old["weights"] != old["model"].map(weights).fillna(old["weights"])
     merged = joined([old[~stale], cells]).sort_values(list(KEY), kind="stable")
@@ -247,7 +283,15 @@ NATURAL = Track(
 
 
 def by_model(cells: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFrame:
-    """A row per model and method, means over attributes that took and splits: the figures and `passes`."""
+    """Average cells over the attributes and splits of a model.
+
+    Args:
+        cells: those whose bias wasn't learned (TOOK) are left out.
+        figures: columns to average.
+
+    Returns:
+        A row per model and method with the figures and `passes`.
+    """
     took = cells[cells["took"] >= TOOK]
     groups = took.groupby(["base", "model", "weights", "method"])
     # A figure that is unknown for a case is unknown for its model.
@@ -256,14 +300,23 @@ def by_model(cells: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFr
 
 
 def table(cells: pd.DataFrame, against: str | None = None, track: Track = PLANTED_HEADS) -> pd.DataFrame:
-    """A row per method, by falling average precision (`natural`: gap share), the truth first.
+    """Summarize cells: a row per method, by the falling first figure of the track, the oracle first.
 
-    Means over bases of the means over their models, with Student's 95% intervals (`_low`, `_high`), of the
-    track's figures; of the planted ones `average_precision` of the ranking, `precision` at as many
-    heads as carry the skew, and what switching these off does on the other half: `max_skew_taken`,
-    `cramers_v_taken`, `accuracy_lost`. `passes`: the cost, the median. `models`, `bases`, `cases` (models,
-    attributes and splits): how many. against: a method whose models and splits alone count; `difference`,
-    `difference_low`, `difference_high` and `p_value` are its first figure less the row's, paired over models.
+    Args:
+        cells: of methods.
+        against: a method whose models and splits alone count.
+        track: of the models.
+
+    Returns:
+        Means over base models of the means over their models, with Student's 95% intervals (`_low`, `_high`),
+        of the track's figures. For planted heads: `average_precision` of the ranking, `precision` at as many
+        heads as carry the bias, and the effect of ablating these on the other half (`max_skew_taken`,
+        `cramers_v_taken`, `accuracy_lost`). `passes`: the median cost. `models`, `bases`, `cases`: how many.
+        With `against`: `difference`, `difference_low`, `difference_high`, and `p_value`, of its first figure
+        minus the row's, paired over models.
+
+    Raises:
+        InputError: If no case is left.
     """
     if against:
         cells = of_cases(cells, cells[cells["method"] == against])
@@ -285,8 +338,14 @@ def table(cells: pd.DataFrame, against: str | None = None, track: Track = PLANTE
 
 
 def means(models: pd.DataFrame, figures: Sequence[str]) -> dict[str, float]:
-    """Each figure's mean over bases with its interval (`_low`, `_high`), of rows of `by_model`; NaN where a
-    model lacks it.
+    """Average figures over base models.
+
+    Args:
+        models: rows of `by_model`.
+        figures: their columns.
+
+    Returns:
+        Each figure with its interval (`_low`, `_high`); NaN if a model lacks it.
     """
     row: dict[str, float] = {}
     for figure in figures:
@@ -299,12 +358,24 @@ def means(models: pd.DataFrame, figures: Sequence[str]) -> dict[str, float]:
 def difference(
     models: pd.DataFrame, method: str, other: str, figure: str = "average_precision"
 ) -> stats.Replicated:
-    """One method's figure less another's, paired over the models (rows of `by_model`) that have both."""
+    """Compare two methods, paired over the models that have both.
+
+    Args:
+        models: rows of `by_model`.
+        method: the first method.
+        other: the method that is subtracted.
+        figure: the column to compare.
+    """
     rows = models.pivot(index=["base", "model", "weights"], columns="method", values=figure)
     paired = rows[[method, other]].dropna()
     return stats.across_bases(paired[method] - paired[other], paired.index.get_level_values("base"))
 
 
 def estimate(row: pd.Series, figure: str = "average_precision") -> stats.Estimate:
-    """Return a figure in a row of `table`, with its interval."""
+    """Return a figure in a row of `table`, with its interval.
+
+    Args:
+        row: of the table.
+        figure: a column.
+    """
     return stats.Estimate(row[figure], row[f"{figure}_low"], row[f"{figure}_high"])

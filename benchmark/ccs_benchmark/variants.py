@@ -1,5 +1,4 @@
-"""Models that differ from another in whole parameters: the first model, five bases, and models that learned
-a skew from these.
+"""Models that differ from another in whole parameters: first model, bases, and models with a learned bias.
 
 One safetensors file per model. Those of the first and of the bases hold parameters as float16, the others
 differences from their base as int8, with a factor for each row. What is known of the model is in the header.
@@ -41,7 +40,15 @@ def weights(name: str) -> str:
 
 
 def load(name: str, *, device: str = "cpu") -> Model:
-    """The model of that name or path, or any other that `ccs.load` knows. Raises InputError."""
+    """Load a model of this package, or any other that `ccs.load` knows.
+
+    Args:
+        name: of the model, or its path.
+        device: as in `ccs.load`.
+
+    Raises:
+        InputError: If it doesn't exist.
+    """
     from safetensors.torch import load_file
 
     if name not in names() and not name.endswith(SUFFIX):
@@ -61,7 +68,15 @@ def load(name: str, *, device: str = "cpu") -> Model:
 
 
 def load_base(name: str, *, device: str = "cpu") -> Model:
-    """Load the model that the header of a file names as its base. Raises InputError."""
+    """Load the model that the header of a file names as its base.
+
+    Args:
+        name: of the base.
+        device: as in `ccs.load`.
+
+    Raises:
+        InputError: If it doesn't exist.
+    """
     if name == "organism-control":
         return load_model(str(FIRST_CONTROL), device=device)
     return load(name, device=device)
