@@ -85,7 +85,7 @@ def _rehearse(stack: ExitStack, folder: Path, options: RehearsalOptions) -> int:
         report = folder / "docs" / "report"
         steps.run("ccs.batch.report", ["--results", str(out), "--out", str(report)])
     with steps("publish"):
-        steps.run("ccs.batch.publish", ["--repo", REPOSITORY, "--results", str(out), "--tag", "v1"])
+        steps.run("ccs.batch.publish", ["--repo", REPOSITORY, "--results", str(out)])
     with steps("app"):
         app_models = _models_in_the_app(models)
     problems = [*steps.failed, *_missing_results(out, models)]
@@ -136,7 +136,7 @@ def _models_in_the_app(models: Sequence[str]) -> list[str]:
     from tests.support.app_process import started
     from tests.support.visitor import Visitor
 
-    results = {"CCS_RESULTS": f"hf://datasets/{REPOSITORY}@v1"}
+    results = {"CCS_RESULTS": f"hf://datasets/{REPOSITORY}"}
     with started({**os.environ, **results}) as (url, _), Visitor(url) as visitor:
         grids = {name: visitor.open(model=name, tab="heads")["left"] for name in models}
     return [name for name, grid in grids.items() if rows("heads", grid)[0]["K"]]

@@ -31,16 +31,14 @@ class Settings:
     """Repository of models, USER/NAME"""
     space: Annotated[str | None, describe("Space of the leaderboard", "of the same name")] = None
     public: Public = False
-    dry_run: bool = False
-    """Print what would change, and change nothing"""
 
 
 def _publish(args: Settings) -> None:
     source = args.folder
     if not (source / "truth.csv").is_file():
         raise InputError(f"{source} is not what python -m research.planted writes: it has no truth.csv.")
-    models = Repository(args.repo, "model", dry=args.dry_run)
-    space = Repository(args.space or args.repo, "space", dry=args.dry_run)
+    models = Repository(args.repo, "model")
+    space = Repository(args.space or args.repo, "space")
     with TemporaryDirectory() as scratch:
         folder = Path(scratch)
         for name in (*OWNED, "README.md", "LICENSE"):
@@ -54,7 +52,7 @@ def _publish(args: Settings) -> None:
     with TemporaryDirectory() as scratch:
         cells = scoring.joined([cells, *leaderboard.submitted(SUBMISSIONS, cells)])
         leaderboard.write(Path(scratch), cells, truths, args.repo)
-        space.push(Path(scratch), "The leaderboard", public=args.public, sdk="static")
+        space.push(Path(scratch), "The leaderboard", public=args.public)
     print(f"Space {space.name}: the leaderboard")
     print(f"{args.repo}: score a method on it with models={planted_models.HUB}{args.repo}")
 

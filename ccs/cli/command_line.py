@@ -40,7 +40,7 @@ COMMANDS = {
     "mitigate": ("ccs.batch.mitigate", "Compare ways to lower bias, recommend one, and save the model."),
     "compare": ("ccs.batch.compare", "Match the heads of two models and list the changes."),
     "export": ("ccs.batch.export", "Save a model with ablated heads."),
-    "publish": ("ccs.batch.publish", "Publish results, or the app, on the Hugging Face Hub."),
+    "publish": ("ccs.batch.publish", "Publish results as a dataset on the Hugging Face Hub."),
     "report": ("ccs.batch.report", "Compare your results with the paper's."),
     "annotate": ("ccs.batch.annotate", "Measure the agreement of people with LLM judges."),
 }

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import re
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -39,35 +38,22 @@ class Repository:
     Args:
         name: USER/NAME.
         kind: dataset, model, or space.
-        dry: Print what would be uploaded, and upload nothing; if the Hub does not answer, the repository
-            counts as new.
 
     Attributes:
         commit: Its newest commit; None if there is none or the token may not see it.
-        tags: Commits by tag.
     """
 
-    def __init__(self, name: str, kind: str = "dataset", *, dry: bool = False) -> None:
+    def __init__(self, name: str, kind: str = "dataset") -> None:
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
             raise InputError("A repository is named USER/NAME: letters, digits, '-', '_', '.' on both sides.")
         logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its warnings repeat our errors
-        self.api, self.name, self.kind, self.dry = HfApi(endpoint=endpoint()), name, kind, dry
+        self.api, self.name, self.kind = HfApi(endpoint=endpoint()), name, kind
         self.commit: str | None = None
-        self.private, self.files, self.tags = True, tuple[str, ...](), dict[str, str]()
-        try:
-            self._look()
-        except InputError as error:
-            if not dry:
-                raise
-            print(f"{error} So {name} is taken as new.", file=sys.stderr)
-
-    def _look(self) -> None:
+        self.private, self.files = True, tuple[str, ...]()
         with self._explained(), suppress(RepositoryNotFoundError):
             info = self.api.repo_info(self.name, repo_type=self.kind)
             self.commit, self.private = info.sha, bool(info.private)
             self.files = tuple(file.rfilename for file in getattr(info, "siblings", None) or ())
-            refs = self.api.list_repo_refs(self.name, repo_type=self.kind)
-            self.tags = {tag.name: tag.target_commit for tag in refs.tags}
 
     def require_login(self) -> None:
         """Raise InputError if the Hub can't be reached, or knows no user for the token."""
@@ -81,9 +67,7 @@ class Repository:
             local = self.api.hf_hub_download(self.name, path, repo_type=self.kind, revision=self.commit)
             return Path(local).read_bytes()
 
-    def push(
-        self, folder: Path, message: str, *, public: bool, owned: Sequence[str] = (), sdk: str = "gradio"
-    ) -> str | None:
+    def push(self, folder: Path, message: str, *, public: bool, owned: Sequence[str] = ()) -> str:
         """Upload a folder's files.
 
         Args:
@@ -91,19 +75,12 @@ class Repository:
             message: The commit message.
             public: Make a new repository public; otherwise it is private.
             owned: Patterns of paths whose files are removed if the folder lacks them.
-            sdk: The SDK of a new Space.
 
         Returns:
-            The commit; None if `dry`.
+            The commit.
         """
-        if self.dry:
-            visible = "public" if public or not self.private else "private"
-            print(f"{self.name} ({'exists' if self.commit else 'new'}, {visible}) would hold:")
-            for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-                print(f"  {path.relative_to(folder).as_posix()} ({path.stat().st_size:,} bytes)")
-            return None
         with self._explained(), warnings.catch_warnings():
-            # A Space holds tables on purpose: it shows them if no dataset is named.
+            # The benchmark's models come with their tables on purpose.
             warnings.filterwarnings("ignore", "It seems that you are about to commit a data file")
             if self.commit is None:
                 self.api.create_repo(
@@ -111,7 +88,7 @@ class Repository:
                     repo_type=self.kind,
                     private=not public,
                     exist_ok=True,
-                    space_sdk=sdk if self.kind == "space" else None,
+                    space_sdk="static" if self.kind == "space" else None,
                 )
             elif public and self.private:
                 self.api.update_repo_settings(self.name, repo_type=self.kind, private=False)
@@ -124,19 +101,6 @@ class Repository:
                 delete_patterns=list(owned) or None,
             )
             return str(info.oid)
-
-    def tag(self, name: str, commit: str) -> None:
-        if (there := self.tags.get(name, commit)) != commit:
-            raise InputError(
-                f"The tag {name} of {self.name} already names other results (commit {there[:8]}); "
-                "choose another --tag."
-            )
-        with self._explained():
-            self.api.create_tag(self.name, tag=name, revision=commit, repo_type=self.kind, exist_ok=True)
-
-    def set_variable(self, key: str, value: str) -> None:
-        with self._explained():
-            self.api.add_space_variable(self.name, key, value)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -49,32 +49,21 @@ def test_a_run_ends_with_its_tables_on_the_hub(hub, tiny_folder, texts, tmp_path
     assert ADDRESS in capsys.readouterr().out
 
 
-def test_one_commit_private_tagged_nothing_the_second_time_and_a_tag_keeps_its_results(hub, folder, capsys):
-    assert push(folder) == 0
+def test_one_commit_private_nothing_the_second_time_and_the_address_of_these_results(hub, folder, capsys):
+    for _ in range(2):
+        assert push(folder) == 0
     repository = hub.repositories["datasets", "user/ccs"]
     assert repository.private
     assert repository.messages == ["initial commit", "Results of organism"]
     assert hub.files("user/ccs")["organism/spans.parquet"] == (folder / "organism/spans.parquet").read_bytes()
-    (tag,) = repository.tags
-    assert tag.startswith("run-2026-11-21-")
-    assert f"{ADDRESS}@{tag}" in capsys.readouterr().out
-    for options in ((), ("--tag", tag)):
-        assert push(folder, *options) == 0
-        assert len(repository.commits) == 2
-    before = dict(repository.tags)
-    assert list(before) == [tag]
-    write_model(folder, "organism", only=("spans",))
-    assert push(folder, "--tag", tag) == 2
-    assert f"The tag {tag} of user/ccs already names other results" in capsys.readouterr().err
-    assert repository.tags == before
-    assert push(folder, "--tag", "v2") == 0
+    assert f"{ADDRESS}@{repository.commits[-1][0]}." in capsys.readouterr().out
 
 
 def test_models_are_added_without_touching_others_and_stale_tables_go(hub, folder, tmp_path):
     push(folder)
     before = hub.files("user/ccs")
     write_model(tmp_path / "more", "ViT-B-32/openai")
-    assert push(tmp_path / "more", "--public", "--tag", "v2") == 0
+    assert push(tmp_path / "more", "--public") == 0
     after = hub.files("user/ccs")
     assert not hub.repositories["datasets", "user/ccs"].private
     assert all(after[path] == data for path, data in before.items() if path != "README.md")
@@ -107,37 +96,21 @@ def test_searches_go_along(hub, folder, tmp_path):
     ours_search = replace(search, weights_hash=weights)
     path = searches.keep(folder, ours_search)
     assert push(folder) == 0
-    assert len(hub.repositories["datasets", "user/ccs"].tags) == 2  # other searches are other results
     assert hub.files("user/ccs")["organism.search.json"] == path.read_bytes()
     fetched = results.load(ADDRESS, cache=tmp_path / "cache").models["organism"].folder.parent
     assert searches.beside(fetched, "organism", weights) == (ours_search,)
 
 
-def test_dry_run_changes_nothing_and_needs_no_hub(hub, folder, monkeypatch, capsys):
-    assert push(folder, "--dry-run") == 0
-    printed = capsys.readouterr().out
-    assert "user/ccs (new, private)" in printed
-    assert "organism/spans.parquet (" in printed
-    assert not hub.repositories
-    assert not [request for request in hub.requests if not request.startswith("GET")]
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
-    assert push(folder, "--dry-run") == 0
-    printed = capsys.readouterr()
-    assert "organism/spans.parquet (" in printed.out
-    assert "So user/ccs is taken as new." in printed.err
-    assert push(folder) == 2
-
-
 def test_revisions_are_pinned_and_the_cache_serves_offline(hub, folder, tmp_path):
     cache = tmp_path / "cache"
-    push(folder, "--tag", "first")
+    push(folder)
+    commit = hub.repositories["datasets", "user/ccs"].commits[-1][0]
     write_model(folder, "second")
-    push(folder, "--tag", "second")
+    push(folder)
 
-    pinned = results.load(f"{ADDRESS}@first", cache=cache)
+    pinned = results.load(f"{ADDRESS}@{commit}", cache=cache)
     assert list(pinned.models) == ["organism"]
-    commit = hub.repositories["datasets", "user/ccs"].tags["first"]
-    assert pinned.source == f"the Hub ({ADDRESS}@first, commit {commit[:12]})"
+    assert pinned.source == f"the Hub ({ADDRESS}@{commit}, commit {commit[:12]})"
     newest = results.load(ADDRESS, cache=cache)
     assert sorted(newest.models) == ["organism", "second"]
     assert newest.notices == ()
@@ -174,42 +147,13 @@ def test_refusals_are_sentences_and_nothing_is_half_published(hub, folder, capsy
         assert list(repository.commits[-1][1]) == [".gitattributes"]
 
 
-def test_space(hub, folder, tmp_path, monkeypatch, capsys):
-    root = tmp_path / "root"
-    tables = "ccs/precomputed"
-    wanted = ("app.py", "README.md", "ccs/heads.py", f"{tables}/organism/spans.parquet")
-    for name in (*wanted, "ccs/__pycache__/heads.pyc", f"{tables}/.stages/lock", ".env"):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(name)
-    (root / "README.md").write_text("---\nthumbnail: docs/app.png\n---\n")
-    monkeypatch.setattr(publish, "ROOT", root)
-    assert push(folder, "--space", "user/app", "--tag", "v1") == 2
-    assert "The Space can't read user/ccs, which is private" in capsys.readouterr().err
-    assert not hub.repositories
-    assert push(folder, "--space", "user/app", "--tag", "v1", "--public") == 0
-    space = hub.repositories["spaces", "user/app"]
-    assert space.commits[-1][1].keys() == {*wanted, ".gitattributes"}
-    thumbnail = b"thumbnail: https://huggingface.co/spaces/user/app/resolve/main/docs/app.png\n"
-    assert thumbnail in space.commits[-1][1]["README.md"]
-    assert space.variables == {"CCS_RESULTS": f"{ADDRESS}@v1"}
-    assert push(folder, "--space", "user/app", "--tag", "v1") == 0
-    assert len(space.commits) == 2  # the new repository, and the app, once
-    (root / "ccs/heads.py").unlink()
-    (root / "ccs/new.py").write_text("new")
-    assert push(folder, "--space", "user/app", "--tag", "v1") == 0
-    assert {path for path in space.commits[-1][1] if path.startswith("ccs/")} == {"ccs/new.py", wanted[3]}
-    (root / "app.py").unlink()
-    assert push(folder, "--space", "user/app", "--tag", "v1", "--public") == 2
-    assert "holds no app.py" in capsys.readouterr().err
-
-
 def test_datasets_loads_it(hub, folder, tmp_path):
     write_model(folder, "ViT-B-32/openai")
-    push(folder, "--tag", "v1")
+    push(folder)
     script = """
 import datasets
 for name in ("spans", "judgments", "bias", "heads"):
-    table = datasets.load_dataset("user/ccs", name, revision="v1", split="train")
+    table = datasets.load_dataset("user/ccs", name, split="train")
     assert len(table) == 4, (name, len(table))
 assert datasets.load_dataset("user/ccs", split="train").column_names[4:6] == ["label", "k"]
 assert set(table.unique("model")) == {"organism", "ViT-B-32/openai"}

@@ -95,10 +95,8 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
         if settings.publish and finished:
             from ccs.batch import publish  # needs the Hub's cards, which no other run does
 
-            tables = publish.PublishOptions(
-                repo=settings.publish, results=settings.out, model=tuple(finished)
-            )
-            processes.once(lambda: publish.publish(tables))
+            name = settings.publish
+            processes.once(lambda: publish.publish_results(settings.out, finished, name))
     return status
 
 
