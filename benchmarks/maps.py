@@ -20,7 +20,7 @@ import ccs
 from benchmarks.common import MACHINE, keep, memory, smallest
 from ccs import Head, HeadSet
 from ccs.app.services import examples
-from ccs.app.services.cache import Cache, Memory
+from ccs.app.services.cache import Cache
 from ccs.model.maps import heatmap
 
 IMAGES = {"ViT-B-32": 8, "ViT-B-16": 2, "ViT-L-14": 1}
@@ -62,7 +62,7 @@ def page() -> dict[str, float]:
     along = model.embed_texts(["a dog"]) - model.embed_texts(["a cat"])
 
     def new() -> examples.Images:
-        return examples.Images(pictures, Memory(Cache()))
+        return examples.Images(pictures, Cache())
 
     def plain() -> None:
         with torch.no_grad():

@@ -27,7 +27,6 @@ from ccs import results
 from ccs.app import page
 from ccs.app.links import open_screen
 from ccs.app.routes import ROUTES
-from ccs.app.services.cache import Memory
 from ccs.app.session import App, Screen, Session
 
 ALLOWED = {"start": 10.0, "click": 0.3, "ratio": 1.0, "switch": 0.3}
@@ -109,15 +108,14 @@ def alone(name: str) -> Iterator[App]:
 
 def opened(app: App, **query: str) -> Screen:
     """The screen of an address, of a new visitor."""
-    return open_screen(app, Session(Memory(app.cache)), query)
+    return open_screen(app, Session(), query)
 
 
 def act(screen: Screen, path: str, **fields: str) -> None:
     """All that the server does for one click."""
     route = next(route for route in ROUTES if route.path == path)
     route.handle(screen, route.form(**fields))
-    for _ in page.work(screen, fresh=False):
-        pass
+    page.work(screen, fresh=False)
 
 
 def server_clicks(name: str) -> dict[str, float]:

@@ -47,9 +47,7 @@ def _clicks(bench: Bench) -> dict[str, float]:
     app = App(results.load(tables), [people], [name], name)
     device = {"CCS_DEVICE": str(bench.device)}
     with mock.patch.object(ccs, "load", load), mock.patch.dict("os.environ", device):
-        for _ in app.model_cache.loading(name, PATIENCE):
-            pass
-        model = app.model_cache.get(name)
+        model = app.model_cache.get(name, seconds=PATIENCE)
         first = {key: values.data_ptr() for key, values in model.clip.state_dict().items()}
         for tab in ("classify", "bias"):
             off = HeadSet(list(here.heads)[1:3])

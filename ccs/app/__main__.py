@@ -179,19 +179,16 @@ def warm(app: App) -> None:
     from ccs import sandbox
     from ccs.app.links import open_screen
     from ccs.app.page import work
-    from ccs.app.services.cache import Memory
     from ccs.app.session import Session
     from ccs.app.views.start import claim_of
 
     for tab in ("start", "bias", "heads"):
-        screen = open_screen(app, Session(Memory(app.cache)), {"tab": tab})
-        for _ in work(screen):
-            pass
+        screen = open_screen(app, Session(), {"tab": tab})
+        work(screen)
         if tab == "start":
             with suppress(InputError):  # the button of Start has one answer for everyone
                 screen.set_ablation(claim_of(screen).heads)
-                for _ in work(screen):
-                    pass
+                work(screen)
     sandbox.warm("ccs.app.services.uploads", "ccs.data.untrusted")
 
 

@@ -23,7 +23,6 @@ from pydantic import ConfigDict, Field, StringConstraints, ValidationError, vali
 import ccs
 from ccs.analysis.bias import embed_occupations, set_question
 from ccs.app.html import render
-from ccs.app.services.cache import result
 from ccs.app.services.galleries import world
 from ccs.app.services.model_cache import describe_kind
 from ccs.app.services.uploads import read_images
@@ -125,8 +124,7 @@ class Api:
             the head's variance along it, and whether the head encodes it by this measure.
         """
         loaded, images = self._model(model), world(model).pictures
-        for _ in self.app.galleries.fetch(images):
-            pass
+        self.app.galleries.fetch(images)
         table = self.app.cache.get(
             ("find", loaded.weights_hash, text),
             lambda: ccs.find_heads(loaded, text, self.app.galleries.find(images)).rows,
@@ -182,7 +180,7 @@ class Api:
         """
         loaded, heads = self._model(model), self._heads(model, ablate)
         people = set_question(self._gallery(model, gallery), [occupation])
-        embeddings = result(self.app.galleries.ablated(loaded, people.name, heads))
+        embeddings = self.app.galleries.embeddings(loaded, people.name, heads)
         prompt = embed_occupations(loaded, people, heads.of_encoder(TEXT))[0]
         numbers = top(embeddings, prompt, min(top_k, len(embeddings)))
         return [
@@ -231,8 +229,7 @@ class Api:
         names = self.app.galleries.names(model)
         if name and name not in names:
             raise InputError(f"There is no gallery {name[:60]!r}; choose from {', '.join(names)}.")
-        for _ in self.app.galleries.fetch(name := name or names[0]):
-            pass
+        self.app.galleries.fetch(name := name or names[0])
         return self.app.galleries.get(name)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 from pathlib import Path
 
 from ccs.app.html import render
-from ccs.app.jobs import Update, Work
+from ccs.app.jobs import Regions, Tell, Work
 from ccs.app.links import open_screen, parse_query
 from ccs.app.routes import Files, Key, Long, Name, post
 from ccs.app.services.analyses import DATASETS, MAX_COUNT, MIN_COUNT, Request
@@ -157,20 +156,20 @@ def add_images(screen: Screen, files: Files = ()) -> None:
 
 
 @post("analyze")
-def analyze(screen: Screen, images: Name = "", count: Name = "") -> Callable[[str], Work]:
+def analyze(screen: Screen, images: Name = "", count: Name = "") -> Work:
     """Analyze the model on the screen; the work goes on while the visitor does other things."""
     request = _request(screen, images, parse_int(count, "number of images"))
 
-    def work(client: str) -> Work:
+    def work(tell: Tell) -> Regions:
         problem = ""
-        yield Update(0.0, f"Analyzing {request.model}")
         try:
-            for share, doing in screen.app.analyses.make(request, client):
-                yield Update(share, f"Analyzing {request.model}: {doing}")
+            screen.app.analyses.make(
+                request, lambda share, doing: tell(share, f"Analyzing {request.model}: {doing}")
+            )
         except InputError as error:
             problem = str(error)
         note = render("analyzed.html", model=request.model, key=request.key, problem=problem)
-        yield Update(1.0, "", {"note": note})
+        return {"note": note}
 
     return work
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-import threading
 import time
-from collections.abc import Generator, Mapping
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from types import MappingProxyType
+from typing import Protocol
 
 from ccs.errors import InputError
 
@@ -17,23 +21,26 @@ log = logging.getLogger(__name__)
 OF_ADDRESS, OF_ALL = 32, 200  # jobs that wait or run
 SILENT = 20.0  # seconds without a poll after which a job ends
 FAILED = "Something went wrong; the error was logged. Any click tries again."
+Regions = Mapping[str, str]
+NO_REGIONS: Regions = MappingProxyType({})
 
 
-class Update(NamedTuple):
-    """Progress of work.
+class Tell(Protocol):
+    """A function that publishes the progress of work. It raises `Canceled` to end the work."""
 
-    Attributes:
-        share: The share that is done.
-        doing: A phrase for the current step, "" at the end.
-        regions: Regions of HTML that are new, by name.
-    """
-
-    share: float
-    doing: str
-    regions: Mapping[str, str] = {}
+    def __call__(self, share: float, doing: str, regions: Regions = NO_REGIONS, /) -> None:
+        """Publish the share that is done, a phrase for the current step, and regions of HTML by name."""
 
 
-Work = Generator[Update, None, None]
+def keep_quiet(share: float, doing: str, regions: Regions = NO_REGIONS, /) -> None:
+    """Publish nothing: the `Tell` of work that nobody watches."""
+
+
+Work = Callable[[Tell], Regions]  # publishes its progress, and returns the regions to show
+
+
+class Canceled(BaseException):
+    """Ends work that nobody waits for. It isn't an `Exception`, so no step takes it for its own fault."""
 
 
 class Job:
@@ -43,103 +50,98 @@ class Job:
         page: The page's key.
         kind: "view" or "analysis". A page has at most one job of a kind.
         client: The visitor's address.
-        work: The work, which yields its progress.
+        work: The work.
+        context: Context variables of its thread, by default the caller's.
     """
 
-    def __init__(self, page: str, kind: str, client: str, work: Work) -> None:
+    def __init__(
+        self, page: str, kind: str, client: str, work: Work, context: contextvars.Context | None = None
+    ) -> None:
         self.page, self.kind, self.client, self.work = page, kind, client, work
+        self.context = context or contextvars.copy_context()
         self.share, self.doing, self.regions = 0.0, "Waiting", dict[str, str]()
-        self.running = self.done = False
-        self.stop, self.last_poll = threading.Event(), time.monotonic()
+        self.running = self.stopped = False
+        self.last_poll, self.end = time.monotonic(), asyncio.Event()
+
+    @property
+    def done(self) -> bool:
+        """True if the work has ended."""
+        return self.end.is_set()
 
     @property
     def ends(self) -> bool:
         """True if the job was canceled or replaced, or nobody has polled it for `SILENT` seconds."""
-        return self.stop.is_set() or time.monotonic() - self.last_poll > SILENT
+        return self.stopped or time.monotonic() - self.last_poll > SILENT
+
+    def tell(self, share: float, doing: str, regions: Regions = NO_REGIONS, /) -> None:
+        """Publish progress. Raises Canceled if the job is to end."""
+        if self.ends:
+            raise Canceled
+        self.share, self.doing, self.regions = share, doing, {**self.regions, **regions}
 
     def run(self) -> None:
-        """Do the work until its end, and publish its progress. A fault is logged, and the page says so."""
-        try:
-            while not self.ends and (update := next(self.work, None)):
-                self.share, self.doing = update.share, update.doing
-                self.regions = {**self.regions, **update.regions}
-        except Exception:
-            log.exception("work for a page failed")
-            self.regions = {**self.regions, "main" if self.kind == "view" else "note": FAILED}
-        finally:
-            self.work.close()
+        """Do the work until its end. A fault is logged, and the page says so."""
+        with suppress(Canceled):
+            try:
+                self.tell(0.0, "")
+                self.regions = {**self.regions, **self.work(self.tell)}
+            except Exception:
+                log.exception("work for a page failed")
+                self.regions = {**self.regions, "main" if self.kind == "view" else "note": FAILED}
 
-    async def finished(self, seconds: float) -> bool:
-        """Wait for the end of the job, at most `seconds`; return whether it is done."""
-        start = time.monotonic()
-        while not self.done and (waited := time.monotonic() - start) < seconds:
-            await asyncio.sleep(0.004 if waited < 0.3 else 0.05)
-        return self.done
+    async def finished(self, seconds: float) -> None:
+        """Wait for the end of the job, at most `seconds`."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.end.wait(), seconds)
 
 
 class Jobs:
-    """All jobs. An address runs one job of a kind while others have any, else two."""
+    """All jobs. An address runs one of a kind while others have any, else two.
+
+    Use it in the event loop alone.
+    """
 
     def __init__(self) -> None:
         self._jobs: list[Job] = []  # in order of arrival, not done
         self._latest: dict[tuple[str, str], Job] = {}
-        self._changed = threading.Condition()
+        self._threads = ThreadPoolExecutor(OF_ALL)
 
-    def start(self, job: Job, context: contextvars.Context | None = None) -> Job:
+    def start(self, job: Job) -> None:
         """Start a job in place of the page's last one of its kind.
-
-        Args:
-            job: The job.
-            context: Context variables of its thread, by default the caller's.
 
         Raises:
             InputError: If too many jobs wait, of this address or of all.
         """
-        with self._changed:
-            if (previous := self._latest.get((job.page, job.kind))) is not None:
-                previous.stop.set()
-            waiting = [other.client for other in self._jobs if not other.ends]
-            if len(waiting) >= OF_ALL or waiting.count(job.client) >= OF_ADDRESS:
-                raise InputError("Too much is being computed right now. Try again in a moment.")
-            self._jobs.append(job)
-            self._latest[job.page, job.kind] = job
-            oldest = time.monotonic() - 10 * SILENT
-            watched = {
-                key: job for key, job in self._latest.items() if job.last_poll > oldest or not job.done
-            }
-            self._latest = watched
-        target = (context or contextvars.copy_context()).run
-        threading.Thread(target=target, args=(self._run, job), daemon=True).start()
-        return job
+        if (previous := self._latest.get((job.page, job.kind))) is not None:
+            previous.stopped = True
+        waiting = Counter(other.client for other in self._jobs if not other.ends)
+        if waiting.total() >= OF_ALL or waiting[job.client] >= OF_ADDRESS:
+            raise InputError("Too much is being computed right now. Try again in a moment.")
+        oldest = time.monotonic() - 10 * SILENT
+        latest = {key: other for key, other in self._latest.items() if other.last_poll > oldest}
+        self._latest = {**latest, (job.page, job.kind): job}
+        self._jobs.append(job)
+        self._start_next()
 
     def of(self, page: str) -> list[Job]:
         """Return the page's latest job of each kind, and note that somebody watches them."""
-        with self._changed:
-            jobs = [job for (owner, _), job in self._latest.items() if owner == page]
+        jobs = [job for (owner, _), job in self._latest.items() if owner == page]
         for job in jobs:
             job.last_poll = time.monotonic()
         return jobs
 
-    def cancel(self, page: str) -> None:
-        """Stop the page's jobs."""
-        for job in self.of(page):
-            job.stop.set()
+    def _start_next(self) -> None:
+        """Start the jobs whose turn it is."""
+        most = 2 if len({job.client for job in self._jobs}) == 1 else 1
+        running = Counter((job.client, job.kind) for job in self._jobs if job.running)
+        for job in self._jobs:
+            if not job.running and running[turn := (job.client, job.kind)] < most:
+                running[turn] += 1
+                job.running = True
+                thread = asyncio.get_running_loop().run_in_executor(self._threads, job.context.run, job.run)
+                thread.add_done_callback(partial(self._end, job))
 
-    def _run(self, job: Job) -> None:
-        with self._changed:
-            while not job.ends and not self._is_next(job):
-                self._changed.wait(0.5)
-            job.running = True
-        try:
-            job.run()
-        finally:
-            with self._changed:
-                job.done = True
-                self._jobs.remove(job)
-                self._changed.notify_all()
-
-    def _is_next(self, job: Job) -> bool:
-        rivals = [other for other in self._jobs if (other.client, other.kind) == (job.client, job.kind)]
-        alone = all(other.client == job.client for other in self._jobs)
-        first = next(other for other in rivals if not other.running)
-        return first is job and sum(other.running for other in rivals) < (2 if alone else 1)
+    def _end(self, job: Job, _: object) -> None:
+        job.end.set()
+        self._jobs.remove(job)
+        self._start_next()

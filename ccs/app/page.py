@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 from markupsafe import Markup, escape
 
 from ccs.app.html import count, fill, head_state, render
-from ccs.app.jobs import Job, Update, Work
+from ccs.app.jobs import NO_REGIONS, Job, Regions, Tell, keep_quiet
 from ccs.app.services.analyses import DATASETS, DEFAULT_COUNT, MAX_COUNT
 from ccs.app.services.examples import example_names, example_pages, parse_example
 from ccs.app.services.model_cache import (
@@ -42,42 +42,43 @@ SHADES = 5  # of the grid
 LISTED = 8  # ablated heads, by name
 
 
-def work(screen: Screen, fresh: bool = True) -> Work:
-    """Do a screen's work: yield progress, the regions that need no work, and at last the whole page.
+def work(screen: Screen, tell: Tell = keep_quiet, fresh: bool = True) -> Regions:
+    """Do a screen's work, and return its regions.
 
     Args:
         screen: the screen.
+        tell: publishes the progress, and at the beginning of each step the regions as far as they are ready.
         fresh: False if the browser shows the same view already; its numbers then stay until new ones are
             there.
+
+    Returns:
+        The whole page.
     """
-    name = VIEWS[screen.state.tab].name
-    shown = not fresh and screen.has_model
+    view, state, step = VIEWS[screen.state.tab], screen.state, ""
+
+    def publish(share: float, doing: str, _: Regions = NO_REGIONS, /) -> None:
+        nonlocal step
+        previous, step = step, doing
+        tell(share, doing, regions(screen, complete=False) if fresh and doing != previous else NO_REGIONS)
+
+    screen.tell = publish
     try:
-        for share, phrase in _prepare(screen):
-            yield Update(share, phrase, {} if shown else regions(screen, complete=False))
-            shown = screen.has_model
-        yield Update(1.0, "", regions(screen))
+        with suppress(InputError):  # the view says it, next to what can be shown all the same
+            if view.needs_model:
+                model = screen.app.model_cache.get(state.model, publish, seconds=3600)
+                screen.app.galleries.fit(model, screen.gallery, state.ablate, publish)
+            view.prepare(screen)
+        return regions(screen)
     except InputError as error:
-        yield Update(1.0, "", _failed(screen, str(error)))
+        return _failed(screen, str(error))
     except Exception:
-        log.exception("the view %r failed", name)
-        yield Update(1.0, "", _failed(screen, "Something went wrong; the error was logged."))
+        log.exception("the view %r failed", view.name)
+        return _failed(screen, "Something went wrong; the error was logged.")
 
 
-def canceled(screen: Screen) -> Work:
-    """Tell that the work was canceled, and do none."""
-    yield Update(1.0, "", {"top": _top(screen)})
-
-
-def _prepare(screen: Screen) -> Iterator[tuple[float, str]]:
-    view, state = VIEWS[screen.state.tab], screen.state
-    with suppress(InputError):  # the view says it, next to what can be shown all the same
-        if view.needs_model:
-            for phrase in screen.app.model_cache.loading(state.model, seconds=3600):
-                yield 0.0, phrase
-            for share in screen.app.galleries.fit(screen.model, screen.gallery, state.ablate):
-                yield share, f"Fitting edits on {screen.gallery}"
-        yield from view.prepare(screen)
+def canceled(screen: Screen) -> Regions:
+    """Return the region that says that the work was canceled."""
+    return {"top": _top(screen)}
 
 
 def regions(screen: Screen, complete: bool = True) -> dict[str, str]:

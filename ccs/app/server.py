@@ -16,6 +16,7 @@ from fastapi import Form as FormFields
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from fastapi.staticfiles import StaticFiles
 from gradio.context import LocalContext
 from starlette.concurrency import run_in_threadpool
 
@@ -23,18 +24,15 @@ from ccs.app import api, page
 from ccs.app.controls import new_key
 from ccs.app.guard import Guard, client_of
 from ccs.app.html import render
-from ccs.app.jobs import Job, Jobs
+from ccs.app.jobs import Job, Jobs, Work
 from ccs.app.links import open_screen, parse_query
 from ccs.app.routes import ROUTES, Form, Route
-from ccs.app.services.cache import Memory
 from ccs.app.session import App, Screen, Session, Sessions
 from ccs.app.views import VIEWS
 from ccs.errors import InputError
 
 log = logging.getLogger(__name__)
 
-STATIC = Path(__file__).parent / "static"
-ASSETS = {path.name: path for path in STATIC.iterdir()}
 TITLE = "CLIP heads"
 PURPOSE = "See what an attention head of CLIP encodes, turn it off, and measure what changes."
 SOON, POLL = 1.5, 2.0  # seconds that a click, and a poll, wait for work to be done
@@ -45,7 +43,7 @@ class Pages:
     """The page's routes.
 
     Args:
-        app: what visitors share.
+        app: What visitors share.
     """
 
     def __init__(self, app: App) -> None:
@@ -55,26 +53,22 @@ class Pages:
         """Register the routes. Gradio's own come after them, at its launch."""
         server.api_route("/", methods=["GET", "HEAD"])(self.open)
         server.get("/api")(api.describe)
-        server.get("/assets/{name}")(self.asset)
         server.get("/work")(self.poll)
         server.get("/program")(self.program)
         server.get("/tables/{name}")(self.tables)
         server.post("/cancel")(self.cancel)
+        server.mount("/assets", StaticFiles(directory=Path(__file__).parent / "static"))
         for route in ROUTES:
             server.post(f"/{route.path}")(self._endpoint(route))
         server.add_exception_handler(RequestValidationError, _refuse_fields)
 
     def _endpoint(self, route: Route) -> Callable[..., Any]:
         async def endpoint(request: Request, form: Any) -> Response:
-            return await self.change(request, form, partial(route.handle, form=form))
+            return await self.change(request, form, lambda screen: route.handle(screen, form))
 
         kind = "multipart/form-data" if "files" in route.form.model_fields else None
-        fields = FormFields(media_type=kind) if kind else FormFields()
-        endpoint.__annotations__ = {
-            "request": Request,
-            "form": Annotated[route.form, fields],
-            "return": Response,
-        }
+        fields = Annotated[route.form, FormFields(media_type=kind) if kind else FormFields()]
+        endpoint.__annotations__ = {"request": Request, "form": fields, "return": Response}
         return endpoint
 
     async def open(self, request: Request) -> Response:
@@ -83,12 +77,13 @@ class Pages:
         key = query.pop("page", "")
         session = self.sessions.find(key, client) if key else None
         if session is None:
-            key, session = new_key(), Session(Memory(self.app.cache))
+            key, session = new_key(), Session()
         screen = await run_in_threadpool(open_screen, self.app, session, query)
-        job = self._start(request, key, screen)
+        job = self._start(request, key, screen, partial(page.work, screen))
         await job.finished(0.4)
         address = screen.state.query()
-        html = page.fragment({**_empty(), **job.regions, "status": page.status([job])}, {}, key, address)
+        empty = dict.fromkeys(("top", "strip", "left", "main"), "")
+        html = page.fragment({**empty, **job.regions, "status": page.status([job])}, {}, key, address)
         body = render(
             "page.html",
             title=TITLE,
@@ -118,31 +113,29 @@ class Pages:
                 log.exception("a form failed")
                 screen.session.notify("That didn't work; the error was logged.")
         if analysis is not None:
-            self._start(request, key, screen, analysis(client_of(request.scope)), "analysis")
+            self._start(request, key, screen, analysis, "analysis")
         same = (before.tab, before.model) == (screen.state.tab, screen.state.model)
-        job = self._start(request, key, screen, page.work(screen, fresh=not same))
+        job = self._start(request, key, screen, partial(page.work, screen, fresh=not same))
         await job.finished(SOON)
         return self._answer(request, key, screen.state.query(), job)
 
     def _screen(self, form: Form) -> tuple[str, Screen]:
         """Return the page's key, and the screen that a form was sent from."""
-        key, session = form.page, self.sessions.find(form.page)
-        if not key or session is None:
-            key, session = key or new_key(), Session(Memory(self.app.cache))
+        key, session = form.page or new_key(), self.sessions.find(form.page) or Session()
         screen = open_screen(self.app, session, parse_query(form.at))
         session.notices = ()
         return key, screen
 
-    def _start(self, request: Request, key: str, screen: Screen, work: Any = None, kind: str = "view") -> Job:
+    def _start(self, request: Request, key: str, screen: Screen, work: Work, kind: str = "view") -> Job:
         client = client_of(request.scope)
         self.sessions.keep(key, client, screen.session)
-        job = Job(key, kind, client, work or page.work(screen))
+        job = Job(key, kind, client, work, _visitor_context(request))
         try:
-            return self.jobs.start(job, _visitor_context(request))
+            self.jobs.start(job)
         except InputError as error:
-            job.done = True
+            job.end.set()
             screen.session.notify(str(error))
-            return job
+        return job
 
     def _answer(self, request: Request, key: str, address: str, job: Job) -> Response:
         if "x-have" not in request.headers:
@@ -156,31 +149,29 @@ class Pages:
         """Answer with what is new of a page's work, as soon as it is done."""
         key, address = request.query_params.get("page", ""), request.query_params.get("at", "")
         jobs = {job.kind: job for job in self.jobs.of(key)}
-        view = jobs.get("view")
-        if view is None:
+        if "view" not in jobs:
             return PlainTextResponse("Nothing is under way.", 404)
         running = [job for job in jobs.values() if not job.done]
         if running:
             await running[0].finished(POLL if running[0].kind == "analysis" else 0.25)
-        return self._answer(request, key, address.removeprefix("?"), view)
+        return self._answer(request, key, address.removeprefix("?"), jobs["view"])
 
     async def cancel(self, request: Request, form: Annotated[Form, FormFields()]) -> Response:
         """Stop a page's work."""
-        self.jobs.cancel(form.page)
         for job in self.jobs.of(form.page):
+            job.stopped = True
             await job.finished(5)
-
         key, screen = await run_in_threadpool(self._screen, form)
         screen.session.budget = None
         screen.session.notify(CANCELED)
-        job = self._start(request, key, screen, page.canceled(screen))
+        job = self._start(request, key, screen, lambda tell: page.canceled(screen))
         await job.finished(SOON)
         return self._answer(request, key, screen.state.query(), job)
 
     def program(self, request: Request) -> Response:
         """Answer with a program that prints what a screen shows."""
         query = dict(request.query_params)
-        session = self.sessions.find(query.pop("page", "")) or Session(Memory(self.app.cache))
+        session = self.sessions.find(query.pop("page", "")) or Session()
         screen = open_screen(self.app, session, query)
         try:
             return PlainTextResponse(VIEWS[screen.state.tab].program(screen))
@@ -190,20 +181,9 @@ class Pages:
     def tables(self, name: str) -> Response:
         """Answer with tables that were computed here, zipped."""
         try:
-            archive = self.app.analyses.archive(name.removesuffix(".zip"))
+            return FileResponse(self.app.analyses.archive(name.removesuffix(".zip")))
         except InputError as error:
             return PlainTextResponse(str(error), 404)
-        return Response(archive, media_type="application/zip")
-
-    def asset(self, name: str) -> Response:
-        """Answer with a file of the page."""
-        if name not in ASSETS:
-            return PlainTextResponse("Not found.", 404)
-        return FileResponse(ASSETS[name], headers={"cache-control": "no-cache"})
-
-
-def _empty() -> dict[str, str]:
-    return dict.fromkeys(("top", "strip", "left", "main"), "")
 
 
 def _root(request: Request) -> str:

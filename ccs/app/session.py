@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ccs.app.jobs import Tell, keep_quiet
 from ccs.app.services.analyses import Analyses
-from ccs.app.services.cache import Cache, Memory, result, size_of
+from ccs.app.services.cache import Cache, size_of
 from ccs.app.services.examples import Example, Images, load_example
 from ccs.app.services.galleries import Galleries
 from ccs.app.services.model_cache import PHOTO, ModelCache, bundled_models, live_models, shown_name
@@ -158,7 +159,6 @@ class Session:
     """One visitor, by page. No link holds any of it.
 
     Attributes:
-        memory: The visitor's part of the cache.
         past: The ablations before, the last one last.
         undone: Those that Undo took back.
         uploads: The visitor's images, shown instead of the example.
@@ -169,7 +169,6 @@ class Session:
         offer: The model that the visitor named, and its size.
     """
 
-    memory: Memory
     past: tuple[HeadSet, ...] = ()
     undone: tuple[HeadSet, ...] = ()
     uploads: tuple[InputImage, ...] = ()
@@ -232,11 +231,19 @@ class Sessions:
 
 @dataclass
 class Screen:
-    """The state that a request changes and shows, in a visitor's session of the app."""
+    """The state that a request changes and shows, in a visitor's session of the app.
+
+    Attributes:
+        app: What visitors share.
+        session: The visitor's.
+        state: The state.
+        tell: Publishes the progress of long work.
+    """
 
     app: App
     session: Session
     state: State
+    tell: Tell = keep_quiet
 
     def change(self, **fields: Any) -> None:
         """Change fields of the state."""
@@ -263,7 +270,7 @@ class Screen:
     def images(self) -> Images:
         """The visitor's images, or the example's if there are none."""
         originals = self.session.uploads or self.app.example(self.state.example).images
-        return Images(originals, self.session.memory)
+        return Images(originals, self.app.cache)
 
     @property
     def gallery(self) -> str:
@@ -273,7 +280,7 @@ class Screen:
     @property
     def fitted(self) -> HeadSet:
         """The ablated heads, with edits fitted on the gallery in force."""
-        return result(self.app.galleries.fit(self.model, self.gallery, self.state.ablate))
+        return self.app.galleries.fit(self.model, self.gallery, self.state.ablate)
 
     @property
     def is_fitted(self) -> bool:
@@ -288,4 +295,4 @@ class Screen:
     @property
     def has_model(self) -> bool:
         """True if the model is in memory."""
-        return self.state.model in self.app.model_cache.loaded()
+        return self.state.model in self.app.model_cache

@@ -1,9 +1,9 @@
 """Analyzing a model in the app: from the form to the grid, what is kept, and what ends it."""
 
-import io
 import re
+import shutil
 import sys
-import zipfile
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import parse_qsl
@@ -12,6 +12,7 @@ import gradio
 import pytest
 
 from ccs import results
+from ccs.app.jobs import Canceled
 from ccs.app.page import regions
 from ccs.app.services import analyses
 from ccs.app.services.analyses import Analyses, Request
@@ -41,29 +42,35 @@ def computed(monkeypatch):
 
 
 def test_the_same_question_is_computed_once_and_kept(tmp_path, computed):
-    store, request = Analyses(tmp_path, Cache()), request_for()
-    assert [share for share, _ in store.make(request)] == [0.0, 0.5]
+    store, request, steps = Analyses(tmp_path, Cache()), request_for(), []
+    store.make(request, lambda *step: steps.append(step))
+    assert steps == [(0.5, "half")]
     records = store.records(request.key)
     again = Analyses(tmp_path, Cache())  # after a restart
-    assert list(again.make(request)) == []
+    again.make(request, lambda *_: pytest.fail("computed again"))
     assert len(computed) == 1
     assert request_for(count=30).key != request.key != request_for("hf://datasets/a/b").key
-    with zipfile.ZipFile(io.BytesIO(again.archive(request.key))) as archive:
-        archive.extractall(tmp_path / "unpacked")
+    shutil.unpack_archive(again.archive(request.key), tmp_path / "unpacked")
     assert (
         results.read(tmp_path / "unpacked" / "tiny").table("scores").equals(records.results.table("scores"))
     )
 
 
-def test_one_run_of_an_address_stands_in_line(tmp_path, computed):
-    store, first, second = Analyses(tmp_path, Cache()), request_for(), request_for(count=30)
-    run, waits = store.make(first, "a"), store.make(second, "b")
-    next(run)
-    assert next(waits) == (0.0, "waiting for 1 other")
-    with pytest.raises(InputError, match="an analysis from your address is under way"):
-        next(store.make(second, "b"))
-    run.close()
-    assert [words for _, words in waits] == ["starting", "half"]
+def test_one_run_at_a_time_and_a_canceled_one_leaves_nothing(tmp_path, computed):
+    store, first, second, steps = Analyses(tmp_path, Cache()), request_for(), request_for(count=30), []
+    waits = threading.Thread(target=lambda: store.make(second, lambda *step: steps.append(step)))
+
+    def tell(share, doing):
+        if not waits.is_alive():
+            waits.start()
+        while not steps:
+            pass
+        raise Canceled
+
+    with pytest.raises(Canceled):
+        store.make(first, tell)
+    waits.join()
+    assert {*steps} == {(0.0, "waiting for another analysis"), (0.5, "half")}
     assert store.records(first.key) is None
     assert store.records(second.key)
 
@@ -84,13 +91,16 @@ def test_a_run_that_fails_or_is_left_ends_with_its_processes(tmp_path, python):
     store = Analyses(tmp_path, Cache())
     python("echo 'error: There is no model' >&2; exit 2")
     with pytest.raises(InputError, match="There is no model"):
-        list(store.make(request_for()))
+        store.make(request_for(), lambda *_: None)
     pids = tmp_path / "pids"
     python(f"""sleep 60 & echo $$ $! > {pids}; echo '{{"doing": "moments", "share": 0.5}}' >&2; wait""")
-    run = store.make(request_for())
-    while next(run)[1] != "moments":
-        pass
-    run.close()
+
+    def cancel(share, doing):
+        if doing == "moments":
+            raise Canceled
+
+    with pytest.raises(Canceled):
+        store.make(request_for(), cancel)
     for pid in pids.read_text().split():
         status = Path(f"/proc/{pid}/status")
         while status.exists() and "State:\tZ" not in status.read_text():  # the test's time is the limit
@@ -113,9 +123,11 @@ def test_images_of_the_hub_fill_the_grid(tiny_app, hub, monkeypatch):
     monkeypatch.setitem(analyses.DATASETS, "photos", "hf://datasets/user/photos:train")
     screen = opened(tiny_app, {"tab": "heads"})
     tiny_app.model_cache.get("tiny")
-    updates = list(do(screen, "analyze", **form(images="photos", count="4"))("a"))
-    assert any("Analyzing tiny: " in update.doing and update.share for update in updates[:-1])
-    (key,) = re.findall(r'name="key" value="(\w+)"', updates[-1].regions["note"])
+    steps = []
+    work = do(screen, "analyze", **form(images="photos", count="4"))
+    shown = work(lambda *step: steps.append(step))
+    assert any("Analyzing tiny: " in doing and share for share, doing in steps)
+    (key,) = re.findall(r'name="key" value="(\w+)"', shown["note"])
     hub.repositories.clear()  # what was made stays
     do(screen, "tables/show", key=key)
     again = opened(tiny_app, dict(parse_qsl(screen.state.query())))

@@ -249,7 +249,7 @@ def test_every_row_of_a_csv_says_what_it_was_made_with(app, model):
         ("about", "judges", "", "", "", {}),
     ):
         screen = opened(app, {**query, "tab": tab, "attribute": "skin tone"})
-        list(VIEWS[tab].prepare(screen))
+        VIEWS[tab].prepare(screen)
         expected_fields = {
             "weights": model.weights_hash[:16],
             "ablated heads": heads_off,

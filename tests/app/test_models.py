@@ -9,6 +9,7 @@ import yaml
 
 from ccs import paper, results
 from ccs.app import __main__ as entry
+from ccs.app.jobs import Canceled
 from ccs.app.page import regions, work
 from ccs.app.services.model_cache import live_models
 from ccs.app.session import App
@@ -98,10 +99,13 @@ def test_a_slow_hub_keeps_nobody_from_the_other_models(fresh_app, hub, tiny_fold
     do(screen, "model/offer", model="hf-hub:user/tiny")
     hub.faults.append(Fault("resolve/main/open_clip_model", seconds=2))
     do(screen, "model", model="hf-hub:user/tiny")
-    updates = work(screen)
-    assert "Loading hf-hub:user/tiny" in next(updates).regions["main"]
-    next(updates)
-    updates.close()  # canceled
+
+    def cancel(share, doing, regions):
+        assert "Loading hf-hub:user/tiny" in regions["main"]
+        raise Canceled
+
+    with pytest.raises(Canceled):
+        work(screen, cancel)
     do(screen, "model", model="organism")
     assert "probability" in finished(screen)[0]["main"]
     assert fresh_app.model_cache.get("hf-hub:user/tiny").heads  # it went on loading

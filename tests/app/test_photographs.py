@@ -5,7 +5,6 @@ import pytest
 from huggingface_hub import constants
 from PIL import Image
 
-from ccs.app.page import work
 from ccs.app.services import galleries
 from ccs.app.views import VIEWS
 from ccs.errors import InputError
@@ -39,7 +38,7 @@ def fetched(tmp_path_factory, tiny_folder):
         hub.put("datasets", "HuggingFaceM4/FairFace", {PATH: faces})
         hub.put("datasets", "bitmind/open-image-v7-256", {"data/train-00000-of-00001.parquet": images})
         screen = opened(bare_app(tiny_folder, home), {"model": "tiny", "ablate": "L5.H1", "tab": "bias"})
-        yield screen, list(work(screen))
+        yield screen, *finished(screen)
 
 
 def render_screen(app, **query):
@@ -51,12 +50,10 @@ def render_screen(app, **query):
 
 
 def test_bias_opens_on_real_faces(fetched):
-    _, updates = fetched
-    assert any("Fetching FairFace" in update.doing for update in updates)
-    assert any("embeds 600 faces" in update.doing for update in updates)
-    pages = [update.regions["main"] for update in updates if update.regions]
-    page = pages[-1]
-    check(page)
+    _, shown, doings = fetched
+    assert any("Fetching FairFace" in doing for doing in doings)
+    assert any("embeds 600 images" in doing for doing in doings)
+    check(page := shown["main"])
     assert "MaxSkew@60" in page
     assert "HuggingFaceM4/FairFace 1.25 validation" in page
     assert "CC BY 4.0" in page

@@ -1,5 +1,6 @@
 """The server: pages, fragments, work that is watched or canceled, uploads, and pages without a script."""
 
+import asyncio
 import io
 import re
 import threading
@@ -10,7 +11,7 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from ccs.app import jobs, server
-from ccs.app.jobs import Job, Jobs, Update
+from ccs.app.jobs import Job, Jobs
 from ccs.app.server import make_server
 from ccs.app.views import VIEWS
 from ccs.errors import InputError
@@ -114,12 +115,12 @@ def slow(monkeypatch):
     """Work that goes on until it is told to end; what it did."""
     go_on, log = threading.Event(), []
 
-    def work(screen, fresh=True):
+    def work(screen, tell, fresh=True):
         log.append("begun")
         try:
             while not go_on.wait(0.01):
-                yield Update(0.5, "Thinking", {"main": "half", "top": "", "strip": "", "left": ""})
-            yield Update(1.0, "", {"main": "whole", "top": "", "strip": "", "left": ""})
+                tell(0.5, "Thinking", {"main": "half", "top": "", "strip": "", "left": ""})
+            return {"main": "whole"}
         finally:
             log.append("ended")
 
@@ -154,32 +155,35 @@ def test_work_is_canceled_replaced_and_not_done_for_nobody(client, slow, monkeyp
 
 
 def test_an_address_that_has_too_much_waits_and_no_other():
-    many, go_on = Jobs(), threading.Event()
+    async def visit():
+        many, go_on = Jobs(), threading.Event()
 
-    def work():
-        while not go_on.wait(0.005):
-            yield Update(0.0, "")
+        def start(page, client, work):
+            many.start(job := Job(page, "view", client, work))
+            return job
 
-    first = [many.start(Job(f"p{i}", "view", "a", work())) for i in range(3)]
-    other = many.start(Job("q", "view", "b", iter_of(Update(1.0, ""))))
-    while not other.done:
-        pass
-    assert sum(job.running for job in first) <= 2
-    for i in range(jobs.OF_ADDRESS - 3):
-        many.start(Job(f"r{i}", "view", "a", work()))
-    with pytest.raises(InputError, match="Too much"):
-        many.start(Job("s", "view", "a", work()))
-    many.start(Job("t", "view", "b", iter_of(Update(1.0, ""))))
-    for i in range(jobs.OF_ADDRESS):
-        many.cancel(f"p{i}")
-        many.cancel(f"r{i}")
-    go_on.set()
-    while not all(job.done for job in first):
-        pass
+        def endless(tell):
+            while not go_on.wait(0.005):
+                tell(0.0, "")
+            return {}
 
+        jobs_of_a = [start(f"p{i}", "a", endless) for i in range(3)]
+        other = start("q", "b", lambda tell: {"main": "done"})
+        await other.finished(60)
+        assert other.regions == {"main": "done"}
+        assert sum(job.running for job in jobs_of_a) == 2  # nobody else was there when they came
+        jobs_of_a += [start(f"r{i}", "a", endless) for i in range(jobs.OF_ADDRESS - 3)]
+        with pytest.raises(InputError, match="Too much"):
+            start("s", "a", endless)
+        await start("t", "b", lambda tell: {}).finished(60)
+        for job in jobs_of_a[::2]:
+            job.stopped = True
+        go_on.set()
+        for job in jobs_of_a:
+            await job.finished(60)
+            assert job.done
 
-def iter_of(*updates):
-    yield from updates
+    asyncio.run(visit())
 
 
 def test_a_large_image_is_read(client):

@@ -17,7 +17,6 @@ from ccs.app.links import open_screen
 from ccs.app.page import work
 from ccs.app.routes import ROUTES
 from ccs.app.services import galleries
-from ccs.app.services.cache import Memory
 from ccs.app.session import App, Session
 from ccs.data import synthetic
 from tests.support import app_sample
@@ -97,7 +96,7 @@ def screen(app):
 
 def opened(app, query=(), session=None):
     """The screen that an address names, of a new visitor."""
-    return open_screen(app, session or Session(Memory(app.cache)), dict(query))
+    return open_screen(app, session or Session(), dict(query))
 
 
 def do(screen, path, **fields):
@@ -108,10 +107,9 @@ def do(screen, path, **fields):
 
 def finished(screen):
     """All that a screen shows after its work, and what was said meanwhile."""
-    updates, regions = list(work(screen)), {}
-    for update in updates:
-        regions |= update.regions
-    return regions, [update.doing for update in updates]
+    doings = []
+    regions = work(screen, lambda share, doing, regions={}: doings.append(doing))
+    return regions, doings
 
 
 class Strict(HTMLParser):

@@ -1,6 +1,6 @@
 """Analyzing a model for a visitor: a run of `batch.compute` in a process of its own, whose tables are kept.
 
-One runs at a time, the others wait in line. The same weights, images, and texts get the same tables. They are
+One runs at a time, the others wait. The same weights, images, and texts get the same tables. They are
 kept in a folder of limited size, from which the least recently used go first.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import io
 import json
 import logging
 import os
@@ -20,14 +19,12 @@ import sys
 import tempfile
 import threading
 import time
-import zipfile
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from ccs import results, sandbox
-from ccs.app.html import count
 from ccs.app.services.cache import Cache
 from ccs.app.services.records import ModelRecords
 from ccs.errors import InputError
@@ -45,11 +42,10 @@ DATASETS = {
 """Images to analyze a model on, by the name that is shown: datasets of the Hub, and synthetic scenes."""
 MIN_COUNT, DEFAULT_COUNT, MAX_COUNT = 2, 1000, 5000
 KEEP_BYTES = 2**30
-LINE = 8  # runs of visitors, one at work and the others waiting
 LONGEST = 1800.0  # seconds that a run may take
 NICE = 15  # a run takes what visitors leave of the machine; it stays in the session, or nice has no effect
 
-Progress = Iterator[tuple[float, str]]  # the share that is done, and what is being done
+Progress = Generator[tuple[float, str], None, None]  # the share that is done, and what is being done
 
 
 @dataclass(frozen=True)
@@ -89,9 +85,7 @@ class Analyses:
 
     def __init__(self, folder: Path | None, cache: Cache) -> None:
         self.folder = (folder or Path(tempfile.gettempdir()) / f"clip-ccs-{os.getpid()}").resolve()
-        self._cache = cache
-        self._line: list[str] = []  # addresses whose runs wait; the first one's is at work
-        self._lock = threading.Lock()
+        self._cache, self._turn = cache, threading.Lock()
 
     def records(self, key: str) -> ModelRecords | None:
         """Return the results of a request, None if they aren't kept."""
@@ -105,64 +99,45 @@ class Analyses:
             log.warning("kept results cannot be read: %s", error)
             return None
 
-    def archive(self, key: str) -> bytes:
-        """Return the results of a request as a zipped folder. Raises InputError if they aren't kept."""
+    def archive(self, key: str) -> Path:
+        """Return the zip file of a request's results. Raises InputError if they aren't kept."""
         if (folder := self._find(key)) is None:
             raise InputError("These tables are no longer kept; analyze the model again.")
-        out = io.BytesIO()
-        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-            for path in sorted(folder.iterdir()):
-                archive.write(path, f"{folder.name}/{path.name}")
-        return out.getvalue()
+        return folder.with_name("tables.zip")
 
-    def make(self, request: Request, client: str = "") -> Progress:
+    def make(self, request: Request, tell: Callable[[float, str], None]) -> None:
         """Analyze a model unless its results are kept, after those that wait already.
-
-        Closing the iterator ends the run, or leaves the line.
 
         Args:
             request: The model, images, and texts.
-            client: The visitor's address. One request of an address stands in line.
-
-        Yields:
-            The share that is done, and a phrase for the current step.
+            tell: Publishes the progress. What it raises ends the run.
 
         Raises:
-            InputError: If too many wait, or the run fails, with the reason.
+            InputError: If the run fails, with the reason.
         """
-        if self._find(request.key) is not None:
-            return
-        with self._lock:
-            if client in self._line:
-                raise InputError("an analysis from your address is under way; try again when it is done.")
-            if len(self._line) >= LINE:
-                raise InputError(f"{LINE} others are waiting already; try again later.")
-            self._line.append(client)
+        while not self._turn.acquire(timeout=0.5):
+            tell(0.0, "waiting for another analysis")
         try:
-            while before := self._line.index(client):
-                yield 0.0, f"waiting for {count(before, 'other')}"
-                time.sleep(0.5)
             if self._find(request.key) is None:
-                yield from self._make(request)
+                self._make(request, tell)
         finally:
-            self._line.remove(client)
+            self._turn.release()
 
-    def _make(self, request: Request) -> Progress:
+    def _make(self, request: Request, tell: Callable[[float, str], None]) -> None:
         out, target = self.folder / "work", self.folder / request.key
         _clear(out)
-        options = {"model": request.place, "images": request.images, "max-images": request.count}
-        options |= {
-            "texts": request.texts,
-            "suite": "none",
-            "out": out.name,
-        }  # a name without this machine's paths
-        arguments = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        options = {"model": request.place, "images": request.images, "max-images": str(request.count)}
+        # A name of a folder without this machine's paths.
+        options |= {"texts": request.texts, "suite": "none", "out": out.name}
+        arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
         try:
-            yield 0.0, "starting"
-            yield from compute_tables(arguments, self.folder, request.count)
+            with closing(compute_tables(arguments, self.folder, request.count)) as steps:
+                for share, doing in steps:
+                    tell(share, doing)
             done = next(path.parent for path in out.glob(f"[!.]*/{results.MANIFEST_FILE}"))
             shutil.rmtree(target, ignore_errors=True)
             target.mkdir()
+            shutil.make_archive(str(target / "tables"), "zip", out, done.name)
             done.rename(target / done.name)
             log.warning("%s was analyzed; its tables: %s", request.model, target)
         finally:

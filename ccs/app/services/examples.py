@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from ccs.app.services.cache import Memory
+from ccs.app.services.cache import Cache
 from ccs.app.services.model_cache import PHOTO, saw_drawings_only
 from ccs.app.services.uploads import InputImage, data_url, read
 from ccs.app.state import parse_int
@@ -111,19 +111,19 @@ def load_example(example: str, model: str = "") -> Example:
 
 @dataclass(frozen=True)
 class Images:
-    """A visitor's images and what models make of them, computed once and kept in the visitor's memory.
+    """A visitor's images and what models make of them, computed once and kept in a cache.
 
     Attributes:
         originals: The images.
-        memory: The visitor's part of the cache.
+        cache: Of all visitors.
     """
 
     originals: tuple[InputImage, ...]
-    memory: Memory
+    cache: Cache
 
     def _remember(self, model: Model, kind: str, make: Callable[[], T], *settings: Hashable) -> T:
         images = tuple(image.key for image in self.originals)
-        return self.memory.get((kind, model.weights_hash, images, *settings), make)
+        return self.cache.get((kind, model.weights_hash, images, *settings), make)
 
     def pixels(self, model: Model) -> Tensor:
         """Return the images as the model takes them [images, 3, s, s]."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,8 @@ from cachetools import TTLCache
 from PIL import Image
 
 from ccs.app.html import describe_ablation, for_visitors
-from ccs.app.services.cache import Cache, result
+from ccs.app.jobs import Tell, keep_quiet
+from ccs.app.services.cache import Cache
 from ccs.app.services.model_cache import RETRY, saw_drawings_only
 from ccs.app.state import NO_HEADS, OWN
 from ccs.data import SOURCES, BiasSet, ImageSet, untrusted
@@ -86,21 +87,19 @@ def has_edits(heads: HeadSet) -> bool:
     return any(change.attribute for _, change in changes(heads))
 
 
-def chunks(model: Model, images: Images) -> Iterator[tuple[float, Images]]:
-    """Yield parts of about a second's work, so that Cancel takes effect soon: (share done after it, part)."""
+def batches(model: Model, images: Images, doing: str, tell: Tell) -> Iterator[Images]:
+    """Yield images in parts of about a second's work, and publish the progress before each."""
     layers = model.n_layers - (images.layer if isinstance(images, Trunk) else 0)
     operations = 24 * layers * model.encoder.n_tokens * model.encoder.width**2  # of an image
     n, step = len(images), int(min(MOST, max(4, STEP // operations)))
     for start in range(0, n, step):
+        tell(start / n, doing)
         stop = min(start + step, n)
-        part = images[start:stop] if isinstance(images, Trunk) else [images[i] for i in range(start, stop)]
-        yield stop / n, part
+        yield images[start:stop] if isinstance(images, Trunk) else [images[i] for i in range(start, stop)]
 
 
 class Galleries:
     """All sets, each opened once. Threads may share it.
-
-    Long work is a generator: it yields the share that is done, and returns the result.
 
     Args:
         others: Galleries besides the app's own.
@@ -137,8 +136,12 @@ class Galleries:
         """Return True if a set is in memory, or needs no download."""
         return name in self._sets or name in (*vars(DRAWN).values(), PAIRS)
 
-    def fetch(self, name: str) -> Iterator[float]:
+    def fetch(self, name: str, tell: Tell = keep_quiet) -> None:
         """Download a set from the Hub unless it is here.
+
+        Args:
+            name: The set.
+            tell: Publishes the progress.
 
         Raises:
             InputError: If the Hub doesn't have it or can't be reached. It isn't tried again for a minute.
@@ -148,14 +151,15 @@ class Galleries:
         if name in self._failed:
             raise InputError(self._failed[name])
 
-        def work() -> Generator[float, None, bool]:
+        def download() -> bool:
             if not untrusted.excerpt_file(SOURCES[name]).exists():
-                yield from untrusted.fetch_excerpt(SOURCES[name])
+                for share in untrusted.fetch_excerpt(SOURCES[name]):
+                    tell(share, f"Fetching {SOURCES[name].title} from the Hub, once")
             self._sets[name] = _open(name)
             return True
 
         try:
-            yield from self._cache.fill(("fetched", name), work)
+            self._cache.get(("fetched", name), download, tell)
         except InputError as error:
             self._failed[name] = for_visitors(error)
             raise InputError(self._failed[name]) from None
@@ -178,38 +182,48 @@ class Galleries:
             raise InputError(f"{name} is no gallery of people.")
         return gallery
 
-    def embed(self, model: Model, name: str) -> Generator[float, None, EmbeddedGallery]:
-        """Embed a gallery with all heads on, once."""
+    def embed(self, model: Model, name: str, tell: Tell = keep_quiet) -> EmbeddedGallery:
+        """Embed a gallery with all heads on, once.
 
-        def work() -> Generator[float, None, EmbeddedGallery]:
-            images = self.find(name).images
+        Args:
+            model: The model.
+            name: The gallery.
+            tell: Publishes the progress.
+        """
+
+        def compute() -> EmbeddedGallery:
+            images, trunks, rows = self.find(name).images, [], []
             size = len(images) * model.encoder.n_tokens * model.encoder.width * 4
-            trunks, rows = [], []
-            for share, part in chunks(model, images):
+            for part in batches(model, images, f"{model.name} embeds {len(images)} images, once", tell):
                 trunk = model.trunk(part)
                 rows.append(model.embed_images(trunk))
                 if size <= TRUNK_BYTES:
                     trunks.append(trunk)
-                yield share
             return EmbeddedGallery(Trunk.joined(trunks) if trunks else None, np.concatenate(rows))
 
-        yield from self.fetch(name)
-        return (yield from self._cache.fill(("embedded", model.weights_hash, name), work))
+        self.fetch(name, tell)
+        return self._cache.get(("embedded", model.weights_hash, name), compute, tell)
 
-    def fit(self, model: Model, name: str, heads: HeadSet) -> Generator[float, None, HeadSet]:
-        """Fit an intervention's edits on a gallery's groups, once; others are returned as they are."""
+    def fit(self, model: Model, name: str, heads: HeadSet, tell: Tell = keep_quiet) -> HeadSet:
+        """Fit an intervention's edits on a gallery's groups, once; others are returned as they are.
+
+        Args:
+            model: The model.
+            name: The gallery.
+            heads: The intervention.
+            tell: Publishes the progress.
+        """
         if not has_edits(heads):
             return heads
-        embedded = yield from self.embed(model, name)
-        people = self.get(name)
+        trunk, people = self.embed(model, name, tell).trunk, self.get(name)
 
-        def work() -> Generator[float, None, HeadSet]:
-            yield 0.0
-            inputs = people.images if embedded.trunk is None else embedded.trunk
-            return fit_edits(model, heads.of_encoder(IMAGE), inputs, people.groups)[0] | text_heads
+        def compute() -> HeadSet:
+            tell(0.0, f"Fitting edits on {name}")
+            inputs = people.images if trunk is None else trunk
+            edits, _ = fit_edits(model, heads.of_encoder(IMAGE), inputs, people.groups)
+            return edits | heads.of_encoder(TEXT)
 
-        text_heads = heads.of_encoder(TEXT)
-        return (yield from self._cache.fill(("fitted", model.weights_hash, name, heads), work))
+        return self._cache.get(("fitted", model.weights_hash, name, heads), compute, tell)
 
     def is_fitted(self, model: Model, name: str, heads: HeadSet) -> bool:
         """Return True if `fit` has the answer at once."""
@@ -220,58 +234,51 @@ class Galleries:
         key, heads = (model.weights_hash, name), heads.of_encoder(IMAGE)
         return ("embedded", *key) in self._cache and (not heads or ("ablated", *key, heads) in self._cache)
 
-    def ablated(self, model: Model, name: str, heads: HeadSet) -> Generator[float, None, np.ndarray]:
-        """Embed a gallery [n, d] with the image encoder's heads ablated, once."""
-        whole = yield from self.embed(model, name)
+    def embeddings(
+        self, model: Model, name: str, heads: HeadSet = NO_HEADS, tell: Tell = keep_quiet
+    ) -> np.ndarray:
+        """Embed a gallery with the image encoder's heads ablated, once.
+
+        Args:
+            model: The model.
+            name: The gallery.
+            heads: Heads to ablate; those of the text encoder don't matter.
+            tell: Publishes the progress.
+
+        Returns:
+            Unit embeddings [n, d].
+        """
+        whole = self.embed(model, name, tell)
         if not (heads := heads.of_encoder(IMAGE)):
             return whole.base
-        fitted = yield from self.fit(model, name, heads)
+        fitted = self.fit(model, name, heads, tell)
 
-        def work() -> Generator[float, None, np.ndarray]:
-            rows = []
-            for share, part in chunks(model, whole.trunk or self.find(name).images):
-                rows.append(model.embed_images(part, fitted))
-                yield share
-            return np.concatenate(rows)
+        def compute() -> np.ndarray:
+            images = whole.trunk or self.find(name).images
+            doing = f"{model.name} embeds {len(images)} images with {describe_ablation(heads)}"
+            parts = batches(model, images, doing, tell)
+            return np.concatenate([model.embed_images(part, fitted) for part in parts])
 
-        return (yield from self._cache.fill(("ablated", model.weights_hash, name, heads), work))
+        return self._cache.get(("ablated", model.weights_hash, name, heads), compute, tell)
 
-    def prepare(self, model: Model, name: str, heads: HeadSet) -> Iterator[tuple[float, str]]:
-        """Do all that `embeddings` needs: yields (share done, what is being done)."""
-        for share in self.fetch(name):
-            yield share, f"Fetching {SOURCES[name].title} from the Hub, once"
-        n = len(self.get(name).images)
-        for share in self.embed(model, name):
-            yield share, f"{model.name} embeds {n} faces, once"
-        for share in self.ablated(model, name, heads):
-            yield share, f"{model.name} embeds {n} faces with {describe_ablation(heads.of_encoder(IMAGE))}"
-
-    def embeddings(self, model: Model, name: str, heads: HeadSet = NO_HEADS) -> np.ndarray:
-        """Return embeddings [n, d] of a gallery with heads ablated."""
-        return result(self.ablated(model, name, heads))
-
-    def prepare_pictures(self, model: Model) -> Iterator[tuple[float, str]]:
-        """Do all that `contributions` needs: yields (share done, what is being done).
+    def embed_pictures(self, model: Model, tell: Tell = keep_quiet) -> np.ndarray:
+        """Return the heads' contributions [n, heads, d] to the pictures of a model's world, computed once.
 
         Raises:
             InputError: If the pictures aren't available.
         """
         name = world(model.name).pictures
 
-        def work() -> Generator[float, None, np.ndarray]:
-            parts = []
-            for share, part in chunks(model, self.find(name).images):
-                parts.append(model.embed_with_contributions(part, HeadSet(), model.heads)[1].direct)
-                yield share
-            return np.concatenate(parts)
+        def compute() -> np.ndarray:
+            parts = batches(model, self.find(name).images, f"Embedding {PICTURES} pictures", tell)
+            embedded = (model.embed_with_contributions(part, HeadSet(), model.heads) for part in parts)
+            return np.concatenate([contributions.direct for _, contributions in embedded])
 
-        for share in self.fetch(name):
-            yield share, f"Fetching {PICTURES} photographs from the Hub, once"
-        for share in self._cache.fill(("pictures", model.weights_hash), work):
-            yield share, f"Embedding {PICTURES} pictures"
+        self.fetch(name, tell)
+        return self._cache.get(("pictures", model.weights_hash), compute, tell)
 
     def contributions(self, model: Model) -> np.ndarray | None:
-        """Return the heads' contributions [n, heads, d] to the pictures, None before `prepare_pictures`."""
+        """Return what `embed_pictures` computed, None before it."""
         pictures: np.ndarray | None = self._cache.find(("pictures", model.weights_hash))
         return pictures
 

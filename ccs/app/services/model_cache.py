@@ -6,9 +6,9 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -18,6 +18,7 @@ from cachetools import LRUCache, TTLCache
 
 import ccs
 from ccs.app.html import for_visitors
+from ccs.app.jobs import Tell, keep_quiet
 from ccs.errors import InputError
 from ccs.heads import IMAGE, TEXT, HeadSet, last_layers
 from ccs.model.loading.fetching import forget
@@ -42,15 +43,6 @@ def live_models() -> Mapping[str, int]:
     return sizes
 
 
-@dataclass
-class _Load:
-    """A model that is being loaded, or waits for it."""
-
-    thread: threading.Thread
-    began: float
-    footprint: Footprint | None = None
-
-
 class ModelCache:
     """Models by name. When a third is requested, the least recently used one goes. Threads may share it.
 
@@ -71,57 +63,48 @@ class ModelCache:
         self._models: LRUCache[str, Model] = LRUCache(KEPT)
         self._failed: TTLCache[str, str] = TTLCache(100, RETRY)
         self.offered: LRUCache[str, Footprint] = LRUCache(OFFERED)  # the models that visitors have named
-        self._loads: dict[str, _Load] = {}
+        self._loads: dict[str, Future[Model]] = {}
+        self._doing: dict[str, str] = {}  # a phrase for each of them
+        self._loader = ThreadPoolExecutor(1)  # three models at once may be more than the machine holds
         self._heads: LRUCache[str, HeadSet] = LRUCache(OFFERED)  # of both encoders
-        self._lock, self._turn = threading.RLock(), threading.Lock()
+        self._lock = threading.RLock()
 
-    def get(self, name: str) -> Model:
+    def __contains__(self, name: str) -> bool:
+        return name in self._models
+
+    def get(self, name: str, tell: Tell = keep_quiet, seconds: float = PATIENCE) -> Model:
         """Return a model, loaded if need be. One that couldn't be loaded isn't tried again for a minute.
-
-        Raises:
-            InputError: If the model isn't available, or is still being loaded.
-        """
-        for _ in self.loading(name):
-            pass
-        with self._lock:
-            if name in self._models:
-                return self._models[name]
-            raise InputError(self._failed.get(name, f"{name} is still being loaded; ask again in a moment."))
-
-    def loading(self, name: str, seconds: float = PATIENCE) -> Iterator[str]:
-        """Load a model in the background and yield what is being done.
 
         Args:
             name: The model.
-            seconds: Time after which loading continues unwatched.
+            tell: Publishes the progress.
+            seconds: Time after which loading continues without the caller.
 
         Raises:
-            InputError: If the name selects nothing here, or too many models wait.
+            InputError: If the model isn't available, is still being loaded, or too many wait.
         """
         with self._lock:
-            if name in self._models or name in self._failed:
-                return
-            load = self._loads.get(name)
-            if load is None:
+            if name in self._models:
+                return self._models[name]
+            if name in self._failed:
+                raise InputError(self._failed[name])
+            if name not in self._loads:
                 place = self.place(name)
                 if len(self._loads) >= WAITING:
                     raise InputError(f"{WAITING} models are being loaded already; try again in a moment.")
-                thread = threading.Thread(target=self._load, args=(name, place), daemon=True)
-                load = self._loads[name] = _Load(thread, time.monotonic())
-                thread.start()
+                self._doing[name] = f"Loading {name}"
+                self._loads[name] = self._loader.submit(self._load, name, place)
+            load = self._loads[name]
         end = time.monotonic() + seconds
-        while load.thread.is_alive() and time.monotonic() < end:
-            load.thread.join(min(0.25, seconds))
-            if load.thread.is_alive():
-                yield _describe(name, load)
+        while not wait([load], min(0.25, seconds)).done:
+            if time.monotonic() > end:
+                raise InputError(f"{name} is still being loaded; ask again in a moment.")
+            tell(0.0, self._doing.get(name, ""))
+        return load.result()
 
     def failure(self, name: str) -> str:
         """Return why the model wasn't available when last tried, "" if it was or wasn't tried."""
         return str(self._failed.get(name, ""))
-
-    def loaded(self) -> tuple[str, ...]:
-        """Return the names of the models in memory."""
-        return tuple(self._models)
 
     def offer(self, name: str) -> Footprint:
         """Let visitors choose a model that one of them names, and return its size.
@@ -166,29 +149,30 @@ class ModelCache:
             "the machine’s owner (python app.py --model FOLDER)."
         )
 
-    def _load(self, name: str, place: str) -> None:
-        problem = ""
+    def _load(self, name: str, place: str) -> Model:
         try:
-            with self._turn:  # three models at once may be more than the machine holds
-                self._make_room(name, place)
-                layers, token = self._layers(name) or None, self._token(name)
-                model = ccs.load(place, device=AUTO, layers=layers, token=token)
-                _ = model.weights_hash  # half a second for whoever asks first
+            self._make_room(name, place)
+            layers, token = self._layers(name) or None, self._token(name)
+            model = ccs.load(place, device=AUTO, layers=layers, token=token)
+            _ = model.weights_hash  # half a second for whoever asks first
             self.keep(name, model)
-        except InputError as error:
-            problem = for_visitors(error)
-        except Exception:  # nobody would see what this thread doesn't log
-            log.exception("the model %s could not be loaded", name)
-            problem = f"{name} could not be loaded; the error has been logged."
-        with self._lock:
-            if problem:
-                self._failed[name] = problem
-            del self._loads[name]
+            return model
+        except Exception as error:
+            self._failed[name] = f"{name} could not be loaded; the error has been logged."
+            if isinstance(error, InputError):
+                self._failed[name] = for_visitors(error)
+            else:
+                log.exception("the model %s could not be loaded", name)
+            raise InputError(self._failed[name]) from None
+        finally:
+            with self._lock:
+                del self._loads[name], self._doing[name]
 
     def _make_room(self, name: str, place: str) -> None:
         """Drop a model if two are kept, and raise InputError if there is no memory for another."""
-        load, size = self._loads[name], footprint(place, self._token(name))
-        load.footprint, load.began = size, time.monotonic()
+        size = footprint(place, self._token(name))
+        if size.size and not size.here:
+            self._doing[name] = f"Fetching {name}: {size.size / 1e6:,.0f} MB"
         with self._lock:
             while len(self._models) >= KEPT:
                 oldest, _ = self._models.popitem()
@@ -200,13 +184,6 @@ class ModelCache:
     def _token(self, name: str) -> bool | None:
         """Return False, which keeps this machine's token from the Hub, unless the owner named the model."""
         return None if name in self.places else False
-
-
-def _describe(name: str, load: _Load) -> str:
-    if load.footprint is None or load.footprint.here or not load.footprint.size:
-        return f"Loading {name}"
-    seconds = time.monotonic() - load.began
-    return f"Fetching {name}: {load.footprint.size / 1e6:,.0f} MB, {seconds:.0f} seconds so far"
 
 
 def shown_name(place: str) -> str:

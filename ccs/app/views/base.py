@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -93,11 +93,6 @@ def with_model(screen: Screen, complete: bool, make: Callable[[Model], Made | Em
         return Empty("Nothing to show", str(error))
 
 
-def no_work(screen: Screen) -> Iterator[tuple[float, str]]:
-    """Do no long work."""
-    yield from ()
-
-
 class View(NamedTuple):
     """One tab.
 
@@ -107,8 +102,7 @@ class View(NamedTuple):
         purpose: a sentence below the tabs.
         render: returns a screen as HTML; with `complete` False, only the parts that need no long work.
         program: returns a program that prints the screen's numbers; InputError if there are none.
-        prepare: does the long work of a screen; yields (share done, a phrase for the current step); nothing
-            if all is there.
+        prepare: does the long work of a screen, and publishes its progress with `Screen.tell`.
         needs_model: whether the view computes with the model.
     """
 
@@ -117,7 +111,7 @@ class View(NamedTuple):
     purpose: str
     render: Callable[[Screen, bool], Markup]
     program: Callable[[Screen], str]
-    prepare: Callable[[Screen], Iterator[tuple[float, str]]] = no_work
+    prepare: Callable[[Screen], object] = lambda screen: None
     needs_model: bool = True
 
 

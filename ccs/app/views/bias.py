@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -14,7 +14,7 @@ from ccs.analysis.preference import PartChanges, measure_part_changes
 from ccs.app.html import render
 from ccs.app.services.galleries import DRAWN, PAIRS, PHOTOGRAPHED, has_edits, world
 from ccs.app.session import App, Screen
-from ccs.app.state import NO_HEADS, OWN
+from ccs.app.state import OWN
 from ccs.app.views import claims, fairer
 from ccs.app.views.base import Empty, Figure, View, with_model
 from ccs.app.views.query import DRAWS, BiasQuery, Embedded, bias_lines, embed_query
@@ -70,13 +70,12 @@ class Measurement:
         return measure_part_changes(images, [after], task, prompts=prompts, draws=DRAWS)[0]
 
 
-def prepare_bias(screen: Screen) -> Iterator[tuple[float, str]]:
+def prepare_bias(screen: Screen) -> None:
     """Embed the gallery, and compare ways to make the model fairer if the visitor wants that."""
     galleries, model = screen.app.galleries, screen.model
-    if screen.session.budget is not None:
-        yield from galleries.prepare(model, screen.gallery, NO_HEADS)
-        yield from fairer.compare_methods(screen)
-    yield from galleries.prepare(model, screen.gallery, screen.state.ablate)
+    galleries.embed(model, screen.gallery, screen.tell)
+    fairer.compare_methods(screen)
+    galleries.embeddings(model, screen.gallery, screen.state.ablate, screen.tell)
 
 
 def render_bias(screen: Screen, complete: bool = True) -> Markup:

@@ -67,7 +67,7 @@ def class_matrix(screen: Screen, ablate: HeadSet = NO_HEADS) -> np.ndarray:
     """Return unit weights [classes, d] of the classes in force with text heads ablated, kept for later."""
     model, (classes, templates), heads = screen.model, question(screen), ablate.of_encoder(TEXT)
     key = ("classes", model.weights_hash, classes, templates, heads)
-    return screen.session.memory.get(key, lambda: class_weights(model, classes, templates, heads))
+    return screen.app.cache.get(key, lambda: class_weights(model, classes, templates, heads))
 
 
 def measure_answers(screen: Screen, ablate: HeadSet | None = None) -> Answers:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
-from threading import Event
 
 from ccs.analysis import carriers
 from ccs.analysis.evidence import Subject
@@ -15,7 +13,6 @@ from ccs.analysis.mitigations import METHODS, Fitted
 from ccs.analysis.task import Sets
 from ccs.app.html import count, join_texts
 from ccs.app.routes import Name, post
-from ccs.app.services.cache import result
 from ccs.app.services.galleries import world
 from ccs.app.session import Screen
 from ccs.app.state import parse_int
@@ -52,28 +49,22 @@ def make_fairer(screen: Screen, budget: Name = "") -> None:
     screen.change(tab="bias")
 
 
-def compare_methods(screen: Screen) -> Iterator[tuple[float, str]]:
-    """Compare the methods if the visitor has requested it; yields progress, and keeps a figure.
-
-    They run in a thread, which ends at its next step if this generator is closed.
-    """
-    session, query, canceled = screen.session, BiasQuery.of(screen.app, screen.state), Event()
+def compare_methods(screen: Screen) -> None:
+    """Compare the methods if the visitor has requested it, and keep a figure."""
+    session, query, steps = screen.session, BiasQuery.of(screen.app, screen.state), itertools.count()
     budget, session.budget = session.budget, None  # once: a canceled comparison isn't resumed
     if budget is None:
         return
     galleries, model, controls = screen.app.galleries, screen.model, world(screen.model.name).things
-    steps = ["Splitting people and occupations in half"]
 
     def tell(line: str) -> None:
-        if canceled.is_set():
-            raise InputError("The comparison was canceled.")
-        steps.append(line)
+        share = 0.1 + 0.9 * min(1, next(steps) / (carriers.STEPS + 6))
+        screen.tell(share, line.partition(":")[0].capitalize())
 
-    thread = ThreadPoolExecutor(1)
     try:
-        for share in galleries.embed(model, controls):
-            yield 0.1 * share, "Embedding control images"
-        people, things = (result(galleries.embed(model, n)).trunk for n in (query.gallery.name, controls))
+        people, things = (
+            galleries.embed(model, name, screen.tell).trunk for name in (query.gallery.name, controls)
+        )
         if people is None or things is None:
             raise InputError("This gallery is too large for the app; use clip-ccs mitigate.")
         images = galleries.find(controls)
@@ -81,16 +72,10 @@ def compare_methods(screen: Screen) -> Iterator[tuple[float, str]]:
         sets = Sets(people=query.gallery, controls=images, held_out=True)
         methods = {name: METHODS[name] for name in METHOD_TITLES}
         subject = Subject(model, sets, (people, things))
-        settings = subject, query.attribute, methods, budget / 100, SEED, tell
-        comparison = thread.submit(mitigate_subject, *settings)
-        while not wait([comparison], 0.3).done:
-            yield 0.1 + 0.9 * min(1, len(steps) / (carriers.STEPS + 6)), steps[-1].capitalize()
-        session.fairer = (screen.state.model, query.key), _figure(screen, query, comparison.result())
+        table = mitigate_subject(subject, query.attribute, methods, budget / 100, SEED, tell)
+        session.fairer = (screen.state.model, query.key), _figure(screen, query, table)
     except InputError as error:
         session.notify(f"The methods weren't compared: {error}")
-    finally:
-        canceled.set()
-        thread.shutdown(wait=False)
 
 
 def _figure(screen: Screen, query: BiasQuery, table: MitigationTable) -> Figure:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -39,12 +38,12 @@ def search_heads(screen: Screen, text: Name = "") -> None:
     screen.change(find=clean_line(text), tab="heads")
 
 
-def prepare_heads(screen: Screen) -> Iterator[tuple[float, str]]:
+def prepare_heads(screen: Screen) -> None:
     """Embed the images that the heads rank, and search the heads."""
     app, model, text = screen.app, screen.model, screen.state.find
-    yield from app.galleries.prepare_pictures(model)
+    app.galleries.embed_pictures(model, screen.tell)
     if text and _search_result(screen) is None:
-        yield 0.5, f"Ranking heads by “{text}”"
+        screen.tell(0.5, f"Ranking heads by “{text}”")
         images = app.galleries.find(world(model.name).pictures)
         app.cache.get(("find", model.weights_hash, text), lambda: ccs.find_heads(model, text, images).rows)
 

@@ -198,7 +198,7 @@ def embed_query(screen: Screen, query: BiasQuery, complete: bool = True) -> Embe
 
     def texts(heads: HeadSet) -> np.ndarray:
         key = ("occupations", model.weights_hash, query.occupations, people.templates, heads)
-        return screen.session.memory.get(key, lambda: embed_occupations(model, people, heads))
+        return screen.app.cache.get(key, lambda: embed_occupations(model, people, heads))
 
     images = [galleries.embeddings(model, people.name, heads) for heads in (NO_HEADS, ablate)]
     return Embedded(query, images, [texts(NO_HEADS), texts(ablate.of_encoder(TEXT))])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -30,12 +29,12 @@ OCCUPATION = "judge"
 NEUTRAL = ("person", "blorple")  # of `ccs.texts.neutral`
 
 
-def prepare_start(screen: Screen) -> Iterator[tuple[float, str]]:
+def prepare_start(screen: Screen) -> None:
     """Embed faces and images."""
-    model, galleries = screen.model, screen.app.galleries
-    yield from galleries.prepare(model, world(model.name).people, screen.state.ablate)
+    galleries, model = screen.app.galleries, screen.model
+    galleries.embeddings(model, world(model.name).people, screen.state.ablate, screen.tell)
     with suppress(InputError):  # the step shows the reason
-        yield from galleries.prepare_pictures(model)
+        galleries.embed_pictures(model, screen.tell)
 
 
 def render_start(screen: Screen, complete: bool = True) -> Markup:
