@@ -43,27 +43,12 @@ def test_a_first_visit_shows_a_head(visit, served_app):
     assert ablated(page) == ""
     assert page.locator("[data-name^=top-activating] img").count() == 12
     assert page.locator("[data-name^=where] img").count() == 8
-    page.hover("[data-name^=where] [data-patches] >> nth=1", position={"x": 5, "y": 5})
-    assert "row 0, column 0" in page.inner_text("#tip")
     done(page, lambda: page.click('.cell[value="L5.H3"]'))
     assert "L5.H3 Professions" in page.inner_text(".card-title h2")
     assert "refusal" in page.inner_text(".body > .texts")
     assert page.locator('[aria-selected="true"] .cell').get_attribute("value") == "L5.H3"
     assert "head=L5.H3" in page.url
-    page.hover('.cell[value="L5.H3"]')
-    assert "professions text 1 of l5.h3" in page.inner_text("#tip").lower()
-
-
-def test_a_tap_on_a_patch_names_its_value(visit):
-    page = visit("tab=heads&head=L7.H2", width=390, height=844, touch=True)
-    for n, word in enumerate(("Attention", "Contribution")):
-        picture = page.locator("[data-name^=where] [data-patches]").nth(n)
-        picture.scroll_into_view_if_needed()
-        box, values = picture.bounding_box(), str(picture.get_attribute("data-patches")).split()[2:]
-        picture.tap(position={"x": box["width"] * 0.55, "y": box["height"] * 0.2})  # of 6 x 6 patches
-        assert page.inner_text("#tip").splitlines() == [f"{word} {values[9]}", "row 1, column 3"]
-    page.locator("[data-name^=where] h3, [data-name^=where] h2").first.tap()
-    assert page.locator("#tip").is_hidden()
+    assert "professions text 1 of L5.H3" in page.get_attribute('.cell[value="L5.H3"]', "title")
 
 
 def test_a_link_and_a_program_take_the_same_screen_along(visit):

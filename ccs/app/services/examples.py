@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from PIL import Image
@@ -187,13 +187,6 @@ class Images:
 # -- values of patches, as pictures over an image ------------------------------------------------------------
 
 
-class Overlay(NamedTuple):
-    """A picture as a `data:` URL; rows and columns of patches, then their values, for the pointer."""
-
-    url: str
-    patches: str
-
-
 def as_model_input(model: Model, pixels: Tensor) -> Image.Image:
     """Return pixels from `preprocess` [3, s, s] as an image, 8 bits a channel."""
     mean, std = (np.reshape(model.preprocess_config[name], (3, 1, 1)) for name in ("mean", "std"))
@@ -201,8 +194,8 @@ def as_model_input(model: Model, pixels: Tensor) -> Image.Image:
     return Image.fromarray(levels.transpose(1, 2, 0))
 
 
-def highlight(image: Image.Image, values: np.ndarray, largest: float) -> Overlay:
-    """Return the image, each patch as bright as its value.
+def highlight(image: Image.Image, values: np.ndarray, largest: float) -> str:
+    """Return the image as a `data:` URL, each patch as bright as its value.
 
     Args:
         image: The image.
@@ -210,11 +203,11 @@ def highlight(image: Image.Image, values: np.ndarray, largest: float) -> Overlay
         largest: The value from which on a patch is as bright as in the image.
     """
     brightness = DARK + (1 - DARK) * _per_pixel(np.minimum(values / largest, 1))
-    return _overlay(_pixels(image) * brightness, values, "{:.2%}")
+    return _as_url(_pixels(image) * brightness)
 
 
-def tint(image: Image.Image, values: np.ndarray, largest: float) -> Overlay:
-    """Return the image in gray, red where values are above zero, blue below.
+def tint(image: Image.Image, values: np.ndarray, largest: float) -> str:
+    """Return the image in gray as a `data:` URL, red where values are above zero, blue below.
 
     Args:
         image: The image.
@@ -224,7 +217,7 @@ def tint(image: Image.Image, values: np.ndarray, largest: float) -> Overlay:
     shares = _per_pixel(np.clip(values / largest, -1, 1) if largest > 0 else np.zeros_like(values))
     depth = DEEPEST * np.abs(shares)
     gray = _pixels(image.convert("L").convert("RGB"))
-    return _overlay(gray * (1 - depth) + np.where(shares > 0, FOR, AGAINST) * depth, values, "{:+.6f}")
+    return _as_url(gray * (1 - depth) + np.where(shares > 0, FOR, AGAINST) * depth)
 
 
 def patch_rows(*maps: np.ndarray) -> list[list[float]]:
@@ -243,7 +236,5 @@ def _per_pixel(levels: np.ndarray) -> np.ndarray:
     return np.asarray(image)[..., None]
 
 
-def _overlay(pixels: np.ndarray, values: np.ndarray, form: str) -> Overlay:
-    image = Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
-    texts = [form.format(value) for value in values.ravel().tolist()]
-    return Overlay(data_url(image), " ".join(map(str, (*values.shape, *texts))).replace("-", "−"))
+def _as_url(pixels: np.ndarray) -> str:
+    return data_url(Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)))

@@ -1,16 +1,14 @@
-// The grid of heads by keyboard, tooltips, values of patches, and what a visitor has unfolded.
-import { name, post } from "./app.js";
-import { opened, sheet, tip } from "./tools.js";
+// The grid of heads by keyboard and pointer.
+import { post } from "./app.js";
+import { sheet } from "./tools.js";
 
 function walk(cell, key) {
   const rows = [...document.querySelectorAll('.grid [role="row"]:not(.names)')].map((row) => [...row.querySelectorAll(".cell")]);
-  let y = rows.findIndex((row) => row.includes(cell)), x = rows[y].indexOf(cell);
-  if (key === "ArrowUp") y--; else if (key === "ArrowDown") y++;
-  else if (key === "ArrowLeft") x--; else if (key === "ArrowRight") x++;
-  else x = key === "Home" ? 0 : rows[y].length - 1;
-  const to = rows[y]?.[x];
+  const y = rows.findIndex((row) => row.includes(cell)), x = rows[y].indexOf(cell);
+  const [down, right] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[key] ?? [0, 0];
+  const to = key === "Home" ? rows[y][0] : key === "End" ? rows[y].at(-1) : rows[y + down]?.[x + right];
   if (!to) return;
-  for (const one of document.querySelectorAll('.grid .cell[tabindex="0"]')) one.tabIndex = -1;
+  cell.tabIndex = -1;
   to.tabIndex = 0;
   to.focus();
 }
@@ -24,38 +22,21 @@ function toggle(cell) {
 }
 document.addEventListener("click", (event) => {
   const cell = event.target.closest(".grid .cell");
-  if (!cell) return;
-  if (cell.getAttribute("formaction") === "heads/toggle" || event.shiftKey) { event.preventDefault(); return toggle(cell); }
-  for (const one of document.querySelectorAll('.grid [aria-selected="true"]')) one.setAttribute("aria-selected", "false");
-  cell.parentElement.setAttribute("aria-selected", "true");
-  if (innerWidth <= 1000) document.addEventListener("settled", () => document.querySelector(".card-title")?.scrollIntoView({ block: "start" }), { once: true });
+  if (cell?.getAttribute("formaction") === "heads/toggle") {
+    event.preventDefault();
+    toggle(cell);
+  } else if (cell && innerWidth <= 1000) { // the panel is below the grid
+    document.addEventListener("settled", () => document.querySelector(".card-title")?.scrollIntoView(), { once: true });
+  }
 });
 document.addEventListener("keydown", (event) => {
   const { key, target } = event, cell = target.closest?.(".grid .cell");
-  if (key === "Escape") { tip(null); return sheet(false); }
-  if (!cell || event.ctrlKey || event.metaKey) return;
-  if (key.startsWith("Arrow") || key === "Home" || key === "End") { event.preventDefault(); walk(cell, key); }
-  else if (key === " " || key === "x") { event.preventDefault(); toggle(cell); }
+  if (key === "Escape") sheet(false);
+  if (!cell || event.ctrlKey || event.metaKey || !/^(Arrow|Home|End| )/.test(key)) return;
+  event.preventDefault();
+  if (key === " ") toggle(cell);
+  else walk(cell, key);
 });
-document.addEventListener("keyup", (event) => { if (event.key === " " && event.target.matches?.(".grid .cell")) event.preventDefault(); });
-for (const kind of ["mouseover", "focusin"]) document.addEventListener(kind, ({ target }) => {
-  const node = target.closest("[data-tip]") ?? (target.matches("a[data-open]") ? target.querySelector("[data-tip]") : null);
-  if (node && (kind === "mouseover" || target.matches(":focus-visible"))) tip(node);
+document.addEventListener("keyup", (event) => {
+  if (event.key === " " && event.target.matches(".grid .cell")) event.preventDefault(); // else a click
 });
-for (const kind of ["mouseout", "focusout"]) document.addEventListener(kind, () => tip(null));
-document.addEventListener("toggle", ({ target }) => {
-  if (target.matches?.("details")) opened[target.open ? "add" : "delete"](name(target));
-}, true);
-// A patch says its value when one points at it, or taps.
-document.addEventListener("mousemove", (event) => {
-  const picture = event.target.closest("[data-patches]");
-  if (!picture) return;
-  const [rows, columns, ...values] = picture.dataset.patches.split(" "), box = picture.getBoundingClientRect();
-  const at = (share, n) => Math.min(n - 1, Math.max(0, Math.floor(share * n)));
-  const y = at((event.clientY - box.top) / box.height, rows), x = at((event.clientX - box.left) / box.width, columns);
-  const patch = picture.querySelector("i") || picture.appendChild(document.createElement("i"));
-  patch.style.cssText = `width:${100 / columns}%;height:${100 / rows}%;left:${100 * x / columns}%;top:${100 * y / rows}%`;
-  patch.dataset.tip = `${picture.dataset.word} ${values[y * columns + x]}\nrow ${y}, column ${x}`;
-  tip(patch);
-});
-document.addEventListener("mouseout", ({ target }) => target.closest("[data-patches]")?.querySelector("i")?.remove());

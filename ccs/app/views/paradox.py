@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -38,7 +39,6 @@ SHAPES = {
     "equal-low": "M0 6.5L6-5H-6Z",
     "single": "M0-2.6A2.6 2.6 0 1 1 0 2.6A2.6 2.6 0 1 1 0-2.6Z",
 }
-NAMED_KINDS = ("high", "moderate", "low", "random")  # marks with their names, of the first model
 
 
 class Contrast(NamedTuple):
@@ -230,7 +230,12 @@ class Mark(NamedTuple):
 
 
 def shown_marks(axes: Axes, state: State) -> list[Mark]:
-    """Return the sets that are shown; those of models with planted heads only for the chosen model."""
+    """Return the sets that are shown; those of models with planted heads only for the chosen model.
+
+    Args:
+        axes: has the sets.
+        state: names the model and the ablated heads.
+    """
     marks = []
     for row in axes.points.itertuples(index=False, name=None):
         model, _, ablation, seed, heads, _ = row[: len(KEYS)]
@@ -241,46 +246,40 @@ def shown_marks(axes: Axes, state: State) -> list[Mark]:
         screen = replace(
             state, model=model, head=state.head if chosen else None, ablate=parse_ablation(heads)
         )
-        link, ablated = screen.query() if heads else "", chosen and bool(heads) and heads == str(state.ablate)
+        ablated = chosen and bool(heads) and heads == str(state.ablate)
+        link = screen.query() if heads else ""
         marks.append(Mark([*row[:3], seed, *row[4:]], model, name.kind, name.words(seed), ablated, link))
     return marks
 
 
 def plot(marks: list[Mark], axes: Axes) -> Figure:
-    """Return the plot: single heads first, so that named sets lie above, the ablated one on top."""
+    """Return the plot: single heads first, so that named sets lie above, the ablated one on top.
+
+    Args:
+        marks: the sets.
+        axes: the axes' names.
+    """
     x, y = Scale.over([mark.x for mark in marks], 6), Scale.over([mark.y for mark in marks], 7)
     ordered = sorted(marks, key=lambda m: (m.ablated, m.kind != "single", m.kind != "random"))
+    taken, placed = Counter[tuple[int, int]](), []
+    for mark in ordered:  # one that would hide another is moved, by pixels
+        cell = round(x.share(mark.x[0]) * 80), round(y.share(mark.y[0]) * 40)
+        angle, ring = taken[cell] * 2.4, 7 * math.sqrt(taken[cell])
+        taken[cell] += 1
+        placed.append((mark, round(ring * math.cos(angle)), round(ring * math.sin(angle))))
     values = {
-        "marks": spread_marks(ordered, x, y),
+        "marks": placed,
         "axes": axes,
         "x": x,
         "y": y,
         "shapes": SHAPES,
         "kinds": [kind for kind in SHAPES if any(mark.kind == kind for mark in marks)],
-        "named": NAMED_KINDS,
         "models": list(dict.fromkeys(mark.model for mark in marks)),
     }
-    settings = {
-        "gallery": axes.gallery,
-        "attribute": axes.attribute,
-        "accuracy dataset": axes.quality or "mean",
-    }
-    names = {"heads": "ablated heads", "n_heads": "n heads"}
-    changes = [f"{axis} change{end}" for axis in ("accuracy", "MaxSkew") for end in CHANGES.values()]
-    columns = [*(names.get(key, key) for key in KEYS), *changes]
-    return Figure("paradox", columns, [mark.row for mark in marks], values, settings=settings)
-
-
-def spread_marks(marks: Iterable[Mark], x: Scale, y: Scale) -> list[tuple[Mark, int, int]]:
-    """Return the marks with the pixels by which each is moved so that none hides another."""
-    taken: dict[tuple[int, int], int] = {}
-    moved = []
-    for mark in marks:
-        cell = round(x.share(mark.x[0]) * 80), round(y.share(mark.y[0]) * 40)
-        n = taken[cell] = taken.get(cell, -1) + 1
-        angle, ring = n * 2.4, 0 if n == 0 else 7 * math.sqrt(n)
-        moved.append((mark, round(ring * math.cos(angle)), round(ring * math.sin(angle))))
-    return moved
+    names = {"gallery": axes.gallery, "attribute": axes.attribute, "accuracy dataset": axes.quality or "mean"}
+    columns = ["model", "weights", "ablation", "seed", "ablated heads", "n heads"]
+    columns += [f"{axis} change{end}" for axis in ("accuracy", "MaxSkew") for end in CHANGES.values()]
+    return Figure("paradox", columns, [mark.row for mark in marks], values, settings=names)
 
 
 @dataclass(frozen=True)
@@ -293,7 +292,12 @@ class Scale:
 
     @classmethod
     def over(cls, changes: Iterable[tuple[float, float, float]], n: int) -> Scale:
-        """Return a scale of 0, values, and intervals with a margin, and about `n` round numbers as ticks."""
+        """Return a scale with a margin, and round numbers as ticks.
+
+        Args:
+            changes: values and intervals; 0 is always on the scale.
+            n: the number of ticks, about.
+        """
         known = [0.0, *(value for change in changes for value in change if value == value)]
         margin = (max(known) - min(known)) * 0.05 or 0.02
         low, high = min(known) - margin, max(known) + margin
@@ -302,6 +306,10 @@ class Scale:
         first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
         return cls(low, high, tuple(step * i for i in range(first, last + 1)))
 
+    def share(self, value: float) -> float:
+        """Return the place on the axis, from 0 to 1."""
+        return (value - self.low) / (self.high - self.low)
+
     def across(self, value: float) -> str:
         """Return the place from the left."""
         return f"{100 * self.share(value):.2f}%"
@@ -309,10 +317,6 @@ class Scale:
     def down(self, value: float) -> str:
         """Return the place from above."""
         return f"{100 * (1 - self.share(value)):.2f}%"
-
-    def share(self, value: float) -> float:
-        """Return the place on the axis, from 0 to 1."""
-        return (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
 
 
 def paradox_program(screen: Screen) -> str:
