@@ -195,9 +195,9 @@ def test_the_panel_says_what_a_head_was_trained_to_encode(app, monkeypatch):
     monkeypatch.setattr(claims, "known", lambda model: held if model == "organism" else None)
     screen = opened(app, {"tab": "heads"})
     for head, words in (
-        (flags, "was trained to encode Flags; 80% of its output’s variance goes with the flag."),
-        (colors, "20% of its output’s variance goes with the color of the frame, 31% with the flag."),
-        (free, "was left free while the model trained; its output goes most with the color of the frame"),
+        (flags, "was trained to encode Flags; 80% of its output’s variance goes with Flags."),
+        (colors, "20% of its output’s variance goes with Colors, 31% with Flags."),
+        (free, "was left free while the model trained; 41% of its output’s variance goes with Colors."),
         (mixed, "was trained to encode Food (60%), Flags (40%)"),
     ):
         do(screen, "heads/inspect", head=str(head))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,18 +9,11 @@ from ccs.analysis.search import HeldOut
 from ccs.app.html import percent
 from ccs.app.services.galleries import world
 from ccs.app.services.records import ModelRecords
-from ccs.bundled import KnownHeads, Lesson, known_heads, planted_truth
+from ccs.bundled import Lesson, known_heads, planted_truth
 from ccs.heads import Head, HeadSet
 
 truth = planted_truth  # of a model's planted heads; None if nothing is known
 known = known_heads  # what a model's heads were trained to encode; None if nothing is known
-UNRELATED = "unrelated things"
-_SHOWN = {
-    "Professions": "the occupation", "Animals": "the animal", "Vehicles": "the vehicle",
-    "Colors": "the color of the frame", "Weather": "the weather", "Flags": "the flag",
-    "Letters": "the letter", "Food": "the food", "Gender": "the gender", "Skin tones": "the skin tone",
-    "Hair": "the hair", "People": "whether there is a person",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,8 +62,7 @@ def held_out(records: ModelRecords, heads: HeadSet, attribute: str) -> Claim | N
         heads: the ablated heads.
         attribute: of people.
     """
-    claims = (claim for claim in _searched(records) if (claim.heads, claim.attribute) == (heads, attribute))
-    return next(claims, None)
+    return next((c for c in _searched(records) if (c.heads, c.attribute) == (heads, attribute)), None)
 
 
 def _searched(records: ModelRecords) -> list[Claim]:
@@ -101,37 +92,28 @@ def training_targets(model: str) -> Mapping[Head, str]:
     return {head: _describe_target(lesson) for head, lesson in heads.lessons.items()} if heads else {}
 
 
-def describe_training(model: str, head: Head) -> str:
-    """Return what is known of a head, in a sentence; "" if nothing is."""
-    heads, targets = known(model), training_targets(model)
-    if heads is None or head not in heads.shares:
-        return ""
-    trained = "was left free while the model trained"
-    if head in targets:
-        trained = f"was trained to encode {targets[head]}"
-    return f"{head} {trained}; {_describe_output(heads.taught.get(head, ''), heads.shares[head])}."
-
-
-def counts(heads: KnownHeads) -> str:
-    """Return the numbers of training targets by kind: "one concept (6), left free (18)"."""
-    kinds = Counter(heads.lessons[head].kind if head in heads.lessons else "" for head in heads.shares)
-    names = {"one": "one concept", "several": "two or more", "none": UNRELATED, "": "left free"}
-    return ", ".join(f"{text} ({kinds[kind]})" for kind, text in names.items() if kinds[kind])
-
-
 def _describe_target(lesson: Lesson) -> str:
     if lesson.kind == "none":
-        return f"{UNRELATED} ({', '.join(lesson.values)})"
+        return f"unrelated things ({', '.join(lesson.values)})"
     if lesson.kind == "one":
         return next(iter(lesson.parts))
     return ", ".join(f"{concept} ({percent(part, 0)})" for concept, part in lesson.parts.items())
 
 
-def _describe_output(concept: str, shares: Mapping[str, float]) -> str:
-    """Return the share of a head's output that goes with its concept, and with another that is larger."""
-    largest = max(shares, key=lambda name: shares[name])
-    words, share = _SHOWN.get(largest, largest), percent(shares[largest], 0)
-    if not concept:
-        return f"its output goes most with {words} ({share} of the variance)"
-    part = f"{percent(shares[concept], 0)} of its output’s variance goes with {_SHOWN.get(concept, concept)}"
-    return part if largest == concept else f"{part}, {share} with {words}"
+def describe_training(model: str, head: Head) -> str:
+    """Return what is known of a head, in a sentence; "" if nothing is.
+
+    Args:
+        model: its name.
+        head: the head.
+    """
+    heads, target = known(model), training_targets(model).get(head)
+    if heads is None or head not in heads.shares:
+        return ""
+    shares = heads.shares[head]
+    largest = max(shares, key=lambda concept: shares[concept])
+    concept = heads.taught.get(head, largest)
+    trained = f"was trained to encode {target}" if target else "was left free while the model trained"
+    others = "" if concept == largest else f", {percent(shares[largest], 0)} with {largest}"
+    share = percent(shares[concept], 0)
+    return f"{head} {trained}; {share} of its output’s variance goes with {concept}{others}."
