@@ -91,9 +91,7 @@ class Model(Side):
         encoder: The image encoder.
         texts: The text side, with methods of the same names.
         text_heads: The text encoder's heads that are scored.
-        clip: open_clip's module.
-        open_clip_name: The name from which open_clip builds such a model, with `config` and
-            `preprocess_config`.
+        clip: open_clip's module, built by `config` and `preprocess_config`.
 
         >>> from ccs import load, open_images
         >>> model, images = load("organism"), open_images("world", 2).images
@@ -112,8 +110,7 @@ class Model(Side):
         layers: ChosenLayers | None = None,
     ) -> None:
         self.name, self.architecture, self.tag = source.name, source.architecture, source.tag
-        self.open_clip_name = source.open_clip_name
-        self.config = {**source.config, "quick_gelu": source.quick_gelu}
+        self.config = source.config
         self.clip, self.tokenizer, self._autocast = clip, tokenizer, autocast
         self._crops_as_transformers = bool(source.checkpoint)
         self._hashed: tuple[Any, str] | None = None

@@ -4,12 +4,12 @@ and EVA02 (rotary positions, a norm on the heads' outputs, SwiGLU), and PE-Core.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from ccs.model.encoders.parts import Affine, Attention, Block, Map, Module, Pool, UnsupportedPart, by_head
+from ccs.model.encoders.parts import Affine, Attention, Block, Module, Pool, UnsupportedPart, by_head
 from ccs.model.encoders.readouts import AttentionPool, Linear, NormedMean, OneNorm, Parts, ReadOut
 
 
@@ -21,16 +21,10 @@ def decompose(visual: Module) -> Parts | None:
     from timm.models.vision_transformer_relpos import VisionTransformerRelPos
 
     trunk = visual.trunk if isinstance(visual, TimmModel) else None
-    if isinstance(trunk, VisionTransformer):
-        blocks = [_block(module) for module in trunk.blocks]
-    elif isinstance(trunk, VisionTransformerRelPos):
-        blocks = [_relative(module, trunk.shared_rel_pos) for module in trunk.blocks]
-    elif isinstance(trunk, Eva):
-        if trunk.rope_mixed:
-            raise UnsupportedPart("its rotary positions differ from layer to layer")
-        blocks = [_eva_block(module, trunk) for module in trunk.blocks]
-    else:
+    if not isinstance(trunk, VisionTransformer | VisionTransformerRelPos | Eva):
         return None
+    if getattr(trunk, "rope_mixed", False):
+        raise UnsupportedPart("its rotary positions differ from layer to layer")
 
     def stem(pixels: Tensor) -> Tensor:
         x: Tensor = trunk.patch_embed(pixels)
@@ -41,55 +35,88 @@ def decompose(visual: Module) -> Parts | None:
         x = trunk.norm_pre(placed[0] if isinstance(trunk, Eva) else trunk.patch_drop(placed))
         return x
 
-    return _parts(visual, stem, blocks)
-
-
-def _block(module: Module) -> Block:
-    from timm.layers.attention import Attention as TimmAttention
-    from timm.models.vision_transformer import Block as TimmBlock
-
-    if type(module) is not TimmBlock or type(module.attn) is not TimmAttention:
-        raise UnsupportedPart(f"its blocks are {type(module).__name__} with {type(module.attn).__name__}")
-    return _normed_first(module, _attention(module.attn))
-
-
-def _relative(module: Module, shared: Module | None) -> Block:
-    from timm.models.vision_transformer_relpos import RelPosBlock
-
-    if type(module) is not RelPosBlock:
-        raise UnsupportedPart(f"its blocks are {type(module).__name__}")
-    positions: Module = module.attn.rel_pos or shared
-    bias = None if positions is None else lambda _: positions.get_bias()
-    return _normed_first(module, _attention(module.attn, bias))
-
-
-def _attention(attn: Module, bias: Callable[[int], Tensor] | None = None) -> Attention:
-    _require_plain(attn, q_norm="it norms queries", k_norm="it norms keys", gate="it gates its heads")
-    inner = getattr(attn, "norm", None)
-    if not _plain(inner) and not isinstance(inner, nn.LayerNorm):
-        raise UnsupportedPart(f"the norm on its heads' outputs is {type(inner).__name__}")
-    return Attention(
-        n_heads=int(attn.num_heads),
-        head_dim=int(attn.head_dim),
-        projections=lambda: _fused(attn.qkv),
-        inner=None if _plain(inner) else inner,
-        bias=bias,
-    )
-
-
-def _parts(visual: Module, stem: Map, blocks: list[Block]) -> Parts:
-    trunk, embed = visual.trunk, visual.trunk.patch_embed
+    embed, linear = trunk.patch_embed, _linear(visual)
     height, width = embed.img_size
-    linear = _linear(visual)
     return Parts(
         stem=stem,
-        blocks=blocks,
+        blocks=[_block(module, trunk) for module in trunk.blocks],
         readout=_readout(trunk, linear),
         width=int(trunk.embed_dim),
         dim=linear.dim(int(trunk.embed_dim)),
         tokens=int(embed.num_patches + trunk.num_prefix_tokens),
         prefix=int(trunk.num_prefix_tokens),
         image_size=(int(height), int(width)),
+    )
+
+
+def _block(module: Module, trunk: Module) -> Block:
+    from timm.layers.attention import Attention as TimmAttention
+    from timm.layers.attention import AttentionRope
+    from timm.models.eva import EvaAttention, EvaBlock, EvaBlockPostNorm
+    from timm.models.vision_transformer import Block as TimmBlock
+    from timm.models.vision_transformer_relpos import RelPosAttention, RelPosBlock
+
+    attn, kind = module.attn, type(module)
+    attentions: dict[type, tuple[type, ...]] = {
+        TimmBlock: (TimmAttention,),
+        RelPosBlock: (RelPosAttention,),
+        EvaBlock: (EvaAttention, AttentionRope),
+        EvaBlockPostNorm: (EvaAttention, AttentionRope),
+    }
+    if type(attn) not in attentions.get(kind, ()):
+        raise UnsupportedPart(f"its blocks are {kind.__name__} with {type(attn).__name__}")
+    normed_after = kind is EvaBlockPostNorm
+
+    def scale(number: int) -> Tensor | None:
+        """LayerScale, in a module of its own or not."""
+        factor: Tensor | None = getattr(getattr(module, f"ls{number}", None), "gamma", None)
+        return getattr(module, f"gamma_{number}", None) if factor is None else factor
+
+    def mlp(x: Tensor) -> Tensor:
+        out: Tensor = module.norm2(module.mlp(x)) if normed_after else module.mlp(module.norm2(x))
+        return out if scale(2) is None else out * scale(2)
+
+    return Block(
+        module=attn,
+        heads=_attention(attn, trunk),
+        norm=(lambda x: x) if normed_after else module.norm1,
+        projection=attn.proj,
+        mlp=mlp,
+        scale=lambda: scale(1),
+        after=module.norm1 if normed_after else None,
+    )
+
+
+def _attention(attn: Module, trunk: Module) -> Attention:
+    from timm.layers.pos_embed_sincos import apply_rot_embed_cat
+
+    _require_plain(attn, q_norm="it norms queries", k_norm="it norms keys", gate="it gates its heads")
+    if getattr(attn, "num_kv_groups", 1) != 1:
+        raise UnsupportedPart("its heads share keys and values")
+    inner = getattr(attn, "norm", None)
+    if not _plain(inner) and not isinstance(inner, nn.LayerNorm):
+        raise UnsupportedPart(f"the norm on its heads' outputs is {type(inner).__name__}")
+    positions = getattr(attn, "rel_pos", None) or getattr(trunk, "shared_rel_pos", None)
+
+    def projections() -> Sequence[Affine]:
+        if attn.qkv is None:
+            return [(linear.weight, linear.bias) for linear in (attn.q_proj, attn.k_proj, attn.v_proj)]
+        if getattr(attn, "q_bias", None) is None:
+            return [(attn.qkv.weight, attn.qkv.bias)]
+        return [(attn.qkv.weight, torch.cat([attn.q_bias, attn.k_bias, attn.v_bias]))]
+
+    def rotate(x: Tensor) -> Tensor:
+        rope, prefix = trunk.rope.get_embed(), attn.num_prefix_tokens
+        turned = apply_rot_embed_cat(x[:, :, prefix:], rope, half=getattr(attn, "rotate_half", False))
+        return torch.cat([x[:, :, :prefix], turned], dim=2).type_as(x)
+
+    return Attention(
+        n_heads=int(attn.num_heads),
+        head_dim=int(attn.head_dim),
+        projections=projections,
+        inner=None if _plain(inner) else inner,
+        rotate=None if getattr(trunk, "rope", None) is None else rotate,
+        bias=None if positions is None else lambda _: positions.get_bias(),
     )
 
 
@@ -103,22 +130,6 @@ def _require_plain(owner: Module, **modules: str) -> None:
     for name, words in modules.items():
         if not _plain(getattr(owner, name, None)):
             raise UnsupportedPart(words)
-
-
-def _fused(qkv: Module) -> list[Affine]:
-    return [(qkv.weight, qkv.bias)]
-
-
-def _normed_first(module: Module, heads: Attention) -> Block:
-    """A block that norms before attention and before its MLP, with or without LayerScale."""
-    return Block(
-        module=module.attn,
-        heads=heads,
-        norm=module.norm1,
-        projection=module.attn.proj,
-        mlp=lambda x: module.ls2(module.mlp(module.norm2(x))),
-        scale=lambda: None if _plain(module.ls1) else module.ls1.gamma,
-    )
 
 
 def _linear(visual: Module) -> Linear:
@@ -190,67 +201,4 @@ def _pool(trunk: Module, linear: Linear) -> AttentionPool:
         linear,
         before=trunk.norm,
         mlp=lambda x: pool.mlp(pool.norm(x)),
-    )
-
-
-def _eva_block(module: Module, trunk: Module) -> Block:
-    from timm.models.eva import EvaBlock, EvaBlockPostNorm
-
-    heads = _eva_attention(module.attn, trunk)
-    if type(module) is EvaBlockPostNorm:
-        return Block(
-            module=module.attn,
-            heads=heads,
-            norm=lambda x: x,
-            projection=module.attn.proj,
-            mlp=lambda x: module.norm2(module.mlp(x)),
-            scale=lambda: None,
-            after=module.norm1,
-        )
-    if type(module) is not EvaBlock:
-        raise UnsupportedPart(f"its blocks are {type(module).__name__}")
-
-    def mlp(x: Tensor) -> Tensor:
-        out: Tensor = module.mlp(module.norm2(x))
-        return out if module.gamma_2 is None else out * module.gamma_2
-
-    return Block(
-        module=module.attn,
-        heads=heads,
-        norm=module.norm1,
-        projection=module.attn.proj,
-        mlp=mlp,
-        scale=lambda: module.gamma_1,
-    )
-
-
-def _eva_attention(attn: Module, trunk: Module) -> Attention:
-    from timm.layers.attention import AttentionRope
-    from timm.layers.pos_embed_sincos import apply_rot_embed_cat
-    from timm.models.eva import EvaAttention
-
-    if type(attn) not in (EvaAttention, AttentionRope):
-        raise UnsupportedPart(f"its attention is {type(attn).__name__}")
-    _require_plain(attn, q_norm="it norms queries", k_norm="it norms keys", gate="it gates its heads")
-    if getattr(attn, "num_kv_groups", 1) != 1:
-        raise UnsupportedPart("its heads share keys and values")
-
-    def projections() -> Sequence[Affine]:
-        if attn.qkv is None:
-            return [(linear.weight, linear.bias) for linear in (attn.q_proj, attn.k_proj, attn.v_proj)]
-        if getattr(attn, "q_bias", None) is None:
-            return _fused(attn.qkv)
-        return [(attn.qkv.weight, torch.cat([attn.q_bias, attn.k_bias, attn.v_bias]))]
-
-    def rotate(x: Tensor) -> Tensor:
-        rope, prefix = trunk.rope.get_embed(), attn.num_prefix_tokens
-        turned = apply_rot_embed_cat(x[:, :, prefix:], rope, half=getattr(attn, "rotate_half", False))
-        return torch.cat([x[:, :, :prefix], turned], dim=2).type_as(x)
-
-    return Attention(
-        n_heads=int(attn.num_heads),
-        head_dim=int(attn.head_dim),
-        projections=projections,
-        inner=None if _plain(attn.norm) else attn.norm,
-        rotate=None if trunk.rope is None else rotate,
     )

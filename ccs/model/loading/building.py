@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-import tempfile
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -19,17 +18,17 @@ from ccs.model.loading.config import MAX_CONFIG_BYTES, OPEN_CLIP_TOKENS
 from ccs.model.loading.fetching import Place, require_connection
 from ccs.model.loading.footprint import memory, require_room
 from ccs.model.loading.sources import UNTRAINED, Source, no_weights, untrained
-from ccs.model.loading.tokens import MAX_BYTES, HubTokenizer, vocabulary
+from ccs.model.loading.tokens import MAX_BYTES, HubTokenizer
 from ccs.model.loading.weights import (
     INDEX_FILE,
     WEIGHTS_FILE,
     WEIGHTS_FILES,
     WORDS,
     renamed,
+    require_plain_names,
     shards,
     siglip_renamed,
     with_all_words,
-    without_wrappers,
 )
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -74,15 +73,15 @@ def _known(source: Source) -> tuple[Any, Any]:
     if source.repository:
         require_connection(source.repository, "open_clip_model.safetensors", "open_clip_pytorch_model.bin")
     clip = open_clip.create_model(
-        source.open_clip_name,
+        source.architecture,
         None if random else source.tag,
-        force_quick_gelu=source.quick_gelu,
+        force_quick_gelu=source.config["quick_gelu"],
         require_pretrained=not random,
         weights_only=True,  # some tags have only a pickle; tensors are read from it, and no code is run
     )
     text = source.config["text_cfg"]
     if text.get("hf_model_name"):  # the text encoder itself is transformers' own
-        return clip, open_clip.get_tokenizer(source.open_clip_name)
+        return clip, open_clip.get_tokenizer(source.architecture)
     return clip, _tokenizer(text)
 
 
@@ -91,59 +90,39 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
 
     open_clip's `create_model` isn't used: it would accept a pickle if there is no other file.
     """
+    import open_clip
     from open_clip.model import set_model_preprocess_cfg
     from open_clip.transform import PreprocessCfg, merge_preprocess_dict
     from safetensors.torch import load_file
 
     text = source.config["text_cfg"]
     is_siglip = source.checkpoint == "siglip"
-    weights = _shards(place) if source.checkpoint else [_first(place, WEIGHTS_FILES)]
     if source.checkpoint:
+        files = _shards(place)
         # SigLIP was trained on texts without capitals.
         clean = str.lower if is_siglip else str
-        lacks = [] if source.preprocess else ["preprocessor_config.json"]
-        if not is_siglip and text["vocab_size"] == OPEN_CLIP_TOKENS and vocabulary(place) is None:
-            tokenizer = _tokenizer(text)  # CLIP's
-            lacks.append("tokenizer.json")
-        else:
-            tokenizer = HubTokenizer(place, text["context_length"], text["vocab_size"], clean)
-        if lacks:
-            print(f"{source.name} has no {' and no '.join(lacks)}: OpenAI's are used.", file=sys.stderr)
+        tokenizer = HubTokenizer(place, text["context_length"], text["vocab_size"], clean)
     else:
-        tokenizer = _tokenizer(text, place)
-    wanted = source.values
-    held = sum(math.prod(shape) for file in weights for shape in _shapes(file).values())
+        files, tokenizer = [_first(place, WEIGHTS_FILES)], _tokenizer(text, place)
+    shapes = {name: shape for file in files for name, shape in _shapes(file).items()}
+    require_plain_names(shapes)
+    wanted, held = source.values, sum(map(math.prod, shapes.values()))
     # Positions may be interpolated from fewer; otherwise the files hold what the configuration describes.
     if wanted > 2 * held + 10**7:
-        raise ValueError(f"{wanted:,} weights are described, {weights[0].name} holds {held:,}")
-    files = sum(file.stat().st_size for file in weights)
-    require_room(source.name, memory(source, files, wanted))  # by the files that are read now
+        raise ValueError(f"{wanted:,} weights are described, {files[0].name} holds {held:,}")
+    size = sum(file.stat().st_size for file in files)
+    require_room(source.name, memory(source, size, wanted))  # by the files that are read now
     clip = untrained(source)
     if source.checkpoint:
-        tensors = itertools.chain.from_iterable(load_file(file).items() for file in weights)
+        tensors = itertools.chain.from_iterable(load_file(file).items() for file in files)
         clip.load_state_dict(siglip_renamed(tensors) if is_siglip else renamed(tensors))
-    elif WORDS in _shapes(weights[0]):
-        clip.load_state_dict(with_all_words(load_file(weights[0]), text["vocab_size"]))
+    elif WORDS in shapes:
+        clip.load_state_dict(with_all_words(load_file(files[0]), text["vocab_size"]))
     else:
-        _load(clip, weights[0])
+        open_clip.load_checkpoint(clip, str(files[0]))
     preprocess = merge_preprocess_dict(PreprocessCfg(), source.preprocess)
     set_model_preprocess_cfg(clip, preprocess | {"size": clip.visual.image_size})
     return clip, tokenizer
-
-
-def _load(clip: Any, file: Path) -> None:
-    """Load a file with open_clip's names, which wrappers may have prefixed."""
-    import open_clip
-    from safetensors.torch import load_file, save_file
-
-    names = [(name, torch.empty(0)) for name in _shapes(file)]
-    if [name for name, _ in names] == [name for name, _ in without_wrappers(names)]:
-        open_clip.load_checkpoint(clip, str(file))
-        return
-    with tempfile.TemporaryDirectory() as folder:  # open_clip reads only files
-        renamed_file = Path(folder) / WEIGHTS_FILE
-        save_file(dict(without_wrappers(load_file(file).items())), renamed_file)
-        open_clip.load_checkpoint(clip, str(renamed_file))
 
 
 def _first(place: Place, names: Sequence[str]) -> Path:

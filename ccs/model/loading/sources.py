@@ -43,9 +43,7 @@ class Source:
         name: The name that results are filed under.
         architecture: open_clip's name, or a description for a folder.
         tag: open_clip's tag, "" for a folder.
-        open_clip_name: The name from which open_clip builds such a model.
         config: Its open_clip configuration, checked unless it is open_clip's own.
-        quick_gelu: Whether it uses QuickGELU.
         location: The place of its weights, for messages.
         repository: The repository of its weights on the Hub, "" for other places.
         preprocess: Its preprocessing configuration.
@@ -56,9 +54,7 @@ class Source:
     name: str
     architecture: str
     tag: str
-    open_clip_name: str
     config: dict[str, Any]
-    quick_gelu: bool
     location: str
     repository: str = ""
     preprocess: dict[str, Any] = field(default_factory=dict)
@@ -117,14 +113,13 @@ def find(name: str, token: bool | None = None) -> Source:
     """
     name = str(name).strip()
     if name in embedded():
-        return _folder(_EMBEDDED / name, name)
+        return _described(name, Place(folder=_EMBEDDED / name))
     if name.startswith(HUB):
-        repository = repository_of(name)
-        return _described(name, name, f"the Hub's {repository}", Place(repository=repository, token=token))
+        return _described(name, Place(repository=repository_of(name), token=token))
     if not name.startswith(FOLDER) and (known := _registered(name)) is not None:
         return known
     if (path := _existing_folder(name.removeprefix(FOLDER))) is not None:
-        return _folder(path, path.name)
+        return _described(path.name, Place(folder=path))
     raise InputError(unknown(name[:100]))
 
 
@@ -144,9 +139,9 @@ def _registered(name: str) -> Source | None:
     if architecture not in open_clip.list_models():
         return None
     config = open_clip.get_model_config(architecture)
-    quick_gelu = bool(config.get("quick_gelu", False))
+    quick_gelu, name = bool(config.get("quick_gelu", False)), f"{architecture}/{tag}"
     if tag == UNTRAINED:
-        return Source(f"{architecture}/{tag}", architecture, tag, architecture, config, quick_gelu, "")
+        return Source(name, architecture, tag, config | {"quick_gelu": quick_gelu}, "")
     pretrained = open_clip.get_pretrained_cfg(architecture, tag)
     if not pretrained:
         return None
@@ -158,12 +153,7 @@ def _registered(name: str) -> Source | None:
         )
     repository = str(pretrained.get("hf_hub") or "").rstrip("/")
     location = f"the Hub's {repository}" if repository else str(pretrained.get("url", ""))
-    name = f"{architecture}/{tag}"
-    return Source(name, architecture, tag, architecture, config, trained_with, location, repository)
-
-
-def _folder(path: Path, name: str) -> Source:
-    return _described(name, f"{FOLDER}{path}", f"the folder {path.name}", Place(folder=path))
+    return Source(name, architecture, tag, config | {"quick_gelu": trained_with}, location, repository)
 
 
 def repository_of(name: str) -> str:
@@ -174,8 +164,9 @@ def repository_of(name: str) -> str:
     return repository
 
 
-def _described(name: str, open_clip_name: str, location: str, place: Place) -> Source:
+def _described(name: str, place: Place) -> Source:
     """The model of a place's configuration: open_clip's, or a Hugging Face checkpoint's."""
+    location = f"the Hub's {place.repository}" if place.folder is None else f"the folder {place.folder.name}"
 
     def parsed(read: Callable[..., Any], *args: Any, subject: str) -> Any:
         """Read in the sandbox, except bundled models."""
@@ -183,29 +174,19 @@ def _described(name: str, open_clip_name: str, location: str, place: Place) -> S
             return read(*args)
         return sandbox.run(read, *args, title=f"{subject} of {location}", memory=2**28)
 
+    checkpoint = ""
     try:
         if place.repository:
             require_connection(place.repository, CONFIG_FILE, configs.CONFIG_FILE)
         if (text := place.read(CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
-            checkpoint = ""
             config, preprocess = parsed(read_config, text, used_by_open_clip(), subject=CONFIG_FILE)
         elif (text := place.read(configs.CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
             config, checkpoint = parsed(configs.read_checkpoint, text, subject=configs.CONFIG_FILE)
-            files = configs.PROCESSOR_FILES
-            folder = place.folder_of(files, MAX_CONFIG_BYTES)
-            if folder is None and checkpoint != "clip":
-                raise InputError(f"There is no {files[1]} in {location}; {configs.SAVED}")
-            if folder is None:
-                preprocess = {}  # open_clip's defaults are CLIP's
-            else:
-                side = config["vision_cfg"]["image_size"]
-                preprocess = parsed(
-                    configs.read_preprocessing,
-                    folder.resolve(),
-                    checkpoint,
-                    side,
-                    subject="The preprocessing",
-                )
+            processor = place.folder_of(configs.PROCESSOR_FILES, MAX_CONFIG_BYTES)
+            if processor is None:
+                raise InputError(f"There is no {configs.PROCESSOR_FILES[1]} in {location}; {configs.SAVED}")
+            settings = processor.resolve(), checkpoint, config["vision_cfg"]["image_size"]
+            preprocess = parsed(configs.read_preprocessing, *settings, subject="The preprocessing")
         else:
             raise InputError(
                 f"There is no model in {location}: it has neither {CONFIG_FILE} nor config.json."
@@ -218,9 +199,7 @@ def _described(name: str, open_clip_name: str, location: str, place: Place) -> S
         name=name,
         architecture=_architecture(config["vision_cfg"]),
         tag="",
-        open_clip_name=open_clip_name,
-        config=config,
-        quick_gelu=bool(config.get("quick_gelu", False)),
+        config=config | {"quick_gelu": bool(config.get("quick_gelu", False))},
         location=location,
         repository=place.repository,
         preprocess=preprocess,
@@ -257,7 +236,7 @@ def known_encoder(source: Source, layers: ChosenLayers | None = None) -> ImageEn
             if source.checkpoint == "siglip":
                 visual = configs.siglip_encoder(source.config)
             else:
-                visual = _build_vision_tower(source.config["embed_dim"], vision, source.quick_gelu)
+                visual = _build_vision_tower(source.config["embed_dim"], vision, source.config["quick_gelu"])
         return ImageEncoder(visual, chosen=layers)
     except InputError as error:
         raise InputError(f"{source.name} can't be used. {error}") from None

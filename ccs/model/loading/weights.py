@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -38,26 +38,18 @@ def with_all_words(weights: dict[str, Tensor], size: int) -> dict[str, Tensor]:
     return {name: values for name, values in weights.items() if name != WORDS} | {EMBEDDING: whole}
 
 
-_WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
-_OUTER = ("module.", "base_model.model.")
+_WRAPPED = re.compile(
+    r"module\.|.*(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module|base_model|base_layer|lora_\w+)\."
+)
 
 
-def without_wrappers(weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """Yield weights under the model's names, without what wrappers put before them.
-
-    torch.compile, FSDP, checkpointing, DDP, and peft prefix the names in what they save.
-
-    Raises:
-        ValueError: If there are LoRA adapters that are not merged.
-    """
-    for name, values in weights:
-        if ".lora_" in name or ".base_layer." in name:
-            raise ValueError(f"they hold LoRA adapters ({name}); save `merge_and_unload()` of that model")
-        for wrapper in _WRAPPERS:
-            name = name.replace(wrapper, "")
-        while name.startswith(_OUTER):
-            name = name.removeprefix(_OUTER[0]).removeprefix(_OUTER[1])
-        yield name, values
+def require_plain_names(names: Iterable[str]) -> None:
+    """Raise ValueError for names as torch.compile, FSDP, checkpointing, DDP, and peft save them."""
+    if wrapped := next((name for name in names if _WRAPPED.match(name)), None):
+        raise ValueError(
+            f"{wrapped} is a name inside a wrapper: save the model without torch.compile, FSDP, or DDP, and "
+            "a LoRA after `merge_and_unload()`"
+        )
 
 
 _RENAMED = (
@@ -101,7 +93,7 @@ def gathered(held: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
     """
     weights: dict[str, Tensor] = {}
     parts: dict[str, dict[str, Tensor]] = {}
-    for name, values in without_wrappers(held):
+    for name, values in held:
         if part := _PARTS.fullmatch(name):
             parts.setdefault(f"{part[1]}.in_proj_{part[3]}", {})[part[2]] = values
         elif not name.endswith(".position_ids"):  # a buffer of old versions: 0, 1, 2, ...
