@@ -34,7 +34,6 @@ from ccs.metrics import group_gaps, skew
 from ccs.metrics.accuracy import class_weights
 from ccs.metrics.bias_result import BiasResult, compare, repeated
 from ccs.metrics.ranking import Ranking, alike, first_alike
-from ccs.metrics.released_code import fault_of
 from ccs.texts.prompts import load_prompts
 
 if TYPE_CHECKING:
@@ -168,7 +167,7 @@ def bias(
             (`ccs.texts.prompts`).
         max_images: the most images, drawn at random from each group, of a gallery opened here; not of
             synthetic people.
-        as_published: reproduce the faults of the paper's code, if its numbers for this gallery have one.
+        as_published: reproduce the fault of the paper's code, for FairFace by race (`ccs.metrics.skew`).
         skip_unreadable: continue if more than 1% of the images cannot be read.
         seed: of resampling.
         device: for a model given by name.
@@ -191,10 +190,8 @@ def bias(
     skipped = require_readable(gallery, skip_unreadable)
     model, ablation = load_model(model, device), Intervention.of(ablate)
     people = set_question(gallery, occupations, template, top, prompts)
-    fault = fault_of(people.name, attribute) if as_published else None
-    if as_published and fault is None:
-        known = "FairFace by race, socialcounterfactuals by race and socialcounterfactuals-gender by gender"
-        raise InputError(f"{people.name} by {attribute} has no fault of the paper's code; {known} have one.")
+    if as_published and not skew.has_order_fault(people.name, attribute):
+        raise InputError(f"{people.name} by {attribute} has no such fault; FairFace by race has it.")
     in_images = model.at_means(ablation.of_encoder(IMAGE), people.images)
     if any(change.attribute for _, change in changes(in_images)):
         from ccs.model.editing import fit_edits  # imports PyTorch
@@ -207,7 +204,7 @@ def bias(
     texts = [embed_occupations(model, people)]
     texts += [embed_occupations(model, people, in_texts)] if in_texts else []
     before, after = measure_gallery(
-        people, attribute, images, texts, fault=fault, logit_scale=model.logit_scale, seed=seed
+        people, attribute, images, texts, as_published=as_published, logit_scale=model.logit_scale, seed=seed
     )
     ranking = rank_gallery(people, attribute, texts[0])
     preference = measure_preference(

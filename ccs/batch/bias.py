@@ -35,7 +35,7 @@ class BiasOptions:
     prompts: options.Prompts = None
     max_images: options.MaxImages = None
     as_published: Annotated[bool, options.ANALYSIS] = False
-    """MaxSkew as in the paper's released code, with its faults"""
+    """MaxSkew of FairFace by race as in the paper's code, with its fault"""
     csv: options.Csv = None
     skip_unreadable: options.SkipUnreadable = False
     device: options.Device = "auto"

@@ -28,7 +28,7 @@ from ccs.errors import InputError
 from ccs.files import write_text
 from ccs.heads import HeadSet
 from ccs.metrics import stats
-from ccs.metrics.released_code import fault_of
+from ccs.metrics.skew import has_order_fault
 from ccs.metrics.stats import UNKNOWN, Estimate
 from ccs.results import Results, queries, schema
 from ccs.texts import score
@@ -220,7 +220,7 @@ def compare_claim(claim: Claim, model_results: Results | None, rescored: bool = 
     if claim.measure != "bias":
         return Compared(claim, _look_up(claim, model_results, names))
     measured = correct = _look_up(claim, model_results, names)
-    if any(fault_of(dataset, claim.attribute) for dataset in dataset_names(claim)):
+    if any(has_order_fault(dataset, claim.attribute) for dataset in dataset_names(claim)):
         # The printed numbers come from the released code; only its mode can explain them.
         measured = _look_up(claim, model_results, names, "as-published")
     return Compared(claim, measured, correct)

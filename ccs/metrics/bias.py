@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,6 @@ from ccs.metrics import ranking, resampling
 from ccs.metrics.bias_result import BiasResult, chance_levels, metric_of
 from ccs.metrics.group_gaps import halves, levels, preference
 from ccs.metrics.ranking import Ranking
-from ccs.metrics.released_code import Fault, aliased_top
 from ccs.metrics.skew import (
     METRICS,
     Floats,
@@ -39,7 +37,6 @@ from ccs.metrics.skew import (
 
 Scores = NDArray[np.float32]
 DRAWS = 500
-SOME = 16  # rankings processed together: few enough for the processor's cache
 CHANCE_DRAWS = 1000
 _CHANCE, _HALVES, _OF_PROMPT, _TIES = 2, 3, 4, 5  # parts of seeds
 _AUCS = 200  # random rankings, combined at random for the mean
@@ -97,7 +94,8 @@ class Measuring:
     Args:
         question: what is ranked for which prompts.
         metrics: names of metrics.
-        fault: a fault of the released code to reproduce (`released_code`), for MaxSkew only.
+        as_published: reproduce the fault of the paper's code (`skew.has_order_fault`), for MaxSkew only. The
+            result is marked "as-published", and measures the code, not the model.
         draws: resampled pools for the intervals. NDKL and AUC, which read all ranks, use the first 32 of
             them and a normal interval from their spread.
         logit_scale: the factor from a cosine to a logit, for the logit gap.
@@ -113,7 +111,7 @@ class Measuring:
         question: Ranking,
         *,
         metrics: Sequence[MetricName] = METRICS,
-        fault: Fault | None = None,
+        as_published: bool = False,
         draws: int = DRAWS,
         logit_scale: float = 1.0,
         seed: int = 0,
@@ -121,10 +119,10 @@ class Measuring:
     ) -> None:
         if not 2 <= (n := len(question.group_names)) <= 255:
             raise InputError(f"A skew needs 2 to 255 groups, one per image, but the images have {n}.")
-        wanted: tuple[MetricName, ...] = ("MaxSkew",) if fault else tuple(metrics)
-        self._question, self._fault, self._seed, self._map = question, fault, seed, map
-        self._parts = _parts(question, wanted, logit_scale, seed, draws, fault)
-        for part in self._parts if fault != "aliased" else ():
+        wanted: tuple[MetricName, ...] = ("MaxSkew",) if as_published else tuple(metrics)
+        self._question, self._as_published, self._seed, self._map = question, as_published, seed, map
+        self._parts = _parts(question, wanted, logit_scale, seed, draws, as_published)
+        for part in self._parts:
             _ = part.drawn, part.half  # once, before several threads ask for them
         # Prompts too, so that the interval of the mean generalizes to other prompts like these.
         n, rng = len(question.prompts), np.random.default_rng([seed, 1])
@@ -156,34 +154,23 @@ class Measuring:
         Returns:
             The result.
         """
-        parts, fault, question = self._parts, self._fault, self._question
+        parts, question = self._parts, self._question
         pictures, n = np.asarray(image_embeddings), len(question.groups)
         if len(pictures) != n:
             raise InputError(f"There are {len(pictures)} image embeddings for {n} groups.")
         ranked = [(part, _scores(part, pictures, self._map, scores)) for part in parts]
-        chunks = [(part, start, rows) for part, rows in ranked for start in range(0, len(rows), SOME)]
-        measured = self._map(lambda chunk: chunk[0].values(chunk[2][chunk[1] :][:SOME], chunk[1]), chunks)
-        tops, tied, preferred, metrics = zip(*measured, strict=True)
-        top, ties = np.concatenate(tops), np.concatenate(tied)
+        cases = [(part, row, prompt) for part, rows in ranked for prompt, row in enumerate(rows)]
+        prompts = list(self._map(lambda case: case[0].measure_prompt(*case[1:]), cases))
         values: dict[MetricName, tuple[Floats, Floats]] = {}
-        for name in parts[0].metrics if fault != "aliased" else ():
-            pieces: Iterable[tuple[Floats, Floats]] = (chunk[name] for chunk in metrics)
-            if name.startswith("logit gap"):  # of all rankings at once, for which weights are read once
-                pieces = self._map(Part.redrawn, *zip(*ranked, strict=True), repeat(name))
-            plain, drawn = map(np.concatenate, zip(*pieces, strict=True))
+        for name in parts[0].metrics:
+            if name.startswith("logit gap"):  # of all prompts at once, for which weights are read once
+                gaps = self._map(lambda of, name=name: of[0].redrawn(of[1], name), ranked)
+                plain, drawn = map(np.concatenate, zip(*gaps, strict=True))
+            else:
+                plain, drawn = (np.stack([of.values[name][side] for of in prompts]) for side in (0, 1))
             values[name] = plain, drawn
-        if fault == "aliased":
-            # Its figures consist of ties, and a resampled pool is full of ties: only prompts are resampled.
-            aliased = [
-                aliased_top(part.of(pictures), part.prompts, rows, part.n_groups, question.k)
-                for part, rows in ranked
-            ]
-            top = np.concatenate(aliased)
-            skews = skews_of(top, parts[0].shares(parts[0].pool))
-            still, preferred = skews.max(axis=1), ({"MaxSkew": skews.argmax(axis=1)},)
-            values["MaxSkew"] = still, np.tile(still[:, None], len(self._weights))
         pools = np.concatenate([np.tile(part.pool, (len(part.prompts), 1)) for part in parts])
-        highest = np.inf if fault else ceiling(pools, question.k)
+        highest = np.inf if self._as_published else ceiling(pools, question.k)
         limits: dict[MetricName, tuple[float, Any]] = {
             "MaxSkew": (0.0, highest),
             "NDKL": (0.0, np.inf),
@@ -198,15 +185,17 @@ class Measuring:
                 )
                 for name, (plain, drawn) in values.items()
             },
-            preferred={name: np.concatenate([chunk[name] for chunk in preferred]) for name in preferred[0]},
+            preferred={
+                name: np.array([of.preferred[name] for of in prompts]) for name in prompts[0].preferred
+            },
             groups=question.group_names,
             pool=np.bincount(question.codes),
             pools=pools,
-            top=top,
-            ties=ties,
+            top=np.stack([of.top for of in prompts]),
+            ties=np.array([of.ties for of in prompts]),
             k=question.k,
             n=n,
-            fault=fault,
+            as_published=self._as_published,
             seed=self._seed,
         )
 
@@ -248,7 +237,8 @@ def _means(
         rows = _scores(part, image_embeddings, map, scores)
         for name in metrics:
             if name == "MaxSkew":
-                top = part.counts(ranking.top(rows, part.question.k, part.tie_seeds(0, len(rows))))
+                seeds = [part.tie_seed(prompt) for prompt in range(len(rows))]
+                top = part.counts(ranking.top(rows, part.question.k, seeds))
                 values[name].append(max_skew_of(top, target_shares(part.pool)))
             else:
                 values[name].append(part.preference(name, rows)[:, 0])
@@ -263,6 +253,23 @@ def _scores(part: Part, image_embeddings: ArrayLike, map: ranking.Map, scores: S
     return rows if len(part.images) == rows.shape[1] else rows[:, part.images]
 
 
+@dataclass(frozen=True)
+class MeasuredPrompt:
+    """One prompt's ranking.
+
+    Attributes:
+        top: images of each group in the top K [groups].
+        ties: images outside the top K with the score of the last one inside.
+        preferred: each metric's preferred group, as its number.
+        values: each metric's value, with draws [draws]; without the logit gaps.
+    """
+
+    top: NDArray[np.int64]
+    ties: int
+    preferred: dict[MetricName, int]
+    values: dict[MetricName, tuple[float, Floats]]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Part:
     """Prompts that rank the same images, with all that is the same for all ablation sets.
@@ -273,7 +280,7 @@ class Part:
         names: the prompts' positions among all names, intp [p].
         images: the images' positions among all images, intp [m].
         seed: random seed of whatever is drawn for them.
-        metrics, logit_scale, draws, fault: as in `Measuring`.
+        metrics, logit_scale, draws, as_published: as in `Measuring`.
     """
 
     question: Ranking
@@ -284,7 +291,7 @@ class Part:
     metrics: tuple[MetricName, ...]
     logit_scale: float
     draws: int
-    fault: Fault | None = None
+    as_published: bool = False
 
     @cached_property
     def codes(self) -> NDArray[np.uint8]:
@@ -320,9 +327,9 @@ class Part:
         rows = np.asarray(embeddings)
         return rows if len(self.images) == len(rows) else rows[self.images]
 
-    def tie_seeds(self, start: int, stop: int) -> list[list[int]]:
-        """The seeds for the order of equal scores, of the prompts from `start` to `stop`."""
-        return [[*self.seed, _TIES, prompt] for prompt in range(start, stop)]
+    def tie_seed(self, prompt: int) -> list[int]:
+        """The seed for a prompt's order of equal scores."""
+        return [*self.seed, _TIES, prompt]
 
     def counts(self, ranked: NDArray[np.intp]) -> NDArray[np.int64]:
         """Count images of each group [p, groups] among ranked images [p, ranks]."""
@@ -337,12 +344,11 @@ class Part:
         return values * (self.logit_scale if name.startswith("logit gap") else 1)
 
     def shares(self, pool: ArrayLike) -> Floats:
-        """Target shares [..., groups] for the pool's counts, with the fault, if any."""
+        """Target shares [..., groups] for the pool's counts, in the wrong order if as published."""
         counts = np.asarray(pool, dtype=np.float64)
-        if self.fault == "order":
-            # Group codes in the order in which they first appear in the images' order.
+        if self.as_published:  # groups in the order in which they first appear
             counts = counts[..., np.argsort(np.unique(self.codes, return_index=True)[1])]
-        return target_shares(np.ones_like(counts) if self.fault == "aliased" else counts)
+        return target_shares(counts)
 
     def random(self) -> dict[MetricName, Floats]:
         """The metrics of random, independent rankings of the images: [CHANCE_DRAWS, p].
@@ -351,10 +357,6 @@ class Part:
         """
         rng = np.random.default_rng([*self.seed, _CHANCE])
         size, shares = (CHANCE_DRAWS, len(self.prompts)), self.shares(self.pool)
-        if self.fault == "aliased":
-            # Without ties an image's copies are adjacent, so that only the remainder of k is uneven.
-            top = np.bincount(np.arange(self.question.k) % self.n_groups, minlength=self.n_groups)
-            return {"MaxSkew": np.full(size, max_skew_of(top, shares))}
         # NDKL needs whole rankings; a thousand, combined at random for the mean, are as good as one per draw.
         codes = self.codes.astype(np.intp)  # which NumPy shuffles faster
         ranked = np.stack([rng.permutation(codes)[: self.question.k] for _ in range(CHANCE_DRAWS)])
@@ -372,48 +374,34 @@ class Part:
                 values[name] = max_skew_of(top, shares)
         return values
 
-    def values(
-        self, scores: Scores, start: int
-    ) -> tuple[
-        NDArray[np.int64],
-        NDArray[np.int64],
-        dict[MetricName, NDArray[np.intp]],
-        dict[MetricName, tuple[Floats, Floats]],
-    ]:
-        """Measure some of the prompts.
+    def measure_prompt(self, scores: Scores, prompt: int) -> MeasuredPrompt:
+        """Measure one of the prompts.
 
         Args:
-            scores: cosines [p, m].
-            start: position of the first among the prompts.
-
-        Returns:
-            The top K [p, groups], ties [p], each metric's preferred group [p], and values [p] with draws
-            [p, draws] of all metrics but the logit gaps.
+            scores: cosines [m].
+            prompt: its position among the prompts.
         """
-        k, seeds = self.question.k, self.tie_seeds(start, start + len(scores))
-        order = ranking.top(scores, resampling.window(scores.shape[1], k)[1], seeds)
-        inside = np.take_along_axis(scores, order[:, :k], axis=1)
-        last = inside[:, -1:]
-        ties = (scores == last).sum(axis=1) - (inside == last).sum(axis=1)
-        top, values = self.counts(order[:, :k]), dict[MetricName, tuple[Floats, Floats]]()
-        if self.fault == "aliased":
-            return top, ties, {}, values
-        shares, drawn_shares = self.shares(self.pool), self.shares(self.drawn.pool)
-        preferred: dict[MetricName, NDArray[np.intp]] = {"MaxSkew": skews_of(top, shares).argmax(axis=1)}
-        if "MaxSkew" in self.metrics:
-            drawn = resampling.top_counts(self.drawn, scores, order, k, seeds)
-            values["MaxSkew"] = max_skew_of(top, shares), max_skew_of(drawn, drawn_shares)
-        if "NDKL" in self.metrics:
-            tops = resampling.first_tops(self.drawn, scores, order, k, seeds)
-            rankings, few, _ = tops.shape
-            redrawn = ndkl_of(tops.reshape(-1, k), np.tile(drawn_shares[:few], (rankings, 1)))
-            values["NDKL"] = ndkl_of(self.codes[order[:, :k]], shares), redrawn.reshape(rankings, few)
+        k, shares, drawn_shares = self.question.k, self.shares(self.pool), self.shares(self.drawn.pool)
+        order = resampling.rank_images(self.drawn, scores, k, self.tie_seed(prompt))
+        inside, last = scores[order[:k]], scores[order[k - 1]]
+        top = np.bincount(self.codes[order[:k]], minlength=self.n_groups)
+        preferred: dict[MetricName, int] = {"MaxSkew": int(skews_of(top, shares).argmax())}
+        values: dict[MetricName, tuple[float, Floats]] = {}
         for name in self.metrics:
-            if name.startswith(("AUC", "logit gap")):
-                preferred[name] = levels(name, scores, self.codes, self.n_groups)[:, :, 0].argmax(axis=1)
+            if name == "MaxSkew":
+                drawn = resampling.top_counts(self.drawn, order, k)
+                values[name] = float(max_skew_of(top, shares)), max_skew_of(drawn, drawn_shares)
+            elif name == "NDKL":
+                drawn_tops = resampling.first_tops(self.drawn, order, k)
+                value = ndkl_of(self.codes[order[None, :k]], shares)[0]
+                values[name] = float(value), ndkl_of(drawn_tops, drawn_shares[: len(drawn_tops)])
+            else:
+                means = levels(name, scores[None], self.codes, self.n_groups)[0, :, 0]
+                preferred[name] = int(means.argmax())
             if name.startswith("AUC"):
-                values[name] = self.redrawn(scores, name)
-        return top, ties, preferred, values
+                plain, redrawn = self.redrawn(scores[None], name)
+                values[name] = float(plain[0]), redrawn[0]
+        return MeasuredPrompt(top, int((scores == last).sum() - (inside == last).sum()), preferred, values)
 
     def redrawn(self, scores: Scores, name: MetricName) -> tuple[Floats, Floats]:
         """One of PREFERENCES [p], with draws [p, draws]."""
@@ -428,7 +416,7 @@ def _parts(
     logit_scale: float,
     seed: int,
     draws: int,
-    fault: Fault | None = None,
+    as_published: bool = False,
 ) -> list[Part]:
     """All prompts together, or each with the images of its own pool."""
     names = question.first
@@ -448,7 +436,7 @@ def _parts(
             metrics=tuple(metrics),
             logit_scale=logit_scale,
             draws=draws,
-            fault=fault,
+            as_published=as_published,
         )
         for prompts, of_part, images, part_seed in members
     ]

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from ccs.errors import InputError
 from ccs.metrics import stats
 from ccs.metrics.group_gaps import INDIFFERENT
-from ccs.metrics.released_code import Fault
 from ccs.metrics.skew import Floats, MetricName, ceiling
 from ccs.metrics.stats import Effect, Estimate
 
@@ -49,7 +48,7 @@ class Figure(Estimate):
 
     Attributes:
         chance: level of random rankings.
-        ceiling: the largest possible MaxSkew; NaN for other metrics, and with a fault.
+        ceiling: the largest possible MaxSkew; NaN for other metrics, and as published.
     """
 
     chance: Estimate
@@ -76,7 +75,7 @@ class BiasResult:
         ties: images outside the top K with the score of the last one inside [prompts].
         k: the cut-off.
         n: number of images.
-        fault: the reproduced fault of the released code; then `mode` is "as-published".
+        as_published: whether the fault of the paper's code is reproduced; then `mode` is "as-published".
         seed: random seed.
     """
 
@@ -89,12 +88,12 @@ class BiasResult:
     ties: NDArray[np.int64]
     k: int
     n: int
-    fault: Fault | None
+    as_published: bool
     seed: int
 
     @property
     def mode(self) -> Literal["correct", "as-published"]:
-        return "correct" if self.fault is None else "as-published"
+        return "as-published" if self.as_published else "correct"
 
     @property
     def max_skew(self) -> Metric:
@@ -123,7 +122,7 @@ class BiasResult:
             prompt: position of a prompt; by default the mean over prompts.
         """
         metric, highest = self.metrics[name], np.full(len(self.top), np.nan)
-        if name == "MaxSkew" and self.fault is None:
+        if name == "MaxSkew" and not self.as_published:
             highest = self.ceilings
         if prompt is None:
             return Figure(**vars(metric.mean), chance=metric.chance_mean, ceiling=float(highest.mean()))

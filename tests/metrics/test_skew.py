@@ -1,4 +1,4 @@
-"""The skew metrics against plain formulas, and the two faults of the released code."""
+"""The skew metrics against plain formulas, and the fault of the paper's code."""
 
 import csv
 from collections import Counter
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ccs import InputError
 from ccs.data import SOURCES
-from ccs.metrics import bias, group_gaps, ranking, released_code, skew
+from ccs.metrics import bias, group_gaps, skew
 from ccs.metrics.ranking import Ranking
 from tests.support.bias_sample import example, plain_ndkl, plain_skews
 from tests.support.shared import SHARED
@@ -94,7 +94,7 @@ def test_a_known_shift_is_found_and_nothing_where_there_is_none(name):
 
 
 def test_the_auc_is_the_largest_of_three_groups_and_cross_fitted_that_of_the_group_of_the_other_half():
-    rng, n = np.random.default_rng(3), 3 * group_gaps._BLOCK + 5
+    rng, n = np.random.default_rng(3), 101
     codes, half = np.arange(n) % 3, np.arange(n) % 4 < 2
     scores = rng.integers(0, 20, (4, n)).astype(float)  # with ties
     drawn = rng.integers(0, 3, (n, 2)).astype(float)
@@ -123,19 +123,6 @@ def test_the_auc_is_the_largest_of_three_groups_and_cross_fitted_that_of_the_gro
             areas = [auc(row, group, whole, weight) for group in range(3)]
             assert plain[index, draw] == pytest.approx(max(areas))
         assert preferred[index] == np.argmax([auc(row, group, whole, np.ones(n)) for group in range(3)])
-    # Counts too large for float32 to be exact.
-    assert (
-        group_gaps.preference("AUC (cross-fitted)", scores, codes, 3, half, 500 * drawn) == cross_fitted
-    ).all()
-
-
-@pytest.mark.parametrize("name", group_gaps.PREFERENCES)
-def test_images_that_count_once_are_those_of_weight_one_to_the_same_bits(name):
-    rng = np.random.default_rng(4)
-    codes, half = rng.integers(0, 3, 90), np.arange(90) % 2 == 0
-    scores = np.concatenate([rng.random((3, 90)), rng.integers(0, 9, (3, 90))])  # without ties and with
-    once, ones = (group_gaps.preference(name, scores, codes, 4, half, *w) for w in ([], [np.ones((90, 1))]))
-    np.testing.assert_array_equal(once, ones)
 
 
 FAIRFACE = "data/fairface_label_val.csv"
@@ -144,7 +131,7 @@ FAIRFACE = "data/fairface_label_val.csv"
 def test_order_fault_divides_by_another_groups_share():
     images, texts, _ = example(n=300)
     groups = np.array(["white"] * 200 + ["black"] * 30 + ["asian"] * 70)
-    measured = bias.measure(images, Ranking(texts, groups, 50), fault="order", draws=40)
+    measured = bias.measure(images, Ranking(texts, groups, 50), as_published=True, draws=40)
     assert measured.mode == "as-published"
     # Alphabetical counts (asian, black, white) over shares in order of appearance (white, black, asian).
     shares = np.array([200, 30, 70]) / 300
@@ -152,42 +139,6 @@ def test_order_fault_divides_by_another_groups_share():
         expected = np.log(measured.top / 50 / shares).max(axis=1)
     assert measured.max_skew.values == pytest.approx(expected)
     assert set(measured.metrics) == {"MaxSkew"}
-
-
-def test_the_code_ranks_one_list_of_an_occupation_under_every_group():
-    """SocialCounterfactuals as the released code reads it: one list, under the name of each group."""
-    rng = np.random.default_rng(2)
-    images = np.repeat(rng.standard_normal((12, 8)), 5, axis=0) + 1e-4 * rng.standard_normal((60, 8))
-    occupations, names = ["judge", "chef", "nurse"], ["asian", "black", "white"]
-    groups, image_occupations = np.array(names * 20), np.arange(60) // 3 % 3
-    texts = rng.standard_normal((3, 8))
-    question = Ranking(texts, groups, 9, image_occupations == np.arange(3)[:, None])
-    measured = bias.measure(images, question, fault="aliased", draws=40)
-    pictures, prompts = (ranking.unit(x, "x").astype(np.float16).astype(np.float64) for x in (images, texts))
-    scores = (prompts @ pictures.T).astype(np.float32).astype(np.float16)
-    for row in range(len(occupations)):
-        lists = [[]] * len(names)  # not three lists, but one
-        for image in np.flatnonzero(image_occupations == row):
-            lists[names.index(groups[image])].append(image)
-        ranked = [(float(scores[row, image]), group) for group in range(3) for image in lists[group]]
-        ranked.sort(key=lambda pair: pair[0], reverse=True)
-        shares = [len(members) / sum(map(len, lists)) for members in lists]
-        tops = [sum(group == g for _, group in ranked[:9]) / 9 for g in range(3)]
-        skews = [np.log(top / share) for top, share in zip(tops, shares, strict=True) if top]
-        assert measured.max_skew.values[row] == pytest.approx(max(skews))
-    assert measured.max_skew.values.any()
-
-
-@pytest.mark.parametrize(("margin", "same"), [(released_code._HALVING, True), (0, False)])
-def test_images_that_rounding_cannot_bring_to_the_top_are_left_out(margin, same, monkeypatch):
-    """Against all images; without the margin the counts would differ."""
-    rng = np.random.default_rng(3)
-    images, texts = rng.standard_normal((4000, 32)), rng.standard_normal((40, 32))
-    images[:3000] = texts[rng.integers(0, 40, 3000)] + 0.4 * images[:3000]
-    slow = released_code.aliased_top(images, texts, np.zeros((40, 4000)), 6, 12)
-    monkeypatch.setattr(released_code, "_HALVING", margin)
-    fast = released_code.aliased_top(images, texts, ranking.cosines(texts, images), 6, 12)
-    assert (fast == slow).all() == same
 
 
 @pytest.mark.shared(FAIRFACE)
@@ -201,7 +152,7 @@ def test_random_rankings_of_fairface_score_what_the_study_prints():
     images, texts = rng.standard_normal((10_954, 64)), rng.standard_normal((104, 64))
     settings = {"metrics": ("MaxSkew",), "draws": 40}
     correct = bias.measure(images, Ranking(texts, groups, 900), **settings).max_skew
-    faulty = bias.measure(images, Ranking(texts, groups, 900), fault="order", **settings).max_skew
+    faulty = bias.measure(images, Ranking(texts, groups, 900), as_published=True, **settings).max_skew
     assert correct.values.sum() == pytest.approx(10.3, abs=1.5)
     assert 104 * correct.chance_mean.value == pytest.approx(10.3, abs=0.3)
     assert faulty.values.sum() == pytest.approx(56, abs=2.5)

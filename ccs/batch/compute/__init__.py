@@ -184,7 +184,7 @@ class Settings:
         None
     )
     as_published: Annotated[bool, options.ANALYSIS] = False
-    """Also MaxSkew as in the paper's released code, with its faults"""
+    """Also MaxSkew of FairFace by race and retrieval as in the paper's code"""
     judges: Annotated[
         str,
         options.JUDGES,

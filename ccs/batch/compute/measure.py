@@ -22,7 +22,6 @@ from ccs.heads import HeadSet
 from ccs.metrics import accuracy as zeroshot
 from ccs.metrics import bias, bias_result, group_gaps, ranking, retrieval, skew, stats
 from ccs.metrics.ranking import Ranking
-from ccs.metrics.released_code import Fault, fault_of
 from ccs.metrics.stats import Effect, Estimate
 from ccs.model.model import Model
 from ccs.results import queries, schema
@@ -106,7 +105,7 @@ class Evaluation:
         texts: The embeddings of `embed_texts`.
         embeddings: The images' embeddings.
         published: The clips' embeddings as the paper's code scales frames, if they differ.
-        as_published: Also measure with the faults of the paper's code.
+        as_published: Also measure as the paper's code does: FairFace by race, and retrieval.
         logit_scale: The model's.
         seed: The seed of resampling.
     """
@@ -191,11 +190,11 @@ class Evaluation:
     def _of_people(self, data: BiasSet) -> Iterator[tuple[HeadSet, Row]]:
         """Make rows of each occupation's ranking of its own images, if the set has such pools, and of all."""
         pools = [False, True] if data.pools is not None else [False]
-        variants: list[tuple[str, bool, Fault | None]] = [
-            (attribute, pool, None) for pool in pools for attribute in data.groups
+        variants: list[tuple[str, bool, bool]] = [
+            (attribute, pool, False) for pool in pools for attribute in data.groups
         ]
         for attribute in data.groups if self.as_published else ():
-            variants += [(attribute, False, fault)] if (fault := fault_of(data.name, attribute)) else []
+            variants += [(attribute, False, True)] if skew.has_order_fault(data.name, attribute) else []
         with_intervals = self._with_intervals
         with ranking.threads() as map:
             scale: dict[str, Any] = {"logit_scale": self.logit_scale, "seed": self.seed, "map": map}
@@ -203,11 +202,11 @@ class Evaluation:
                 _BiasRows(
                     {"dataset": f"{data.name}{schema.ONE_POOL if one_pool else ''}", "attribute": attribute},
                     rank_gallery(data, attribute, self.texts, one_pool=one_pool),
-                    fault,
+                    as_published,
                     _MAIN_METRICS[:1] if one_pool else _MAIN_METRICS,
                     scale,
                 )
-                for attribute, one_pool, fault in variants
+                for attribute, one_pool, as_published in variants
             ]
             for heads in self._head_sets:
                 images = self.embeddings(heads)
@@ -239,12 +238,14 @@ class _BiasRows:
         self,
         names: Row,
         task: Ranking,
-        fault: Fault | None,
+        as_published: bool,
         main: Sequence[skew.MetricName],
         scale: Mapping[str, Any],
     ) -> None:
-        self._measure = bias.Measuring(task, metrics=(*skew.METRICS, *main[1:]), fault=fault, **scale)
-        self._fault, self._main, self._occupations = fault, main, task.names
+        self._measure = bias.Measuring(
+            task, metrics=(*skew.METRICS, *main[1:]), as_published=as_published, **scale
+        )
+        self._as_published, self._main, self._occupations = as_published, main, task.names
         self._row = names | {"k": task.k, "n": len(task.groups), "target": "pool"}
         self._baseline: bias_result.BiasResult | None = None
         self._chances: list[dict[str, Estimate]] = []
@@ -261,9 +262,9 @@ class _BiasRows:
             row = self._row | {"mode": result.mode}
             for metric in result.metrics:
                 yield from (row | of_metric for of_metric in self._of_metric(result, self._baseline, metric))
-            if not self._fault:
+            if not self._as_published:
                 yield from (row | share for share in self._top_shares(result, self._baseline))
-        elif self._baseline is not None and self._fault is None:
+        elif self._baseline is not None and not self._as_published:
             row = self._row | {"mode": self._baseline.mode, "occupation": ""}
             for metric, value in self._measure.means(images, self._main, scores).items():
                 before = self._baseline.figure(metric)
