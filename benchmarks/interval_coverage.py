@@ -3,7 +3,7 @@
     python benchmarks/interval_coverage.py          # writes benchmarks/results/interval_coverage.md
 
 Each draw makes models of a few bases: value = mean + base effect + model effect. The families of base
-effects (normal, exponential, two-point) have the same variance. The t interval of `stats.across_bases` is
+effects (normal, exponential, two-point) have the same variance. The t interval of `bases.across_bases` is
 compared with the bootstrap of bases, then models, which earlier results used.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccs.files import write_text
-from ccs.metrics import stats
+from ccs_benchmark.bases import across_bases
 
 Floats = NDArray[np.float64]
 MEAN = 0.3
@@ -66,7 +66,7 @@ def coverage(repeats: int, spread: float = 0.5, seed: int = 0) -> list[dict[str,
             held = np.zeros(2)
             for _ in range(repeats):
                 values = MEAN + draw(rng, bases)[names] + spread * rng.normal(size=bases * models)
-                interval = stats.across_bases(values, names)
+                interval = across_bases(values, names)
                 ends = ((interval.low, interval.high), bootstrap(values, bases, rng))
                 held += [low <= MEAN <= high for low, high in ends]
             rows.append(
@@ -88,7 +88,7 @@ def as_markdown(rows: list[dict[str, object]], repeats: int) -> str:
         "are too few for any interval without further assumptions; the sign-flip p-value then says what "
         "the design allows.",
         "",
-        "| design | base effects | t interval (`stats.across_bases`) | bootstrap of bases, then models |",
+        "| design | base effects | t interval (`bases.across_bases`) | bootstrap of bases, then models |",
         "|---|---|---|---|",
     ]
     lines += ["| {design} | {base effects} | {t:.1%} | {bootstrap:.1%} |".format(**row) for row in rows]

@@ -24,6 +24,7 @@ from ccs.heads import Head, HeadSet
 from ccs.metrics import stats
 from ccs.model.model import Model
 from ccs_benchmark import natural, planted_models, variants
+from ccs_benchmark.bases import Replicated, across_bases
 from ccs_benchmark.protocol import (
     Orders,
     average_precision,
@@ -350,14 +351,14 @@ def means(models: pd.DataFrame, figures: Sequence[str]) -> dict[str, float]:
     row: dict[str, float] = {}
     for figure in figures:
         values = models[figure]
-        interval = stats.UNKNOWN if values.isna().any() else stats.across_bases(values, models["base"])
+        interval = stats.UNKNOWN if values.isna().any() else across_bases(values, models["base"])
         row |= {figure: interval.value, f"{figure}_low": interval.low, f"{figure}_high": interval.high}
     return row
 
 
 def difference(
     models: pd.DataFrame, method: str, other: str, figure: str = "average_precision"
-) -> stats.Replicated:
+) -> Replicated:
     """Compare two methods, paired over the models that have both.
 
     Args:
@@ -368,7 +369,7 @@ def difference(
     """
     rows = models.pivot(index=["base", "model", "weights"], columns="method", values=figure)
     paired = rows[[method, other]].dropna()
-    return stats.across_bases(paired[method] - paired[other], paired.index.get_level_values("base"))
+    return across_bases(paired[method] - paired[other], paired.index.get_level_values("base"))
 
 
 def estimate(row: pd.Series, figure: str = "average_precision") -> stats.Estimate:

@@ -16,7 +16,7 @@ from string import ascii_lowercase
 import numpy as np
 import pandas as pd
 
-from ccs.metrics import stats
+from ccs_benchmark.bases import across_bases
 
 
 def letters(methods: Sequence[str], differ: Callable[[str, str], bool]) -> dict[str, str]:
@@ -56,13 +56,13 @@ def differences(models: pd.DataFrame, methods: Sequence[str], score: str) -> pd.
         score: the column to compare.
 
     Returns:
-        A row per pair: `first`, `second`, and the fields of `stats.Replicated`, first minus second.
+        A row per pair: `first`, `second`, and the fields of `bases.Replicated`, first minus second.
     """
     values = models.pivot(index=["base", "model"], columns="method", values=score)
     rows = []
     for first, second in combinations(methods, 2):
         difference = (values[first] - values[second]).dropna()
-        effect = stats.across_bases(difference.to_numpy(), difference.index.get_level_values("base"))
+        effect = across_bases(difference.to_numpy(), difference.index.get_level_values("base"))
         rows.append({"first": first, "second": second} | vars(effect))
     return pd.DataFrame(rows)
 

@@ -1,13 +1,11 @@
-"""Intervals and tests that all metrics share: bootstrap, paired differences, means over base models,
-adjusted p-values.
+"""Intervals and tests that all metrics share: bootstrap, paired differences, adjusted p-values.
 
 The resampling unit is the image, or whatever a value belongs to. Results are reproducible by their seed.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal, Self
@@ -24,7 +22,6 @@ LEVEL = 0.95
 POWER = 0.8
 DEVIATIONS = NormalDist().inv_cdf((1 + LEVEL) / 2)  # standard deviations to each end of a normal interval
 FEW = 200  # with fewer draws an interval is the normal one
-_EXACT_FLIPS = 14  # bases, to which all sign flips are enumerated
 _ROUNDING = 1e-12
 
 
@@ -66,6 +63,11 @@ class Effect(Estimate):
 
     p_value: float
 
+    @property
+    def is_significant(self) -> bool:
+        """Return whether p is at most 5%."""
+        return self.p_value <= 1 - LEVEL + _ROUNDING
+
 
 @dataclass(frozen=True)
 class Ranked(Effect):
@@ -91,30 +93,13 @@ class Ranked(Effect):
         return replace(super().times(factor), detectable=self.detectable * factor)
 
 
-@dataclass(frozen=True)
-class Replicated(Effect):
-    """A mean over base models, its t interval, and the p-value of an exact sign-flip test.
-
-    Attributes:
-        n: number of base models.
-        detectable: minimum detectable effect of a t test at 5% with 80% power; NaN with one base model.
-    """
-
-    n: int
-    detectable: float
-
-    def times(self, factor: float) -> Self:
-        """Scale the result to another unit."""
-        return replace(super().times(factor), detectable=self.detectable * factor)
-
-
 def minimum_detectable(estimate: Estimate) -> float:
     """The smallest true difference that a test with this interval's width detects in 80% of cases.
 
-    For a `Ranked` or `Replicated` it is the stored one, otherwise that of a normal test.
+    It is the stored one, if there is one (`Ranked`), otherwise that of a normal test.
     """
-    if isinstance(estimate, Ranked | Replicated):
-        return estimate.detectable
+    if (detectable := getattr(estimate, "detectable", None)) is not None:
+        return float(detectable)
     error = (estimate.high - estimate.low) / (2 * DEVIATIONS)
     return error * (DEVIATIONS + NormalDist().inv_cdf(POWER))
 
@@ -129,13 +114,9 @@ def conclusion(effect: Effect, *, expected: Literal["above", "below"], limit: fl
 
     Returns:
         "confirmed" if the whole interval lies on the expected side (and p is at most 5%), "rejected" if it
-        lies on the other side, otherwise "inconclusive". With fewer than six base models no sign-flip p can
-        be that low, so the interval alone decides.
+        lies on the other side, otherwise "inconclusive".
     """
-    significant = effect.p_value <= 1 - LEVEL + _ROUNDING
-    if isinstance(effect, Replicated) and 2 / 2**effect.n > 1 - LEVEL:
-        significant = True
-    if effect.low <= limit <= effect.high or not (limit or significant):
+    if effect.low <= limit <= effect.high or not (limit or effect.is_significant):
         return "inconclusive"
     return "confirmed" if (effect.value > limit) == (expected == "above") else "rejected"
 
@@ -224,7 +205,7 @@ def effect(value: float, draws: Floats) -> Effect:
         The effect.
     """
     if len(draws) < FEW:
-        return _normal(value, float(draws.std(ddof=1)))
+        return effect_of(value, float(draws.std(ddof=1)))
     unchanged = np.abs(draws) < _ROUNDING
     shifted = np.sort(np.where(unchanged, 0.0, draws + (value - draws.mean())))
     beyond = float((shifted * np.sign(value) < 0).sum() + (shifted * np.sign(value) == 0).sum() / 2)
@@ -295,63 +276,6 @@ def paired(values: ArrayLike, baseline: ArrayLike, *, draws: int = 10_000, seed:
     return effect(float((left - right).mean()), _mean_draws(left - right, draws, seed))
 
 
-def across_bases(values: ArrayLike, bases: ArrayLike | None = None) -> Replicated:
-    """The mean over base models of a value or difference, with an interval that holds for new bases.
-
-    Models of one base share its layers, heads, and accidents, so only means of bases are independent. The
-    interval is Student's over these means; bootstrapping five or fewer bases covers 51 to 88% instead of 95%
-    (`benchmarks/interval_coverage.py`). p is of the exact sign-flip test, which never falls below 2 / 2^n
-    with n bases.
-
-    Args:
-        values: numbers [models].
-        bases: the base of each model [models]; by default each is its own base.
-
-    Returns:
-        The mean with its interval, infinite for a single base.
-
-    Raises:
-        InputError: if there are no values, or not one base for each.
-    """
-    array = vector(values, "values")
-    names = np.arange(len(array)) if bases is None else np.asarray(bases)
-    if names.shape != array.shape:
-        raise InputError(f"There must be one base for each of the {len(array)} values, not {names.shape}.")
-    means = np.array([array[names == name].mean() for name in np.unique(names)])
-    value, n = float(means.mean()), len(means)
-    if n == 1:
-        return Replicated(value, -np.inf, np.inf, 1.0, n, float("nan"))
-    error = float(means.std(ddof=1) / n**0.5)
-    half = error * t_quantile(n)
-    return Replicated(value, value - half, value + half, _sign_flip_p(means), n, error * _t_detectable(n))
-
-
-def t_quantile(n: int) -> float:
-    """Standard errors to each end of Student's 95% interval for the mean of n values."""
-    return float(scipy.stats.t.ppf((1 + LEVEL) / 2, n - 1))
-
-
-def _sign_flip_p(means: Floats) -> float:
-    """The share of sign flips of the means [n] whose sum is at least as far from 0 as theirs."""
-    n = len(means)
-    if n <= _EXACT_FLIPS:
-        signs = np.array(list(itertools.product((1.0, -1.0), repeat=n)))
-    else:
-        signs = np.vstack([np.ones(n), np.random.default_rng(0).choice((-1.0, 1.0), (10_000, n))])
-    sums = np.abs(signs @ means)
-    return float((sums >= sums[0] * (1 - 1e-9) - _ROUNDING).mean())
-
-
-def _t_detectable(n: int) -> float:
-    """The minimum detectable effect of a one-sample t test of n values, in standard errors."""
-    critical = t_quantile(n)
-
-    def excess(shift: float) -> float:
-        return float(scipy.stats.nct.sf(critical, n - 1, shift) - POWER)
-
-    return float(scipy.optimize.brentq(excess, 0.0, 40.0 * critical))
-
-
 def against_random(values: ArrayLike, random_values: ArrayLike, *, tests: int = 1) -> list[Ranked]:
     """Rank a chosen set of heads among random sets, in each of several tests.
 
@@ -413,26 +337,13 @@ def against_random(values: ArrayLike, random_values: ArrayLike, *, tests: int = 
     return results
 
 
-def of_one_sample(effects: Sequence[Effect]) -> Effect:
-    """The mean of effects that share their images or models, such as those of one model on several sets.
+def effect_of(value: float, error: float) -> Effect:
+    """Return a difference with the normal interval and p-value of its standard error.
 
-    The correlation of their errors is unknown and assumed to be 1: the interval is as wide as theirs are on
-    average, and p is the normal one for that width.
-
-    Raises:
-        InputError: if there are no effects.
+    Args:
+        value: the difference.
+        error: its standard error.
     """
-    if not effects:
-        raise InputError("There are no effects to take the mean of.")
-    if len(effects) == 1:
-        return effects[0]
-    value = float(np.mean([effect.value for effect in effects]))
-    half = float(np.mean([effect.high - effect.low for effect in effects])) / 2
-    return _normal(value, half / DEVIATIONS)
-
-
-def _normal(value: float, error: float) -> Effect:
-    """A difference with the normal interval and p-value of this standard error."""
     p_value = float(2 * scipy.special.ndtr(-abs(value) / error)) if error else float(value == 0)
     return Effect(value, value - DEVIATIONS * error, value + DEVIATIONS * error, p_value)
 

@@ -18,7 +18,7 @@ from ccs.batch.pages import in_brackets, table
 from ccs.cli.command_line import Command
 from ccs.cli.options import at_least
 from ccs.files import write_text
-from ccs.metrics import stats
+from ccs_benchmark.bases import across_bases
 from ccs_benchmark.documents import bring_up_to_date
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def purity(held: dict[str, dict[str, Any]]) -> str:
         by_base = [
             spearmanr(base_heads["ccs"], base_heads["purity"])[0] for _, base_heads in heads.groupby("base")
         ]
-        rho = stats.across_bases(by_base)
+        rho = across_bases(by_base)
         rows.append(
             {"K": str(k), "rank correlation": in_brackets(rho, 2)}
             | {"by base": ", ".join(f"{base_rho:.2f}" for base_rho in by_base)}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from ccs.batch.pages import count, in_brackets, table
-from ccs.metrics.stats import Replicated, across_bases
+from ccs_benchmark.bases import Replicated, across_bases
 from ccs_benchmark.documents import bring_up_to_date
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

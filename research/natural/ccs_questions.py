@@ -23,6 +23,7 @@ from ccs.metrics import stats
 from ccs.model.model import Model
 from ccs.texts.score import HeadScore
 from ccs_benchmark import natural, variants
+from ccs_benchmark.bases import across_bases
 from research.planted.bench import ATTRIBUTES, Bench, K
 
 RANDOM = 6
@@ -158,7 +159,7 @@ def answers(held: Mapping[str, Any]) -> str:
     """The sentences and the table that follow, in Markdown."""
     related, off, alone = shares_and_scores(held), pruned(held), found_alone(held)
     by_model = related.groupby(["base", "model"])[["rho", "within"]].mean().reset_index()
-    rho, within = (stats.across_bases(by_model[name], by_model["base"]) for name in ("rho", "within"))
+    rho, within = (across_bases(by_model[name], by_model["base"]) for name in ("rho", "within"))
     by_base = by_model.groupby("base")["rho"].mean()
     carriers, significant = alone[alone["share"] >= CARRIES], alone[alone["shown"]]
     sentences = [
@@ -178,9 +179,7 @@ def answers(held: Mapping[str, Any]) -> str:
     rows, beyond = [], []
     for plan, plan_rows in off.groupby("plan", sort=False):
         by = plan_rows.groupby(["base", "model"]).mean(numeric_only=True).reset_index()
-        effects = {
-            column: stats.across_bases(by[column], by["base"]) for column in (*TESTED, "MaxSkew", *ACCURACY)
-        }
+        effects = {column: across_bases(by[column], by["base"]) for column in (*TESTED, "MaxSkew", *ACCURACY)}
         points = {column: in_brackets(effects[column].times(100), 1, "+") for column in ACCURACY}
         beyond += [effects[column] for column in TESTED]
         rows.append(

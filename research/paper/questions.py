@@ -13,6 +13,7 @@ import pandas as pd
 
 from ccs.analysis.ablation_sets import ALIKE, Alike
 from ccs.batch.pages import interval, p_text, signed
+from ccs.errors import InputError
 from ccs.metrics import stats
 from ccs.metrics.stats import Effect, Ranked
 from ccs.results import Results, queries
@@ -92,6 +93,24 @@ class Tested:
         }
 
 
+def of_one_sample(effects: Sequence[Effect]) -> Effect:
+    """The mean of effects that share their images or models, such as those of one model on several sets.
+
+    The correlation of their errors is unknown and assumed to be 1: the interval is as wide as theirs are on
+    average, and p is the normal one for that width.
+
+    Raises:
+        InputError: if there are no effects.
+    """
+    if not effects:
+        raise InputError("There are no effects to take the mean of.")
+    if len(effects) == 1:
+        return effects[0]
+    value = float(np.mean([effect.value for effect in effects]))
+    half = float(np.mean([effect.high - effect.low for effect in effects])) / 2
+    return stats.effect_of(value, half / stats.DEVIATIONS)
+
+
 def against_none(measure: str, frame: pd.DataFrame) -> Effect | None:
     """High heads against none, the mean over the frame's sets, as printed; None without a tested difference.
     Attributes of one set share its images, so errors are not taken to be independent.
@@ -100,7 +119,7 @@ def against_none(measure: str, frame: pd.DataFrame) -> Effect | None:
     differences = [queries.difference(row) for _, row in rows.iterrows()]
     if not differences:
         return None
-    return stats.of_one_sample(differences).times(100 if measure == ACCURACY else 1)
+    return of_one_sample(differences).times(100 if measure == ACCURACY else 1)
 
 
 def _measures(results: Results) -> dict[str, pd.DataFrame]:

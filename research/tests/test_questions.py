@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ccs import results
+from ccs import InputError, results
 from ccs.analysis.ablation_sets import ALIKE, AblationName
-from ccs.metrics.stats import Ranked
+from ccs.metrics.stats import Effect, Ranked
 from research.paper import __main__ as docs
 from research.paper import questions
 from tests.support import report_sample
@@ -77,3 +77,13 @@ def test_a_set_with_only_some_of_the_random_sets_is_left_out():
     tests = [test for test in questions.tests_of(model_of("top1", -0.2, colors=3)) if test.alike]
     assert "world/colors" not in {test.subject for test in tests}
     assert {test.effect.of for test in tests if isinstance(test.effect, Ranked)} == {101}
+
+
+def test_effects_of_one_sample_are_together_as_unsure_as_each():
+    effects = [Effect(-0.3, -0.5, -0.1, 0.01), Effect(-0.1, -0.3, 0.1, 0.3)]
+    pooled = questions.of_one_sample(effects)
+    assert (pooled.value, pooled.low, pooled.high) == pytest.approx((-0.2, -0.4, 0.0))
+    assert pooled.p_value == pytest.approx(0.05, abs=0.0002)
+    assert questions.of_one_sample(effects[:1]) == effects[0]
+    with pytest.raises(InputError, match="no effects"):
+        questions.of_one_sample([])

@@ -16,7 +16,7 @@ from typing import Any
 
 import ccs
 from ccs.files import write_text
-from ccs.metrics import stats
+from ccs_benchmark.bases import across_bases, t_quantile
 
 SEEDS = range(72_000, 72_008)
 README_HEADS, SEARCHED_HEADS = "L4.H1 L4.H3", "L4.H1 L4.H2 L4.H3"
@@ -48,7 +48,7 @@ def measure(model: str, attribute: str, heads: str, seeds: range = SEEDS) -> dic
         before += row["before"].tolist()
         after += row["after"].tolist()
     differences = [new - old for new, old in zip(after, before, strict=True)]
-    effect = stats.across_bases(differences)
+    effect = across_bases(differences)
     return {
         "model": model,
         "attribute": attribute,
@@ -59,7 +59,7 @@ def measure(model: str, attribute: str, heads: str, seeds: range = SEEDS) -> dic
         "difference": effect.value,
         "low": effect.low,
         "high": effect.high,
-        "standard_error": (effect.high - effect.value) / stats.t_quantile(effect.n),
+        "standard_error": (effect.high - effect.value) / t_quantile(effect.n),
         "p_value": effect.p_value,
         "lower": sum(difference < 0 for difference in differences),
     }

@@ -164,7 +164,7 @@ def test_what_does_not_fit_is_told(tiny_model, gallery):
         ({"template": "a photo"}, "A template holds {} once"),
         ({"gallery": "world/faces", "max_images": 20}, "Drawn people and"),
         ({"gallery": "fairface-1.25", "max_images": 0}, "At least one image is needed"),
-        ({"as_published": True}, "FairFace by race, .* have one"),
+        ({"as_published": True}, "FairFace by race has it"),
     ):
         with pytest.raises(InputError, match=why):
             ccs.bias(tiny_model, **{"gallery": gallery, **change})

@@ -107,32 +107,6 @@ def test_a_place_among_random_sets():
 
 
 @pytest.mark.parametrize(
-    ("n", "lowest_p", "detectable"), [(2, 0.5, 16.33), (3, 0.25, 5.65), (5, 0.0625, 3.76)]
-)
-def test_means_over_bases_have_t_intervals_and_no_p_below_what_their_number_allows(n, lowest_p, detectable):
-    rng, covered = np.random.default_rng(n), []
-    for _ in range(300):  # two models of each base
-        bases = np.repeat(np.arange(n), 2)
-        values = 0.3 + rng.normal(size=n)[bases] + 0.5 * rng.normal(size=2 * n)
-        effect = stats.across_bases(values, bases)
-        covered.append(effect.low <= 0.3 <= effect.high)
-        assert effect.p_value >= lowest_p
-    assert np.mean(covered) >= 0.93
-    means = values.reshape(n, 2).mean(axis=1)
-    expected = scipy.stats.ttest_1samp(means, 0).confidence_interval()
-    assert (effect.low, effect.high) == pytest.approx((expected.low, expected.high))
-    assert stats.across_bases(np.abs(means)).p_value == lowest_p
-    assert stats.minimum_detectable(effect) == pytest.approx(scipy.stats.sem(means) * detectable, rel=2e-3)
-
-
-def test_a_single_base_says_nothing_of_others():
-    effect = stats.across_bases([0.4, 0.6], ["a", "a"])
-    assert (effect.value, effect.p_value, effect.low) == (0.5, 1.0, -np.inf)
-    with pytest.raises(InputError, match="one base for each"):
-        stats.across_bases([0.4], ["a", "b"])
-
-
-@pytest.mark.parametrize(
     ("low", "high", "p_value", "limit", "expected"),
     [
         (-0.5, -0.1, 0.01, 0.0, "confirmed"),
@@ -146,22 +120,6 @@ def test_a_single_base_says_nothing_of_others():
 def test_conclusions(low, high, p_value, limit, expected):
     effect = Effect((low + high) / 2, low, high, p_value)
     assert stats.conclusion(effect, expected="below", limit=limit) == expected
-
-
-def test_five_base_models_can_confirm_a_claim():
-    assert stats.conclusion(stats.across_bases([0.5, 0.6, 0.55, 0.6, 0.45]), expected="above") == "confirmed"
-    assert stats.conclusion(stats.across_bases([-0.5, -0.6, -0.5]), expected="above") == "rejected"
-    assert stats.conclusion(stats.across_bases([0.5, -0.6, 0.1]), expected="above") == "inconclusive"
-
-
-def test_effects_of_one_sample_are_together_as_unsure_as_each():
-    effects = [Effect(-0.3, -0.5, -0.1, 0.01), Effect(-0.1, -0.3, 0.1, 0.3)]
-    pooled = stats.of_one_sample(effects)
-    assert (pooled.value, pooled.low, pooled.high) == pytest.approx((-0.2, -0.4, 0.0))
-    assert pooled.p_value == pytest.approx(0.05, abs=0.0002)
-    assert stats.of_one_sample(effects[:1]) == effects[0]
-    with pytest.raises(InputError, match="no effects"):
-        stats.of_one_sample([])
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
