@@ -178,8 +178,6 @@ METHODS: Mapping[str, Mitigation] = {
     "projection": projection,
     "LEACE": leace,
 }
-QUICK = ("edit of all heads", "projection", "LEACE")
-"""Those that need no search for heads."""
 
 
 def span(directions: Floats) -> Floats:

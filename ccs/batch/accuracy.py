@@ -38,7 +38,6 @@ class AccuracyOptions:
     skip_unreadable: options.SkipUnreadable = False
     csv: options.Csv = None
     device: options.Device = "auto"
-    seed: options.Seed = 0
 
 
 def print_accuracy(settings: AccuracyOptions) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,9 +17,9 @@ import pandas as pd
 
 from ccs import paper, results
 from ccs.cli.command_line import Command
-from ccs.cli.options import DATA, OUTPUT, ResultsFolder, Seed, at_least, parse_with, to_file
+from ccs.cli.options import DATA, OUTPUT, ResultsFolder, at_least, parse_with, to_file
 from ccs.errors import InputError
-from ccs.files import inert, read_text, write_text
+from ccs.files import csv_rows, inert, read_text, write_text
 from ccs.heads import Head
 from ccs.metrics import agreement
 from ccs.metrics.stats import Estimate
@@ -52,7 +50,6 @@ class AnnotateOptions:
     out: Annotated[Path | None, OUTPUT, parse_with(to_file)] = None
     """File for the sheet or the agreement (default: annotation.csv or agreement.csv)"""
     results: ResultsFolder = None
-    seed: Seed = 0
 
 
 def annotate(settings: AnnotateOptions) -> None:
@@ -80,7 +77,7 @@ def export_sheet(pairs: Sequence[Pair], out: Path, settings: AnnotateOptions) ->
     """Write the sheet. Raises InputError if the file exists."""
     if out.exists():
         raise InputError(f"{out} exists and may hold answers; give another --out, or remove it.")
-    sampled = sample(pairs, settings.n, settings.seed)
+    sampled = sample(pairs, settings.n)
     rows = pd.DataFrame([(pair.key, *_cells(pair), "") for pair in sampled], columns=[*COLUMNS])
     write_text(out, rows.to_csv(index=False, lineterminator="\n"))
     print(f"{out} has {len(sampled)} pairs. Does the text belong to the concept? Answer yes, no, or nothing.")
@@ -94,7 +91,7 @@ def import_sheets(pairs: Sequence[Pair], out: Path, settings: AnnotateOptions) -
     if len(paths) < len(settings.sheets):
         raise InputError("Two sheets have the same file name, which identifies the person; rename one.")
     answers = {person: read_sheet(read_text(path), pairs, str(path)) for person, path in paths.items()}
-    rows = pd.DataFrame(table(pairs, answers, seed=settings.seed)).astype({"published": "float64"})
+    rows = pd.DataFrame(table(pairs, answers)).astype({"published": "float64"})
     write_text(out, rows.to_csv(index=False))
     print(rows.to_string(index=False, float_format="{:.3f}".format, na_rep="-"))
     print(f"\nWritten to {out}.")
@@ -178,11 +175,11 @@ def read_sheet(source: str, pairs: Iterable[Pair], name: str) -> dict[str, Verdi
         InputError: With the missing columns, or the first row that is wrong.
     """
     pairs_by_key = {pair.key: pair for pair in pairs}
-    reader = csv.DictReader(io.StringIO(source, newline=""), restval="")
-    if missing := [column for column in COLUMNS if column not in (reader.fieldnames or ())]:
+    rows = csv_rows(source, name)
+    if missing := [column for column in COLUMNS if rows and column not in rows[0]]:
         raise InputError(f"{name} lacks the columns {', '.join(missing)}; required: {', '.join(COLUMNS)}.")
     answers: dict[str, Verdict] = {}
-    for number, row in enumerate(reader, start=2):
+    for number, row in enumerate(rows, start=2):
         place, key, answer = f"{name}, row {number}", row["id"].strip(), row["answer"].strip().casefold()
         pair = pairs_by_key.get(key)
         if pair is None or (row["text"], row["concept"]) not in (_cells(pair), (pair.text, pair.concept)):
@@ -197,13 +194,12 @@ def read_sheet(source: str, pairs: Iterable[Pair], name: str) -> dict[str, Verdi
     return answers
 
 
-def table(pairs: Iterable[Pair], answers: Answers, *, seed: int = 0) -> list[dict[str, Any]]:
+def table(pairs: Iterable[Pair], answers: Answers) -> list[dict[str, Any]]:
     """Measure the agreement of people with the panel and with each judge, per model and over all models.
 
     Args:
         pairs: Pairs with verdicts.
         answers: The answers of each person, by key.
-        seed: Random seed of the intervals.
 
     Returns:
         Rows with the columns model, people (a person, or `people`), judges (a judge, or `panel`), metric (of
@@ -214,10 +210,10 @@ def table(pairs: Iterable[Pair], answers: Answers, *, seed: int = 0) -> list[dic
     models = sorted({pair.model for pair in answered})
     groups = {model: [pair for pair in answered if pair.model == model] for model in models}
     groups |= {"all": answered} if len(models) > 1 else {}
-    return [row for model, group in groups.items() for row in _model_rows(model, group, answers, seed)]
+    return [row for model, group in groups.items() for row in _model_rows(model, group, answers)]
 
 
-def _model_rows(model: str, pairs: Sequence[Pair], answers: Answers, seed: int) -> list[dict[str, Any]]:
+def _model_rows(model: str, pairs: Sequence[Pair], answers: Answers) -> list[dict[str, Any]]:
     people = {person: [by_key.get(pair.key) for pair in pairs] for person, by_key in answers.items()}
     names = sorted({judge for pair in pairs for judge in pair.verdicts})
     judges = {judge: [pair.verdicts.get(judge) for pair in pairs] for judge in names}
@@ -233,14 +229,14 @@ def _model_rows(model: str, pairs: Sequence[Pair], answers: Answers, seed: int) 
     left |= {person: [verdicts] for person, verdicts in people.items()}
     right = {"panel": [*judges.values()]} | {judge: [verdicts] for judge, verdicts in judges.items()}
     for (person, theirs), (judge, verdicts) in product(left.items(), right.items()):
-        compared = agreement.compare(theirs, verdicts, seed=seed)
+        compared = agreement.compare(theirs, verdicts)
         for metric in agreement.METRICS:
             add(person, judge, metric, getattr(compared, metric), compared.n)
     for person, judge, raters in (("people", "", people), ("", "panel", judges)):
         if len(raters) > 1:
             rated = list(raters.values())
             n = sum(sum(verdict is not None for verdict in unit) > 1 for unit in zip(*rated, strict=True))
-            add(person, judge, "krippendorff_alpha", agreement.krippendorff_alpha(rated, seed=seed), n)
+            add(person, judge, "krippendorff_alpha", agreement.krippendorff_alpha(rated), n)
     return rows
 
 

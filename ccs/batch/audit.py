@@ -75,7 +75,6 @@ class AuditOptions:
     ] = None
     public: options.Public = False
     device: options.Device = "auto"
-    seed: options.Seed = 0
 
 
 def audit_models(settings: AuditOptions) -> int:
@@ -183,7 +182,6 @@ def _measure(settings: AuditOptions, name: str, device: str) -> Audit:
         max_images=settings.max_images,
         smallest=settings.smallest,
         skip_unreadable=settings.skip_unreadable,
-        seed=settings.seed,
         device=device,
     )
 

@@ -39,7 +39,6 @@ class BiasOptions:
     csv: options.Csv = None
     skip_unreadable: options.SkipUnreadable = False
     device: options.Device = "auto"
-    seed: options.Seed = 0
 
 
 def print_bias(settings: BiasOptions) -> None:

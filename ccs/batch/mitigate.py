@@ -10,7 +10,7 @@ from huggingface_hub import EvalResult
 
 import ccs
 from ccs.analysis.mitigate import MitigationTable, Option, choose, objection, unbeaten
-from ccs.analysis.mitigations import METHODS, NOTHING, QUICK, as_change
+from ccs.analysis.mitigations import METHODS, NOTHING, as_change
 from ccs.analysis.search import conclude
 from ccs.batch.checkpoint import Destination
 from ccs.batch.pages import change, format_parts, in_brackets, list_skipped, printed
@@ -30,11 +30,11 @@ class MitigateOptions(options.GalleryOptions):
 
     attribute: options.Attribute = None
     max_loss: options.MaxLoss = 2.0
-    quick: Annotated[bool, options.ANALYSIS] = False
-    """Only the methods that need no search for heads"""
-    only: Annotated[
-        str | None, options.ANALYSIS, options.describe(f"Only this method: {', '.join(METHODS)}", "all")
-    ] = None
+    method: Annotated[
+        tuple[str, ...],
+        options.ANALYSIS,
+        options.describe(f"Methods to compare; repeatable; one alone is saved: {', '.join(METHODS)}", "all"),
+    ] = ()
     out: options.ModelFolder = None
     repo: options.ModelRepository = None
     public: options.Public = False
@@ -47,8 +47,7 @@ def mitigate(settings: MitigateOptions) -> None:
     saves = settings.out or settings.repo
     destination = Destination(settings.out, settings.repo, settings.public) if saves else None
     model = ccs.load(settings.model, device=settings.device)
-    methods = (settings.only,) if settings.only else QUICK if settings.quick else tuple(METHODS)
-    max_loss = settings.max_loss / 100
+    methods, max_loss = settings.method or tuple(METHODS), settings.max_loss / 100
     table = ccs.mitigate(model, **settings.arguments(), methods=methods, max_loss=max_loss, tell=_tell)
     list_skipped(table.about["skipped"])
     saved = _storable(settings, table) if saves else None
@@ -101,9 +100,9 @@ def format_mitigation(table: MitigationTable, saved: Option | None = None) -> st
 
 
 def _storable(settings: MitigateOptions, table: MitigationTable) -> Option | None:
-    """Return the method of --only, or the best, if weights can hold it; otherwise the best that they can."""
+    """Return the only method, or the best, if weights can hold it; otherwise the best that they can."""
     methods = list(table.options.values())
-    if settings.only:
+    if len(settings.method) == 1:
         return None if methods[-1].reason else methods[-1]
     return choose([method for method in methods if not method.reason], settings.max_loss / 100)
 
@@ -117,7 +116,7 @@ def _save(
 ) -> None:
     """Save the model with this method, and print which one it is and why."""
     setup, methods, max_loss = table.about, list(table.options.values()), settings.max_loss / 100
-    best = methods[-1] if settings.only else choose(methods, max_loss)
+    best = methods[-1] if len(settings.method) == 1 else choose(methods, max_loss)
     obstacle = "" if best is None or best is saved else f" Weights can't hold {best.name}: {best.reason}"
     if saved is None:
         raise InputError(f"Nothing was saved: no recommended method fits into weights.{obstacle}")
@@ -174,9 +173,9 @@ main = Command(
     MitigateOptions,
     mitigate,
     (
-        "clip-ccs mitigate --model organism --attribute gender --quick",
+        "clip-ccs mitigate --model organism --attribute gender --method projection --method LEACE",
         "clip-ccs mitigate --model DIR --gallery DIR --preserve DIR --out fairer",
-        "clip-ccs mitigate --model DIR --gallery DIR --only ablation --repo USER/NAME",
+        "clip-ccs mitigate --model DIR --gallery DIR --method ablation --repo USER/NAME",
     ),
 )
 

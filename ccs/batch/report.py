@@ -15,19 +15,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import pandas as pd
-from scipy import stats as distributions
 
 from ccs import paper, results
 from ccs.analysis.ablation_sets import AblationName
-from ccs.batch.pages import as_markdown, fill, p_text
+from ccs.batch.pages import as_markdown, fill
 from ccs.cli.command_line import Command
 from ccs.cli.options import DATA, OUTPUT, describe, parse_with, to_folder
 from ccs.errors import InputError
 from ccs.files import write_text
 from ccs.heads import HeadSet
-from ccs.metrics import stats
 from ccs.metrics.skew import has_order_fault
 from ccs.metrics.stats import UNKNOWN, Estimate
 from ccs.results import Results, queries, schema
@@ -264,43 +261,18 @@ def _from_scores(claim: Claim, model_results: Results) -> Measured | None:
     return None if math.isnan(value) else Measured(value, math.nan, math.nan)
 
 
-@dataclass(frozen=True)
-class Overlap:
-    """The overlap of the heads that the paper lists at one level of one model with those of your scores.
+def overlaps(models: Mapping[str, Results]) -> list[dict[str, str | int]]:
+    """Compare the heads that the paper lists at each level with those of your scores at K = 5.
 
-    Attributes:
-        heads: Number of scored heads.
-        printed: Number that the paper lists.
-        measured: Number at this level in your scores.
-        shared: Number in both sets, of which `same_label` have the printed label.
-        expected: Mean Jaccard index of a random set of as many heads.
-        p_value: Probability that such a set shares as many heads; `adjusted` by Holm.
+    Args:
+        models: Results by name of the model.
+
+    Returns:
+        A row for each level of each of the paper's models that was scored: the numbers of scored heads, of
+        heads that the paper lists, of heads at this level in your scores, of heads in both sets, and of those
+        with the printed label; and the Jaccard index.
     """
-
-    model: str
-    level: str
-    heads: int
-    printed: int
-    measured: int
-    shared: int
-    same_label: int
-    jaccard: float
-    expected: float
-    p_value: float
-    adjusted: float = float("nan")
-
-
-def by_chance(heads: int, printed: int, measured: int, shared: int) -> tuple[float, float]:
-    """Return the mean Jaccard index of random sets, and the probability that they share as many heads."""
-    possible = np.arange(max(0, printed + measured - heads), min(printed, measured) + 1)
-    law = distributions.hypergeom(heads, printed, measured)
-    jaccard = possible / np.maximum(1, printed + measured - possible)
-    return float(law.pmf(possible) @ jaccard), float(law.sf(shared - 1))
-
-
-def overlaps(models: Mapping[str, Results]) -> Sequence[Overlap]:
-    """Return a row for each level of each of the paper's models that was scored at K = 5."""
-    rows: list[Overlap] = []
+    rows: list[dict[str, str | int]] = []
     for model in paper.models():
         scores = models[model.name].table("scores") if model.name in models else None
         if scores is None or not len(scores := scores[scores["k"] == 5]):
@@ -308,15 +280,22 @@ def overlaps(models: Mapping[str, Results]) -> Sequence[Overlap]:
         labels = {head: (row.level, row.label) for head, row in queries.by_head(scores)}
         scored = model.heads & HeadSet(labels)
         for level, listed in paper.head_labels(model.name).items():
-            ours = HeadSet(head for head in scored if labels[head][0] == level)
-            theirs = HeadSet(listed) & scored
-            shared = ours & theirs
-            n = len(scored), len(theirs), len(ours), len(shared)
-            same_label = sum(labels[head][1] == listed[head] for head in shared)
-            jaccard = len(shared) / max(1, len(ours | theirs))
-            rows.append(Overlap(model.paper_name, level, *n, same_label, jaccard, *by_chance(*n)))
-    adjusted = stats.holm([row.p_value for row in rows])
-    return [replace(row, adjusted=float(p)) for row, p in zip(rows, adjusted, strict=True)]
+            measured = HeadSet(head for head in scored if labels[head][0] == level)
+            printed = HeadSet(listed) & scored
+            shared = measured & printed
+            rows.append(
+                {
+                    "model": model.paper_name,
+                    "level": level,
+                    "heads": len(scored),
+                    "printed": len(printed),
+                    "measured": len(measured),
+                    "shared": len(shared),
+                    "same label": sum(labels[head][1] == listed[head] for head in shared),
+                    "Jaccard": f"{len(shared) / max(1, len(measured | printed)):.2f}",
+                }
+            )
+    return rows
 
 
 # The report -------------------------------------------------------------------------------------------------
@@ -333,7 +312,7 @@ def build(collection: results.Collection) -> str:
             models=list(models),
             notices=list(collection.notices),
             summary=_summary(tables),
-            overlaps=[_overlap_row(row) for row in overlaps(models)],
+            overlaps=overlaps(models),
             deciders=_deciders(models),
             sections=[_section(key, cells, models) for key, cells in tables.items()],
         )
@@ -351,12 +330,6 @@ def _summary(tables: Mapping[str, Sequence[Compared]]) -> pd.DataFrame:
     totals = frame[["printed", "measured", "agree"]].sum().to_dict()
     frame.loc[len(frame)] = {"": "**All**", "title": "", **totals}
     return frame
-
-
-def _overlap_row(row: Overlap) -> dict[str, str]:
-    texts = {name.replace("_", " "): str(value) for name, value in list(vars(row).items())[:7]}
-    jaccard = {"Jaccard": f"{row.jaccard:.2f}", "by chance": f"{row.expected:.2f}"}
-    return texts | jaccard | {"p": p_text(row.p_value), "adjusted p": p_text(row.adjusted)}
 
 
 def _deciders(models: Mapping[str, Results]) -> list[str]:

@@ -147,7 +147,7 @@ def test_a_chosen_method_is_saved_and_published_recommended_or_not(faces, monkey
         "--occupations",
         "judge, nurse",
     ]
-    arguments += ["--only", "projection", "--out", "one", "--repo", "user/fairer"]
+    arguments += ["--method", "projection", "--out", "one", "--repo", "user/fairer"]
     assert command.main(arguments) == 0
     against = "It is not recommended: its change of MaxSkew is not surely below 0."
     printed, card = capsys.readouterr().out, ModelCard.load(faces / "one" / "README.md")

@@ -1,7 +1,7 @@
 """The audit's own test: the study's printed figures, fed in as if measured, come out as printed."""
 
 from dataclasses import replace
-from itertools import combinations, product
+from itertools import product
 from pathlib import Path
 
 import pandas as pd
@@ -9,7 +9,7 @@ import pytest
 
 from ccs import paper
 from ccs.batch import report
-from ccs.batch.report import by_chance, overlaps
+from ccs.batch.report import overlaps
 from ccs.heads import Head
 from ccs.results import Collection, Results, queries
 from ccs.results.schema import TABLES
@@ -93,28 +93,12 @@ def test_every_printed_figure_is_answered_and_agrees(compared):
 def test_the_studys_heads_are_found_again(ideal):
     rows = overlaps(ideal)
     assert len(rows) == 18
-    assert all(
-        (overlap.shared, overlap.jaccard, overlap.same_label) == (overlap.printed, 1.0, overlap.printed)
-        for overlap in rows
-    )
-    assert max(overlap.adjusted for overlap in rows) < 1e-4
+    for row in rows:
+        assert row["shared"] == row["same label"] == row["printed"]
+        assert row["Jaccard"] == "1.00"
     assert overlaps({"organism": ideal["ViT-B-32/openai"]}) == []
-    row = "| ViT-B-32-OpenAI | high | 48 | 8 | 8 | 8 | 8 | 1.00 | 0.10 | < 0.001 |"
+    row = "| ViT-B-32-OpenAI | high | 48 | 8 | 8 | 8 | 8 | 1.00 |"
     assert row in report.build(Collection(ideal, "here"))
-
-
-@pytest.mark.parametrize(
-    ("printed", "size", "shared"), [(2, 3, 1), (4, 5, 2), (0, 3, 0), (3, 0, 0), (6, 6, 6)]
-)
-def test_chance_is_that_of_every_possible_set(printed, size, shared):
-    """Over all sets of `size` of 6 heads, the first `printed` being the study's."""
-    listed, jaccards, at_least = set(range(printed)), [], 0
-    for drawn in map(set, combinations(range(6), size)):
-        jaccards.append(len(listed & drawn) / max(1, len(listed | drawn)))
-        at_least += len(listed & drawn) >= shared
-    expected, p = by_chance(6, printed, size, shared)
-    assert expected == pytest.approx(sum(jaccards) / len(jaccards))
-    assert p == pytest.approx(at_least / len(jaccards))
 
 
 def test_figures_of_the_heads_found_here_are_not_those_of_the_printed_heads(ideal):
