@@ -1,7 +1,8 @@
-"""The study's questions where nobody chose the heads and CCS had no say: do heads that carry a learned skew
-have a high CCS, and does switching the high ones off lower bias more than as many at random?
+"""Ask the paper's questions of models that learned a bias in heads that nobody chose.
 
-Independent units are the bases: models of one base share their heads before they learn the skew.
+Do heads that carry a learned bias have a high CCS? Does ablating high heads lower the bias more than
+ablating random sets of the same size? Base models are the unit, because models of one base model share
+their heads before they learn the bias.
 """
 
 from __future__ import annotations
@@ -27,18 +28,17 @@ from ccs_benchmark.bases import across_bases
 from research.planted.bench import ATTRIBUTES, Bench, K
 
 RANDOM = 6
-"""Random sets beside each plan, with as many heads of each layer: low layers have most of the skews and most
-of the high heads."""
+"""Random sets per ablation set, with as many heads per layer: low layers have most bias and high heads."""
 CONCEPTS = ("Professions", "People")
 TESTED = ("MaxSkew beyond", "gap beyond")
-"""What is asked of each plan beyond random sets; p is adjusted for all of these questions (Holm)."""
+"""Effects of each ablation set minus those of its random sets; p is adjusted for all of them (Holm)."""
 ACCURACY = ("accuracy", "accuracy beyond")
 CARRIES = 0.1
-"""The Shapley share with which a head counts as one that carries a skew."""
+"""The smallest Shapley share of a head that carries a bias."""
 
 
 def measure(names: Sequence[str], file: Path, base: Model) -> dict[str, Any]:
-    """What each model shows under each plan and with each head off; what is known of its weights is kept."""
+    """Measure each model under each ablation set and each ablated head; reuse results of the same weights."""
     held = json.loads(file.read_text("utf-8")) if file.exists() else {}
     bench = Bench(base)
     for name in names:
@@ -70,7 +70,7 @@ def _measured(model: Model, bench: Bench) -> dict[str, Any]:
 
 
 def _plans(scores: Mapping[Head, HeadScore], model: Model) -> Iterable[tuple[str, HeadSet]]:
-    """High and low heads and those of two concepts, each with random sets as large."""
+    """Yield the high heads, the low heads, and those of two concepts, each with its random sets."""
     levels = level_heads(scores, K)
     chosen = {level: levels[level] for level in ("high", "low")}
     for concept in CONCEPTS:
@@ -122,7 +122,10 @@ def shares_and_scores(held: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def pruned(held: Mapping[str, Any]) -> pd.DataFrame:
-    """A row per model, plan and attribute: the fall of MaxSkew and gap, less that of as many random heads."""
+    """Return reductions of MaxSkew, gap, and accuracy per model, ablation set, and attribute.
+
+    `... beyond` is a reduction minus the mean reduction by random sets of the same size.
+    """
     rows = []
     for name, measured in held.items():
         plan_rows = pd.DataFrame(measured["plans"])
@@ -143,7 +146,7 @@ def pruned(held: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def found_alone(held: Mapping[str, Any]) -> pd.DataFrame:
-    """A row per model, attribute and head: whether MaxSkew falls, at 5% false discoveries among the heads."""
+    """Test for each head whether ablating it alone lowers MaxSkew (5% false discoveries among heads)."""
     rows = []
     for name, measured in held.items():
         for attribute, shares in natural.truth(name).items():
@@ -156,25 +159,24 @@ def found_alone(held: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def answers(held: Mapping[str, Any]) -> str:
-    """The sentences and the table that follow, in Markdown."""
+    """Return the answers and the table of ablation sets, in Markdown."""
     related, off, alone = shares_and_scores(held), pruned(held), found_alone(held)
     by_model = related.groupby(["base", "model"])[["rho", "within"]].mean().reset_index()
     rho, within = (across_bases(by_model[name], by_model["base"]) for name in ("rho", "within"))
     by_base = by_model.groupby("base")["rho"].mean()
     carriers, significant = alone[alone["share"] >= CARRIES], alone[alone["shown"]]
     sentences = [
-        f"Do heads that carry a learned skew have a high CCS? Over the heads of {len(held)} models of "
-        f"{len(by_base)} bases, the rank correlation of CCS with a head's Shapley share is "
-        f"{in_brackets(rho, 2, '+')} (by base {', '.join(f'{r:+.2f}' for r in by_base)}; minimum "
+        f"**Do heads that carry a learned bias have a high CCS?** Over the heads of {len(held)} models of "
+        f"{len(by_base)} base models, the rank correlation of CCS with a head's Shapley share is "
+        f"{in_brackets(rho, 2, '+')} (by base model {', '.join(f'{r:+.2f}' for r in by_base)}; minimum "
         f"detectable {stats.minimum_detectable(rho):.2f}): "
         f"{_answer(rho, 'they do', 'they have a lower one')}. Within layers it is "
-        f"{in_brackets(within, 2, '+')}. Of the {related['carriers'].sum()} heads with a "
-        f"tenth or more of a skew {related['high'].sum()} have a CCS of {K}; if carriers were random heads "
-        f"of their layers, {related['expected'].sum():.1f} would.",
-        f"Can one head's effect be shown? With each head off alone, an exact test over the 20 occupations "
-        f"(Wilcoxon, 5% false discoveries among 24) shows a fall of MaxSkew for {len(significant)} of "
-        f"{len(alone)} cases; of the {len(carriers)} in which the head carries a tenth or more, for "
-        f"{int(carriers['shown'].sum())}.",
+        f"{in_brackets(within, 2, '+')}. Of the {related['carriers'].sum()} heads that carry a tenth or more "
+        f"of a bias, {related['high'].sum()} have a CCS of {K}; {related['expected'].sum():.1f} would be "
+        f"expected if they were random heads of their layers.",
+        f"**Does ablating a single head lower MaxSkew?** An exact test over the 20 occupations (Wilcoxon, 5% "
+        f"false discoveries among 24 heads) confirms it in {len(significant)} of {len(alone)} cases, and in "
+        f"{int(carriers['shown'].sum())} of the {len(carriers)} in which the head carries a tenth or more.",
     ]
     rows, beyond = [], []
     for plan, plan_rows in off.groupby("plan", sort=False):
@@ -184,13 +186,13 @@ def answers(held: Mapping[str, Any]) -> str:
         beyond += [effects[column] for column in TESTED]
         rows.append(
             {
-                "heads off": str(plan),
+                "ablation set": str(plan),
                 "models": str(len(by)),
-                "how many": f"{by['heads'].mean():.1f}",
-                "MaxSkew taken": in_brackets(effects["MaxSkew"], 3, "+"),
+                "heads": f"{by['heads'].mean():.1f}",
+                "reduction of MaxSkew": in_brackets(effects["MaxSkew"], 3, "+"),
                 "minimum detectable": f"{stats.minimum_detectable(effects['MaxSkew beyond']):.3f}",
                 "accuracy lost (points)": points["accuracy"],
-                "lost beyond random": points["accuracy beyond"],
+                "accuracy lost beyond random": points["accuracy beyond"],
             }
         )
     adjusted = stats.holm([effect.p_value for effect in beyond])
@@ -201,6 +203,6 @@ def answers(held: Mapping[str, Any]) -> str:
 
 
 def _answer(effect: stats.Effect, above: str, below: str) -> str:
-    """The answer to a question that expects an effect above zero."""
+    """Answer a question that expects an effect above zero."""
     words = {"confirmed": above, "rejected": below, "inconclusive": "inconclusive"}
     return words[stats.conclusion(effect, expected="above")]

@@ -1,5 +1,6 @@
-"""The study's two questions put to measured results as tests: does pruning the high heads hurt more than
-pruning random sets like them, and does it lower skew?
+"""Test the paper's two claims on measured results.
+
+Does pruning high heads cost more accuracy than pruning random sets of the same size, and does it lower bias?
 """
 
 from __future__ import annotations
@@ -19,24 +20,30 @@ from ccs.metrics.stats import Effect, Ranked
 from ccs.results import Results, queries
 
 ACCURACY, SKEW, GAP = "accuracy (points)", "MaxSkew", "logit gap (cross-fitted)"
-HURT = f"{ACCURACY}: high off less random off"
-LOWERS, MORE = f"{SKEW}: high off less none off", f"{SKEW}: high off less random off"
-NARROWS, NARROWS_MORE = f"{GAP}: high off less none off", f"{GAP}: high off less random off"
+HURT = f"{ACCURACY}: high minus random"
+LOWERS, MORE = f"{SKEW}: high minus none", f"{SKEW}: high minus random"
+NARROWS, NARROWS_MORE = f"{GAP}: high minus none", f"{GAP}: high minus random"
 QUESTIONS: Mapping[str, str] = {
-    HURT: "Does pruning the high heads hurt accuracy more than pruning random heads like them?",
+    HURT: "Does pruning the high heads hurt accuracy more than pruning random heads?",
     LOWERS: "Does pruning the high heads lower MaxSkew?",
-    MORE: "Does pruning the high heads lower MaxSkew more than pruning random heads like them?",
-    NARROWS: "Does pruning the high heads narrow the gap in logits between groups, which has no ceiling?",
-    NARROWS_MORE: "Does pruning the high heads narrow that gap more than pruning random heads like them?",
+    MORE: "Does pruning the high heads lower MaxSkew more than pruning random heads?",
+    NARROWS: "Does pruning the high heads lower the logit gap between groups?",
+    NARROWS_MORE: "Does pruning the high heads lower the logit gap more than pruning random heads?",
 }
 """Each asks whether the named difference is below zero."""
 
 
 @dataclass(frozen=True)
 class Tested:
-    """One test: the difference asked about, of which set (or model), the effect as printed (percent points).
-    `alike`: what random sets share with the high heads; None against no head off. `adjusted`: p for all tests
-    of its kind in one table.
+    """One test of a question.
+
+    Attributes:
+        question: A key of `QUESTIONS`.
+        subject: The dataset or model.
+        effect: The difference; accuracy in percentage points.
+        alike: What random sets share with the high heads; None without random sets.
+        n_heads: Number of high heads.
+        adjusted: p-value, adjusted for all tests of this kind in one table.
     """
 
     question: str
@@ -56,7 +63,7 @@ class Tested:
 
     @property
     def answer(self) -> stats.Conclusion:
-        """Is the difference below zero, at an adjusted p of 5%?"""
+        """Whether the difference is below zero, at an adjusted p of 5%."""
         return stats.conclusion(replace(self.effect, p_value=self.adjusted), expected="below")
 
     @property
@@ -66,7 +73,7 @@ class Tested:
 
     @property
     def rank(self) -> str:
-        """ "3 of 201"; empty against no head off."""
+        """The rank among random sets, such as "3 of 201"; empty without random sets."""
         return f"{self.effect.rank} of {self.effect.of}" if isinstance(self.effect, Ranked) else ""
 
     @property
@@ -76,7 +83,7 @@ class Tested:
         return f"{smallest:.{self.digits}f}" if np.isfinite(smallest) else "–"
 
     def row(self, place: str) -> dict[str, str]:
-        """The test as a row of a table; `place` heads the column that says where."""
+        """Return the test as a row of a table, with the subject in the column `place`."""
         per_head = self.effect.times(1 / self.n_heads).value if self.n_heads else None
         return {
             "difference": self.question,
@@ -112,8 +119,13 @@ def of_one_sample(effects: Sequence[Effect]) -> Effect:
 
 
 def against_none(measure: str, frame: pd.DataFrame) -> Effect | None:
-    """High heads against none, the mean over the frame's sets, as printed; None without a tested difference.
-    Attributes of one set share its images, so errors are not taken to be independent.
+    """Return the mean effect of ablating the high heads, or None if no difference was tested.
+
+    Attributes of one dataset share its images, so their errors aren't taken to be independent.
+
+    Args:
+        measure: A key of `_measures`.
+        frame: Rows of that measure.
     """
     rows = queries.of_ablation(frame, "high").dropna(subset="p_value")
     differences = [queries.difference(row) for _, row in rows.iterrows()]
@@ -123,7 +135,7 @@ def against_none(measure: str, frame: pd.DataFrame) -> Effect | None:
 
 
 def _measures(results: Results) -> dict[str, pd.DataFrame]:
-    """Accuracy and skew of every plan on every set; the column `where` names the set (and attribute)."""
+    """Return rows per measure; the column `where` names the dataset and attribute."""
     measures = {ACCURACY: queries.top1(results), SKEW: queries.max_skew(results)}
     measures[GAP] = queries.preferences(results, GAP)
     return {
@@ -133,8 +145,9 @@ def _measures(results: Results) -> dict[str, pd.DataFrame]:
 
 
 def _among_random(results: Results, alike: Alike) -> tuple[pd.Series, pd.DataFrame]:
-    """The high heads' figures, and those of every random set, a row each; one column (measure, where) for
-    every set on which they were all measured.
+    """Return the results of the high heads, and those of the random sets, one row each.
+
+    Columns are (measure, where), for every dataset on which all were measured.
     """
     frames, columns = _measures(results).items(), ["measure", "where"]
     scaled = pd.concat(
@@ -149,9 +162,9 @@ def _among_random(results: Results, alike: Alike) -> tuple[pd.Series, pd.DataFra
 
 
 def tests_of(results: Results) -> list[Tested]:
-    """Accuracy and skew on every set, against no head off (Holm) and random sets (`against_random`)."""
+    """Test accuracy and skew on every dataset, against no ablation (Holm) and against random sets."""
     against = [
-        Tested(f"{measure}: high off less none off", str(place), effect, n_heads=_high(frame))
+        Tested(f"{measure}: high minus none", str(place), effect, n_heads=_high(frame))
         for measure, frame in _measures(results).items()
         for place, rows in frame.groupby("where", sort=False)
         if (effect := against_none(measure, rows)) is not None
@@ -165,7 +178,7 @@ def _high(frame: pd.DataFrame) -> int:
 
 
 def _ranked(results: Results, model: str | None = None, tests: int = 1) -> list[Tested]:
-    """The ranks among random sets of each kind, on each set, or on the means over a model's."""
+    """Rank the high heads among random sets, per dataset or on the mean over a model's datasets."""
     ranked = []
     for alike in ALIKE:
         chosen, drawn = _among_random(results, alike)
@@ -178,21 +191,22 @@ def _ranked(results: Results, model: str | None = None, tests: int = 1) -> list[
             places = [(measure, model) for measure in chosen.index]
         ranks = stats.against_random(chosen.to_numpy(float), drawn.to_numpy(float), tests=tests)
         ranked += [
-            Tested(f"{measure}: high off less random off", place, rank, alike, n_heads, rank.adjusted)
+            Tested(f"{measure}: high minus random", place, rank, alike, n_heads, rank.adjusted)
             for (measure, place), rank in zip(places, ranks, strict=True)
         ]
     return ranked
 
 
 def _adjusted(tests: Sequence[Tested]) -> list[Tested]:
-    """The tests with their p adjusted by Holm over all of them."""
+    """Adjust the p-values of the tests by Holm."""
     adjusted = stats.holm([test.effect.p_value for test in tests])
     return [replace(test, adjusted=float(p)) for test, p in zip(tests, adjusted, strict=True)]
 
 
 def by_model(models: Mapping[str, Results]) -> list[Tested]:
-    """Each question once per model and kind of random sets, on the means over the model's sets. p is adjusted
-    over models and the questions of one kind; a model without high heads asks nothing.
+    """Test each question once per model and kind of random sets, on the mean over the model's datasets.
+
+    p is adjusted over models and the questions of one kind. A model without high heads has no tests.
     """
     asking = sum(
         any(len(_among_random(model_results, alike)[0]) for alike in ALIKE)
@@ -201,7 +215,7 @@ def by_model(models: Mapping[str, Results]) -> list[Tested]:
     against, ranked = [], []
     for model, results in models.items():
         for measure, frame in _measures(results).items():
-            question = f"{measure}: high off less none off"
+            question = f"{measure}: high minus none"
             if question in QUESTIONS and (effect := against_none(measure, frame)) is not None:
                 against.append(Tested(question, model, effect))
         ranked += _ranked(results, model, asking)
@@ -209,8 +223,9 @@ def by_model(models: Mapping[str, Results]) -> list[Tested]:
 
 
 def strictest(tests: Sequence[Tested]) -> list[Tested]:
-    """The test with the largest adjusted p among those that differ only in their random sets: what it shows
-    holds against every kind, and needs no further adjustment for their number.
+    """Keep the test with the largest adjusted p among those that differ only in their random sets.
+
+    Its conclusion holds for every kind of random sets, without a further adjustment.
     """
     strictest_tests: dict[tuple[str, str], Tested] = {}
     for test in tests:
@@ -221,9 +236,11 @@ def strictest(tests: Sequence[Tested]) -> list[Tested]:
 
 
 def answer_text(tests: Sequence[Tested]) -> str:
-    """The answer of one question for one model, with the ranks among every kind of sets."""
+    """Return the answer to one question for one model, with the ranks among every kind of random sets."""
     (strict,) = strictest(tests)
-    ranks = [f"{test.rank} among sets alike in {ALIKE[test.alike]}" for test in tests if test.alike]
+    ranks = [
+        f"{test.rank} among random sets with the same {ALIKE[test.alike]}" for test in tests if test.alike
+    ]
     parts = [f"{strict.figure}{strict.unit}", *(["rank " + ", ".join(ranks)] if ranks else [])]
     if strict.answer == "inconclusive":
         parts.append(f"minimum detectable effect {strict.detectable}{strict.unit}")
@@ -231,7 +248,7 @@ def answer_text(tests: Sequence[Tested]) -> str:
 
 
 def in_short(models: Mapping[str, Results]) -> dict[str, object]:
-    """Each question's answer in words and the tests behind it, for each model."""
+    """Return each question's answer in words, and the tests behind it."""
     tests = by_model(models)
     return {"answers": in_words(tests), "tests": [test.row("model") for test in tests]}
 
@@ -244,6 +261,6 @@ def in_words(tests: Sequence[Tested]) -> list[str]:
 
 
 def answers_of(tests: Sequence[Tested]) -> list[str]:
-    """`answer_text` for each place that one question's tests are of."""
+    """Return `answer_text` for each subject of one question's tests."""
     places = dict.fromkeys(test.subject for test in tests)
     return [answer_text([test for test in tests if test.subject == place]) for place in places]

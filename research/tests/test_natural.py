@@ -88,6 +88,6 @@ def test_answers_follow_what_was_measured(sign, word):
         }
     report = ccs_questions.answers(held)
     assert word in report
-    assert f"for {carriers} of" in report
-    assert f"a tenth or more, for {carriers}." in report
+    assert f"confirms it in {carriers} of" in report
+    assert f"in {carriers} of the {carriers} in which the head carries a tenth or more." in report
     assert "| +0.400 [+0.400, +0.400], p 0.125 | +0.500 [+0.500, +0.500], p 0.125 |" in report
