@@ -50,7 +50,7 @@ def reduce_work(draws: int, data: Path, *, small: bool) -> None:
     """
     from ccs import paper
     from ccs.batch import compute
-    from ccs.batch.compute import measure, run
+    from ccs.batch.compute import ablations, measure
     from ccs.metrics import bias, retrieval
     from ccs.texts import pools
 
@@ -61,7 +61,7 @@ def reduce_work(draws: int, data: Path, *, small: bool) -> None:
     retrieval.measure = functools.partial(retrieval.measure, draws=draws)
     paper.occupations = lambda: ("judge", "chef", "nurse")  # type: ignore[assignment]
     if small:
-        run.ablates_single_heads = lambda data: data.name in ("cifar10", "fairface-1.25")
+        ablations.ablates_single_heads = lambda data: data.name in ("cifar10", "fairface-1.25")
 
 
 # Sets ---------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import ccs
 from ccs.analysis.audit import Audit
-from ccs.batch.compute.stages import Processes, start, stop
+from ccs.batch.compute.stages import Processes, in_processes
 from ccs.batch.leaderboard import compare_models, publish_audits
 from ccs.batch.pages import TEMPLATES, environment
 from ccs.cli import options
@@ -79,15 +79,7 @@ class AuditOptions:
 
 def audit_models(settings: AuditOptions) -> int:
     """Audit the models in the processes that the launcher started, and return the exit status."""
-    processes = start(settings.device)
-    try:
-        return _run(settings, processes)
-    except InputError:
-        if processes.first:
-            raise
-        return 2  # the first process reports it
-    finally:
-        stop()
+    return in_processes(settings.device, partial(_run, settings))
 
 
 def _run(settings: AuditOptions, processes: Processes) -> int:

@@ -7,7 +7,8 @@ import pytest
 
 from ccs import Head, HeadSet, max_skew
 from ccs.analysis.ablation_sets import AblationSet
-from ccs.batch.compute import Settings, measure, run
+from ccs.batch.compute import Settings, measure
+from ccs.batch.compute.ablations import make_ablations
 from ccs.batch.compute.embed import Embedder, read_embeddings
 from ccs.batch.compute.stages import Processes, Store
 from ccs.data.open import open_dataset
@@ -27,13 +28,14 @@ def test_further_k_have_high_low_and_random_sets(tiny_model):
     }
     settings = Settings(ks=tuple(high), random_sets=2).for_model("organism")
     variance = {head: 1.0 + head.head for head in heads}
-    ablations = run.make_ablations(tiny_model, settings, scores, variance, print)
+    ablations = make_ablations(tiny_model, settings, scores, variance, print)
     names = [f"{name}@{k}" for k in (7, 9) for name in ("high", "low", "random", "random")]
-    assert [ablation.name for ablation in ablations.further] == names
-    by_name = {ablation.name: ablation.heads for ablation in (*ablations.main, *ablations.further)}
+    assert [ablation.name for ablation in ablations if "@" in ablation.name] == names
+    by_name = {ablation.name: ablation.heads for ablation in ablations}
     assert [by_name[name] for name in ("high", "high@7", "high@9")] == list(high.values())
-    assert ablations.main[0].name == "none"
-    assert [ablation.heads for ablation in ablations.singles] == [HeadSet([head]) for head in heads]
+    assert ablations[0].name == "none"
+    singles = [ablation.heads for ablation in ablations if ablation.kind == "single"]
+    assert singles == [HeadSet([head]) for head in heads]
 
 
 @pytest.mark.parametrize("name", ["world/letters", "world/faces"])

@@ -10,7 +10,6 @@ import pytest
 
 from ccs import HeadSet, results
 from ccs.batch import publish
-from ccs.batch.compute import __main__ as compute
 from ccs.model import export
 from ccs.results import searches
 from tests.support.hub_server import TOKEN, Fault
@@ -30,23 +29,6 @@ def folder(tmp_path):
 
 def push(folder, *options):
     return publish.main(["--repo", "user/ccs", "--results", str(folder), *options])
-
-
-def test_a_run_ends_with_its_tables_on_the_hub(hub, tiny_folder, texts, tmp_path, capsys, monkeypatch):
-    """And says before anything is computed that there is no network, or no login."""
-    arguments = ["--model", str(tiny_folder), "--texts", str(texts), "--out", str(tmp_path / "out")]
-    arguments += ["--k", "2", "--max-images", "20", "--publish", "user/ccs"]
-    with monkeypatch.context() as no_hub:
-        no_hub.delenv("HF_TOKEN")
-        assert compute.main(arguments) == 2
-        assert "hf auth login" in capsys.readouterr().err
-        no_hub.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-        assert compute.main(arguments) == 2
-        assert capsys.readouterr().err.startswith("error: ")
-    assert not (tmp_path / "out").exists()
-    assert compute.main(arguments) == 0
-    assert hub.files("user/ccs")["tiny/spans.parquet"] == (tmp_path / "out/tiny/spans.parquet").read_bytes()
-    assert ADDRESS in capsys.readouterr().out
 
 
 def test_one_commit_private_nothing_the_second_time_and_the_address_of_these_results(hub, folder, capsys):

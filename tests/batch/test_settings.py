@@ -92,7 +92,7 @@ def test_the_whole_study(dry_run):
     assert "requires --dry-run" in dry_run("--device-like", "h100", code=2)
     assert dry_run("--paper", code=2).count("OPENAI_API_KEY") == 1  # nothing is loaded, nor said six times
     elsewhere = dry_run("--dry-run", "--dataset", "nope", "--images", "world/nope")
-    assert re.findall(r"(\S+) +not found here", elsewhere) == ["world/nope", "nope"]
+    assert re.findall(r"(\S+) +not counted", elsewhere) == ["world/nope", "nope"]
 
 
 def test_the_prices_in_the_documents_are_those_printed(dry_run):

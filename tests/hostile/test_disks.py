@@ -150,16 +150,12 @@ def test_names_that_are_no_text_can_be_stored(tmp_path):
     assert dataset.classes == (r"\udcff\udcfe", "b")
 
 
-def test_without_locks_one_process_goes_on(tmp_path, monkeypatch, caplog):
+def test_without_locks_no_run_starts(tmp_path, monkeypatch):
     def none(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr("fcntl.flock", none)
-    with locked(tmp_path):
-        write_stage(tmp_path)
-    assert "without locks: start no second run there" in caplog.text
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(InputError, match=r"has no locks, .* or run one process"), locked(tmp_path):
+    with pytest.raises(InputError, match="does not support this"), locked(tmp_path):
         pass
 
 

@@ -202,16 +202,10 @@ class Settings:
     ] = None
     max_tokens: Annotated[int, options.JUDGES, at_least(1)] = JudgeSettings.max_tokens
     """Largest length of a reply in tokens, with hidden reasoning"""
-    in_flight: Annotated[int, options.JUDGES, at_least(1)] = 8
-    """Number of concurrent requests to each LLM"""
-    timeout: Annotated[float, options.JUDGES, at_least(1)] = 120.0
-    """Seconds for one attempt of a request"""
     prices: Annotated[Path | None, options.JUDGES] = None
     """JSON file of LLM prices, used before the known prices"""
     out: Annotated[Path, options.OUTPUT] = Path("results")
     """Folder of results"""
-    publish: Annotated[str | None, options.OUTPUT] = None
-    """Dataset on the Hub for the results, USER/NAME; private if it is new"""
     dry_run: Annotated[bool, options.OUTPUT] = False
     """Print downloads, LLM requests, dollars, hours, and disk space, and compute nothing"""
     device_like: Annotated[Literal["h100", "a100", "l4", "cpu"] | None, options.OUTPUT] = None
@@ -266,6 +260,10 @@ class Settings:
     def k(self) -> int:
         """The main K."""
         return self.all_ks[0]
+
+    def by_model(self) -> list[Settings]:
+        """Return the settings of each model."""
+        return [self.for_model(name) for name in dict.fromkeys(self.models)]
 
     def for_model(self, name: str) -> Settings:
         """Return the settings with the defaults that depend on the model: texts, suite, numbers of images."""

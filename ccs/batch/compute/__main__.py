@@ -3,54 +3,39 @@
 from __future__ import annotations
 
 import logging
-import signal
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache, partial
-from typing import Any
 
 from tqdm import tqdm
 
 from ccs.batch.compute import Compute, Settings
-from ccs.batch.compute.stages import Lost, Processes, locked, start, stop
+from ccs.batch.compute.stages import Lost, Processes, in_processes, locked
 from ccs.errors import InputError
 from ccs.progress import JsonLines, RunBar
 
 
-class _Ended(KeyboardInterrupt):
-    """The launcher ends this process, as it does when another one of the run has ended."""
-
-
-def _end(*_: object) -> None:
-    raise _Ended
-
-
 def _main(settings: Settings) -> int:
-    previous = signal.signal(signal.SIGTERM, _end)
-    processes = start(settings.device)
+    if settings.dry_run:
+        from ccs.batch.compute.dry_run import describe_needs
+
+        print(describe_needs(settings))
+        return 0
     log = logging.getLogger("ccs")  # manifest and summary hold what it warns of
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        return compute(settings, processes, tqdm.write if processes.first else lambda _: None)
-    except (InputError, KeyboardInterrupt) as error:
-        if processes.first or isinstance(error, _Ended | Lost):
-            raise
-        return 2 if isinstance(error, InputError) else 130
+        return in_processes(settings.device, partial(compute, settings))
     finally:
         log.setLevel(level)
-        signal.signal(signal.SIGTERM, previous)
-        stop()
 
 
-def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]) -> int:
+def compute(settings: Settings, processes: Processes) -> int:
     """Run all models of the settings in turn. One that isn't accessible is reported, and the others run.
 
     Args:
         settings: The settings for all models.
         processes: The processes of the run.
-        tell: Gets sentences and summaries.
 
     Returns:
         The exit status.
@@ -63,13 +48,9 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
     from ccs.batch.compute.run import Run
     from ccs.judges.prices import Spending
 
-    if settings.dry_run:
-        tell(needs.describe_needs(settings))
-        return 0
-    by_model = [settings.for_model(name) for name in dict.fromkeys(settings.models)]
-    tell = cache(tell)  # each sentence once, however many models it concerns
+    tell = cache(tqdm.write if processes.first else lambda _: None)  # once, however many models it concerns
+    by_model = settings.by_model()
     usable = processes.once(lambda: needs.require(by_model, tell))
-    finished: list[str] = []
     status = 2 * (len(usable) < len(by_model))
     spending = Spending("estimated" if settings.budget is None else settings.budget)
     with ExitStack() as stack:
@@ -83,20 +64,13 @@ def compute(settings: Settings, processes: Processes, tell: Callable[[str], Any]
                 run = Run(model_settings, processes, open_data, spending, bar)
                 bar.expect(bar.whole.n, number / len(usable), run.part_lengths())
                 run.go()
-                for sentence in processes.once(partial(run_manifest.write, run)):
-                    tell(sentence)
-                tell(run_manifest.summarize(run))
-                finished.append(run.model.name)
+                note = processes.once(partial(run_manifest.write, run))
+                tell(run_manifest.summarize(run) + (f"\n  note: {note}" if note else ""))
             except InputError as error:
                 if len(by_model) == 1 or isinstance(error, Lost):
                     raise
                 status = 2
                 tell(f"error: {model_settings.models[0]} is left out: {error}")
-        if settings.publish and finished:
-            from ccs.batch import publish  # needs the Hub's cards, which no other run does
-
-            name = settings.publish
-            processes.once(lambda: publish.publish_results(settings.out, finished, name))
     return status
 
 

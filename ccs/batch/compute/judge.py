@@ -13,7 +13,7 @@ from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.judges import JudgeSettings
 from ccs.judges.panel import Labeled, Labeler, Panel
-from ccs.judges.prices import Spending
+from ccs.judges.prices import CostEstimate, Spending
 from ccs.judges.question import Question
 from ccs.results import STAGES
 from ccs.texts import labels, score
@@ -36,8 +36,7 @@ def known_pool(settings: Settings) -> Pool:
 
 def require_judges(settings: Settings) -> None:
     """Refuse judges, keys (unless answers are cached), or a pool by which no head could be scored."""
-    pool = known_pool(settings)
-    panel, labeler = judges_of(settings, pool)
+    panel, labeler = judges_of(settings, known_pool(settings))
     if not panel.settings.cache.exists():
         panel.require_keys()
         if labeler is not None:
@@ -45,6 +44,22 @@ def require_judges(settings: Settings) -> None:
     pool, k = load_pool(settings.texts or "photographs"), settings.all_ks[-1]
     if len(pool) < k:
         raise InputError(f"The pool {pool.name} has {len(pool)} texts, fewer than --k {k}.")
+
+
+def estimate_costs(settings: Settings, heads: int) -> list[CostEstimate]:
+    """Estimate the cost of each LLM, if all heads have the pool's longest texts.
+
+    Args:
+        settings: The run's settings.
+        heads: The number of heads.
+    """
+    pool = known_pool(settings)
+    panel, labeler = judges_of(settings, pool)
+    texts = tuple(sorted(pool.texts, key=len)[-settings.all_ks[-1] :])
+    one_head = [] if labeler is None else [labeler.estimate({Head(0, 0): texts[: settings.k]})]
+    parts = filter(None, (texts[: settings.k], texts[settings.k :]))
+    one_head += panel.estimate([Question("L0.H0", "Backgrounds", part) for part in parts])
+    return [estimate.times(heads) for estimate in one_head]
 
 
 def judges_of(
@@ -72,8 +87,6 @@ def judges_of(
         cache=settings.out / STAGES / "judges.sqlite",
         budget=settings.budget,
         prices=settings.prices,
-        concurrency=settings.in_flight,
-        timeout=settings.timeout,
         max_tokens=settings.max_tokens,
     )
     spending = spending or Spending("estimated" if settings.budget is None else settings.budget)

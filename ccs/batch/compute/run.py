@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -18,13 +18,14 @@ from ccs.analysis import ablation_sets
 from ccs.analysis.ablation_sets import AblationSet, level_heads
 from ccs.analysis.sample_size import warn_if_small
 from ccs.batch.compute import Precision, Settings, inputs, measure
+from ccs.batch.compute.ablations import choose_ablations, count_ablations, make_ablations
 from ccs.batch.compute.embed import Embedder, largest_errors, read_embeddings
 from ccs.batch.compute.inputs import EvaluationSet, Opened
 from ccs.batch.compute.judge import Judging, score_heads
 from ccs.batch.compute.measure import Evaluation, Row, unique_heads
 from ccs.batch.compute.stages import Processes, Stage, Store, digest
 from ccs.batch.pages import count
-from ccs.data import BiasSet, ClassificationSet, DatasetRecord, RetrievalSet
+from ccs.data import BiasSet, ClassificationSet, RetrievalSet
 from ccs.errors import InputError
 from ccs.heads import Head, Intervention
 from ccs.judges.prices import Spending
@@ -151,7 +152,7 @@ class Run:
         if not self.sets:
             return
         ablations = make_ablations(self.model, self.settings, scores, variance, self.notices.append)
-        of_sets = {data.name: ablations.on(data, self.settings) for data in self.sets}
+        of_sets = {data.name: choose_ablations(ablations, data, self.settings) for data in self.sets}
         hosts = inputs.hosts(self.sets, {name: unique_heads(of_set) for name, of_set in of_sets.items()})
         for place, data in enumerate(self.sets):
             host, rows = hosts[data.name]
@@ -172,7 +173,7 @@ class Run:
         hosts = inputs.hosts(self.sets, counts)
         for data in self.sets:
             n = sum(map(len, data.clips)) if isinstance(data, RetrievalSet) else len(data.images)
-            length = n * (1 + counts[data.name] / 9)
+            length = n * (1 + sum(counts[data.name]) / 9)
             lengths |= {f"embed/{data.name}": length} if hosts[data.name][0] is data else {}
             lengths[f"measure/{data.name}"] = length * (0.4 if isinstance(data, BiasSet) else 0.1)
         return lengths
@@ -266,7 +267,7 @@ class Run:
             clips_as_published = isinstance(data, RetrievalSet) and self.settings.as_published
             if clips_as_published and not self.model.is_openai_scaled:
                 embedded.append(self.embedder.images(host, head_sets, as_published=True))
-            stage.begin()
+            stage.started = monotonic()  # not when it was opened
             readers = [read_embeddings(of_images, head_sets, rows) for of_images in embedded]
             with self.store.bar(desc=stage.name, total=len(ablations)) as bar:
                 result = self._results(data, ablations, *readers)
@@ -315,121 +316,3 @@ class Run:
         rows += measure.over_sets(rows, measure.table_of(data))
         alike = ranking.alike(data.occupations, texts) if isinstance(data, BiasSet) else []
         return {"rows": rows, "alike": alike}
-
-
-# Ablation sets ------------------------------------------------------------------------------------------
-
-SINGLE_HEADS = {"world/subjects", "world/colors", "world/occupations", "world/faces", "world/counterfactuals"}
-"""Synthetic sets on which each head is ablated alone, and all random sets are: most of a set's cost."""
-FURTHER_K_SETS = {
-    *("cifar10", "cifar10-jpeg", "cifar100", "cifar100-joined"),
-    *("world/subjects", "world/colors"),
-}
-"""Sets with ablation sets at further K: those of the paper's table 3, and two synthetic ones."""
-FURTHER_KINDS = ("high", "low", "random")
-"""Ablation sets at a further K: what the paper prints (high), and what to compare it with."""
-FEW_SETS = 20
-"""Random sets at most at a further K, and on synthetic sets that are not among SINGLE_HEADS."""
-
-
-@dataclass(frozen=True)
-class Ablations:
-    """Ablation sets of a model.
-
-    Attributes:
-        main: For all data, `none` first.
-        random: Random sets of each kind.
-        further: At further K, random ones too.
-        singles: Each head alone.
-    """
-
-    main: tuple[AblationSet, ...]
-    random: tuple[AblationSet, ...]
-    further: tuple[AblationSet, ...]
-    singles: tuple[AblationSet, ...]
-
-    def on(self, data: EvaluationSet, settings: Settings) -> list[AblationSet]:
-        """Choose the ablation sets that are measured on some data.
-
-        Args:
-            data: The evaluation set; one that the user names has ablation sets at further K, too.
-            settings: The run's settings.
-        """
-        at_further_k = data.name in FURTHER_K_SETS or data.name in settings.datasets
-        singles = ablates_single_heads(data)
-        few = [ablation for ablation in self.random if ablation.name == "random"][:FEW_SETS]
-        return [
-            *self.main,
-            *(self.random if singles else few),
-            *(self.further if at_further_k else ()),
-            *(self.singles if singles else ()),
-        ]
-
-
-def ablates_single_heads(data: EvaluationSet | DatasetRecord) -> bool:
-    """Return True if each head is ablated alone on a set; not for retrieval, where no effect is expected."""
-    known = not data.name.startswith("world/") or data.name in SINGLE_HEADS
-    return known and not isinstance(data, RetrievalSet)
-
-
-def count_ablations(data: EvaluationSet | DatasetRecord, settings: Settings, heads: int) -> int:
-    """Estimate how many ablation sets will be measured, before the scores are known that make them.
-
-    Args:
-        data: The evaluation set, or its record.
-        settings: The run's settings.
-        heads: The number of heads.
-    """
-    random = settings.random_sets or FEW_SETS
-    variable = heads + 3 * random if ablates_single_heads(data) else min(random, FEW_SETS)
-    return 10 + 20 * (settings.suite == "paper") + variable
-
-
-def make_ablations(
-    model: Model,
-    settings: Settings,
-    scores: Mapping[int, Mapping[Head, HeadScore]],
-    variance: Variances,
-    notice: Callable[[str], None],
-) -> Ablations:
-    """Make all ablation sets of a model.
-
-    Args:
-        model: The model.
-        settings: The run's settings.
-        scores: The heads' scores at each K.
-        variance: The heads' variances.
-        notice: Called with a sentence for sets that are left out.
-    """
-    by_k: dict[int, list[AblationSet]] = {}
-    n_random = settings.random_sets or FEW_SETS
-    for k in settings.all_ks:
-        main = k == settings.k
-        kinds: Collection[str] = set(ablation_sets.KINDS) - {"single"} if main else FURTHER_KINDS
-        if sentence := ablation_sets.too_many_unscored(scores[k], k):
-            notice(sentence)
-            kinds = ("none",)
-        by_k[k] = ablation_sets.make_ablation_sets(
-            scores[k],
-            k,
-            model.heads,
-            settings.seed,
-            n_random if main else min(n_random, FEW_SETS),
-            kinds=kinds,
-            variance=variance if main else None,
-            at_k=None if main else k,
-            notice=notice,
-        )
-    chosen = Intervention.parse(settings.ablate)
-    custom = [AblationSet("chosen", None, chosen, "named by --ablate")] if chosen else []
-    of_main_k = by_k[settings.k]
-    return Ablations(
-        main=(
-            *(ablation for ablation in of_main_k if ablation.kind != "random"),
-            *custom,
-            *ablation_sets.published_sets(model.name),
-        ),
-        random=tuple(ablation for ablation in of_main_k if ablation.kind == "random"),
-        further=tuple(ablation for k in settings.all_ks[1:] for ablation in by_k[k][1:]),  # without `none`
-        singles=tuple(ablation_sets.single_head_sets(model.heads)),
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import resource
 import sys
@@ -10,7 +9,6 @@ from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -28,77 +26,43 @@ from ccs.results import queries, schema
 _PACKAGES = ("clip-ccs", "torch", "open_clip_torch", "numpy", "scipy", "pillow", "pyarrow", "pandas")
 
 
-def write(run: Run) -> list[str]:
-    """Write a model's tables and, last, its manifest.
-
-    Results of other sets stay if they were made with the same images, texts, labels, and settings; all others
-    are replaced.
+def write(run: Run) -> str:
+    """Write a model's tables and, last, its manifest, in place of those of an earlier run.
 
     Returns:
-        Sentences on the tables that were there before.
+        A sentence on the sets whose earlier results are replaced by none, or "".
     """
     folder = run.folder
     model = {"model": run.model.name, "weights": run.model.weights_hash[:16]}
-    tables = {name: [model | row for row in rows] for name, rows in run.tables.items()}
-    now = json.loads(json.dumps(manifest(run)))  # as the earlier one is read
-    sentences = _add_earlier(folder, tables, now)
+    entries, now = dict[str, Any](), manifest(run)
+    try:
+        earlier = [data["name"] for data in results.read_manifest(folder)["sets"]]
+    except InputError:
+        earlier = []
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        for path in sorted(folder.iterdir()):
-            outdated = path.stem in schema.TABLES and path.stem not in tables and path.suffix == ".parquet"
+        for path in folder.iterdir():
+            outdated = (
+                path.stem in schema.TABLES and path.stem not in run.tables and path.suffix == ".parquet"
+            )
             if outdated or (path.suffix == ".tmp" and path.is_file()):
                 path.unlink()
-        now["tables"] = {
-            name: results.write_table(folder, name, tables[name]) for name in schema.TABLES if name in tables
-        }
-        results.write_manifest(folder, now)
-    return sentences
-
-
-_SAME = ("model", "texts", "images", "labeler", "judges", "chance_ccs", "seeds")
-_SAME_SETTINGS = ("k", "further_k", "random_sets", "as_published", "precision", "layers", "ablate")
-_OF_SETS = ("pruning", "retrieval", "bias", "heads")
-"""Tables whose rows are of one evaluation set each."""
-
-
-def _add_earlier(folder: Path, tables: dict[str, list[dict[str, Any]]], now: dict[str, Any]) -> list[str]:
-    """Add what stays of the folder's earlier tables and manifest to these; return sentences on that."""
-    try:
-        earlier = results.read(folder)
-    except InputError:
-        return []
-    before, measured = earlier.manifest, {data["name"] for data in now["sets"]}
-    differs = [key for key in _SAME if before[key] != now[key]]
-    differs += [key for key in _SAME_SETTINGS if before["settings"].get(key) != now["settings"][key]]
-    changed = [data for data in before["sets"] if data["name"] in measured and data not in now["sets"]]
-    preserved = [data for data in before["sets"] if data["name"] not in measured]
-    replaced = before["sets"] if differs else changed
-    sentences = []
-    if replaced:
-        reason = f" (other {', '.join(differs)})" if differs else ""
-        sentences.append(f"Replaced in {folder}: the earlier results of {_list_names(replaced)}{reason}.")
-    if differs or not preserved:
-        return sentences
-    sentences.append(f"Kept in {folder}: the earlier results of {_list_names(preserved, sort=True)}.")
-    for name in _OF_SETS:
-        rows = earlier.table(name)
-        datasets = rows["dataset"].str.removesuffix(schema.ONE_POOL).str.removesuffix(schema.AS_PUBLISHED)
-        rows = rows[datasets.isin([data["name"] for data in preserved])]
-        if len(rows):
-            earlier_rows: list[dict[Any, Any]] = rows.astype(object).to_dict("records")
-            tables[name] = [*earlier_rows, *tables.get(name, [])]
-    now["sets"] = [*preserved, *now["sets"]]
-    now["measured"]["seconds"] = before["measured"].get("seconds", {}) | now["measured"]["seconds"]
-    return sentences
-
-
-def _list_names(sets: list[dict[str, Any]], sort: bool = False) -> str:
-    names = [data["name"] for data in sets]
-    return ", ".join(sorted(names) if sort else names)
+        for name in schema.TABLES:
+            if name in run.tables:
+                rows = [model | row for row in run.tables[name]]
+                entries[name] = results.write_table(folder, name, rows)
+        results.write_manifest(folder, now | {"tables": entries})
+    lost = [name for name in earlier if name not in {data.name for data in run.sets}]
+    return (
+        f"{folder} no longer has the earlier results of {', '.join(lost)}: name all datasets in one command; "
+        "what was computed before is reused."
+        if lost
+        else ""
+    )
 
 
 def manifest(run: Run) -> dict[str, Any]:
-    """Describe a model's results. The keys are those of `ccs.results.schema.MANIFEST`."""
+    """Describe a model's results. The keys are those of `ccs.results.schema.MANIFEST` but `tables`."""
     model, images, pool, settings = run.model, run.images, run.pool, run.settings
     return {
         "schema_version": schema.VERSION,
@@ -121,7 +85,7 @@ def manifest(run: Run) -> dict[str, Any]:
         "versions": versions(),
         "largest_error": run.errors,
         "measured": {
-            "seconds": run.store.seconds(),  # of stages that were done before, what they took then
+            "seconds": run.store.seconds,  # of the stages that this run did
             "peak_memory_bytes": peak_memory(),
             "processes": run.processes.size,
             "device": run.processes.device,
@@ -129,7 +93,6 @@ def manifest(run: Run) -> dict[str, Any]:
             **({"precision": run.precision} if run.precision else {}),
         },
         "absent": run.absent + [{"name": "ablation sets", "reason": notice} for notice in run.notices],
-        "tables": {},
     }
 
 

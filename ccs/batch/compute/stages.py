@@ -12,15 +12,14 @@ process may die at any instant. A shard of another key, or that is not what its 
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import logging
 import os
 import re
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -32,16 +31,13 @@ from safetensors.numpy import load_file
 from safetensors.numpy import save as save_arrays
 
 from ccs.errors import InputError, require
-from ccs.files import atomic_write, disk_errors, sha256, write_text
+from ccs.files import atomic_write, disk_errors, sha256
 from ccs.progress import Bar, BarMaker
 from ccs.results import STAGES
 
 T = TypeVar("T")
 
-log = logging.getLogger(__name__)
-
 _SHARD = re.compile(r"(\d{5,})\.([0-9a-f]{16})\.([0-9a-f]{16})\.(\w+)")
-_RECORD = "stage.json"
 LOST = "Another process of this run has ended. What is finished is kept; the same command continues."
 _WAIT = timedelta(days=7)
 """A process waits this long for the others: the first may be asking language models for hours."""
@@ -124,12 +120,41 @@ def start(device: str = "auto") -> Processes:
     return Processes(state.process_index, state.num_processes, str(state.device))
 
 
-def stop() -> None:
-    """Leave the others in order, after the last exchange."""
+class Ended(KeyboardInterrupt):
+    """The launcher ends this process, as it does when another one of the run has ended."""
+
+
+def _end(*_: object) -> None:
+    raise Ended
+
+
+def in_processes(device: str, work: Callable[[Processes], int]) -> int:
+    """Do `work` in the processes that the launcher started, or in this one; the first reports mistakes.
+
+    Args:
+        device: `auto`, or the device to compute on.
+        work: Returns the exit status.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        InputError: In the first process, or if this machine lacks the device, or another process is gone.
+    """
     import torch.distributed
 
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+    previous = signal.signal(signal.SIGTERM, _end)
+    processes = start(device)
+    try:
+        return work(processes)
+    except (InputError, KeyboardInterrupt) as error:
+        if processes.first or isinstance(error, Ended | Lost):
+            raise
+        return 2 if isinstance(error, InputError) else 130
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()  # in order, after the last exchange
 
 
 # Stages ----------------------------------------------------------------------------------------------------
@@ -137,7 +162,7 @@ def stop() -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Lock the output folder for this run. Raises InputError if another run has it, or without locks."""
+    """Lock the output folder for this run. Raises InputError if another run has it."""
     with disk_errors(folder):
         (folder / STAGES).mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / STAGES / "lock")
@@ -145,16 +170,11 @@ def locked(folder: Path) -> Iterator[None]:
             lock.acquire(timeout=0)
         except Timeout:
             raise InputError(f"Another run is writing to {folder}; wait, or give another --out.") from None
-        except (OSError, NotImplementedError) as error:  # filelock's own for a system without flock
-            if getattr(error, "errno", None) not in (None, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
-                raise
-            if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-                raise InputError(
-                    f"The file system of {folder} has no locks, which several processes need; give an --out "
-                    "on another, such as a local disk, or run one process."
-                ) from None
-            log.warning("%s is on a file system without locks: start no second run there", folder)
-    with lock if lock.is_locked else nullcontext():
+        except NotImplementedError:  # filelock's own for a system without flock
+            raise InputError(
+                f"The file system of {folder} has no locks; give an --out on another, such as a local disk."
+            ) from None
+    with lock:
         yield
 
 
@@ -177,7 +197,7 @@ class Stage:
     folder: Path
     shards: int
     suffix: str
-    processes: Processes
+    store: Store
     paths: dict[int, Path] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
 
@@ -197,11 +217,7 @@ class Stage:
 
     def mine(self) -> list[int]:
         """Return the missing shards that this process writes, each `size`-th."""
-        return list(self.missing[self.processes.rank :: self.processes.size])
-
-    def begin(self) -> None:
-        """Start the stage's clock here, not where it was opened."""
-        self.started = time.monotonic()
+        return list(self.missing[self.store.processes.rank :: self.store.processes.size])
 
     def write_arrays(self, index: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Write a shard.
@@ -232,14 +248,13 @@ class Stage:
 
     def finish(self) -> None:
         """Wait for the other processes, learn what they wrote, and note how long it took."""
-        for written in self.processes.gather(self.paths):
+        for written in self.store.processes.gather(self.paths):
             self.paths = self.paths | written
-        text = json.dumps({"name": self.name, "seconds": round(time.monotonic() - self.started, 2)})
-        self.processes.once(lambda: write_text(self.folder / _RECORD, text))
+        self.store.seconds[self.name] = round(time.monotonic() - self.started, 2)
 
     def discard(self) -> None:
         """Remove the shards, whose results are kept elsewhere."""
-        if self.processes.first:
+        if self.store.processes.first:
             for path in self.paths.values():
                 path.unlink(missing_ok=True)
         self.paths = {}
@@ -268,10 +283,22 @@ class Stage:
 
 
 class Store:
-    """The stages of one model's run, under `folder`; `bar` makes the bar of a stage's progress."""
+    """The stages of one model's run.
+
+    Attributes:
+        seconds: How long each stage took that this run did.
+    """
 
     def __init__(self, folder: Path, processes: Processes, bar: BarMaker = Bar) -> None:
+        """Keep the stages in a folder.
+
+        Args:
+            folder: The folder.
+            processes: The processes of the run.
+            bar: Makes the bar of a stage's progress.
+        """
         self.folder, self.processes, self.bar = folder, processes, bar
+        self.seconds: dict[str, float] = {}
 
     def stage(self, name: str, inputs: Mapping[str, Any], *, shards: int = 1, suffix: str = "json") -> Stage:
         """Open a stage.
@@ -284,7 +311,7 @@ class Store:
         """
         key = digest([name, suffix, {**inputs, "shards": shards}])[:16]
         folder = self.folder / name.replace("/", "--")
-        stage = Stage(name, key, folder, shards, suffix, self.processes)
+        stage = Stage(name, key, folder, shards, suffix, self)
         stage.paths = self.processes.once(stage.sort)
         return stage
 
@@ -301,12 +328,3 @@ class Store:
             self.processes.once(lambda: stage.write_json(work()))
             stage.finish()
         return stage.read_json()
-
-    def seconds(self) -> dict[str, float]:
-        """Return how long each stage took, whenever it was done."""
-        by_stage: dict[str, float] = {}
-        for path in sorted(self.folder.glob(f"*/{_RECORD}")):
-            with suppress(OSError, ValueError, KeyError, TypeError):  # a record that nobody can read is none
-                record = json.loads(path.read_text("utf-8"))
-                by_stage[str(record["name"])] = float(record["seconds"])
-        return by_stage
