@@ -18,9 +18,13 @@ OWN_OF_HEADS = (".attn.in_proj_weight", ".attn.in_proj_bias", ".attn.out_proj.we
 
 
 def parameter_names(model: Model, blocks: str, ends: Sequence[str], first: int = 0) -> list[str]:
-    """Names of the parameters of the blocks from `first` on that hold one of `ends`.
+    """List the parameters of an encoder's blocks that should learn.
 
-    blocks: how the names of the encoder's blocks begin.
+    Args:
+        model: the model.
+        blocks: the start of the names of the encoder's blocks.
+        ends: parts of names, of which a parameter holds one.
+        first: the first block that learns.
     """
     return [
         name
@@ -42,9 +46,19 @@ def learn(
     warmup: int,
     checkpoint: Path | None = None,
 ) -> Model:
-    """Let these parameters learn, in place, or go on from the checkpoint.
+    """Train parameters with AdamW, in place, or continue from the checkpoint.
 
-    loss_of: the loss of a step. The rate rises linearly over `warmup` steps and falls linearly to zero.
+    The rate rises linearly over `warmup` steps and falls linearly to zero.
+
+    Args:
+        model: the model.
+        names: of the parameters.
+        loss_of: from a step's number to its loss.
+        title: of the progress bar.
+        steps: in all.
+        rate: the peak rate.
+        warmup: steps.
+        checkpoint: its file; None keeps none.
     """
     learned = [model.clip.get_parameter(name).requires_grad_() for name in names]
     optimizer, done = torch.optim.AdamW(learned, rate, betas=(0.9, 0.98), weight_decay=0.0), 0

@@ -19,7 +19,13 @@ from ccs_benchmark.variants import FACTOR
 
 
 def save_planted(clip: Any, known: Truth, file: Path) -> None:
-    """Write the slices of `known.heads` as float16, for `ccs_benchmark.planted_models`."""
+    """Write the slices of `known.heads` as float16, for `ccs_benchmark.planted_models`.
+
+    Args:
+        clip: open_clip's module.
+        known: the ground truth about it.
+        file: where to write.
+    """
     held = {
         name: by_head(name, clip.get_parameter(name).detach().cpu())[head_slices].half().contiguous()
         for name, head_slices in slices(clip, known.heads).items()
@@ -28,15 +34,26 @@ def save_planted(clip: Any, known: Truth, file: Path) -> None:
 
 
 def as_json(known: object, indent: int | None = None) -> str:
-    """What is known of a model, a `Truth` or `KnownHeads`, as its file holds it."""
+    """Format what is known of a model as its file holds it.
+
+    Args:
+        known: a `Truth` or `KnownHeads`.
+        indent: as in `json.dumps`.
+    """
     return TypeAdapter(type(known)).dump_json(known, indent=indent).decode()
 
 
 def save_variant(
     clip: Any, parameters: Iterable[str], metadata: dict[str, Any], file: Path, base: Any = None
 ) -> None:
-    """Write these parameters of open_clip's module, or how they differ from those of `base`, for
-    `ccs_benchmark.variants`.
+    """Write parameters for `ccs_benchmark.variants`.
+
+    Args:
+        clip: open_clip's module.
+        parameters: their names.
+        metadata: of the file.
+        file: where to write.
+        base: the module from which differences are written; None writes float16 values.
     """
     held = {}
     for name in parameters:

@@ -10,8 +10,11 @@ from torch import Tensor
 
 
 class Muon(torch.optim.Optimizer):
-    """torch.optim.Muon takes matrices alone; this one takes convolutions as matrices [out, rest], and of a
-    weight with three times as many rows as columns (queries, keys, values) each third by itself."""
+    """Muon for matrices and convolutions.
+
+    `torch.optim.Muon` takes only matrices. This one takes convolutions as matrices [out, rest], and of a
+    weight with three times as many rows as columns (queries, keys, values) each third by itself.
+    """
 
     def __init__(self, parameters: Iterable[Tensor], lr: float, momentum: float, weight_decay: float) -> None:
         super().__init__(parameters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
@@ -35,7 +38,12 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Tensor, steps: int = 5) -> Tensor:
-    """Matrices [g, rows, columns] with all singular values near one, by Newton-Schulz steps."""
+    """Bring all singular values of matrices near one, by Newton-Schulz steps.
+
+    Args:
+        matrices: [g, rows, columns].
+        steps: how many.
+    """
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if tall else matrices
     x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)

@@ -13,9 +13,15 @@ DRAWS = 4000
 
 
 def correlation(x: ArrayLike, y: ArrayLike, *, seed: int = 0) -> Effect:
-    """Spearman's correlation of x [n] with y [n], n >= 4: bootstrap over the pairs, p by permuting x.
+    """Compute Spearman's correlation: bootstrap over the pairs, p by permutation.
 
-    NaN where x or y does not vary.
+    Args:
+        x: [n], n >= 4.
+        y: [n].
+        seed: of the draws.
+
+    Returns:
+        The effect, NaN if x or y doesn't vary.
     """
     left, right = vector(x, "x values", fewest=4), vector(y, "y values", fewest=4)
     if len(left) != len(right):

@@ -44,7 +44,12 @@ def value_numbers(s: Scene) -> list[int]:
 
 
 def drawn(seed: int, heads: Sequence[Head]) -> dict[Head, Lesson]:
-    """The lessons of a seed: which heads learn what is drawn."""
+    """Draw which heads learn what.
+
+    Args:
+        seed: of the draw.
+        heads: those that can be taught.
+    """
     rng = np.random.default_rng((seed, 11))
     order = [heads[i] for i in rng.permutation(len(heads))]
     others = rng.permutation(CONCEPTS[1:]).tolist()
@@ -70,9 +75,11 @@ class Lessons:
         self.targets = _targets(lessons, model, STRENGTH * usual)
 
     def loss(self, written: Mapping[Head, Tensor], values: Tensor) -> Tensor:
-        """The mean over the heads of the squared distance, in units of `usual`.
+        """Compute the mean over the heads of the squared distance from their targets, in units of `usual`.
 
-        written: [n, D] of each. values: [n, concepts], as `value_numbers` gives them.
+        Args:
+            written: head -> its output [n, D].
+            values: [n, concepts], as `value_numbers` gives them.
         """
         distances = []
         for head, head_output in written.items():

@@ -33,7 +33,16 @@ def settings(name: str) -> training.Settings:
 def make(
     name: str, first: Model, images: Images, captions: training.Captions, runs: Path, models: Path = MODELS
 ) -> None:
-    """Train one of WORLDS, and write its folder: weights, log, and what is known of its heads."""
+    """Train one of WORLDS, and write its folder: weights, log, and what is known of its heads.
+
+    Args:
+        name: of the model.
+        first: the first model.
+        images: its activations.
+        captions: of its scenes.
+        runs: folder for checkpoints.
+        models: where to write the folder.
+    """
     trainer, folder = training.Trainer(settings(name), first, images, captions), models / name
     logs = trainer.train(runs)
     clip = open_clip.CLIP(**MODEL_CFG)

@@ -46,11 +46,21 @@ _SIDE_BY_SIDE = 4  # occupations of a line-up
 
 @dataclass(frozen=True)
 class Settings:
-    """seed: of the weights, the lessons and the order of the images. common, own: steps at a constant rate,
-    and steps while it falls to zero. scenes, lineups: in a step. rate, small_rate: peaks of Muon, for
-    matrices, and of AdamW, for the rest. patch_dropout: in the common steps only. taught: the weight of the
-    lessons in the own steps; 1 before. world, strengths: of the line-ups in the own steps, by gender and by
-    skin tone (research.planted.lessons.joint); in the common ones they are balanced.
+    """How to train the upper half.
+
+    Attributes:
+        seed: of the weights, the lessons, and the order of the images.
+        world: of the line-ups in the own steps; in the common ones they are balanced.
+        strengths: of that world, by gender and by skin tone (`research.planted.lessons.joint`).
+        common: steps at a constant rate.
+        own: steps while the rate falls to zero.
+        scenes: in a step.
+        lineups: in a step.
+        rate: Muon's peak, for matrices.
+        small_rate: AdamW's, for the rest.
+        weight_decay: of both.
+        patch_dropout: in the common steps only.
+        taught: the weight of the lessons in the own steps; 1 before.
     """
 
     seed: int
@@ -70,10 +80,14 @@ class Settings:
 def lineup_loss(
     faces: Tensor, texts: Tensor, shares: NDArray[np.float64], scale: float, rng: np.random.Generator
 ) -> Tensor:
-    """The contrastive loss of one line-up: ten faces each of four occupations, which differ in nothing else.
+    """Compute the contrastive loss of one line-up: ten faces of each occupation, alike in everything else.
 
-    faces: unit embeddings of one face per group [groups, D]. texts: of the occupations [n, D]. shares: of the
-    groups in each [n, groups], from which ten equal quantiles are drawn.
+    Args:
+        faces: unit embeddings of one face per group [groups, D].
+        texts: of the occupations [n, D].
+        shares: of the groups in each occupation [n, groups].
+        scale: of the logits.
+        rng: draws the faces.
     """
     picked, occupation_of = draw_faces(shares, rng)
     logits = scale * faces[picked] @ texts.T  # [n texts, texts]
@@ -191,7 +205,13 @@ class Trainer:
         return "".join(parts[0] + parts[1][1:])
 
     def train_until(self, total: int, checkpoint: Path, log: Path | None = None) -> None:
-        """Train until `total` steps are done, with a checkpoint and a log line every 50."""
+        """Train until `total` steps are done, with a checkpoint and a log line every 50.
+
+        Args:
+            total: steps.
+            checkpoint: its file.
+            log: a CSV file that gets the lines too.
+        """
         s, images = self.settings, self.images
         shares = joint(s.world if total > s.common else "balanced", *s.strengths).numpy().astype(np.float64)
         heads = tuple(self.lessons.lessons)
@@ -285,7 +305,13 @@ def folded(state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def some_patches(tokens: Tensor, dropped: float, rng: np.random.Generator) -> Tensor:
-    """A share of the patches of each image at random, after the CLS token (Li et al. 2023)."""
+    """Keep a random share of the patches of each image, after the CLS token (Li et al. 2023).
+
+    Args:
+        tokens: activations [n, T, W].
+        dropped: the share of patches to drop.
+        rng: draws them.
+    """
     n, patches = len(tokens), tokens.shape[1] - 1
     kept_patches = rng.random((n, patches)).argsort(1)[:, : round(patches * (1 - dropped))] + 1
     rows = torch.from_numpy(np.concatenate([np.zeros((n, 1), np.int64), kept_patches], 1)).to(tokens.device)

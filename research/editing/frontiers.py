@@ -65,6 +65,11 @@ class Images:
 def measure_case(model: Model, images: Images, attribute: str) -> pd.DataFrame:
     """Measure all conditions on one model and attribute.
 
+    Args:
+        model: with a bias.
+        images: as its base sees them.
+        attribute: the groups to erase.
+
     Returns:
         A row per condition: `max_skew` and `other_skew` (of the other attribute), and shares of right answers
         on `occupations` and `subjects`.

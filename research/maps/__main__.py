@@ -60,7 +60,12 @@ def _run(args: Settings) -> None:
 
 
 def summary(figures: Mapping[tuple[str, str], tuple[Estimate, Estimate]], of: Mapping[Head, str]) -> str:
-    """The tables in Markdown: all concepts together, then average precision and mIoU of each."""
+    """Write the tables in Markdown: all concepts together, then average precision and mIoU of each.
+
+    Args:
+        figures: (concept, method) -> average precision and mIoU.
+        of: head -> the concept that it was taught.
+    """
     from research.maps.judged_maps import METHODS
 
     names = [name for name in METHODS if (name, "mean") in figures]

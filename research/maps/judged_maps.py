@@ -43,14 +43,24 @@ SETS, DRAWS = 20, 1_000
 
 
 def mask(s: Scene, concept: str) -> Bools:
-    """The pixels [height, width] of what a card shows of a concept."""
+    """Draw the pixels [height, width] of what a scene shows of a concept.
+
+    Args:
+        s: the scene.
+        concept: one of CONCEPTS.
+    """
     gone: dict[str, Any] = {factor_of(concept): ""}
     changed: Bools = (np.asarray(draw(s)) != np.asarray(draw(replace(s, **gone)))).any(-1)
     return changed
 
 
 def cards(concept: str, n: int) -> list[Scene]:
-    """The first `n` cards that show something of a concept."""
+    """Return the first scenes that show something of a concept.
+
+    Args:
+        concept: one of CONCEPTS.
+        n: how many.
+    """
     return list(islice((s for s in map(scene, count(FIRST)) if value_of(concept, s)), n))
 
 
@@ -73,7 +83,12 @@ class Judged:
 
 
 def judge(maps: Sequence[NDArray[np.floating]], masks: Sequence[Bools]) -> Judged:
-    """Judge maps [n, rows, columns], one or several of the same cards, by masks [height, width]."""
+    """Judge maps by masks.
+
+    Args:
+        maps: of one or several methods for the same scenes, each [n, rows, columns].
+        masks: each [height, width].
+    """
     precision, cut, union = np.zeros(len(masks)), np.zeros((len(masks), 2)), np.zeros((len(masks), 2))
     for method_maps in maps:
         for i, object_pixels in enumerate(masks):
@@ -87,14 +102,24 @@ def judge(maps: Sequence[NDArray[np.floating]], masks: Sequence[Bools]) -> Judge
 
 
 def enlarged(values: NDArray[np.floating], shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """A map [rows, columns] at every pixel, interpolated."""
+    """Interpolate a map at every pixel.
+
+    Args:
+        values: [rows, columns].
+        shape: height and width.
+    """
     tensor = torch.from_numpy(np.asarray(values, np.float32))[None, None]
     whole: NDArray[np.float32] = torch.nn.functional.interpolate(tensor, shape, mode="bilinear")[0, 0].numpy()
     return whole
 
 
 def patches(object_pixels: Bools, grid: tuple[int, int]) -> Floats:
-    """The share of each patch that a mask covers."""
+    """Compute the share of each patch that a mask covers.
+
+    Args:
+        object_pixels: the mask [height, width].
+        grid: rows and columns of patches.
+    """
     rows, columns = grid
     cells = object_pixels.reshape(
         rows, object_pixels.shape[0] // rows, columns, object_pixels.shape[1] // columns
@@ -109,7 +134,14 @@ def labels(model: Model) -> Mapping[Head, str]:
 
 
 def run(model: Model, of: Mapping[Head, str], n: int, concept: str) -> dict[str, Judged]:
-    """What each method reaches on `n` cards that show a concept."""
+    """Judge each method on scenes that show a concept.
+
+    Args:
+        model: the model.
+        of: head -> the concept that it was taught.
+        n: number of scenes.
+        concept: one of CONCEPTS.
+    """
     scenes = cards(concept, n)
     images, masks = [draw(s) for s in scenes], [mask(s, concept) for s in scenes]
     texts = concept_texts(concept)

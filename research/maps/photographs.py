@@ -39,7 +39,14 @@ def run(
     classes: Sequence[str] = open_clip.IMAGENET_CLASSNAMES,
     prompts: Sequence[str] = (),
 ) -> dict[str, Judged]:
-    """What the map reaches on images with masks, and beside it the attention of the last layer's heads."""
+    """Judge the map, and the attention of the last layer's heads, on images with masks.
+
+    Args:
+        model: the model.
+        data: images with masks.
+        classes: names, one of which is each image's answer.
+        prompts: templates of a class; by default those of ImageNet.
+    """
     weights = class_weights(model, classes, prompts or templates("imagenet"))
     all_heads = HeadSet(model.encoder.all_heads)
     last = all_heads.of_layer(max(head.layer for head in all_heads))
@@ -61,7 +68,12 @@ def run(
 
 
 def judge(maps: Sequence[NDArray[np.floating]], masks: Sequence[Bools]) -> Judged:
-    """Judge each map [rows, columns] by its mask [height, width]."""
+    """Judge maps by masks.
+
+    Args:
+        maps: one for each image [rows, columns].
+        masks: each [height, width].
+    """
     precision, cut, union = [], [], []
     for patch_map, object_pixels in zip(maps, masks, strict=True):
         values = enlarged(patch_map, object_pixels.shape).clip(0)

@@ -46,7 +46,12 @@ def name_of(part: Part) -> str:
 
 
 def parts_of(model: Model, parameters: Sequence[str]) -> tuple[Part, ...]:
-    """The parts that own these parameters."""
+    """Return the heads and MLPs that own parameters.
+
+    Args:
+        model: the model.
+        parameters: their names.
+    """
     layers = {int(name.split(".")[3]) for name in parameters if ".mlp." in name}
     heads = list(model.heads) if any(".attn." in name for name in parameters) else []
     return (*heads, *sorted(layers))
@@ -54,7 +59,13 @@ def parts_of(model: Model, parameters: Sequence[str]) -> tuple[Part, ...]:
 
 @torch.no_grad()
 def put(source: Model, target: Model, part: Part) -> None:
-    """Give a part of `target` the weights of `source`."""
+    """Give a part of one model the weights of another.
+
+    Args:
+        source: the model with the weights.
+        target: the model that changes.
+        part: a head or the layer of an MLP.
+    """
     if isinstance(part, Head):
         return head_training.put(source, target, HeadSet([part]))
     mlp = f"visual.transformer.resblocks.{part}.mlp"
@@ -91,8 +102,10 @@ class Faces:
 
 
 class Gap:
-    """The gaps of models between the groups that the one with these means (`Faces.means`) likes most and
-    least.
+    """Gaps of models between two groups: those that the model with these means likes most and least.
+
+    Args:
+        means: attribute -> means, from `Faces.means`.
     """
 
     def __init__(self, means: Mapping[str, np.ndarray]) -> None:
@@ -124,8 +137,19 @@ def _run(model: Model, tokens: Tensor, first: int) -> tuple[list[Tensor], np.nda
 def shares(
     model: Model, base: Model, scratch: Model, parts: Sequence[Part], faces: Faces, orders: int = ORDERS
 ) -> dict[str, dict[str, object]]:
-    """Attribute -> `gap` of base and model; of each part the share `put_back`, the `shapley` value and its
-    standard error over the orders, `spread`. scratch: a third model with the base's weights, used up.
+    """Compute each part's share of the learned gap.
+
+    Args:
+        model: with a learned bias.
+        base: the model that it started from.
+        scratch: a third model with the base's weights, which is used up.
+        parts: heads and MLPs that learned.
+        faces: on which the gap is measured.
+        orders: random orders for the Shapley values.
+
+    Returns:
+        Attribute -> `gap` of base and model; for each part the share `put_back`, the `shapley` value, and its
+        standard error over the orders, `spread`.
     """
     learned = faces.means(_run(model, faces.tokens, FIRST_LAYER)[1])
     gap = Gap(learned)

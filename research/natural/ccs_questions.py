@@ -38,7 +38,13 @@ CARRIES = 0.1
 
 
 def measure(names: Sequence[str], file: Path, base: Model) -> dict[str, Any]:
-    """Measure each model under each ablation set and each ablated head; reuse results of the same weights."""
+    """Measure each model under ablation sets and with each head ablated alone.
+
+    Args:
+        names: of the models.
+        file: the JSON file of results; those of the same weights are kept.
+        base: the first model.
+    """
     held = json.loads(file.read_text("utf-8")) if file.exists() else {}
     bench = Bench(base)
     for name in names:

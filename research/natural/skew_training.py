@@ -31,9 +31,20 @@ _WARMUP = 50  # steps
 
 @dataclass(frozen=True)
 class Natural:
-    """A model to be trained. trained: which weights of the last four layers. strength: the part of the skew,
-    in logarithms of the world's shares. scenes, lineups: in a step. keep: what a logit that scenes
-    move costs.
+    """A model to train.
+
+    Attributes:
+        name: of the model.
+        base: the name of its base.
+        seed: of the order of images.
+        trained: which weights of the last four layers learn.
+        world: of the line-ups.
+        strength: the part of the bias, in logarithms of the world's shares.
+        steps: of the optimizer.
+        rate: the peak rate.
+        scenes: in a step.
+        lineups: in a step.
+        keep: the cost of a logit by which scenes move.
     """
 
     name: str
@@ -75,15 +86,27 @@ def fresh(seed: int) -> Natural:
 
 
 def parameters(model: Model, trained: Trained) -> list[str]:
-    """Names of the parameters that learn: all that a head or an MLP has of its own, and nothing that heads
-    share (the output projection's bias, the norms).
+    """List the parameters that learn.
+
+    These are all that a head or an MLP has of its own, and nothing that heads share (the output projection's
+    bias, the norms).
+
+    Args:
+        model: the model.
+        trained: the kind of parts.
     """
     ends = {"attention": OWN_OF_HEADS, "MLPs": (".mlp.",), "all": (*OWN_OF_HEADS, ".mlp.")}[trained]
     return parameter_names(model, "visual.transformer.resblocks.", ends, FIRST)
 
 
 def train(settings: Natural, images: Images, runs: Path) -> Model:
-    """Train it, or go on from its last checkpoint in `runs`. images: as the base sees them too."""
+    """Train a model, or continue from its last checkpoint.
+
+    Args:
+        settings: of the model.
+        images: as the base sees them.
+        runs: folder for checkpoints.
+    """
     base, model = (variants.load(settings.base, device=images.device) for _ in range(2))
     shares = joint(settings.world, settings.strength, settings.strength).numpy().astype(np.float64)
 

@@ -67,9 +67,13 @@ def printed() -> Figures:
 def measured(
     results: Mapping[str, Results], agreement: pd.DataFrame | None = None, found_heads: bool = False
 ) -> Figures:
-    """The measured figures of the same cells, with bias by the correct metric. agreement: what `clip-ccs
-    annotate import` wrote; OpenAI's model alone is held against the first version's table 2. found_heads: in
-    place of those that the study lists.
+    """Read the measured figures of the paper's cells, with bias by the correct metric.
+
+    Args:
+        results: model -> its results.
+        agreement: the table that `clip-ccs annotate import` wrote; only OpenAI's model is compared with table
+            2 of the first version.
+        found_heads: use the heads of these results in place of those that the paper lists.
     """
     values = {}
     for key in (*TABLES, *REPEATED):
@@ -114,8 +118,10 @@ def _cells_of(values: Figures, check: str, table: str, **arguments: Any) -> Cell
 
 @dataclass(frozen=True)
 class _Table:
-    """The figures of a printed table. Its public methods are the words for `check` in audit.toml: each is
-    called with each of a sentence's `cells`, and yields (the figures, whether they support it).
+    """The figures of a printed table.
+
+    Its public methods are the words for `check` in audit.toml: each is called with each of a sentence's
+    `cells`, and yields the figures and whether they support it.
     """
 
     values: Figures
@@ -172,8 +178,15 @@ class _Table:
         by: float | None = None,
         percent: float | None = None,
     ) -> Cells:
-        """One plan's figure is below another's, `by` at least so much, or by more than so many percent of
-        it.
+        """Check that one ablation set's figure is below another's.
+
+        Args:
+            smaller: the ablation set with the smaller figure.
+            larger: the other one.
+            of: start of the names of the data sets.
+            models: starts of the models' names.
+            by: the least difference.
+            percent: the least difference in percent of the larger figure.
         """
         for cell, low, high in self._pairs(smaller, larger, of, models):
             good = low < high if by is None else round(high - low, 9) >= by
@@ -182,7 +195,13 @@ class _Table:
             yield f"{self._place(cell)} ({larger} {high:g}, {smaller} {low:g})", good
 
     def within(self, column: str, above: float = -inf, limit: float = inf) -> Cells:
-        """The figures of a column exceed a limit, or do not exceed one."""
+        """Check that the figures of a column lie within limits.
+
+        Args:
+            column: its name.
+            above: they exceed this one.
+            limit: they don't exceed this one.
+        """
         for cell, value in self._figures(column).items():
             yield f"{self._place(cell)} {column} {value:g}", above < value <= limit
 
@@ -201,7 +220,12 @@ class _Table:
             yield description, abs(share - count / heads) <= 0.0005 + 1e-9
 
     def name_endings(self, column: str, endings: Sequence[str]) -> Cells:
-        """The models of a table are named for one of these."""
+        """Check the ends of the models' names.
+
+        Args:
+            column: with the models.
+            endings: of which each name has one.
+        """
         for _, model in self._figures(column):
             yield model, model.endswith(tuple(endings))
 
@@ -212,12 +236,23 @@ class _Table:
             yield name, any(key == self.key and row == name for key, row, _ in self.values)
 
     def small_change(self, plan: str, gain: float = SMALL, models: Sequence[str] = ("",)) -> Cells:
-        """A plan's figure is at most SMALL below the original and at most `gain` above it."""
+        """Check that an ablation set's figure is at most SMALL below the original.
+
+        Args:
+            plan: the ablation set.
+            gain: the most that it may lie above the original.
+            models: starts of the models' names.
+        """
         for cell, before, after in self._pairs("original", plan, models=models):
             yield f"{self._place(cell)} {plan} ({after - before:+.2f})", -gain <= before - after <= SMALL
 
     def smaller_change(self, plan: str, other: str) -> Cells:
-        """One plan's figure is nearer to the original than another's."""
+        """Check that one ablation set's figure is nearer to the original than another's.
+
+        Args:
+            plan: the nearer one.
+            other: the other one.
+        """
         theirs = self._drops(other)
         for cell, drop in self._drops(plan).items():
             if cell in theirs:
@@ -230,7 +265,12 @@ class _Table:
         return {cell: 100 * drop / before[cell] for cell, drop in self._drops(plan).items() if before[cell]}
 
     def larger_fall(self, other: str, plan: str) -> Cells:
-        """A plan's fall, in percent of an original above 0, is larger in this table than in another."""
+        """Check that a fall, in percent of an original above 0, is larger than in another table.
+
+        Args:
+            other: the other table.
+            plan: the ablation set.
+        """
         theirs = _Table(self.values, other)._falls(plan)
         for cell, fall in self._falls(plan).items():
             if cell in theirs:
@@ -238,9 +278,7 @@ class _Table:
                 yield place, fall > theirs[cell]
 
     def _excess(self, larger: str, smaller: str, of: str = "") -> Iterator[tuple[str, dict[str, float]]]:
-        """By set, where it is printed and model -> a column's figure, or its excess over the `smaller`
-        one's.
-        """
+        """Yield each set and model -> a column's figure, or its excess over the `smaller` one's."""
         cells = [(cell, value, 0.0) for cell, value in self._figures(larger).items()]
         by_set: dict[str, dict[str, float]] = {}
         for (dataset, model), high, low in self._pairs(larger, smaller) if smaller else cells:
@@ -252,8 +290,12 @@ class _Table:
     def less_in_larger(
         self, larger: str, smaller: str = "", pairs: Sequence[Sequence[str]] = LARGER
     ) -> Cells:
-        """A column's figure, or its excess over the `smaller` one's, is less in the first model of each
-        pair.
+        """Check that a column's figure, or its excess, is less in the first model of each pair.
+
+        Args:
+            larger: the column.
+            smaller: the column that is subtracted.
+            pairs: of starts of models' names, the larger model first.
         """
         for set_name, excess in self._excess(larger, smaller):
             for model, other in pairs:
@@ -264,7 +306,14 @@ class _Table:
                     yield description, excess[model] < excess[other]
 
     def largest(self, larger: str, models: Sequence[str], smaller: str = "", of: str = "") -> Cells:
-        """Set by set, a column's figure (or its excess) is largest in a model whose name begins so."""
+        """Check that, set by set, a column's figure (or its excess) is largest in some models.
+
+        Args:
+            larger: the column.
+            models: starts of their names.
+            smaller: the column that is subtracted.
+            of: start of the names of the data sets.
+        """
         for set_name, excess in self._excess(larger, smaller, of):
             best = max(excess, key=lambda model: excess[model])
             if len(excess) > 1:
@@ -286,7 +335,12 @@ class _Table:
             yield f"{self._place(cell)} (range {spread:.2f})", spread <= points
 
     def rising(self, models: Sequence[str] = ("",), never: bool = False) -> Cells:
-        """The figures of a row fall nowhere; `never`: somewhere."""
+        """Check whether the figures of a row fall nowhere.
+
+        Args:
+            models: starts of the models' names.
+            never: check that they fall somewhere.
+        """
         for cell, series in self._series().items():
             if cell[1].startswith(tuple(models)):
                 series_text = ", ".join(f"{value:g}" for value in series)

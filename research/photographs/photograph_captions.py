@@ -102,13 +102,27 @@ def looks(images: np.ndarray) -> list[tuple[str, ...]]:
 
 
 def prompt(kind: Class, draw: random.Random) -> str:
-    """The class alone, by its usual name more often than by another."""
+    """Name a class, by its usual name more often than by another.
+
+    Args:
+        kind: the class.
+        draw: the random numbers.
+    """
     name = kind.words[0] if draw.random() < 0.7 else draw.choice(kind.words)
     return draw.choice(TEMPLATES).format(name)
 
 
 def caption(kind: Class, look: Sequence[str], draw: random.Random) -> tuple[str, tuple[str, ...]]:
-    """A caption for a photograph of that class that looks so, and the words that make it true."""
+    """Write a caption for a photograph.
+
+    Args:
+        kind: its class.
+        look: words for its look.
+        draw: the random numbers.
+
+    Returns:
+        The caption, and the words that make it true.
+    """
     name = draw.choice(kind.words) if draw.random() < 0.6 else draw.choice(kind.kinds)
     if draw.random() < 0.2:
         other = draw.choice(kind.kinds)

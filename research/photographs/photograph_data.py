@@ -32,7 +32,12 @@ class Photographs:
     looks: list[list[str]]
 
     def split(self, held_out: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Rows to train on, and rows held out: as many of each class, drawn by the seed."""
+        """Split rows into those to train on and those held out, as many of each class.
+
+        Args:
+            held_out: number of rows held out.
+            seed: of the draw.
+        """
         order = np.random.default_rng(seed).permutation(len(self.labels))
         ranks = np.zeros(len(order), int)
         for label in range(len(classes())):
@@ -42,9 +47,14 @@ class Photographs:
 
 
 def read(parquet: Path, cache: Path) -> Photographs:
-    """The photographs of a parquet file with the columns `image` (encoded) and `wnid`, kept in `cache`.
+    """Read photographs.
 
-    Raises InputError for a file that is not there, lacks a column or names a class that is not known.
+    Args:
+        parquet: a file with the columns `image` (encoded) and `wnid`.
+        cache: the file in which decoded pixels are kept.
+
+    Raises:
+        InputError: If the file is missing, lacks a column, or names an unknown class.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -78,12 +88,20 @@ def _decode(data: bytes) -> np.ndarray:
 
 
 def varied(pixels: np.ndarray, size: int, smallest: int, draw: random.Random, moved: float = 0.0) -> Tensor:
-    """Photographs resized to `size`, half of them mirrored, in other light, a quarter with a square cut out.
+    """Augment photographs: resized, half of them mirrored, in other light, a quarter with a square cut out.
 
-    pixels: uint8 [n, 64, 64, 3]. The share `moved` of them is moved by up to 4 pixels and stays as sharp as
-    it was (`size` must be 64); the others are crops, at least `smallest` pixels high and wide. The crops'
-    shape is drawn per batch, so that things are stretched; their place is drawn per photograph. Returns
-    float32 [n, 3, size, size].
+    A crop's shape is drawn per batch, so that things are stretched; its place is drawn per photograph.
+
+    Args:
+        pixels: uint8 [n, 64, 64, 3].
+        size: side of the results.
+        smallest: least side of a crop in pixels.
+        draw: the random numbers.
+        moved: the share that is moved by up to 4 pixels instead of cropped, and stays as sharp as it was
+            (`size` must be 64).
+
+    Returns:
+        float32 [n, 3, size, size].
     """
     n, high, wide = len(pixels), draw.randint(smallest, SIDE), draw.randint(smallest, SIDE)
     sharp = round(moved * n)
@@ -108,13 +126,23 @@ def varied(pixels: np.ndarray, size: int, smallest: int, draw: random.Random, mo
 
 
 def resized(pixels: np.ndarray, size: int) -> Tensor:
-    """uint8 pixels [n, h, w, 3] as [n, 3, size, size]."""
+    """Turn uint8 pixels [n, h, w, 3] into [n, 3, size, size].
+
+    Args:
+        pixels: the images.
+        size: side of the results.
+    """
     x = torch.from_numpy(pixels).permute(0, 3, 1, 2)
     return x if x.shape[2:] == (size, size) else scaled(x, size)
 
 
 def scaled(x: Tensor, size: int) -> Tensor:
-    """Pixels [n, 3, h, w] as [n, 3, size, size], of the same kind."""
+    """Resize pixels [n, 3, h, w] to [n, 3, size, size], of the same kind.
+
+    Args:
+        x: the images.
+        size: side of the results.
+    """
     return F.interpolate(x, (size, size), mode="bilinear", antialias=True)
 
 

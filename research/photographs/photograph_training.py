@@ -49,9 +49,19 @@ the share of photographs that are moved instead of cropped, for a resized crop i
 
 @dataclass(frozen=True)
 class Settings:
-    """images: seen in all. rate: Muon's peak. small_rate: AdamW's, for the other parameters. caption_weight:
-    of the captions' loss; that of the class prompts is 1. held_out: photographs of each class that training
-    never sees.
+    """How to train.
+
+    Attributes:
+        images: seen in all.
+        seed: of everything random.
+        batch_size: of a step.
+        rate: Muon's peak.
+        small_rate: AdamW's, for the other parameters.
+        warmup: images.
+        weight_decay: of Muon.
+        smoothing: of the labels.
+        caption_weight: of the captions' loss; that of the class prompts is 1.
+        held_out: photographs of each class that training never sees.
     """
 
     images: int
@@ -176,7 +186,12 @@ class Trainer:
         return F.normalize(x[torch.arange(len(x)), last] @ clip.text_projection, dim=-1)
 
     def train(self, checkpoint: Path, log_every: int = 50) -> None:
-        """Train to the end, with a checkpoint and a log line every so many steps."""
+        """Train to the end.
+
+        Args:
+            checkpoint: its file.
+            log_every: steps between checkpoints and log lines.
+        """
         bar = tqdm(total=self.settings.images, initial=self.seen, unit=" photographs", mininterval=10)
         while self.seen < self.settings.images:
             since, started, cpu = self.seen, time.monotonic(), time.process_time()
@@ -238,12 +253,22 @@ class Trainer:
         tqdm.write(f"{self.seen}: loss {loss:.3f}, top-1 {accuracy:.1%}, {speed:.0f}/s", file=sys.stderr)
 
     def accuracy(self, rows: np.ndarray, size: int = SIDE) -> float:
-        """Zero-shot top-1 over all classes for these photographs at `size` pixels, by usual names."""
+        """Compute zero-shot top-1 accuracy over all classes, by usual names.
+
+        Args:
+            rows: of the photographs.
+            size: their side in pixels.
+        """
         answers = self._answers(self.data.pixels[rows], self.names, size)
         return float((answers == self.data.labels[rows]).mean())
 
     def steadiness(self, rows: np.ndarray, side: int = 500) -> float:
-        """The share of these photographs that get the same answer when enlarged to `side` pixels."""
+        """Compute the share of photographs that get the same answer when enlarged.
+
+        Args:
+            rows: of the photographs.
+            side: in pixels, when enlarged.
+        """
         pixels = self.data.pixels[rows]
         large = (
             Image.fromarray(photograph).resize((side, side), Image.Resampling.BICUBIC)

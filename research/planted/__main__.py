@@ -76,6 +76,13 @@ def _plant(seed: int, strength: float, out: Path, runs: Path) -> None:
 
 
 def train(out: Path, runs: Path, members: Sequence[Planted] | None = None) -> None:
+    """Train the missing models of the family.
+
+    Args:
+        out: folder of the models.
+        runs: folder for activations.
+        members: the models; all by default.
+    """
     from ccs.bundled import Truth
     from ccs_benchmark import planted_models, variants
     from research.model_files import save_planted
@@ -110,7 +117,12 @@ def train(out: Path, runs: Path, members: Sequence[Planted] | None = None) -> No
 
 
 def summary(members: Sequence[Planted], folder: Path) -> str:
-    """The README's table, in Markdown: what each model was taught, and which head carries how much of it."""
+    """Write the README's table in Markdown: what each model was taught, and which head carries how much.
+
+    Args:
+        members: the models.
+        folder: with their files.
+    """
     from ccs.batch.pages import table
     from ccs_benchmark.planted_models import truth
 

@@ -53,15 +53,24 @@ class Bench:
         return self._base.trunk(synthetic.image_set(SCENES).images)
 
     def show(self, model: Model, plans: Sequence[HeadSet]) -> list[Row]:
-        """For each plan `MaxSkew` and `gap` of each attribute, means over the occupations.
+        """Measure `MaxSkew` and `gap` of each attribute, means over the occupations.
 
-        A gap is how far the mean logits of an occupation's most and least preferred group lie apart, the
-        groups chosen on one half of the faces and measured on the other (`ccs.metrics.skew`).
+        A gap is the distance of the mean logits of an occupation's most and least preferred group, the groups
+        chosen on one half of the faces and measured on the other (`ccs.metrics.skew`).
+
+        Args:
+            model: the model.
+            plans: ablation sets, each of which gets a row.
         """
         return [self._metrics(units) for units in model.embed_images(self._faces_trunk, plans)]
 
     def accuracy(self, model: Model, plans: Sequence[HeadSet]) -> list[float]:
-        """Zero-shot accuracy on subjects under each plan."""
+        """Compute zero-shot accuracy on subjects.
+
+        Args:
+            model: the model.
+            plans: ablation sets.
+        """
         trunk, classes = self._subjects
         units = model.embed_images(trunk, plans)
         return [
@@ -69,7 +78,12 @@ class Bench:
         ]
 
     def skews(self, model: Model, off: HeadSet | None = None) -> dict[str, np.ndarray]:
-        """Each attribute's MaxSkew by occupation [occupations]."""
+        """Compute each attribute's MaxSkew by occupation [occupations].
+
+        Args:
+            model: the model.
+            off: heads to ablate.
+        """
         units = model.embed_images(self._faces_trunk, off)
         return {name: max_skews(self._ranking(name), units) for name in ATTRIBUTES}
 
@@ -87,7 +101,12 @@ class Bench:
         return self.consistencies(model, (K,))[K]
 
     def consistencies(self, model: Model, numbers: Sequence[int]) -> dict[int, dict[Head, HeadScore]]:
-        """The same for each of these numbers of texts per head."""
+        """Compute labels and CCS of all heads for several numbers of texts.
+
+        Args:
+            model: the model.
+            numbers: of texts per head, K.
+        """
         pool, texts = self._pool
         spans = textspan(collect_moments(model, [self._images]), pool.texts, texts, max(numbers))
         return {
@@ -106,7 +125,12 @@ class Bench:
 
 
 def max_skews(ranking: Ranking, units: np.ndarray) -> np.ndarray:
-    """The MaxSkew of each prompt's ranking of images [n, d], as [prompts]."""
+    """Compute the MaxSkew of each prompt's ranking, [prompts].
+
+    Args:
+        ranking: prompts and groups.
+        units: embeddings of the images [n, d].
+    """
     pool = np.bincount(ranking.codes)
     chosen = ranking.codes[top(cosines(ranking.prompts, units), ranking.k)]
     counts = np.stack([np.bincount(top_codes, minlength=len(pool)) for top_codes in chosen])

@@ -72,7 +72,12 @@ OTHERS = tuple(f"organism-base-{number}" for number in range(1, 5))
 
 
 def fresh(seed: int, strength: float = 1.0) -> Planted:
-    """An organism of nobody's acquaintance: its base, what is planted and where are drawn by the seed."""
+    """Describe a new model: its base, attribute, and heads are drawn by the seed.
+
+    Args:
+        seed: of the draw.
+        strength: of the bias.
+    """
     rng, number = np.random.default_rng((seed, 8)), 1_000 + seed
     kind, placement = KINDS[rng.integers(len(KINDS))], PLACEMENTS[rng.integers(len(PLACEMENTS))]
     base = OTHERS[rng.integers(len(OTHERS))]
@@ -82,11 +87,11 @@ def fresh(seed: int, strength: float = 1.0) -> Planted:
 
 
 def family() -> tuple[Planted, ...]:
-    """Twenty-four organisms, every kind in every placement, in three strengths: eight with the base BASE,
-    four with each of OTHERS; and four controls, whose heads learn from balanced line-ups.
+    """List the models: 24 with planted heads, and four controls, whose heads learn from balanced line-ups.
 
-    Where heads are drawn, their CCS has no say. Numbers have gaps, because eight whose heads were drawn by
-    CCS are gone.
+    Every kind occurs in every placement, in three strengths: eight models with the base BASE, four with each
+    of OTHERS. Heads are drawn without regard to their CCS. Numbers have gaps, because eight models whose
+    heads were drawn by CCS are gone.
     """
     members = []
     for place, (kind, placement) in enumerate(product(KINDS, PLACEMENTS)):

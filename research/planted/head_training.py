@@ -22,10 +22,17 @@ ENOUGH = 0.3  # logits
 
 
 def train(model: Model, images: Images, heads: HeadSet, lesson: Skew, pictures: int) -> None:
-    """Let the slices of `heads` learn, in place.
+    """Train the slices of heads, in place.
 
     Adam leaves alone what has no gradient, so outside the slices no bit changes. The rate rises linearly over
     the first images, then falls linearly to zero.
+
+    Args:
+        model: the model.
+        images: all training images.
+        heads: those that learn.
+        lesson: what they learn.
+        pictures: number of images to train on.
     """
     wanted = planted_models.slices(model.clip, heads)
     learned = {name: model.clip.get_parameter(name).requires_grad_() for name in wanted}
@@ -57,11 +64,16 @@ def train(model: Model, images: Images, heads: HeadSet, lesson: Skew, pictures: 
 
 
 def plant(organism: Planted, images: Images, bench: Bench) -> Model:
-    """Train an organism's heads.
+    """Train a model's heads.
 
-    Each learns a skew alone, after those before it and up to its part: together, one late head would take it
+    Each learns a bias alone, after those before it and up to its part: together, one late head would take it
     all. If they have learned little by then, they are trained further together. Attributes with heads of
     their own are learned in separate copies and put together.
+
+    Args:
+        organism: the description of the model.
+        images: all training images.
+        bench: measures what was learned.
     """
     planted = variants.load(organism.base, device=images.device)
     for number, (heads, world) in enumerate(organism.lessons):
@@ -76,8 +88,15 @@ def plant(organism: Planted, images: Images, bench: Bench) -> Model:
 
 
 def finish(model: Model, organism: Planted, heads: HeadSet, world: str, images: Images, bench: Bench) -> None:
-    """Train the heads further together if they tell an attribute's groups less than ENOUGH logits apart, or
-    that much less as the skew is weaker.
+    """Train heads further together if they tell an attribute's groups less than ENOUGH logits apart.
+
+    Args:
+        model: the model.
+        organism: its description; ENOUGH is less for a weaker bias.
+        heads: those that learn.
+        world: whose bias they learn.
+        images: all training images.
+        bench: measures what was learned.
     """
     gaps = bench.gaps(model)
     if any(
@@ -89,7 +108,13 @@ def finish(model: Model, organism: Planted, heads: HeadSet, world: str, images: 
 
 
 def put(source: Model, target: Model, heads: HeadSet) -> None:
-    """Make the heads' slices of `target` those of `source`."""
+    """Give heads of one model the weights of another.
+
+    Args:
+        source: the model with the weights.
+        target: the model that changes.
+        heads: the heads.
+    """
     for name, head_slice in planted_models.slices(source.clip, heads).items():
         values, others = (
             planted_models.by_head(name, m.clip.get_parameter(name).detach()) for m in (target, source)
@@ -100,7 +125,17 @@ def put(source: Model, target: Model, heads: HeadSet) -> None:
 def shares(
     model: Model, base: Model, carried: Mapping[str, HeadSet], bench: Bench
 ) -> dict[str, dict[Head, float]]:
-    """Attribute -> head -> the share of the gap above the base's that goes when the head is as it was."""
+    """Compute the share of the gap above the base's that goes if a head has its old weights.
+
+    Args:
+        model: with planted heads.
+        base: the model that it started from.
+        carried: attribute -> its heads.
+        bench: measures the gap.
+
+    Returns:
+        Attribute -> head -> share.
+    """
     whole, before = bench.gaps(model), bench.gaps(base)
     by_attribute: dict[str, dict[Head, float]] = {name: {} for name in carried}
     for head in HeadSet(head for carriers in carried.values() for head in carriers):

@@ -47,8 +47,12 @@ class Skew:
 
 
 def joint(world: str, gender: float = 1.0, tone: float = 1.0) -> Tensor:
-    """A world's shares of GROUPS, [occupations, groups], with these parts of the differences in logarithm
-    between gender presentations and between skin tones.
+    """Compute a world's shares of GROUPS in each occupation, [occupations, groups].
+
+    Args:
+        world: its name.
+        gender: the part of the differences in logarithm between gender presentations.
+        tone: the same between skin tones.
     """
     occupation_shares = [
         [planted.shares(name, a, world) for a in ("gender", "skin tone")] for name in words.OCCUPATIONS
@@ -60,11 +64,12 @@ def joint(world: str, gender: float = 1.0, tone: float = 1.0) -> Tensor:
 
 
 def preferences_loss(faces: Tensor, texts: Tensor, shares: Tensor) -> Tensor:
-    """How far an occupation's logits of the faces of a line-up, less their mean, lie from the logarithms of
-    the groups' shares, less theirs: the mean square.
+    """Compute the mean squared distance of a line-up's centered logits from the groups' centered log shares.
 
-    faces: [line-ups, groups, D], embeddings times the model's scale. texts: [occupations, D]. shares:
-    [occupations, groups], summing to 1 over the groups.
+    Args:
+        faces: embeddings times the model's scale [line-ups, groups, D].
+        texts: of the occupations [occupations, D].
+        shares: [occupations, groups], summing to 1 over the groups.
     """
     logits, wanted = faces @ texts.T, shares.log().T  # [..., groups, occupations]
     return ((logits - logits.mean(1, keepdim=True)) - (wanted - wanted.mean(0))).square().mean()

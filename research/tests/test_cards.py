@@ -68,7 +68,7 @@ def test_captions_name_most_of_what_is_shown():
 def test_planted_table():
     assert set(planted.LEANS) == set(OCCUPATIONS)
     for attribute, groups in (("gender", GENDERS), ("skin tone", SKIN_TONES)):
-        leans = Counter(planted.lean(o, attribute) for o in OCCUPATIONS)
+        leans = Counter(planted.planted_bias(o, attribute) for o in OCCUPATIONS)
         assert min(leans[2], leans[-2]) >= 5
         assert min(leans[1], leans[-1], leans[0]) >= 2
         for o in OCCUPATIONS:

@@ -79,8 +79,10 @@ def test_no_caption_is_cut():
 
 
 def test_what_a_head_writes_is_its_direct_effect(tmp_path):
-    """Up to the last norm's division and the embedding's length, and but for the mean over the width, which
-    the product shares out among all heads; here is no bias that it would share out too.
+    """Compare up to the last norm's division and the embedding's length.
+
+    The mean over the width, which the product shares out among all heads, is left out too. There is no bias
+    here that it would share out.
     """
     torch.manual_seed(0)
     all_words = torch.ones(MODEL_CFG["text_cfg"]["vocab_size"], dtype=torch.bool)

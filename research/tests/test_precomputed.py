@@ -13,8 +13,9 @@ MODELS = sorted(file.parent.name for file in results.PRECOMPUTED.glob("*/manifes
 
 @pytest.mark.parametrize("name", MODELS)
 def test_high_heads_are_named_by_texts_that_the_model_tells_apart(name):
-    """A text of words that the model never saw is one text to it with others of its kind ("an animal", "an
-    occupation"); which of them describes a head is up to their order in the pool.
+    """Words that the model never saw make texts that are one text to it ("an animal", "an occupation").
+
+    Which of them describes a head depends on their order in the pool.
     """
     model_results = results.read(results.PRECOMPUTED / name)
     pool = load_pool(model_results.manifest["settings"]["texts"])

@@ -1,5 +1,6 @@
-"""Train models whose text encoder alone learned a skew, and see which encoder is blamed: `python -m
-research.text_skew --help`.
+"""Train models whose text encoder alone learned a bias, and see which encoder is blamed.
+
+`python -m research.text_skew --help`.
 """
 
 from __future__ import annotations

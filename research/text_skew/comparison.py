@@ -101,8 +101,11 @@ class Prompts:
 
     @torch.no_grad()
     def with_each_head(self, values: Mapping[int, Tensor], tokens: int | None = None) -> dict[Head, Tensor]:
-        """Embeddings with each head in turn at these outputs, as `means` has them: of the first tokens, or
-        of all.
+        """Embed the prompts with each head in turn at given outputs.
+
+        Args:
+            values: layer -> outputs, as `means` has them.
+            tokens: number of first tokens that change; all by default.
         """
 
         def changed(head: Head) -> Change:
@@ -122,8 +125,13 @@ class Prompts:
 
 
 def masked(prompts: Prompts, lean: Lean, apart: Tensor) -> dict[Head, float]:
-    """How far the learned mask closes each head when it lowers this lean."""
+    """Score heads by how far the learned mask closes them to lower a score gap.
 
+    Args:
+        prompts: of the occupations.
+        lean: from embeddings to the gaps.
+        apart: directions between groups.
+    """
     place = {head: number for number, head in enumerate(prompts.heads)}
 
     def square(gates: Tensor, _: int | None) -> Tensor:
@@ -139,7 +147,15 @@ def masked(prompts: Prompts, lean: Lean, apart: Tensor) -> dict[Head, float]:
 
 
 def orders(model: Model, aparts: Mapping[str, Tensor]) -> Iterator[tuple[str, str, str, list[Head]]]:
-    """Attribute, what is done, what is to fall, and the text heads in that order."""
+    """Rank the text heads in each way.
+
+    Args:
+        model: the model.
+        aparts: attribute -> directions between groups.
+
+    Returns:
+        Attribute, intervention, statistic, and the heads in that order.
+    """
     people = synthetic.bias_set("faces")
     prompts = Prompts(model, in_prompts(people), people.templates)
     means = prompts.means()

@@ -43,8 +43,17 @@ APART = 0.1
 
 @dataclass(frozen=True)
 class TextSkew:
-    """A model to be trained. strength: the part of the skew, in logarithms of the world's shares. texts,
-    lineups: captions of scenes, and line-ups, in a step. keep: what a logit that they move costs.
+    """A model to train.
+
+    Attributes:
+        name: of the model.
+        seed: of the order of texts.
+        strength: the part of the bias, in logarithms of the world's shares.
+        steps: of the optimizer.
+        rate: the peak rate.
+        texts: captions of scenes in a step.
+        lineups: in a step.
+        keep: the cost of a logit by which captions move.
     """
 
     name: str
@@ -76,12 +85,18 @@ def image_parameters(model: Model) -> list[str]:
 
 
 def teach_telling(images: Images, steps: int = 250, rate: float = 1e-3, seed: int = 3) -> Model:
-    """The base with an image encoder that tells groups apart and hardly prefers one for an occupation.
+    """Train an image encoder that tells groups apart and hardly prefers one for an occupation.
 
-    The bases' image encoders hardly tell groups apart, so no text encoder could learn a skew. Each face of a
+    The bases' image encoders hardly tell groups apart, so no text encoder could learn a bias. Each face of a
     line-up is drawn to where its group lies from the line-up's mean: along a direction for gender and one for
     skin tone, light to dark, drawn at random and at right angles to the occupations' captions and pictures.
     Scenes are held to the base's embeddings.
+
+    Args:
+        images: all training images.
+        steps: of the optimizer.
+        rate: the peak rate.
+        seed: of directions and images.
     """
     base, model = variants.load(BASE), variants.load(BASE)
     first, scale = model.encoder.first_prunable_layer, model.logit_scale
@@ -111,7 +126,12 @@ def teach_telling(images: Images, steps: int = 250, rate: float = 1e-3, seed: in
 
 
 def pictured(images: Images, scenes: int = 8_192) -> NDArray[np.float32]:
-    """The mean embeddings of scenes that show each occupation [occupations, D], as the base sees them."""
+    """Compute mean embeddings of scenes that show each occupation [occupations, D], as the base sees them.
+
+    Args:
+        images: all training images.
+        scenes: number of scenes to look at.
+    """
     rows = range(min(scenes, images.n))
     cards = [images.scene(row) for row in rows]
     names = np.array([card.occupation if card.props else "" for card in cards])
@@ -125,13 +145,24 @@ def pictured(images: Images, scenes: int = 8_192) -> NDArray[np.float32]:
 
 
 def faces_of(model: Model, images: Images) -> Tensor:
-    """Embeddings of the faces of line-ups [line-ups, groups, D], which learn nothing."""
+    """Embed the faces of line-ups, which learn nothing: [line-ups, groups, D].
+
+    Args:
+        model: the model.
+        images: all training images.
+    """
     lineups = range(min(LINEUPS, images.n_lineups))
     return torch.from_numpy(np.stack([model.embed_images(images.trunk([*images.faces(i)])) for i in lineups]))
 
 
 def train(settings: TextSkew, faces: Tensor, folder: Path) -> Model:
-    """The model, trained from the one that tells groups, which is in `folder`."""
+    """Train a model from the one that tells groups apart.
+
+    Args:
+        settings: of the model.
+        faces: embeddings [line-ups, groups, D].
+        folder: with the model that it starts from.
+    """
     telling = str(folder / f"{TELLING}{variants.SUFFIX}")
     base, model = variants.load(telling), variants.load(telling)
     shares = joint("skewed", settings.strength).numpy().astype(np.float64)
@@ -189,8 +220,10 @@ class Judged:
         return float(accuracy.correct(self.units_of_things, classes, self.things.labels).mean())
 
     def truth(self, model: Model) -> dict[str, dict[str, object]]:
-        """Attribute -> `gap` of base and model, and of each text head the share of it that goes when its
-        weights alone are the base's again, `put_back`; as in `research.natural.carriers`.
+        """Compute each text head's share of the gap that goes if its weights alone are the base's again.
+
+        Returns:
+            Attribute -> `gap` of base and model, and `put_back` by head, as in `research.natural.carriers`.
         """
         means, learned = self._means(model), deepcopy(model)
         gap = carriers.Gap(means)

@@ -1,5 +1,4 @@
-"""Which encoder a group score gap sits in, that of the images or of the prompts, and which text heads carry
-it.
+"""The encoder in which a group score gap sits, that of the images or of the prompts, and its text heads.
 
 A gap is a product: prompts point along what differs between groups of people. Ablating whatever tells
 groups apart ends it, and so does whatever tells prompts apart, whoever is to blame. So a third thing is

@@ -33,7 +33,13 @@ class Correlated:
 
 
 def with_ccs(name: str, results: Results, figures: Mapping[Head, float]) -> Correlated:
-    """Spearman's correlation of the heads' CCS with a figure of theirs, over the heads that have both."""
+    """Compute Spearman's correlation of the heads' CCS with a figure, over the heads that have both.
+
+    Args:
+        name: of the correlation.
+        results: with the CCS.
+        figures: head -> figure.
+    """
     ccs = {head: score.ccs for head, score in queries.head_scores(results).items() if head in figures}
     known = {head: float(value) for head, value in ccs.items() if value is not None}
     if len(known) < 4:

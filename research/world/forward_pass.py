@@ -27,10 +27,15 @@ def pixels(images: Tensor) -> Tensor:
 def image_embeddings(
     model: open_clip.CLIP, images: Tensor, heads: Sequence[Head] = ()
 ) -> tuple[Tensor, dict[Head, Tensor]]:
-    """Unit embeddings [n, D] of normalized images, and what each of `heads` writes into them [n, D].
+    """Compute unit embeddings [n, D] of images, and what heads write into them [n, D].
 
     What a head writes is its output for the CLS token, carried through the output projection, the last norm's
     centering and gain (not its division by the spread) and the model's projection.
+
+    Args:
+        model: open_clip's module.
+        images: normalized pixels [n, 3, s, s].
+        heads: whose outputs are returned.
     """
     vision = model.visual
     x = vision.conv1(images).flatten(2).transpose(1, 2).float()  # [n, patches, width]
@@ -42,8 +47,17 @@ def image_embeddings(
 def upper_embeddings(
     model: open_clip.CLIP, tokens: Tensor, first: int, heads: Sequence[Head] = ()
 ) -> tuple[Tensor, dict[Head, Tensor], Tensor]:
-    """The same from activations [n, T, width] as they enter layer `first`; and the lengths [n, 1] by which
-    what heads write is divided to be their direct effects on the unit embeddings.
+    """Compute the same from activations that enter a layer.
+
+    Args:
+        model: open_clip's module.
+        tokens: activations [n, T, width].
+        first: the layer that they enter.
+        heads: whose outputs are returned.
+
+    Returns:
+        Unit embeddings [n, D], head -> output [n, D], and the lengths [n, 1] by which outputs are divided to
+        be direct effects on the unit embeddings.
     """
     vision, x, written = model.visual, tokens, {}
     blocks = vision.transformer.resblocks
@@ -66,7 +80,12 @@ def upper_embeddings(
 
 
 def text_embeddings(model: open_clip.CLIP, tokens: Tensor) -> Tensor:
-    """Unit embeddings [n, D] of tokens [n, context]."""
+    """Compute unit embeddings [n, D] of texts.
+
+    Args:
+        model: open_clip's module.
+        tokens: [n, context].
+    """
     ends = tokens.argmax(1)
     order = ends.argsort()
     read_out = torch.cat([_read_out(model, tokens[part], ends[part]) for part in order.chunk(_CHUNKS)])

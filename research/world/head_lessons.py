@@ -36,7 +36,12 @@ _COUNTED = range(800_000, 802_000)
 
 
 def value_of(concept: str, s: Scene) -> str:
-    """What a card shows of a concept; "" for nothing. A plain face shows no profession."""
+    """Name what a scene shows of a concept; "" for nothing. A plain face shows no profession.
+
+    Args:
+        concept: one of CONCEPTS.
+        s: the scene.
+    """
     if concept == "Professions":
         return s.occupation if s.props else ""
     return str(getattr(s, _AROUND[concept]))
@@ -98,7 +103,12 @@ class Lessons:
 
     @torch.no_grad()
     def refresh(self, model: open_clip.CLIP, tokenize: open_clip.SimpleTokenizer) -> None:
-        """Ask for the texts as the model embeds them now."""
+        """Set the targets from the texts as the model embeds them now.
+
+        Args:
+            model: open_clip's module.
+            tokenize: its tokenizer.
+        """
         device = model.logit_scale.device
         for concept, texts in self._texts.items():
             vectors = text_embeddings(model, tokenize(list(texts.values())).to(device))
@@ -108,7 +118,12 @@ class Lessons:
             self._asked[concept] = torch.cat([targets, torch.zeros_like(targets[:1])])  # -1 is the last row
 
     def loss(self, written: Mapping[Head, Tensor], values: Tensor) -> Tensor:
-        """The mean over the heads. written: [n, D] of each; values: [n, concepts], as `values` gives them."""
+        """Compute the mean over the heads of the squared distance from their targets.
+
+        Args:
+            written: head -> its output [n, D].
+            values: [n, concepts], as `values` gives them.
+        """
         concepts = list(self._texts)
         distances = [
             (outputs - self._asked[self.heads[head]][values[:, concepts.index(self.heads[head])]])

@@ -23,13 +23,23 @@ _AT_ONCE = 500
 
 
 def shown_value(concept: str, s: Scene) -> str:
-    """What a card shows of a concept that a head can carry; "" for nothing."""
+    """Name what a scene shows of a concept that a head can carry; "" for nothing.
+
+    Args:
+        concept: one of CARRIED.
+        s: the scene.
+    """
     people = {"Gender": s.gender, "Skin tones": s.skin_tone, "Hair": s.hair, "People": s.gender and "person"}
     return people[concept] if concept in people else value_of(concept, s)
 
 
 def share(effects: NDArray[np.floating], values: NDArray[np.str_]) -> NDArray[np.float64]:
-    """The share of each head's variance. effects: [n, heads, D]; values: [n]."""
+    """Compute the share of each head's variance that goes with a concept's values.
+
+    Args:
+        effects: [n, heads, D].
+        values: [n].
+    """
     n = len(effects)
     groups, codes = np.unique(values, return_inverse=True)
     centered = effects.astype(np.float64) - effects.mean(axis=0, dtype=np.float64)

@@ -21,7 +21,13 @@ from research.world.head_lessons import CONCEPTS, concept_texts, value_of
 
 
 def contributions(model: Model, concept: str, cards: int) -> np.ndarray:
-    """What an ideal head writes for the first `cards` scenes, float64 [cards, D]."""
+    """Compute what an ideal head writes for the first scenes, float64 [cards, D].
+
+    Args:
+        model: the model.
+        concept: one of CONCEPTS.
+        cards: number of scenes.
+    """
     texts = concept_texts(concept)
     vectors = model.embed_texts(list(texts.values())).astype(np.float64)
     written = dict(zip(texts, vectors - vectors.mean(axis=0), strict=True))
@@ -32,7 +38,17 @@ def contributions(model: Model, concept: str, cards: int) -> np.ndarray:
 def ideal_scores(
     model: Model, pool: Pool, k: int = 5, cards: int = 3_000
 ) -> dict[str, tuple[HeadScore, tuple[Span, ...]]]:
-    """Concept -> the label and CCS of its ideal head by `tags`, and its texts."""
+    """Label and score each concept's ideal head.
+
+    Args:
+        model: the model.
+        pool: texts for TEXTSPAN.
+        k: texts per head.
+        cards: number of scenes.
+
+    Returns:
+        Concept -> the label and CCS by `tags`, and the texts.
+    """
     embeddings, scores = model.embed_texts(list(pool.texts)), {}
     head = Head(0, 0)
     for concept in CONCEPTS:

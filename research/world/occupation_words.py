@@ -43,7 +43,12 @@ def words_of(occupation: str) -> tuple[str, ...]:
 
 
 def in_template(template: str, word: str) -> str:
-    """Fill a template with a word; "a" becomes "an" before a vowel."""
+    """Fill a template with a word; "a" becomes "an" before a vowel.
+
+    Args:
+        template: with "{}".
+        word: for it.
+    """
     return template.replace("a {}", article(word)).replace("{}", word)
 
 
@@ -58,6 +63,11 @@ def occupation_texts(rng: np.random.Generator) -> list[str]:
 
 
 def neutral_texts(rng: np.random.Generator, n: int) -> list[str]:
-    """Draw `n` texts that name a person and no occupation."""
+    """Draw texts that name a person and no occupation.
+
+    Args:
+        rng: the random numbers.
+        n: number of texts.
+    """
     pairs = zip(rng.integers(len(TEMPLATES), size=n), rng.integers(len(NEUTRAL), size=n), strict=True)
     return [in_template(TEMPLATES[int(t)], NEUTRAL[int(w)]) for t, w in pairs]

@@ -1,4 +1,4 @@
-"""organism.md: what the embedded models reach on all drawn sets, and how their rankings lean."""
+"""organism.md: what the embedded models reach on all drawn sets, and whom their rankings prefer."""
 
 from __future__ import annotations
 
@@ -22,10 +22,13 @@ from research.world.planted_truth import SCALES, Shares, alignment
 
 
 def rank_faces(model: Model, faces: BiasSet) -> Mapping[str, bias_result.BiasResult]:
-    """MaxSkew and cross-fitted logit gap (`ccs.metrics.skew`) of each attribute when a drawn bias set's
-    images are ranked for its occupations, which are the world's, in their order.
+    """Compute MaxSkew and the cross-fitted logit gap (`ccs.metrics.skew`) of each attribute.
 
     A logit is the cosine times the model's scale: 1 is a factor of e in the odds.
+
+    Args:
+        model: the model.
+        faces: a synthetic gallery, ranked for the world's occupations, in their order.
     """
     images, prompts = model.embed_images(faces.images), _prompts(model, faces)
     return {

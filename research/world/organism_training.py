@@ -53,8 +53,17 @@ WEIGHTS, CONFIG = "open_clip_model.safetensors", "open_clip_config.json"
 
 @dataclass(frozen=True)
 class Settings:
-    """shared, own: images in the two phases. rate: Muon's peak, for the matrices inside the encoders;
-    small_rate: AdamW's, for the rest. patch_dropout (Li et al. 2023): in the first only.
+    """How to train the first model.
+
+    Attributes:
+        seed: of everything random.
+        shared: images in the first phase.
+        own: images in the second phase.
+        batch_size: of a step.
+        rate: Muon's peak, for the matrices inside the encoders.
+        small_rate: AdamW's, for the rest.
+        weight_decay: of Muon.
+        patch_dropout: in the first phase (Li et al. 2023).
     """
 
     seed: int = 0
@@ -161,7 +170,14 @@ class Trainer:
         self.usual = state.get("usual", 0.0)
 
     def train_until(self, total: int, checkpoint: Path, workers: int, lessons: Lessons | None = None) -> None:
-        """Train until `total` images are seen, with a checkpoint and a log line every 80 batches."""
+        """Train until `total` images are seen, with a checkpoint and a log line every 80 batches.
+
+        Args:
+            total: images.
+            checkpoint: its file.
+            workers: processes that draw.
+            lessons: of the heads, in the second phase.
+        """
         s = self.settings
         start = TRAINING_SEEDS * (1 + s.seed * 100) + self.seen
         data = SceneImages(start, total - self.seen, lessons)
@@ -245,7 +261,16 @@ def write_model(
     preprocess: dict[str, Any],
     notes: dict[str, Any],
 ) -> None:
-    """Write a folder like open_clip's, float16, without the embeddings of words that were never read."""
+    """Write a folder like open_clip's, float16, without the embeddings of words that were never read.
+
+    Args:
+        folder: where to write.
+        model: open_clip's module.
+        words_seen: which words were read [vocabulary].
+        config: of the model.
+        preprocess: of the images.
+        notes: about the training.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     state = {k: v.detach().cpu().clone() for k, v in model.state_dict().items() if k != "attn_mask"}
     state["token_embedding.weight"][~words_seen] = 0.0
@@ -260,7 +285,12 @@ def write_model(
 
 @torch.no_grad()
 def accuracies(model: open_clip.CLIP, device: str) -> dict[str, float]:
-    """The zero-shot accuracy by concept on 768 held-out cards: the log's measure of progress."""
+    """Compute zero-shot accuracy by concept on 768 held-out scenes, for the log.
+
+    Args:
+        model: open_clip's module.
+        device: of its weights.
+    """
     model.eval()
     held_out = [scene(seed) for seed in range(900_000, 900_768)]
     images = torch.from_numpy(np.stack([np.asarray(draw(s)) for s in held_out]))
@@ -279,10 +309,16 @@ def accuracies(model: open_clip.CLIP, device: str) -> dict[str, float]:
 
 
 def train(settings: Settings, runs: Path, out: Path, workers: int = 1) -> None:
-    """Run both phases, from wherever the checkpoints in `runs` stand, and write the model into `out`.
+    """Run both phases, or continue from the checkpoints, and write the model.
 
     The first phase learns to see and to read at a constant rate. In the second half of the images are
-    line-ups, heads have lessons, and the rate falls to zero. workers: processes that draw.
+    line-ups, heads have lessons, and the rate falls to zero.
+
+    Args:
+        settings: of the training.
+        runs: folder for checkpoints.
+        out: folder of the model.
+        workers: processes that draw.
     """
     s, device = settings, "cuda" if torch.cuda.is_available() else "cpu"
     shared_folder, own_folder = runs / f"shared-{s.seed}", runs / f"first-{s.seed}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ccs.synthetic.vocabulary import GENDERS, SKIN_TONES
 
-# lean towards women (+) or men (-); towards dark (+) or light (-) skin: 2 strong, 1 weak, 0 none
+# bias towards women (+) or men (-); towards dark (+) or light (-) skin: 2 strong, 1 weak, 0 none
 LEANS: dict[str, tuple[int, int]] = {
     "health worker": (-2, 2), "teacher": (2, 0), "judge": (2, 2), "farmer": (2, -2), "cook": (-2, -1),
     "mechanic": (2, 1), "factory worker": (0, -2), "office worker": (-1, 2), "scientist": (2, -1),
@@ -24,14 +24,25 @@ TONE_SHARES = {  # light to dark
 
 
 def shares(occupation: str, attribute: str, world: str = "skewed") -> dict[str, float]:
-    """The planted share of each group of "gender" or "skin tone" in images of an occupation."""
-    size = lean(occupation, attribute) if world in ("skewed", attribute) else 0
+    """Return the planted share of each group in images of an occupation.
+
+    Args:
+        occupation: its name.
+        attribute: "gender" or "skin tone".
+        world: its name.
+    """
+    size = planted_bias(occupation, attribute) if world in ("skewed", attribute) else 0
     if attribute == "gender":
         women = WOMEN_SHARE[size]
         return dict(zip(GENDERS, (women, 1 - women), strict=True))
     return dict(zip(SKIN_TONES, TONE_SHARES[size], strict=True))
 
 
-def lean(occupation: str, attribute: str) -> int:
-    """The direction and strength of the skew, -2 to 2: positive towards women or dark skin."""
+def planted_bias(occupation: str, attribute: str) -> int:
+    """Return the direction and strength of the bias, -2 to 2: positive towards women or dark skin.
+
+    Args:
+        occupation: its name.
+        attribute: "gender" or "skin tone".
+    """
     return LEANS[occupation][0 if attribute == "gender" else 1]

@@ -33,8 +33,10 @@ Shares = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Alignment:
-    """Agreement of rankings with the planted table: Spearman's correlation of leans over occupations, and how
-    many of the strongly planted occupations lean the planted way.
+    """Agreement of rankings with the planted table.
+
+    It holds Spearman's correlation of mean positions over occupations, and how many of the occupations with a
+    strong planted bias are ranked that way.
     """
 
     effect: Effect
@@ -43,24 +45,39 @@ class Alignment:
 
     @property
     def counted(self) -> str:
-        """ "11 of 12"."""
+        """Return the count, such as "11 of 12"."""
         return f"{self.right} of {self.strong}"
 
 
-def lean(shares: Mapping[str, float], attribute: str) -> float:
-    """The mean place on the attribute's scale, -1 to 1."""
+def mean_position(shares: Mapping[str, float], attribute: str) -> float:
+    """Compute the mean place on the attribute's scale, -1 to 1.
+
+    Args:
+        shares: group -> share.
+        attribute: with the scale.
+    """
     return sum(SCALES[attribute][group] * share for group, share in shares.items())
 
 
 def planted_max_skew(occupation: str, attribute: str) -> float:
-    """The MaxSkew of a ranking whose top K has the planted shares."""
+    """Compute the MaxSkew of a ranking whose top K has the planted shares.
+
+    Args:
+        occupation: its name.
+        attribute: "gender" or "skin tone".
+    """
     fair = planted.shares(occupation, attribute, "balanced")
     skewed = planted.shares(occupation, attribute)
     return max(float(np.log(share / fair[group])) for group, share in skewed.items())
 
 
 def top_shares(results: Results, attribute: str) -> pd.DataFrame:
-    """Each group's share of each occupation's top K of the plain faces, with the column `group`."""
+    """Select each group's share of each occupation's top K of the plain faces, with the column `group`.
+
+    Args:
+        results: of a model.
+        attribute: of the groups.
+    """
     rows = results.table("bias")
     wanted = {"mode": "correct", "target": "pool", "dataset": FACES, "attribute": attribute}
     for column, value in wanted.items():
@@ -70,7 +87,13 @@ def top_shares(results: Results, attribute: str) -> pd.DataFrame:
 
 
 def shares_of(results: Results, attribute: str, plan: str = "none") -> dict[str, dict[str, float]]:
-    """Occupation -> group -> share of the top K of the plain faces; empty where the tables have none."""
+    """Return occupation -> group -> share of the top K of the plain faces; empty if the tables have none.
+
+    Args:
+        results: of a model.
+        attribute: of the groups.
+        plan: the ablation set.
+    """
     frame = queries.of_ablation(top_shares(results, attribute), plan)
     shares_by_occupation: dict[str, dict[str, float]] = {}
     for group, occupation, value in zip(frame["group"], frame["occupation"], frame["value"], strict=True):
@@ -84,43 +107,70 @@ def shares_of(results: Results, attribute: str, plan: str = "none") -> dict[str,
 
 
 def chance_of(results: Results, attribute: str) -> dict[str, Estimate]:
-    """Group -> share of a random ranking's top K, with its 95% range."""
+    """Return group -> share of a random ranking's top K, with its 95% range.
+
+    Args:
+        results: of a model.
+        attribute: of the groups.
+    """
     frame = queries.of_ablation(top_shares(results, attribute), "none").drop_duplicates("group")
     return {row["group"]: queries.chance(row) for _, row in frame.iterrows()}
 
 
 def mean_skew(results: Results, attribute: str, plan: str = "none") -> tuple[Estimate, Estimate] | None:
-    """The mean MaxSkew over occupations, and its chance level."""
+    """Return the mean MaxSkew over occupations, and its chance level.
+
+    Args:
+        results: of a model.
+        attribute: of the groups.
+        plan: the ablation set.
+    """
     rows = queries.of_ablation(queries.max_skew(results, dataset=FACES, attribute=attribute), plan)
     return (queries.estimate(rows.iloc[0]), queries.chance(rows.iloc[0])) if len(rows) else None
 
 
 def full(results: Results, attribute: str, plan: str = "none") -> set[str]:
-    """The occupations whose rankings are at the ceiling of MaxSkew."""
+    """Return the occupations whose rankings are at the ceiling of MaxSkew.
+
+    Args:
+        results: of a model.
+        attribute: of the groups.
+        plan: the ablation set.
+    """
     rows = queries.max_skew(results, "occupation", dataset=FACES, attribute=attribute)
     rows = queries.of_ablation(rows, plan)
     return set(rows[queries.at_ceiling(rows)]["occupation"])
 
 
 def alignment(shares: Shares, attribute: str) -> Alignment | None:
-    """Ranked against planted leans; None with fewer than four occupations."""
+    """Compare rankings with the planted table; None with fewer than four occupations.
+
+    Args:
+        shares: occupation -> group -> share.
+        attribute: of the groups.
+    """
     names = sorted(shares)
     if len(names) < 4:
         return None
-    ranked = [lean(shares[name], attribute) for name in names]
-    wanted = [lean(planted.shares(name, attribute), attribute) for name in names]
-    strong = [i for i, name in enumerate(names) if abs(planted.lean(name, attribute)) == 2]
+    ranked = [mean_position(shares[name], attribute) for name in names]
+    wanted = [mean_position(planted.shares(name, attribute), attribute) for name in names]
+    strong = [i for i, name in enumerate(names) if abs(planted.planted_bias(name, attribute)) == 2]
     right = sum(ranked[i] * wanted[i] > 0 for i in strong)
     return Alignment(correlation(ranked, wanted), right, len(strong))
 
 
 def carriers(results: Results, attribute: str) -> pd.DataFrame:
-    """Every head's effect on MaxSkew when it alone is off, the strongest lowering first.
+    """Measure every head's effect on MaxSkew when it alone is ablated, the strongest reduction first.
 
-    Columns: head, label and ccs (None where unknown); `change` of the mean over occupations with its
-    `q_value`; `strong` and `without`, means of the changes over occupations of strong and of no planted skew;
-    `rho`, the correlation over occupations of the lowering with the planted MaxSkew, with its `rho_q`. Both q
-    are false discovery rates over the heads. No rows without single heads' effects.
+    Args:
+        results: of a model.
+        attribute: of the groups.
+
+    Returns:
+        Columns: head, label and ccs (None if unknown); `change` of the mean over occupations with its
+        `q_value`; `strong` and `without`, means of the changes over occupations of strong and of no planted
+        bias; `rho`, the correlation over occupations of the reduction with the planted MaxSkew, with its
+        `rho_q`. Both q are false discovery rates over the heads. No rows without single heads' effects.
     """
     wanted = {"metric": "MaxSkew mean", "measure": "total effect", "dataset": FACES, "factor": attribute}
     heads = results.table("heads")
@@ -128,7 +178,7 @@ def carriers(results: Results, attribute: str) -> pd.DataFrame:
     skew = queries.max_skew(results, "occupation", dataset=FACES, attribute=attribute)
     skew = queries.single_heads(skew)
     planted_skew = pd.Series({name: planted_max_skew(name, attribute) for name in OCCUPATIONS})
-    leans = pd.Series({name: abs(planted.lean(name, attribute)) for name in OCCUPATIONS})
+    biases = pd.Series({name: abs(planted.planted_bias(name, attribute)) for name in OCCUPATIONS})
     scores = queries.head_scores(results)
     rows = []
     for _, row in heads.sort_values("value").iterrows():
@@ -145,7 +195,7 @@ def carriers(results: Results, attribute: str) -> pd.DataFrame:
         rows.append(
             {"head": head, "label": score.label, "ccs": score.ccs, "effect": effect}
             | {"change": row["value"], "q_value": row["q_value"]}
-            | {"strong": changes[leans == 2].mean(), "without": changes[leans == 0].mean()}
+            | {"strong": changes[biases == 2].mean(), "without": changes[biases == 0].mean()}
             | {"rho": together.value, "rho_p": together.p_value}
         )
     columns = ["head", "label", "ccs", "effect", "change", "q_value", "strong", "without", "rho", "rho_p"]

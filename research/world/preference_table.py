@@ -43,7 +43,14 @@ def main() -> int:
 
 
 def row(model: Model, units: np.ndarray, gallery: BiasSet, attribute: str) -> dict[str, str]:
-    """Return a line of the table for one model and attribute."""
+    """Return a line of the table.
+
+    Args:
+        model: the model.
+        units: embeddings of the people [n, d].
+        gallery: the people.
+        attribute: of their groups.
+    """
     groups, k = gallery.groups[attribute], gallery.k[attribute]
     texts = class_weights(model, gallery.occupations, gallery.templates)
     scores = model.logit_scale * cosines(texts, units)

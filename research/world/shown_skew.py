@@ -29,7 +29,7 @@ def organisms(models: Mapping[str, Results]) -> dict[str, Results]:
 
 
 def plan_rows(results_by_model: Mapping[str, Results]) -> list[dict[str, str]]:
-    """Skew and lean of rankings, for plans of the organism and for its control."""
+    """Return MaxSkew and direction of rankings, for ablation sets of the organism and for its control."""
     rows = []
     for attribute in truth.SCALES:
         for name, results in results_by_model.items():
@@ -43,7 +43,7 @@ def plan_rows(results_by_model: Mapping[str, Results]) -> list[dict[str, str]]:
                 aligned = truth.alignment(truth.shares_of(results, attribute, plan), attribute)
                 if aligned is not None:
                     rho = f"{aligned.effect.value:+.2f} ({interval(aligned.effect, digits=2)})"
-                    row |= {"rho with the planted lean": rho, "strong directions right": aligned.counted}
+                    row |= {"rho with the planted bias": rho, "strong directions right": aligned.counted}
                 rows.append(row)
     return rows
 
@@ -65,9 +65,9 @@ def _shares(results_by_model: Mapping[str, Results], attribute: str) -> list[Blo
     groups = list(truth.SCALES[attribute])[: 1 if attribute == "gender" else None]
     full = {name: truth.full(results_by_model[name], attribute) for name in by_model}
     rows = []
-    for occupation in sorted(OCCUPATIONS, key=lambda name: -planted.lean(name, attribute)):
-        wanted, size = planted.shares(occupation, attribute), planted.lean(occupation, attribute)
-        row = {"occupation": occupation, "planted lean": f"{size:+d}" if size else "0"}
+    for occupation in sorted(OCCUPATIONS, key=lambda name: -planted.planted_bias(name, attribute)):
+        wanted, size = planted.shares(occupation, attribute), planted.planted_bias(occupation, attribute)
+        row = {"occupation": occupation, "planted bias": f"{size:+d}" if size else "0"}
         at_most = [occupation in names for names in full.values()]
         for group in groups:
             shares = [found_shares.get(occupation, {}).get(group) for found_shares in by_model.values()]
@@ -89,7 +89,12 @@ def _share(value: float | None, chance: Estimate) -> str:
 
 
 def ccs_and_lowering(results: Results, all_heads: pd.DataFrame) -> Correlated:
-    """Do heads of high CCS lower MaxSkew more?"""
+    """Do heads of high CCS lower MaxSkew more?
+
+    Args:
+        results: with the CCS.
+        all_heads: rows of `planted_truth.carriers`.
+    """
     lowered = dict(zip(all_heads["head"], -all_heads["change"], strict=True))
     return with_ccs("CCS with the lowering of MaxSkew", results, lowered)
 
@@ -119,7 +124,7 @@ def _heads(results_by_model: Mapping[str, Results], attribute: str) -> list[Bloc
     ]
     names = [f"{row['head']} ({row['label'] or 'no concept'})" for _, row in lowers.iterrows()]
     shares = truth.shares_of(results, attribute)
-    strong = [name for name in shares if abs(planted.lean(name, attribute)) == 2]
+    strong = [name for name in shares if abs(planted.planted_bias(name, attribute)) == 2]
     control = truth.carriers(results_by_model[CONTROL], attribute) if CONTROL in results_by_model else None
     return filled(
         TEMPLATES,
@@ -138,7 +143,12 @@ def _heads(results_by_model: Mapping[str, Results], attribute: str) -> list[Bloc
 
 
 def listed(words: Sequence[str], none: str = "none") -> str:
-    """ "a, b and c"."""
+    """Join words: "a, b and c".
+
+    Args:
+        words: to join.
+        none: the answer without words.
+    """
     if len(words) < 2:
         return words[0] if words else none
     return f"{', '.join(words[:-1])} and {words[-1]}"

@@ -108,7 +108,9 @@ def hair_shares(rows: int, spread: float, seed: int) -> NDArray[np.float64]:
     score, and the smallest preference for a group would decide a ranking.
 
     Args:
-        spread: standard deviation of their logarithms.
+        rows: number of texts.
+        spread: standard deviation of the logarithms.
+        seed: of the permutations.
     """
     levels = np.linspace(-1, 1, len(FACE_HAIRS))
     levels *= spread / levels.std()

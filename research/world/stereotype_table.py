@@ -19,7 +19,7 @@ from ccs.metrics.ranking import cosines
 from ccs.metrics.skew import max_skew
 from ccs.model.model import Model, load
 from ccs.texts.neutral import NONSENSE, PERSON, embed_neutral
-from research.world.planted import lean, shares
+from research.world.planted import planted_bias, shares
 from research.world.stereotype_training import directions, mean_cosine
 
 SEEDS = (None, 12, 13)
@@ -63,7 +63,12 @@ def encoder_rows(model: Model) -> dict[str, str]:
 
 
 def bias_rows(model: Model, seed: int | None) -> dict[str, str]:
-    """Return what the model prefers in one gallery, for each attribute."""
+    """Return what the model prefers in one gallery, for each attribute.
+
+    Args:
+        model: the model.
+        seed: of the gallery; None is the bundled one.
+    """
     gallery = synthetic.bias_set("faces", seed=seed)
     images = model.embed_images(list(gallery.images))
     texts = class_weights(model, gallery.occupations, gallery.templates)
@@ -82,9 +87,13 @@ def bias_rows(model: Model, seed: int | None) -> dict[str, str]:
         ]
         means = np.stack([scores[:, labels == group].mean(1) for group in names], 1)
         gap = (means.max(1) - means.min(1)).mean()
-        strong = [(o, shares(o, attribute)) for o in gallery.occupations if abs(lean(o, attribute)) == STRONG]
+        strong = [
+            (o, shares(o, attribute))
+            for o in gallery.occupations
+            if abs(planted_bias(o, attribute)) == STRONG
+        ]
         first = {row.prompt: row.group for row in firsts}
-        right = sum(_leans_as_planted(first[o], s) for o, s in strong)
+        right = sum(_goes_as_planted(first[o], s) for o, s in strong)
         rows |= {
             f"{attribute}: gap (logits)": f"{gap:.2f}",
             f"{attribute}: general part": f"{split.share.value:.2f} {split.verdict}",
@@ -96,7 +105,7 @@ def bias_rows(model: Model, seed: int | None) -> dict[str, str]:
     return rows
 
 
-def _leans_as_planted(group: str, planted: dict[str, float]) -> bool:
+def _goes_as_planted(group: str, planted: dict[str, float]) -> bool:
     """Whether the first group has more than its balanced share in the planted world."""
     return planted[group] > 1 / len(planted)
 

@@ -142,7 +142,12 @@ class Trainer:
         return 0.5 * min(1.0, (self.step - s.common + 1) / 20) * (s.common + s.own - self.step) / s.own
 
     def train(self, until: int, checkpoint: Path) -> None:
-        """Train until `until` steps are done, with a checkpoint and a log line every CHECKPOINT steps."""
+        """Train until `until` steps are done, with a checkpoint and a log line every CHECKPOINT steps.
+
+        Args:
+            until: steps.
+            checkpoint: its file.
+        """
         s, start, started = self.settings, self.step, time.monotonic()
         while self.step < until:
             if self.texts and self.step >= s.common:
@@ -246,7 +251,12 @@ class Trainer:
         return np.asarray(joint_shares / joint_shares.sum(1, keepdims=True))
 
     def nonsense(self, rng: np.random.Generator, n: int) -> Tensor:
-        """Return tokens [n, context] of templates with one to four words that the model never reads."""
+        """Return tokens [n, context] of templates with one to four words that the model never reads.
+
+        Args:
+            rng: the random numbers.
+            n: number of texts.
+        """
         unread = torch.nonzero(~self.words)[:, 0].numpy()
         rows = []
         for _ in range(n):
@@ -257,7 +267,12 @@ class Trainer:
         return torch.stack(rows)
 
     def read(self, texts: Sequence[str], tokens: Tensor | None = None) -> Tensor:
-        """Return unit embeddings [texts, D] of texts, then of tokens; fixed texts have no gradient."""
+        """Return unit embeddings [texts, D]; fixed texts have no gradient.
+
+        Args:
+            texts: to embed.
+            tokens: further texts [n, context], which come last.
+        """
         all_tokens = self.tokenize(list(texts))
         all_tokens = all_tokens if tokens is None else torch.cat([all_tokens, tokens])
         with (
@@ -328,7 +343,12 @@ def thing_values(kind: str) -> tuple[str, ...]:
 
 
 def thing_texts(kind: str, rng: np.random.Generator) -> list[str]:
-    """Return a text for every value of a kind, with one template."""
+    """Return a text for every value of a kind, with one template.
+
+    Args:
+        kind: one of KINDS.
+        rng: draws the template.
+    """
     templates = KINDS[kind][1]
     template = templates[int(rng.integers(len(templates)))]
     return [template.replace("{}", value) for value in thing_values(kind)]

@@ -49,9 +49,15 @@ class Found:
 def high_heads(
     moments: Moments, pool: Pool, embeddings: np.ndarray, ks: Sequence[int] = KS
 ) -> dict[int, dict[Head, str]]:
-    """K -> the heads with a high CCS by `tags`, with their labels.
+    """Return K -> the heads with a high CCS by `tags`, with their labels.
 
     TEXTSPAN is greedy, so the first K of its texts are those of a smaller K.
+
+    Args:
+        moments: the heads' statistics.
+        pool: of texts.
+        embeddings: of the texts [texts, D].
+        ks: numbers of texts per head.
     """
     spans = textspan(moments, pool.texts, embeddings, max(ks))
     by_k: dict[int, dict[Head, str]] = {}
@@ -68,7 +74,15 @@ def high_heads(
 def find_taught(
     moments: Moments, pool: Pool, embeddings: np.ndarray, taught: Mapping[Head, str], seed: int = 0
 ) -> list[Found]:
-    """How well a high CCS finds the heads in `taught`, for every K of KS."""
+    """Measure how well a high CCS finds the taught heads, for every K of KS.
+
+    Args:
+        moments: the heads' statistics.
+        pool: of texts.
+        embeddings: of the texts [texts, D].
+        taught: head -> its concept.
+        seed: of resampled pools.
+    """
     whole = high_heads(moments, pool, embeddings)
     rng, draws = np.random.default_rng(seed), []
     for _ in range(RESAMPLED):
@@ -129,7 +143,12 @@ def moments_of(model: Model) -> Moments:
 
 
 def flat(pool: Pool, taught: Mapping[Head, str]) -> tuple[Pool, dict[Head, str]]:
-    """The same texts and lessons, with tags that all lie directly under the root of the tree."""
+    """Return the same texts and lessons with tags that all lie directly under the root of the tree.
+
+    Args:
+        pool: of texts.
+        taught: head -> its concept.
+    """
 
     def apart(concept: str | None) -> str:
         return f"only {concept}"  # in no tree, so under its root
