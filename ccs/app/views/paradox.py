@@ -27,7 +27,7 @@ from ccs.metrics.stats import LEVEL, Ranked, against_random
 from ccs.results import queries
 
 KEYS = ["model", "weights", "ablation", "seed", "heads", "n_heads"]
-CHANGES = {"difference": "", "difference_low": " low", "difference_high": " high"}
+CHANGES = {"difference": "", "difference_low": "_low", "difference_high": "_high"}
 FEWEST_SETS = 5  # random sets for a comparison
 SHAPES = {
     "high": "M0-6A6 6 0 1 1 0 6A6 6 0 1 1 0-6Z",
@@ -66,7 +66,7 @@ class Axes:
         attribute: its attribute.
         attributes: the attributes to choose from.
         points: one row per model and ablation set: KEYS, and the changes "accuracy" and "MaxSkew" from all
-            heads on, each with "low" and "high" of its interval (NaN if there is none).
+            heads on, each with "_low" and "_high" of its interval (NaN if there is none).
         contrasts: the comparison with random sets by model, for accuracy and MaxSkew.
     """
 
@@ -183,7 +183,7 @@ def render_paradox(screen: Screen, complete: bool = True) -> Markup:
         advice = "This view needs tables of accuracy and bias of at least one model. Compute them with: "
         return escape(Empty("Nothing measured yet", advice + "clip-ccs compute"))
     marks = shown_marks(axes, state)
-    models = list(dict.fromkeys(mark.model for mark in marks))
+    models = list(dict.fromkeys(mark.point.model for mark in marks))
     return render(
         "paradox.html",
         axes=axes,
@@ -202,68 +202,55 @@ class Mark(NamedTuple):
     """One ablation set of one model in the plot.
 
     Attributes:
-        row: its row of `Axes.points`.
-        model: its model.
+        point: its row of `Axes.points`.
         kind: the kind of set.
         title: the set in words.
         ablated: whether the screen's heads are exactly these.
         link: the address at which they are ablated, "" for the mean of random sets.
     """
 
-    row: list[Any]
-    model: str
+    point: Any
     kind: str
     title: str
     ablated: bool
     link: str
 
-    @property
-    def x(self) -> tuple[float, float, float]:
-        """The change of accuracy in points, with its interval."""
-        value, low, high = (100 * change for change in self.row[6:9])
-        return value, low, high
-
-    @property
-    def y(self) -> tuple[float, float, float]:
-        """The change of MaxSkew, with its interval."""
-        return self.row[9], self.row[10], self.row[11]
-
 
 def shown_marks(axes: Axes, state: State) -> list[Mark]:
-    """Return the sets that are shown; those of models with planted heads only for the chosen model.
+    """Return the sets that are shown, the one that is ablated last, after the single heads and random sets.
+
+    Those of models with planted heads are shown only for the chosen model.
 
     Args:
         axes: has the sets.
         state: names the model and the ablated heads.
     """
     marks = []
-    for row in axes.points.itertuples(index=False, name=None):
-        model, _, ablation, seed, heads, _ = row[: len(KEYS)]
-        if model != state.model and planted_truth(model):
-            continue
-        name, seed = AblationName.parse(ablation), None if seed < 0 else int(seed)
-        chosen = model == state.model
-        screen = replace(
-            state, model=model, head=state.head if chosen else None, ablate=parse_ablation(heads)
-        )
-        ablated = chosen and bool(heads) and heads == str(state.ablate)
-        link = screen.query() if heads else ""
-        marks.append(Mark([*row[:3], seed, *row[4:]], model, name.kind, name.words(seed), ablated, link))
-    return marks
+    for point in axes.points.itertuples(index=False):
+        chosen = point.model == state.model
+        if chosen or not planted_truth(point.model):
+            name, heads = AblationName.parse(point.ablation), parse_ablation(point.heads)
+            head = state.head if chosen else None
+            link = replace(state, model=point.model, head=head, ablate=heads).query() if heads else ""
+            title = name.words(None if point.seed < 0 else int(point.seed))
+            marks.append(
+                Mark(point, name.kind, title, chosen and bool(heads) and heads == state.ablate, link)
+            )
+    return sorted(marks, key=lambda m: (m.ablated, m.kind != "single", m.kind != "random"))
 
 
 def plot(marks: list[Mark], axes: Axes) -> Figure:
-    """Return the plot: single heads first, so that named sets lie above, the ablated one on top.
+    """Return the plot; a mark that would hide another is moved by some pixels.
 
     Args:
         marks: the sets.
         axes: the axes' names.
     """
-    x, y = Scale.over([mark.x for mark in marks], 6), Scale.over([mark.y for mark in marks], 7)
-    ordered = sorted(marks, key=lambda m: (m.ablated, m.kind != "single", m.kind != "random"))
+    x = Scale.over([100 * change for mark in marks for change in mark.point[6:9]], 6)
+    y = Scale.over([change for mark in marks for change in mark.point[9:12]], 7)
     taken, placed = Counter[tuple[int, int]](), []
-    for mark in ordered:  # one that would hide another is moved, by pixels
-        cell = round(x.share(mark.x[0]) * 80), round(y.share(mark.y[0]) * 40)
+    for mark in marks:
+        cell = round(x.share(100 * mark.point.accuracy) * 80), round(y.share(mark.point.MaxSkew) * 40)
         angle, ring = taken[cell] * 2.4, 7 * math.sqrt(taken[cell])
         taken[cell] += 1
         placed.append((mark, round(ring * math.cos(angle)), round(ring * math.sin(angle))))
@@ -274,12 +261,13 @@ def plot(marks: list[Mark], axes: Axes) -> Figure:
         "y": y,
         "shapes": SHAPES,
         "kinds": [kind for kind in SHAPES if any(mark.kind == kind for mark in marks)],
-        "models": list(dict.fromkeys(mark.model for mark in marks)),
+        "models": list(dict.fromkeys(mark.point.model for mark in marks)),
     }
     names = {"gallery": axes.gallery, "attribute": axes.attribute, "accuracy dataset": axes.quality or "mean"}
     columns = ["model", "weights", "ablation", "seed", "ablated heads", "n heads"]
-    columns += [f"{axis} change{end}" for axis in ("accuracy", "MaxSkew") for end in CHANGES.values()]
-    return Figure("paradox", columns, [mark.row for mark in marks], values, settings=names)
+    columns += [f"{axis} change{end}" for axis in ("accuracy", "MaxSkew") for end in ("", " low", " high")]
+    rows = [[*p[:3], None if p.seed < 0 else int(p.seed), *p[4:]] for p, *_ in marks]
+    return Figure("paradox", columns, rows, values, settings=names)
 
 
 @dataclass(frozen=True)
@@ -291,14 +279,14 @@ class Scale:
     ticks: tuple[float, ...]
 
     @classmethod
-    def over(cls, changes: Iterable[tuple[float, float, float]], n: int) -> Scale:
+    def over(cls, changes: Iterable[float], n: int) -> Scale:
         """Return a scale with a margin, and round numbers as ticks.
 
         Args:
-            changes: values and intervals; 0 is always on the scale.
+            changes: values and ends of intervals, NaN for none; 0 is always on the scale.
             n: the number of ticks, about.
         """
-        known = [0.0, *(value for change in changes for value in change if value == value)]
+        known = [0.0, *(value for value in changes if value == value)]
         margin = (max(known) - min(known)) * 0.05 or 0.02
         low, high = min(known) - margin, max(known) + margin
         power = 10 ** math.floor(math.log10((high - low) / n))
