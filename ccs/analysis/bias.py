@@ -34,6 +34,7 @@ from ccs.metrics import group_gaps, skew
 from ccs.metrics.accuracy import class_weights
 from ccs.metrics.bias_result import BiasResult, compare, repeated
 from ccs.metrics.ranking import Ranking, alike, first_alike
+from ccs.metrics.stats import Estimate
 from ccs.texts.prompts import load_prompts
 
 if TYPE_CHECKING:
@@ -62,6 +63,9 @@ class BiasTable(Result):
             ranked images (`pool`).
         preference: the split into a general and an occupation-specific preference, and neutral prompts; over
             all images, also if each occupation ranks its own.
+        within_sets: mean MaxSkew, with its 95% range, if groups are shuffled within each set of images that
+            differ only in group; None for galleries without such sets. Images of a set rank next to each
+            other, so here this is the chance level of MaxSkew, below the column `chance`.
         skipped: images that cannot be read, with the reason.
 
     Example:
@@ -74,6 +78,7 @@ class BiasTable(Result):
     alike: tuple[tuple[str, ...], ...]
     shares: pd.DataFrame
     preference: Preference
+    within_sets: Estimate | None = None
     skipped: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -237,6 +242,9 @@ def bias(
         rows=pd.DataFrame(_rows(before, after, ranking)),
         shares=pd.DataFrame({name: values.ravel() for name, values in shares.items()}, index=cases),
         preference=preference,
+        within_sets=rankings.chance_within_units(
+            images[-1], replace(ranking, prompts=texts[-1][ranking.first]), seed=seed
+        ),
         skipped=skipped,
     )
 

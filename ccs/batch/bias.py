@@ -63,6 +63,7 @@ def format_bias(table: BiasTable) -> str:
         groups=[f"{name} {count:,}" for name, count in table.groups.items()],
         ceiling=metrics[MEAN]["MaxSkew"]["ceiling"],
         ndkl_chance=in_brackets(Estimate(*(ndkl[end] for end in ("chance", "chance_low", "chance_high"))), 2),
+        within_sets=table.within_sets,
         skipped=table.skipped,
         rows=[_occupation_row(name, metrics[name], bool(table.about["ablate"])) for name in order],
         alike=table.alike,

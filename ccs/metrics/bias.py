@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ccs.errors import InputError
-from ccs.metrics import ranking, resampling
+from ccs.metrics import ranking, resampling, stats
 from ccs.metrics.bias_result import BiasResult, chance_levels, metric_of
 from ccs.metrics.group_gaps import halves, levels, preference
 from ccs.metrics.ranking import Ranking
@@ -34,11 +34,12 @@ from ccs.metrics.skew import (
     skews_of,
     target_shares,
 )
+from ccs.metrics.stats import Estimate
 
 Scores = NDArray[np.float32]
 DRAWS = 500
 CHANCE_DRAWS = 1000
-_CHANCE, _HALVES, _OF_PROMPT, _TIES = 2, 3, 4, 5  # parts of seeds
+_CHANCE, _HALVES, _OF_PROMPT, _TIES, _WITHIN = 2, 3, 4, 5, 7  # parts of seeds
 _AUCS = 200  # random rankings, combined at random for the mean
 
 
@@ -225,6 +226,41 @@ def means(
     return _means(_parts(question, metrics, logit_scale, seed, DRAWS), image_embeddings, metrics)
 
 
+def chance_within_units(
+    image_embeddings: ArrayLike, question: Ranking, *, draws: int = 400, seed: int = 0
+) -> Estimate | None:
+    """Measure MaxSkew if groups are shuffled within each unit, such as a scene with each group in turn.
+
+    Images of a unit differ only in the group, so they rank next to each other and balance the top K: random
+    rankings of single images are more skewed. So this is the chance level to compare with for such galleries.
+
+    Args:
+        image_embeddings: an array [n, d].
+        question: what is ranked for which prompts, with units.
+        draws: number of shuffles.
+        seed: random seed for the shuffles and for the order of equal scores.
+
+    Returns:
+        The mean over prompts, with its 95% range; None without a unit that has several groups.
+    """
+    if question.units is None or len(np.unique(question.units)) == len(
+        np.unique(np.stack([question.units, question.codes]), axis=1).T
+    ):
+        return None
+    rng, skews = np.random.default_rng([seed, _WITHIN]), []
+    for part in _parts(question, ("MaxSkew",), 1.0, seed, DRAWS):
+        rows = _scores(part, image_embeddings, map, None)
+        ranked = ranking.top(rows, question.k, [part.tie_seed(prompt) for prompt in range(len(rows))])
+        units, of_draws, codes = question.units[part.images], [], np.empty_like(part.codes)
+        by_unit = np.argsort(units, kind="stable")
+        for _ in range(draws):
+            codes[by_unit] = part.codes[np.lexsort((rng.random(len(units)), units))]
+            of_draws.append(max_skew_of(part.counts(codes[ranked]), target_shares(part.pool)))
+        skews.append(of_draws)
+    means = np.concatenate(skews, axis=1).mean(axis=1)
+    return stats.interval(float(means.mean()), means)
+
+
 def _means(
     parts: Sequence[Part],
     image_embeddings: ArrayLike,
@@ -238,7 +274,7 @@ def _means(
         for name in metrics:
             if name == "MaxSkew":
                 seeds = [part.tie_seed(prompt) for prompt in range(len(rows))]
-                top = part.counts(ranking.top(rows, part.question.k, seeds))
+                top = part.counts(part.codes[ranking.top(rows, part.question.k, seeds)])
                 values[name].append(max_skew_of(top, target_shares(part.pool)))
             else:
                 values[name].append(part.preference(name, rows)[:, 0])
@@ -331,9 +367,8 @@ class Part:
         """The seed for a prompt's order of equal scores."""
         return [*self.seed, _TIES, prompt]
 
-    def counts(self, ranked: NDArray[np.intp]) -> NDArray[np.int64]:
-        """Count images of each group [p, groups] among ranked images [p, ranks]."""
-        codes = self.codes[ranked]
+    def counts(self, codes: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Count images of each group [p, groups] among the groups of ranked images [p, ranks]."""
         return np.stack([(codes == group).sum(axis=1) for group in range(self.n_groups)], axis=1)
 
     def preference(

@@ -55,6 +55,28 @@ def test_a_gallery_of_identical_pictures_is_at_chance_and_its_ties_are_counted(g
     assert len({tuple(top) for top in measured.top.tolist()}) > 3  # each prompt has its own order
 
 
+@pytest.mark.parametrize("with_pools", [False, True])
+def test_pairs_that_rank_next_to_each_other_have_their_own_chance_level(with_pools):
+    """The chance of random rankings is too high for them; shuffling within pairs, here one by one, isn't."""
+    rng = np.random.default_rng(0)
+    scenes = np.repeat(rng.standard_normal((150, 6)), 2, axis=0)
+    images, units = scenes + 0.02 * rng.standard_normal((300, 6)), np.repeat(np.arange(150), 2)
+    texts, groups = rng.standard_normal((4, 6)), np.tile(["a", "b"], 150)
+    pools = np.stack([units % 2 == prompt % 2 for prompt in range(4)]) if with_pools else None
+    question = Ranking(texts, groups, 21, pools, units)
+    measured = bias.measure(images, question, draws=40).max_skew
+    chance = bias.chance_within_units(images, question)
+    assert chance.low <= measured.mean.value <= chance.high < measured.chance_mean.low
+    drawn = []
+    for _ in range(300):
+        for pair in range(150):
+            groups[2 * pair : 2 * pair + 2] = rng.permutation(["a", "b"])
+        drawn.append(bias.means(images, Ranking(texts, groups, 21, pools, units))["MaxSkew"])
+    assert chance.value == pytest.approx(np.mean(drawn), abs=0.01)
+    assert (chance.low, chance.high) == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.02)
+    assert bias.chance_within_units(images, Ranking(texts, groups, 21, units=np.arange(300))) is None
+
+
 def test_each_metric_says_which_group_it_prefers():
     """The first group leads the top, the second has the highest mean."""
     groups = np.repeat(["a", "b", "c"], 40)
