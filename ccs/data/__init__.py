@@ -43,8 +43,7 @@ class ImageSet:
     reason. `notes`: how the source was read, such as files that are no images, or names that were merged.
 
     `digests`: uint8 [images, 32], the SHA-256 of each image's file, by which images are known that two sets
-    share; None if there are no files. `masks`: where one says what its image shows, white there and black
-    elsewhere.
+    share; None if there are no files.
     """
 
     name: str
@@ -54,7 +53,6 @@ class ImageSet:
     skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     digests: np.ndarray | None = None
-    masks: Sequence[Image.Image] = ()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {len(self.images):,} images>"
@@ -151,7 +149,7 @@ class DatasetRecord:
     kind: str
     hub: str | None = None
     config: str | None = None
-    split: str = "train"
+    split: str = ""
     revision: str = "main"
     image: str = "image"
     label: str = "label"
@@ -200,15 +198,6 @@ SOURCES: dict[str, DatasetRecord] = {
     for name, fields in _FIELDS.items()
 }
 ALIASES = {"imagenet": "imagenet-val", "fairface": "fairface-1.25"}
-
-
-def source(name: str) -> DatasetRecord:
-    """The record of the set of that name or alias; InputError, with the known names, for any other."""
-    if ALIASES.get(name, name) not in SOURCES:
-        raise InputError(
-            f"There is no set {name!r}; there are {', '.join(SOURCES)}, and the synthetic world/... ones."
-        )
-    return SOURCES[ALIASES.get(name, name)]
 
 
 def templates(name: str) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -15,18 +14,18 @@ from typing import Any
 from PIL import Image
 
 from ccs.data import DatasetRecord, Lazy, RetrievalSet
-from ccs.data.digests import DigestCache, identity
-from ccs.data.files import VIDEOS, File, Files, ending, unpack
+from ccs.data.files import VIDEOS, Files, OnDisk, Opener, ending, unpack
+from ccs.data.rows import NO_FILE
 from ccs.data.tables import match, read_rows
 from ccs.errors import InputError, require
 from ccs.files import as_text
 
 
-def frames(video: File | str | Path, count: int) -> tuple[Image.Image, ...]:
+def frames(video: Opener | str | Path, count: int) -> tuple[Image.Image, ...]:
     """Decode the frames that are shown at the middle of equal parts of a video's duration.
 
     Args:
-        video: The video.
+        video: The path of the video, or what opens it.
         count: The number of frames.
 
     Returns:
@@ -35,7 +34,7 @@ def frames(video: File | str | Path, count: int) -> tuple[Image.Image, ...]:
     Raises:
         OSError, ValueError: If no frame can be decoded.
     """
-    with _opened(video if isinstance(video, File) else File(str(video))) as (container, stream, length):
+    with _opened(video if callable(video) else OnDisk(str(video))) as (container, stream, length):
         stream.thread_type = "AUTO"
         times = [(part + 0.5) * length / count for part in range(count)]
         start = float(stream.start_time * stream.time_base) if stream.start_time is not None else 0.0
@@ -61,13 +60,13 @@ def frames(video: File | str | Path, count: int) -> tuple[Image.Image, ...]:
 
 
 @contextmanager
-def _opened(video: File) -> Iterator[tuple[Any, Any, float]]:
+def _opened(video: Opener) -> Iterator[tuple[Any, Any, float]]:
     """Open a video: its container, its stream, and its seconds. Raises OSError or ValueError."""
     require("data", "av")
     import av  # here, because only clips need it and its import is slow
 
     container: Any
-    with av.open(io.BytesIO(video.read()) if video.member else video.disk) as container:
+    with video() as file, av.open(file) as container:
         if not container.streams.video:
             raise ValueError("no video stream")
         stream = container.streams.video[0]
@@ -79,17 +78,16 @@ def _opened(video: File) -> Iterator[tuple[Any, Any, float]]:
             raise ValueError("its duration is not known")
 
 
-def _read(video: File) -> tuple[str, str, int]:
-    """Return a video's digest, the reason why its first frame can't be decoded or "", and its bytes."""
+def _digest(video: Opener) -> tuple[bytes, str]:
+    """Return a video's SHA-256, and the reason why its first frame can't be decoded or ""."""
     try:
         with _opened(video) as (container, stream, _):
-            reason = "no frame can be decoded" if next(container.decode(stream), None) is None else ""
+            if next(container.decode(stream), None) is None:
+                return b"", "no frame can be decoded"
     except (OSError, ValueError) as error:  # PyAV's errors are of both types
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-    if reason:
-        return "", reason, 0
-    with video.open() as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest(), "", stream.tell()  # type: ignore[arg-type]
+        return b"", getattr(error, "strerror", None) or " ".join(str(error).split())
+    with video() as file:
+        return hashlib.file_digest(file, "sha256").digest(), ""  # type: ignore[arg-type]
 
 
 def retrieval_set(
@@ -112,30 +110,24 @@ def retrieval_set(
         raise InputError(f"{files.source!r} has {len(entries):,} clips, but {record.title} {record.rows:,}.")
     if not files.ending_in(*VIDEOS):
         files = unpack(files, files.ending_in(".zip", ".tar"))
-    places = {path: place for place, path in enumerate(files.ending_in(*VIDEOS))}
     wanted = [file_of(entry) for entry in entries[:max_clips]]
-    cache = DigestCache(identity(sorted({files.by_path[path].disk for path in places}), *places))
-    clips: list[File] = []
+    clips: list[Opener] = []
     captions: list[tuple[str, ...]] = []
     skipped: list[str] = []
     total = hashlib.sha256(f"{record.frames} frames".encode())
-    paths = match(wanted, places, files.source, key=_without_ending)
+    paths = match(wanted, files.ending_in(*VIDEOS), files.source, key=_without_ending)
     for entry, name, path in zip(entries, wanted, paths, strict=False):
-        caption_cell = entry.get("caption", entry.get("captions"))
-        texts = (
-            tuple(caption_cell) if isinstance(caption_cell, list) else (caption_cell,) if caption_cell else ()
-        )
-        digest, reason = "", "no such file" if path is None else "no caption"
+        cell = entry.get("caption", entry.get("captions"))
+        texts = tuple(cell) if isinstance(cell, list) else (cell,) if cell else ()
+        digest, reason = b"", NO_FILE if path is None else "no caption"
         if path is not None and texts:
-            digest, reason = cache.get(places[path], partial(_read, files.by_path[path]))
+            digest, reason = _digest(files.openers[path])
         if reason or path is None:
             skipped.append(f"{name or 'an entry without a file'}: {reason}")
             continue
-        total.update(bytes.fromhex(digest))
-        total.update("\x00".join(texts).encode())
-        clips.append(files.by_path[path])
+        total.update(digest + "\x00".join(texts).encode())
+        clips.append(files.openers[path])
         captions.append(texts)
-    cache.save()
     if not clips:
         example = f" (for example {skipped[0]})" if skipped else ""
         raise InputError(f"None of the {len(skipped)} clips in {files.source!r} can be used{example}.")
@@ -167,7 +159,7 @@ def _annotations(files: Files, name: str) -> list[dict[str, Any]]:
         raise InputError(
             f"{files.source!r} has {listed} with the captions of its clips{f', {name}' * bool(name)}."
         )
-    return annotations_in(files.by_path[tables[0]].read(), tables[0])
+    return annotations_in(files.read(tables[0]), tables[0])
 
 
 def annotations_in(data: bytes, name: str) -> list[dict[str, Any]]:

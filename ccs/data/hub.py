@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ccs.data import DatasetRecord, clips
-from ccs.data.decoding import problem
-from ccs.data.files import VIDEOS, File, Files, ending, list_files, splits_in
+from ccs.data.decoding import FORMATS, problem
+from ccs.data.files import VIDEOS, Files, OnDisk, Opener, list_files, splits_in
 from ccs.data.rows import Rows, spread
 from ccs.errors import InputError
 from ccs.files import atomic_write, endpoint
@@ -28,7 +28,7 @@ _NOT_NEEDED = re.compile(r"train|raw_data/", re.IGNORECASE)
 
 
 def reachable(seconds: float) -> bool:
-    """True if the Hub answers within that time, whatever the answer."""
+    """Return True if the Hub answers within that time, whatever the answer."""
     from huggingface_hub import get_session
 
     answers: list[bool] = []
@@ -75,12 +75,10 @@ def _explanation(error: Exception, hub: str) -> str:
     import huggingface_hub.errors as of_hub
     from huggingface_hub import constants
 
-    message = " ".join(str(error).split())
     if isinstance(error, of_hub.GatedRepoError):
         return f"is gated on the Hub: accept its terms at {hub!r} and log in with `hf auth login`"
     if isinstance(error, of_hub.RepositoryNotFoundError):
-        place = f"was not found on the Hub as {hub!r}"
-        return f"{place}: it may have been renamed, removed or made private; look it up there"
+        return f"was not found on the Hub as {hub!r}: it may have been renamed, removed, or made private"
     unreached = type(error).__name__ == "ConnectError"  # httpx's or httpx2's, by huggingface_hub's version
     offline = (ConnectionError, of_hub.OfflineModeIsEnabled, of_hub.LocalEntryNotFoundError)
     if unreached or isinstance(error, offline) or constants.HF_HUB_OFFLINE:
@@ -89,7 +87,7 @@ def _explanation(error: Exception, hub: str) -> str:
         return f"needs a file or revision that {hub!r} no longer has: look there for what replaces it"
     if isinstance(error, of_hub.HfHubHTTPError):
         return f"was refused by the Hub ({hub}, status {error.response.status_code}): try again later"
-    return f"could not be read from {hub!r} ({message[:300]}): check what is there"
+    return f"could not be read from {hub!r} ({' '.join(str(error).split())[:300]}): check what is there"
 
 
 def fetch(record: DatasetRecord) -> tuple[Path, str]:
@@ -143,9 +141,8 @@ def files_at(record: DatasetRecord, token: bool | None = None) -> tuple[str, lis
     api = HfApi(endpoint=endpoint(), token=token)
     repository_info = api.dataset_info(record.hub or "", revision=record.revision, timeout=10)
     listed = sorted(part.rfilename for part in repository_info.siblings or [])
-    data = [path for path in listed if ending(path) in (".parquet", ".tar")]
-    if record.config:
-        data = [path for path in data if record.config in path.split("/")[:-1]] or data
+    data = [path for path in listed if path.lower().endswith((".parquet", ".tar"))]
+    data = [path for path in data if record.config in path.split("/")[:-1]] or data
     split = record.split or "train"
     split_files = [path for path in data if split in splits_in(path) | set(re.split(r"[-_./]", path))]
     if split_files or split != "train":
@@ -167,7 +164,7 @@ def part_of(record: DatasetRecord, max_rows: int) -> Rows:
     """
     with explained(record.name, record.hub or ""):
         commit, paths = files_at(record)
-    fields = remote_fields(record, commit, some_files(paths, max_rows), max_rows)
+    fields = remote_fields(record, commit, some_files(paths, max_rows), max_rows, endpoint())
     return in_memory(record.name, f"{record.address} {commit}", fields)
 
 
@@ -178,7 +175,7 @@ def some_files(paths: Sequence[str], max_rows: int) -> list[str]:
         paths: All files of the set.
         max_rows: The most rows.
     """
-    paths = [path for path in paths if path.endswith(".parquet")]
+    paths = [path for path in paths if path.lower().endswith(".parquet")]
     return [paths[place] for place in spread(len(paths), min(MOST_FILES, max_rows))]
 
 
@@ -187,11 +184,9 @@ def remote_fields(
     commit: str,
     paths: Sequence[str],
     max_rows: int,
-    *,
-    server: str = "",
-    token: bool | None = None,
-    formats: tuple[str, ...] | None = None,
+    server: str,
     most_bytes: int = 0,
+    *,
     spaced: bool = True,
 ) -> dict[str, Any]:
     """Read rows of Parquet files on the Hub, of which only what they need is fetched.
@@ -201,10 +196,8 @@ def remote_fields(
         commit: The commit.
         paths: The files in the repository.
         max_rows: The most rows.
-        server: The Hub's address; by default the environment's.
-        token: False to send no token.
-        formats: As in `plain_fields`.
-        most_bytes: As in `plain_fields`.
+        server: The Hub's address.
+        most_bytes: Of an untrusted set, to which no token is sent, as in `plain_fields`.
         spaced: As in `read_parquet`.
 
     Returns:
@@ -217,27 +210,21 @@ def remote_fields(
 
     from ccs.data.parquet import read_parquet
 
-    with explained(record.name, record.hub or "", copy=token is None):
-        system = HfFileSystem(endpoint=server or endpoint(), token=token, skip_instance_cache=True)
-        place = f"datasets/{record.hub}@{commit}"
-        files = {
-            path: File(member=partial(system.open, f"{place}/{path}", "rb", block_size=2**19))
-            for path in paths
-        }
-        labeled = record.kind != "images"
-        rows = read_parquet(
-            files, record.name, record.name, record.image, max_rows, spaced=spaced, labeled=labeled
-        )
-        return plain_fields(rows, formats, most_bytes)
+    with explained(record.name, record.hub or "", copy=not most_bytes):
+        token = False if most_bytes else None
+        system = HfFileSystem(endpoint=server, token=token, skip_instance_cache=True)
+        opened = partial(system.open, mode="rb", block_size=2**19)
+        files = {path: partial(opened, f"datasets/{record.hub}@{commit}/{path}") for path in paths}
+        names, labeled = (record.name, record.name, record.image), record.kind != "images"
+        return plain_fields(read_parquet(files, *names, max_rows, spaced=spaced, labeled=labeled), most_bytes)
 
 
-def plain_fields(rows: Rows, formats: tuple[str, ...] | None, most_bytes: int) -> dict[str, Any]:
+def plain_fields(rows: Rows, most_bytes: int) -> dict[str, Any]:
     """Return what rows hold as plain values.
 
     Args:
         rows: The rows.
-        formats: The formats of images that are allowed; None for all.
-        most_bytes: The most bytes of all images; 0 for no limit.
+        most_bytes: The most bytes of all images if they are untrusted, which allows only usual formats.
 
     Returns:
         Fields of `Rows`, and under `images` each row's encoded image, or the reason why it can't be read.
@@ -258,44 +245,39 @@ def plain_fields(rows: Rows, formats: tuple[str, ...] | None, most_bytes: int) -
         size += len(data)
         if most_bytes and size > most_bytes:
             raise InputError(f"{rows.source} holds more than {most_bytes >> 20} MB once unpacked.")
-        images.append(problem(data, formats) or data)
-    columns = [(name, cells) for name, cells in rows.columns.items() if isinstance(cells, list)]
+        images.append(problem(data, FORMATS if most_bytes else None) or data)
     return {
         "images": images,
-        "columns": dict(columns[:MOST_COLUMNS]),
+        "columns": dict(list(rows.columns.items())[:MOST_COLUMNS]),
         "classes": dict(rows.classes),
         "unusable": dict(list(rows.unusable.items())[:MOST_COLUMNS]),
         "notes": rows.notes,
         "by_folder": rows.by_folder,
         "is_part": rows.is_part,
+        "untrusted": bool(most_bytes),
     }
 
 
-def in_memory(name: str, source: str, fields: Mapping[str, Any], *, untrusted: bool = False) -> Rows:
+def in_memory(name: str, source: str, fields: Mapping[str, Any]) -> Rows:
     """Make rows of images in memory.
 
     Args:
         name: The set's name.
         source: Where the rows come from.
         fields: What `plain_fields` returned.
-        untrusted: Whether the images are decoded in the sandbox.
     """
-    images, others = fields["images"], {key: value for key, value in fields.items() if key != "images"}
-    return Rows(
-        name=name,
-        source=source,
-        count=len(images),
-        read=partial(_image_in, images),
-        untrusted=untrusted,
-        **others,
-    )
+    others = {key: value for key, value in fields.items() if key != "images"}
+    read = partial(_image_in, fields["images"])
+    return Rows(name=name, source=source, count=len(fields["images"]), read=read, **others)
 
 
 def _image_in(images: Sequence[bytes | str], row: int) -> bytes:
-    image = images[row]
-    if isinstance(image, str):
+    if isinstance(image := images[row], str):
         raise OSError(image)
     return image
+
+
+# Videos ---------------------------------------------------------------------------------------------------
 
 
 def fetch_videos(record: DatasetRecord) -> tuple[Files, str]:
@@ -318,11 +300,10 @@ def fetch_videos(record: DatasetRecord) -> tuple[Files, str]:
         if not constants.is_offline_mode():
             listed = HfApi().list_repo_files(record.hub or "", repo_type="dataset", revision=folder.name)
             listed = [path for path in listed if not _NOT_NEEDED.search(path)]
-            data = (folder / record.annotations).read_bytes()
-            wanted = {
-                Path(clips.file_of(entry)).stem for entry in clips.annotations_in(data, record.annotations)
-            }
-            loose = [path for path in listed if ending(path) in VIDEOS and Path(path).stem in wanted]
+            entries = clips.annotations_in((folder / record.annotations).read_bytes(), record.annotations)
+            wanted = {Path(clips.file_of(entry)).stem for entry in entries}
+            videos = [path for path in listed if path.lower().endswith(VIDEOS)]
+            loose = [path for path in videos if Path(path).stem in wanted]
             needed = loose or [path for path in listed if _ARCHIVE.fullmatch(path)]
             folder = _download(record, folder.name, [record.annotations, *needed])
     home = Path(constants.HF_HOME) / "clip-ccs" / record.name / folder.name
@@ -331,15 +312,15 @@ def fetch_videos(record: DatasetRecord) -> tuple[Files, str]:
 
 def _join_parts(files: Files, home: Path) -> Files:
     """Join archives in numbered parts, once, in the folder `home`."""
-    parts: dict[str, list[str]] = defaultdict(list)
-    for path in files.by_path:
+    parts: dict[str, list[Opener]] = defaultdict(list)
+    for path, opener in files.openers.items():
         if (archive := _ARCHIVE.fullmatch(path)) and archive[1] != path:
-            parts[archive[1]].append(path)
-    for whole, paths in parts.items():
+            parts[archive[1]].append(opener)
+    for whole, openers in parts.items():
         if not (home / whole).exists():
             with atomic_write(home / whole) as temporary, temporary.open("wb") as joined:
-                for path in paths:
-                    with files.by_path[path].open() as part:
+                for opener in openers:
+                    with opener() as part:
                         shutil.copyfileobj(part, joined)
-    joined_files = {whole: File(str(home / whole)) for whole in parts}
-    return replace(files, by_path={**files.by_path, **joined_files})
+    joined_files = {whole: OnDisk(str(home / whole)) for whole in parts}
+    return replace(files, openers={**files.openers, **joined_files})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,13 +24,12 @@ from ccs.data import (
     clips,
     hub,
     labeled,
-    source,
     synthetic,
     untrusted,
 )
 from ccs.data.files import SPLITS, VIDEOS, Files, list_files
-from ccs.data.local import read_files
-from ccs.data.rows import Rows, Sample
+from ccs.data.layouts import read_files
+from ccs.data.rows import Sample
 from ccs.errors import InputError, require_seed
 from ccs.files import as_text
 
@@ -136,7 +135,7 @@ def open_images(spec: str, max_images: int | None = None, *, split: str = "", se
         seed: Seed of the sample, and of the scenes of "world".
 
     Returns:
-        The images, with masks if there is a column `mask`.
+        The images.
 
     Raises:
         InputError: If there is no such set, or it holds clips.
@@ -147,7 +146,8 @@ def open_images(spec: str, max_images: int | None = None, *, split: str = "", se
     if spec in ("world", "world/images"):
         _require_an_image(max_images)
         return synthetic.image_set(max_images or WORLD_IMAGES, seed)
-    holds_clips = _is_known(spec) and source(spec).kind == "videos"
+    known = SOURCES.get(ALIASES.get(spec, spec))
+    holds_clips = known is not None and known.kind == "videos"
     opened = None if holds_clips else _open(spec, "images", Sample(max_images, seed), (), split)
     if not isinstance(opened, ImageSet):
         raise InputError(f"{spec!r} is a set of clips; images are needed here.")
@@ -180,34 +180,24 @@ def _open(
     if spec.startswith("world/"):
         return _open_synthetic(spec.removeprefix("world/"), sample.max_rows, names, seed)
     spec, split = parse_split(spec, split)
-    if _is_known(spec):
-        record = source(spec)
-        place = local_copy(record)
-    else:
-        record, place = _describe(spec, kind)
+    record, place = _describe(spec, kind)
     if record.kind == "videos":
         files, address = hub.fetch_videos(record) if place is None else (_list(place), "")
         return clips.retrieval_set(files, record, sample.max_rows, address)
+    in_part = record.large and sample.max_rows is not None and record.names in ("column", "wordnet")
     if place is None and record.name.startswith(untrusted.PREFIX):
         rows = untrusted.hub_rows(record, sample.max_rows)
     elif place is None and record.excerpt:
         rows = untrusted.excerpt_rows(record)
-    elif (
-        place is None
-        and record.large
-        and sample.max_rows is not None
-        and record.names in ("column", "wordnet")
-    ):
+    elif place is None and in_part:
         rows = hub.part_of(record, sample.max_rows)
     else:
-        address = ""
-        if place is None:
-            place, address = hub.fetch(record)
-            split = split or record.split * (not record.known)
-        rows = read_files(_list(place, address), record, labeled=record.kind != "images", split=split)
+        place, address = hub.fetch(record) if place is None else (place, "")
+        rows = read_files(_list(place, address), record, split)
         if record.names not in ("column", "wordnet"):
             names = _class_names(record, place)
-    opened = READERS[record.kind](record, rows, sample, names)
+    make = {"classification": labeled.classes, "bias": labeled.people, "images": labeled.images}[record.kind]
+    opened = make(record, rows, sample, names)
     for note in opened.notes:
         log.warning("%s: %s", opened.name, note)
     return opened
@@ -230,18 +220,6 @@ def parse_split(spec: str, split: str = "") -> tuple[str, str]:
 
 def _list(place: Path, address: str = "") -> Files:
     return list_files(place, address or as_text(str(place)))
-
-
-READERS: Mapping[str, Callable[[DatasetRecord, Rows, Sample, Sequence[str]], ImageSet]] = {
-    "classification": labeled.classes,
-    "bias": labeled.people,
-    "images": labeled.images,
-}
-"""What makes a set of rows, by its kind."""
-
-
-def _is_known(spec: str) -> bool:
-    return spec in SOURCES or spec in ALIASES
 
 
 def _require_an_image(max_images: int | None) -> None:
@@ -283,7 +261,9 @@ def local_copy(record: DatasetRecord) -> Path | None:
 
 
 def _describe(spec: str, kind: str) -> tuple[DatasetRecord, Path | None]:
-    """Describe a user's set; return its record, and its file or folder (None if it is on the Hub)."""
+    """Describe a set; return its record, and its file or folder (None if it is on the Hub)."""
+    if known := SOURCES.get(ALIASES.get(spec, spec)):
+        return known, local_copy(known)
     path = Path(spec).expanduser()
     if spec.startswith(untrusted.PREFIX):
         address, repository, split = untrusted.parse_address(spec)
@@ -298,8 +278,7 @@ def _describe(spec: str, kind: str) -> tuple[DatasetRecord, Path | None]:
         return DatasetRecord(name=as_text(path.resolve().name), kind=kind, frames=_FRAMES), path
     if _HUB_ID.fullmatch(spec) and not spec.startswith("."):
         repository, _, split = spec.partition(":")
-        record = DatasetRecord(name=repository, kind=kind, hub=repository, split=split or "train", large=True)
-        return record, None
+        return DatasetRecord(name=repository, kind=kind, hub=repository, split=split, large=True), None
     if "/" in spec or path.suffix:
         raise InputError(f"{spec!r} does not exist; give a folder of images, a zip, tar, or Parquet file.")
     raise InputError(

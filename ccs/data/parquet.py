@@ -1,4 +1,9 @@
-"""Read images and columns from Parquet files. A path or address in a cell is never followed."""
+"""Read images and columns from Parquet files. A path or address in a cell is never followed.
+
+Rows are decoded in batches of at most 64 and about 32 MB, whatever the size of a row group. A writer may put
+a whole row group into one page, which then has to be in memory, compressed and not: a group of 454 MB costs
+750 MB. A file with a group above 1 GB, which would cost 1.7 GB, is refused.
+"""
 
 from __future__ import annotations
 
@@ -13,31 +18,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as kinds
 
-from ccs.data import Lazy
-from ccs.data.digests import identity
-from ccs.data.files import File
-from ccs.data.rows import Rows, spread, tidy
+from ccs.data.files import OnDisk, Opener, path_or_stream
+from ccs.data.names import tidy
+from ccs.data.rows import Rows, spread
 from ccs.errors import InputError
 
 IMAGES = ("image", "img", "jpg", "png", "webp", "picture", "photo")
 """The usual names of a column of images."""
-AT_ONCE, BATCH_BYTES = 64, 2**25
-"""Rows that are decoded at once, and roughly their most bytes, whatever the size of a row group."""
-GROUP_BYTES = 2**32
-"""The most bytes of a row group. Reading one takes up to as many in memory: its pages may be that large."""
-NO_IMAGE = "no image in this row"
-Part = tuple[File, tuple[int, ...], int]
+AT_ONCE, BATCH_BYTES, GROUP_BYTES = 64, 2**25, 2**30
+"""Rows that are decoded at once, roughly their most bytes, and the most bytes of a row group."""
+Part = tuple[Opener, Sequence[int], int]
 """A file, the row groups read of it, and the number of rows."""
 
 
-def open_file(file: File) -> pq.ParquetFile:
-    """Open a Parquet file; of one on the disk, pages are streamed and no row group is read as a whole."""
-    stream = file.disk if file.member is None else file.open()
-    return pq.ParquetFile(stream, buffer_size=2**20 if file.disk else 0, pre_buffer=False)
+def _open(opener: Opener) -> pq.ParquetFile:
+    """Open a file; of one on the disk, pages are streamed."""
+    buffered = 2**20 if isinstance(opener, OnDisk) else 0
+    return pq.ParquetFile(path_or_stream(opener), buffer_size=buffered, pre_buffer=False)
 
 
 def read_parquet(
-    files: Mapping[str, File],
+    files: Mapping[str, Opener],
     name: str,
     source: str,
     image: str = "image",
@@ -64,76 +65,66 @@ def read_parquet(
     columns: dict[str, list[Any]] = {}
     classes: dict[str, dict[str, None]] = defaultdict(dict)
     unusable: dict[str, str] = {}
-    images: list[str] = []
     total = 0
-    for number, (path, file) in enumerate(files.items(), 1):
+    for number, (path, opener) in enumerate(files.items(), 1):
         try:
-            opened = open_file(file)
+            opened = _open(opener)
             schema = opened.schema_arrow
             if not parts:
                 images = image_columns(schema, image)
                 columns = {column: [] for column in schema.names if labeled and column not in images}
-            if missing := sorted({*columns, *images} - {*schema.names}):
+            if missing := sorted({*columns, images[0]} - {*schema.names}):
                 raise InputError(f"{source}: {path} has no column {missing[0]!r}, which the first file has.")
             share = None if max_rows is None else -(-max_rows * number // len(files)) - total
             groups, count = _row_groups(opened.metadata, source, share, spaced)
-            names = class_names(schema)
             unusable |= {column: why for column in columns if (why := _unusable(schema.field(column).type))}
             usable = [column for column in columns if column not in unusable]
             # Group by group, since the columns of a group are next to each other in the file.
             tables = [opened.read_row_group(group, columns=usable) for group in groups]
             table = pa.concat_tables(tables) if tables else schema.empty_table()
+            names = class_names(schema)
             for column in usable:
-                if (cells := plain_cells(table.column(column))) is None:
+                if (cells := _plain_cells(table.column(column))) is None:
                     unusable[column] = "it holds lists of several values"
                     continue
                 if column in names:
                     classes[column] |= dict.fromkeys(names[column])
                     cells = _by_name(cells, names[column], column, name)
                 columns[column] += cells[:count]
-        except InputError:
-            raise
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-            if isinstance(error, OSError) and not file.disk:
+            if hasattr(error, "response"):  # the Hub failed, not the file
                 raise
             reason = " ".join(str(error).split())[:200]
             raise InputError(f"{source!r} cannot be read as Parquet ({reason}).") from None
-        parts.append((file, groups, count))
+        parts.append((opener, groups, count))
         total += count
-    cells_by_column: dict[str, Sequence[Any]] = {
-        column: cells for column, cells in columns.items() if column not in unusable
-    }
-    if "mask" in images:
-        cells_by_column["mask"] = Lazy(ImageColumn(parts, "mask"), range(total))
-    disks = [file.disk for file in files.values()]
     return Rows(
         name=name,
         source=source,
         count=total,
         read=ImageColumn(parts, images[0]),
-        columns=cells_by_column,
+        columns={column: cells for column, cells in columns.items() if column not in unusable},
         classes={column: tuple(names) for column, names in classes.items()},
         unusable=unusable,
-        identity=identity(disks, images[0]) if all(disks) and max_rows is None else "",
         is_part=max_rows is not None,
     )
 
 
 def _row_groups(
     metadata: pq.FileMetaData, source: str, max_rows: int | None, spaced: bool
-) -> tuple[tuple[int, ...], int]:
+) -> tuple[Sequence[int], int]:
     """Choose the row groups of `max_rows` rows, and return these with the number of rows to read."""
-    sizes = [metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)]
-    if max(sizes, default=0) > GROUP_BYTES:
+    groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+    if (largest := max((group.total_byte_size for group in groups), default=0)) > GROUP_BYTES:
         raise InputError(
-            f"{source!r} has a row group of {max(sizes) >> 20:,} MB, which would have to fit into memory; at "
-            f"most {GROUP_BYTES >> 20:,} MB are read. Write it with smaller ones (row_group_size=1000)."
+            f"{source!r} has a row group of {largest >> 20:,} MB, which may be in memory twice; at most "
+            f"{GROUP_BYTES >> 20:,} MB are read. Write it with smaller ones (row_group_size=1000)."
         )
     if max_rows is None:
-        return tuple(range(len(sizes))), metadata.num_rows
-    needed = min(len(sizes), -(-max_rows * len(sizes) // max(1, metadata.num_rows)))
-    groups = tuple(spread(len(sizes), needed) if spaced else range(needed))
-    return groups, min(max_rows, sum(metadata.row_group(group).num_rows for group in groups))
+        return range(len(groups)), metadata.num_rows
+    needed = min(len(groups), -(-max_rows * len(groups) // max(1, metadata.num_rows)))
+    chosen = spread(len(groups), needed) if spaced else range(needed)
+    return chosen, min(max_rows, sum(groups[group].num_rows for group in chosen))
 
 
 def image_columns(schema: pa.Schema, wanted: str = "image") -> list[str]:
@@ -169,6 +160,10 @@ def _is_binary(kind: pa.DataType) -> bool:
     return any(test(kind) for test in (kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view))
 
 
+def _is_list(kind: pa.DataType) -> bool:
+    return any(test(kind) for test in (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list))
+
+
 def image_bytes(cell: Any) -> bytes:
     """Return the encoded image in a cell. Raises OSError if there is none, even if there is a path to one."""
     if isinstance(cell, dict):
@@ -176,7 +171,7 @@ def image_bytes(cell: Any) -> bytes:
     if isinstance(cell, list):
         cell = bytes(cell)
     if not isinstance(cell, bytes) or not cell:
-        raise OSError(NO_IMAGE)
+        raise OSError("no image in this row")
     return cell
 
 
@@ -193,6 +188,13 @@ def class_names(schema: pa.Schema) -> dict[str, list[str]]:
         return {}
 
 
+def _value_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the one value in a list, a record of one field, or a category."""
+    if _is_list(kind) or kinds.is_dictionary(kind):
+        return kind.value_type
+    return kind[0].type if kinds.is_struct(kind) and kind.num_fields == 1 else kind
+
+
 def _unusable(kind: pa.DataType) -> str:
     """Return why cells of a type cannot label images, "" if they can."""
     value = _value_type(kind)
@@ -203,18 +205,7 @@ def _unusable(kind: pa.DataType) -> str:
     return "it holds neither text nor numbers" * (_is_binary(value) or kinds.is_fixed_size_binary(value))
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return any(test(kind) for test in (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list))
-
-
-def _value_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the one value in a list, a record of one field, or a category."""
-    if _is_list(kind) or kinds.is_dictionary(kind):
-        return kind.value_type
-    return kind[0].type if kinds.is_struct(kind) and kind.num_fields == 1 else kind
-
-
-def plain_cells(column: pa.ChunkedArray) -> list[Any] | None:
+def _plain_cells(column: pa.ChunkedArray) -> list[Any] | None:
     """Return cells as texts, numbers, truth values, or None; a list or record of one value is that value.
 
     If a list holds several values, return None.
@@ -286,10 +277,10 @@ class ImageColumn:
                 raise OSError(f"the Parquet file cannot be read: {str(error)[:200]}") from None
 
     def _start(self, part: int, row: int) -> None:
-        file, chosen, _ = self._parts[part]
-        opened = open_file(file)
+        """Go to the row group that holds a row of a file."""
+        opener, chosen, _ = self._parts[part]
+        opened, first, skipped = _open(opener), 0, 0
         groups = [opened.metadata.row_group(group) for group in chosen]
-        first = skipped = 0
         while row >= first + groups[skipped].num_rows:
             first += groups[skipped].num_rows
             skipped += 1

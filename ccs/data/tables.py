@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 
-from ccs.data.files import SPLITS, normalized
+from ccs.data.files import SPLITS
 from ccs.errors import InputError
 from ccs.files import as_text, csv_rows
 
@@ -31,16 +32,13 @@ def read_rows(data: bytes, name: str) -> list[Row]:
     """
     try:
         text = data.decode("utf-8-sig")
+        if not name.lower().endswith(".jsonl"):
+            return csv_rows(text, name)
+        rows = [dict(json.loads(line)) for line in text.splitlines() if line.strip()]
     except UnicodeDecodeError as error:
         raise InputError(f"{name} cannot be read as a table in UTF-8 (byte {error.start}).") from None
-    if not name.lower().endswith(".jsonl"):
-        return csv_rows(text, name)
-    try:
-        rows = [json.loads(line) for line in text.splitlines() if line.strip()]
-    except ValueError as error:
-        raise InputError(f"{name} has a line that is no JSON ({error}).") from None
-    if not all(isinstance(row, dict) for row in rows):
-        raise InputError(f"{name} has a line that is no JSON object.")
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{name} has a line that is no JSON object ({error}).") from None
     columns = dict.fromkeys(column for row in rows for column in row)
     return [{column: _cell_text(row.get(column)) for column in columns} for row in rows]
 
@@ -76,7 +74,7 @@ def match(
         rows: Paths as a table has them.
         files: The paths of the files that are there.
         name: The table's name in messages.
-        key: What of a path is compared, after normalizing.
+        key: What of a file's name is compared.
 
     Returns:
         The path of each row's file, None for a file that isn't there.
@@ -84,39 +82,47 @@ def match(
     Raises:
         InputError: If two files fit a row equally well, or two rows name the same file.
     """
-    by_path: dict[str, list[str]] = defaultdict(list)
     by_name: dict[str, list[tuple[list[str], str]]] = defaultdict(list)
     for file in files:
-        path = key(normalized(file))
-        by_path[path].append(file)
-        by_name[path.rpartition("/")[2]].append((path.split("/"), file))
+        parts = _parts(file, key)
+        by_name[parts[0]].append((parts, file))
     row_of: dict[str, str] = {}
     matched: list[str | None] = []
     for row in rows:
-        path = key(normalized(row))
-        fitting = by_path.get(path) or _longest_end(path.split("/"), by_name[path.rpartition("/")[2]])
-        if len(fitting) > 1:
+        parts = _parts(row, key)
+        fitting: dict[int, list[str]] = defaultdict(list)
+        for file_parts, file in by_name[parts[0]]:
+            fitting[_fit(parts, file_parts)].append(file)
+        best = fitting[max(fitting)] if max(fitting, default=0) else []
+        if len(best) > 1:
             raise InputError(
-                f"{name} has {as_text(row)[:200]!r}, which fits two files, {as_text(fitting[0])} and "
-                f"{as_text(fitting[1])}: write more of its path."
+                f"{name} has {as_text(row)[:200]!r}, which fits two files, {as_text(best[0])} and "
+                f"{as_text(best[1])}: write more of its path."
             )
-        matched.append(fitting[0] if fitting else None)
-        if fitting and fitting[0] in row_of:
+        if best and best[0] in row_of:
             raise InputError(
-                f"{name} names {as_text(fitting[0])} twice, as {row_of[fitting[0]]!r} and {row!r}; an image "
+                f"{name} names {as_text(best[0])} twice, as {row_of[best[0]]!r} and {row!r}; an image "
                 "has one row."
             )
-        row_of |= dict.fromkeys(fitting, row)
+        row_of |= dict.fromkeys(best, row)
+        matched.append(best[0] if best else None)
     return matched
 
 
-def _longest_end(parts: list[str], candidates: Iterable[tuple[list[str], str]]) -> list[str]:
-    """Return the files that share the longest end with a path, without those of another split."""
-    by_length: dict[int, list[str]] = defaultdict(list)
-    for file_parts, file in candidates:
-        pairs = zip(reversed(parts), reversed(file_parts), strict=False)
-        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-        above = [SPLITS.get(part.casefold()) for part in (*parts[:-shared][-1:], *file_parts[:-shared][-1:])]
-        if len(above) < 2 or None in above or above[0] == above[1]:
-            by_length[shared].append(file)
-    return by_length[max(by_length)] if by_length else []
+def _parts(path: str, key: Callable[[str], str]) -> list[str]:
+    """Return a path's parts, the last first: one kind of slash, no ".", no space around, Unicode composed."""
+    parts = unicodedata.normalize("NFC", path.strip().replace("\\", "/")).split("/")
+    parts = [part for i, part in enumerate(parts) if part != "." and (part or i == 0)]
+    return [key("".join(parts[-1:])), *parts[-2::-1]]
+
+
+def _fit(parts: Sequence[str], file_parts: Sequence[str]) -> int:
+    """Return the number of parts that two paths share at their end, more if all, 0 for another split's."""
+    pairs = zip(parts, file_parts, strict=False)
+    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    if shared == len(parts) == len(file_parts):
+        return shared + 1
+    above = {
+        SPLITS.get(part.casefold(), "") for of in (parts, file_parts) for part in of[shared : shared + 1]
+    }
+    return 0 if len(above) == 2 and "" not in above else shared

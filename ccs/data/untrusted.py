@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,10 +17,9 @@ from typing import Any
 
 from ccs import sandbox
 from ccs.data import DatasetRecord
-from ccs.data.decoding import FORMATS
-from ccs.data.files import File, list_files
+from ccs.data.files import OnDisk, list_files
 from ccs.data.hub import explained, files_at, in_memory, plain_fields, remote_fields, some_files
-from ccs.data.local import read_files
+from ccs.data.layouts import read_files
 from ccs.data.rows import Rows
 from ccs.errors import InputError
 from ccs.files import atomic_write, endpoint
@@ -44,17 +43,17 @@ def upload_rows(data: bytes, name: str) -> Rows:
         InputError: If it is neither, or holds more than `MOST_FILES` images, or `MOST_BYTES` once unpacked.
     """
     fields = sandbox.run(_upload_fields, data, title="The file", seconds=8, answer=MOST_BYTES + 2**22)
-    return in_memory(name, "the file", fields, untrusted=True)
+    return in_memory(name, "the file", fields)
 
 
 def _upload_fields(data: bytes) -> dict[str, Any]:
-    rows = read_files(list_files(data, "the file"), DatasetRecord(name="the file", kind="bias"), labeled=True)
+    rows = read_files(list_files(data, "the file"), DatasetRecord(name="the file", kind="bias"))
     if rows.count > MOST_FILES:
         raise InputError(f"The file holds {rows.count} images; at most {MOST_FILES} are accepted.")
-    return plain_fields(replace(rows, source="The file"), FORMATS, MOST_BYTES)
+    return plain_fields(replace(rows, source="The file"), MOST_BYTES)
 
 
-# The Hub ----------------------------------------------------------------------------------------------------
+# The Hub --------------------------------------------------------------------------------------------------
 
 
 def parse_address(text: str) -> tuple[str, str, str]:
@@ -82,19 +81,18 @@ def hub_rows(record: DatasetRecord, max_rows: int | None) -> Rows:
     Raises:
         InputError: If the set can't be reached or read.
     """
-    max_rows = min(max_rows or MOST, MOST)
-    commit, fields = _fetch(record, max_rows, spaced=True)
-    return in_memory(record.name, f"{record.name} at {commit[:12]}", fields, untrusted=True)
+    commit, fields = _fetch(record, min(max_rows or MOST, MOST), spaced=True)
+    return in_memory(record.name, f"{record.name} at {commit[:12]}", fields)
 
 
 def _fetch(record: DatasetRecord, max_rows: int, *, spaced: bool) -> tuple[str, dict[str, Any]]:
     """Fetch rows in the sandbox, evenly spaced or the first. Return the commit, and their plain fields."""
     with explained(record.name, record.hub or "", copy=bool(record.excerpt)):
         commit, paths = files_at(record, token=False)
-    read = partial(remote_fields, server=endpoint(), token=False, formats=FORMATS, most_bytes=MAX_BYTES)
+    paths = some_files(paths, max_rows) if spaced else paths[:1]
     fields: dict[str, Any] = sandbox.run(
-        partial(read, spaced=spaced),
-        *(record, commit, some_files(paths, max_rows) if spaced else paths[:1], max_rows),
+        partial(remote_fields, spaced=spaced),
+        *(record, commit, paths, max_rows, endpoint(), MAX_BYTES),
         title=record.name,
         seconds=60 + max_rows / 20,
         memory=MAX_BYTES + 2**30,
@@ -103,7 +101,7 @@ def _fetch(record: DatasetRecord, max_rows: int, *, spaced: bool) -> tuple[str, 
     return commit, fields
 
 
-# Excerpts ---------------------------------------------------------------------------------------------------
+# Excerpts -------------------------------------------------------------------------------------------------
 
 # An excerpt is fetched once, by ranges of a Parquet file, and kept. One of people has the first of every race
 # and gender, in turn, so that its beginning is balanced too. Any other excerpt is a set's first rows.
@@ -122,21 +120,17 @@ def excerpt_rows(record: DatasetRecord) -> Rows:
 
     from ccs.data.parquet import read_parquet
 
-    file = excerpt_file(record)
-    if not file.exists():
-        list(fetch_excerpt(record))
+    if not (file := excerpt_file(record)).exists():
+        fetch_excerpt(record)
     source = read_schema(file).metadata[b"source"].decode()
-    return read_parquet({file.name: File(str(file))}, record.name, source, record.image)
+    return read_parquet({file.name: OnDisk(str(file))}, record.name, source, record.image)
 
 
-def fetch_excerpt(record: DatasetRecord) -> Iterator[float]:
+def fetch_excerpt(record: DatasetRecord) -> None:
     """Fetch the excerpt and keep it.
 
     Args:
         record: The record of its set.
-
-    Yields:
-        The share that is done.
 
     Raises:
         InputError: If it can't be fetched, or the set no longer has such rows.
@@ -144,10 +138,8 @@ def fetch_excerpt(record: DatasetRecord) -> Iterator[float]:
     import pyarrow as pa
     from pyarrow.parquet import write_table
 
-    yield 0.0
-    max_rows = record.excerpt * (
-        2 if record.groups else 1
-    )  # the first 42 of the rarest group are among 990 rows
+    # the first 42 of the rarest group are among 990 rows
+    max_rows = record.excerpt * (2 if record.groups else 1)
     commit, fields = _fetch(replace(record, revision="main"), max_rows, spaced=False)
     columns, images = fields["columns"], fields["images"]
     chosen: Sequence[int] | None = range(record.excerpt)
@@ -162,7 +154,6 @@ def fetch_excerpt(record: DatasetRecord) -> Iterator[float]:
     cells |= {name: [column[row] for row in chosen] for name, column in columns.items()}
     with atomic_write(excerpt_file(record)) as path:
         write_table(pa.table(cells).replace_schema_metadata(metadata), path)
-    yield 1.0
 
 
 def balanced_rows(groups: Sequence[tuple[str, ...]], n: int) -> list[int] | None:

@@ -13,7 +13,6 @@ import pandas as pd
 from ccs.batch.pages import in_brackets, table
 from ccs.cli.command_line import Command
 from ccs.cli.options import at_least, describe
-from ccs.errors import InputError
 from ccs.heads import Head
 from ccs.metrics.stats import Estimate
 from ccs_benchmark.documents import bring_up_to_date
@@ -31,7 +30,7 @@ class Settings:
     model: str = "organism"
     """Model of the synthetic world, or with --photographs any"""
     photographs: str | None = None
-    """A Parquet file or Hub id with columns image and mask"""
+    """A Parquet file with columns image and mask"""
     images: Annotated[int | None, at_least(1), describe("Number of --photographs, at most", "all")] = None
     cards: Annotated[int, at_least(2)] = 100
     """Number of cards of each concept"""
@@ -40,17 +39,16 @@ class Settings:
 
 
 def _run(args: Settings) -> None:
-    from ccs.data.open import open_images
     from ccs.model.model import load
     from research.maps import judged_maps, photographs
     from research.world.head_lessons import CONCEPTS
 
     model = load(args.model)
     if args.photographs:
-        data = open_images(args.photographs, args.images)
-        if not data.masks:
-            raise InputError(f"{args.photographs} has no masks of what its images show.")
-        print(photographs.summary(photographs.run(model, data)))
+        columns = [
+            photographs.read_column(args.photographs, name)[: args.images] for name in ("image", "mask")
+        ]
+        print(photographs.summary(photographs.run(model, *columns)))
         return
     of = judged_maps.labels(model)
     judged_by_concept = {concept: judged_maps.run(model, of, args.cards, concept) for concept in CONCEPTS}

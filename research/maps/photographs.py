@@ -17,12 +17,18 @@ import numpy as np
 import open_clip
 import pandas as pd
 from numpy.typing import NDArray
+from PIL import Image
+from pyarrow.parquet import read_schema
 from sklearn.metrics import average_precision_score
 from tqdm import tqdm
 
 from ccs.app.services.examples import as_model_input
 from ccs.batch.pages import in_brackets, table
-from ccs.data import ImageSet, templates
+from ccs.data import Lazy, templates
+from ccs.data.decoding import decode
+from ccs.data.files import OnDisk
+from ccs.data.parquet import read_parquet
+from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.metrics.accuracy import class_weights
 from ccs.metrics.stats import interval
@@ -33,28 +39,50 @@ from research.maps.judged_maps import CONTRAST, DRAWS, LOOKS, Bools, Judged, enl
 _BATCH = 8
 
 
+def read_column(path: str, name: str) -> Lazy[Image.Image]:
+    """Return the images in a column of a Parquet file.
+
+    Args:
+        path: The file.
+        name: The column.
+
+    Raises:
+        InputError: If it has no such column.
+    """
+    if name not in read_schema(path).names:
+        raise InputError(f"{path} has no column {name!r}.")
+    rows = read_parquet({path: OnDisk(path)}, path, path, name, labeled=False)
+    return Lazy(decode, Lazy(rows.read, range(rows.count)))
+
+
 def run(
     model: Model,
-    data: ImageSet,
+    photographs: Sequence[Image.Image],
+    shown: Sequence[Image.Image],
     classes: Sequence[str] = open_clip.IMAGENET_CLASSNAMES,
     prompts: Sequence[str] = (),
 ) -> dict[str, Judged]:
     """Judge the map, and the attention of the last layer's heads, on images with masks.
 
     Args:
-        model: the model.
-        data: images with masks.
-        classes: names, one of which is each image's answer.
-        prompts: templates of a class; by default those of ImageNet.
+        model: The model.
+        photographs: The images.
+        shown: Each image's mask, not black where its object is.
+        classes: The classes whose texts give the map.
+        prompts: Templates of the texts; by default ImageNet's.
+
+    Returns:
+        The scores of each method.
     """
     weights = class_weights(model, classes, prompts or templates("imagenet"))
     all_heads = HeadSet(model.encoder.all_heads)
     last = all_heads.of_layer(max(head.layer for head in all_heads))
     parts_by_method: dict[str, list[Judged]] = {LOOKS: [], CONTRAST: []}
-    for start in tqdm(range(0, len(data.images), _BATCH), "photographs", unit=f" x {_BATCH}"):
-        rows = range(start, min(start + _BATCH, len(data.images)))
-        images = [data.images[row] for row in rows]
-        mask_inputs = model.preprocess([data.masks[row].convert("RGB") for row in rows])
+    for start in tqdm(range(0, len(photographs), _BATCH), "photographs", unit=f" x {_BATCH}"):
+        rows = range(start, min(start + _BATCH, len(photographs)))
+        images = [photographs[row] for row in rows]
+        white = [shown[row].convert("L").point(lambda value: 255 * (value > 0)) for row in rows]
+        mask_inputs = model.preprocess([mask.convert("RGB") for mask in white])
         masks = [np.asarray(as_model_input(model, mask_input))[..., 0] > 127 for mask_input in mask_inputs]
         answers = weights[(model.embed_images(images) @ weights.T).argmax(1)]
         maps = heatmap(model, images, answers - weights.mean(0), all_heads)

@@ -10,7 +10,6 @@ from sklearn.metrics import average_precision_score
 from torch.nn import functional as F
 
 import ccs
-from ccs.data import ImageSet
 from ccs.heads import HeadSet
 from ccs.metrics.accuracy import class_weights
 from ccs.model.maps import heatmap
@@ -70,9 +69,8 @@ def test_photographs_are_judged_as_by_the_authors_of_textspan():
     model, scenes = ccs.load("organism"), cards("Letters", 3)
     images, masks = [draw(s) for s in scenes], [mask(s, "Letters") for s in scenes]
     white = [Image.fromarray(np.uint8(255) * pixels) for pixels in masks]
-    data = ImageSet(name="cards", images=images, masks=white, fingerprint="", source="")
     classes, prompt = ("the letter A", "the letter B", "a cat"), "a picture of {}"
-    judged_by_method = photographs.run(model, data, classes, [prompt])
+    judged_by_method = photographs.run(model, images, white, classes, [prompt])
     weights = class_weights(model, classes, [prompt])
     answers = (model.embed_images(images) @ weights.T).argmax(1)
     maps = heatmap(model, images, weights, HeadSet(model.encoder.all_heads))

@@ -8,7 +8,7 @@ import pytest
 
 from ccs import paper
 from ccs.batch import report
-from ccs.data import SOURCES, clips, source, templates
+from ccs.data import SOURCES, clips, templates
 from ccs.data.open import open_dataset
 from ccs.errors import InputError
 from scripts.datasets_table import as_markdown
@@ -21,7 +21,7 @@ def clone(tmp_path):
 
     def make(name, **options):
         like = name.removesuffix("-joined").removesuffix("-gender")
-        repository(tmp_path / name, source(name), *schemas()[like])
+        repository(tmp_path / name, SOURCES[name], *schemas()[like])
         return open_dataset(name, **options)
 
     return make
@@ -103,7 +103,7 @@ def test_videos(tmp_path):
         clip(root / "videos" / f"video7{Path(rows[0]['video']).suffix}")
         (root / "videos" / "broken.mp4").write_bytes(b"nothing of the kind")
         wrong = [{"video": "broken.mp4", "caption": "x"}, {"video": "lost.mp4", "caption": "x"}]
-        (root / source(name).annotations).write_text(json.dumps(wrong + rows))
+        (root / SOURCES[name].annotations).write_text(json.dumps(wrong + rows))
         (root / "raw.json").write_text("{}")  # other files of the repository do not matter
         dataset = open_dataset(name)
         assert len(dataset.clips) == len(dataset.captions) == 1

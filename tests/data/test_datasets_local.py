@@ -1,9 +1,7 @@
 """Images on the user's own disk: folders, class folders, parquet files, and faults in them."""
 
 import hashlib
-import os
 import pickle
-import time
 
 import datasets as hf
 import numpy as np
@@ -11,7 +9,7 @@ import pytest
 from PIL import Image
 
 from ccs import data as sets
-from ccs.data import decoding, digests, rows
+from ccs.data import decoding
 from ccs.data.open import open_dataset, open_gallery, open_images
 from ccs.errors import InputError
 from tests.support.datasets_sample import as_parquet, cells, saved
@@ -170,42 +168,6 @@ def test_rows_without_a_label_are_left_out_and_named(tmp_path):
         if kind != hf.Value("float32"):
             people = open_gallery(str(path), attribute="group")
             assert people.groups["group"].tolist() == ["cat", "dog", "dog"]
-
-
-def test_what_was_read_is_read_again_only_when_it_may_have_changed(tmp_path, monkeypatch):
-    monkeypatch.setattr(digests, "LEAST", 1)
-    monkeypatch.setattr(digests, "SETTLED", -1e9)
-    checked = []
-    monkeypatch.setattr(rows, "problem", lambda data: checked.append(data) or decoding.problem(data))
-    folder, old = tmp_path / "pets", time.time() - 60
-    for name in ("cat/1.png", "cat/2.png", "dog/1.png"):
-        os.utime(write(folder / name, noisy(len(checked) + len(name))), (old, old))
-    write(folder / "dog/2.png", noisy(9)[:300])
-    os.utime(folder / "dog/2.png", (old, old))
-
-    def read(max_images=None):
-        checked.clear()
-        dataset = open_dataset(str(folder), max_images=max_images)
-        return dataset.fingerprint, dataset.skipped, len(checked)
-
-    assert read(2)[2] == 2
-    first = read()
-    assert first[2] == 2  # the other two
-    assert read() == (*first[:2], 0)
-    os.utime(folder / "dog/1.png", (old + 1, old + 1))  # as after a change that keeps the size
-    assert read() == (*first[:2], 4)
-    replaced = (folder / "dog/1.png").stat()
-    write(folder / "dog/1.png", noisy(1)[: replaced.st_size])  # same size, same time
-    os.utime(folder / "dog/1.png", ns=(replaced.st_atime_ns, replaced.st_mtime_ns))
-    assert read()[2] == 4
-    write(folder / "dog/1.png", noisy(len("dog/1.png")))
-    monkeypatch.setattr(digests, "SETTLED", 2.0)  # so lately that it may change again within its time
-    assert [read()[2], read()[2]] == [4, 4]
-    monkeypatch.setattr(digests, "SETTLED", -1e9)
-    (cache_file, *_) = (tmp_path / "home/clip-ccs/read").iterdir()
-    cache_file.write_text("[1]")
-    os.utime(folder / "dog/1.png", (old, old))
-    assert read()[0] == first[0]
 
 
 @pytest.mark.parametrize(

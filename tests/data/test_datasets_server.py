@@ -9,27 +9,23 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import pytest
-from PIL import Image
 
-from ccs import data as sets
 from ccs.data import SOURCES
 from tests.support.datasets_sample import clip, repository, schemas, tar_of, webdataset
 from tests.support.hub_server import Hub, Repository
 
 OPEN = """
 import json, pickle, sys
-import numpy as np
 from ccs.errors import InputError
-from ccs.data.open import open_images, open_dataset
+from ccs.data.open import open_dataset
 from tests.support.datasets_sample import allow_any_size
 
 allow_any_size()
 answers = []
 for name, limit in json.load(sys.stdin):
     try:
-        data = (open_images if "mask" in name or "segment" in name else open_dataset)(name, max_images=limit)
+        data = open_dataset(name, max_images=limit)
         data = pickle.loads(pickle.dumps(data))  # as a run's other processes get it
     except InputError as error:
         answers.append(str(error))
@@ -41,8 +37,6 @@ for name, limit in json.load(sys.stdin):
         answer["labels"] = [data.classes[label] for label in data.labels]
     if hasattr(data, "captions"):
         answer["captions"] = data.captions
-    if getattr(data, "masks", ()):
-        answer["masks"] = [np.asarray(mask)[0, :, 0].tolist() for mask in data.masks]
     answers.append(answer)
 json.dump(answers, sys.stdout)
 """
@@ -83,7 +77,6 @@ def serve_set(hub, name, tmp_path, files=None):
     return served
 
 
-PIXELS = [np.uint8(np.arange(8) < row)[None].repeat(8, 0) for row in range(4)]
 REFUSED = {
     "imagenet-val": "is gated on the Hub: accept its terms at 'ILSVRC/imagenet-1k'",
     "cifar100": "'cifar100' has no column 'label'; its columns are klass.",
@@ -92,17 +85,6 @@ REFUSED = {
     "fairface-1.25": "needs a file or revision that 'HuggingFaceM4/FairFace' no longer has",
     "oxford-pets-first-word": "was not found on the Hub as 'pcuenq/oxford-pets'",
 }
-
-
-def serve_masks(hub, folder):
-    """Serve a dataset with columns of images and masks."""
-    import datasets
-
-    record = sets.DatasetRecord(name="somebody/masked", kind="images", split="test")
-    features = {"image": datasets.Image(), "mask": datasets.Image()}
-    cells = [Image.fromarray(255 * pixels) for pixels in PIXELS]
-    clone = repository(folder / "masked", record, features, {"mask": cells})
-    hub.put("datasets", record.name, files_of(clone))
 
 
 def serve_refused(hub, folder):
@@ -130,10 +112,8 @@ def served_answers(hub, tmp_path_factory):
     archive = {"test/0.tar": webdataset([1, 0, 1]), "classnames.txt": b"Andorra\nCanada\n"}
     served = serve_set(hub, "country211", folder, archive)
     served.commit({"README.md": b"emptied since\n"}, "later")  # it is read at its revision
-    serve_masks(hub, folder)
     serve_refused(hub, folder)
     requests = [("cifar10", None), ("food101", 2), ("food101", None), ("food101", 2), ("country211", None)]
-    requests += [("somebody/masked:test", None)]
     requests += [(name, None) for name in REFUSED]
     hub.requests.clear()
     answers = ask(hub, folder, requests)
@@ -164,12 +144,6 @@ def test_a_set_is_downloaded_and_part_of_a_large_one_streamed(hub, served_answer
     # The other split was never asked for.
     assert fetched
     assert not [line for line in fetched if "other-" in line]
-
-
-def test_masks_come_with_their_images(hub, served_answers):
-    (masked,) = served_answers[0]["somebody/masked:test", None]
-    assert masked["source"] == f"somebody/masked test {sha_of(hub, 'somebody/masked')}"
-    assert (masked["shown"], masked["masks"]) == ([0, 1, 2, 3], (255 * np.stack(PIXELS)[:, 0]).tolist())
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -153,8 +153,8 @@ class Galleries:
 
         def download() -> bool:
             if not untrusted.excerpt_file(SOURCES[name]).exists():
-                for share in untrusted.fetch_excerpt(SOURCES[name]):
-                    tell(share, f"Fetching {SOURCES[name].title} from the Hub, once")
+                tell(0.0, f"Fetching {SOURCES[name].title} from the Hub, once")
+                untrusted.fetch_excerpt(SOURCES[name])
             self._sets[name] = _open(name)
             return True
 
