@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,13 +27,15 @@ from ccs.data.open import open_images
 from ccs.errors import require_seed
 from ccs.heads import Head, HeadSet
 from ccs.metrics.stats import Floats
-from ccs.model.encoder import Trunk
-from ccs.model.head_statistics import Moments, collect_moments
-from ccs.model.model import Model
 from ccs.texts.labels import score_by_tags
 from ccs.texts.pools import Pool, load_pool
 from ccs.texts.score import HeadScore
-from ccs.texts.textspan import Span, textspan
+
+if TYPE_CHECKING:
+    from ccs.model.encoder import Trunk
+    from ccs.model.head_statistics import Moments
+    from ccs.model.model import Model
+    from ccs.texts.textspan import Span
 
 Scores = Mapping[Head, float]
 Tell = Callable[[str], None]
@@ -316,6 +318,9 @@ def read_heads(model: Model, images: ImageSet, texts: str) -> Reading:
         images: what they see.
         texts: a pool's name.
     """
+    from ccs.model.head_statistics import collect_moments
+    from ccs.texts.textspan import textspan  # both import PyTorch
+
     pool = load_pool(texts)
     moments = collect_moments(model, [images.images])
     embeddings = model.embed_texts(pool.texts)

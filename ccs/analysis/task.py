@@ -17,7 +17,6 @@ from ccs.errors import InputError
 from ccs.metrics import bias
 from ccs.metrics.accuracy import class_weights
 from ccs.metrics.ranking import Ranking
-from ccs.model.encoder import Trunk
 
 if TYPE_CHECKING:
     from ccs.model.model import Model
@@ -168,5 +167,7 @@ def _split(
 
 
 def _take(images: Any, rows: NDArray[np.intp]) -> Any:
+    from ccs.model.encoder import Trunk  # imports PyTorch
+
     is_array = hasattr(images, "shape") or isinstance(images, Trunk)
     return images[rows] if is_array else [images[int(row)] for row in rows]

@@ -11,7 +11,7 @@ import inspect
 import json
 from collections.abc import Callable
 from functools import wraps
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import gradio as gr
 import numpy as np
@@ -32,7 +32,9 @@ from ccs.app.views.query import top
 from ccs.data import BiasSet
 from ccs.errors import InputError
 from ccs.heads import TEXT, Head, HeadSet
-from ccs.model.model import Model
+
+if TYPE_CHECKING:
+    from ccs.model.model import Model
 
 WAITING = 16  # calls in line
 IMAGE_BYTES, IMAGES, CLASSES, OCCUPATIONS, TOP = 2**20, 8, 50, 20, 100
@@ -219,7 +221,7 @@ class Api:
         attribute = attribute or next(iter(people.groups))
         return _rows(ccs.bias(loaded, people, occupations, attribute=attribute, ablate=heads).rows)
 
-    def _model(self, name: str) -> Model:
+    def _model(self, name: str) -> "Model":
         return self.app.model_cache.get(self.app.require_model(name))
 
     def _heads(self, model: str, text: str) -> HeadSet:

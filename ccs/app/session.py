@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ccs.app.jobs import Tell, keep_quiet
 from ccs.app.services.analyses import Analyses
@@ -23,8 +23,10 @@ from ccs.data import BiasSet
 from ccs.errors import InputError
 from ccs.heads import ENCODERS, IMAGE, Head, HeadSet
 from ccs.model.loading.footprint import Footprint
-from ccs.model.model import Model
 from ccs.results import Collection
+
+if TYPE_CHECKING:
+    from ccs.model.model import Model
 
 FACE_SIDE = 96
 MAX_HISTORY = 100  # steps that can be undone

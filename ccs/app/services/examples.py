@@ -6,22 +6,25 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from PIL import Image
-from torch import Tensor
 
+import ccs
 from ccs.app.services.cache import Cache
 from ccs.app.services.model_cache import PHOTO, saw_drawings_only
 from ccs.app.services.uploads import InputImage, data_url, read
-from ccs.app.state import parse_int
+from ccs.app.state import NO_HEADS, parse_int
 from ccs.data import synthetic
 from ccs.errors import InputError
 from ccs.heads import IMAGE, HeadSet, Intervention
-from ccs.model.encoder import NO_HEADS, Trunk
-from ccs.model.maps import attention, heatmap
-from ccs.model.model import Model
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ccs.model.encoder import Trunk
+    from ccs.model.model import Model
 
 T = TypeVar("T")
 
@@ -156,7 +159,7 @@ class Images:
     def attention(self, model: Model, layer: int, ablate: HeadSet) -> np.ndarray:
         """Return the attention of a layer's heads [images, heads, rows, columns] after ablation."""
         start, heads = self.trunk(model, layer, ablate), model.encoder.all_heads.of_layer(layer)
-        return attention(model, start, heads)
+        return ccs.attention(model, start, heads)
 
     def contribution_maps(
         self, model: Model, heads: HeadSet, along: np.ndarray, ablate: HeadSet
@@ -173,7 +176,7 @@ class Images:
             Maps [images, E, rows, columns].
         """
         start, ablate = self.trunk(model, min(heads.layers), ablate), ablate.of_encoder(IMAGE)
-        make = partial(heatmap, model, start, along, heads, ablate=ablate)
+        make = partial(ccs.heatmap, model, start, along, heads, ablate=ablate)
         return self._remember(model, "maps", make, heads, ablate, hash(along.tobytes()))
 
     def inputs(self, model: Model) -> tuple[Image.Image, ...]:

@@ -6,10 +6,10 @@ import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from cachetools import TTLCache
-from PIL import Image
 
 from ccs.app.html import describe_ablation, for_visitors
 from ccs.app.jobs import Tell, keep_quiet
@@ -20,9 +20,10 @@ from ccs.data import SOURCES, BiasSet, ImageSet, untrusted
 from ccs.data.open import open_dataset, open_gallery, open_images
 from ccs.errors import InputError
 from ccs.heads import IMAGE, TEXT, HeadSet, changes
-from ccs.model.editing import fit_edits
-from ccs.model.encoder import Trunk
-from ccs.model.model import Model
+
+if TYPE_CHECKING:
+    from ccs.model.encoder import Trunk
+    from ccs.model.model import Model
 
 MOST_OWN = 8  # galleries of visitors
 MOST, STEP = 120, 10**11  # images, and floating point operations, between two looks at whether to stop
@@ -30,7 +31,6 @@ TRUNK_BYTES = 128 * 2**20
 PICTURES, SEED = 300, 4
 EXTREMES = 6
 
-Images = Sequence[Image.Image] | Trunk
 Extremes = tuple[list[tuple[int, float]], list[tuple[int, float]]]
 
 
@@ -87,15 +87,16 @@ def has_edits(heads: HeadSet) -> bool:
     return any(change.attribute for _, change in changes(heads))
 
 
-def batches(model: Model, images: Images, doing: str, tell: Tell) -> Iterator[Images]:
-    """Yield images in parts of about a second's work, and publish the progress before each."""
-    layers = model.n_layers - (images.layer if isinstance(images, Trunk) else 0)
+def batches(model: Model, images: Any, doing: str, tell: Tell) -> Iterator[Any]:
+    """Yield images, or a trunk, in parts of about a second's work, and publish the progress before each."""
+    layer = getattr(images, "layer", None)  # of a trunk
+    layers = model.n_layers - (layer or 0)
     operations = 24 * layers * model.encoder.n_tokens * model.encoder.width**2  # of an image
     n, step = len(images), int(min(MOST, max(4, STEP // operations)))
     for start in range(0, n, step):
         tell(start / n, doing)
         stop = min(start + step, n)
-        yield images[start:stop] if isinstance(images, Trunk) else [images[i] for i in range(start, stop)]
+        yield images[start:stop] if layer is not None else [images[i] for i in range(start, stop)]
 
 
 class Galleries:
@@ -191,6 +192,8 @@ class Galleries:
             tell: Publishes the progress.
         """
 
+        from ccs.model.encoder import Trunk
+
         def compute() -> EmbeddedGallery:
             images, trunks, rows = self.find(name).images, [], []
             size = len(images) * model.encoder.n_tokens * model.encoder.width * 4
@@ -215,6 +218,8 @@ class Galleries:
         """
         if not has_edits(heads):
             return heads
+        from ccs.model.editing import fit_edits
+
         trunk, people = self.embed(model, name, tell).trunk, self.get(name)
 
         def compute() -> HeadSet:

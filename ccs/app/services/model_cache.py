@@ -13,6 +13,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from cachetools import LRUCache, TTLCache
 
@@ -23,8 +24,10 @@ from ccs.errors import InputError
 from ccs.heads import IMAGE, TEXT, HeadSet, last_layers
 from ccs.model.loading.fetching import forget
 from ccs.model.loading.footprint import Footprint, footprint, require_room, untrusted_footprint
-from ccs.model.loading.sources import AUTO, FOLDER, HUB, find, is_public, known_encoder
-from ccs.model.model import Model, embedded
+from ccs.model.loading.sources import AUTO, FOLDER, HUB, embedded, find, is_public, known_encoder
+
+if TYPE_CHECKING:
+    from ccs.model.model import Model
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from markupsafe import Markup
 
@@ -18,7 +18,9 @@ from ccs.app.html import program, render
 from ccs.app.session import Screen
 from ccs.errors import InputError
 from ccs.files import inert
-from ccs.model.model import Model
+
+if TYPE_CHECKING:
+    from ccs.model.model import Model
 
 Made = TypeVar("Made")
 SCREEN_SETTINGS: ContextVar[Mapping[str, Any]] = ContextVar("SCREEN_SETTINGS", default=MappingProxyType({}))

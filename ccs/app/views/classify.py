@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
@@ -25,7 +25,9 @@ from ccs.bundled import unknown_words
 from ccs.heads import TEXT, Head, HeadSet
 from ccs.metrics import ranking
 from ccs.metrics.accuracy import class_weights
-from ccs.model.model import Model
+
+if TYPE_CHECKING:
+    from ccs.model.model import Model
 
 LISTED = 5  # classes per image, before and after
 LOW_WEIGHT = 0.25  # of what an ablation costs, for heads whose texts don't all fit one concept

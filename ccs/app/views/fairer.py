@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 import shlex
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from ccs.analysis import carriers
 from ccs.analysis.evidence import Subject
-from ccs.analysis.mitigate import MitigationTable, Option, mitigate_subject
-from ccs.analysis.mitigations import METHODS, Fitted
 from ccs.analysis.task import Sets
 from ccs.app.html import count, join_texts
 from ccs.app.routes import Name, post
@@ -20,6 +18,9 @@ from ccs.app.views.base import Figure
 from ccs.app.views.query import BiasQuery, shareable
 from ccs.data import ClassificationSet
 from ccs.errors import InputError
+
+if TYPE_CHECKING:
+    from ccs.analysis.mitigate import MitigationTable, Option
 
 METHOD_TITLES = {
     "ablation": "Heads off",
@@ -51,6 +52,10 @@ def make_fairer(screen: Screen, budget: Name = "") -> None:
 
 def compare_methods(screen: Screen) -> None:
     """Compare the methods if the visitor has requested it, and keep a figure."""
+    from ccs.analysis import carriers  # these import PyTorch
+    from ccs.analysis.mitigate import mitigate_subject
+    from ccs.analysis.mitigations import METHODS
+
     session, query, steps = screen.session, BiasQuery.of(screen.app, screen.state), itertools.count()
     budget, session.budget = session.budget, None  # once: a canceled comparison isn't resumed
     if budget is None:
@@ -80,6 +85,8 @@ def compare_methods(screen: Screen) -> None:
 
 def _figure(screen: Screen, query: BiasQuery, table: MitigationTable) -> Figure:
     """Return the comparison, without the people's embeddings and what maps them."""
+    from ccs.analysis.mitigations import Fitted
+
     before, *options = [
         replace(option, people=option.people[:0], fitted=Fitted(option.fitted.heads))
         for option in table.options.values()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,9 @@ from ccs.app.views.base import Empty, Figure, View, run_lines, with_model
 from ccs.app.views.query import head_states
 from ccs.errors import InputError
 from ccs.heads import IMAGE, TEXT, Head, HeadSet, Intervention
-from ccs.model.model import Model
+
+if TYPE_CHECKING:
+    from ccs.model.model import Model
 
 RESULTS = 6  # heads listed by a search
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup
@@ -21,7 +22,9 @@ from ccs.app.views.heads import top_images
 from ccs.app.views.query import BiasQuery, bias_lines, embed_query
 from ccs.errors import InputError
 from ccs.heads import HeadSet
-from ccs.model.model import Model
+
+if TYPE_CHECKING:
+    from ccs.model.model import Model
 
 SHOWN = 12  # faces
 LISTED = 3  # classes

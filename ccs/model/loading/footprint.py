@@ -11,7 +11,6 @@ from ccs.errors import InputError
 from ccs.files import endpoint
 from ccs.model.loading import sources
 from ccs.model.loading.config import MAX_CONFIG_BYTES
-from ccs.model.loading.weights import INDEX_FILE, WEIGHTS_FILE, WEIGHTS_FILES, shards
 
 OVERHEAD = 2**29  # bytes that a model in use needs besides its weights
 _PICKLE = "open_clip_pytorch_model.bin"  # all that some tags of open_clip have
@@ -163,6 +162,8 @@ def _cached(repository: str) -> Path | None:
 
 def _size(source: sources.Source, files: Mapping[str, int]) -> int:
     """Bytes of the files that hold the model's weights; 0 if one is missing."""
+    from ccs.model.loading.weights import INDEX_FILE, WEIGHTS_FILE, WEIGHTS_FILES, shards  # imports PyTorch
+
     names = [next((name for name in (*WEIGHTS_FILES, _PICKLE) if name in files), "")]
     if source.place is not None and source.checkpoint:
         names = [WEIGHTS_FILE]

@@ -10,18 +10,19 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from ccs import sandbox
 from ccs.errors import InputError
-from ccs.model.encoder import ChosenLayers, ImageEncoder
-from ccs.model.encoders import convolutional
 from ccs.model.loading import config as configs
 from ccs.model.loading.config import MAX_CONFIG_BYTES, read_config, used_by_open_clip
 from ccs.model.loading.fetching import Place, require_connection
 from ccs.sandbox import reason
+
+if TYPE_CHECKING:
+    import torch
+
+    from ccs.model.encoder import ChosenLayers, ImageEncoder
 
 UNTRAINED = "random"
 """The tag of an architecture with untrained weights."""
@@ -69,6 +70,8 @@ class Source:
     @cached_property
     def values(self) -> int:
         """The number of its weights, without a download unless its text encoder is transformers' own."""
+        import torch
+
         with torch.device("meta"):  # shapes without memory
             return sum(values.numel() for values in untrained(self).state_dict().values())
 
@@ -211,8 +214,11 @@ def _described(name: str, place: Place) -> Source:
 def _architecture(vision: Mapping[str, Any]) -> str:
     """An image encoder in a few words."""
     timm_name = vision.get("timm_model_name")
-    words = convolutional.WORDS if timm_name == convolutional.NAME else f"timm’s {timm_name}"
-    if not timm_name:
+    if timm_name:
+        from ccs.model.encoders import convolutional
+
+        words = convolutional.WORDS if timm_name == convolutional.NAME else f"timm’s {timm_name}"
+    else:
         size = "x".join(str(vision.get(key, "?")) for key in ("layers", "width"))
         words = f"ViT {size}, patch {vision.get('patch_size', '?')}"
     return f"{words}, {vision.get('image_size', '?')} px"
@@ -228,7 +234,10 @@ def known_encoder(source: Source, layers: ChosenLayers | None = None) -> ImageEn
     Raises:
         InputError: If the heads of the encoder are unknown.
     """
+    import torch
     from open_clip.model import _build_vision_tower
+
+    from ccs.model.encoder import ImageEncoder
 
     vision = dict(source.config["vision_cfg"]) | {"timm_model_pretrained": False}
     try:
@@ -308,6 +317,8 @@ def usable_device(name: str) -> torch.device:
     Raises:
         InputError: If this machine doesn't have the device.
     """
+    import torch
+
     if name == AUTO:
         name = os.environ.get(DEVICE, "").strip() or AUTO
     if name == AUTO:
