@@ -112,7 +112,7 @@ def hostile(stop: threading.Event) -> None:
             ("heads/ablate", {"ablate": ablate}),
             ("tab", {"tab": "classify"}),
             ("classify", {"classes": occupations}),
-            ("model/offer", {"model": "x" * 200}),
+            ("model", {"model": "x" * 200}),
             *(
                 ("analyze", {"images": "synthetic scenes", "count": str(n), "texts": "world"})
                 for n in (20, 99)

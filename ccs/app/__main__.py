@@ -86,10 +86,11 @@ def start(settings: Settings) -> None:
         os.environ["CCS_DEVICE"] = settings.device
     if os.environ.get("SPACES_ZERO_GPU"):
         importlib.import_module("spaces")  # before Gradio and PyTorch
-    from ccs.app.server import launch, make_server  # Gradio and PyTorch, the longest part of the start
+    from ccs.app.server import launch, make_server  # Gradio, the longest part of the start
     from ccs.model.loading.sources import AUTO, find, usable_device
 
-    usable_device(AUTO)
+    if os.environ.get("CCS_DEVICE"):
+        usable_device(AUTO)
     models = settings.model or tuple(filter(None, map(str.strip, os.environ.get("CCS_MODEL", "").split(","))))
     for name in models:
         if "/" not in name:  # others may be on the Hub, and are looked up when they are loaded

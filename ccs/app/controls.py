@@ -55,19 +55,11 @@ def set_model(screen: Screen, model: Name = "") -> None:
     app, state = screen.app, screen.state
     name = app.require_model(model)
     known = app.heads(name)
-    screen.session.offer = None
     screen.set_ablation(Intervention.of(state.ablate & known))
     head = state.head if state.head in known else app.best_head(name)
     screen.change(model=name, head=head, text=0, analysis="")
     if (example := first_example(name)) != first_example(state.model):  # photographs instead of drawings
         screen.change(example=example, gallery="", attribute="", k=0, row=0)
-
-
-@post("model/offer")
-def offer_model(screen: Screen, model: Name = "") -> None:
-    """Look up the size of a model that the visitor names; without a name, forget it."""
-    name = clean_line(model)
-    screen.session.offer = screen.app.model_cache.offer(name) if name else None
 
 
 # -- heads ---------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def open_screen(app: App, session: Session, query: Mapping[str, str]) -> Screen:
     elif state.model not in app.models:
         notices.append(
             f"The link's model {state.model!r} isn't available here; this is {app.first}. "
-            "You can name other models under “Another model”."
+            "“Your own CLIP” says how to open it on your machine."
         )
         screen.change(model=app.first, ablate=HeadSet(), head=None)
     for name, check in CHECKS.items():

@@ -36,7 +36,6 @@ PHOTO_NOTICE = "photo knows 200 kinds of things from small photographs; its answ
 GROUPS = {
     "computed": "With texts and CCS",
     "live": "Without scores; loaded when chosen",
-    "named": "Named here",
 }
 SHADES = 5  # of the grid
 LISTED = 8  # ablated heads, by name

@@ -22,7 +22,6 @@ from ccs.app.state import OWN, State
 from ccs.data import BiasSet
 from ccs.errors import InputError
 from ccs.heads import ENCODERS, IMAGE, Head, HeadSet
-from ccs.model.loading.footprint import Footprint
 from ccs.results import Collection
 
 if TYPE_CHECKING:
@@ -71,12 +70,11 @@ class App:
 
     @property
     def groups(self) -> dict[str, list[str]]:
-        """The same by group: `computed` (with results), `live` (weights alone), and `named` (by visitors)."""
+        """The same by group: `computed` (with results), `live` (weights alone)."""
         computed = sorted(self.collection.models, key=lambda name: name not in bundled_models())
         loadable = dict.fromkeys((*bundled_models(), *self.model_cache.places, *live_models()))
         live = [name for name in loadable if name not in computed]
-        offered = [name for name in self.model_cache.offered if name not in {*computed, *live}]
-        return {"computed": computed, "live": live, "named": offered}
+        return {"computed": computed, "live": live}
 
     @property
     def first(self) -> str:
@@ -99,12 +97,9 @@ class App:
 
     def records(self, model: str) -> ModelRecords:
         """Return a model's results as records, the paper's if there are none."""
-        if model in self._records:
-            return self._records[model]
-        records = ModelRecords.read(model, self.collection.models.get(model))
-        if model not in self.model_cache.offered:  # visitors may name models without end
-            self._records[model] = records
-        return records
+        if model not in self._records:
+            self._records[model] = ModelRecords.read(model, self.collection.models.get(model))
+        return self._records[model]
 
     def shown_records(self, state: State) -> ModelRecords:
         """Return the records on the screen: those computed here if the link names them, else the model's."""
@@ -168,7 +163,6 @@ class Session:
         notices: Sentences to show once.
         budget: Points of accuracy that may be lost while "Make it fairer" works.
         fairer: Its last answer.
-        offer: The model that the visitor named, and its size.
     """
 
     past: tuple[HeadSet, ...] = ()
@@ -178,7 +172,6 @@ class Session:
     notices: tuple[str, ...] = ()
     budget: int | None = None
     fairer: Any = None
-    offer: Footprint | None = None
 
     def notify(self, *sentences: str) -> None:
         """Add sentences to show once."""

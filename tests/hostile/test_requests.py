@@ -148,7 +148,7 @@ def test_an_odd_body_is_refused(address, body):
         assert b"Traceback" not in answer
 
 
-@pytest.mark.parametrize("path", ["heads/toggle", "classify", "analyze", "model/offer", "bias"])
+@pytest.mark.parametrize("path", ["heads/toggle", "classify", "analyze", "model", "bias"])
 def test_odd_fields_of_a_form_end_in_no_fault(address, path, caplog):
     values = ["x" * 10_000, "\x00\u202e", "<script>", "{}{{7*7}}", "../../etc/passwd", "9" * 5000, "\ud800"]
     names = next(list(route.form.model_fields) for route in ROUTES if route.path == path)
@@ -188,7 +188,7 @@ def test_calls_of_one_address_are_bounded_and_others_are_served(address):
         def join(_):
             return many.post("/gradio_api/call/measure_bias", content=occupations, headers=JSON).status_code
 
-        waiting = pool.submit(lambda: [pool.submit(join, i) for i in range(200)])
+        waiting = pool.submit(lambda: [pool.submit(join, i) for i in range(500)])
         start = time.monotonic()
         assert ask(address, "GET", "/")[0] == 200
         assert time.monotonic() - start < 20

@@ -22,8 +22,7 @@ from ccs.app.html import for_visitors
 from ccs.app.jobs import Tell, keep_quiet
 from ccs.errors import InputError
 from ccs.heads import IMAGE, TEXT, HeadSet, last_layers
-from ccs.model.loading.fetching import forget
-from ccs.model.loading.footprint import Footprint, footprint, require_room, untrusted_footprint
+from ccs.model.loading.footprint import footprint, require_room
 from ccs.model.loading.sources import AUTO, FOLDER, HUB, embedded, find, is_public, known_encoder
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ KEPT = 2
 RETRY = 60.0  # seconds after which a model that could not be loaded is tried again
 PATIENCE = 20.0  # seconds that a visitor waits for a model before being told that it is still being loaded
 WAITING = 4  # models that may wait at once; they are loaded one after the other
-OFFERED = 50  # models that are remembered by name: visitors' own, and those whose heads are known
 
 
 @cache
@@ -49,8 +47,7 @@ def live_models() -> Mapping[str, int]:
 class ModelCache:
     """Models by name. When a third is requested, the least recently used one goes. Threads may share it.
 
-    Results and links cannot name a place; they select bundled models and open_clip's. Visitors may name a
-    public repository, which is checked before anything of it is downloaded (`offer`).
+    Results and links cannot name a place; they select bundled models and open_clip's.
 
     Args:
         places: Places (folders, repositories on the Hub) that the machine's owner offers, by shown name.
@@ -65,11 +62,10 @@ class ModelCache:
         self.places, self._layers = places, layers
         self._models: LRUCache[str, Model] = LRUCache(KEPT)
         self._failed: TTLCache[str, str] = TTLCache(100, RETRY)
-        self.offered: LRUCache[str, Footprint] = LRUCache(OFFERED)  # the models that visitors have named
         self._loads: dict[str, Future[Model]] = {}
         self._doing: dict[str, str] = {}  # a phrase for each of them
         self._loader = ThreadPoolExecutor(1)  # three models at once may be more than the machine holds
-        self._heads: LRUCache[str, HeadSet] = LRUCache(OFFERED)  # of both encoders
+        self._heads: dict[str, HeadSet] = {}  # of both encoders
         self._lock = threading.RLock()
 
     def __contains__(self, name: str) -> bool:
@@ -109,24 +105,13 @@ class ModelCache:
         """Return why the model wasn't available when last tried, "" if it was or wasn't tried."""
         return str(self._failed.get(name, ""))
 
-    def offer(self, name: str) -> Footprint:
-        """Let visitors choose a model that one of them names, and return its size.
-
-        Raises:
-            InputError: If it isn't public or safe, or this machine has no room for it.
-        """
-        size = untrusted_footprint(name)
-        with self._lock:
-            self.offered[size.name] = size
-        return size
-
     def heads(self, name: str, encoder: str = IMAGE) -> HeadSet:
         """Return an encoder's heads that can be ablated, as far as known without loading the model."""
         with self._lock:
             if name in self._heads:
                 return self._heads[name].of_encoder(encoder)
         try:
-            source = find(self.place(name), self._token(name))
+            source = find(self.place(name))
             config = source.config["text_cfg"]
             texts = last_layers(config["layers"], config["heads"], TEXT) if "layers" in config else HeadSet()
             heads = HeadSet(known_encoder(source).heads | texts)
@@ -145,7 +130,7 @@ class ModelCache:
 
     def place(self, name: str) -> str:
         """Return the place by which `ccs.load` finds a model. Raises InputError if the name selects none."""
-        if name in self.places or name in self.offered or is_public(name):
+        if name in self.places or is_public(name):
             return self.places.get(name, name)
         raise InputError(
             f"The weights of {name} are not loaded here: a folder or a repository on the Hub is named by "
@@ -155,8 +140,7 @@ class ModelCache:
     def _load(self, name: str, place: str) -> Model:
         try:
             self._make_room(name, place)
-            layers, token = self._layers(name) or None, self._token(name)
-            model = ccs.load(place, device=AUTO, layers=layers, token=token)
+            model = ccs.load(place, device=AUTO, layers=self._layers(name) or None)
             _ = model.weights_hash  # half a second for whoever asks first
             self.keep(name, model)
             return model
@@ -173,20 +157,13 @@ class ModelCache:
 
     def _make_room(self, name: str, place: str) -> None:
         """Drop a model if two are kept, and raise InputError if there is no memory for another."""
-        size = footprint(place, self._token(name))
+        size = footprint(place)
         if size.size and not size.here:
             self._doing[name] = f"Fetching {name}: {size.size / 1e6:,.0f} MB"
         with self._lock:
             while len(self._models) >= KEPT:
-                oldest, _ = self._models.popitem()
-                offer = self.offered.get(oldest)
-                if offer and not offer.here and oldest.startswith(HUB) and oldest not in self.places:
-                    forget(oldest.removeprefix(HUB))
+                self._models.popitem()
         require_room(size.name, size.memory)
-
-    def _token(self, name: str) -> bool | None:
-        """Return False, which keeps this machine's token from the Hub, unless the owner named the model."""
-        return None if name in self.places else False
 
 
 def shown_name(place: str) -> str:

@@ -89,15 +89,6 @@ def _require_size(name: str, size: int | None, limit: int) -> None:
         raise ValueError(f"{name} has {size} bytes; at most {limit} are read")
 
 
-def forget(repository: str) -> None:
-    """Remove everything of a repository from the Hub's cache on this machine."""
-    import huggingface_hub
-
-    cache = huggingface_hub.scan_cache_dir()
-    ours = [repo for repo in cache.repos if (repo.repo_type, repo.repo_id) == ("model", repository)]
-    cache.delete_revisions(*(revision.commit_hash for repo in ours for revision in repo.revisions)).execute()
-
-
 def require_connection(repository: str, *files: str) -> None:
     """Raise the connection's error, if there is one, unless one of the files is cached.
 

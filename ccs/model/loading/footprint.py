@@ -33,12 +33,6 @@ class Footprint:
     here: bool
     memory: int
 
-    @property
-    def sentence(self) -> str:
-        """The size in words."""
-        download, memory = f"{self.size / 1e6:,.0f} MB", f"{self.memory / 1e9:.1f} GB"
-        return f"{self.name}: {download} to download, and {memory} of memory while it is loaded."
-
 
 def footprint(name: str, token: bool | None = None) -> Footprint:
     """Return the size of a model.
@@ -73,40 +67,6 @@ def memory(source: sources.Source, size: int, values: int | None = None) -> int:
             with contextlib.suppress(Exception):  # reported when it is loaded
                 values = source.values
     return 4 * (values or 0) + size + OVERHEAD + source.attention_bytes
-
-
-def untrusted_footprint(name: str) -> Footprint:
-    """Return the `footprint` of a model that an untrusted user names. This machine's token isn't used.
-
-    Raises:
-        InputError: If it is a folder, needs more memory than this machine has free, or is a repository on the
-            Hub that is private, gated, or without safetensors.
-    """
-    name = name.strip()
-    if name.startswith(sources.HUB):
-        _require_public(name, sources.repository_of(name))
-    elif not sources.is_public(name):
-        raise InputError(sources.unknown(name[:100]))
-    size = footprint(name, token=False)
-    if not size.here:
-        require_room(size.name, size.memory)
-    return size
-
-
-def _require_public(name: str, repository: str) -> None:
-    import huggingface_hub
-
-    try:
-        info = huggingface_hub.HfApi(endpoint=endpoint(), token=False).model_info(repository, timeout=5)
-    except Exception as error:  # the Hub's client raises dozens of kinds, whose text may quote headers
-        status = getattr(getattr(error, "response", None), "status_code", None)
-        problem = "the Hub can't be reached" if status is None else f"the Hub refused (status {status})"
-        problem = "there is no such public repository" if status in (401, 404) else problem
-        raise InputError(f"{name} can't be loaded: {problem}.") from None
-    if info.gated:
-        raise InputError(f"{name} is gated on the Hub: the owner of this machine must accept its terms.")
-    if not any(file.rfilename.endswith(".safetensors") for file in info.siblings or []):
-        raise InputError(f"{name} can't be loaded: its repository holds no safetensors.")
 
 
 def require_room(subject: str, size: int) -> None:
