@@ -99,8 +99,12 @@ def head_state(ablate: HeadSet, head: Head) -> str:
 
 
 def join_texts(texts: Sequence[str], between: str = "\n") -> str:
-    """Write texts so that `state.split_texts` reads them: with `between` if none holds a comma or a quotation
-    mark, else one per line; a single text that holds one is quoted.
+    """Write texts so that `state.split_texts` reads them.
+
+    Args:
+        texts: the texts.
+        between: what separates them if none holds a comma or a quotation mark; else each has its line, and a
+            single one is quoted.
     """
     if any("," in text or '"' in text for text in texts):
         if len(texts) > 1:
