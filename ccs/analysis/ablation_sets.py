@@ -169,7 +169,12 @@ class AblationSet:
 
 
 def level_heads(scores: Mapping[Head, HeadScore], k: int) -> dict[str, HeadSet]:
-    """The heads of each level (`score.level`); heads between levels or of unknown CCS are in none."""
+    """Return the heads of each level; heads between levels or of unknown CCS are in none (`score.level`).
+
+    Args:
+        scores: CCS and label of each head.
+        k: texts per head.
+    """
     return {
         name: HeadSet(head for head, score in scores.items() if level(score.ccs, k) == name)
         for name in paper.LEVELS
@@ -325,12 +330,20 @@ def matched(
     alike: Alike = "number",
     variance: Mapping[Head, float] | None = None,
 ) -> list[HeadSet]:
-    """`n` different random sets of heads that match the high heads, or all such sets if there are fewer.
+    """Draw random sets of heads that match the high heads, or return all such sets if there are fewer.
 
-    alike: `number`: every other set of as many heads is equally likely, also those that share heads with
-    `high`; `layers`: of as many in each layer; `variance`: of these the n whose total variance is nearest to
-    that of the high heads (by ratio), in random order. If the high heads were no special choice they would be
-    one more such set, so their rank among the first two is an exact test (`stats.against_random`).
+    If the high heads were no special choice they would be one more such set, so their rank among sets alike
+    in `number` or `layers` is an exact test (`stats.against_random`).
+
+    Args:
+        high: the heads to match.
+        heads: all heads.
+        n: number of different sets.
+        seed: random seed.
+        alike: `number`: every other set of as many heads is equally likely, also those that share heads with
+            `high`; `layers`: of as many in each layer; `variance`: of these the n whose total variance is
+            nearest to that of the high heads (by ratio), in random order.
+        variance: variance of each head's contribution, for `variance`.
     """
     rng = np.random.default_rng([seed, *f"random {alike}".encode()])
     per_layer = Counter(head.layer for head in high)
@@ -361,8 +374,16 @@ def matched(
 
 
 def draw(members: HeadSet, size: int, seed: int, purpose: str) -> HeadSet:
-    """`size` of the members, drawn without replacement; draws for different purposes are independent. Raises
-    InputError where there are fewer.
+    """Draw heads without replacement; draws for different purposes are independent.
+
+    Args:
+        members: the heads to draw from.
+        size: number of heads.
+        seed: random seed.
+        purpose: a word that makes its draws independent of those for others.
+
+    Raises:
+        InputError: If there are fewer members than `size`.
     """
     if size > len(members):
         raise InputError(f"{size} heads cannot be drawn from {len(members)}.")

@@ -213,7 +213,12 @@ def _rates(
 
 
 def identical_names(groups: tuple[tuple[str, ...], ...], kind: str) -> str | None:
-    """Return a warning about names that the model encodes identically, or None without any."""
+    """Return a warning about names that the model encodes identically, or None without any.
+
+    Args:
+        groups: groups of such names (`ccs.metrics.ranking.alike`).
+        kind: a noun for the warning, such as "class".
+    """
     if not groups:
         return None
     listed = "; ".join(", ".join(name[-40:] for name in group[:4]) for group in groups[:3])

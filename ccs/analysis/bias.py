@@ -324,7 +324,13 @@ def in_prompts(gallery: BiasSet) -> tuple[str, ...]:
 
 
 def embed_occupations(model: Model, gallery: BiasSet, ablate: HeadSet | None = None) -> NDArray[np.float32]:
-    """Return unit text embeddings [occupations, d], means over the templates, with text heads ablated."""
+    """Return unit text embeddings [occupations, d], means over the templates.
+
+    Args:
+        model: embeds the prompts.
+        gallery: with occupations and templates.
+        ablate: heads of the text encoder to ablate.
+    """
     return class_weights(model, in_prompts(gallery), gallery.templates, ablate)
 
 

@@ -35,7 +35,12 @@ Statistic = Callable[[Evidence, Embeddings], float]
 
 
 def max_skew(evidence: Evidence, embedded: Embeddings) -> float:
-    """Return the mean MaxSkew over the prompts."""
+    """Return the mean MaxSkew over the prompts.
+
+    Args:
+        evidence: the people and prompts.
+        embedded: unit embeddings of the people [n, d].
+    """
     return evidence.task.max_skew(embedded)
 
 
@@ -44,6 +49,10 @@ def signed_score_gap(evidence: Evidence, embedded: Embeddings) -> float:
 
     Patching turns a head's part in a gap around rather than taking it away, which statistics without a sign
     may miss.
+
+    Args:
+        evidence: the people and prompts.
+        embedded: unit embeddings of the people [n, d].
     """
     return float((embedded * evidence.toward).sum(dtype=np.float64))
 
@@ -83,7 +92,12 @@ def resample(evidence: Evidence) -> NDArray[np.float32]:
 
 
 def head_outputs(model: Model, people: Trunk) -> dict[int, Tensor]:
-    """Return, for each layer, the heads' outputs side by side before the output projection [n, T, H d]."""
+    """Return, for each layer, the heads' outputs side by side before the output projection [n, T, H d].
+
+    Args:
+        model: whose heads are read.
+        people: activations below the first scored head.
+    """
     outputs: dict[int, Tensor] = {}
 
     def keep(layer: int, values: Tensor) -> Tensor:
@@ -122,7 +136,12 @@ def replace_outputs(model: Model, people: Trunk, others: Mapping[int, Tensor]) -
 
 
 def in_batches(people: Trunk, size: int = 64) -> Iterable[slice]:
-    """Return the rows of the people in batches of this size."""
+    """Return the rows of the people in batches.
+
+    Args:
+        people: activations of n people.
+        size: people per batch.
+    """
     return (slice(start, start + size) for start in range(0, len(people), size))
 
 

@@ -210,7 +210,12 @@ class Subject:
         return evidence, unseen
 
     def fresh(self, attribute: str, seed: int) -> BiasSet | None:
-        """Return fresh people on whom a result is held out, if the sets ask for them."""
+        """Return fresh people on whom a result is held out, if the sets ask for them.
+
+        Args:
+            attribute: a column of groups.
+            seed: of the question.
+        """
         if self.sets.held_out and (attribute, seed) not in self._fresh:
             self._fresh[attribute, seed] = draw_people(self.sets.people, attribute, seed)
         return self._fresh.get((attribute, seed))
@@ -254,7 +259,12 @@ class Subject:
         }
 
     def unseen(self, attribute: str, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return the numbers of the people and of the prompts in the half that methods don't see."""
+        """Return the numbers of the people and of the prompts in the half that methods don't see.
+
+        Args:
+            attribute: a column of groups.
+            seed: of the split.
+        """
         whole = self.whole(attribute)
         numbers = replace(whole, people=np.arange(len(whole.groups)), prompts=np.eye(len(whole.prompts)))
         half = halves(numbers, seed)[1]
@@ -330,19 +340,34 @@ def read_heads(model: Model, images: ImageSet, texts: str) -> Reading:
 
 
 def rank_heads(scores: Scores, seed: int = 0) -> tuple[Head, ...]:
-    """Return heads by descending score; heads with equal scores are in an order drawn from the seed."""
+    """Return heads by descending score; heads with equal scores are in random order.
+
+    Args:
+        scores: a score per head.
+        seed: random seed for the order of equal scores.
+    """
     heads = sorted(scores)
     order = np.random.default_rng([seed, 5]).permutation(len(heads))
     return tuple(sorted((heads[i] for i in order), key=lambda head: -scores[head]))
 
 
 def by_head(evidence: Evidence, values: Floats | Sequence[float]) -> dict[Head, float]:
-    """Return scores from values [heads] in the order of the model's heads."""
+    """Return a score per head.
+
+    Args:
+        evidence: of a model.
+        values: scores [heads] in the order of the model's heads.
+    """
     return dict(zip(evidence.model.heads, map(float, values), strict=True))
 
 
 def group_means(units: NDArray[np.floating], groups: NDArray[Any]) -> Floats:
-    """Return the mean embedding of each group's people [groups, d], groups in order."""
+    """Return the mean embedding of each group's people [groups, d], groups in order.
+
+    Args:
+        units: embeddings [n, d].
+        groups: the people's groups [n].
+    """
     return np.stack([units[groups == group].mean(axis=0, dtype=np.float64) for group in np.unique(groups)])
 
 

@@ -27,7 +27,12 @@ Names = Iterable[str] | str
 
 
 def load_model(model: Model | str, device: str) -> Model:
-    """Return the model, or load the one with that name on `device`."""
+    """Return the model, or load the one with that name.
+
+    Args:
+        model: a model, or a name that `ccs.load` takes.
+        device: for a model given by name.
+    """
     if not isinstance(model, str):
         return model
     from ccs.model.model import load  # imports PyTorch
@@ -114,6 +119,10 @@ def open_people(
 def require_readable(data: ImageSet | RetrievalSet, skip_unreadable: bool) -> tuple[str, ...]:
     """Return the images that were skipped because they cannot be read.
 
+    Args:
+        data: an opened set.
+        skip_unreadable: allow more than 1% of them.
+
     Raises:
         InputError: If they are more than 1% and `skip_unreadable` is False.
     """
@@ -128,7 +137,13 @@ def require_readable(data: ImageSet | RetrievalSet, skip_unreadable: bool) -> tu
 
 
 def embed(model: Model, images: Sequence[Any], ablations: Sequence[HeadSet]) -> np.ndarray:
-    """Return unit embeddings [ablations, images, dim], and show a progress bar on a terminal."""
+    """Return unit embeddings [ablations, images, dim], and show a progress bar on a terminal.
+
+    Args:
+        model: embeds the images.
+        images: n images.
+        ablations: the heads to ablate in each set.
+    """
     parts = []
     with tqdm(total=len(images), desc="images", leave=False, disable=None) as bar:
         for start in range(0, len(images), AT_ONCE):

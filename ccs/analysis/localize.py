@@ -199,10 +199,10 @@ def localize(
 
 
 def first_carriers(evidence: Evidence, order: Sequence[Head]) -> tuple[Head, ...]:
-    """Return the first heads of a ranking, as long as each takes MIN_REDUCTION of the group score gap away
-    on the seen half.
+    """Return the first heads of a ranking that lower the group score gap on the seen half.
 
-    Two in a row may take twice that together: if one substitutes for the other, the first takes little alone.
+    Each must take MIN_REDUCTION of the gap away. Two in a row may take twice that together: if one
+    substitutes for the other, the first takes little alone.
 
     Args:
         evidence: the half that the method saw.

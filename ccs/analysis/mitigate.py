@@ -382,7 +382,12 @@ def unbeaten(options: Sequence[Option]) -> set[str]:
 
 
 def choose(options: Sequence[Option], max_loss: float) -> Option | None:
-    """Return the option with the lowest MaxSkew of those that surely lower it and lose at most this share."""
+    """Return the option with the lowest MaxSkew of those that surely lower it within the allowed loss.
+
+    Args:
+        options: measured on the unseen half.
+        max_loss: the share of accuracy that may be lost.
+    """
     allowed = [option for option in options if not objection(option, max_loss)]
     return min(allowed, key=lambda option: option.max_skew.value, default=None)
 

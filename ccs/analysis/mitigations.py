@@ -64,8 +64,12 @@ class Affine:
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """What is done to a model. heads: off, or what becomes of them. images, texts: maps of the embeddings of
-    all images and of all texts; None leaves them.
+    """What is done to a model.
+
+    Attributes:
+        heads: ablated heads, or their changes.
+        images: a map of the embeddings of all images; None leaves them.
+        texts: a map of the embeddings of all texts; None leaves them.
     """
 
     heads: HeadSet = field(default_factory=HeadSet)
@@ -206,7 +210,12 @@ def round_factors(fitted: Fitted) -> Fitted:
 
 
 def why_not_in_weights(model: Model, fitted: Fitted) -> str:
-    """Return why the model's weights cannot hold it, "" if they can."""
+    """Return why the model's weights cannot hold a mitigation, "" if they can.
+
+    Args:
+        model: the model as it is.
+        fitted: what is done to it.
+    """
     try:
         changed_weights(model, as_change(fitted))
     except InputError as error:

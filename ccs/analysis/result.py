@@ -55,7 +55,11 @@ class Result:
 
 
 def axes(rows: int, ax: Any = None) -> Any:
-    """Return `ax`, or matplotlib's Axes of a new figure that is high enough for this number of bars.
+    """Return matplotlib's Axes, of a new figure if none are given.
+
+    Args:
+        rows: number of bars, for the height of a new figure.
+        ax: Axes to draw on.
 
     Raises:
         MissingExtra: Without matplotlib.

@@ -276,13 +276,26 @@ def held_out_parts(sets: Sequence[HeldOut]) -> pd.DataFrame:
 
 
 def metric_columns(metric: str, before: Estimate, after: Estimate, change: Effect) -> dict[str, Any]:
-    """Return the columns of one metric before and after ablation, with the paired change."""
+    """Return the columns of one metric before and after ablation, with the paired change.
+
+    Args:
+        metric: its name.
+        before: without ablation.
+        after: with it.
+        change: the paired change.
+    """
     values = {"metric": metric, "before": before.value, "after": after.value}
     return values | {"low": after.low, "high": after.high} | change_columns(change)
 
 
 def plot_tradeoff(result: Result, name: str, ax: Any) -> Any:
-    """Draw the change of MaxSkew over that of accuracy, one point per name in this column of the rows."""
+    """Draw the change of MaxSkew over that of accuracy, one point per name.
+
+    Args:
+        result: of `search` or `mitigate`.
+        name: the column of the rows with the names.
+        ax: matplotlib's Axes to draw on.
+    """
     rows = result.rows.assign(name=result.rows[name])
     for label, points in rows.groupby("name", sort=False):
         skew, accuracy = (points[points["metric"] == metric] for metric in ("MaxSkew", "accuracy"))

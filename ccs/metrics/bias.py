@@ -374,7 +374,13 @@ class Part:
     def preference(
         self, name: MetricName, scores: NDArray[Any], weights: NDArray[Any] | None = None
     ) -> Floats:
-        """One of PREFERENCES [p, draws] where image i counts weights[i] times [m, draws], or once."""
+        """Compute one of PREFERENCES [p, draws].
+
+        Args:
+            name: the metric.
+            scores: cosines [p, m].
+            weights: how often each image counts [m, draws]; by default once.
+        """
         values = preference(name, scores, self.codes, self.n_groups, self.half, weights)
         return values * (self.logit_scale if name.startswith("logit gap") else 1)
 
@@ -439,7 +445,12 @@ class Part:
         return MeasuredPrompt(top, int((scores == last).sum() - (inside == last).sum()), preferred, values)
 
     def redrawn(self, scores: Scores, name: MetricName) -> tuple[Floats, Floats]:
-        """One of PREFERENCES [p], with draws [p, draws]."""
+        """Compute one of PREFERENCES [p], with draws [p, draws].
+
+        Args:
+            scores: cosines [p, m].
+            name: the metric.
+        """
         drawn = self.drawn.weights[:, : resampling.FEW if name.startswith("AUC") else None]
         values = self.preference(name, scores, np.hstack([np.ones_like(drawn[:, :1]), drawn]))
         return values[:, 0], values[:, 1:]

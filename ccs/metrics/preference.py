@@ -16,7 +16,9 @@ all splits. It averages 0 where groups don't matter, so a single estimate can be
 
 "Chance" means sampling noise: which people happen to be in a gallery. A network of random weights is not at
 chance. It maps the pixels of a skin tone or a hair style somewhere, and texts of one template have most of
-their embedding in common, so it has a real, general preference without a meaning.
+their embedding in common, so it has a real, general preference without a meaning: a ViT-B-32 of random
+weights has general shares of 0.86 to 0.98 on synthetic faces, and is at chance with shuffled groups.
+`docs/concepts.md` has these results and those of real faces.
 """
 
 from __future__ import annotations

@@ -72,7 +72,12 @@ def skews_of(top: ArrayLike, shares: Floats) -> Floats:
 
 
 def max_skew_of(top: ArrayLike, shares: Floats) -> Floats:
-    """MaxSkew [...], the largest of `skews_of`, whose arguments it takes."""
+    """MaxSkew [...], the largest of `skews_of`.
+
+    Args:
+        top: counts in the top K [..., groups].
+        shares: target shares [..., groups].
+    """
     return np.asarray(skews_of(top, shares).max(axis=-1))
 
 
