@@ -145,12 +145,18 @@ class Measuring:
         """
         return _means(self._parts, image_embeddings, metrics, self._map, scores)
 
-    def __call__(self, image_embeddings: ArrayLike, scores: Scores | None = None) -> BiasResult:
+    def __call__(
+        self,
+        image_embeddings: ArrayLike,
+        scores: Scores | None = None,
+        metrics: Sequence[MetricName] | None = None,
+    ) -> BiasResult:
         """Measure one ablation set.
 
         Args:
             image_embeddings: an array [n, d].
             scores: cosines [names, n] of all names with these embeddings, if they are known.
+            metrics: some of the metrics; by default all.
 
         Returns:
             The result.
@@ -161,9 +167,10 @@ class Measuring:
             raise InputError(f"There are {len(pictures)} image embeddings for {n} groups.")
         ranked = [(part, _scores(part, pictures, self._map, scores)) for part in parts]
         cases = [(part, row, prompt) for part, rows in ranked for prompt, row in enumerate(rows)]
-        prompts = list(self._map(lambda case: case[0].measure_prompt(*case[1:]), cases))
+        wanted = parts[0].metrics if metrics is None else tuple(metrics)
+        prompts = list(self._map(lambda case: case[0].measure_prompt(*case[1:], wanted), cases))
         values: dict[MetricName, tuple[Floats, Floats]] = {}
-        for name in parts[0].metrics:
+        for name in wanted:
             if name.startswith("logit gap"):  # of all prompts at once, for which weights are read once
                 gaps = self._map(lambda of, name=name: of[0].redrawn(of[1], name), ranked)
                 plain, drawn = map(np.concatenate, zip(*gaps, strict=True))
@@ -415,12 +422,13 @@ class Part:
                 values[name] = max_skew_of(top, shares)
         return values
 
-    def measure_prompt(self, scores: Scores, prompt: int) -> MeasuredPrompt:
+    def measure_prompt(self, scores: Scores, prompt: int, metrics: Sequence[MetricName]) -> MeasuredPrompt:
         """Measure one of the prompts.
 
         Args:
             scores: cosines [m].
             prompt: its position among the prompts.
+            metrics: some of the metrics.
         """
         k, shares, drawn_shares = self.question.k, self.shares(self.pool), self.shares(self.drawn.pool)
         order = resampling.rank_images(self.drawn, scores, k, self.tie_seed(prompt))
@@ -428,7 +436,7 @@ class Part:
         top = np.bincount(self.codes[order[:k]], minlength=self.n_groups)
         preferred: dict[MetricName, int] = {"MaxSkew": int(skews_of(top, shares).argmax())}
         values: dict[MetricName, tuple[float, Floats]] = {}
-        for name in self.metrics:
+        for name in metrics:
             if name == "MaxSkew":
                 drawn = resampling.top_counts(self.drawn, order, k)
                 values[name] = float(max_skew_of(top, shares)), max_skew_of(drawn, drawn_shares)

@@ -172,12 +172,11 @@ def at_ceiling(rows: pd.DataFrame) -> pd.Series[bool]:
 
 
 def is_main_result(row: Any) -> bool:
-    """Return True for a row with top-1 over all classes or the correct mean MaxSkew."""
+    """Return True for top-1 over all classes, correct mean MaxSkew, and parts of the group scores."""
     if row["metric"] == "top1":
         return not row.get("subset")
-    if row["metric"] != "MaxSkew mean" or row["dataset"].endswith(ONE_POOL):
-        return False
-    return bool(row["mode"] == "correct")
+    main = row["metric"] in ("MaxSkew mean", "general part", "specific part")
+    return main and row["mode"] == "correct" and not row["dataset"].endswith(ONE_POOL)
 
 
 # Ablation sets ------------------------------------------------------------------------------------------

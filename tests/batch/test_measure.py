@@ -12,7 +12,7 @@ from ccs.batch.compute.ablations import make_ablations
 from ccs.batch.compute.embed import Embedder, read_embeddings
 from ccs.batch.compute.stages import Processes, Store
 from ccs.data.open import open_dataset
-from ccs.metrics import group_gaps
+from ccs.metrics import group_gaps, preference, ranking
 from ccs.texts.score import HeadScore
 from tests.support.compute_sample import measured
 
@@ -88,6 +88,29 @@ def test_people_are_ranked_within_their_occupation_and_in_one_pool(tiny_model):
     of = {row["dataset"]: {r["metric"] for r in table if r["dataset"] == row["dataset"]} for row in table}
     assert {f"{name} mean" for name in group_gaps.PREFERENCES} <= of["world/counterfactuals"]
     assert not [name for name in of["world/counterfactuals (one-pool)"] if name.startswith(("AUC", "logit"))]
+
+
+def test_tables_split_the_group_scores_of_each_head(tiny_model, few_draws):
+    data = open_dataset("world/faces")
+    rng = np.random.default_rng(0)
+    before, after = (rng.normal(size=(len(data.images), tiny_model.dim)) for _ in range(2))
+    head, texts = HeadSet([Head(5, 0)]), measure.embed_texts(tiny_model, data)
+    single = AblationSet("single:L5.H0", None, head, "")
+    embedded = {HeadSet(): before, head: after}
+    rows = measured(data, [NONE, single], texts, embedded.__getitem__, logit_scale=3.0)
+    of_head = [row for row in rows if row["ablation"] == single.name and row["attribute"] == "gender"]
+    metrics = {"MaxSkew", "MaxSkew mean", "MaxSkew sum", "general part", "specific part"}
+    assert {row["metric"] for row in of_head} == metrics
+    scores = [3 * ranking.cosines(texts, images) for images in (before, after)]
+    splits = [preference.split(of, data.groups["gender"]) for of in scores]
+    effects = {row["metric"]: row for row in measure.head_effects(rows) if row["factor"] == "gender"}
+    assert set(effects) == metrics - {"MaxSkew", "MaxSkew sum"}
+    for name in ("general", "specific"):
+        (row,) = (row for row in of_head if row["metric"] == f"{name} part")
+        old, new = (getattr(split, name) for split in splits)
+        assert (row["baseline"], row["value"]) == pytest.approx((old.value, new.value), abs=1e-6)
+        assert (row["low"], row["high"]) == pytest.approx((new.low, new.high), abs=1e-6)
+        assert effects[row["metric"]]["value"] == pytest.approx(new.value - old.value, abs=1e-6)
 
 
 def test_clips_are_also_scaled_as_the_paper_scales_them(tiny_model, tmp_path):

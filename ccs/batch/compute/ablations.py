@@ -13,7 +13,7 @@ from ccs.heads import Head, Intervention
 from ccs.model.model import Model
 from ccs.texts.score import HeadScore
 
-SINGLE_HEADS = {"world/subjects", "world/colors", "world/occupations", "world/faces", "world/counterfactuals"}
+SINGLE_HEADS = {"world/subjects", "world/colors", "world/occupations", "world/faces"}
 """Synthetic sets on which each head is ablated alone, and all random sets are: most of a set's cost."""
 FURTHER_K_SETS = {
     *("cifar10", "cifar10-jpeg", "cifar100", "cifar100-joined"),

@@ -18,9 +18,10 @@ from ccs.analysis.bias import embed_occupations, rank_gallery
 from ccs.analysis.inputs import embed
 from ccs.batch.compute.inputs import EvaluationSet
 from ccs.data import BiasSet, ClassificationSet, RetrievalSet
+from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.metrics import accuracy as zeroshot
-from ccs.metrics import bias, bias_result, group_gaps, ranking, retrieval, skew, stats
+from ccs.metrics import bias, bias_result, group_gaps, preference, ranking, retrieval, skew, stats
 from ccs.metrics.ranking import Ranking
 from ccs.metrics.stats import Effect, Estimate
 from ccs.model.model import Model
@@ -33,6 +34,8 @@ Embeddings = Callable[[HeadSet], np.ndarray]
 DRAWS = 2000
 """Resampled sets of images for the intervals of accuracy."""
 _MAIN_METRICS: tuple[skew.MetricName, ...] = ("MaxSkew", *group_gaps.PREFERENCES)
+PART_METRICS = ("general part", "specific part")
+"""The two parts of a set's squared group scores (`ccs.metrics.preference`)."""
 _OF_RANDOM_SETS = {"top1", *(f"{name} mean" for name in _MAIN_METRICS)}
 _NO_INTERVAL = dict.fromkeys(("low", "high", "difference_low", "difference_high", "p_value"))
 
@@ -123,8 +126,9 @@ class Evaluation:
         """Measure every ablation set.
 
         Random sets, of which there are many, get only top-1 over all classes and the means of MaxSkew and
-        PREFERENCES, without intervals. If images have pools of their own, a ranking of all of them has no
-        PREFERENCES, which read the whole ranking of every draw.
+        PREFERENCES, without intervals. Single heads get top-1, MaxSkew, and the parts of the group scores.
+        If images have pools of their own, a ranking of all of them has no PREFERENCES, which read the whole
+        ranking of every draw.
         """
         if isinstance(self.data, ClassificationSet):
             measured = self._of_classes(self.data)
@@ -149,6 +153,17 @@ class Evaluation:
     @property
     def _with_intervals(self) -> set[HeadSet]:
         return {ablation.heads for ablation in self.ablations if not ablation.is_random}
+
+    def _metrics_of(self, heads: HeadSet) -> Sequence[skew.MetricName] | None:
+        """Return the metrics that get intervals by occupation; None for all."""
+        kinds = {
+            "random" if ablation.is_random else ablation.kind
+            for ablation in self.ablations
+            if ablation.heads == heads
+        }
+        if kinds <= {"random"}:
+            return ()
+        return _MAIN_METRICS[:1] if kinds <= {"random", "single"} else None
 
     def _of_classes(self, data: ClassificationSet) -> Iterator[tuple[HeadSet, Row]]:
         subsets: dict[str, Sequence[int] | None] = {"": None, **data.subsets}
@@ -195,7 +210,6 @@ class Evaluation:
         ]
         for attribute in data.groups if self.as_published else ():
             variants += [(attribute, False, True)] if skew.has_order_fault(data.name, attribute) else []
-        with_intervals = self._with_intervals
         with ranking.threads() as map:
             scale: dict[str, Any] = {"logit_scale": self.logit_scale, "seed": self.seed, "map": map}
             tasks = [
@@ -212,7 +226,7 @@ class Evaluation:
                 images = self.embeddings(heads)
                 scores = ranking.cosines(self.texts, images, map=map)
                 for task in tasks:
-                    for row in task.rows(images, scores, with_intervals=heads in with_intervals):
+                    for row in task.rows(images, scores, self._metrics_of(heads)):
                         yield heads, row
 
 
@@ -223,8 +237,9 @@ def _names(ablation: AblationSet) -> Row:
 
 def _reduced(ablation: AblationSet, row: Row) -> Row | None:
     """Return what this ablation set has of a row of its heads; None if it lacks the metric."""
-    if ablation.kind == "single" and row["metric"].startswith(schema.TOP_SHARE):
-        return None
+    of_people = "occupation" in row
+    if ablation.kind == "single" and of_people:
+        return row if row["metric"].startswith(("MaxSkew", *PART_METRICS)) else None
     if ablation.is_random and "direction" not in row:
         main = row["metric"] in _OF_RANDOM_SETS and not row.get("subset")
         return row | _NO_INTERVAL if main and row.get("mode", "correct") == "correct" else None
@@ -246,14 +261,24 @@ class _BiasRows:
             task, metrics=(*skew.METRICS, *main[1:]), as_published=as_published, **scale
         )
         self._as_published, self._main, self._occupations = as_published, main, task.names
+        self._task, self._logit_scale, self._seed = task, scale["logit_scale"], scale["seed"]
+        self._parts_before: preference.Parts | None = None
         self._row = names | {"k": task.k, "n": len(task.groups), "target": "pool"}
         self._baseline: bias_result.BiasResult | None = None
         self._chances: list[dict[str, Estimate]] = []
 
-    def rows(self, images: np.ndarray, scores: bias.Scores, with_intervals: bool) -> Iterator[Row]:
-        """Make the rows of one set of heads: with intervals and by occupation, or only the main means."""
-        if with_intervals:
-            result = self._measure(images, scores)
+    def rows(
+        self, images: np.ndarray, scores: bias.Scores, metrics: Sequence[skew.MetricName] | None
+    ) -> Iterator[Row]:
+        """Make the rows of one set of heads.
+
+        Args:
+            images: The images' embeddings [n, D].
+            scores: All prompts' cosines with them.
+            metrics: The metrics with intervals, by occupation; None for all, () for the main means only.
+        """
+        if metrics != ():
+            result = self._measure(images, scores, None if self._as_published else metrics)
             if self._baseline is None:
                 self._baseline = result
                 _, first, alike = np.unique(result.pools, axis=0, return_index=True, return_inverse=True)
@@ -264,12 +289,32 @@ class _BiasRows:
                 yield from (row | of_metric for of_metric in self._of_metric(result, self._baseline, metric))
             if not self._as_published:
                 yield from (row | share for share in self._top_shares(result, self._baseline))
+                yield from (row | part for part in self._part_rows(scores))
         elif self._baseline is not None and not self._as_published:
             row = self._row | {"mode": self._baseline.mode, "occupation": ""}
             for metric, value in self._measure.means(images, self._main, scores).items():
                 before = self._baseline.figure(metric)
                 mean = replace(before, value=value, low=nan, high=nan)
                 yield row | {"metric": f"{metric} mean"} | _columns(mean, before.value, None)
+
+    def _part_rows(self, scores: bias.Scores) -> Iterator[Row]:
+        """Make the rows of the general and the specific part, if every prompt ranks all images."""
+        if self._task.pools is not None:
+            return
+        logits, task = self._logit_scale * scores[self._task.first], self._task
+        try:
+            parts = preference.measure_parts(logits, task.groups, units=task.units, seed=self._seed)
+        except InputError:  # one prompt, or a group of one image
+            return
+        before = self._parts_before = self._parts_before or parts
+        for metric in PART_METRICS:
+            (value, *drawn), (old, *old_drawn) = (getattr(of, metric.split()[0]) for of in (parts, before))
+            effect = None
+            if parts is not before:
+                effect = stats.effect(value - old, np.subtract(drawn, old_drawn))
+            columns = _columns(stats.interval(value, np.array(drawn), center=True), old, effect)
+            empty = dict.fromkeys(("chance", "chance_low", "chance_high", "ceiling"))
+            yield {"occupation": "", "metric": metric} | columns | empty
 
     def _of_metric(
         self, result: bias_result.BiasResult, baseline: bias_result.BiasResult, name: skew.MetricName
