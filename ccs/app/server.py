@@ -67,7 +67,7 @@ class Pages:
             return await self.change(request, form, lambda screen: route.handle(screen, form))
 
         kind = "multipart/form-data" if "files" in route.form.model_fields else None
-        fields = Annotated[route.form, FormFields(media_type=kind) if kind else FormFields()]
+        fields: Any = Annotated[route.form, FormFields(media_type=kind) if kind else FormFields()]
         endpoint.__annotations__ = {"request": Request, "form": fields, "return": Response}
         return endpoint
 

@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from ccs.analysis.bias import measure_gallery, rank_gallery
-from ccs.analysis.preference import PartChanges, measure_part_changes
+from ccs.analysis.preference import measure_part_changes
 from ccs.app.html import render
 from ccs.app.services.galleries import DRAWN, PAIRS, PHOTOGRAPHED, has_edits, world
 from ccs.app.session import App, Screen
@@ -22,6 +22,7 @@ from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.metrics import bias_result, ranking, skew
 from ccs.metrics.bias_result import BiasResult
+from ccs.metrics.preference import PartChanges
 from ccs.metrics.skew import MetricName
 from ccs.metrics.stats import Estimate
 

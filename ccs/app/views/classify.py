@@ -119,8 +119,8 @@ def find_story(screen: Screen) -> Story:
         candidates = [Example(screen.images.originals, *question(screen), ())]
     else:
         candidates = [load(f"{name}:0", state.model) for name in example_names(state.model)]
-    key = tuple((tuple(image.key for image in example.images), example.classes) for example in candidates)
-    key = ("story", screen.model.weights_hash, key, state.analysis)
+    images = tuple((tuple(image.key for image in example.images), example.classes) for example in candidates)
+    key = ("story", screen.model.weights_hash, images, state.analysis)
     return screen.app.cache.get(key, lambda: _search_story(screen, candidates))
 
 

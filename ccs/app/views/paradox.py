@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -225,8 +225,8 @@ def shown_marks(axes: Axes, state: State) -> list[Mark]:
         axes: has the sets.
         state: names the model and the ablated heads.
     """
-    marks = []
-    for point in axes.points.itertuples(index=False):
+    marks, points = [], cast("Iterable[Any]", axes.points.itertuples(index=False))
+    for point in points:
         chosen = point.model == state.model
         if chosen or not planted_truth(point.model):
             name, heads = AblationName.parse(point.ablation), parse_ablation(point.heads)

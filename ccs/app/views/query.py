@@ -7,6 +7,7 @@ import secrets
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -177,7 +178,7 @@ class Embedded:
         pairs = [values if ablate else values[:1] for values in (self.images, self.texts)]
 
         def split() -> Preference:
-            settings = {"ablate": ablate.of_encoder(TEXT) or None, "draws": DRAWS}
+            settings: dict[str, Any] = {"ablate": ablate.of_encoder(TEXT) or None, "draws": DRAWS}
             return measure_preference(model, pairs[0], task, pairs[1], query.gallery.templates, **settings)
 
         return screen.app.cache.get(("preference", model.weights_hash, query.key, ablate), split)
