@@ -7,7 +7,7 @@ import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
-from typing import Any, SupportsIndex, TypeAlias, overload
+from typing import Any, TypeAlias
 
 from ccs.errors import InputError
 
@@ -117,10 +117,6 @@ class HeadSet(Set[Head]):
         """Return a subset, with the changes of its heads."""
         return HeadSet(heads)
 
-    @overload
-    def __getitem__(self, key: SupportsIndex) -> Head: ...
-    @overload
-    def __getitem__(self, key: slice) -> HeadSet: ...
     def __getitem__(self, key: Any) -> Any:
         """Return the head at a position, or the set of heads of a slice."""
         if isinstance(key, slice):
@@ -298,12 +294,6 @@ class Intervention(HeadSet):
             raise InputError(f"Heads are written as in 'L8.H11 L9.H2=0.3'; {heads!r} names none.")
         return cls.parse(" ".join(map(str, heads)))
 
-    @overload
-    def __getitem__(self, key: Head) -> HeadChange: ...
-    @overload
-    def __getitem__(self, key: SupportsIndex) -> Head: ...
-    @overload
-    def __getitem__(self, key: slice) -> Intervention: ...
     def __getitem__(self, key: Any) -> Any:
         """Return a head's change, or the head at a position, or the intervention of a slice."""
         return self._changes[key] if isinstance(key, Head) else super().__getitem__(key)

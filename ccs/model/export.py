@@ -27,7 +27,7 @@ from ccs.heads import IMAGE, TEXT, HeadSet, Intervention, changes, effect_word, 
 from ccs.model.editing import edit_projection
 from ccs.model.encoders import convolutional, decompose_registered
 from ccs.model.loading.config import CONFIG_FILE, KINDS
-from ccs.model.loading.weights import renamed, siglip_renamed
+from ccs.model.loading.weights import renamed
 from ccs.model.model import Model
 
 TOLERANCE = 1e-5
@@ -113,11 +113,11 @@ def _write_checkpoint(weights: dict[str, Tensor], source: Path, draft: Path) -> 
     import transformers
 
     checkpoint = transformers.AutoModel.from_pretrained(source, local_files_only=True)
-    rename = siglip_renamed if checkpoint.config.model_type == KINDS[1] else renamed
+    is_siglip = checkpoint.config.model_type == KINDS[1]
     for name, values in checkpoint.state_dict().items():
         if any(part in name for part in ("q_proj", "k_proj", "v_proj")):
             continue  # open_clip joins these three; they never change
-        for our_name in set(rename([(name, values)])) & set(weights):
+        for our_name in set(renamed([(name, values)], is_siglip)) & set(weights):
             values.copy_(weights[our_name].T if our_name in _TRANSPOSED else weights[our_name])
     left_out = shutil.ignore_patterns("*.safetensors", "*.bin", "*.index.json", "*.h5", "*.msgpack", _CARD)
     shutil.copytree(source, draft, ignore=left_out, dirs_exist_ok=True)
@@ -147,9 +147,11 @@ def model_card(model: Model, change: WeightChange, difference: float, library: s
         difference: The largest difference of an embedding, as `export` returns it.
         library: "open_clip" or "transformers".
     """
-    return fill_template(
-        "export_card.md",
-        model,
+    import jinja2
+
+    template = Path(__file__).with_name("export_card.md").read_text("utf-8")
+    card = jinja2.Template(template, trim_blocks=True, keep_trailing_newline=True).render(
+        model=model,
         name=one_line(model.name if not model.tag else f"{model.architecture} ({model.tag})"),
         ablated=change.ablated,
         effect=effect_word(change.ablated),
@@ -161,21 +163,7 @@ def model_card(model: Model, change: WeightChange, difference: float, library: s
         # open_clip alone doesn't know an architecture that is this package's own.
         needs_package=model.config["vision_cfg"].get("timm_model_name") == convolutional.NAME,
     )
-
-
-def fill_template(template: str, model: Model, **fields: Any) -> str:
-    """Fill in a model card.
-
-    Args:
-        template: The name of a file in this package.
-        model: The model, available to the template as `model`.
-        fields: Other values for the template.
-    """
-    import jinja2
-
-    text = Path(__file__).with_name(template).read_text("utf-8")
-    card = jinja2.Template(text, trim_blocks=True, keep_trailing_newline=True)
-    return str(card.render(model=model, **fields))
+    return str(card)
 
 
 def ablated_weights(model: Model, heads: HeadSet) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from ccs.heads import IMAGE
 from ccs.model.encoder import ChosenLayers
 from ccs.model.encoders import decompose_registered
 from ccs.model.loading.sources import HUB, without_folders
-from ccs.model.loading.weights import renamed, siglip_renamed
+from ccs.model.loading.weights import renamed
 from ccs.model.model import Model, load
 from ccs.model.structure import image_encoder, locations, unwrapped
 from ccs.sandbox import reason
@@ -69,9 +69,9 @@ def extract_image_encoder(
         extracted.use_image_encoder(copy.deepcopy(encoder), layers)
         return extracted
     text_models_weights = visual.state_dict()
-    rename = siglip_renamed if hasattr(visual, "trunk") else renamed
     prefixed = ((f"vision_model.{key}", value) for key, value in encoder.state_dict().items())
-    weights = {key.removeprefix("visual."): value for key, value in rename(prefixed).items()}
+    new_names = renamed(prefixed, siglip=hasattr(visual, "trunk"))
+    weights = {key.removeprefix("visual."): value for key, value in new_names.items()}
     _require_same_sizes(weights, text_models_weights, f"The image encoder of {name}", text_encoder)
     act = getattr(encoder.config, "hidden_act", "")
     if act and (act == "quick_gelu") != extracted.config["quick_gelu"]:

@@ -122,15 +122,11 @@ def locations(model: Any, encoder: str) -> tuple[Any, list[Location]]:
 
 def _refusal(model: Any, module: Any, encoder: str) -> str:
     name, whole = type(module).__name__, type(unwrapped(model)).__name__
-    if encoder == IMAGE and module is unwrapped(model) and not hasattr(module, "encoder"):
-        return (
-            f"{name} has no image encoder with known attention heads. If a CLIP or SigLIP image encoder is "
-            "inside it, pass that module. ccs.register_encoder can describe other architectures."
-        )
     inside = f" inside {whole}" if whole != name else ""
+    more = " If such an encoder is inside it, pass that module. ccs.register_encoder can describe others."
     return (
         f"{name}{inside} isn't built like CLIP's or SigLIP's {ENCODERS[encoder]} encoder, so its heads are "
-        f"unknown.{' ccs.register_encoder can describe other architectures.' if encoder == IMAGE else ''}"
+        f"unknown.{more if encoder == IMAGE else ''}"
     )
 
 

@@ -74,13 +74,20 @@ def test_files_of_older_versions(written, tmp_path, pictures):
     hold_against_transformers(model, folder, pictures)
 
 
-def test_weights_without_a_processor_are_refused(written, tmp_path):
-    """As `CLIPModel.save_pretrained` leaves a folder."""
-    folder = shutil.copytree(written[1], tmp_path / "alone")
-    for name, why in (("tokenizer.json", "no tokenizer.json"), ("preprocessor_config.json", "no preproc")):
-        (folder / name).unlink()
-        with pytest.raises(InputError, match=rf"{why}.*save_pretrained\(DIR\)"):
-            ccs.load(str(folder))
+def test_weights_alone_are_read_with_clips_own_words_and_preprocessing(written, tmp_path, capsys):
+    """As `CLIPModel.save_pretrained` leaves a folder. SigLIPs differ, so theirs must be there."""
+    for kind, write in (("clip", write_clip), ("siglip", write_siglip)):
+        write(tmp_path / kind)
+        for path in (tmp_path / kind).iterdir():
+            if path.suffix != ".safetensors" and path.name != "config.json":
+                path.unlink()
+    ours, whole = ccs.load(str(tmp_path / "clip")), ccs.load(str(written[1]))
+    assert "no preprocessor_config.json and no tokenizer.json: OpenAI's are" in capsys.readouterr().err
+    texts = [text for text in TEXTS if "<|" not in text]  # open_clip reads the end's own name otherwise
+    np.testing.assert_allclose(ours.embed_texts(texts), whole.embed_texts(texts), atol=TOLERANCE)
+    assert ours.is_openai_scaled
+    with pytest.raises(InputError, match=r"There is no preprocessor_config.json in .*save_pretrained\(DIR\)"):
+        ccs.load(str(tmp_path / "siglip"))
 
 
 def test_words_that_were_added(tmp_path, pictures):

@@ -34,7 +34,7 @@ def test_the_clip_inside_a_language_model(write, tmp_path):
     for other, why in (("organism", "is not built like organism's"), ("no-such", "There is no model")):
         with pytest.raises(ccs.InputError, match=why):
             ccs.extract_image_encoder(whole, other)
-    with pytest.raises(ccs.InputError, match="no image encoder with known attention heads"):
+    with pytest.raises(ccs.InputError, match="isn't built like CLIP's or SigLIP's image encoder"):
         ccs.extract_image_encoder(languages.llama(), str(tmp_path))
 
 

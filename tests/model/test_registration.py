@@ -159,5 +159,4 @@ def test_a_projection_that_is_never_called_is_reported(vit, monkeypatch):
     monkeypatch.setattr(SelfAttention, "forward", forward)
     check = ccs.register_encoder(is_small_vit, decompose, vit)
     assert check.in_module is None
-    assert "the forward pass bypassed" in check.problem
     assert check.ablation <= 1e-6

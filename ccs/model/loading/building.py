@@ -18,7 +18,7 @@ from ccs.model.loading.config import MAX_CONFIG_BYTES, OPEN_CLIP_TOKENS
 from ccs.model.loading.fetching import Place, require_connection
 from ccs.model.loading.footprint import memory, require_room
 from ccs.model.loading.sources import UNTRAINED, Source, no_weights, untrained
-from ccs.model.loading.tokens import MAX_BYTES, HubTokenizer
+from ccs.model.loading.tokens import MAX_BYTES, HubTokenizer, vocabulary
 from ccs.model.loading.weights import (
     INDEX_FILE,
     WEIGHTS_FILE,
@@ -27,7 +27,6 @@ from ccs.model.loading.weights import (
     renamed,
     require_plain_names,
     shards,
-    siglip_renamed,
     with_all_words,
 )
 
@@ -98,10 +97,15 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
     text = source.config["text_cfg"]
     is_siglip = source.checkpoint == "siglip"
     if source.checkpoint:
-        files = _shards(place)
-        # SigLIP was trained on texts without capitals.
-        clean = str.lower if is_siglip else str
-        tokenizer = HubTokenizer(place, text["context_length"], text["vocab_size"], clean)
+        files, missing = _shards(place), [] if source.preprocess else ["preprocessor_config.json"]
+        if not is_siglip and text["vocab_size"] == OPEN_CLIP_TOKENS and vocabulary(place) is None:
+            tokenizer = _tokenizer(text)  # CLIP's
+            missing.append("tokenizer.json")
+        else:
+            clean = str.lower if is_siglip else str  # SigLIP was trained on texts without capitals
+            tokenizer = HubTokenizer(place, text["context_length"], text["vocab_size"], clean)
+        if missing:
+            print(f"{source.name} has no {' and no '.join(missing)}: OpenAI's are used.", file=sys.stderr)
     else:
         files, tokenizer = [_first(place, WEIGHTS_FILES)], _tokenizer(text, place)
     shapes = {name: shape for file in files for name, shape in _shapes(file).items()}
@@ -115,7 +119,7 @@ def _built(source: Source, place: Place) -> tuple[Any, Any]:
     clip = untrained(source)
     if source.checkpoint:
         tensors = itertools.chain.from_iterable(load_file(file).items() for file in files)
-        clip.load_state_dict(siglip_renamed(tensors) if is_siglip else renamed(tensors))
+        clip.load_state_dict(renamed(tensors, is_siglip))
     elif WORDS in shapes:
         clip.load_state_dict(with_all_words(load_file(files[0]), text["vocab_size"]))
     else:

@@ -186,10 +186,12 @@ def _described(name: str, place: Place) -> Source:
         elif (text := place.read(configs.CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
             config, checkpoint = parsed(configs.read_checkpoint, text, subject=configs.CONFIG_FILE)
             processor = place.folder_of(configs.PROCESSOR_FILES, MAX_CONFIG_BYTES)
-            if processor is None:
+            if processor is None and checkpoint != "clip":
                 raise InputError(f"There is no {configs.PROCESSOR_FILES[1]} in {location}; {configs.SAVED}")
-            settings = processor.resolve(), checkpoint, config["vision_cfg"]["image_size"]
-            preprocess = parsed(configs.read_preprocessing, *settings, subject="The preprocessing")
+            preprocess = {}  # open_clip's defaults are CLIP's
+            if processor is not None:
+                settings = processor.resolve(), checkpoint, config["vision_cfg"]["image_size"]
+                preprocess = parsed(configs.read_preprocessing, *settings, subject="The preprocessing")
         else:
             raise InputError(
                 f"There is no model in {location}: it has neither {CONFIG_FILE} nor config.json."

@@ -19,13 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _ABOUT = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "config.json")
-_VOCABULARIES = (
-    ("tokenizer.json",),
-    ("vocab.json", "merges.txt"),
-    ("vocab.txt",),
-    ("spiece.model",),
-    ("sentencepiece.bpe.model",),
-)
+_VOCABULARIES = ("tokenizer.json", "merges.txt", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 MAX_BYTES = 64 * 2**20
 """The most bytes of one file; SigLIP 2's largest has 34 MB."""
 
@@ -41,11 +35,8 @@ CLASSES = (
 
 def vocabulary(place: Place) -> Path | None:
     """Return the folder of the tokenizer's files; None if there is no vocabulary."""
-    wanted = dict.fromkeys([*(name for names in _VOCABULARIES for name in names), *_ABOUT])
-    folder = place.folder_of(tuple(wanted), MAX_BYTES)
-    if folder and any(all((folder / name).exists() for name in files) for files in _VOCABULARIES):
-        return folder
-    return None
+    folder = place.folder_of((*_VOCABULARIES, "vocab.json", *_ABOUT), MAX_BYTES)
+    return folder if folder and any((folder / name).exists() for name in _VOCABULARIES) else None
 
 
 class HubTokenizer:

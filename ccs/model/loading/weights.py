@@ -52,7 +52,7 @@ def require_plain_names(names: Iterable[str]) -> None:
         )
 
 
-_RENAMED = (
+_CLIP = (
     ("vision_model.embeddings.class_embedding", "visual.class_embedding"),
     ("vision_model.embeddings.patch_embedding.", "visual.conv1."),
     ("vision_model.embeddings.position_embedding.weight", "visual.positional_embedding"),
@@ -65,23 +65,58 @@ _RENAMED = (
     ("text_model.final_layer_norm.", "ln_final."),
     ("text_model.encoder.layers.", "transformer.resblocks."),
     ("text_projection.weight", "text_projection"),
+    ("text_model.head.", "text_projection."),
     (".self_attn.", ".attn."),
     (".layer_norm1.", ".ln_1."),
     (".layer_norm2.", ".ln_2."),
     (".mlp.fc1.", ".mlp.c_fc."),
     (".mlp.fc2.", ".mlp.c_proj."),
 )
+_SIGLIP_IMAGES = (
+    ("vision_model.embeddings.patch_embedding.", "visual.trunk.patch_embed.proj."),
+    ("vision_model.embeddings.position_embedding.weight", "visual.trunk.pos_embed"),
+    ("vision_model.post_layernorm.", "visual.trunk.norm."),
+    ("vision_model.head.probe", "visual.trunk.attn_pool.latent"),
+    ("vision_model.head.attention.out_proj.", "visual.trunk.attn_pool.proj."),
+    ("vision_model.head.layernorm.", "visual.trunk.attn_pool.norm."),
+    ("vision_model.head.", "visual.trunk.attn_pool."),
+    ("vision_model.encoder.layers.", "visual.trunk.blocks."),
+    (".self_attn.out_proj.", ".attn.proj."),
+    (".self_attn.in_proj_", ".attn.qkv."),
+    (".layer_norm", ".norm"),
+)
 _PARTS = re.compile(r"(.*\.self_attn)\.([qkv])_proj\.(weight|bias)")
 
 
-def renamed(held: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    """Return the weights of a CLIPModel under open_clip's names; ValueError if part of a layer is missing."""
+def renamed(held: Iterable[tuple[str, Tensor]], siglip: bool = False) -> dict[str, Tensor]:
+    """Rename a checkpoint's weights to open_clip's and timm's names.
+
+    Args:
+        held: The weights of a CLIPModel or SiglipModel by name.
+        siglip: Whether it is a SiglipModel.
+
+    Raises:
+        ValueError: If part of a layer is missing.
+    """
     weights = {}
     for theirs, values in gathered(held).items():
         name = theirs
-        for old, new in _RENAMED:
+        for old, new in _SIGLIP_IMAGES if siglip and name.startswith("vision_model.") else _CLIP:
             name = name.replace(old, new)
-        weights[name] = values.T if name in ("visual.proj", "text_projection") else values
+        if not siglip:
+            weights[name] = values.T if name in ("visual.proj", "text_projection") else values
+            continue
+        if theirs.startswith("text_model."):
+            name = f"text.{name}"
+        pool, in_pool, kind = name.partition("attention.in_proj_")
+        if in_pool:
+            width = len(values) // 3
+            weights[f"{pool}q.{kind}"], weights[f"{pool}kv.{kind}"] = values[:width], values[width:]
+        elif name == "visual.trunk.pos_embed":
+            weights[name] = values.unsqueeze(0)
+        else:
+            scalar = name.startswith("logit_") and values.numel() == 1
+            weights[name] = values.reshape(()) if scalar else values
     return weights
 
 
@@ -102,48 +137,4 @@ def gathered(held: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
         if len(three) < 3:
             raise ValueError(f"{name} has no {' and no '.join(sorted(set('qkv') - set(three)))}")
         weights[name] = torch.cat([three[letter] for letter in "qkv"])
-    return weights
-
-
-_SIGLIP = (
-    ("vision_model.embeddings.patch_embedding.", "visual.trunk.patch_embed.proj."),
-    ("vision_model.embeddings.position_embedding.weight", "visual.trunk.pos_embed"),
-    ("vision_model.post_layernorm.", "visual.trunk.norm."),
-    ("vision_model.head.probe", "visual.trunk.attn_pool.latent"),
-    ("vision_model.head.attention.out_proj.", "visual.trunk.attn_pool.proj."),
-    ("vision_model.head.layernorm.", "visual.trunk.attn_pool.norm."),
-    ("vision_model.head.", "visual.trunk.attn_pool."),
-    ("text_model.embeddings.token_embedding.", "text.token_embedding."),
-    ("text_model.embeddings.position_embedding.weight", "text.positional_embedding"),
-    ("text_model.final_layer_norm.", "text.ln_final."),
-    ("text_model.head.", "text.text_projection."),
-    ("text_model.encoder.layers.", "text.transformer.resblocks."),
-)
-_SIGLIP_IMAGES = (
-    ("vision_model.encoder.layers.", "visual.trunk.blocks."),
-    (".self_attn.out_proj.", ".attn.proj."),
-    (".self_attn.in_proj_", ".attn.qkv."),
-    (".layer_norm", ".norm"),
-)
-
-
-def siglip_renamed(held: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    """Return a SiglipModel's weights under open_clip's and timm's names; ValueError if parts are missing."""
-    weights = {}
-    for theirs, values in gathered(held).items():
-        name = theirs
-        for old, new in _SIGLIP_IMAGES if name.startswith("vision_model.encoder.") else _SIGLIP:
-            name = name.replace(old, new)
-        if name.startswith("text."):
-            name = name.replace(".self_attn.", ".attn.").replace(".layer_norm", ".ln_")
-            name = name.replace(".mlp.fc1.", ".mlp.c_fc.").replace(".mlp.fc2.", ".mlp.c_proj.")
-        pool, in_pool, kind = name.partition("attention.in_proj_")
-        if in_pool:
-            width = len(values) // 3
-            weights[f"{pool}q.{kind}"], weights[f"{pool}kv.{kind}"] = values[:width], values[width:]
-        elif name == "visual.trunk.pos_embed":
-            weights[name] = values.unsqueeze(0)
-        else:
-            scalar = name.startswith("logit_") and values.numel() == 1
-            weights[name] = values.reshape(()) if scalar else values
     return weights
