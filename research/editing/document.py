@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from ccs.batch.pages import count, in_brackets, table
@@ -38,27 +39,134 @@ FRONTIERS = {
 COLORS = ("#e8590c", "#868e96", "#4263eb", "#2f9e44")
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 680, 400, 60, 650, 40, 350
 
+FAMILIES = {
+    "Learned bias": ("attention", "all"),
+    "Planted bias": ("planted",),
+    "Bias learned by MLPs only": ("mlps",),
+}
+"""Kinds of bias, and words in the names of models that have it."""
+SHORT = ("nothing", "ablation, 4", "edit at 0.1, 4", "edit at 0.1, all", "LEACE on embeddings")
+"""Conditions of the table that compares kinds of bias."""
+PAIRS = (
+    ("edit at 0.1, 4", "ablation, 4"),
+    ("edit at 0.1, all", "ablation, 4"),
+    ("edit at 0.1, all", "LEACE on embeddings"),
+)
+"""Conditions whose difference is stated with an interval."""
+
 Means = dict[str, dict[str, Replicated]]
 
 
 def write_document(cells: pd.DataFrame) -> None:
-    """Write the table and the figure.
+    """Write the tables and the figure.
 
     Args:
-        cells: the measured cases. Models that learned the bias in their attention layers are shown.
+        cells: The measured cases.
     """
-    selected = cells[cells["model"].str.endswith("attention")]
-    means = {name: _over_bases(selected[selected["condition"] == name]) for name in NAMES}
+    family = pd.Series("", cells.index)
+    for name, words in FAMILIES.items():
+        family[cells["model"].str.contains("|".join(f"-{word}" for word in words))] = name
+    learned = cells[family == "Learned bias"]
+    means = {name: _over_bases(learned[learned["condition"] == name]) for name in NAMES}
     rows = [
         {"": NAMES[name]}
         | {title: in_brackets(_scaled(values, column), _digits(column)) for column, title in COLUMNS.items()}
         for name, values in means.items()
     ]
-    bases, cases = selected["base"].nunique(), len(selected.groupby(["model", "attribute"]))
-    title = f"{count(bases, 'base model')}, {count(cases, 'case')} (a model and an attribute)"
-    block = f"Means over {title}, with 95% t intervals over base models:\n\n{table(pd.DataFrame(rows))}"
-    bring_up_to_date(DOCS / "mitigation.md", "edits", block, "python -m research.editing")
-    (DOCS / "edit-heads.svg").write_text(draw_frontiers(means, title), "utf-8")
+    sections = [
+        f"Means over {_sizes(learned)} that learned a bias in attention layers or in all weights, with 95% t "
+        "intervals:",
+        table(pd.DataFrame(rows)),
+        "Differences between them:",
+        table(pd.DataFrame(differences(learned))),
+        "MaxSkew / accuracy on occupations (%) by kind of bias:",
+        table(pd.DataFrame(_by_family(cells, family))),
+        *(equal_skew(cells[family == name], name) for name in FAMILIES if (family == name).any()),
+    ]
+    bring_up_to_date(DOCS / "mitigation.md", "edits", "\n\n".join(sections), "python -m research.editing")
+    (DOCS / "edit-heads.svg").write_text(draw_frontiers(means, _sizes(learned)), "utf-8")
+
+
+def _sizes(cells: pd.DataFrame) -> str:
+    bases, models = cells["base"].nunique(), cells["model"].nunique()
+    cases = len(cells.groupby(["model", "attribute"]))
+    return f"{count(bases, 'base model')}, {count(models, 'model')}, {count(cases, 'case')}"
+
+
+def _by_family(cells: pd.DataFrame, family: pd.Series) -> list[dict[str, str]]:
+    """Return a row per condition of SHORT and a column per kind of bias."""
+    rows = []
+    for condition in SHORT:
+        row = {"": NAMES[condition]}
+        for name in family.unique():
+            of_kind = cells[family == name]
+            means = _over_bases(of_kind[of_kind["condition"] == condition])
+            title = f"{name} ({_sizes(of_kind)})"
+            row[title] = f"{means['max_skew'].value:.2f} / {100 * means['occupations'].value:.1f}"
+        rows.append(row)
+    return rows
+
+
+def equal_skew(cells: pd.DataFrame, family: str) -> str:
+    """Compare what ablation and edits cost at the same MaxSkew.
+
+    For each base model, the accuracy of an edit of all heads is interpolated at the MaxSkew that ablation of
+    four heads reaches. A base model whose edits don't reach that MaxSkew is left out and counted.
+
+    Args:
+        cells: Cases of one kind of bias.
+        family: Name of that kind.
+    """
+    means = cells.groupby(["base", "condition"])[["max_skew", "occupations"]].mean().unstack("base")
+    skews, costs = means["max_skew"], means["occupations"].loc["nothing"] - means["occupations"]
+    at_equal_skew = {"ablation": costs.loc["ablation, 4"]}
+    for method in ("edit, nothing preserved", "edit, classes preserved"):
+        at_equal_skew[method] = pd.Series(
+            {base: _cost_at(skews[base], costs[base], FRONTIERS[method]) for base in skews}
+        )
+    compared = pd.DataFrame(at_equal_skew)
+    reached = compared.dropna()
+    difference = reached["ablation"] - reached["edit, classes preserved"]
+    effects = {name: _points(values) for name, values in reached.items()}
+    unreached = len(compared) - len(reached)
+    outside = f" Edits of {count(unreached, 'base model')} don't reach it." if unreached else ""
+    return (
+        f"**{family}:** at the MaxSkew that ablation of four heads reaches, ablation costs "
+        f"{effects['ablation']} points of accuracy on occupations, an edit of all heads "
+        f"{effects['edit, nothing preserved']}, and an edit that preserves classes "
+        f"{effects['edit, classes preserved']}. Ablation costs {_points(difference)} more than the last "
+        f"({count(len(reached), 'base model')}).{outside}"
+    )
+
+
+def _cost_at(skews: pd.Series, costs: pd.Series, conditions: tuple[str, ...]) -> float:
+    """Interpolate the cost at the MaxSkew of four ablated heads; NaN if no edit reaches it."""
+    ordered = sorted(conditions, key=lambda name: skews[name])
+    return float(np.interp(skews["ablation, 4"], skews[ordered], costs[ordered], left=np.nan, right=np.nan))
+
+
+def _points(values: pd.Series) -> str:
+    """Write the mean over base models in percentage points, with its interval."""
+    return in_brackets(across_bases(values, pd.Series(values.index)).times(100), 1)
+
+
+def differences(cells: pd.DataFrame) -> list[dict[str, str]]:
+    """Return a row per pair of conditions: the mean difference over base models in each result.
+
+    Args:
+        cells: Cases of one kind of bias.
+    """
+    by_case = cells.set_index(["base", "model", "attribute", "condition"])[list(COLUMNS)].unstack("condition")
+    bases = pd.Series(by_case.index.get_level_values("base"))
+    rows = []
+    for first, second in PAIRS:
+        row = {"": f"{NAMES[first]} minus {NAMES[second]}"}
+        for column, title in COLUMNS.items():
+            values = by_case[column][first] - by_case[column][second]
+            effect = across_bases(values.to_numpy(), bases)
+            row[title] = in_brackets(effect if "skew" in column else effect.times(100), _digits(column), "+")
+        rows.append(row)
+    return rows
 
 
 def _over_bases(rows: pd.DataFrame) -> dict[str, Replicated]:
