@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Annotated
 
 import pandas as pd
 
 from ccs.analysis.evidence import Method
 from ccs.batch.pages import columns, count, in_brackets
+from ccs.cli.command_line import Command
+from ccs.cli.options import at_least, describe
 from ccs.errors import InputError
 from ccs_benchmark import natural, planted_models, scoring
 from ccs_benchmark.methods import GRID, METHODS
@@ -46,39 +48,47 @@ def method_of(name: str) -> Method:
     return checked(name, method)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@dataclass(frozen=True, kw_only=True)
+class ScoreOptions:
+    """Score methods on models in which it is known which heads carry a bias, and print the table."""
+
+    method: Annotated[
+        tuple[str, ...], describe("Method: name, or package.module:function; repeatable", "all")
+    ] = ()
+    models: tuple[str, ...] = ("planted",)
+    """Models: planted, natural, files, or hf://USER/NAME; repeatable"""
+    attribute: Annotated[tuple[str, ...], describe("Planted attribute; repeatable", "all")] = ()
+    splits: Annotated[int, at_least(1)] = 4
+    """Number of splits into halves"""
+    cells: Annotated[Path | None, describe("File of scores, from which a stopped run continues", "none")] = (
+        None
+    )
+    device: str = "cpu"
+    """Device: cpu, cuda, or cuda:N"""
+
+
+def score_methods(settings: ScoreOptions) -> int:
     """Print the table of the methods; return 2 if one of them failed."""
-    parser = argparse.ArgumentParser("python -m ccs_benchmark", description=__doc__)
-    parser.add_argument("--method", action="append", help="name or package.module:function (default: all)")
-    parser.add_argument("--models", action="append", help="planted (default), natural, files, hf://USER/NAME")
-    parser.add_argument("--attribute", action="append", default=[], help="planted attribute (default: all)")
-    parser.add_argument("--splits", type=int, default=4, help="splits into halves (default: 4)")
-    parser.add_argument("--cells", type=Path, help="file of scores, from which a stopped run goes on")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:N (default: cpu)")
-    args = parser.parse_args(argv)
-    try:
-        return _score(args)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-
-
-def _score(args: argparse.Namespace) -> int:
-    methods = {name: method_of(name) for name in args.method or METHODS}
-    models = args.models or ["planted"]
-    track = scoring.NATURAL if models == ["natural"] else scoring.PLANTED_HEADS
-    places = natural.located() if track is scoring.NATURAL else planted_models.located(models)
+    methods = {name: method_of(name) for name in settings.method or METHODS}
+    track = scoring.NATURAL if settings.models == ("natural",) else scoring.PLANTED_HEADS
+    places = natural.located() if track is scoring.NATURAL else planted_models.located(settings.models)
     listed = {name: method for name, method in methods.items() if ":" not in name}
     theirs = {name: method for name, method in methods.items() if ":" in name}
     tables, failed = [], dict[str, str]()
-    for chosen, file in ((listed, args.cells), (theirs, None)):  # a user's function may have changed
+    for chosen, file in ((listed, settings.cells), (theirs, None)):  # a user's function may have changed
         cells, errors = scoring.run(
-            chosen, places, args.splits, file=file, attributes=args.attribute, track=track, device=args.device
+            chosen,
+            places,
+            settings.splits,
+            file=file,
+            attributes=settings.attribute,
+            track=track,
+            device=settings.device,
         )
         tables.append(cells)
         failed |= errors
-        if args.cells and file is None and len(cells):
-            scoring.store_cells(cells, args.cells)
+        if settings.cells and file is None and len(cells):
+            scoring.store_cells(cells, settings.cells)
     for sentence in failed.values():
         print(f"error: {sentence}", file=sys.stderr)
     if sum(map(len, tables)):
@@ -112,6 +122,16 @@ def page(table: pd.DataFrame, track: scoring.Track = scoring.PLANTED_HEADS) -> s
     models = count(int(table["models"].max()), "model")
     return f"{models} with known carriers; means and 95% intervals between models.\n{columns(rows)}"
 
+
+main = Command(
+    ScoreOptions,
+    score_methods,
+    (
+        'python -m ccs_benchmark --method "learned mask" --splits 1',
+        "python -m ccs_benchmark --method mymodule:find --cells cells.parquet",
+    ),
+    "Interrupted; with --cells, the same command continues.",
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -6,15 +6,15 @@ sample is drawn from the bytes of both files, so that whoever writes them does n
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from ccs.cli import command_line
+from ccs.cli.command_line import Command
 from ccs.errors import InputError
 from ccs_benchmark import leaderboard, planted_models, scoring
 from ccs_benchmark.__main__ import method_of
@@ -80,13 +80,19 @@ def check(file: Path, cases: int = CASES, models: Sequence[str] = ("planted",)) 
     return f"{name}: {len(submission)} cells, {cases} of them computed again with the same figures."
 
 
-def main(files: Sequence[str] | None = None) -> int:
-    """Check each; 2 with a sentence where one does not hold."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("file", nargs="+", type=Path, help="a method's file, with its cells beside it")
-    args = parser.parse_args(files)
-    return command_line.run(lambda: print("\n".join(map(check, args.file))))
+@dataclass(frozen=True)
+class CheckOptions:
+    """Check submissions to the leaderboard."""
 
+    files: tuple[Path, ...]
+    """Files of methods, with their cells next to them"""
+
+
+main = Command(
+    CheckOptions,
+    lambda settings: print("\n".join(map(check, settings.files))),
+    ("python -m ccs_benchmark.check_submission submissions/yours.py",),
+)
 
 if __name__ == "__main__":
     sys.exit(main())

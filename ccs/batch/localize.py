@@ -22,24 +22,17 @@ class LocalizeOptions(options.GalleryOptions):
     The result states how reliable the method is on models whose biased heads are known.
     """
 
-    attribute: Annotated[
-        tuple[str, ...],
-        options.DATA,
-        options.describe("Columns of groups of people; repeatable", "gender, or else the gallery's first"),
-    ] = ()
     method: Annotated[str, options.ANALYSIS, options.describe(f"Method: {', '.join(METHODS)}")] = DEFAULT
     max_images: Annotated[int, options.DATA, options.at_least(4)] = 1000
     """Largest number of images of each dataset"""
 
 
 def print_carriers(settings: LocalizeOptions) -> None:
-    """Print the heads and their effects, for each attribute."""
+    """Print the heads and their effects."""
     model = ccs.load(settings.model, device=settings.device)
-    for attribute in settings.attribute or (None,):
-        arguments = settings.arguments() | {"attribute": attribute}
-        table = ccs.localize(model, **arguments, method=settings.method)
-        list_skipped(table.about["skipped"])
-        print(format_carriers(table))
+    table = ccs.localize(model, **settings.arguments(), method=settings.method)
+    list_skipped(table.about["skipped"])
+    print(format_carriers(table))
 
 
 def format_carriers(table: CarrierTable) -> str:

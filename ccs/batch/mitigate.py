@@ -28,7 +28,6 @@ class MitigateOptions(options.GalleryOptions):
     Each method is fitted on one half of the people and prompts, and measured on the other.
     """
 
-    attribute: options.Attribute = None
     max_loss: options.MaxLoss = 2.0
     method: Annotated[
         tuple[str, ...],

@@ -29,7 +29,6 @@ class SearchOptions(options.GalleryOptions):
     It is chosen on one half of the prompts and images, and measured on the other.
     """
 
-    attribute: options.Attribute = None
     max_loss: options.MaxLoss = 2.0
     max_heads: Annotated[int, options.ANALYSIS, options.at_least(1)] = 8
     """Largest number of heads"""

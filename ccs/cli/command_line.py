@@ -100,20 +100,21 @@ class Command(Generic[T]):
 
     def __call__(self, argv: Sequence[str] | None = None) -> int:
         """Run with the options of `argv` (default: those of the process) and return the exit status."""
-        return run(lambda: self._run(argv), self.interrupted)
 
-    def _run(self, argv: Sequence[str] | None) -> int | None:
-        settings = self.parse(argv)
-        return None if settings is None else self.action(settings)
+        def parse_and_act() -> int | None:
+            settings = self.parse(argv)
+            return None if settings is None else self.action(settings)
+
+        return run(parse_and_act, self.interrupted)
 
     def parse(self, argv: Sequence[str] | None) -> T | None:
         """Return the options of `argv`, or None after `--help`. Raises InputError if one isn't allowed."""
-        values = self.values(argv)
+        values = self.values(sys.argv[1:] if argv is None else argv)
         return None if values is None else self.settings(**values)
 
-    def values(self, argv: Sequence[str] | None) -> dict[str, Any] | None:
+    def values(self, argv: Sequence[str]) -> dict[str, Any] | None:
         """Return the values of the options in `argv`, or None after `--help`. Raises InputError."""
-        return _parse(self.app(), sys.argv[1:] if argv is None else argv)
+        return _parse(self.app(), argv)
 
     def app(self) -> App:
         """Return the parser of the options."""

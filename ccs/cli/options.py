@@ -182,7 +182,7 @@ class GalleryOptions:
 
     model: ModelName = "organism"
     gallery: Gallery = "world/faces"
-    attribute: str | tuple[str, ...] | None = None
+    attribute: Attribute = None
     occupations: Occupations = None
     template: Template = None
     prompts: Prompts = None

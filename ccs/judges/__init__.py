@@ -82,24 +82,24 @@ class JudgeSpec:
     def parse(cls, text: str) -> JudgeSpec:
         """Read one judge's name from the command line. Raises InputError."""
         match = _SPEC.fullmatch(text.strip())
-        shown = re.sub(r"//[^/]*@", "//", text.strip())  # without a password
+        safe_text = re.sub(r"//[^/]*@", "//", text.strip())  # without a password
         if match is None or match["provider"] not in PROVIDERS:
             raise InputError(
-                f"{shown!r} is not a judge; a judge is {TAGS} or "
+                f"{safe_text!r} is not a judge; a judge is {TAGS} or "
                 f"PROVIDER:MODEL, where PROVIDER is {', '.join(PROVIDERS[:-1])} or {PROVIDERS[-1]}."
             )
         provider, url = match["provider"], match["url"]
         model = match["model"] or DEFAULT_MODELS.get(provider)
         if model is None or (provider == "compatible" and url is None):
             raise InputError(
-                f"The judge {shown!r} is incomplete; a compatible server is named with its model and "
+                f"The judge {safe_text!r} is incomplete; a compatible server is named with its model and "
                 "address, as in compatible:llama3.1:8b@http://localhost:11434/v1."
             )
         parts = urlsplit(url or "http://none")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
             raise InputError(
-                f"{shown!r} has no server address after @: it begins with http:// or https://, and holds no "
-                "user or password; a key comes from the environment (COMPATIBLE_API_KEY)."
+                f"{safe_text!r} has no server address after @: it begins with http:// or https://, and holds "
+                "no user or password; a key comes from the environment (COMPATIBLE_API_KEY)."
             )
         options = dict(parse_qsl(match["options"] or "", keep_blank_values=True))
         effort, temperature = options.pop("effort", None), options.pop("temperature", None)

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,10 +96,15 @@ class Cache:
         tokens = (None, None) if usage is None else (usage.input_tokens, usage.output_tokens)
         self._db.execute("INSERT INTO calls VALUES (?, ?, ?, ?)", (key, *tokens, dollars))
 
-    def calls(self, key: str) -> list[tuple[int | None, int | None, float | None]]:
-        """Return the input tokens, output tokens, and dollars of a question's requests."""
-        columns = "input_tokens, output_tokens, dollars"
-        return self._db.execute(f"SELECT {columns} FROM calls WHERE key = ?", (key,)).fetchall()
+    def totals(self, keys: Iterable[str]) -> tuple[int, int, int, int, float]:
+        """Sum up requests: their number, input and output tokens, how many state none, and dollars."""
+        row: tuple[int, int, int, int, float] = self._db.execute(
+            "SELECT count(*), ifnull(sum(input_tokens), 0), ifnull(sum(output_tokens), 0), "
+            "count(*) - count(input_tokens), ifnull(sum(dollars), 0.0) FROM calls "
+            "WHERE key IN (SELECT value FROM json_each(?))",
+            (json.dumps([*keys]),),
+        ).fetchone()
+        return row
 
 
 Answer = Mapping[str, Any] | str
@@ -152,17 +157,15 @@ class Caller:
             as after a timeout, which count as the most they can cost), `dollars` and `estimated_dollars`
             (None if the price is unknown).
         """
-        keys = {self.provider.cache_key(request) for request in requests}
         with Cache.open(self.settings.cache) as cache:
-            calls = [call for key in keys for call in cache.calls(key)]
+            *counts, dollars = cache.totals({self.provider.cache_key(request) for request in requests})
         estimated = self.estimate(requests).dollars
         return {
             "judge": self.name,
-            "calls": len(calls),
-            "input_tokens": sum(sent or 0 for sent, _, _ in calls),
-            "output_tokens": sum(received or 0 for _, received, _ in calls),
-            "calls_without_usage": sum(sent is None for sent, _, _ in calls),
-            "dollars": None if self.cost is None else round(sum(cost or 0.0 for _, _, cost in calls), 6),
+            **dict(
+                zip(("calls", "input_tokens", "output_tokens", "calls_without_usage"), counts, strict=True)
+            ),
+            "dollars": None if self.cost is None else round(dollars, 6),
             "estimated_dollars": None if math.isnan(estimated) else round(estimated, 6),
         }
 

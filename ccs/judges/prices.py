@@ -84,21 +84,21 @@ def find_cost(spec: JudgeSpec, prices: Mapping[str, Price]) -> Cost | None:
     if spec.name in prices:
         return prices[spec.name].cost
     model = spec.model
-    where: dict[str, Any] = {"provider_id": spec.provider}
+    provider: dict[str, Any] = {"provider_id": spec.provider}
     if spec.provider == "compatible":
         if is_loopback(spec.base_url or ""):
             return lambda _: 0.0
-        where = {"provider_api_url": spec.base_url or ""}
+        provider = {"provider_api_url": spec.base_url or ""}
         plain_model, _, host = spec.model.rpartition(":")
         if urlsplit(spec.base_url or "").hostname == HUGGING_FACE and plain_model:
-            model, where = plain_model, {"provider_id": f"huggingface_{host}"}
+            model, provider = plain_model, {"provider_id": f"huggingface_{host}"}
     require("judges", "genai_prices")
     import genai_prices
 
     def cost(usage: Usage) -> float:
         tokens = genai_prices.Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
         with warnings.catch_warnings(action="ignore"):  # on kinds of prices that plain tokens don't have
-            return float(genai_prices.calc_price(tokens, model, **where).total_price)
+            return float(genai_prices.calc_price(tokens, model, **provider).total_price)
 
     try:
         cost(Usage())

@@ -17,6 +17,7 @@ import json
 import os
 import urllib.request
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
@@ -31,11 +32,11 @@ REFERENCE_FILE = "image_descriptions_general.txt"
 REFERENCE_SHA256 = "39c6bf3e788684d9e0e8afa902c13aae1ee8eafefdbab94ba923fd05b9038630"
 REFERENCE_LONGEST = 62
 """Characters of its longest text."""
-ADDRESSES = tuple(
-    f"https://raw.githubusercontent.com/yossigandelsman/clip_text_span/{at}/text_descriptions/{REFERENCE_FILE}"
-    for at in ("045b84f4591ae7a7dd8eb8f400bfb48ffb148251", "main")
+ADDRESS = (
+    "https://raw.githubusercontent.com/yossigandelsman/clip_text_span/"
+    f"045b84f4591ae7a7dd8eb8f400bfb48ffb148251/text_descriptions/{REFERENCE_FILE}"
 )
-"""A commit whose README reads the file, and the branch in its place; the hash decides what is taken."""
+"""The file in a commit whose README reads it."""
 _MOST_BYTES = 1_000_000
 
 
@@ -80,8 +81,7 @@ def make_pool(name: str, rows: Iterable[tuple[str, str | None]]) -> Pool:
     distinct: dict[str, tuple[str, str | None]] = {}
     dropped = 0
     for text, concept in rows:
-        tidy = " ".join(text.split())
-        if tidy:
+        if tidy := " ".join(text.split()):
             dropped += tidy.casefold() in distinct
             distinct.setdefault(tidy.casefold(), (tidy, (concept or "").strip() or None))
     if not distinct:
@@ -142,18 +142,15 @@ def _fetch_reference() -> Path:
     """Return that file, fetched from its authors' repository if it is not here. Raises InputError."""
     if (path := find_reference()) is not None:
         return path
-    for address in ADDRESSES:
-        try:
-            with urllib.request.urlopen(address, timeout=30) as reply:
-                content: bytes = reply.read(_MOST_BYTES)
-        except (OSError, http.client.HTTPException):
-            continue
+    with suppress(OSError, http.client.HTTPException):
+        with urllib.request.urlopen(ADDRESS, timeout=30) as reply:
+            content: bytes = reply.read(_MOST_BYTES)
         if hashlib.sha256(content).hexdigest() == REFERENCE_SHA256:
             with atomic_write(_places()[-1]) as temporary:
                 temporary.write_bytes(content)
             return _places()[-1]
     raise InputError(
-        f"The pool `{REFERENCE}` could not be had from {ADDRESSES[-1]}: put the file into the folder "
+        f"The pool `{REFERENCE}` could not be fetched from {ADDRESS}: put the file into the folder "
         f"$CCS_DATA, or give it as --texts FILE; its SHA-256 is {REFERENCE_SHA256}."
     )
 

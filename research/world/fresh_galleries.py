@@ -9,7 +9,6 @@ skin tone (`organism.search.json`).
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -88,14 +87,9 @@ def as_markdown(results: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Measure all cases and write the results."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--out", type=Path, default=HERE, help="folder of the results")
-    out: Path = parser.parse_args().out
     results = [measure(*case) for case in CASES]
-    write_text(out / "fresh_galleries.json", json.dumps(results, indent=1) + "\n")
-    write_text(out / "fresh_galleries.md", as_markdown(results))
+    write_text(HERE / "fresh_galleries.json", json.dumps(results, indent=1) + "\n")
+    write_text(HERE / "fresh_galleries.md", as_markdown(results))
     print(as_markdown(results))
 
 

@@ -303,7 +303,7 @@ PAPER: Mapping[str, Any] = {
 class Compute(Command[Settings]):
     """The command `compute`, whose options have other defaults after `--paper`."""
 
-    def values(self, argv: Sequence[str] | None) -> dict[str, Any] | None:
+    def values(self, argv: Sequence[str]) -> dict[str, Any] | None:
         """Return the values of the options in `argv`, or None after `--help`. Raises InputError."""
         values = super().values(argv)
         if values is None or "paper" not in values:

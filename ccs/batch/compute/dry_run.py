@@ -27,7 +27,7 @@ from ccs.judges.prices import CostEstimate, default_budget
 from ccs.model.encoder import ImageEncoder
 from ccs.model.loading import sources
 from ccs.model.loading.sources import HUB, UNTRAINED, usable_device
-from ccs.texts.pools import ADDRESSES, REFERENCE, find_reference
+from ccs.texts.pools import ADDRESS, REFERENCE, find_reference
 
 PEAKS = {"h100": (67e12, 3.35e12), "a100": (19.5e12, 2.04e12), "l4": (30.3e12, 0.3e12)}
 """Operations in float32 without TF32, and bytes, that a GPU can do in a second by its vendor's data."""
@@ -109,7 +109,7 @@ def describe_needs(settings: Settings) -> str:
         records=list(records.values()),
         others=[name for name in names if name not in records],
         texts=REFERENCE if no_reference else "",
-        address=ADDRESSES[0],
+        address=ADDRESS,
         judges=[*by_judge, CostEstimate.total("all", by_judge)] if estimates else [],
         weights=weights,
         sets=sets,
