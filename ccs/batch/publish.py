@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,25 +40,10 @@ class PublishOptions:
 
 
 def publish(settings: PublishOptions) -> None:
-    """Publish all results of the folder."""
-    folder = settings.results or results.default_folder()
+    """Publish all results of the folder, and print their address."""
+    folder, name = settings.results or results.default_folder(), settings.repo
     print(f"Results: {folder}", file=sys.stderr)
-    publish_results(folder, (), settings.repo, public=settings.public)
-
-
-def publish_results(folder: Path, models: Sequence[str], name: str, *, public: bool = False) -> None:
-    """Publish results of models, and print their address.
-
-    Args:
-        folder: Folder of results.
-        models: Names of the models; all models if empty.
-        name: The dataset on the Hub, USER/NAME.
-        public: Make a new dataset public.
-
-    Raises:
-        InputError: If results are missing or incomplete, or the Hub refuses.
-    """
-    published = complete_results(folder, models)
+    published = complete_results(folder)
     repository = Repository(name, "dataset")
     manifests = {subfolder: result.manifest for subfolder, result in published.items()}
     manifests |= other_manifests(repository, manifests)
@@ -67,34 +52,18 @@ def publish_results(folder: Path, models: Sequence[str], name: str, *, public: b
         write_text(Path(scratch) / "README.md", dataset_card(name, manifests))
         names = ", ".join(sorted(result.model for result in published.values()))
         owned = [f"{subfolder}/*" for subfolder in published]
-        commit = repository.push(Path(scratch), f"Results of {names}", public=public, owned=owned)
+        commit = repository.push(Path(scratch), f"Results of {names}", public=settings.public, owned=owned)
     print(f"Published as hf://datasets/{name}@{commit}.")
 
 
-def complete_results(folder: Path, models: Sequence[str]) -> dict[str, Results]:
-    """Read and validate the results of models.
-
-    Args:
-        folder: Folder of results.
-        models: Names of the models; all models if empty.
-
-    Returns:
-        The results by name of the model's folder.
-
-    Raises:
-        InputError: If results are missing or incomplete.
-    """
+def complete_results(folder: Path) -> dict[str, Results]:
+    """Return the results of all models by their folder's name. Raises InputError if any is incomplete."""
     collection = results.read_all(folder, str(folder))
     for notice in collection.notices:
         raise InputError(f"Nothing was published, because the results must be complete: {notice}")
-    available = collection.models
-    if missing := sorted(set(models) - set(available)):
-        raise InputError(
-            f"{folder} has no results of {', '.join(missing)}; it has {', '.join(available) or 'none'}."
-        )
-    if not available:
+    if not collection.models:
         raise InputError(f"{folder} holds no results; compute some with clip-ccs compute.")
-    return {results.folder_name(name): available[name] for name in models or available}
+    return {results.folder_name(name): model_results for name, model_results in collection.models.items()}
 
 
 def copy_results(published: Mapping[str, Results], folder: Path) -> None:
