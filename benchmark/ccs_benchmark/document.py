@@ -27,6 +27,8 @@ HIDDEN = scoring.CELLS.with_name("hidden")
 """Cells of models that were drawn after the methods were frozen, a file for each track."""
 FIRST = {"planted": "average_precision", "natural": "gap_share", "idle": "alarm"}
 """The score by which a track is ordered."""
+AGREEMENT = FIRST | {"natural": "agreement"}
+"""The same for the factorial, whose pairs without a name have no gap share on most bases."""
 AREA = FIRST | {"natural": "area"}
 """The same for the hidden phase, whose cells have no gap share."""
 TITLES = {"planted": "planted heads: average precision", "natural": "learned bias: share of the oracle's gap"}
@@ -251,8 +253,8 @@ def _variance(cells: pd.DataFrame, track: str) -> tuple[float, float, float]:
     from ccs_benchmark.interventions import INTERVENTIONS, STATISTICS
     from ccs_benchmark.methods import PUBLISHED
 
-    models = scoring.by_model(cells, [FIRST[track]])
-    values = models.groupby(["method", "base"])[FIRST[track]].mean().groupby("method").mean()
+    models = scoring.by_model(cells, [AGREEMENT[track]])
+    values = models.groupby(["method", "base"])[AGREEMENT[track]].mean().groupby("method").mean()
     grid = pd.DataFrame(
         {s: {i: values[PUBLISHED.get(f"{i}/{s}", f"{i}/{s}")] for i in INTERVENTIONS} for s in STATISTICS}
     )
@@ -263,7 +265,7 @@ def _variance(cells: pd.DataFrame, track: str) -> tuple[float, float, float]:
 
 
 def factorial(tables: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
-    """Return a row per intervention: average precision with planted heads, gap share with a learned bias."""
+    """Return a row per intervention: average precision with planted heads, agreement with a learned bias."""
     from ccs_benchmark.interventions import STATISTICS
     from ccs_benchmark.methods import GRID, PUBLISHED
 
@@ -273,7 +275,9 @@ def factorial(tables: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
         for statistic in STATISTICS:
             name = f"{intervention}/{statistic}"
             method = PUBLISHED.get(name, name)
-            figures = [f"{tables[track].loc[method, FIRST[track]]:.2f}" for track in TITLES if name in GRID]
+            figures = [
+                f"{tables[track].loc[method, AGREEMENT[track]]:.2f}" for track in TITLES if name in GRID
+            ]
             row[statistic] = ", ".join(figures) or "–"
         rows.append(row)
     return rows
