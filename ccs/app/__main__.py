@@ -9,7 +9,6 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +85,10 @@ def start(settings: Settings) -> None:
         os.environ["CCS_DEVICE"] = settings.device
     if os.environ.get("SPACES_ZERO_GPU"):
         importlib.import_module("spaces")  # before Gradio and PyTorch
+    from huggingface_hub import constants
+
     from ccs.app.server import launch, make_server  # Gradio, the longest part of the start
+    from ccs.app.session import App
     from ccs.model.loading.sources import AUTO, find, usable_device
 
     if os.environ.get("CCS_DEVICE"):
@@ -98,7 +100,8 @@ def start(settings: Settings) -> None:
     first, why = (models[0], "as chosen") if models else opening_model()
     collection = read_results(settings.results or os.environ.get("CCS_RESULTS") or None)
     print(f"Results: {collection.source}", *collection.notices, f"Opens on {first}: {why}.", sep="\n")
-    app = make_app(collection, models, first)
+    folder = Path(os.environ.get("CCS_KEPT") or Path(constants.HF_HOME) / "clip-ccs" / "analyses")
+    app = App(collection, places=models, first=first, folder=folder)
     server = make_server(app)
     url = launch(server, f"[{host}]" if ":" in host else host, port or None)
     print(f"Open {url}\nAPI: {url}api\nMCP: {url}gradio_api/mcp/", flush=True)
@@ -157,22 +160,6 @@ def opening_model() -> tuple[str, str]:
     if reachable(SECONDS):
         return PHOTOGRAPHIC, f"{endpoint()} answers, its weights come from there; {other}"
     return TOY, f"{endpoint()} did not answer within {SECONDS:.0f} seconds; {other}"
-
-
-def make_app(collection: Collection, places: Sequence[str] = (), first: str = "") -> App:
-    """Return the app that all visitors share.
-
-    Args:
-        collection: The results.
-        places: Names, folders, and repositories of models that the machine's owner offers.
-        first: The model to open on, by default the first bundled one.
-    """
-    from huggingface_hub import constants
-
-    from ccs.app.session import App
-
-    folder = Path(os.environ.get("CCS_KEPT") or Path(constants.HF_HOME) / "clip-ccs" / "analyses")
-    return App(collection, places=places, first=first, folder=folder)
 
 
 def warm(app: App) -> None:

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 TITLE = "CLIP heads"
 PURPOSE = "See what an attention head of CLIP encodes, turn it off, and measure what changes."
-SOON, POLL = 1.5, 2.0  # seconds that a click, and a poll, wait for work to be done
+FIRST, SOON, POLL = 0.4, 1.5, 2.0  # seconds that a page, a click, and a poll wait for work to be done
 CANCELED = "Canceled. What is shown may not match what is chosen; any click computes it."
 
 
@@ -80,7 +80,7 @@ class Pages:
             key, session = new_key(), Session()
         screen = await run_in_threadpool(open_screen, self.app, session, query)
         job = self._start(request, key, screen, partial(page.work, screen))
-        await job.finished(0.4)
+        await job.finished(FIRST)
         address = screen.state.query()
         empty = dict.fromkeys(("top", "strip", "left", "main"), "")
         html = page.fragment({**empty, **job.regions, "status": page.status([job])}, {}, key, address)

@@ -260,10 +260,7 @@ def test_every_row_of_a_csv_says_what_it_was_made_with(app, model):
     screen = opened(app, {"tab": "paradox", "attribute": "skin tone", "ablate": off})
     expected_fields = {"gallery": "world/faces", "attribute": "skin tone"}
     for row in saved("paradox", regions(screen)["main"]):
-        expected_fields |= {
-            "weights": app.records(row["model"]).weights[:16],
-            "accuracy dataset": "mean",
-        }
+        expected_fields |= {"weights": app.records(row["model"]).weights[:16], "accuracy dataset": "mean"}
         assert expected_fields.items() <= row.items()
         assert row["ablated heads"] == row["ablation"].removeprefix("single:") or not row[
             "ablation"

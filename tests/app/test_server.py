@@ -1,7 +1,6 @@
 """The server: pages, fragments, work that is watched or canceled, uploads, and pages without a script."""
 
 import asyncio
-import io
 import re
 import threading
 from urllib.parse import parse_qsl
@@ -72,7 +71,8 @@ def test_a_fault_is_logged_and_the_page_goes_on(client, monkeypatch, caplog):
     caplog.clear()
 
 
-def test_without_a_script_forms_answer_with_the_next_page(client):
+def test_without_a_script_forms_answer_with_the_next_page(client, monkeypatch):
+    monkeypatch.setattr(server, "FIRST", 60.0)
     page = visit(client, f"tab=heads&gallery={SMALL}").whole()
     answer = client.post("/heads/toggle", data={"page": page.key, "at": page.at, "head": "L7.H2"})
     assert answer.status_code == 303
@@ -184,12 +184,3 @@ def test_an_address_that_has_too_much_waits_and_no_other():
             assert job.done
 
     asyncio.run(visit())
-
-
-def test_a_large_image_is_read(client):
-    out = io.BytesIO()
-    Image.effect_noise((1500, 1000), 90).save(out, "PNG")
-    page = visit(client, "tab=classify").whole()
-    assert (
-        "big.png" in page.post("images/add", files=[("files", ("big.png", out.getvalue()))]).whole()["left"]
-    )

@@ -15,10 +15,10 @@ import ccs
 from ccs.app.services.cache import Cache
 from ccs.app.services.model_cache import PHOTO, saw_drawings_only
 from ccs.app.services.uploads import InputImage, data_url, read
-from ccs.app.state import NO_HEADS, parse_int
+from ccs.app.state import parse_int
 from ccs.data import synthetic
 from ccs.errors import InputError
-from ccs.heads import IMAGE, HeadSet, Intervention
+from ccs.heads import IMAGE, HeadSet
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -133,33 +133,22 @@ class Images:
         originals = [image.pixels for image in self.originals]
         return self._remember(model, "pixels", lambda: model.preprocess(originals))
 
-    def trunk(self, model: Model, layer: int = 0, ablate: HeadSet = NO_HEADS) -> Trunk:
-        """Return the activations that enter a layer, or the first with heads that can be ablated.
-
-        Args:
-            model: The model.
-            layer: The layer.
-            ablate: Heads; those of the image encoder below the layer are ablated.
-        """
-        if layer <= model.encoder.first_prunable_layer:
-            return self._remember(model, "trunk", lambda: model.trunk(self.pixels(model)))
-        below = Intervention(ablate).subset(head for head in ablate.of_encoder(IMAGE) if head.layer < layer)
-        start, encoder = self.trunk(model), model.encoder.ablated(below)
-        return self._remember(model, "trunk", lambda: encoder.trunk(start, layer), layer, below)
+    def trunk(self, model: Model) -> Trunk:
+        """Return the activations that enter the first layer with heads that can be ablated."""
+        return self._remember(model, "trunk", lambda: model.trunk(self.pixels(model)))
 
     def embed(self, model: Model, ablation_sets: Sequence[HeadSet]) -> np.ndarray:
         """Return embeddings [sets, images, d] under each set of ablated heads of the image encoder."""
 
-        def embed_under(ablate: HeadSet) -> np.ndarray:
-            start = self.trunk(model, min(ablate.layers, default=model.n_layers - 1))
-            return self._remember(model, "embed", lambda: model.embed_images(start, ablate), ablate)
+        def embed_under(heads: HeadSet) -> np.ndarray:
+            return self._remember(model, "embed", lambda: model.embed_images(self.trunk(model), heads), heads)
 
-        return np.stack([embed_under(ablate.of_encoder(IMAGE)) for ablate in ablation_sets])
+        return np.stack([embed_under(heads.of_encoder(IMAGE)) for heads in ablation_sets])
 
     def attention(self, model: Model, layer: int, ablate: HeadSet) -> np.ndarray:
         """Return the attention of a layer's heads [images, heads, rows, columns] after ablation."""
-        start, heads = self.trunk(model, layer, ablate), model.encoder.all_heads.of_layer(layer)
-        return ccs.attention(model, start, heads)
+        heads = model.encoder.all_heads.of_layer(layer)
+        return ccs.attention(model, self.trunk(model), heads, ablate=ablate.of_encoder(IMAGE))
 
     def contribution_maps(
         self, model: Model, heads: HeadSet, along: np.ndarray, ablate: HeadSet
@@ -175,8 +164,8 @@ class Images:
         Returns:
             Maps [images, E, rows, columns].
         """
-        start, ablate = self.trunk(model, min(heads.layers), ablate), ablate.of_encoder(IMAGE)
-        make = partial(ccs.heatmap, model, start, along, heads, ablate=ablate)
+        ablate = ablate.of_encoder(IMAGE)
+        make = partial(ccs.heatmap, model, self.trunk(model), along, heads, ablate=ablate)
         return self._remember(model, "maps", make, heads, ablate, hash(along.tobytes()))
 
     def inputs(self, model: Model) -> tuple[Image.Image, ...]:
