@@ -151,11 +151,13 @@ def list_files(place: Path | bytes | Opener, source: str) -> Files:
     Raises:
         InputError: If it is no folder, zip, tar, or Parquet file.
     """
-    is_file = isinstance(place, Path)
-    opener = partial(io.BytesIO, place) if isinstance(place, bytes) else place
-    opener = OnDisk(str(place)) if is_file else opener
+    opener: Opener
+    if isinstance(place, Path):
+        opener = OnDisk(str(place))
+    else:
+        opener = partial(io.BytesIO, place) if isinstance(place, bytes) else place
     try:
-        if is_file and place.is_dir():
+        if isinstance(place, Path) and place.is_dir():
             return _as_files(source, _in_folder(str(place), "", frozenset()))
         with opener() as stream:
             start = stream.read(512)

@@ -14,6 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from ccs import sandbox
 from ccs.data import DatasetRecord, clips
 from ccs.data.decoding import FORMATS, problem
 from ccs.data.files import VIDEOS, Files, OnDisk, Opener, list_files, splits_in
@@ -152,60 +153,52 @@ def files_at(record: DatasetRecord, token: bool | None = None) -> tuple[str, lis
     return str(repository_info.sha), data + [path for path in listed if path == record.names]
 
 
-def part_of(record: DatasetRecord, max_rows: int) -> Rows:
-    """Read part of a large set: evenly spaced row groups of evenly spaced files.
+def part_of(
+    record: DatasetRecord, max_rows: int, most_bytes: int = 0, *, spaced: bool = True
+) -> tuple[str, dict[str, Any]]:
+    """Read part of a set from its Parquet files, of which only what is needed is fetched.
 
     Args:
-        record: The set's record.
+        record: The set's record; of images without labels, no columns are read.
         max_rows: The most rows.
+        most_bytes: The most bytes of all images of an untrusted set, which is read in the sandbox, and to
+            which no token is sent.
+        spaced: Whether to read evenly spaced row groups of evenly spaced files, or the first rows.
+
+    Returns:
+        The commit, and the rows as `plain_fields` returns them.
 
     Raises:
         InputError: If the set can't be reached or read.
     """
-    with explained(record.name, record.hub or ""):
-        commit, paths = files_at(record)
-    fields = remote_fields(record, commit, some_files(paths, max_rows), max_rows, endpoint())
-    return in_memory(record.name, f"{record.address} {commit}", fields)
-
-
-def some_files(paths: Sequence[str], max_rows: int) -> list[str]:
-    """Choose evenly spaced Parquet files to read a part of a set from.
-
-    Args:
-        paths: All files of the set.
-        max_rows: The most rows.
-    """
+    with explained(record.name, record.hub or "", copy=not most_bytes or bool(record.excerpt)):
+        commit, paths = files_at(record, token=False if most_bytes else None)
     paths = [path for path in paths if path.lower().endswith(".parquet")]
-    return [paths[place] for place in spread(len(paths), min(MOST_FILES, max_rows))]
+    wanted = min(MOST_FILES, max_rows)
+    paths = [paths[place] for place in spread(len(paths), wanted)] if spaced else paths[:1]
+    read = partial(_remote_fields, record, commit, paths, max_rows, endpoint(), most_bytes, spaced)
+    if not most_bytes:
+        return commit, read()
+    fields: dict[str, Any] = sandbox.run(
+        read,
+        title=record.name,
+        seconds=60 + max_rows / 20,
+        memory=most_bytes + 2**30,
+        answer=most_bytes + 2**24,
+    )
+    return commit, fields
 
 
-def remote_fields(
+def _remote_fields(
     record: DatasetRecord,
     commit: str,
     paths: Sequence[str],
     max_rows: int,
     server: str,
-    most_bytes: int = 0,
-    *,
-    spaced: bool = True,
+    most_bytes: int,
+    spaced: bool,
 ) -> dict[str, Any]:
-    """Read rows of Parquet files on the Hub, of which only what they need is fetched.
-
-    Args:
-        record: The set's record; of images without labels, no columns are read.
-        commit: The commit.
-        paths: The files in the repository.
-        max_rows: The most rows.
-        server: The Hub's address.
-        most_bytes: Of an untrusted set, to which no token is sent, as in `plain_fields`.
-        spaced: As in `read_parquet`.
-
-    Returns:
-        The rows as `plain_fields` returns them.
-
-    Raises:
-        InputError: If the files can't be fetched or read.
-    """
+    """Read rows of these files of a commit; server: the Hub's address, which a sandbox may not know yet."""
     from huggingface_hub import HfFileSystem
 
     from ccs.data.parquet import read_parquet

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from typing import Any
@@ -339,3 +339,11 @@ def _counterfactuals(record: DatasetRecord, rows: Rows, sample: Sample) -> BiasS
         pools=pools,
         units=np.unique(sets, return_inverse=True)[1].astype(np.int64),
     )
+
+
+MAKERS: Mapping[str, Callable[[DatasetRecord, Rows, Sample, Sequence[str]], ImageSet]] = {
+    "images": images,
+    "classification": classes,
+    "bias": people,
+}
+"""What makes a set of rows, by its kind."""

@@ -184,20 +184,20 @@ def _open(
     if record.kind == "videos":
         files, address = hub.fetch_videos(record) if place is None else (_list(place), "")
         return clips.retrieval_set(files, record, sample.max_rows, address)
-    in_part = record.large and sample.max_rows is not None and record.names in ("column", "wordnet")
+    has_own_names = record.names not in ("column", "wordnet")
     if place is None and record.name.startswith(untrusted.PREFIX):
         rows = untrusted.hub_rows(record, sample.max_rows)
     elif place is None and record.excerpt:
         rows = untrusted.excerpt_rows(record)
-    elif place is None and in_part:
-        rows = hub.part_of(record, sample.max_rows)
+    elif place is None and record.large and sample.max_rows is not None and not has_own_names:
+        commit, fields = hub.part_of(record, sample.max_rows)
+        rows = hub.in_memory(record.name, f"{record.address} {commit}", fields)
     else:
         place, address = hub.fetch(record) if place is None else (place, "")
         rows = read_files(_list(place, address), record, split)
-        if record.names not in ("column", "wordnet"):
+        if has_own_names:
             names = _class_names(record, place)
-    make = {"classification": labeled.classes, "bias": labeled.people, "images": labeled.images}[record.kind]
-    opened = make(record, rows, sample, names)
+    opened = labeled.MAKERS[record.kind](record, rows, sample, names)
     for note in opened.notes:
         log.warning("%s: %s", opened.name, note)
     return opened

@@ -1,8 +1,9 @@
 """Read images and columns from Parquet files. A path or address in a cell is never followed.
 
 Rows are decoded in batches of at most 64 and about 32 MB, whatever the size of a row group. A writer may put
-a whole row group into one page, which then has to be in memory, compressed and not: a group of 454 MB costs
-750 MB. A file with a group above 1 GB, which would cost 1.7 GB, is refused.
+a whole row group into one page, which then has to be in memory, compressed and not: a group of 440 MB costs
+1 GB (0.75 GB if its images can be packed). A file with a group above 1 GB, which could cost 2.3 GB, is
+refused.
 """
 
 from __future__ import annotations

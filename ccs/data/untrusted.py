@@ -11,18 +11,17 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ccs import sandbox
 from ccs.data import DatasetRecord
 from ccs.data.files import OnDisk, list_files
-from ccs.data.hub import explained, files_at, in_memory, plain_fields, remote_fields, some_files
+from ccs.data.hub import in_memory, part_of, plain_fields
 from ccs.data.layouts import read_files
 from ccs.data.rows import Rows
 from ccs.errors import InputError
-from ccs.files import atomic_write, endpoint
+from ccs.files import atomic_write
 
 MOST_FILES, MOST_BYTES = 2000, 64 * 2**20
 """The most that an upload may hold: images, and bytes once unpacked."""
@@ -81,24 +80,8 @@ def hub_rows(record: DatasetRecord, max_rows: int | None) -> Rows:
     Raises:
         InputError: If the set can't be reached or read.
     """
-    commit, fields = _fetch(record, min(max_rows or MOST, MOST), spaced=True)
+    commit, fields = part_of(record, min(max_rows or MOST, MOST), MAX_BYTES)
     return in_memory(record.name, f"{record.name} at {commit[:12]}", fields)
-
-
-def _fetch(record: DatasetRecord, max_rows: int, *, spaced: bool) -> tuple[str, dict[str, Any]]:
-    """Fetch rows in the sandbox, evenly spaced or the first. Return the commit, and their plain fields."""
-    with explained(record.name, record.hub or "", copy=bool(record.excerpt)):
-        commit, paths = files_at(record, token=False)
-    paths = some_files(paths, max_rows) if spaced else paths[:1]
-    fields: dict[str, Any] = sandbox.run(
-        partial(remote_fields, spaced=spaced),
-        *(record, commit, paths, max_rows, endpoint(), MAX_BYTES),
-        title=record.name,
-        seconds=60 + max_rows / 20,
-        memory=MAX_BYTES + 2**30,
-        answer=MAX_BYTES + 2**24,
-    )
-    return commit, fields
 
 
 # Excerpts -------------------------------------------------------------------------------------------------
@@ -138,9 +121,8 @@ def fetch_excerpt(record: DatasetRecord) -> None:
     import pyarrow as pa
     from pyarrow.parquet import write_table
 
-    # the first 42 of the rarest group are among 990 rows
-    max_rows = record.excerpt * (2 if record.groups else 1)
-    commit, fields = _fetch(replace(record, revision="main"), max_rows, spaced=False)
+    max_rows = record.excerpt * (2 if record.groups else 1)  # 42 of the rarest group are among 990 rows
+    commit, fields = part_of(replace(record, revision="main"), max_rows, MAX_BYTES, spaced=False)
     columns, images = fields["columns"], fields["images"]
     chosen: Sequence[int] | None = range(record.excerpt)
     if record.groups:
