@@ -75,7 +75,7 @@ def for_visitors(error: object) -> str:
     """Return an error's sentence without names of exceptions and variables of this program."""
     exception = r" ?\(\w*(Error|Exception|BadZipFile|Timeout)\b[^()]*(\([^()]*\)[^()]*)*\)"
     words = re.sub(exception, "", str(error))
-    return re.sub(r";? ?[^.;]*\$CCS_\w+[^.;]*", "", words).strip()
+    return re.sub(r"[,;]? ?[^,.;]*\$CCS_[^.;(]*(\([^()]*\))?", "", words).strip()
 
 
 def count(n: int, noun: str) -> str:
