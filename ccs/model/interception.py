@@ -378,7 +378,7 @@ def end(ablation: Ablation) -> None:
 
 
 def _rebind(module: Any, previous: Any) -> None:
-    """accelerate's hooks keep the bound forward of the class; give them that of the present class."""
+    """Give accelerate's hooks, which keep a bound forward, that of the present class."""
     bound = module.__dict__.get("_old_forward")
     if getattr(bound, "__func__", None) is previous.forward:
         module.__dict__["_old_forward"] = MethodType(type(module).forward, module)

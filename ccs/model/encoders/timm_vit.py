@@ -1,5 +1,7 @@
-"""timm's encoders: SigLIP, MobileCLIP, ViTamin (convolutional stem), encoders with relative positions, EVA
-and EVA02 (rotary positions, a norm on the heads' outputs, SwiGLU), and PE-Core.
+"""Encoders of timm.
+
+SigLIP, MobileCLIP, ViTamin (convolutional stem), encoders with relative positions, EVA and EVA02 (rotary
+positions, a norm on the heads' outputs, SwiGLU), and PE-Core.
 """
 
 from __future__ import annotations

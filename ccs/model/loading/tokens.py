@@ -87,8 +87,10 @@ class HubTokenizer:
 
     @property
     def is_open_clips(self) -> bool:
-        """True if all texts get the tokens of open_clip's tokenizer, up to the padding, except texts that
-        open_clip repairs first (HTML, wrong encodings)."""
+        """True if all texts get the tokens of open_clip's tokenizer, up to the padding.
+
+        Texts that open_clip repairs first (HTML, wrong encodings) may differ.
+        """
         from open_clip.tokenizer import SimpleTokenizer
 
         plain = SimpleTokenizer()
