@@ -44,7 +44,6 @@ def load(
     device: str = "cpu",
     precision: str = "fp32",
     layers: ChosenLayers | None = None,
-    token: bool | None = None,
 ) -> Model:
     """Load a model.
 
@@ -58,7 +57,6 @@ def load(
             fp32.
         layers: The layers whose heads are scored, "all" or their numbers. By default the last four blocks
             and, if attention pools the tokens, the pool.
-        token: False keeps this machine's token from the Hub, for names from untrusted users.
 
     Returns:
         The model.
@@ -73,7 +71,7 @@ def load(
     """
     if precision not in _PRECISIONS:
         raise InputError(f"The precision {precision!r} is not one of {', '.join(_PRECISIONS)}.")
-    source = find(name, token)
+    source = find(name)
     require_room(source.name, source.attention_bytes)
     clip, tokenizer = create(source, usable_device(device))
     return Model(source, clip, tokenizer, _PRECISIONS[precision], layers)

@@ -78,7 +78,7 @@ def _weights_to_fetch(name: str, tell: Callable[[str], None]) -> float:
     connected()
     with explained(name, repository, copy=False):
         HfApi(endpoint=endpoint()).auth_check(repository)
-    tell(model.sentence)
+    tell(f"{model.name}: {model.size / 1e6:,.0f} MB to download.")
     return model.size
 
 

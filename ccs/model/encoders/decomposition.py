@@ -126,7 +126,7 @@ class Decomposition:
             vectors = torch.cat([vectors, extra.expand(len(heads), -1, -1)], 1)  # [heads, d + e, W]
             flat = vectors.flatten(0, 1).expand(path.channels, -1, -1)
             written = path.final_map(path.channel_maps(flat))  # [P, heads (d + e), D]
-        return written.unflatten(1, vectors.shape[:2]).transpose(0, 1)
+        return written.reshape(path.channels, *vectors.shape[:2], self.dim).transpose(0, 1)
 
     def rank(self, head: Head) -> int:
         """Return the number of directions that the head's values can reach: d per channel, at most D."""

@@ -22,7 +22,7 @@ def decompose(visual: Module) -> Parts | None:
     from timm.models.vision_transformer import VisionTransformer
     from timm.models.vision_transformer_relpos import VisionTransformerRelPos
 
-    trunk = visual.trunk if isinstance(visual, TimmModel) else None
+    trunk: Module = visual.trunk if isinstance(visual, TimmModel) else None
     if not isinstance(trunk, VisionTransformer | VisionTransformerRelPos | Eva):
         return None
     if getattr(trunk, "rope_mixed", False):
@@ -76,7 +76,8 @@ def _block(module: Module, trunk: Module) -> Block:
 
     def mlp(x: Tensor) -> Tensor:
         out: Tensor = module.norm2(module.mlp(x)) if normed_after else module.mlp(module.norm2(x))
-        return out if scale(2) is None else out * scale(2)
+        factor = scale(2)
+        return out if factor is None else out * factor
 
     return Block(
         module=attn,

@@ -186,7 +186,7 @@ def _tokenizer(text: dict[str, Any], weights_place: Place | None = None) -> Any:
         place = weights_place
         if place is None or place.file("tokenizer.json", MAX_BYTES) is None:
             require_connection(name, "tokenizer.json")
-            place = Place(repository=name, token=place.token if place else None)
+            place = Place(repository=name)
         return HubTokenizer(place, length, rows, clean, bool(keywords.get("strip_sep_token")))
     except Exception as error:  # the Hub's client raises dozens of kinds
         raise ValueError(f"its tokenizer, the Hub's {name}, can't be loaded: {error}") from error

@@ -16,12 +16,10 @@ class Place:
     Attributes:
         folder: The folder; None for a repository.
         repository: The repository, "" for a folder.
-        token: False keeps this machine's token from a repository that an untrusted user names.
     """
 
     folder: Path | None = None
     repository: str = ""
-    token: bool | None = None
 
     def file(self, name: str, limit: int) -> Path | None:
         """Return the path of a file, downloaded if necessary; None if there is no file of that name.
@@ -73,15 +71,11 @@ class Place:
         if cached is not None:  # the cache records that there is no such file
             return None
         try:
-            info = huggingface_hub.hf_hub_download(
-                self.repository, name, endpoint=endpoint(), dry_run=True, token=self.token
-            )
+            info = huggingface_hub.hf_hub_download(self.repository, name, endpoint=endpoint(), dry_run=True)
         except RemoteEntryNotFoundError:
             return None
         _require_size(name, info.file_size, limit)
-        return Path(
-            huggingface_hub.hf_hub_download(self.repository, name, endpoint=endpoint(), token=self.token)
-        )
+        return Path(huggingface_hub.hf_hub_download(self.repository, name, endpoint=endpoint()))
 
 
 def _require_size(name: str, size: int | None, limit: int) -> None:

@@ -34,22 +34,21 @@ class Footprint:
     memory: int
 
 
-def footprint(name: str, token: bool | None = None) -> Footprint:
+def footprint(name: str) -> Footprint:
     """Return the size of a model.
 
     Args:
         name: As in `ccs.load`.
-        token: As in `sources.find`.
 
     Raises:
         InputError: If there is no such model, or the heads of its encoder are unknown.
     """
-    source = sources.find(name, token)
+    source = sources.find(name)
     folder = _cached(source.repository) if source.place is None or source.repository else source.place.folder
     held = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()} if folder else {}
     size = _size(source, held)
     here = bool(size) or not source.repository
-    size = size or (_size(source, _on_the_hub(source.repository, token)) if source.repository else 0)
+    size = size or (_size(source, _on_the_hub(source.repository)) if source.repository else 0)
     return Footprint(source.name, size, here, memory(source, size))
 
 
@@ -98,13 +97,14 @@ def free_memory() -> int | None:
     return min(limits, default=None)
 
 
-def _on_the_hub(repository: str, token: bool | None) -> dict[str, int]:
+def _on_the_hub(repository: str) -> dict[str, int]:
     """Bytes by file of a repository; nothing if the Hub doesn't say."""
     import huggingface_hub
 
     try:
-        api = huggingface_hub.HfApi(endpoint=endpoint(), token=token)
-        info = api.model_info(repository, files_metadata=True, timeout=5)
+        info = huggingface_hub.HfApi(endpoint=endpoint()).model_info(
+            repository, files_metadata=True, timeout=5
+        )
     except Exception:  # the Hub's client raises dozens of kinds; `load` reports the reason
         return {}
     return {file.rfilename: file.size or 0 for file in info.siblings or []}

@@ -104,12 +104,11 @@ def is_public(name: str) -> bool:
     return name in embedded() or _registered(name) is not None
 
 
-def find(name: str, token: bool | None = None) -> Source:
+def find(name: str) -> Source:
     """Find a model by name.
 
     Args:
         name: As in `ccs.load`.
-        token: False keeps this machine's token from the Hub, for names from untrusted users.
 
     Raises:
         InputError: If there is none, with close matches.
@@ -118,7 +117,7 @@ def find(name: str, token: bool | None = None) -> Source:
     if name in embedded():
         return _described(name, Place(folder=_EMBEDDED / name))
     if name.startswith(HUB):
-        return _described(name, Place(repository=repository_of(name), token=token))
+        return _described(name, Place(repository=repository_of(name)))
     if not name.startswith(FOLDER) and (known := _registered(name)) is not None:
         return known
     if (path := _existing_folder(name.removeprefix(FOLDER))) is not None:
