@@ -228,9 +228,12 @@ def audit(
 def _prompt_sets(gallery: BiasSet, prompts: Sequence[str] | str | None) -> list[PromptSet]:
     names = [prompts] if isinstance(prompts, str) else list(prompts or (GALLERY, "traits"))
     occupations = PromptSet(
-        GALLERY, f"occupations of {gallery.name}", gallery.source, "the gallery", "", gallery.templates,
-        {"occupation": gallery.occupations},
-    )  # fmt: skip
+        name=GALLERY,
+        title=f"occupations of {gallery.name}",
+        source=gallery.source,
+        templates=gallery.templates,
+        categories={"occupation": gallery.occupations},
+    )
     if gallery.occupations == load_prompts(PAPER).names:
         occupations = replace(load_prompts(PAPER), name=GALLERY)
     return [occupations if name == GALLERY else load_prompts(name) for name in names]

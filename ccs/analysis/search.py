@@ -169,7 +169,6 @@ def search(
     prompts: str | None = None,
     top: int | None = None,
     limits: Limits | None = None,
-    compare_with: Sequence[AblationSet] = (),
     max_images: int | None = None,
     skip_unreadable: bool = False,
     seed: int = 0,
@@ -189,7 +188,6 @@ def search(
         prompts: a named prompt set in place of occupations and template (`ccs.texts.prompts`).
         top: K, as in `ccs.bias`; the search sees half of it.
         limits: of the search.
-        compare_with: other ablation sets to report.
         max_images: the most images of each set opened here; synthetic people are all used.
         skip_unreadable: continue if more than 1% of the images cannot be read.
         seed: of the split into halves.
@@ -221,9 +219,7 @@ def search(
     task = make_task(subject.model, sets.people, sets.controls, attribute)
     seen, unseen = halves(task, seed)
     unseen = subject.renew(unseen, attribute, seed)
-    outcome = search_halves(
-        subject.model, seen, unseen, limits, compare_with=compare_with, seed=seed, tell=tell
-    )
+    outcome = search_halves(subject.model, seen, unseen, limits, seed=seed, tell=tell)
     result = next((held for held in outcome.held_out if held.ablation == SEARCHED), outcome.held_out[0])
     choices = subject.describe(attribute, seen, unseen, seed) | {
         "occupations": sets.people.occupations,
@@ -336,7 +332,6 @@ def search_halves(
     unseen: Task,
     limits: Limits,
     *,
-    compare_with: Sequence[AblationSet] = (),
     seed: int = 0,
     tell: Tell = say_nothing,
 ) -> SearchOutcome:
@@ -347,7 +342,6 @@ def search_halves(
         seen: the half on which heads are chosen.
         unseen: the half on which the ablation sets are measured.
         limits: of the search.
-        compare_with: other ablation sets to report (high, low, random).
         seed: random seed for resampling.
         tell: called with a line for each step.
 
@@ -365,7 +359,7 @@ def search_halves(
         for size, step in enumerate(path)
         if size and step.heads != heads
     ]
-    held_out = measure_held_out(model, unseen, [*sets, *compare_with], seed)
+    held_out = measure_held_out(model, unseen, sets, seed)
     return SearchOutcome(heads=heads, fitted=(*singles, *path), held_out=held_out)
 
 

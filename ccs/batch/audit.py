@@ -163,19 +163,9 @@ def write_audit(settings: AuditOptions, name: str, folder: Path, device: str) ->
 
 
 def _measure(settings: AuditOptions, name: str, device: str) -> Audit:
-    return ccs.audit(
-        name,
-        settings.gallery,
-        dataset=settings.dataset,
-        prompts=settings.prompts,
-        attributes=settings.attribute,
-        ablate=settings.ablate,
-        top=settings.top,
-        max_images=settings.max_images,
-        smallest=settings.smallest,
-        skip_unreadable=settings.skip_unreadable,
-        device=device,
-    )
+    names = ("dataset", "prompts", "ablate", "top", "max_images", "smallest", "skip_unreadable")
+    arguments = {option: getattr(settings, option) for option in names}
+    return ccs.audit(name, settings.gallery, attributes=settings.attribute, device=device, **arguments)
 
 
 def render(template: str, result: Audit) -> str:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import ccs
 from ccs import results
-from ccs.analysis import ablation_sets
-from ccs.analysis.ablation_sets import AblationSet
 from ccs.analysis.search import HeldOut, Limits, SearchTable
 from ccs.batch.pages import change, format_parts, in_brackets, list_skipped, p_text, printed
 from ccs.cli import options
 from ccs.cli.command_line import Command
 from ccs.errors import InputError
-from ccs.heads import HeadSet
 from ccs.metrics.stats import minimum_detectable
-from ccs.results import queries, searches
+from ccs.results import searches
 from ccs.results.searches import Search
 
 
@@ -40,13 +36,11 @@ class SearchOptions(options.GalleryOptions):
 def find_ablation(settings: SearchOptions) -> None:
     """Print the ablation and its effects, and save it."""
     tables = settings.results or results.default_folder()
-    print(f"Results: {tables}", file=sys.stderr)
     limits = Limits(max_loss=settings.max_loss / 100, max_heads=settings.max_heads)
     if settings.save and not options.to_folder(str(tables)).is_dir():
         raise InputError(f"--results {tables} does not exist; compute it, or leave out --save.")
     model = ccs.load(settings.model, device=settings.device)
-    scored_sets = _scored_sets(settings, tables, model.name, model.heads)
-    table = ccs.search(model, **settings.arguments(), limits=limits, compare_with=scored_sets, tell=print)
+    table = ccs.search(model, **settings.arguments(), limits=limits, tell=print)
     list_skipped(table.about["skipped"])
     print(format_search(table))
     if settings.save:
@@ -66,20 +60,6 @@ def find_ablation(settings: SearchOptions) -> None:
         print(f"Saved to {searches.keep(tables, saved)}.")
 
 
-def _scored_sets(settings: SearchOptions, tables: Path, name: str, heads: HeadSet) -> list[AblationSet]:
-    """Return the high, low, and random sets by the model's tables. Prints a notice if there are none."""
-    folder = tables / results.folder_name(name)
-    if not folder.is_dir():
-        print(
-            f"{tables} has no tables of {name}, so the search isn't compared with high, low, and random sets."
-        )
-        return []
-    model_results = results.read(folder)
-    scored, k = queries.head_scores(model_results), queries.main_k(model_results) or 5
-    kinds = ("high", "low", "random")
-    return ablation_sets.make_ablation_sets(scored, k, heads, settings.seed, 5, kinds=kinds, notice=print)[1:]
-
-
 def format_search(table: SearchTable) -> str:
     """Format the held-out results and the conclusion: confirmed, inconclusive, or rejected."""
     unseen = table.outcome.held_out
@@ -94,15 +74,13 @@ def format_search(table: SearchTable) -> str:
         accuracy=change(answer.accuracy_change, 100, 1),
         detectable=minimum_detectable(answer.max_skew_change),
         about=table.about,
-        parts=format_parts(table.parts[table.parts["ablation"] != "random"], "heads")
-        if len(table.parts)
-        else "",
+        parts=format_parts(table.parts, "heads"),
     )
 
 
 def _set_row(held_out: HeldOut) -> dict[str, str]:
     return {
-        "set": f"{held_out.ablation} {held_out.seed}" if held_out.ablation == "random" else held_out.ablation,
+        "set": held_out.ablation,
         "heads": str(len(held_out.heads)),
         "MaxSkew": in_brackets(held_out.max_skew),
         "its change": in_brackets(held_out.max_skew_change, sign="+"),

@@ -9,7 +9,6 @@ import pytest
 
 from ccs import HeadSet, InputError
 from ccs.analysis import fresh, search
-from ccs.analysis.ablation_sets import AblationSet
 from ccs.analysis.search import Limits
 from ccs.analysis.task import Task, halves
 from ccs.batch import search as search_command
@@ -188,8 +187,7 @@ LIMITS = Limits(max_loss=0.03, min_reduction=0.04)
 
 @pytest.fixture(scope="module")
 def toy_search():
-    beside = [AblationSet("random", 3, ToyModel.heads - {*list(ToyModel.heads)[:4]}, "")]
-    result = search.search_halves(ToyModel(), *halves(toy(), 0), LIMITS, compare_with=beside)
+    result = search.search_halves(ToyModel(), *halves(toy(), 0), LIMITS)
     settings = {"model": "ViT/toy", "weights_hash": "ab" * 32, "gallery": "faces", "attribute": "gender"}
     settings |= {"preserve": "subjects", "prompts": ("a cook", "a judge"), "templates": ("{}",)}
     return Search(**settings, k=60, seed=0, limits=LIMITS, **vars(result))
@@ -200,8 +198,7 @@ def test_searches_are_read_as_written_one_of_each_question_and_none_of_other_wei
     assert path == tmp_path / "ViT--toy.search.json"
     assert list(tmp_path.iterdir()) == [path]
     assert searches.beside(tmp_path, toy_search.model, toy_search.weights_hash) == (toy_search,)
-    assert {point.ablation for point in toy_search.held_out} == {"none", "searched", "step 1", "random"}
-    assert [point.seed for point in toy_search.held_out if point.ablation == "random"] == [3]
+    assert {point.ablation for point in toy_search.held_out} == {"none", "searched", "step 1"}
     again, other = replace(toy_search, seed=7), replace(toy_search, attribute="skin tone")
     for changed in (other, again):
         searches.keep(tmp_path, changed)

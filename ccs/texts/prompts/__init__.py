@@ -23,8 +23,6 @@ class PromptSet:
         name: what `load_prompts` and `--prompts` take.
         title: its name in tables.
         source: the publication that lists the words.
-        read_in: the file that was read.
-        license: terms of that file.
         templates: prompts with `{}` for a name.
         categories: category -> names. A name can be in several.
     """
@@ -32,8 +30,6 @@ class PromptSet:
     name: str
     title: str
     source: str
-    read_in: str
-    license: str
     templates: tuple[str, ...]
     categories: Mapping[str, tuple[str, ...]]
 
@@ -65,8 +61,6 @@ def load_prompts(name: str) -> PromptSet:
             name=PAPER,
             title="104 occupations of the paper",
             source="Pruning the Paradox, tables 15 and 16, arXiv:2503.11103",
-            read_in="the paper",
-            license="words are facts",
             templates=paper.templates(),
             categories={"occupation": paper.occupations()},
         )
@@ -76,8 +70,6 @@ def load_prompts(name: str) -> PromptSet:
         name=name,
         title=values["title"],
         source=values["source"],
-        read_in=values["read_in"],
-        license=values["license"],
         templates=(values["template"],),
         categories={
             category: tuple(f"{word} person" if category in adjectives else word for word in words)
