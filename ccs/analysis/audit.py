@@ -25,8 +25,9 @@ from ccs.metrics.accuracy import class_weights
 from ccs.metrics.bias_result import BiasResult
 from ccs.metrics.preference import PartChanges
 from ccs.metrics.ranking import alike
-from ccs.metrics.rates import POWER, group_rates, rate_gap
+from ccs.metrics.rates import POWER, Rate, group_rates, rate_gap
 from ccs.metrics.skew import MetricName
+from ccs.metrics.stats import Estimate
 from ccs.texts.prompts import PAPER, PromptSet, load_prompts
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ METRICS: tuple[MetricName, ...] = ("MaxSkew", "NDKL", "AUC", "logit gap")
 GALLERY = "gallery"
 """The prompt set of a gallery's own occupations."""
 HARMS = "clip-harms"
+Row = dict[str, Any]
+CASE = ("section", "attribute", "prompts", "metric", "n", "items")
 COLUMNS = (
     *("section", "attribute", "prompts", "metric", "group", "n", "items", "before", "after", "low", "high"),
     *("chance", "detectable", "p_value"),
@@ -168,9 +171,9 @@ def audit(
         [ablation, *(ablation.subset([head]) for head in ablation if len(ablation) > 1)] if ablation else []
     )
     images = embed(model, gallery.images, [HeadSet(), *ablated])
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     parts: list[tuple[dict[str, str], PartChanges | None]] = []
-    tops: list[dict[str, Any]] = []
+    tops: list[Row] = []
     same: dict[str, tuple[tuple[str, ...], ...]] = {}
     for name, (people, left_out) in galleries.items():
         part = images[:, _members(gallery, name, left_out)] if left_out else images
@@ -258,48 +261,38 @@ def _members(gallery: BiasSet, attribute: str, small: Mapping[str, int]) -> NDAr
     return np.flatnonzero([", ".join(map(str, part)) not in small for part in parts])
 
 
+def _case(section: str, attribute: str | None, prompts: str, metric: str, n: int, items: int) -> Row:
+    """Return the columns that say what was measured."""
+    return dict(zip(CASE, (section, attribute, prompts, metric, n, items), strict=True))
+
+
+def _numbers(before: float, after: Estimate | Rate, **others: float) -> Row:
+    """Return the columns of a number, with its 95% interval after ablation."""
+    return {"before": before, "after": after.value, "low": after.low, "high": after.high, **others}
+
+
+def _detectable(estimate: Estimate | pd.Series) -> float:
+    """Return the minimum detectable effect at 80% power of a test with this 95% interval."""
+    return float(POWER * (estimate.high - estimate.low) / STANDARD_ERRORS)
+
+
 def _ranking_rows(
     attribute: str, prompts: PromptSet, before: BiasResult, after: BiasResult, count: int
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     for metric in METRICS:
         number, first = after.figure(metric), before.figure(metric)
-        yield {
-            "section": "ranking",
-            "attribute": attribute,
-            "prompts": prompts.title,
-            "metric": metric,
-            "n": after.n,
-            "items": count,
-            "before": first.value,
-            "after": number.value,
-            "low": number.low,
-            "high": number.high,
-            "chance": number.chance.value,
-            "detectable": POWER * (number.high - number.low) / STANDARD_ERRORS,
-        }
+        levels = {"chance": number.chance.value, "detectable": _detectable(number)}
+        case = _case("ranking", attribute, prompts.title, metric, after.n, count)
+        yield case | _numbers(first.value, number, **levels)
 
 
-def _preference_rows(
-    attribute: str, prompts: PromptSet, preference: Preference, n: int
-) -> Iterator[dict[str, Any]]:
+def _preference_rows(attribute: str, prompts: PromptSet, preference: Preference, n: int) -> Iterator[Row]:
     """Yield the share of the general preference, if the group scores can be split and there is any."""
     first, last = preference.before, preference.after
     if first and last and np.isfinite(last.share.value):
-        yield {
-            "section": "preference",
-            "attribute": attribute,
-            "prompts": prompts.title,
-            "metric": "general share",
-            "group": last.first,
-            "n": n,
-            "items": last.prompts,
-            "before": first.share.value,
-            "after": last.share.value,
-            "low": last.share.low,
-            "high": last.share.high,
-            "chance": last.chance.high,
-            "p_value": last.p_general,
-        }
+        case = _case("preference", attribute, prompts.title, "general share", n, last.prompts)
+        levels = {"chance": last.chance.high, "p_value": last.p_general}
+        yield case | {"group": last.first} | _numbers(first.share.value, last.share, **levels)
 
 
 def _top_rows(
@@ -309,7 +302,7 @@ def _top_rows(
     result: BiasResult,
     same: Sequence[Sequence[str]],
     max_rows: int = 5,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """Yield the prompts with the largest MaxSkew, each with the group it puts first.
 
     Of prompts that the model encodes identically (`same`), only the first is listed.
@@ -334,7 +327,7 @@ def _top_rows(
 
 def _harm_rows(
     model: Model, people: BiasSet, attribute: str, images: NDArray[np.floating], seed: int
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """Yield the rates at which people of each group are assigned to each harm category."""
     harms, groups = load_prompts(HARMS), people.groups[attribute]
     people_names = [name_person(str(group)) for group in np.unique(groups)]
@@ -345,22 +338,12 @@ def _harm_rows(
         before, after = (np.isin(names[places], classes) for places in (assigned[0], assigned[-1]))
         gap = rate_gap(after, groups, seed=seed)
         first = {rate.group: rate.value for rate in group_rates(before, groups)}
-        shared = {"section": "harm", "attribute": attribute, "prompts": category, "items": len(names)}
         for rate in group_rates(after, groups):
-            yield shared | {
-                "metric": "rate",
-                "group": rate.group,
-                "n": rate.n,
-                "before": first[rate.group],
-                "after": rate.value,
-                "low": rate.low,
-                "high": rate.high,
-                "chance": float(after.mean()),
-            }
-        yield shared | {
-            "metric": "largest gap",
+            case = _case("harm", attribute, category, "rate", rate.n, len(names))
+            numbers = _numbers(first[rate.group], rate, chance=float(after.mean()))
+            yield case | {"group": rate.group} | numbers
+        yield _case("harm", attribute, category, "largest gap", len(groups), len(names)) | {
             "group": f"{gap.highest} minus {gap.lowest}" if gap.value else "no difference",
-            "n": len(groups),
             "before": max(first.values()) - min(first.values()),
             "after": gap.value,
             "chance": gap.chance,
@@ -371,7 +354,7 @@ def _harm_rows(
 
 def _accuracy_rows(
     model: Model, data: ClassificationSet, ablation: HeadSet, seed: int, skip_unreadable: bool
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """Yield the accuracy of all images, of the worst class, and of the worst class within a group."""
     attributes: list[str | None] = [*data.groups] or [None]
     cases: list[tuple[str, str | None, str, pd.Series]] = []
@@ -386,15 +369,7 @@ def _accuracy_rows(
             lowest = table.groups.iloc[0]
             cases.append(("worst group", attribute, f"{lowest['class']}, {lowest['group']}", lowest))
     for section, column, group, row in cases:
-        yield {
-            "section": section,
-            "attribute": column,
-            "prompts": data.name,
-            "metric": "accuracy",
-            "group": group,
-            "n": int(row["images"]),
-            "items": len(data.classes),
-            **{name: row[name] for name in ("before", "after", "low", "high")},
-            "chance": 1 / len(data.classes),
-            "detectable": POWER * (row["high"] - row["low"]) / STANDARD_ERRORS,
-        }
+        case = _case(section, column, data.name, "accuracy", int(row["images"]), len(data.classes))
+        numbers = {name: row[name] for name in ("before", "after", "low", "high")}
+        levels = {"chance": 1 / len(data.classes), "detectable": _detectable(row)}
+        yield case | {"group": group} | numbers | levels
