@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ccs.analysis.inputs import Names, change_columns, embed, load_model, open_classes, require_readable
-from ccs.analysis.result import Result, axes
+from ccs.analysis.result import Chart, Result
 from ccs.analysis.sample_size import warn_if_small
 from ccs.data import ClassificationSet
 from ccs.errors import InputError, require_seed
@@ -59,29 +59,11 @@ class AccuracyTable(Result):
         after = self.rows["after"].iloc[0]
         return f"<AccuracyTable of {self.about['model']} on {self.about['dataset']}: {after:.3f}, see .rows>"
 
-    def plot(self, *, max_rows: int = 20, ax: Any = None) -> Any:
-        """Draw the accuracy of all images and of the `max_rows` classes with the lowest accuracy.
-
-        Args:
-            max_rows: number of classes.
-            ax: matplotlib's Axes to draw on; by default those of a new figure.
-
-        Returns:
-            Axes: matplotlib's.
-
-        Raises:
-            MissingExtra: Without matplotlib.
-        """
+    def _chart(self, max_rows: int) -> Chart:
         rows = pd.concat([self.rows.iloc[1:].nsmallest(max_rows, "after").iloc[::-1], self.rows.iloc[:1]])
-        ax, places, ablated = axes(len(rows), ax), np.arange(len(rows)), str(self.about["ablate"])
-        ax.barh(places, rows["after"], color="C0", alpha=0.6, label="ablated" if ablated else "accuracy")
-        if ablated:
-            ax.plot(rows["before"], places, "o", color="0.45", mfc="none", label="all heads on")
-        ax.set_yticks(places, [str(name) for name in rows["class"]])
-        title = f"{self.about['model']}, {self.about['dataset']}"
-        ax.set(xlabel="accuracy", xlim=(0, 1), title=title)
-        ax.legend(loc="lower right", fontsize="small")
-        return ax
+        label, title = ("ablated" if self.about["ablate"] else "accuracy"), self.about["dataset"]
+        title = f"{self.about['model']}, {title}"
+        return Chart(rows=rows, names=rows["class"], xlabel="accuracy", title=title, label=label)
 
 
 def accuracy(

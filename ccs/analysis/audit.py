@@ -16,7 +16,7 @@ from ccs.analysis.bias import embed_occupations, measure_gallery, rank_gallery, 
 from ccs.analysis.crossing import SMALLEST, cross_groups, name_person
 from ccs.analysis.inputs import embed, load_model, open_people, require_readable
 from ccs.analysis.preference import Preference, measure_part_changes, measure_preference, part_rows
-from ccs.analysis.result import Result, axes
+from ccs.analysis.result import Chart, Result
 from ccs.data import BiasSet, ClassificationSet
 from ccs.data.open import open_dataset, open_gallery
 from ccs.errors import InputError, require_seed
@@ -89,26 +89,12 @@ class Audit(Result):
         """Return the rows of one section."""
         return self.rows[self.rows["section"] == name]
 
-    def plot(self, metric: str = "MaxSkew", *, ax: Any = None) -> Any:
-        """Draw a metric of all rankings with its 95% intervals and chance levels.
-
-        Args:
-            metric: one of `METRICS`.
-            ax: matplotlib's Axes to draw on; by default those of a new figure.
-
-        Returns:
-            Axes: matplotlib's.
-        """
+    def _chart(self, max_rows: int, metric: str = "MaxSkew") -> Chart:
         rows = self.section("ranking")
-        rows = rows[rows["metric"] == metric].iloc[::-1]
-        ax, places = axes(len(rows), ax), np.arange(len(rows))
-        reach = [(rows["after"] - rows["low"]).clip(lower=0), (rows["high"] - rows["after"]).clip(lower=0)]
-        ax.errorbar(rows["after"], places, xerr=reach, fmt="o", color="C0", label="measured (95%)")
-        ax.plot(rows["chance"], places, "|", color="0.5", markersize=14, label="random rankings")
-        ax.set_yticks(places, [f"{row.prompts} by {row.attribute}" for row in rows.itertuples()])
-        ax.set(xlabel=metric, title=f"{self.about['model']} on {self.about['gallery']}")
-        ax.legend(fontsize="small")
-        return ax
+        rows = rows[rows["metric"] == metric].head(max_rows).iloc[::-1]
+        names = rows["prompts"] + " by " + rows["attribute"]
+        title = f"{self.about['model']} on {self.about['gallery']}"
+        return Chart(rows=rows, names=names, xlabel=metric, title=title, label="measured (95%)", points=True)
 
 
 def audit(

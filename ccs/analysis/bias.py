@@ -24,7 +24,7 @@ from ccs.analysis.inputs import (
     require_readable,
 )
 from ccs.analysis.preference import Preference, measure_preference
-from ccs.analysis.result import Result, axes
+from ccs.analysis.result import Chart, Result
 from ccs.analysis.sample_size import warn_if_small
 from ccs.data import BiasSet
 from ccs.errors import InputError, require_seed
@@ -98,39 +98,14 @@ class BiasTable(Result):
             raise InputError(f"There is no metric {metric!r}; there are {', '.join(known)}.")
         return self.rows[self.rows["metric"] == metric].set_index("occupation")
 
-    def plot(self, metric: str = "MaxSkew", *, max_rows: int = 20, ax: Any = None) -> Any:
-        """Draw the mean and the `max_rows` largest occupations over the range of random rankings.
-
-        Args:
-            metric: one of `rows`' metrics.
-            max_rows: number of occupations.
-            ax: matplotlib's Axes to draw on; by default those of a new figure.
-
-        Returns:
-            Axes: matplotlib's.
-
-        Raises:
-            InputError: For an unknown metric.
-            MissingExtra: Without matplotlib.
-        """
+    def _chart(self, max_rows: int, metric: str = "MaxSkew") -> Chart:
         table, ablated = self.of(metric), str(self.about["ablate"])
         largest = table.drop(index=MEAN).nlargest(max_rows, "after").iloc[::-1]
-        rows = pd.concat([largest, table.loc[[MEAN]]])  # matplotlib draws the first row at the bottom
-        ax = axes(len(rows), ax)
-        places, after = np.arange(len(rows)), rows["after"]
-        low, high = rows["chance_low"], rows["chance_high"]
-        ax.barh(places, high - low, left=low, color="0.88", label="random rankings (95%)")
-        if ablated:
-            ax.plot(rows["before"], places, "o", color="0.45", mfc="none", label="all heads on")
-        reach = [(after - rows["low"]).clip(lower=0), (rows["high"] - after).clip(lower=0)]
+        rows = pd.concat([largest, table.loc[[MEAN]]])
         short = ablated if len(ablated) <= 30 else f"{len(ablated.split())} heads"
         label = f"{short} {effect_word(ablated)}" if ablated else "measured (95%)"
-        ax.errorbar(after, places, xerr=reach, fmt="o", color="C0", label=label)
-        ax.set_yticks(places, [str(name) for name in rows.index])
         title = f"{self.about['model']}, {self.about['gallery']} by {self.about['attribute']}"
-        ax.set(xlabel=metric, title=title)
-        ax.legend(loc="lower right", fontsize="small")
-        return ax
+        return Chart(rows=rows, names=rows.index, xlabel=metric, title=title, label=label, points=True)
 
 
 def bias(

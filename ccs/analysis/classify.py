@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,7 @@ from PIL import Image
 
 from ccs.analysis.accuracy import identical_names
 from ccs.analysis.inputs import Names, embed, load_model, read_names
-from ccs.analysis.result import Result, axes
+from ccs.analysis.result import Chart, Result
 from ccs.data import ImageSet
 from ccs.data.open import open_images
 from ccs.errors import InputError
@@ -56,33 +56,12 @@ class ClassTable(Result):
         }
         return pd.DataFrame(firsts)
 
-    def plot(self, *, image: int = 0, max_rows: int = 20, ax: Any = None) -> Any:
-        """Draw the `max_rows` probable classes of one image.
-
-        Args:
-            image: its number.
-            max_rows: number of classes.
-            ax: matplotlib's Axes to draw on; by default those of a new figure.
-
-        Returns:
-            Axes: matplotlib's.
-
-        Raises:
-            InputError: For an image that there is not.
-            MissingExtra: Without matplotlib.
-        """
+    def _chart(self, max_rows: int, image: int = 0) -> Chart:
         members = self.rows[self.rows["image"] == image]
         if members.empty:
             raise InputError(f"There is no image {image}; there are {self.rows['image'].nunique()}, from 0.")
-        rows = members.nlargest(max_rows, "after").iloc[::-1]
-        ax, places = axes(len(rows), ax), np.arange(len(rows))
-        ax.barh(places, rows["after"], color="C0", alpha=0.6, label="probability")
-        if self.about["ablate"]:
-            ax.plot(rows["before"], places, "o", color="0.45", mfc="none", label="all heads on")
-        ax.set_yticks(places, [str(name) for name in rows["class"]])
-        ax.set(xlabel="probability", xlim=(0, 1), title=f"{self.about['model']}, image {image}")
-        ax.legend(loc="lower right", fontsize="small")
-        return ax
+        rows, title = members.nlargest(max_rows, "after").iloc[::-1], f"{self.about['model']}, image {image}"
+        return Chart(rows=rows, names=rows["class"], xlabel="probability", title=title, label="probability")
 
 
 def classify(

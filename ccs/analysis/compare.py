@@ -23,7 +23,7 @@ from scipy.optimize import linear_sum_assignment
 from ccs.analysis.bias import embed_occupations, rank_gallery, set_question
 from ccs.analysis.evidence import read_heads
 from ccs.analysis.inputs import load_model, open_people
-from ccs.analysis.result import Result, axes
+from ccs.analysis.result import Chart, Result
 from ccs.data import BiasSet, ImageSet
 from ccs.data.open import open_images
 from ccs.data.rows import spread
@@ -62,25 +62,12 @@ class ComparisonTable(Result):
         models = f"{self.about['first']} and {self.about['second']}"
         return f"<ComparisonTable of {models}: {len(self.rows)} pairs of heads>"
 
-    def plot(self, *, max_rows: int = 20, ax: Any = None) -> Any:
-        """Draw how far the first pairs changed, or how alike they are.
-
-        Args:
-            max_rows: number of pairs.
-            ax: matplotlib's Axes to draw on; by default those of a new figure.
-
-        Returns:
-            Axes: matplotlib's.
-
-        Raises:
-            MissingExtra: Without matplotlib.
-        """
+    def _chart(self, max_rows: int) -> Chart:
         rows, column = self.rows.head(max_rows).iloc[::-1], "changed" if self.related else "alike"
-        ax, places = axes(len(rows), ax), np.arange(len(rows))
-        ax.barh(places, rows[column], color="C0")
-        ax.set_yticks(places, [f"{first} {second}" for first, second in rows[list(SIDES)].to_numpy()])
-        ax.set(xlabel=column, title=f"{self.about['first']} and {self.about['second']}")
-        return ax
+        title = f"{self.about['first']} and {self.about['second']}"
+        return Chart(
+            rows=rows, names=rows["first"] + " " + rows["second"], value=column, xlabel=column, title=title
+        )
 
 
 def compare(

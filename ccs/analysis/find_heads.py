@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from ccs.analysis.inputs import load_model
-from ccs.analysis.result import Result, axes
+from ccs.analysis.result import Chart, Result
 from ccs.analysis.sample_size import warn_if_small
 from ccs.data import ImageSet
 from ccs.data.open import open_images
@@ -53,27 +52,18 @@ class HeadTable(Result):
         n, text = int(self.rows["encodes"].sum()), self.about["text"]
         return f"<HeadTable of {self.about['model']}: {n} of {len(self.rows)} heads encode {text!r}>"
 
-    def plot(self, *, max_rows: int = 20, ax: Any = None) -> Any:
-        """Draw each head's share of variance along the text, next to that of its best text.
-
-        Args:
-            max_rows: number of heads.
-            ax: matplotlib's Axes to draw on; by default those of a new figure.
-
-        Returns:
-            Axes: matplotlib's.
-
-        Raises:
-            MissingExtra: Without matplotlib.
-        """
+    def _chart(self, max_rows: int) -> Chart:
         rows = self.rows.head(max_rows).iloc[::-1]
-        ax, places = axes(len(rows), ax), np.arange(len(rows))
-        ax.barh(places, rows["best_share"], color="0.88", label="best text of the pool")
-        ax.barh(places, rows["share"], color="C0", height=0.5, label=self.about["text"])
-        ax.set_yticks(places, list(rows["head"]))
-        ax.set(xlabel="share of the head's variance", title=self.about["model"])
-        ax.legend(loc="lower right", fontsize="small")
-        return ax
+        return Chart(
+            rows=rows,
+            names=rows["head"],
+            value="share",
+            label=self.about["text"],
+            behind="best_share",
+            behind_label="best text of the pool",
+            xlabel="share of the head's variance",
+            title=self.about["model"],
+        )
 
 
 def find_heads(

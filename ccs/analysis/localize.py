@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from ccs.analysis.ablation_sets import AblationSet, matched, single_head_sets
 from ccs.analysis.carriers import DEFAULT, METHODS, reliability
 from ccs.analysis.evidence import Evidence, Method, Tell, open_subject, rank_heads, say_nothing
 from ccs.analysis.inputs import Names
-from ccs.analysis.result import Result, axes
+from ccs.analysis.result import Chart, Result
 from ccs.analysis.search import held_out_parts, held_out_rows, measure_held_out
 from ccs.data import BiasSet, ClassificationSet
 from ccs.errors import InputError
@@ -69,26 +69,11 @@ class CarrierTable(Result):
         answer = " ".join(map(str, self.heads)) or ("no head" if self.is_biased else "no evidence of bias")
         return f"<CarrierTable of {self.about['model']} by {self.about['attribute']}: {answer}>"
 
-    def plot(self, *, max_rows: int = 20, ax: Any = None) -> Any:
-        """Draw the scores of the first heads.
-
-        Args:
-            max_rows: number of heads.
-            ax: matplotlib's Axes to draw on; by default those of a new figure.
-
-        Returns:
-            Axes: matplotlib's.
-
-        Raises:
-            MissingExtra: Without matplotlib.
-        """
-        rows = self.rows.head(max_rows).iloc[::-1]
-        ax, places = axes(len(rows), ax), np.arange(len(rows))
-        ax.barh(places, rows["score"], color=["C0" if carries else "0.8" for carries in rows["carries"]])
-        ax.set_yticks(places, list(rows["head"]))
+    def _chart(self, max_rows: int) -> Chart:
+        rows, xlabel = self.rows.head(max_rows).iloc[::-1], f"score by {self.about['method']}"
+        colors = ["C0" if carries else "0.8" for carries in rows["carries"]]
         title = f"{self.about['model']}, {self.about['gallery']} by {self.about['attribute']}"
-        ax.set(xlabel=f"score by {self.about['method']}", title=title)
-        return ax
+        return Chart(rows=rows, names=rows["head"], value="score", colors=colors, xlabel=xlabel, title=title)
 
 
 def localize(

@@ -26,8 +26,8 @@ from ccs.analysis.mitigations import (
     why_not_in_weights,
 )
 from ccs.analysis.preference import PartChanges, measure_part_changes, part_rows
-from ccs.analysis.result import Result, axes
-from ccs.analysis.search import conclude, metric_columns, plot_tradeoff
+from ccs.analysis.result import Result, TradeoffResult
+from ccs.analysis.search import conclude, metric_columns
 from ccs.analysis.task import Task
 from ccs.data import BiasSet, ClassificationSet
 from ccs.errors import InputError
@@ -43,7 +43,7 @@ DRAWS = 500
 
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)
-class MitigationTable(Result):
+class MitigationTable(TradeoffResult):
     """The result of `ccs.mitigate`. A notebook shows its plot.
 
     Attributes:
@@ -70,14 +70,6 @@ class MitigationTable(Result):
     def __repr__(self) -> str:
         subject = f"{self.about['model']} by {self.about['attribute']}"
         return f"<MitigationTable of {subject}: {self.best or 'no method'} is best, see .rows>"
-
-    def plot(self, *, ax: Any = None) -> Any:
-        """Draw the change of MaxSkew over that of accuracy, one point per method.
-
-        Raises:
-            MissingExtra: Without matplotlib.
-        """
-        return plot_tradeoff(self, "method", axes(12, ax))
 
     def to_json(self) -> str:
         """Return all fields but the fitted maps as JSON."""

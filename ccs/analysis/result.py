@@ -3,15 +3,43 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from importlib.util import find_spec
 from io import StringIO
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ccs.errors import require
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """What `Result.plot` draws: horizontal bars, or points with intervals, the first row at the bottom.
+
+    Attributes:
+        rows: one per bar; also their `chance` or its range, and `before` ablation, are drawn.
+        names: of the rows.
+        value: the column of the bars.
+        label: of the bars, in the legend.
+        points: draw points with the interval from `low` to `high`.
+        colors: of the bars.
+        behind: a column of gray bars behind these, with `behind_label`.
+        xlabel, title: in words.
+    """
+
+    rows: pd.DataFrame
+    names: Iterable[Any]
+    value: str = "after"
+    label: str | None = None
+    points: bool = False
+    colors: Any = "C0"
+    behind: str = ""
+    behind_label: str = ""
+    xlabel: str
+    title: str
 
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)
@@ -26,12 +54,46 @@ class Result:
     about: Mapping[str, Any]
     rows: pd.DataFrame
 
-    def plot(self, *, ax: Any = None) -> Any:
-        """Draw the result and return matplotlib's Axes (`ax`, if given).
+    def plot(self, *, max_rows: int = 20, ax: Any = None, **choice: Any) -> Any:
+        """Draw the result.
+
+        Args:
+            max_rows: number of rows to draw, those that say most.
+            ax: matplotlib's Axes to draw on; by default those of a new figure.
+            **choice: `metric` of a bias or an audit, `image` of a classification.
+
+        Returns:
+            Axes: matplotlib's.
 
         Raises:
+            InputError: For an unknown metric or image.
             MissingExtra: Without matplotlib.
         """
+        chart = self._chart(max_rows, **choice)
+        rows, ax, places = chart.rows, axes(len(chart.rows), ax), np.arange(len(chart.rows))
+        if "chance_low" in rows:
+            left, width = rows["chance_low"], rows["chance_high"] - rows["chance_low"]
+            ax.barh(places, width, left=left, color="0.88", label="random rankings (95%)")
+        elif "chance" in rows:
+            ax.plot(rows["chance"], places, "|", color="0.5", markersize=14, label="random rankings")
+        if chart.behind:
+            ax.barh(places, rows[chart.behind], color="0.88", label=chart.behind_label)
+        value = rows[chart.value]
+        if chart.points:
+            reach = [(value - rows["low"]).clip(lower=0), (rows["high"] - value).clip(lower=0)]
+            ax.errorbar(value, places, xerr=reach, fmt="o", color="C0", label=chart.label)
+        else:
+            ax.barh(places, value, color=chart.colors, height=0.5, label=chart.label)
+        if self.about.get("ablate"):
+            ax.plot(rows["before"], places, "o", color="0.45", mfc="none", label="all heads on")
+        ax.set_yticks(places, [str(name) for name in chart.names])
+        ax.set(xlabel=chart.xlabel, title=chart.title)
+        if ax.get_legend_handles_labels()[0]:
+            ax.legend(loc="lower right", fontsize="small")
+        return ax
+
+    def _chart(self, *args: Any, **choice: Any) -> Chart:
+        """Return what `plot` draws."""
         raise NotImplementedError
 
     def to_json(self) -> str:
@@ -52,6 +114,36 @@ class Result:
         drawing = StringIO()
         self.plot().figure.savefig(drawing, format="svg")
         return drawing.getvalue()[drawing.getvalue().index("<svg") :]
+
+
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
+class TradeoffResult(Result):
+    """A result with changes of MaxSkew and of accuracy, by `ablation` or `method`: the first column."""
+
+    def plot(self, *, max_rows: int = 20, ax: Any = None, **choice: Any) -> Any:
+        """Draw the change of MaxSkew over that of accuracy, one point per ablation set or method.
+
+        Args:
+            max_rows: number of points.
+            ax: matplotlib's Axes to draw on; by default those of a new figure.
+            **choice: not used.
+
+        Returns:
+            Axes: matplotlib's.
+
+        Raises:
+            MissingExtra: Without matplotlib.
+        """
+        ax = axes(12, ax)
+        for label, points in list(self.rows.groupby(self.rows.columns[0], sort=False))[:max_rows]:
+            skew, accuracy = (points[points["metric"] == metric] for metric in ("MaxSkew", "accuracy"))
+            ax.plot(100 * accuracy["difference"], skew["difference"], "o", label=str(label))
+        ax.axhline(0, color="0.8", zorder=0)
+        ax.axvline(0, color="0.8", zorder=0)
+        subject = f"{self.about['model']}, {self.about['gallery']} by {self.about['attribute']}"
+        ax.set(xlabel="change of accuracy (points)", ylabel="change of MaxSkew", title=subject)
+        ax.legend(fontsize="small")
+        return ax
 
 
 def axes(rows: int, ax: Any = None) -> Any:

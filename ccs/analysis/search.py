@@ -29,7 +29,7 @@ from ccs.analysis.ablation_sets import AblationSet
 from ccs.analysis.evidence import Tell, open_subject, say_nothing
 from ccs.analysis.inputs import Names, change_columns
 from ccs.analysis.preference import PartChanges, measure_part_changes, part_rows
-from ccs.analysis.result import Result, axes
+from ccs.analysis.result import TradeoffResult
 from ccs.analysis.task import Task, halves, make_task
 from ccs.data import BiasSet, ClassificationSet
 from ccs.errors import InputError
@@ -117,7 +117,7 @@ class SearchOutcome:
 
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)
-class SearchTable(Result):
+class SearchTable(TradeoffResult):
     """The result of `ccs.search`. A notebook shows its plot.
 
     Attributes:
@@ -147,14 +147,6 @@ class SearchTable(Result):
         if self.heads:
             answer += f", {self.conclusion}"
         return f"<SearchTable of {self.about['model']} on {self.about['gallery']}: {answer}>"
-
-    def plot(self, *, ax: Any = None) -> Any:
-        """Draw the change of MaxSkew over that of accuracy, one point per ablation set.
-
-        Raises:
-            MissingExtra: Without matplotlib.
-        """
-        return plot_tradeoff(self, "ablation", axes(12, ax))
 
 
 def search(
@@ -282,26 +274,6 @@ def metric_columns(metric: str, before: Estimate, after: Estimate, change: Effec
     """
     values = {"metric": metric, "before": before.value, "after": after.value}
     return values | {"low": after.low, "high": after.high} | change_columns(change)
-
-
-def plot_tradeoff(result: Result, name: str, ax: Any) -> Any:
-    """Draw the change of MaxSkew over that of accuracy, one point per name.
-
-    Args:
-        result: of `search` or `mitigate`.
-        name: the column of the rows with the names.
-        ax: matplotlib's Axes to draw on.
-    """
-    rows = result.rows.assign(name=result.rows[name])
-    for label, points in rows.groupby("name", sort=False):
-        skew, accuracy = (points[points["metric"] == metric] for metric in ("MaxSkew", "accuracy"))
-        ax.plot(100 * accuracy["difference"], skew["difference"], "o", label=str(label))
-    ax.axhline(0, color="0.8", zorder=0)
-    ax.axvline(0, color="0.8", zorder=0)
-    subject = f"{result.about['model']}, {result.about['gallery']} by {result.about['attribute']}"
-    ax.set(xlabel="change of accuracy (points)", ylabel="change of MaxSkew", title=subject)
-    ax.legend(fontsize="small")
-    return ax
 
 
 def measure_sets(model: Model, task: Task, sets: Sequence[HeadSet]) -> list[MeasuredSet]:

@@ -149,7 +149,7 @@ def test_a_table_of_bias_shows_itself(tiny_model, gallery):
     assert table.of("MaxSkew").loc[MEAN, "before"] == lines["all heads on"][-1]
     assert table._repr_html_().count("<svg") == 1
     with pytest.raises(InputError, match="no metric 'skew'; there are MaxSkew, "):
-        table.plot("skew")
+        table.plot(metric="skew")
 
 
 def test_what_does_not_fit_is_told(tiny_model, gallery):
