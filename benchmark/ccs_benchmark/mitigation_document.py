@@ -92,13 +92,15 @@ NAMES = {
 
 
 def compact_table(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return one row per method with the COMPACT numbers of each family."""
-    order = next(iter(tables.values())).index
+    """Return one row per method with the COMPACT numbers of each family; a dash if it wasn't measured."""
+    order = max(tables.values(), key=len).index
     return pd.DataFrame(
         [
             {"method": NAMES.get(str(method), str(method))}
             | {
                 title: " / ".join(_number(summary.loc[method], name) for name in COMPACT)
+                if method in summary.index
+                else "–"
                 for title, summary in tables.items()
             }
             for method in order
