@@ -28,17 +28,6 @@ TYPES = {
 }
 
 
-@pytest.mark.parametrize("first_layer", [0, 2, 5])
-def test_every_plan_is_the_zeroed_copy(model, first_layer):
-    x = pixels(model, 3)
-    plans = some_plans(model, 8, first_layer, first_layer)
-    embeddings = model.embed_images(x, plans)
-    assert (embeddings.shape, embeddings.dtype) == ((8, 3, model.dim), np.float32)
-    for off, units in zip(plans, embeddings, strict=True):
-        np.testing.assert_allclose(units, plain(zeroed(model.clip.visual, off), x), atol=TOLERANCE)
-        np.testing.assert_allclose(model.embed_images(x, off), units, atol=TOLERANCE)
-
-
 @pytest.mark.parametrize("vision", TYPES.values(), ids=TYPES.keys())
 def test_every_kind_of_vit(tmp_path, vision):
     model = ccs.load(str(write_tiny_model(tmp_path, **vision)))

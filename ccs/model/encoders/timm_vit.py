@@ -23,7 +23,8 @@ def decompose(visual: Module) -> Parts | None:
     from timm.models.vision_transformer_relpos import VisionTransformerRelPos
 
     trunk: Module = visual.trunk if isinstance(visual, TimmModel) else None
-    if not isinstance(trunk, VisionTransformer | VisionTransformerRelPos | Eva):
+    is_known = isinstance(trunk, VisionTransformer | VisionTransformerRelPos | Eva)
+    if not is_known:
         return None
     if getattr(trunk, "rope_mixed", False):
         raise UnsupportedPart("its rotary positions differ from layer to layer")
