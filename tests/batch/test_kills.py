@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -146,26 +145,3 @@ def test_launchers_end_the_other(small_run, tiny_folder, texts, tmp_path, launch
     done = subprocess.run(command, **ABOUT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     same_tables(small_run / "tiny", out / "tiny")
-
-
-def stopped_decoder(pipe):
-    """A run that dies as soon as the process that decodes for it has begun and was stopped."""
-    if not (child := os.fork()):
-        inputs.begin_decoding()
-        os.kill(os.getpid(), signal.SIGSTOP)
-    os.waitpid(child, os.WUNTRACED)
-    pipe.send(child)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it asks ten times a second")
-def test_what_decodes_ends_with_its_run_though_it_gets_no_time():
-    ours, theirs = fresh.Pipe()
-    run = fresh.Process(target=stopped_decoder, args=(theirs,))
-    run.start()
-    assert ours.poll(60)
-    child, end = Path("/proc") / str(ours.recv()), time.monotonic() + 5
-    run.join(100)
-    while child.exists() and b"State:\tZ" not in (child / "status").read_bytes():
-        assert time.monotonic() < end
-        time.sleep(0.02)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -35,7 +32,6 @@ _LEAST_FOR_WORKERS = 256
 """Below so many images worker processes take longer to start than they save."""
 _MOST_WORKERS = 16
 """More only cost memory: they decode some thousands of photographs a second, and start for every stage."""
-_END_WITH_PARENT = 1  # of prctl(2): the signal when the thread that made this process ends
 
 
 # Sets ---------------------------------------------------------------------------------------------------
@@ -282,7 +278,7 @@ def load(
         _Items(model.preprocess, items(data), isinstance(data, RetrievalSet)),
         batch_sampler=(list(rows) for _, rows in _batches(shards, wanted, batch)),
         collate_fn=_join,
-        worker_init_fn=begin_decoding,
+        worker_init_fn=sandbox.end_with_parent,
         num_workers=processes,
         prefetch_factor=2 if processes else None,
         pin_memory=model.encoder.device.type == "cuda",
@@ -293,13 +289,6 @@ def load(
             raise InputError(joined)
         pixels, sizes = joined
         yield Batch(shard, rows.start, rows.stop, pixels, sizes, rows.stop == shards[shard].stop)
-
-
-def begin_decoding(_: int = 0) -> None:
-    """Let this process, which decodes for another, end with it: on Linux by the kernel, at once."""
-    sandbox.end_with_parent()
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL)
 
 
 def _batches(shards: Sequence[range], wanted: Sequence[int], size: int) -> Iterator[tuple[int, range]]:
