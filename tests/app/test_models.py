@@ -137,6 +137,17 @@ def test_a_stop_during_work_ends_without_a_fault(tmp_path):
             visitor.poll()
 
 
-def test_the_server_needs_no_pytorch_to_start():
-    program = "import ccs.app.server, sys; sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", program], check=True)
+FIRST_PAGE = """
+import sys, ccs.app.server
+from ccs import results
+from ccs.app.links import open_screen
+from ccs.app.page import regions
+from ccs.app.session import App, Session
+screen = open_screen(App(results.load(None), first="organism"), Session(), {})
+assert "Loading organism" in regions(screen, complete=False)["main"]
+sys.exit("torch" in sys.modules)
+"""
+
+
+def test_the_first_page_needs_no_pytorch():
+    subprocess.run([sys.executable, "-c", FIRST_PAGE], check=True)

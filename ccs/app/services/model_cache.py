@@ -65,7 +65,7 @@ class ModelCache:
         self._loads: dict[str, Future[Model]] = {}
         self._doing: dict[str, str] = {}  # a phrase for each of them
         self._loader = ThreadPoolExecutor(1)  # three models at once may be more than the machine holds
-        self._heads: dict[str, HeadSet] = {}  # of both encoders
+        self._heads: dict[tuple[str, str], HeadSet] = {}  # by name and encoder
         self._lock = threading.RLock()
 
     def __contains__(self, name: str) -> bool:
@@ -107,26 +107,26 @@ class ModelCache:
 
     def heads(self, name: str, encoder: str = IMAGE) -> HeadSet:
         """Return an encoder's heads that can be ablated, as far as known without loading the model."""
-        with self._lock:
-            if name in self._heads:
-                return self._heads[name].of_encoder(encoder)
-        try:
-            source = find(self.place(name))
-            config = source.config["text_cfg"]
-            texts = last_layers(config["layers"], config["heads"], TEXT) if "layers" in config else HeadSet()
-            heads = HeadSet(known_encoder(source).heads | texts)
-        except InputError:
-            return HeadSet()
-        with self._lock:
-            self._heads[name] = heads
-        return heads.of_encoder(encoder)
+        if (name, encoder) not in self._heads:
+            try:
+                source = find(self.place(name))
+                config = source.config["text_cfg"]
+                if encoder == IMAGE:
+                    heads = known_encoder(source).heads
+                else:
+                    heads = last_layers(config["layers"], config["heads"], TEXT) if "layers" in config else {}
+            except InputError:
+                return HeadSet()
+            self._heads[name, encoder] = HeadSet(heads)
+        return self._heads[name, encoder]
 
     def keep(self, name: str, model: Model) -> None:
         """Keep a loaded model."""
+        self._heads[name, IMAGE] = model.heads
+        with suppress(InputError):  # a text encoder without known heads
+            self._heads[name, TEXT] = model.text_heads
         with self._lock:
-            self._models[name], self._heads[name] = model, model.heads
-            with suppress(InputError):  # a text encoder without known heads
-                self._heads[name] = HeadSet(model.heads | model.text_heads)
+            self._models[name] = model
 
     def place(self, name: str) -> str:
         """Return the place by which `ccs.load` finds a model. Raises InputError if the name selects none."""

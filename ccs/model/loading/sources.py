@@ -170,9 +170,11 @@ def _described(name: str, place: Place) -> Source:
     """The model of a place's configuration: open_clip's, or a Hugging Face checkpoint's."""
     location = f"the Hub's {place.repository}" if place.folder is None else f"the folder {place.folder.name}"
 
+    bundled = place.folder is not None and place.folder.parent == _EMBEDDED
+
     def parsed(read: Callable[..., Any], *args: Any, subject: str) -> Any:
         """Read in the sandbox, except bundled models."""
-        if place.folder is not None and place.folder.parent == _EMBEDDED:
+        if bundled:
             return read(*args)
         return sandbox.run(read, *args, title=f"{subject} of {location}", memory=2**28)
 
@@ -181,7 +183,9 @@ def _described(name: str, place: Place) -> Source:
         if place.repository:
             require_connection(place.repository, CONFIG_FILE, configs.CONFIG_FILE)
         if (text := place.read(CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
-            config, preprocess = parsed(read_config, text, used_by_open_clip(), subject=CONFIG_FILE)
+            plain = bundled and b"_name" not in text  # then PyTorch isn't imported
+            names = {} if plain else used_by_open_clip()
+            config, preprocess = parsed(read_config, text, names, subject=CONFIG_FILE)
         elif (text := place.read(configs.CONFIG_FILE, MAX_CONFIG_BYTES)) is not None:
             config, checkpoint = parsed(configs.read_checkpoint, text, subject=configs.CONFIG_FILE)
             processor = place.folder_of(configs.PROCESSOR_FILES, MAX_CONFIG_BYTES)
