@@ -17,7 +17,7 @@ import pandas as pd
 
 from ccs import paper, results
 from ccs.cli.command_line import Command
-from ccs.cli.options import DATA, OUTPUT, ResultsFolder, at_least, parse_with, to_file
+from ccs.cli.options import DATA, OUTPUT, ResultsFolder, at_least, describe, parse_with, to_file
 from ccs.errors import InputError
 from ccs.files import csv_rows, inert, read_text, write_text
 from ccs.heads import Head
@@ -47,8 +47,12 @@ class AnnotateOptions:
     _: KW_ONLY
     n: Annotated[int, DATA, at_least(1)] = 100
     """Number of pairs over all models"""
-    out: Annotated[Path | None, OUTPUT, parse_with(to_file)] = None
-    """File for the sheet or the agreement (default: annotation.csv or agreement.csv)"""
+    out: Annotated[
+        Path | None,
+        OUTPUT,
+        parse_with(to_file),
+        describe("File for the sheet or the agreement", "annotation.csv or agreement.csv"),
+    ] = None
     results: ResultsFolder = None
 
 

@@ -1,10 +1,9 @@
-"""Concepts of heads: the tree that tags, labels, and judges share, one spelling per concept, and the labeler
-`tags`.
+"""Concepts of heads: the tree of concepts, one spelling per concept, and the labeler `tags`.
 
-The tree (ccs/texts/concepts.csv) says which concept lies under which (Colors under Backgrounds, Professions
-under People). Its root holds everything and is not a concept that a head can stand for. `tags` needs no
-model: it reads the concept with which the pool tags each text. It takes the place of an LLM
-(ccs/judges/panel.py) and is never presented as one.
+Tags, labels, and judges share the tree (ccs/texts/concepts.csv), which says which concept lies under which
+(Colors under Backgrounds, Professions under People). Its root holds everything and is not a concept that a
+head can stand for. `tags` needs no model: it reads the concept with which the pool tags each text. It takes
+the place of an LLM (ccs/judges/panel.py) and is never presented as one.
 
     >>> key("Some Red_Dogs."), cover([["Dogs", "Animals"], ["Cats", "Animals"]], [0.5, 0.3])
     ('some red dog', 'Animals')
