@@ -126,7 +126,7 @@ def accuracy(
     rows: list[dict[str, Any]] = [
         {"class": ALL, "images": after.n, "before": before.top1.value, "after": after.top1.value}
         | {"low": after.top1.low, "high": after.top1.high}
-        | change_columns(zeroshot.compare(after, before, seed=seed))
+        | change_columns(zeroshot.compare_accuracies(after, before, seed=seed))
     ]
     of_class = _rates(before, after, np.array(dataset.classes, object)[dataset.labels])
     rows += [{"class": name, "images": 0} | of_class.get(name, {}) for name in dataset.classes]

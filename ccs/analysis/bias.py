@@ -32,7 +32,7 @@ from ccs.heads import IMAGE, TEXT, HeadSet, Intervention, changes, effect_word
 from ccs.metrics import bias as rankings
 from ccs.metrics import group_gaps, skew
 from ccs.metrics.accuracy import class_weights
-from ccs.metrics.bias_result import BiasResult, compare, repeated
+from ccs.metrics.bias_result import BiasResult, compare_bias, repeated
 from ccs.metrics.ranking import Ranking, alike, first_alike
 from ccs.metrics.stats import Estimate
 from ccs.texts.prompts import load_prompts
@@ -350,7 +350,7 @@ def _rows(before: BiasResult, after: BiasResult, ranking: Ranking) -> list[dict[
         for metric in after.metrics:
             group, share = ("", np.nan) if place is None else after.preferred_group(metric, place)
             figure = after.figure(metric, place)
-            effect = NO_CHANGE if after is before else compare(after, before, metric, place)
+            effect = NO_CHANGE if after is before else compare_bias(after, before, metric, place)
             row: dict[str, Any] = {"occupation": occupation, "metric": metric, "group": group, "share": share}
             row |= {"before": before.figure(metric, place).value, "after": figure.value}
             row |= {"low": figure.low, "high": figure.high, **change_columns(effect)}

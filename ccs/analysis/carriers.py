@@ -100,12 +100,12 @@ def head_outputs(model: Model, people: Trunk) -> dict[int, Tensor]:
     """
     outputs: dict[int, Tensor] = {}
 
-    def keep(layer: int, values: Tensor) -> Tensor:
+    def store(layer: int, values: Tensor) -> Tensor:
         outputs[layer] = values
         return values
 
     with torch.no_grad():
-        model.encoder.with_values(people, keep)
+        model.encoder.with_values(people, store)
     return outputs
 
 
@@ -123,7 +123,7 @@ def replace_outputs(model: Model, people: Trunk, others: Mapping[int, Tensor]) -
         d = encoder.layers[head.layer].head_dim
         columns = slice(head.head * d, (head.head + 1) * d)
 
-        def change(layer: int, values: Tensor, head: Head = head, columns: slice = columns) -> Tensor:
+        def swap(layer: int, values: Tensor, head: Head = head, columns: slice = columns) -> Tensor:
             if layer != head.layer:
                 return values
             values = values.clone()
@@ -131,7 +131,7 @@ def replace_outputs(model: Model, people: Trunk, others: Mapping[int, Tensor]) -
             return values
 
         with torch.no_grad():
-            embedded.append(encoder.with_values(start, change).cpu().numpy())
+            embedded.append(encoder.with_values(start, swap).cpu().numpy())
     return np.stack(embedded)
 
 
@@ -215,12 +215,12 @@ def _slopes(
     """Return, for each layer, the gradient by the heads' outputs [n, T, H d] along these directions."""
     outputs: dict[int, Tensor] = {}
 
-    def keep(layer: int, output: Tensor) -> Tensor:
+    def store(layer: int, output: Tensor) -> Tensor:
         outputs[layer] = output if output.requires_grad else output.requires_grad_()
         return outputs[layer]
 
     with torch.enable_grad(), rules():
-        embedded = model.encoder.with_values(people, keep, values)
+        embedded = model.encoder.with_values(people, store, values)
         along = (embedded * torch.from_numpy(directions).to(embedded.device)).sum()
         return dict(zip(outputs, torch.autograd.grad(along, list(outputs.values())), strict=True))
 

@@ -231,7 +231,7 @@ class Subject:
         people = self.fresh(attribute, seed)
         return unseen if people is None else on_people(unseen, people, attribute)
 
-    def describe(self, attribute: str, seen: Task, unseen: Task, seed: int) -> dict[str, Any]:
+    def describe_halves(self, attribute: str, seen: Task, unseen: Task, seed: int) -> dict[str, Any]:
         """Return the `about` of a result: the model, the sets, and both halves' sizes.
 
         Args:

@@ -166,7 +166,7 @@ def localize(
     if heads and RANDOM in changes.groups:
         drops = changes.get_group(RANDOM)
         p_value = (1 + (drops <= changes.get_group(CARRIERS).iloc[0]).sum()) / (1 + len(drops))
-    choices = subject.describe(attribute, evidence.task, unseen, seed)
+    choices = subject.describe_halves(attribute, evidence.task, unseen, seed)
     choices |= {"method": name, "reliability": reliability(name)}
     rows = [
         {"head": str(head), "rank": place, "score": float(scores[head]), "carries": head in answer}

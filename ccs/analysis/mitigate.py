@@ -25,7 +25,7 @@ from ccs.analysis.mitigations import (
     round_factors,
     why_not_in_weights,
 )
-from ccs.analysis.preference import PartChanges, measure_part_changes, part_rows
+from ccs.analysis.preference import measure_part_changes, part_rows
 from ccs.analysis.result import Result, TradeoffResult
 from ccs.analysis.search import conclude, metric_columns
 from ccs.analysis.task import Task
@@ -34,6 +34,7 @@ from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.metrics import accuracy, bias, bias_result
 from ccs.metrics.bias_result import BiasResult
+from ccs.metrics.preference import PartChanges
 from ccs.metrics.stats import Effect, Estimate
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def mitigate_subject(
     """
     half = Half(subject, attribute, seed, tell)
     options = fit_methods(half, methods, seed)
-    choices = subject.describe(attribute, half.evidence.task, half.task, seed) | {"max_loss": max_loss}
+    choices = subject.describe_halves(attribute, half.evidence.task, half.task, seed) | {"max_loss": max_loss}
     rows = []
     for option in options:
         case = {"method": option.name, "in_weights": not option.reason}
@@ -338,9 +339,9 @@ def fit_methods(half: Half, methods: Mapping[str, Mitigation], seed: int = 0) ->
                 name=name,
                 fitted=fit,
                 max_skew=skews[-1].max_skew.mean,
-                max_skew_change=bias_result.compare(skews[-1], skews[0]),
+                max_skew_change=bias_result.compare_bias(skews[-1], skews[0]),
                 accuracy=accuracies[-1].top1,
-                accuracy_change=accuracy.compare(accuracies[-1], accuracies[0], seed=seed),
+                accuracy_change=accuracy.compare_accuracies(accuracies[-1], accuracies[0], seed=seed),
                 **half.side_effects(fit, units),
                 worst_group=accuracy.worst_group(accuracies[-1], task.control_groups),
                 people=units["people"],

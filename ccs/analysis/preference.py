@@ -141,16 +141,16 @@ def measure_part_changes(
     """
     distinct = np.unique(first_alike(ranking.prompts))
 
-    def measure(images: NDArray[np.floating], texts: NDArray[np.floating]) -> Parts:
+    def measure_model(images: NDArray[np.floating], texts: NDArray[np.floating]) -> Parts:
         scores = cosines(texts[distinct], images)
         return measure_parts(scores, ranking.groups, units=ranking.units, seed=seed, draws=draws)
 
     try:
-        start = measure(before, ranking.prompts)
+        start = measure_model(before, ranking.prompts)
     except InputError:
         return (None,) * len(after)
     texts = prompts or [ranking.prompts] * len(after)
-    return tuple(compare_parts(measure(*pair), start) for pair in zip(after, texts, strict=True))
+    return tuple(compare_parts(measure_model(*pair), start) for pair in zip(after, texts, strict=True))
 
 
 def part_rows(changes: Iterable[tuple[Mapping[str, Any], PartChanges | None]]) -> pd.DataFrame:

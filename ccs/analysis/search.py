@@ -28,7 +28,7 @@ import pandas as pd
 from ccs.analysis.ablation_sets import AblationSet
 from ccs.analysis.evidence import Tell, open_subject, say_nothing
 from ccs.analysis.inputs import Names, change_columns
-from ccs.analysis.preference import PartChanges, measure_part_changes, part_rows
+from ccs.analysis.preference import measure_part_changes, part_rows
 from ccs.analysis.result import TradeoffResult
 from ccs.analysis.task import Task, halves, make_task
 from ccs.data import BiasSet, ClassificationSet
@@ -36,6 +36,7 @@ from ccs.errors import InputError
 from ccs.heads import HeadSet
 from ccs.metrics import accuracy as zeroshot
 from ccs.metrics import bias, bias_result, stats
+from ccs.metrics.preference import PartChanges
 from ccs.metrics.stats import Conclusion, Effect, Estimate
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ def search(
     unseen = subject.renew(unseen, attribute, seed)
     outcome = search_halves(subject.model, seen, unseen, limits, seed=seed, tell=tell)
     result = next((held for held in outcome.held_out if held.ablation == SEARCHED), outcome.held_out[0])
-    choices = subject.describe(attribute, seen, unseen, seed) | {
+    choices = subject.describe_halves(attribute, seen, unseen, seed) | {
         "occupations": sets.people.occupations,
         "templates": sets.people.templates,
         "max_loss": limits.max_loss,
@@ -408,10 +409,10 @@ def measure_held_out(model: Model, task: Task, sets: Sequence[AblationSet], seed
             seed=ablation.seed,
             heads=ablation.heads,
             max_skew=skew.max_skew.mean,
-            max_skew_change=bias_result.compare(skew, skews[0]),
+            max_skew_change=bias_result.compare_bias(skew, skews[0]),
             chance=skew.max_skew.chance_mean,
             accuracy=accuracy.top1,
-            accuracy_change=zeroshot.compare(accuracy, accuracies[0], seed=seed),
+            accuracy_change=zeroshot.compare_accuracies(accuracy, accuracies[0], seed=seed),
             parts=changes,
         )
         for ablation, skew, accuracy, changes in zip(sets, skews, accuracies, parts, strict=True)

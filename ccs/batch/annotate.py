@@ -233,7 +233,7 @@ def _model_rows(model: str, pairs: Sequence[Pair], answers: Answers) -> list[dic
     left |= {person: [verdicts] for person, verdicts in people.items()}
     right = {"panel": [*judges.values()]} | {judge: [verdicts] for judge, verdicts in judges.items()}
     for (person, theirs), (judge, verdicts) in product(left.items(), right.items()):
-        compared = agreement.compare(theirs, verdicts)
+        compared = agreement.compare_with_people(theirs, verdicts)
         for metric in agreement.METRICS:
             add(person, judge, metric, getattr(compared, metric), compared.n)
     for person, judge, raters in (("people", "", people), ("", "panel", judges)):

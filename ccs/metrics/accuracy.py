@@ -191,7 +191,7 @@ def near_chance(value: float, low: float, classes: int) -> str | None:
     )
 
 
-def compare(ours: Accuracy, baseline: Accuracy, *, draws: int = 10_000, seed: int = 0) -> Effect:
+def compare_accuracies(ours: Accuracy, baseline: Accuracy, *, draws: int = 10_000, seed: int = 0) -> Effect:
     """Compare two accuracies by paired bootstrap.
 
     Args:

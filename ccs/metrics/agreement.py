@@ -63,7 +63,7 @@ def unanimous(ratings: Ratings) -> list[Verdict]:
     return [None if None in votes else all(votes) for votes in zip(*ratings, strict=True)]
 
 
-def compare(people: Ratings, judges: Ratings, *, draws: int = DRAWS, seed: int = 0) -> Agreement:
+def compare_with_people(people: Ratings, judges: Ratings, *, draws: int = DRAWS, seed: int = 0) -> Agreement:
     """Compare people with a panel of judges.
 
     Args:

@@ -4,7 +4,7 @@ For each prompt the images are ranked by cosine with the prompt's text embedding
 and `group_gaps` hold the formulas. Each result has
 - a chance level: mean and 2.5th and 97.5th percentile over random rankings;
 - a 95% interval: images and prompts are resampled with replacement, with the same draws for each ablation
-  set and metric, so that differences between ablation sets are paired (`bias_result.compare`).
+  set and metric, so that differences between ablation sets are paired (`bias_result.compare_bias`).
 Equal scores are ranked in random order, drawn from the seed for each prompt, so that a model that cannot tell
 images apart is at chance. `BiasResult.ties` counts the ties that decided who is in the top K.
 """
@@ -258,10 +258,10 @@ def chance_within_units(
     for part in _parts(question, ("MaxSkew",), 1.0, seed, DRAWS):
         rows = _scores(part, image_embeddings, map, None)
         ranked = ranking.top(rows, question.k, [part.tie_seed(prompt) for prompt in range(len(rows))])
-        units, of_draws, codes = question.units[part.images], [], np.empty_like(part.codes)
+        units, of_draws, codes = question.units[part.images], [], np.empty_like(part.group_codes)
         by_unit = np.argsort(units, kind="stable")
         for _ in range(draws):
-            codes[by_unit] = part.codes[np.lexsort((rng.random(len(units)), units))]
+            codes[by_unit] = part.group_codes[np.lexsort((rng.random(len(units)), units))]
             of_draws.append(max_skew_of(part.counts(codes[ranked]), target_shares(part.pool)))
         skews.append(of_draws)
     means = np.concatenate(skews, axis=1).mean(axis=1)
@@ -281,7 +281,7 @@ def _means(
         for name in metrics:
             if name == "MaxSkew":
                 seeds = [part.tie_seed(prompt) for prompt in range(len(rows))]
-                top = part.counts(part.codes[ranking.top(rows, part.question.k, seeds)])
+                top = part.counts(part.group_codes[ranking.top(rows, part.question.k, seeds)])
                 values[name].append(max_skew_of(top, target_shares(part.pool)))
             else:
                 values[name].append(part.preference(name, rows)[:, 0])
@@ -291,7 +291,7 @@ def _means(
 def _scores(part: Part, image_embeddings: ArrayLike, map: ranking.Map, scores: Scores | None) -> Scores:
     """Scores [p, m] of a part's prompts and images, taken from all that are known."""
     if scores is None:
-        return ranking.cosines(part.prompts, part.of(image_embeddings), map=map)
+        return ranking.cosines(part.prompts, part.rows_of(image_embeddings), map=map)
     rows = scores if len(part.names) == len(scores) else scores[part.names]
     return rows if len(part.images) == rows.shape[1] else rows[:, part.images]
 
@@ -337,7 +337,7 @@ class Part:
     as_published: bool = False
 
     @cached_property
-    def codes(self) -> NDArray[np.uint8]:
+    def group_codes(self) -> NDArray[np.uint8]:
         """The groups of these images [m], as numbers below `n_groups`."""
         return self.question.codes[self.images]
 
@@ -353,19 +353,19 @@ class Part:
     @cached_property
     def pool(self) -> NDArray[np.int64]:
         """Images of each group [groups]."""
-        return np.bincount(self.codes, minlength=self.n_groups)
+        return np.bincount(self.group_codes, minlength=self.n_groups)
 
     @cached_property
     def half(self) -> NDArray[np.bool_]:
         """The half of the images [m] on which groups are chosen (`group_gaps`)."""
-        return halves(self.codes, [*self.seed, _HALVES], self.units)
+        return halves(self.group_codes, [*self.seed, _HALVES], self.units)
 
     @cached_property
     def drawn(self) -> resampling.Draws:
         """The resampled pools."""
-        return resampling.draw_images(self.codes, self.n_groups, self.draws, self.seed, self.units)
+        return resampling.draw_images(self.group_codes, self.n_groups, self.draws, self.seed, self.units)
 
-    def of(self, embeddings: ArrayLike) -> NDArray[Any]:
+    def rows_of(self, embeddings: ArrayLike) -> NDArray[Any]:
         """The rows [m, d] of these images among embeddings of all."""
         rows = np.asarray(embeddings)
         return rows if len(self.images) == len(rows) else rows[self.images]
@@ -388,14 +388,14 @@ class Part:
             scores: cosines [p, m].
             weights: how often each image counts [m, draws]; by default once.
         """
-        values = preference(name, scores, self.codes, self.n_groups, self.half, weights)
+        values = preference(name, scores, self.group_codes, self.n_groups, self.half, weights)
         return values * (self.logit_scale if name.startswith("logit gap") else 1)
 
     def shares(self, pool: ArrayLike) -> Floats:
         """Target shares [..., groups] for the pool's counts, in the wrong order if as published."""
         counts = np.asarray(pool, dtype=np.float64)
         if self.as_published:  # groups in the order in which they first appear
-            counts = counts[..., np.argsort(np.unique(self.codes, return_index=True)[1])]
+            counts = counts[..., np.argsort(np.unique(self.group_codes, return_index=True)[1])]
         return target_shares(counts)
 
     def random(self) -> dict[MetricName, Floats]:
@@ -406,14 +406,14 @@ class Part:
         rng = np.random.default_rng([*self.seed, _CHANCE])
         size, shares = (CHANCE_DRAWS, len(self.prompts)), self.shares(self.pool)
         # NDKL needs whole rankings; a thousand, combined at random for the mean, are as good as one per draw.
-        codes = self.codes.astype(np.intp)  # which NumPy shuffles faster
+        codes = self.group_codes.astype(np.intp)  # which NumPy shuffles faster
         ranked = np.stack([rng.permutation(codes)[: self.question.k] for _ in range(CHANCE_DRAWS)])
         values: dict[MetricName, Floats] = {}
         for name in self.metrics:
             if name.startswith("logit gap"):
                 values[name] = np.full(size, np.nan)
             elif name.startswith("AUC"):
-                scores = rng.random((_AUCS, len(self.codes)))
+                scores = rng.random((_AUCS, len(self.group_codes)))
                 values[name] = rng.choice(self.preference(name, scores)[:, 0], size=size)
             elif name == "NDKL":
                 values[name] = rng.choice(ndkl_of(ranked.astype(np.uint8), shares), size=size)
@@ -433,7 +433,7 @@ class Part:
         k, shares, drawn_shares = self.question.k, self.shares(self.pool), self.shares(self.drawn.pool)
         order = resampling.rank_images(self.drawn, scores, k, self.tie_seed(prompt))
         inside, last = scores[order[:k]], scores[order[k - 1]]
-        top = np.bincount(self.codes[order[:k]], minlength=self.n_groups)
+        top = np.bincount(self.group_codes[order[:k]], minlength=self.n_groups)
         preferred: dict[MetricName, int] = {"MaxSkew": int(skews_of(top, shares).argmax())}
         values: dict[MetricName, tuple[float, Floats]] = {}
         for name in metrics:
@@ -442,10 +442,10 @@ class Part:
                 values[name] = float(max_skew_of(top, shares)), max_skew_of(drawn, drawn_shares)
             elif name == "NDKL":
                 drawn_tops = resampling.first_tops(self.drawn, order, k)
-                value = ndkl_of(self.codes[order[None, :k]], shares)[0]
+                value = ndkl_of(self.group_codes[order[None, :k]], shares)[0]
                 values[name] = float(value), ndkl_of(drawn_tops, drawn_shares[: len(drawn_tops)])
             else:
-                means = levels(name, scores[None], self.codes, self.n_groups)[0, :, 0]
+                means = levels(name, scores[None], self.group_codes, self.n_groups)[0, :, 0]
                 preferred[name] = int(means.argmax())
             if name.startswith("AUC"):
                 plain, redrawn = self.redrawn(scores[None], name)

@@ -177,7 +177,7 @@ def repeated(result: BiasResult, rows: ArrayLike) -> BiasResult:
     return replace(result, metrics=metrics, preferred=preferred, **tables)
 
 
-def compare(
+def compare_bias(
     result: BiasResult, baseline: BiasResult, metric: MetricName = "MaxSkew", prompt: int | None = None
 ) -> Effect:
     """Compare two ablation sets by paired resampling.

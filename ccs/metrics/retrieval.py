@@ -6,7 +6,7 @@ to text any of the clip's captions is a hit. As published, in the paper, only th
 counts, and the mean is not made unit again, so that clips whose frames agree have an advantage. Ranks start
 at 1; equal scores rank in the order of the items.
 
-    >>> to_clip, to_text = measure([[1, 0], [0, 1]], [[1, 0.1], [0.1, 1]], [0, 1])
+    >>> to_clip, to_text = measure_recall([[1, 0], [0, 1]], [[1, 0.1], [0.1, 1]], [0, 1])
     >>> to_clip.metrics["R@1"].value    # a share of 1
     1.0
 """
@@ -50,7 +50,7 @@ class Retrieval:
     clips: NDArray[np.int64]
 
 
-def measure(
+def measure_recall(
     clip_embeddings: ArrayLike,
     caption_embeddings: ArrayLike,
     clip_of_caption: ArrayLike,
@@ -103,7 +103,9 @@ def measure(
     )
 
 
-def compare(ours: Retrieval, baseline: Retrieval, metric: str, *, draws: int = 2000, seed: int = 0) -> Effect:
+def compare_recall(
+    ours: Retrieval, baseline: Retrieval, metric: str, *, draws: int = 2000, seed: int = 0
+) -> Effect:
     """Compare two retrievals by paired bootstrap over clips.
 
     Args:

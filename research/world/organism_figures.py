@@ -95,7 +95,7 @@ def _retrieval(models: Mapping[str, Model]) -> list[dict[str, str]]:
     rows: dict[str, dict[str, str]] = {}
     for key, model in models.items():
         embedded = np.stack([model.embed_images(list(clip)).mean(axis=0) for clip in clips.clips])
-        for measured in retrieval.measure(embedded, model.embed_texts(captions), owner):
+        for measured in retrieval.measure_recall(embedded, model.embed_texts(captions), owner):
             row = rows.setdefault(measured.direction, {"set": clips.name, "direction": measured.direction})
             row[key] = in_brackets(measured.metrics["R@1"].times(100), 1)
     return list(rows.values())

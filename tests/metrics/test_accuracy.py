@@ -43,13 +43,13 @@ def test_a_paired_difference_is_surer_than_two_intervals():
     images, weights, labels = example(n=1000)
     other = images + 0.05 * np.random.default_rng(1).standard_normal(images.shape)
     first, second = (zeroshot.accuracy(x, weights, labels) for x in (images, other))
-    effect = zeroshot.compare(second, first)
+    effect = zeroshot.compare_accuracies(second, first)
     assert effect.value == pytest.approx(second.top1.value - first.top1.value)
     assert effect.high - effect.low < first.top1.high - first.top1.low
-    assert zeroshot.compare(first, first) == stats.Effect(0.0, 0.0, 0.0, 1.0)
+    assert zeroshot.compare_accuracies(first, first) == stats.Effect(0.0, 0.0, 0.0, 1.0)
     shuffled = zeroshot.accuracy(images[::-1], weights, labels[::-1])
     with pytest.raises(InputError, match="same images"):
-        zeroshot.compare(first, shuffled)
+        zeroshot.compare_accuracies(first, shuffled)
 
 
 def test_accuracy_refuses():

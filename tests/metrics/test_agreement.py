@@ -49,7 +49,7 @@ def plain_compare(people, judges):
 
 @given(raters.flatmap(lambda rater: st.lists(rater, min_size=2, max_size=4)))
 def test_compare_against_a_plain_reading(raters):
-    result = agreement.compare(raters[:1], raters[1:], draws=40)
+    result = agreement.compare_with_people(raters[:1], raters[1:], draws=40)
     expected = plain_compare(raters[:1], raters[1:])
     assert result.n == expected["n"]
     for metric in agreement.METRICS:
@@ -61,7 +61,7 @@ def test_intervals_are_those_of_resampled_pairs():
     rng = np.random.default_rng(5)
     people = [bool(v) for v in rng.random(80) < 0.5]
     judges = [[bool(v) for v in np.where(rng.random(80) < 0.8, people, ~np.array(people))] for _ in range(2)]
-    result = agreement.compare([people], judges, draws=1500, seed=1)
+    result = agreement.compare_with_people([people], judges, draws=1500, seed=1)
     kappas, taus = [], []
     panel = [all(votes) for votes in zip(*judges, strict=True)]
     for _ in range(150):

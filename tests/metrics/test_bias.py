@@ -94,18 +94,18 @@ def test_plans_are_compared_on_the_same_draws():
     fair[groups == "g0", 0] -= 1.5
     plans = [images, images, images + 0.05 * noise, fair]
     base, same, nudged, mended = bias.measure_ablations(plans, Ranking(texts, groups, 90))
-    assert bias_result.compare(same, base) == stats.Effect(0.0, 0.0, 0.0, 1.0)
-    paired = bias_result.compare(nudged, base)
+    assert bias_result.compare_bias(same, base) == stats.Effect(0.0, 0.0, 0.0, 1.0)
+    paired = bias_result.compare_bias(nudged, base)
     alone = base.max_skew.mean
     assert paired.high - paired.low < 0.5 * (alone.high - alone.low)
-    lowered = bias_result.compare(mended, base)
+    lowered = bias_result.compare_bias(mended, base)
     assert lowered.high < 0
     assert lowered.p_value < 0.01
     third = mended.max_skew.values[2] - base.max_skew.values[2]
-    assert bias_result.compare(mended, base, prompt=2).value == pytest.approx(third)
-    assert 0 <= bias_result.compare(mended, base, "NDKL").p_value <= 1
+    assert bias_result.compare_bias(mended, base, prompt=2).value == pytest.approx(third)
+    assert 0 <= bias_result.compare_bias(mended, base, "NDKL").p_value <= 1
     with pytest.raises(InputError, match="same images"):
-        bias_result.compare(bias.measure(images, Ranking(texts, groups, 90), seed=1), base)
+        bias_result.compare_bias(bias.measure(images, Ranking(texts, groups, 90), seed=1), base)
 
 
 def pooled(n: int = 120, occupations: int = 4):

@@ -31,7 +31,7 @@ def plain_ranks(clips, captions, owner):
 
 def test_ranks_equal_plain_ones_both_ways():
     arguments = example()
-    to_clip, to_text = retrieval.measure(*arguments, draws=40)
+    to_clip, to_text = retrieval.measure_recall(*arguments, draws=40)
     expected = plain_ranks(*arguments)
     assert to_clip.ranks.tolist() == expected[0]
     assert to_text.ranks.tolist() == expected[1]
@@ -46,9 +46,9 @@ def test_ranks_equal_plain_ones_both_ways():
 def test_batches_equal_the_full_matrix(chunk, monkeypatch):
     clips, captions, owner = example(n=150)
     clips[[3, 80]] = clips[140]  # identical clips: only the order decides
-    full = retrieval.measure(clips, captions, owner, draws=40)
+    full = retrieval.measure_recall(clips, captions, owner, draws=40)
     monkeypatch.setattr(retrieval, "BATCH", chunk)
-    parts = retrieval.measure(clips, captions, owner, draws=40)
+    parts = retrieval.measure_recall(clips, captions, owner, draws=40)
     for expected, batched in zip(full, parts, strict=True):
         assert (expected.ranks == batched.ranks).all()
         assert expected.metrics == batched.metrics
@@ -57,16 +57,16 @@ def test_batches_equal_the_full_matrix(chunk, monkeypatch):
 def test_the_studys_variant_takes_first_captions_and_keeps_the_length():
     clips, captions, owner = example()
     _, first = np.unique(owner, return_index=True)
-    to_clip, _ = retrieval.measure(clips, captions, owner, as_published=True, draws=40)
+    to_clip, _ = retrieval.measure_recall(clips, captions, owner, as_published=True, draws=40)
     unit = captions / np.linalg.norm(captions, axis=1, keepdims=True)
     scores = unit[first] @ clips.T
     assert to_clip.ranks.tolist() == [int((row > row[i]).sum()) + 1 for i, row in enumerate(scores)]
-    renormalized, _ = retrieval.measure(clips, captions[first], np.arange(70), draws=40)
+    renormalized, _ = retrieval.measure_recall(clips, captions[first], np.arange(70), draws=40)
     assert to_clip.ranks.tolist() != renormalized.ranks.tolist()
 
 
 def test_intervals_equal_those_of_clips_drawn_by_hand():
-    to_clip, _ = retrieval.measure(*example(noise=1.5), draws=4000)
+    to_clip, _ = retrieval.measure_recall(*example(noise=1.5), draws=4000)
     rng, by_hand = np.random.default_rng(3), {name: [] for name in ("R@1", "R@5", "R@50")}
     rows = [np.flatnonzero(to_clip.clips == clip) for clip in range(70)]
     for _ in range(4000):
@@ -82,15 +82,15 @@ def test_intervals_equal_those_of_clips_drawn_by_hand():
 
 def test_a_paired_difference():
     clips, captions, owner = example()
-    base, _ = retrieval.measure(clips, captions, owner)
+    base, _ = retrieval.measure_recall(clips, captions, owner)
     noise = np.random.default_rng(1).standard_normal(clips.shape)
-    worse, _ = retrieval.measure(clips + noise, captions, owner)
-    effect = retrieval.compare(worse, base, "R@1")
+    worse, _ = retrieval.measure_recall(clips + noise, captions, owner)
+    effect = retrieval.compare_recall(worse, base, "R@1")
     assert effect.value == pytest.approx(worse.metrics["R@1"].value - base.metrics["R@1"].value)
     assert effect.high < 0
-    assert retrieval.compare(base, base, "R@5").p_value == 1
+    assert retrieval.compare_recall(base, base, "R@5").p_value == 1
     with pytest.raises(InputError, match="'R@2'"):
-        retrieval.compare(base, base, "R@2")
-    other = retrieval.measure(clips, captions, owner, as_published=True)
+        retrieval.compare_recall(base, base, "R@2")
+    other = retrieval.measure_recall(clips, captions, owner, as_published=True)
     with pytest.raises(InputError, match="same queries"):
-        retrieval.compare(other[0], base, "R@1")
+        retrieval.compare_recall(other[0], base, "R@1")

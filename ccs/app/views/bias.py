@@ -50,7 +50,7 @@ class Measurement:
     @property
     def change(self) -> Estimate:
         """The change of mean MaxSkew."""
-        return bias_result.compare(self.after, self.before)
+        return bias_result.compare_bias(self.after, self.before)
 
     @property
     def ceiling(self) -> float:

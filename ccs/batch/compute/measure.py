@@ -180,7 +180,11 @@ class Evaluation:
                     images, self.texts, data.labels, self.seed, subset=classes, draws=DRAWS
                 )
                 baseline = baselines.setdefault(subset, result)
-                effect = zeroshot.compare(result, baseline, draws=DRAWS, seed=self.seed) if heads else None
+                effect = (
+                    zeroshot.compare_accuracies(result, baseline, draws=DRAWS, seed=self.seed)
+                    if heads
+                    else None
+                )
                 names = {"subset": subset, "n": result.n}
                 yield heads, row | names | _columns(result.top1, baseline.top1.value, effect)
 
@@ -193,12 +197,14 @@ class Evaluation:
             variants.append((f"{data.name}{schema.AS_PUBLISHED}", published, True))
         baselines: dict[tuple[str, str], retrieval.Retrieval] = {}
         for heads, (name, embeddings, as_published) in itertools.product(self._head_sets, variants):
-            for result in retrieval.measure(
+            for result in retrieval.measure_recall(
                 embeddings(heads), self.texts, owner, as_published=as_published, seed=self.seed
             ):
                 baseline = baselines.setdefault((name, result.direction), result)
                 for metric, estimate in result.metrics.items():
-                    effect = retrieval.compare(result, baseline, metric, seed=self.seed) if heads else None
+                    effect = (
+                        retrieval.compare_recall(result, baseline, metric, seed=self.seed) if heads else None
+                    )
                     row = {"dataset": name, "direction": result.direction, "metric": metric, "n": result.n}
                     yield heads, row | _columns(estimate, baseline.metrics[metric].value, effect)
 
@@ -322,7 +328,7 @@ class _BiasRows:
         """Make the rows of one metric: mean and, of skews, sum over the occupations, then each of them."""
         for place, occupation in [(None, ""), *enumerate(self._occupations)]:
             value, before = result.figure(name, place), baseline.figure(name, place).value
-            effect = None if result is baseline else bias_result.compare(result, baseline, name, place)
+            effect = None if result is baseline else bias_result.compare_bias(result, baseline, name, place)
             row = {"occupation": occupation} | _columns(value, before, effect)
             if place is not None:
                 yield row | {"metric": name, "n": int(result.pools[place].sum())}
