@@ -32,7 +32,7 @@ def test_at_most_two_models_are_kept(monkeypatch):
         return SimpleNamespace(name=name, heads=HeadSet(), text_heads=HeadSet(), weights_hash="")
 
     monkeypatch.setattr(ccs, "load", load)
-    monkeypatch.setattr(model_cache, "footprint", lambda place, token: Footprint(place, 0, True, 0))
+    monkeypatch.setattr(model_cache, "footprint", lambda place: Footprint(place, 0, True, 0))
     cache = ModelCache({name: name for name in "abc"})
     for name in ("a", "b", "a", "c", "b"):
         assert cache.get(name).name == name

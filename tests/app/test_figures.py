@@ -10,6 +10,9 @@ import pytest
 
 import ccs
 from ccs import results
+from ccs.analysis.bias import embed_occupations
+from ccs.analysis.preference import measure_part_changes
+from ccs.app.html import interval
 from ccs.app.page import regions
 from ccs.app.services import galleries
 from ccs.app.services.cache import Cache
@@ -19,6 +22,7 @@ from ccs.app.views import VIEWS, about, classify, heads, paradox
 from ccs.app.views import bias as bias_view
 from ccs.app.views.base import Figure
 from ccs.heads import Head, HeadSet
+from ccs.metrics.ranking import Ranking
 from ccs.metrics.skew import max_skew
 from ccs.model.maps import heatmap
 from tests.support import app_sample
@@ -148,6 +152,34 @@ def test_bias_in_a_gallery_with_pools_ranks_each_occupations_own_images(app):
     page = regions(opened(pools_app, {**query, "occupations": "pilot"}))["main"]
     assert "no image of pilot" in page
     check(page)
+
+
+def test_bias_says_which_part_of_the_preference_an_ablation_moves(app, model):
+    """As the library does, next to the gallery's notices."""
+    gallery = replace(
+        small_gallery(), name="noted", notes=("two names were merged",), skipped=("a.png: empty",)
+    )
+    noted = App(app.collection, [gallery])
+    noted.model_cache = app.model_cache
+    names, off = ["judge", "nurse"], HeadSet.parse("L6.H1 L7.H2")
+    query = {"tab": "bias", "gallery": "noted", "attribute": "gender", "occupations": "\n".join(names)}
+    screen = opened(noted, {**query, "ablate": str(off)})
+    page = regions(screen)["main"]
+    assert "1 image left out: a.png: empty.</li><li>Two names were merged.</li>" in page
+    changes = bias_view.measure(screen).part_changes
+    prompts = embed_occupations(model, replace(gallery, occupations=tuple(names)))
+    task = Ranking(prompts=prompts, groups=gallery.groups["gender"], k=10)
+    images = [gallery.images[i] for i in range(40)]
+    before, after = model.embed_images(images, [HeadSet(), off])
+    (expected,) = measure_part_changes(before, [after], task, draws=bias_view.DRAWS)
+    for part, words in (("general", "any text"), ("specific", "judge, nurse")):
+        ours, theirs = getattr(changes, part), getattr(expected, part)
+        assert (ours.value, ours.low, ours.high) == pytest.approx(
+            (theirs.value, theirs.low, theirs.high), abs=1e-4
+        )
+        change = interval(ours.value, ours.low, ours.high, sign=True)
+        assert f'<th scope="row">for {words}</th><td class="num">{change}' in page
+    assert "change with" not in regions(opened(noted, query))["main"]
 
 
 def test_the_program_of_bias_prints_what_is_shown(app):
