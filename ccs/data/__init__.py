@@ -60,9 +60,11 @@ class ImageSet:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ClassificationSet(ImageSet):
-    """Images with one class each. `labels`: int64 [images], index into `classes`. A template holds `{}` where
-    the class goes. `subsets`: name -> classes that are also scored among themselves. `groups`: column -> str
-    array [images], groups of images next to their class, such as the place of Waterbirds.
+    """Images with one class each.
+
+    `labels`: int64 [images], index into `classes`. A template holds `{}` where the class goes. `subsets`:
+    name -> classes that are also scored among themselves. `groups`: column -> str array [images], groups of
+    images next to their class, such as the place of Waterbirds.
     """
 
     labels: np.ndarray

@@ -79,7 +79,8 @@ def _explanation(error: Exception, hub: str) -> str:
     if isinstance(error, of_hub.GatedRepoError):
         return f"is gated on the Hub: accept its terms at {hub!r} and log in with `hf auth login`"
     if isinstance(error, of_hub.RepositoryNotFoundError):
-        return f"was not found on the Hub as {hub!r}: it may have been renamed, removed, or made private"
+        place = f"was not found on the Hub as {hub!r}"
+        return f"{place}: it may have been renamed, removed or made private; look it up there"
     unreached = type(error).__name__ == "ConnectError"  # httpx's or httpx2's, by huggingface_hub's version
     offline = (ConnectionError, of_hub.OfflineModeIsEnabled, of_hub.LocalEntryNotFoundError)
     if unreached or isinstance(error, offline) or constants.HF_HUB_OFFLINE:
