@@ -191,7 +191,6 @@ class Galleries:
             name: The gallery.
             tell: Publishes the progress.
         """
-
         from ccs.model.encoder import Trunk
 
         def compute() -> EmbeddedGallery:

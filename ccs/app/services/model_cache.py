@@ -113,11 +113,13 @@ class ModelCache:
                 config = source.config["text_cfg"]
                 if encoder == IMAGE:
                     heads = known_encoder(source).heads
+                elif "layers" in config:
+                    heads = last_layers(config["layers"], config["heads"], TEXT)
                 else:
-                    heads = last_layers(config["layers"], config["heads"], TEXT) if "layers" in config else {}
+                    heads = HeadSet()
             except InputError:
                 return HeadSet()
-            self._heads[name, encoder] = HeadSet(heads)
+            self._heads[name, encoder] = heads
         return self._heads[name, encoder]
 
     def keep(self, name: str, model: Model) -> None:

@@ -142,6 +142,7 @@ class ModelRecords:
     @cached_property
     def costly(self) -> HeadSet:
         """The high-CCS heads if 97.5% of random sets cost less accuracy, else the head that costs most.
+
         Without tables, the heads that the paper prints as high.
         """
         if self.results is None:
