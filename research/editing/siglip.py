@@ -1,0 +1,185 @@
+"""A SigLIP-style toy, and what edits of its heads do next to ablation: `python -m research.editing.siglip`.
+
+`--run` trains (20 minutes of one core, resumable) and measures first.
+
+The lower four layers and the texts are the first model's and stay as they are. The upper four layers start
+from the first model's. The tokens are read by an attention pool with an MLP after it, so the embedding isn't
+linear in what heads write. The loss is SigLIP's (Zhai et al. 2023, arXiv 2303.15343): of scenes against
+captions, and of line-ups of a skewed world against the names of their occupations.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from open_clip.timm_model import TimmModel
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ccs.batch.pages import table
+from ccs.model.model import Model
+from ccs_benchmark import variants
+from ccs_benchmark.documents import bring_up_to_date
+from research.bases.training import FIRST, Captions, draw_faces
+from research.editing import frontiers
+from research.editing.document import COLUMNS, DOCS, NAMES
+from research.gradient_steps import learn
+from research.planted.family import BASE
+from research.planted.frozen_images import Images
+from research.planted.lessons import joint
+from research.world.organism_training import MODEL_CFG
+
+CELLS, RUNS = Path(__file__).with_name("siglip.csv"), Path("runs")
+STEPS, RATE, WARMUP = 1_200, 1e-3, 100
+SCENES, LINEUPS, OCCUPATIONS = 128, 4, 4
+"""Images of a step: scenes, line-ups, and occupations of a line-up."""
+BIAS = -10.0
+"""The first bias of the logits, SigLIP's."""
+_NAMES = {
+    "conv1": "patch_embed.proj",
+    "ln_pre": "norm_pre",
+    "ln_post": "norm",
+    "transformer.resblocks": "blocks",
+    "ln_1": "norm1",
+    "ln_2": "norm2",
+    "attn.in_proj_": "attn.qkv.",
+    "out_proj": "proj",
+    "mlp.c_fc": "mlp.fc1",
+    "mlp.c_proj": "mlp.fc2",
+    "class_embedding": "cls_token",
+    "positional_embedding": "pos_embed",
+}
+"""Parts of open_clip's names of weights, and timm's."""
+
+
+def start_model(base: Model, seed: int = 0) -> Model:
+    """Give a model an attention pool with an MLP in place of its CLS read-out, in place.
+
+    Args:
+        base: the first model, which keeps its blocks and texts.
+        seed: of the new weights.
+    """
+    torch.manual_seed(seed)
+    vision, dim = MODEL_CFG["vision_cfg"], MODEL_CFG["embed_dim"]
+    visual = TimmModel("vit_tiny_patch16_224", dim, vision["image_size"], pool="", proj="linear")
+    visual.trunk = VisionTransformer(
+        img_size=vision["image_size"],
+        patch_size=vision["patch_size"],
+        embed_dim=vision["width"],
+        depth=vision["layers"],
+        num_heads=vision["width"] // vision["head_width"],
+        mlp_ratio=vision["mlp_ratio"],
+        num_classes=0,
+        pre_norm=True,
+        global_pool="map",
+        pool_include_prefix=True,
+        norm_layer=partial(nn.LayerNorm, eps=1e-5),
+    )
+    weights = {}
+    for name, values in base.clip.visual.state_dict().items():
+        for old, new in _NAMES.items():
+            name = name.replace(old, new)
+        weights[name] = values
+    wanted = visual.trunk.state_dict()
+    weights = {name: weights[name].reshape(wanted[name].shape) for name in wanted if name in weights}
+    visual.trunk.load_state_dict(weights, strict=False)
+    visual.preprocess_cfg = base.preprocess_config
+    base.use_image_encoder(visual)
+    base.clip.logit_bias = nn.Parameter(torch.tensor(BIAS), requires_grad=False)
+    return base
+
+
+def upper_units(visual: TimmModel, tokens: Tensor) -> Tensor:
+    """Compute unit embeddings [n, D].
+
+    Args:
+        visual: the toy's image encoder.
+        tokens: activations [n, T, W] that enter layer FIRST.
+    """
+    for block in visual.trunk.blocks[FIRST:]:
+        tokens = block(tokens)
+    pooled = visual.trunk.forward_head(visual.trunk.norm(tokens))
+    return F.normalize(visual.head(pooled), dim=-1)
+
+
+def train(runs: Path, seed: int = 0, steps: int = STEPS) -> Model:
+    """Train the toy, or go on from its last checkpoint.
+
+    Args:
+        runs: folder for activations and the checkpoint.
+        seed: of new weights and of the order of images.
+        steps: of the optimizer.
+    """
+    base, model = variants.load(BASE), start_model(variants.load(BASE), seed)
+    runs.mkdir(parents=True, exist_ok=True)
+    images = Images(base, runs)
+    captions = Captions(images, runs).vectors
+    shares = joint("skewed").numpy().astype(np.float64)
+    trained = [
+        name
+        for name, _ in model.clip.named_parameters()
+        if name.startswith(("visual.trunk.norm.", "visual.trunk.attn_pool.", "visual.head.", "logit_"))
+        or (name.startswith("visual.trunk.blocks.") and int(name.split(".")[3]) >= FIRST)
+    ]
+
+    def pair_loss(units: Tensor, texts: Tensor, pairs: Tensor) -> Tensor:
+        logits = model.clip.logit_scale.exp() * units @ texts.T + model.clip.logit_bias
+        return -F.logsigmoid(torch.where(pairs, logits, -logits)).sum(1).mean()
+
+    def loss_of(step: int) -> Tensor:
+        rng = np.random.default_rng((seed, 18, step))
+        scene_rows = np.sort(rng.choice(images.n, SCENES, replace=False))
+        picked = rng.choice(images.n_lineups, LINEUPS, replace=False)
+        rows = np.concatenate([scene_rows, *(images.faces(int(number)) for number in picked)])
+        units = upper_units(model.clip.visual, images.trunk(rows).tokens)
+        loss = pair_loss(units[:SCENES], captions[scene_rows], torch.eye(SCENES, dtype=torch.bool))
+        for faces in units[SCENES:].reshape(LINEUPS, -1, units.shape[1]):
+            occupations = rng.permutation(len(images.occupations))[:OCCUPATIONS]
+            drawn, occupation_of = draw_faces(shares[occupations], rng)
+            pairs = F.one_hot(torch.from_numpy(occupation_of), OCCUPATIONS).bool()
+            texts = images.occupations[occupations]
+            loss = loss + pair_loss(faces[drawn], texts, pairs) / LINEUPS
+        return loss
+
+    checkpoint = runs / f"siglip-{seed}.pt"
+    learn(model, trained, loss_of, "SigLIP toy", steps=steps, rate=RATE, warmup=WARMUP, checkpoint=checkpoint)
+    model.name = "SigLIP toy"
+    model.logit_scale = float(model.clip.logit_scale.exp())
+    model.logit_bias = float(model.clip.logit_bias)
+    return model
+
+
+def measure(model: Model) -> pd.DataFrame:
+    """Measure ablation, edits, and LEACE on the toy, by both attributes, on fresh faces."""
+    images = frontiers.Images(model)
+    cases = [
+        frontiers.measure_case(model, images, attribute).assign(attribute=attribute)
+        for attribute in frontiers.ATTRIBUTES
+    ]
+    return pd.concat(cases)
+
+
+def write_table(cells: pd.DataFrame) -> None:
+    """Write the table of docs/edit-heads.md: means over both attributes."""
+    means = cells.groupby("condition")[list(COLUMNS)].mean() * [1, 100, 100, 1]
+    digits = dict(zip(COLUMNS, (2, 1, 1, 2), strict=True))
+    rows = [
+        {"": title}
+        | {COLUMNS[column]: f"{float(means.loc[name, column]):.{n}f}" for column, n in digits.items()}
+        for name, title in NAMES.items()
+    ]
+    bring_up_to_date(
+        DOCS / "edit-heads.md", "siglip", table(pd.DataFrame(rows)), "python -m research.editing.siglip"
+    )
+
+
+if __name__ == "__main__":
+    if "--run" in sys.argv[1:]:
+        measure(train(RUNS)).to_csv(CELLS, index=False, float_format="%.5f")
+    write_table(pd.read_csv(CELLS))
