@@ -57,8 +57,8 @@ def erasing_map(groups: Tensor, mean: Tensor, classes: Tensor | None = None, str
         basis = basis[sizes > _NOISE * torch.maximum(sizes.max(), mean.norm())]
         removed = basis.T @ basis
     else:
-        erased, kept = (_gram(directions) for directions in (groups, classes))
-        cost = (1 - strength) * erased + strength * (kept + FLOOR * identity)
+        erased, retained = (_gram(directions) for directions in (groups, classes))
+        cost = (1 - strength) * erased + strength * (retained + FLOOR * identity)
         removed = torch.linalg.solve(cost, (1 - strength) * erased).T
     return torch.cat([(identity - removed).T, (removed @ mean)[None]])
 
@@ -229,10 +229,12 @@ def fit_edits(
     for layer in range(first, max(erased).layer + 1):
         for head in HeadSet(erased).of_layer(layer):
             places = people.places(head.head)
-            kept = [] if labels is None else [_between(place, labels) for place in controls.places(head.head)]
+            retained = (
+                [] if labels is None else [_between(place, labels) for place in controls.places(head.head)]
+            )
             if preserve.texts is not None:
-                kept.append(_text_directions(encoder, head, preserve.texts))
-            classes = torch.cat(kept) if kept else None
+                retained.append(_text_directions(encoder, head, preserve.texts))
+            classes = torch.cat(retained) if retained else None
             attribute = erased[head].attribute
             fit, row = _fit(places, codes[attribute], classes, preserve.strength)
             maps.setdefault(erased[head].replacement, {})[head] = fit.float()

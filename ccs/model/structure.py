@@ -123,10 +123,10 @@ def locations(model: Any, encoder: str) -> tuple[Any, list[Location]]:
 def _refusal(model: Any, module: Any, encoder: str) -> str:
     name, whole = type(module).__name__, type(unwrapped(model)).__name__
     inside = f" inside {whole}" if whole != name else ""
-    more = " If such an encoder is inside it, pass that module. ccs.register_encoder can describe others."
+    hint = " If such an encoder is inside it, pass that module. ccs.register_encoder can describe others."
     return (
         f"{name}{inside} isn't built like CLIP's or SigLIP's {ENCODERS[encoder]} encoder, so its heads are "
-        f"unknown.{more if encoder == IMAGE else ''}"
+        f"unknown.{hint if encoder == IMAGE else ''}"
     )
 
 
