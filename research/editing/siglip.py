@@ -168,10 +168,12 @@ def measure(model: Model) -> pd.DataFrame:
 def write_table(cells: pd.DataFrame) -> None:
     """Write the table of docs/edit-heads.md: means over both attributes."""
     means = cells.groupby("condition")[list(COLUMNS)].mean() * [1, 100, 100, 1]
-    digits = dict(zip(COLUMNS, (2, 1, 1, 2), strict=True))
     rows = [
         {"": title}
-        | {COLUMNS[column]: f"{float(means.loc[name, column]):.{n}f}" for column, n in digits.items()}
+        | {
+            heading: f"{means[column][name]:.{2 if 'skew' in column else 1}f}"
+            for column, heading in COLUMNS.items()
+        }
         for name, title in NAMES.items()
     ]
     bring_up_to_date(
