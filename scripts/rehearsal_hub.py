@@ -58,7 +58,7 @@ def reduce_work(draws: int, data: Path, *, small: bool) -> None:
     compute._FEW_RANDOM_SETS = 2
     measure.DRAWS = draws
     bias.Measuring = functools.partial(bias.Measuring, draws=draws)  # type: ignore[misc, assignment]
-    retrieval.measure = functools.partial(retrieval.measure, draws=draws)
+    retrieval.measure_recall = functools.partial(retrieval.measure_recall, draws=draws)
     paper.occupations = lambda: ("judge", "chef", "nurse")  # type: ignore[assignment]
     if small:
         ablations.ablates_single_heads = lambda data: data.name in ("cifar10", "fairface-1.25")
