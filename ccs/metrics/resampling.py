@@ -122,5 +122,5 @@ def first_tops(draws: Draws, order: NDArray[np.intp], k: int) -> NDArray[np.uint
         Codes [FEW, k]; a draw of units may hold fewer than k images, and ends with the last one's group.
     """
     codes = draws.codes[order]
-    rest = np.full(k, codes[-1])
-    return np.stack([np.append(np.repeat(codes, of), rest)[:k] for of in draws.weights[order, :FEW].T])
+    last_codes = np.full(k, codes[-1])
+    return np.stack([np.append(np.repeat(codes, of), last_codes)[:k] for of in draws.weights[order, :FEW].T])

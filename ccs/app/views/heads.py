@@ -147,13 +147,19 @@ def attention_maps(screen: Screen, model: Model, record: HeadRecord) -> Figure:
             along = along - _embed(screen, model, *others).mean(axis=0)
         maps.append(images.contribution_maps(model, HeadSet([head]), along, ablate)[:, 0])
     peak = max(float(maps[0].max()), 1 / maps[0][0].size)  # an even share, if it attends elsewhere
-    largest, rows, shown = float(np.abs(maps[-1]).max()), [], []
+    largest, rows, mapped_images = float(np.abs(maps[-1]).max()), [], []
     for image, picture, look, *written in zip(images.originals, images.inputs(model), *maps, strict=True):
         rows += [[image.name, *cells] for cells in examples.patch_rows(look, *written)]
         overlays = [examples.tint(picture, values, largest) for values in written]
-        shown.append((image.name, [examples.highlight(picture, look, peak), *overlays], look))
+        mapped_images.append((image.name, [examples.highlight(picture, look, peak), *overlays], look))
     columns = ["image", "row", "column", *("attention", "written")[: len(maps)]]
-    values = {"text": text, "contrasted": len(others) > 1, "largest": largest, "peak": peak, "images": shown}
+    values = {
+        "text": text,
+        "contrasted": len(others) > 1,
+        "largest": largest,
+        "peak": peak,
+        "images": mapped_images,
+    }
     return Figure("where", columns, rows, values, str(head), {"ablated heads": ablate})
 
 
