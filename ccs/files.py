@@ -106,6 +106,7 @@ def inert(value: Any) -> Any:
 
 
 def sha256(path: Path) -> str:
+    """Hash a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -311,6 +311,7 @@ class Intervention(HeadSet):
         return Intervention({**self._changes, **heads}, self.means)
 
     def subset(self, heads: Iterable[Head]) -> Intervention:
+        """Keep the changes of these heads."""
         return Intervention({head: self[head] for head in heads}, self.means)
 
     def __and__(self, other: Set[Any]) -> Intervention:

@@ -21,6 +21,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Take one step of orthogonalized momentum."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is None:

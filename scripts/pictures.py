@@ -34,6 +34,7 @@ ARROW = (
 
 
 def text(x: float, y: float, words: str, css: str = "", anchor: str = "start") -> str:
+    """Write a text element."""
     return f'<text x="{x:.1f}" y="{y:.1f}" class="{css}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
@@ -46,6 +47,7 @@ def picture(image: Image.Image, x: float, y: float, side: int) -> str:
 
 
 def svg(width: int, height: int, title: str, *parts: str) -> str:
+    """Write an SVG of these parts with a title."""
     opening = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">'
     return f"{opening}<title>{escape(title)}</title>{STYLE}{''.join(parts)}</svg>\n"
 
@@ -168,6 +170,7 @@ def maxskew(model: ccs.Model) -> str:
 
 
 def main() -> None:
+    """Draw all pictures into docs/pictures."""
     model = ccs.load("organism")
     FOLDER.mkdir(exist_ok=True)
     drawings = {

@@ -151,6 +151,7 @@ def ours(name: object) -> bool:
 
 
 def display_name(method: str) -> str:
+    """Write a method's name in Markdown; this project's methods are bold."""
     return f"**{method}**" if ours(method) else method
 
 

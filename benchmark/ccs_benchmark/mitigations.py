@@ -87,6 +87,7 @@ class Balanced:
     basis: Floats
 
     def __call__(self, units: Units) -> Units:
+        """Map unit embeddings [n, d] to unit embeddings."""
         x = units.astype(np.float64)
         along = x @ self.basis.T @ self.basis
         remainder = x - along

@@ -46,6 +46,7 @@ class Affine:
     shift: Floats | float = 0.0
 
     def __call__(self, units: Units) -> Units:
+        """Map unit embeddings [n, d] to unit embeddings."""
         moved = units @ self.matrix.T + self.shift
         lengths = np.linalg.norm(moved, axis=1, keepdims=True)
         return np.asarray(moved / np.maximum(lengths, 1e-12), np.float32)

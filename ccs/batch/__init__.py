@@ -1,0 +1,1 @@
+"""Commands of `clip-ccs`, one module each."""

@@ -196,4 +196,5 @@ def _cell(value: object) -> str:
 
 
 def as_markdown(blocks: Sequence[Block]) -> str:
+    """Join blocks of Markdown into a page."""
     return "\n\n".join(blocks) + "\n"

@@ -115,6 +115,7 @@ class Truth:
 
     @property
     def attributes(self) -> tuple[str, ...]:
+        """Attributes of the synthetic faces by which the model is biased."""
         return tuple(name for name in ("gender", "skin tone") if name in self.carries)
 
     def carriers(self, attribute: str) -> tuple[Head, ...]:

@@ -45,6 +45,7 @@ class OnDisk:
     path: str
 
     def __call__(self) -> IO[bytes]:
+        """Open the file for reading."""
         return open(self.path, "rb")
 
 

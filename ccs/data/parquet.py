@@ -259,6 +259,7 @@ class ImageColumn:
         return ImageColumn, (self._parts, self._column)
 
     def __call__(self, row: int) -> bytes:
+        """Read the encoded image of a row."""
         if self._process != os.getpid():  # a forked process shares the position in the file
             self._clear()
         with self._lock:

@@ -103,10 +103,12 @@ def _classifications() -> dict[str, tuple[tuple[str, ...], tuple[str, ...], int,
 
 
 def classification_names() -> tuple[str, ...]:
+    """Return the names of the synthetic datasets with classes."""
     return tuple(_classifications())
 
 
 def names() -> tuple[str, ...]:
+    """Return the names of all synthetic datasets and galleries."""
     return (*_classifications(), "clips", "faces", "counterfactuals")
 
 

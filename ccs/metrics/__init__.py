@@ -1,0 +1,1 @@
+"""Metrics of accuracy, retrieval, rankings, and bias, with their intervals."""

@@ -348,6 +348,7 @@ class Part:
 
     @cached_property
     def n_groups(self) -> int:
+        """Number of groups."""
         return len(self.question.group_names)
 
     @cached_property

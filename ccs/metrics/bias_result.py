@@ -93,10 +93,12 @@ class BiasResult:
 
     @property
     def mode(self) -> Literal["correct", "as-published"]:
+        """How MaxSkew was computed: correctly, or as by the paper's code."""
         return "as-published" if self.as_published else "correct"
 
     @property
     def max_skew(self) -> Metric:
+        """MaxSkew of each prompt."""
         return self.metrics["MaxSkew"]
 
     @property

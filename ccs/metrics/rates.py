@@ -27,6 +27,7 @@ class Rate:
 
     @property
     def value(self) -> float:
+        """The rate."""
         return self.count / self.n
 
 

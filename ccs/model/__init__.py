@@ -1,0 +1,1 @@
+"""CLIP models: loading, embedding, decomposition, ablation, and edits."""

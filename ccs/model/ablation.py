@@ -156,6 +156,7 @@ def _require(counts: list[int], heads: HeadSet) -> None:
 
 
 def has_class_token(encoder: Any) -> bool:
+    """Whether a Transformers encoder has a class token."""
     holders = (encoder, getattr(encoder, "embeddings", None), unwrapped(getattr(encoder, "trunk", None)))
     names = ("class_embedding", "cls_token")
     return any(getattr(holder, name, None) is not None for holder in holders for name in names)

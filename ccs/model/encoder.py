@@ -110,6 +110,7 @@ class Encoder(Decomposition):
 
     @property
     def device(self) -> torch.device:
+        """Device of the parameters."""
         return torch.device(next(self._module.parameters()).device)
 
     def require(self, heads: HeadSet) -> None:

@@ -129,6 +129,7 @@ class Site:
         self.handles: list[Any] = []
 
     def __call__(self, projection: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the projection's inputs with the heads changed."""
         return self.changed(inputs[0]), *inputs[1:]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Site:

@@ -205,6 +205,7 @@ class Texts(Side):
 
     @property
     def weights_hash(self) -> str:
+        """Hash of the model's weights."""
         return str(self._model.weights_hash)
 
     def batches(

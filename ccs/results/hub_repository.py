@@ -63,6 +63,7 @@ class Repository:
             self.api.whoami()
 
     def fetch(self, path: str) -> bytes:
+        """Download a file of the repository and return its bytes."""
         with self._explained():
             local = self.api.hf_hub_download(self.name, path, repo_type=self.kind, revision=self.commit)
             return Path(local).read_bytes()

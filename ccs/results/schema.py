@@ -107,6 +107,7 @@ MANIFEST: Mapping[str, str] = MappingProxyType(_DESCRIBED["manifest"])
 
 
 def check_version(version: object, name: str) -> None:
+    """Raise InputError unless a table has this program's schema version."""
     if str(version) != str(VERSION):
         raise InputError(
             f"{name} has schema version {str(version)[:20]} and this program reads {VERSION}. "

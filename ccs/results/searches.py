@@ -24,8 +24,10 @@ MAX_BYTES = 8 * 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class Search(SearchOutcome):
-    """One search: what it found, and its question. `k`: over all images of the gallery, or those of an
-    occupation.
+    """The outcome of a search, with its question.
+
+    Attributes:
+        k: Number of images at the top, of all images of the gallery or of those of an occupation.
     """
 
     model: str
@@ -55,6 +57,7 @@ _FILE = TypeAdapter(_File)
 
 
 def place(folder: Path, model: str) -> Path:
+    """Return the file of a model's searches in a folder of results."""
     return folder / f"{folder_name(model)}{SEARCH_SUFFIX}"
 
 

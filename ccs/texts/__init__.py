@@ -1,0 +1,1 @@
+"""Texts: pools, prompts, TEXTSPAN, labels, and the Concept Consistency Score."""

@@ -153,6 +153,7 @@ class Trainer:
         self.lessons = Lessons(drawn(settings.seed, list(base.heads)), base, usual_variance(base))
 
     def save(self, path: Path) -> None:
+        """Save the state of the training."""
         state = {
             "model": {n: v for n, v in self.model.state_dict().items() if upper(n)},
             "step": self.step,
@@ -172,6 +173,7 @@ class Trainer:
         save_variant(clip, [name for name, _ in clip.named_parameters() if upper(name)], metadata, file)
 
     def load(self, path: Path) -> None:
+        """Load a state that `save` wrote."""
         state = torch.load(path, map_location=self.device)
         self.model.load_state_dict(state["model"], strict=False)
         self.muon.load_state_dict(state["muon"])

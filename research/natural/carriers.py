@@ -42,6 +42,7 @@ _OF = {
 
 
 def name_of(part: Part) -> str:
+    """Name a head or an MLP."""
     return str(part) if isinstance(part, Head) else f"L{part}.MLP"
 
 

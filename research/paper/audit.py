@@ -57,6 +57,7 @@ def _sentences() -> list[dict[str, Any]]:
 
 @cache
 def printed() -> Figures:
+    """Return the paper's printed numbers by table, row, and column."""
     return {
         (key, row, column): value
         for key, table in paper.tables().items()

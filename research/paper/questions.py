@@ -55,10 +55,12 @@ class Tested:
 
     @property
     def digits(self) -> int:
+        """Decimal places of the effect."""
         return 1 if self.question.startswith(ACCURACY) else 3
 
     @property
     def unit(self) -> str:
+        """Unit of the effect, with a space before it."""
         return " points" if self.question.startswith(ACCURACY) else ""
 
     @property
@@ -254,6 +256,7 @@ def in_short(models: Mapping[str, Results]) -> dict[str, object]:
 
 
 def in_words(tests: Sequence[Tested]) -> list[str]:
+    """Return one line per question with the answers of all subjects."""
     return [
         f"**{QUESTIONS[question]}** {'; '.join(answers_of(list(question_tests)))}."
         for question, question_tests in groupby(tests, key=lambda test: test.question)

@@ -223,6 +223,7 @@ class Trainer:
             norm.momentum = 0.1
 
     def save(self, path: Path) -> None:
+        """Save the state of the training."""
         state = {
             "model": self.model.state_dict(),
             "muon": self.muon.state_dict(),
@@ -235,6 +236,7 @@ class Trainer:
             torch.save(state, temporary)
 
     def load(self, path: Path) -> None:
+        """Load a state that `save` wrote."""
         state = torch.load(path, map_location=self.device, weights_only=True)
         self.model.load_state_dict(state["model"])
         self.muon.load_state_dict(state["muon"])

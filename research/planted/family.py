@@ -39,6 +39,7 @@ class Planted:
 
     @property
     def name(self) -> str:
+        """Name of the model."""
         return self.title or f"organism-planted-{self.number:02d}"
 
     @property

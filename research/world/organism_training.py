@@ -97,6 +97,7 @@ class SceneImages(Dataset[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]):
         return torch.from_numpy(np.array(draw(s, self.size))), self.tokenize(captions(s)[0])[0], values
 
     def scene(self, seed: int) -> Scene:
+        """Return the scene of a seed: one of a line-up, or a single one."""
         place = seed % (2 * LINEUP) - LINEUP
         if self.lessons and place >= 0:
             return lineup(seed - place)[place]
@@ -149,6 +150,7 @@ class Trainer:
         return min(1.0, (self.seen + s.batch_size) / warmup) * max(left, 0.0)
 
     def save(self, path: Path) -> None:
+        """Save the state of the training."""
         state = {
             "model": self.model.state_dict(),
             "muon": self.muon.state_dict(),
@@ -162,6 +164,7 @@ class Trainer:
             torch.save(state, temporary)
 
     def load(self, path: Path) -> None:
+        """Load a state that `save` wrote."""
         state = torch.load(path, map_location=self.device)
         self.model.load_state_dict(state["model"])
         self.muon.load_state_dict(state["muon"])

@@ -29,6 +29,7 @@ PROMPTS = ("person", "blorple")
 
 
 def main() -> int:
+    """Print the split of group scores for each model."""
     gallery = synthetic.bias_set("faces")
     base = variants.load(MODELS[0])  # every model here has its lower layers
     trunk = base.trunk(list(gallery.images))

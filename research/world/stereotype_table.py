@@ -30,6 +30,7 @@ ACCURACY_SETS = ("subjects", "occupations", "food", "subjects-ood", "colors", "w
 
 
 def main() -> int:
+    """Print the toy's table for the models named on the command line."""
     columns = {}
     for name in sys.argv[1:]:
         model = load(name)

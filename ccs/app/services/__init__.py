@@ -1,0 +1,1 @@
+"""What the app's views share: models, galleries, examples, analyses, and results."""

@@ -45,6 +45,7 @@ class Measurement:
 
     @property
     def query(self) -> BiasQuery:
+        """The query that was measured."""
         return self.embedded.query
 
     @property

@@ -83,6 +83,7 @@ class BiasQuery:
 
     @property
     def occupations(self) -> tuple[str, ...]:
+        """The occupations that are ranked."""
         return self.gallery.occupations
 
     @property
@@ -92,6 +93,7 @@ class BiasQuery:
 
     @property
     def k(self) -> int:
+        """Number of images at the top of a ranking."""
         return self.gallery.k[self.attribute]
 
     @property

@@ -57,6 +57,7 @@ class Processes:
 
     @property
     def first(self) -> bool:
+        """Whether this process is the first."""
         return self.rank == 0
 
     def gather(self, value: T) -> list[T]:
@@ -203,6 +204,7 @@ class Stage:
 
     @property
     def done(self) -> bool:
+        """Whether no shard is missing."""
         return not self.missing
 
     @property

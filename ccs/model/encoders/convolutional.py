@@ -24,6 +24,7 @@ class Residual(nn.Module):
         self.act = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Add two convolutions to the input."""
         changed: Tensor = self.act(x + self.second(self.act(self.first(x))))
         return changed
 

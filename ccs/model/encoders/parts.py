@@ -186,10 +186,12 @@ class Block:
 
     @property
     def n_heads(self) -> int:
+        """Number of heads."""
         return self.heads.n_heads
 
     @property
     def head_dim(self) -> int:
+        """Dimension of a head's output."""
         return self.heads.head_dim
 
     def values(self, x: Tensor, first: bool = False) -> Tensor:
@@ -315,27 +317,34 @@ class Pool:
     projection: Module
 
     def values(self, x: Tensor, first: bool = False) -> Tensor:
+        """Compute the heads' outputs before the output projection."""
         return weighted_values(self.attention(x), self.norm(x), self.value())
 
     def sources(self, x: Tensor, weights: Tensor, heads: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield each head's weights and values per token."""
         attention, v = self.attention(x), by_head(F.linear(self.norm(x), *self.value()), self.n_heads)
         for head in heads:
             yield weights * attention[:, head, None], v[:, :, head]
 
     def normed(self, x: Tensor, first: bool, changed: Map) -> None:
+        """Return None: a pool reads its input once."""
         return None
 
     def attention(self, x: Tensor, first: bool = True) -> Tensor:
+        """Compute attention weights [n, H, 1, T]."""
         x = self.norm(x)
         return torch.softmax(scores_of(self.query(x) * self.head_dim**-0.5, x, self.key()[0]), dim=-1)
 
     def finish(self, x: Tensor, values: Tensor) -> Tensor:
+        """Project the heads' outputs."""
         return F.linear(values, self.projection.weight, self.projection.bias)
 
     def account(self, values: Tensor) -> Tensor:
+        """Append a coordinate for the bias to the heads' outputs."""
         return torch.cat([values, torch.ones_like(values[..., :1])], -1)
 
     def directions(self) -> tuple[Tensor, Tensor]:
+        """Return each head's directions, and its share of the bias."""
         weight, bias = self.projection.weight, self.projection.bias
         return rows_by_head(weight.T, self.n_heads), bias[None] / self.n_heads
 

@@ -90,6 +90,7 @@ class Linear:
         return x if matrix is None else x @ matrix
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Apply the map with its bias."""
         out, bias = self.through(x), self.bias()
         return out if bias is None else out + bias
 
@@ -117,19 +118,24 @@ class OneNorm:
 
     @property
     def first(self) -> bool:
+        """Whether only the first token is read."""
         return self.prefix is None
 
     def gather(self, tokens: Tensor) -> Tensor:
+        """Select or average the tokens that are read."""
         return tokens[:, :1] if self.prefix is None else tokens[:, self.prefix :].mean(1, keepdim=True)
 
     def project(self, x: Tensor) -> Tensor:
+        """Map the tokens to the embedding [n, D]."""
         return self.linear(layer_norm(self.gather(x)[:, 0], self.norm))
 
     @property
     def path(self) -> LinearPath:
+        """The linear path from the tokens to the embedding."""
         return LinearPath(1, self._final_map, shared=lambda: self._directions() / (2 * self.layers + 1))
 
     def route(self, x: Tensor, *_: Any) -> Route:
+        """Hold everything nonlinear fixed for a batch."""
         mean, std = spread(self.gather(x)[:, 0], self.norm)
         shared = torch.cat([mean / std, torch.ones_like(mean)], -1)
         others_share = (self.layers + 1) / (2 * self.layers + 1)
@@ -156,16 +162,20 @@ class NormedMean:
     first = False
 
     def gather(self, tokens: Tensor) -> Tensor:
+        """Select or average the tokens that are read."""
         return tokens[:, self.prefix :]
 
     def project(self, x: Tensor) -> Tensor:
+        """Map the tokens to the embedding [n, D]."""
         return self.linear(layer_norm(self.gather(x), self.norm).mean(1))
 
     @property
     def path(self) -> LinearPath:
+        """The linear path from the tokens to the embedding."""
         return LinearPath(1, lambda vectors: self.linear.through(centered(vectors) * self.norm.weight))
 
     def route(self, x: Tensor, *_: Any) -> Route:
+        """Hold everything nonlinear fixed for a batch."""
         std = spread(self.gather(x), self.norm)[1]
         weights = (1 / std / std.shape[1]).transpose(1, 2)
         constant = self.linear(self.norm.bias.expand(len(x), -1))
@@ -192,9 +202,11 @@ class AttentionPool:
     first = False
 
     def gather(self, tokens: Tensor) -> Tensor:
+        """Select or average the tokens that are read."""
         return tokens
 
     def project(self, x: Tensor) -> Tensor:
+        """Map the tokens to the embedding [n, D]."""
         state = x[:, 0]
         if self.mlp is not None:
             state = state + self.mlp(state)
@@ -202,17 +214,21 @@ class AttentionPool:
 
     @property
     def path(self) -> LinearPath:
+        """The linear path from the tokens to the embedding."""
         return LinearPath(self.pool.n_heads, self._after, self._channel_maps)
 
     @property
     def pool_path(self) -> LinearPath:
+        """The linear path from the pool's heads to the embedding."""
         return LinearPath(1, self._after)
 
     def pool_route(self, pooled: Tensor) -> Route:
+        """Hold everything nonlinear after the pool fixed for a batch."""
         constant = self._constant(pooled)
         return Route(self._scale(pooled)[:, None], constant[:, :0], constant)
 
     def route(self, x: Tensor, pooled: Tensor, changed: Map) -> Route:
+        """Hold everything nonlinear fixed for a batch."""
         assert self.before is not None
         scale = self._scale(pooled)
         weights = self.pool.attention(x) / spread(x, self.before)[1].transpose(1, 2) * scale[:, None]

@@ -72,6 +72,7 @@ class HubTokenizer:
         self._end: int | None = end if without_end else None
 
     def __call__(self, texts: Sequence[str]) -> Tensor:
+        """Encode texts as token ids [n, context length]."""
         import torch  # not where this module is read in the sandbox
 
         cleaned = [self._clean(text) for text in texts]
