@@ -138,7 +138,7 @@ def test_ways_are_judged_as_the_library_does(app, model, monkeypatch, gallery):
             if option.name in fairer.TRIED:
                 assert Intervention.parse(str(settings.ablate)) == fitted.heads
             else:
-                assert (settings.only, settings.preserve) == (option.name, "world/subjects")
+                assert (settings.method, settings.preserve) == ((option.name,), "world/subjects")
 
 
 def test_ways_whose_images_cannot_be_fetched_say_so(app, screen, monkeypatch):

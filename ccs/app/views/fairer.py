@@ -120,8 +120,7 @@ def _command(screen: Screen, query: BiasQuery, option: Option) -> str:
             "top": str(query.k),
             "preserve": world(screen.state.model).things,
             "max-images": str(len(query.gallery.images)),
-            "only": option.name,
-            "max-loss": "100",
+            "method": option.name,
         }
     parts = [part for key, value in arguments.items() for part in (f"--{key}", value)]
     return shlex.join(["clip-ccs", "export" if tried else "mitigate", *parts])
