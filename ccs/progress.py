@@ -54,7 +54,7 @@ class RunBar:
     def __call__(self, *, desc: str, total: int, **_: Any) -> Part:
         """A part of so many items; as a context it is left when it is done."""
         start, end = self._places.get(desc, (self.whole.n, self.whole.n))
-        if not self.whole.disable:  # a tqdm that shows nothing counts nothing
+        if not self.whole.disable:  # a disabled tqdm counts nothing
             self.whole.initial += max(0.0, start - self.whole.n)
         return Part(self.whole, desc, total, start, end)
 

@@ -304,7 +304,7 @@ def products(queries: NDArray[np.float64], items: NDArray[np.float64]) -> NDArra
     """
     if queries.shape[1] != items.shape[1]:
         raise InputError(
-            f"Embeddings of {queries.shape[1]} and {items.shape[1]} dimensions are not of the same model."
+            f"Embeddings of {queries.shape[1]} and {items.shape[1]} dimensions come from different models."
         )
     return np.asarray(queries @ items.T, dtype=np.float32)
 

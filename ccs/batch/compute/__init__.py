@@ -253,7 +253,7 @@ class Settings:
 
     @property
     def clip(self) -> str:
-        """The CLIP that is loaded: the model, or the one that a VLM's image encoder is from."""
+        """The CLIP to load: the model itself, or the one that a VLM's image encoder comes from."""
         return self.text_encoder or self.models[0]
 
     @property
