@@ -45,8 +45,8 @@ def collection(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch):
     """Intervals of 20 draws: test_agreement.py has those of as many as a user gets."""
-    for measured in (agreement.compare, agreement.krippendorff_alpha):
-        monkeypatch.setitem(measured.__kwdefaults__, "draws", 20)
+    for measure in (agreement.compare_with_people, agreement.krippendorff_alpha):
+        monkeypatch.setitem(measure.__kwdefaults__, "draws", 20)
 
 
 def pairs_in(folder):
