@@ -107,7 +107,9 @@ def accuracy(
     """
     require_seed(seed)
     if not isinstance(dataset, str) and (classes, template, max_images) != (None, None, None):
-        raise InputError("An opened dataset already has classes, templates, and images; pass its name to set them.")
+        raise InputError(
+            "An opened dataset has its classes, template, and images; pass its name to set them."
+        )
     dataset = open_classes(dataset, classes, template, max_images)
     skipped = require_readable(dataset, skip_unreadable)
     if attribute is not None and attribute not in dataset.groups:

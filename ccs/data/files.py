@@ -38,7 +38,7 @@ Opener = Callable[[], IO[bytes]]
 """Opens a file, wherever it is; it can be pickled."""
 
 
-@dataclass(frozen=True, eq=False)  # a file that replaces another is a different one, so `_zip` must not know it
+@dataclass(frozen=True, eq=False)  # a file that replaces another is new to `_zip`
 class OnDisk:
     """Opens the file at a path."""
 

@@ -60,7 +60,7 @@ def ccs(verdicts: Sequence[Sequence[Verdict]], rule: Rule = "unanimous") -> int 
     lengths = {len(judge) for judge in verdicts}
     if len(lengths) != 1 or 0 in lengths:
         raise InputError(
-            f"All judges must have judged the same number of texts, at least 1; got {sorted(lengths) or 'none'}."
+            f"All judges must judge the same number of texts, at least 1; got {sorted(lengths) or 'none'}."
         )
     for verdict in (verdict for judge in verdicts for verdict in judge):
         if verdict is not None and not isinstance(verdict, bool | np.bool_):  # NaN would count as a yes
