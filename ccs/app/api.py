@@ -50,6 +50,9 @@ Rows = list[dict[str, Any]]
 class Api:
     """The functions, for the models and galleries of an app.
 
+    Each function raises InputError for a name, text, or image that it can't use. Their docstrings have no
+    section Raises: Gradio builds the schema of the tools from them, and would take it for part of Returns.
+
     Args:
         app: What visitors share.
     """
@@ -256,6 +259,15 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        """Call the function, and turn its errors into `gr.Error`.
+
+        Args:
+            *args: Arguments by position.
+            **kwargs: Arguments by name.
+
+        Raises:
+            gr.Error: For arguments of another type or length, and for the function's InputError.
+        """
         try:
             return strict(**dict(zip(names, args, strict=False)), **kwargs)
         except ValidationError as error:
@@ -268,7 +280,14 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def add_to(server: gr.Server, app: App) -> None:
-    """Register the functions as API endpoints and MCP tools of their names."""
+    """Register the functions as API endpoints and MCP tools of their names.
+
+    Functions that run a model share one line and run one at a time. The others run up to four at once.
+
+    Args:
+        server: The server that gets the endpoints.
+        app: The models and galleries to answer from.
+    """
     functions = Api(app)
     for name in FUNCTIONS:
         heavy = name in HEAVY
@@ -285,6 +304,15 @@ def answer_in_json(blocks: gr.Blocks) -> None:
     mcp: Any = blocks.mcp_server_obj
 
     def to_json(outputs: list[Any], _: str) -> list[Any]:
+        """Write the results of a call as JSON.
+
+        Args:
+            outputs: The function's results.
+            _: The server's address, which isn't needed.
+
+        Returns:
+            A text for each result.
+        """
         return [mcp.types.TextContent(type="text", text=json.dumps(output)) for output in outputs]
 
     mcp.postprocess_output_data = to_json

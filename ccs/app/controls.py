@@ -31,7 +31,12 @@ def new_key() -> str:
 
 @post("open")
 def open_address(screen: Screen, query: Long = "") -> None:
-    """Show the screen of an address, as Back, Forward, and links do."""
+    """Show the screen of an address, as Back, Forward, and links do.
+
+    Args:
+        screen: The screen that the form changes.
+        query: The address's query, with or without its `?`. Notices report the parts that can't be used.
+    """
     opened = open_screen(screen.app, screen.session, parse_query(query))
     screen.set_ablation(opened.state.ablate)
     screen.state = opened.state
@@ -45,13 +50,29 @@ def show(screen: Screen) -> None:
 
 @post("tab")
 def set_tab(screen: Screen, tab: Name = "") -> None:
-    """Show another view."""
+    """Show another view.
+
+    Args:
+        screen: The screen that the form changes.
+        tab: The view's name, a key of `VIEWS`.
+
+    Raises:
+        InputError: If there is no such view.
+    """
     screen.change(tab=require_choice(tab, VIEWS, "view"))
 
 
 @post("model")
 def set_model(screen: Screen, model: Name = "") -> None:
-    """Show another model, with the same heads ablated as far as it has them."""
+    """Show another model. Heads that it also has stay ablated.
+
+    Args:
+        screen: The screen that the form changes.
+        model: The model's name.
+
+    Raises:
+        InputError: If there is no such model.
+    """
     app, state = screen.app, screen.state
     name = app.require_model(model)
     known = app.heads(name)
@@ -67,13 +88,29 @@ def set_model(screen: Screen, model: Name = "") -> None:
 
 @post("heads/encoder")
 def set_encoder(screen: Screen, encoder: Name = "") -> None:
-    """Show the heads of the other encoder."""
+    """Show the heads of the other encoder.
+
+    Args:
+        screen: The screen that the form changes.
+        encoder: `IMAGE` or `TEXT`.
+
+    Raises:
+        InputError: For any other encoder.
+    """
     screen.change(encoder=require_choice(encoder, ENCODERS, "encoder"))
 
 
 @post("heads/inspect")
 def inspect_head(screen: Screen, head: Name = "") -> None:
-    """Show a head in the view Heads."""
+    """Show a head in the view Heads.
+
+    Args:
+        screen: The screen that the form changes.
+        head: One head of the model, such as `L7.H4`.
+
+    Raises:
+        InputError: If the text doesn't name exactly one head, or the model doesn't have it.
+    """
     heads = screen.app.require_heads(screen.state.model, parse_ablation(head))
     if len(heads) != 1:
         raise InputError(f"Expected one head; got {len(heads)}.")
@@ -82,14 +119,30 @@ def inspect_head(screen: Screen, head: Name = "") -> None:
 
 @post("heads/toggle")
 def toggle_heads(screen: Screen, head: Long = "") -> None:
-    """Turn heads off, or on again if they are off, scaled, or edited."""
+    """Turn heads off, or on again if they are off, scaled, or edited.
+
+    Args:
+        screen: The screen that the form changes.
+        head: The heads, such as `L5.H0 L6.H1`.
+
+    Raises:
+        InputError: If the text doesn't name heads, or the model doesn't have one of them.
+    """
     heads = screen.app.require_heads(screen.state.model, parse_ablation(head))
     screen.set_ablation(Intervention.of(screen.state.ablate ^ heads))
 
 
 @post("heads/ablate")
 def set_ablation(screen: Screen, ablate: Long = "") -> None:
-    """Ablate, scale, or edit exactly these heads."""
+    """Ablate, scale, or edit exactly these heads.
+
+    Args:
+        screen: The screen that the form changes.
+        ablate: The heads, such as `L5.H0 L6.H1=0.3 L7.H1=erase:gender`; "" turns all heads on.
+
+    Raises:
+        InputError: If the text can't be read (`parse_ablation`), or the model doesn't have one of the heads.
+    """
     screen.set_ablation(screen.app.require_heads(screen.state.model, parse_ablation(ablate)))
 
 
@@ -121,7 +174,15 @@ def _restore(screen: Screen, heads: HeadSet, past: tuple[HeadSet, ...], undone: 
 
 @post("images/example")
 def set_example(screen: Screen, example: Name = "") -> None:
-    """Show example images instead of the visitor's."""
+    """Show example images instead of the visitor's.
+
+    Args:
+        screen: The screen that the form changes.
+        example: A dataset and page, such as `occupations:3`; "" for the first.
+
+    Raises:
+        InputError: If there is no such page.
+    """
     parse_example(example)
     screen.session.uploads = ()
     screen.change(example=example, images="")
@@ -129,7 +190,17 @@ def set_example(screen: Screen, example: Name = "") -> None:
 
 @post("images/add")
 def add_images(screen: Screen, files: Files = ()) -> None:
-    """Add images of the visitor's; the link then says that it was made with such images."""
+    """Add images of the visitor's. The link then says that it was made with such images.
+
+    Notices report the files that couldn't be read, and those beyond `MAX_IMAGES`.
+
+    Args:
+        screen: The screen that the form changes.
+        files: The uploaded files.
+
+    Raises:
+        InputError: If no file was sent, or a file's name is too long.
+    """
     session, sent = screen.session, [file for file in files if file.filename]
     if not sent:
         raise InputError("No image was sent.")
@@ -149,7 +220,19 @@ def add_images(screen: Screen, files: Files = ()) -> None:
 
 @post("analyze")
 def analyze(screen: Screen, images: Name = "", count: Name = "") -> Work:
-    """Analyze the model on the screen; the work goes on while the visitor does other things."""
+    """Analyze the model on the screen. The work goes on while the visitor does other things.
+
+    Args:
+        screen: The screen that the form changes.
+        images: The dataset to analyze it on, a key of `DATASETS`.
+        count: The number of images, `MIN_COUNT` to `MAX_COUNT`.
+
+    Returns:
+        The work, which reports its result or its error as a note on the page.
+
+    Raises:
+        InputError: For another dataset or number, without the model, and with too little memory.
+    """
     request = _request(screen, images, parse_int(count, "number of images"))
 
     def work(tell: Tell) -> Regions:
@@ -183,7 +266,15 @@ def _request(screen: Screen, images: str, count: int) -> Request:
 
 @post("tables/show")
 def show_tables(screen: Screen, key: Key = "") -> None:
-    """Show tables that were computed here instead of the model's own; without a key, the model's own."""
+    """Show tables that were computed here instead of the model's own.
+
+    Args:
+        screen: The screen that the form changes.
+        key: The key of the tables; "" for the model's own.
+
+    Raises:
+        InputError: If the tables are no longer kept.
+    """
     records = screen.app.analyses.records(key) if key else None
     if key and records is None:
         raise InputError("These tables are no longer kept; analyze the model again.")

@@ -79,7 +79,12 @@ def for_visitors(error: object) -> str:
 
 
 def count(n: int, noun: str) -> str:
-    """Write a number of things: "1 head", "2 heads"."""
+    """Write a number of things: "1 head", "2 heads".
+
+    Args:
+        n: The number.
+        noun: The singular of a noun whose plural ends in s.
+    """
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
@@ -92,7 +97,12 @@ def describe_ablation(heads: HeadSet) -> str:
 
 
 def head_state(ablate: HeadSet, head: Head) -> str:
-    """Return the state of a head: "on", "off", "scaled", or "edited"."""
+    """Return the state of a head: "on", "off", "scaled", or "edited".
+
+    Args:
+        ablate: The heads that are ablated, scaled, or edited.
+        head: The head.
+    """
     if head not in ablate:
         return "on"
     return dict(changes(ablate))[head].effect.replace("ablated", "off")
@@ -120,7 +130,13 @@ compared before they are filled, so a new address alone doesn't send a region ag
 
 
 def fill(html: str, page: str, address: str) -> str:
-    """Replace the placeholders."""
+    """Replace the placeholders `PAGE` and `ADDRESS`.
+
+    Args:
+        html: Rendered HTML that may hold them.
+        page: The page's key.
+        address: The query of the screen's address. Both are escaped.
+    """
     return html.replace(PAGE, escape(page)).replace(ADDRESS, escape(address))
 
 
@@ -145,10 +161,23 @@ _ENVIRONMENT = _environment()
 
 
 def render(template: str, **values: Any) -> Markup:
-    """Render a template; the macros of parts.html need no import there."""
+    """Render a template. The macros of parts.html need no import there.
+
+    Args:
+        template: A file's name in `TEMPLATES`.
+        **values: The template's variables. A missing one is an error.
+
+    Returns:
+        HTML in which the values are escaped.
+    """
     return Markup(_ENVIRONMENT.get_template(template).render(values))
 
 
 def program(name: str, **values: Any) -> str:
-    """Render lines of a program, for "Copy as Python": a template of `templates/programs`."""
+    """Render lines of a program, for "Copy as Python".
+
+    Args:
+        name: A template of `templates/programs`, without its ending.
+        **values: The template's variables. A missing one is an error.
+    """
     return _ENVIRONMENT.get_template(f"programs/{name}.txt").render(values) + "\n"

@@ -33,7 +33,13 @@ class Tell(Protocol):
 
 
 def keep_quiet(share: float, doing: str, regions: Regions = NO_REGIONS, /) -> None:
-    """Publish nothing: the `Tell` of work that nobody watches."""
+    """Publish nothing: the `Tell` of work that nobody watches.
+
+    Args:
+        share: The share that is done, 0 to 1.
+        doing: A phrase for the current step.
+        regions: Regions of HTML by name.
+    """
 
 
 Work = Callable[[Tell], Regions]  # publishes its progress, and returns the regions to show
@@ -74,7 +80,16 @@ class Job:
         return self.stopped or time.monotonic() - self.last_poll > SILENT
 
     def tell(self, share: float, doing: str, regions: Regions = NO_REGIONS, /) -> None:
-        """Publish progress. Raises Canceled if the job is to end."""
+        """Publish the progress of the job.
+
+        Args:
+            share: The share that is done, 0 to 1.
+            doing: A phrase for the current step.
+            regions: Regions of HTML by name, added to those published before.
+
+        Raises:
+            Canceled: If the job is to end.
+        """
         if self.ends:
             raise Canceled
         self.share, self.doing, self.regions = share, doing, {**self.regions, **regions}

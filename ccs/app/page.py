@@ -56,6 +56,13 @@ def work(screen: Screen, tell: Tell = keep_quiet, fresh: bool = True) -> Regions
     view, state, step = VIEWS[screen.state.tab], screen.state, ""
 
     def publish(share: float, doing: str, _: Regions = NO_REGIONS, /) -> None:
+        """Publish the progress. A new step also publishes the regions as far as they are ready.
+
+        Args:
+            share: The share that is done, 0 to 1.
+            doing: A phrase for the current step.
+            _: Regions of the step, which are not used: this function makes its own.
+        """
         nonlocal step
         previous, step = step, doing
         tell(share, doing, regions(screen, complete=False) if fresh and doing != previous else NO_REGIONS)

@@ -49,6 +49,15 @@ def post(path: str) -> Callable[[Handler], Handler]:
         fields: dict[str, Any] = {field.name: (hints[field.name], field.default) for field in parameters}
 
         def handle(screen: Any, form: Form) -> Any:
+            """Call the handler with the form's fields.
+
+            Args:
+                screen: The screen that the form changes.
+                form: The filled-in form.
+
+            Returns:
+                The handler's answer: None, or work to start.
+            """
             return handler(screen, **{name: getattr(form, name) for name in fields})
 
         ROUTES.append(Route(path, create_model(handler.__name__, __base__=Form, **fields), handle))

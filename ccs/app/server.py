@@ -64,6 +64,12 @@ class Pages:
 
     def _endpoint(self, route: Route) -> Callable[..., Any]:
         async def endpoint(request: Request, form: Any) -> Response:
+            """Answer a form with what changed on its page.
+
+            Args:
+                request: The request.
+                form: The filled-in form.
+            """
             return await self.change(request, form, lambda screen: route.handle(screen, form))
 
         kind = "multipart/form-data" if "files" in route.form.model_fields else None
@@ -98,7 +104,15 @@ class Pages:
         return HTMLResponse(body, headers={"cache-control": "no-store"})
 
     async def change(self, request: Request, form: Form, handle: Callable[[Screen], Any]) -> Response:
-        """Apply a form to the screen that it was sent from, and answer with what changed."""
+        """Apply a form to the screen that it was sent from, and answer with what changed.
+
+        If the handler fails, the screen stays as it was, and a notice gives the reason.
+
+        Args:
+            request: The request.
+            form: The filled-in form.
+            handle: Function that changes the screen, and returns None or work to start.
+        """
         key, screen = await run_in_threadpool(self._screen, form)
         before, session = screen.state, dict(vars(screen.session))
         analysis = None
@@ -157,7 +171,12 @@ class Pages:
         return self._answer(request, key, address.removeprefix("?"), jobs["view"])
 
     async def cancel(self, request: Request, form: Annotated[Form, FormFields()]) -> Response:
-        """Stop a page's work."""
+        """Stop a page's work.
+
+        Args:
+            request: The request.
+            form: The form, with the page's key and address.
+        """
         for job in self.jobs.of(form.page):
             job.stopped = True
             await job.finished(5)

@@ -90,7 +90,15 @@ class App:
         return name
 
     def require_heads(self, model: str, heads: HeadSet) -> HeadSet:
-        """Return the heads. Raises InputError if the model doesn't have one of them."""
+        """Return the heads if the model has all of them.
+
+        Args:
+            model: The model's name.
+            heads: The heads.
+
+        Raises:
+            InputError: If the model doesn't have one of them.
+        """
         if unknown := heads - self.heads(model):
             raise InputError(f"{HeadSet(unknown)} isn't in {model}.")
         return heads
@@ -131,7 +139,15 @@ class App:
         return max(records, key=rank).head
 
     def example(self, name: str, model: str = "") -> Example:
-        """Return the images of an example such as `occupations:3`, with the classes to classify them into."""
+        """Return the images of an example, with the classes to classify them into.
+
+        Args:
+            name: A dataset and page, such as `occupations:3`; "" for the first.
+            model: The model, since `photo` knows the photographs' classes by other words.
+
+        Raises:
+            InputError: If there is no such example.
+        """
         return self.cache.get(("example", name, model == PHOTO), lambda: load_example(name, model))
 
     def gallery_name(self, state: State) -> str:
@@ -146,7 +162,15 @@ class App:
         return state.attribute if state.attribute in groups else next(iter(groups))
 
     def face(self, gallery: str, index: int) -> str:
-        """Return a small image of a gallery as a `data:` URL."""
+        """Return a small image of a gallery as a `data:` URL.
+
+        Args:
+            gallery: The gallery's name.
+            index: The image's number in the gallery.
+
+        Raises:
+            InputError: If there is no such gallery, or it hasn't been fetched.
+        """
         images = self.galleries.find(gallery).images
         return self.cache.get(("face", gallery, index), lambda: data_url(images[index], FACE_SIDE))
 
@@ -210,7 +234,13 @@ class Sessions:
             return entry.session if entry and client in ("", entry.client) else None
 
     def keep(self, page: str, client: str, session: Session) -> None:
-        """Keep the session of a page, which was used from this address just now."""
+        """Keep the session of a page that was used just now. The oldest sessions go if the limit is exceeded.
+
+        Args:
+            page: The page's key.
+            client: The visitor's address.
+            session: The session.
+        """
         with self._lock:
             self._entries.pop(page, None)
             size = max(size_of(session), LIMIT // MOST)

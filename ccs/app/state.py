@@ -133,7 +133,15 @@ def parse_ablation(text: str) -> HeadSet:
 
 
 def parse_int(value: object, name: str) -> int:
-    """Read a whole number from 0 of at most seven digits; InputError for anything else."""
+    """Read a whole number from 0 of at most seven digits.
+
+    Args:
+        value: Untrusted text, or a number.
+        name: What the number is, for the error, such as "number of images".
+
+    Raises:
+        InputError: For anything else.
+    """
     text = str(value).strip()
     if not text.isascii() or not text.isdigit() or len(text) > 7:
         raise InputError(f"The {name} must be a whole number of at most seven digits, not {text[:20]!r}.")
@@ -141,7 +149,16 @@ def parse_int(value: object, name: str) -> int:
 
 
 def require_choice(value: str, allowed: Iterable[str], name: str) -> str:
-    """Return the value if it is allowed; InputError otherwise."""
+    """Return the value if it is allowed.
+
+    Args:
+        value: Untrusted text.
+        allowed: The values to choose from.
+        name: What is chosen, for the error, such as "view".
+
+    Raises:
+        InputError: If the value isn't allowed.
+    """
     choices = list(allowed)
     if value not in choices:
         raise InputError(

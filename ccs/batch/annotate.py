@@ -78,7 +78,16 @@ def annotate(settings: AnnotateOptions) -> None:
 
 
 def export_sheet(pairs: Sequence[Pair], out: Path, settings: AnnotateOptions) -> None:
-    """Write the sheet. Raises InputError if the file exists."""
+    """Write a sheet of sampled pairs to fill in.
+
+    Args:
+        pairs: Pairs to sample from.
+        out: The CSV file to write.
+        settings: The command's options, with the number of pairs.
+
+    Raises:
+        InputError: If the file exists, or no pair has verdicts of all judges.
+    """
     if out.exists():
         raise InputError(f"{out} exists and may hold answers; give another --out, or remove it.")
     sampled = sample(pairs, settings.n)
@@ -88,7 +97,16 @@ def export_sheet(pairs: Sequence[Pair], out: Path, settings: AnnotateOptions) ->
 
 
 def import_sheets(pairs: Sequence[Pair], out: Path, settings: AnnotateOptions) -> None:
-    """Print and write the agreement. Raises InputError for a sheet that can't be used."""
+    """Print and write the agreement.
+
+    Args:
+        pairs: Pairs with the judges' verdicts.
+        out: The CSV file to write.
+        settings: The command's options, with the filled sheets.
+
+    Raises:
+        InputError: Without sheets, if two have the same file name, or if one can't be used.
+    """
     if not settings.sheets:
         raise InputError("No sheets to import; give them as in: clip-ccs annotate import FILE...")
     paths = {Path(name).stem: Path(name) for name in settings.sheets}
@@ -224,6 +242,15 @@ def _model_rows(model: str, pairs: Sequence[Pair], answers: Answers) -> list[dic
     rows: list[dict[str, Any]] = []
 
     def add(person: str, judge: str, metric: str, estimate: Estimate, n: int) -> None:
+        """Add the row of one comparison.
+
+        Args:
+            person: A person, `people` for all, or "" if judges are compared with each other.
+            judge: A judge, `panel` for all, or "" if people are compared with each other.
+            metric: The metric's name.
+            estimate: Its value and interval.
+            n: The number of pairs compared.
+        """
         place = {"model": model, "people": person, "judges": judge, "metric": metric}
         published = _published(model, metric) if person and judge == "panel" else None
         rows.append(place | vars(estimate) | {"n": n, "left_out": len(pairs) - n, "published": published})

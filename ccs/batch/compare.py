@@ -71,6 +71,12 @@ def _pair_row(pair: Any) -> dict[str, str]:
     """Format a pair of heads. A value that both have comes once."""
 
     def joined(cell: Callable[[str], str], separator: str = " -> ") -> str:
+        """Join the cells of both heads. A cell that both share comes once.
+
+        Args:
+            cell: Function from a side of `SIDES` to its cell.
+            separator: Text between the cells.
+        """
         return separator.join(dict.fromkeys(map(cell, SIDES)))
 
     return {

@@ -39,7 +39,12 @@ def environment(folder: Path) -> jinja2.Environment:
 
 
 def printed(name: str, /, **values: Any) -> str:
-    """Render `templates/NAME.txt` with these values."""
+    """Render the text template `templates/NAME.txt`.
+
+    Args:
+        name: Name of the template.
+        **values: Values of its fields. A missing one is an error.
+    """
     return environment(TEMPLATES).get_template(f"{name}.txt").render(values)
 
 
@@ -60,22 +65,44 @@ def whole(number: int) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Format a number of objects: "1 head", "2 heads"."""
+    """Format a number of objects: "1 head", "2 heads".
+
+    Args:
+        number: The number.
+        noun: The singular of a noun whose plural ends in s.
+    """
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def signed(value: float, digits: int, scale: float = 1.0) -> str:
-    """Format a value with its sign, "+0.12"; NaN is a dash, and -0.00 becomes +0.00."""
+    """Format a value with its sign, "+0.12"; NaN is a dash, and -0.00 becomes +0.00.
+
+    Args:
+        value: The value.
+        digits: Number of decimals.
+        scale: Factor, such as 100 for percentage points.
+    """
     return f"{round(value * scale, digits) + 0.0:+.{digits}f}" if np.isfinite(value) else "–"
 
 
 def format_number(value: float | None, digits: int = 2) -> str:
-    """Format a number to a number of decimals; a missing one is a dash."""
+    """Format a number to a number of decimals.
+
+    Args:
+        value: The number; a dash is written for None and NaN.
+        digits: Number of decimals.
+    """
     return "–" if value is None or np.isnan(value) else f"{value:.{digits}f}"
 
 
 def interval(estimate: Effect | Estimate, scale: float = 1.0, digits: int = 3) -> str:
-    """Format an interval, "-3.2 to -1.0"; an unknown one is a dash."""
+    """Format an interval, "-3.2 to -1.0".
+
+    Args:
+        estimate: The value's interval; an unknown one is a dash.
+        scale: Factor, such as 100 for percentage points.
+        digits: Number of decimals.
+    """
     if not np.isfinite([estimate.low, estimate.high]).all():
         return "–"
     return f"{stats.signed(estimate.low * scale, digits)} to {stats.signed(estimate.high * scale, digits)}"
@@ -147,7 +174,15 @@ Block = str
 
 
 def fill(name: str, /, **values: Any) -> list[Block]:
-    """Render `templates/NAME.md` with these values; see `filled`."""
+    """Render the Markdown template `templates/NAME.md`; see `filled`.
+
+    Args:
+        name: Name of the template.
+        **values: Values of its fields.
+
+    Returns:
+        The blocks of Markdown.
+    """
     return filled(TEMPLATES, name, **values)
 
 

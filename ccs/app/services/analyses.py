@@ -172,7 +172,16 @@ def _clear(out: Path) -> None:
 
 
 def gpu_seconds(arguments: Sequence[str], folder: Path, images: int, device: str = "") -> int:
-    """Return the seconds for which a run asks ZeroGPU for a GPU: 20, and 20 per 1,000 images."""
+    """Return the seconds for which a run requests a GPU: 20, plus 20 per 1,000 images, at most 120.
+
+    ZeroGPU passes the arguments of the run (`_compute`). Only the number of images counts.
+
+    Args:
+        arguments: Options of the command.
+        folder: The folder to run in.
+        images: The number of images.
+        device: The device to compute on, "" for the default.
+    """
     return min(120, 20 + images // 50)
 
 

@@ -138,7 +138,15 @@ class Images:
         return self._remember(model, "trunk", lambda: model.trunk(self.pixels(model)))
 
     def embed(self, model: Model, ablation_sets: Sequence[HeadSet]) -> np.ndarray:
-        """Return embeddings [sets, images, d] under each set of ablated heads of the image encoder."""
+        """Embed the images under each set of ablated heads.
+
+        Args:
+            model: The model.
+            ablation_sets: The ablation sets. Only heads of the image encoder count.
+
+        Returns:
+            Embeddings [sets, images, d].
+        """
 
         def embed_under(heads: HeadSet) -> np.ndarray:
             return self._remember(model, "embed", lambda: model.embed_images(self.trunk(model), heads), heads)
@@ -146,7 +154,19 @@ class Images:
         return np.stack([embed_under(heads.of_encoder(IMAGE)) for heads in ablation_sets])
 
     def attention(self, model: Model, layer: int, ablate: HeadSet) -> np.ndarray:
-        """Return the attention of a layer's heads [images, heads, rows, columns] after ablation."""
+        """Return the attention of a layer's heads to each patch, after ablation.
+
+        Args:
+            model: The model.
+            layer: The layer's number.
+            ablate: Heads to ablate. Only those of the image encoder count.
+
+        Returns:
+            Attention [images, heads, rows, columns], with all heads of the layer in order.
+
+        Raises:
+            InputError: If the model's tokens are no grid.
+        """
         heads = model.encoder.all_heads.of_layer(layer)
         return ccs.attention(model, self.trunk(model), heads, ablate=ablate.of_encoder(IMAGE))
 
@@ -180,7 +200,12 @@ class Images:
 
 
 def as_model_input(model: Model, pixels: Tensor) -> Image.Image:
-    """Return pixels from `preprocess` [3, s, s] as an image, 8 bits a channel."""
+    """Return preprocessed pixels as an image, 8 bits a channel.
+
+    Args:
+        model: The model whose `preprocess` made the pixels.
+        pixels: Pixels [3, s, s], normalized by the model's mean and standard deviation.
+    """
     mean, std = (np.reshape(model.preprocess_config[name], (3, 1, 1)) for name in ("mean", "std"))
     levels = np.clip((pixels.numpy() * std + mean) * 255, 0, 255).round().astype(np.uint8)
     return Image.fromarray(levels.transpose(1, 2, 0))

@@ -88,7 +88,17 @@ def has_edits(heads: HeadSet) -> bool:
 
 
 def batches(model: Model, images: Any, doing: str, tell: Tell) -> Iterator[Any]:
-    """Yield images, or a trunk, in parts of about a second's work, and publish the progress before each."""
+    """Yield images, or a trunk, in parts of about a second's work, and publish the progress before each.
+
+    Args:
+        model: The model that will process them, whose size sets the size of a part.
+        images: Images, or a `Trunk` of them.
+        doing: A phrase for the work, published with the progress.
+        tell: Publishes the progress.
+
+    Yields:
+        A list of images, or a part of the trunk.
+    """
     layer = getattr(images, "layer", None)  # of a trunk
     layers = model.n_layers - (layer or 0)
     operations = 24 * layers * model.encoder.n_tokens * model.encoder.width**2  # of an image
@@ -230,11 +240,23 @@ class Galleries:
         return self._cache.get(("fitted", model.weights_hash, name, heads), compute, tell)
 
     def is_fitted(self, model: Model, name: str, heads: HeadSet) -> bool:
-        """Return True if `fit` has the answer at once."""
+        """Return True if `fit` has the answer at once.
+
+        Args:
+            model: The model.
+            name: The gallery.
+            heads: The intervention.
+        """
         return not has_edits(heads) or ("fitted", model.weights_hash, name, heads) in self._cache
 
     def ready(self, model: Model, name: str, heads: HeadSet) -> bool:
-        """Return True if `embeddings` has the answer at once."""
+        """Return True if `embeddings` has the answer at once.
+
+        Args:
+            model: The model.
+            name: The gallery.
+            heads: Heads to ablate. Only those of the image encoder count.
+        """
         key, heads = (model.weights_hash, name), heads.of_encoder(IMAGE)
         return ("embedded", *key) in self._cache and (not heads or ("ablated", *key, heads) in self._cache)
 
@@ -266,7 +288,14 @@ class Galleries:
         return self._cache.get(("ablated", model.weights_hash, name, heads), compute, tell)
 
     def embed_pictures(self, model: Model, tell: Tell = keep_quiet) -> np.ndarray:
-        """Return the heads' contributions [n, heads, d] to the pictures of a model's world, computed once.
+        """Return the heads' contributions to the pictures of a model's world, computed once.
+
+        Args:
+            model: The model.
+            tell: Publishes the progress.
+
+        Returns:
+            Contributions [n, heads, d], with the model's heads in order.
 
         Raises:
             InputError: If the pictures aren't available.

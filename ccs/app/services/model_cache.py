@@ -106,7 +106,15 @@ class ModelCache:
         return str(self._failed.get(name, ""))
 
     def heads(self, name: str, encoder: str = IMAGE) -> HeadSet:
-        """Return an encoder's heads that can be ablated, as far as known without loading the model."""
+        """Return an encoder's heads that can be ablated, as far as known without loading the model.
+
+        Args:
+            name: The model.
+            encoder: `IMAGE` or `TEXT`.
+
+        Returns:
+            The heads, none if they aren't known yet.
+        """
         if (name, encoder) not in self._heads:
             try:
                 source = find(self.place(name))
@@ -123,7 +131,12 @@ class ModelCache:
         return self._heads[name, encoder]
 
     def keep(self, name: str, model: Model) -> None:
-        """Keep a loaded model."""
+        """Keep a loaded model.
+
+        Args:
+            name: The name that selects it.
+            model: The model.
+        """
         self._heads[name, IMAGE] = model.heads
         with suppress(InputError):  # a text encoder without known heads
             self._heads[name, TEXT] = model.text_heads

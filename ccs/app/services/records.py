@@ -114,7 +114,12 @@ class ModelRecords:
 
     @classmethod
     def read(cls, model: str, results: Results | None) -> ModelRecords:
-        """Read a model's tables once; without tables, the levels that the paper prints."""
+        """Read a model's tables once.
+
+        Args:
+            model: The model's name.
+            results: Its tables. None for the levels that the paper prints, if it has the model.
+        """
         return cls(model, results, _heads(results) if results else _printed(model))
 
     @property

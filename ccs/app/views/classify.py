@@ -66,7 +66,18 @@ def template_setting(screen: Screen) -> dict[str, str]:
 
 
 def class_matrix(screen: Screen, ablate: HeadSet = NO_HEADS) -> np.ndarray:
-    """Return unit weights [classes, d] of the classes in force with text heads ablated, kept for later."""
+    """Return unit weights of the classes in force with text heads ablated, kept for later.
+
+    Args:
+        screen: The screen.
+        ablate: Heads to ablate. Only those of the text encoder count.
+
+    Returns:
+        Weights [classes, d].
+
+    Raises:
+        InputError: If the model isn't available or is still being loaded.
+    """
     model, (classes, templates), heads = screen.model, question(screen), ablate.of_encoder(TEXT)
     key = ("classes", model.weights_hash, classes, templates, heads)
     return screen.app.cache.get(key, lambda: class_weights(model, classes, templates, heads))
@@ -147,14 +158,28 @@ def _search_story(screen: Screen, candidates: Sequence[Example]) -> Story:
 
 @post("classify")
 def choose_classes(screen: Screen, classes: Long = "", template: Name = "") -> None:
-    """Classify into other classes, with another template; without classes, into the example's own."""
+    """Classify into other classes, with another template.
+
+    Args:
+        screen: The screen that the form changes.
+        classes: The classes, one per line or separated by commas; "" for the example's own.
+        template: The prompt, with `{}` where the class goes; "" for the example's own.
+
+    Raises:
+        InputError: For too many or too long classes, and for a template that doesn't hold `{}` once.
+    """
     texts, state = split_texts(classes), screen.state
     unchanged = texts == screen.app.example(state.example, state.model).classes
     screen.change(classes=() if unchanged else texts, template=parse_template(template))
 
 
 def render_classify(screen: Screen, complete: bool = True) -> Markup:
-    """Return the view."""
+    """Return the view as HTML.
+
+    Args:
+        screen: The screen.
+        complete: False to leave out the parts that need long work.
+    """
     classes, model = question(screen)[0], screen.state.model
     return render(
         "classify.html",
@@ -226,7 +251,12 @@ def explain_answers(screen: Screen, model: Model) -> Figure | None:
 
 
 def classify_lines(screen: Screen, ablate: HeadSet) -> str:
-    """Return a program that classifies the screen's images before and after these heads are ablated."""
+    """Return a program that classifies the screen's images before and after these heads are ablated.
+
+    Args:
+        screen: The screen, which has the images, the classes, and the model.
+        ablate: Heads to ablate, scale, or edit.
+    """
     (classes, templates), (name, page) = question(screen), parse_example(screen.state.example)
     return program("model", model=screen.state.model, ablate=ablate) + program(
         "classify",

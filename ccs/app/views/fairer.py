@@ -36,7 +36,15 @@ SEED = 0
 
 @post("bias/fairer")
 def make_fairer(screen: Screen, budget: Name = "") -> None:
-    """Compare ways to lower the bias; InputError with too little to fit them on."""
+    """Request a comparison of ways to lower the bias, which `compare_methods` does.
+
+    Args:
+        screen: The screen that the form changes.
+        budget: The points of accuracy that may be lost, 0 to 100.
+
+    Raises:
+        InputError: For another number of points, and for fewer than 2 occupations or a K below 2.
+    """
     points = parse_int(budget, "maximum loss of accuracy")
     query = BiasQuery.of(screen.app, screen.state)
     if points > 100:

@@ -31,13 +31,29 @@ RESULTS = 6  # heads listed by a search
 
 @post("heads/text")
 def choose_text(screen: Screen, text: Name = "") -> None:
-    """Rank images by another of the head's texts."""
+    """Rank images by another of the head's texts.
+
+    Args:
+        screen: The screen that the form changes.
+        text: The text's number, from 0.
+
+    Raises:
+        InputError: If it isn't a whole number.
+    """
     screen.change(text=parse_int(text, "text's number"))
 
 
 @post("heads/find")
 def search_heads(screen: Screen, text: Name = "") -> None:
-    """Search the model's heads for a text; without one, close the search."""
+    """Search the model's heads for a text.
+
+    Args:
+        screen: The screen that the form changes.
+        text: The text; "" closes the search.
+
+    Raises:
+        InputError: If the text is too long.
+    """
     screen.change(find=clean_line(text), tab="heads")
 
 

@@ -133,7 +133,16 @@ def _mean_of_sets(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def contrast(rows: pd.DataFrame, model: str) -> Contrast | None:
-    """Compare a model's high-CCS heads with random sets of the same size; None with too few sets."""
+    """Compare a model's high-CCS heads with random sets of the same size.
+
+    Args:
+        rows: Changes of one metric by model and ablation set, with the columns model, ablation, seed, and
+            difference.
+        model: The model's name.
+
+    Returns:
+        The comparison. None without high-CCS heads, or with fewer than `FEWEST_SETS` random sets.
+    """
     rows = rows[rows["model"] == model]
     high = rows[rows["ablation"] == "high"]["difference"]
     random = rows[(rows["ablation"] == "random") & (rows["seed"] >= 0)]["difference"].dropna()
@@ -161,7 +170,16 @@ def published_changes() -> list[tuple[float, float]]:
 
 @post("paradox/axes")
 def choose_axes(screen: Screen, attribute: Name = "", quality: Name = "") -> None:
-    """Plot another attribute's MaxSkew, or the accuracy on another dataset."""
+    """Plot another attribute's MaxSkew, or the accuracy on another dataset.
+
+    Args:
+        screen: The screen that the form changes.
+        attribute: The attribute; "" for the one that is plotted now.
+        quality: The accuracy dataset; "" for the mean of all.
+
+    Raises:
+        InputError: If the tables don't have the attribute or the dataset, or there are none.
+    """
     axes = _axes(screen)
     attribute = require_choice(attribute or axes.attribute, axes.attributes, "attribute")
     screen.change(attribute=attribute, quality=require_choice(quality, ("", *axes.qualities), "dataset"))
@@ -175,7 +193,12 @@ def _axes(screen: Screen) -> Axes:
 
 
 def render_paradox(screen: Screen, complete: bool = True) -> Markup:
-    """Return the view: the answer, and all measured ablation sets in one plot."""
+    """Return the view as HTML: the answer, and all measured ablation sets in one plot.
+
+    Args:
+        screen: The screen.
+        complete: Has no effect, since this view needs no long work.
+    """
     state = screen.state
     try:
         axes = _axes(screen)

@@ -225,7 +225,15 @@ def bias_lines(screen: Screen, query: BiasQuery, metrics: Sequence[str]) -> str:
 
 
 def head_states(screen: Screen, head: Head) -> list[tuple[str, HeadSet, bool]]:
-    """Return the states that a head can have: its label, the ablation that sets it, and whether it is set."""
+    """Return the states that a head can have: on, off, and for an image head the erasure of an attribute.
+
+    Args:
+        screen: The screen, which has the current ablation and the attribute.
+        head: The head.
+
+    Returns:
+        For each state: its label, the ablation that sets it, and whether it is set.
+    """
     ablate, others = screen.state.ablate, Intervention(screen.state.ablate - {head})
     choices: dict[str, HeadSet] = {"On": others, "Off": others.with_changes({head: 0.0})}
     if head.encoder == IMAGE:
@@ -243,7 +251,18 @@ def head_states(screen: Screen, head: Head) -> list[tuple[str, HeadSet, bool]]:
 def set_query(
     screen: Screen, occupations: Long = "", gallery: Name = "", attribute: Name = "", k: Name = ""
 ) -> None:
-    """Rank a gallery for occupations; a gallery or attribute that is new has a K of its own."""
+    """Rank a gallery for occupations. K goes back to the default with another gallery or attribute.
+
+    Args:
+        screen: The screen that the form changes.
+        occupations: The occupations, one per line or separated by commas; "" for the default.
+        gallery: The gallery's name.
+        attribute: The attribute whose bias is measured, "" for the gallery's first.
+        k: The number of images at the top of a ranking; "" or "0" for the gallery's own.
+
+    Raises:
+        InputError: If there is no such gallery, the texts are too many or too long, or K can't be used.
+    """
     app, before = screen.app, (screen.gallery, screen.app.attribute(screen.state))
     if gallery != screen.gallery:
         require_choice(gallery, app.galleries.names(screen.state.model), "gallery")
@@ -257,7 +276,15 @@ def set_query(
 
 @post("bias/gallery")
 def add_gallery(screen: Screen, files: Files = ()) -> None:
-    """Rank a gallery of the visitor's, from a zip or Parquet file."""
+    """Rank a gallery of the visitor's, from a zip or Parquet file.
+
+    Args:
+        screen: The screen that the form changes.
+        files: The upload, one file.
+
+    Raises:
+        InputError: If it isn't one file, is too large, or isn't a gallery.
+    """
     sent = [file for file in files if file.filename]
     if len(sent) != 1:
         raise InputError(f"Expected one zip or Parquet file; got {len(sent)}.")
@@ -279,5 +306,13 @@ def choose_all_occupations(screen: Screen) -> None:
 
 @post("bias/row")
 def show_row(screen: Screen, row: Name = "") -> None:
-    """Show the images of another occupation."""
+    """Show the images of another occupation.
+
+    Args:
+        screen: The screen that the form changes.
+        row: The occupation's number, from 0.
+
+    Raises:
+        InputError: If it isn't a whole number.
+    """
     screen.change(row=parse_int(row, "occupation's number"))

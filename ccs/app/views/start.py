@@ -41,7 +41,12 @@ def prepare_start(screen: Screen) -> None:
 
 
 def render_start(screen: Screen, complete: bool = True) -> Markup:
-    """Return the view: three steps with the model's own numbers, and one button."""
+    """Return the view as HTML: three steps with the model's own numbers, and one button.
+
+    Args:
+        screen: The screen.
+        complete: False to leave out the parts that need long work.
+    """
     name = screen.state.model
     return render(
         "start.html",

@@ -123,6 +123,12 @@ class Embedder:
         inputs |= {"heads": str(self.model.heads), "count": len(images.images)}
 
         def add(batch: Batch, parts: Parts) -> None:
+            """Add the sums of a batch to those of its shard.
+
+            Args:
+                batch: The batch.
+                parts: The shard's sums so far, as a list of at most one item, changed in place.
+            """
             sums = self.backoff.run(lambda piece: collect_moments(self.model, [piece]), batch.pixels)
             parts[:] = [functools.reduce(operator.add, parts + sums)]
 
@@ -152,6 +158,12 @@ class Embedder:
             return self.model.embed_images(scaled, list(head_sets), len(pixels))
 
         def add(batch: Batch, parts: Parts) -> None:
+            """Add the embeddings of a batch to those of its shard.
+
+            Args:
+                batch: The batch.
+                parts: The shard's embeddings so far [sets, n, D], changed in place.
+            """
             embedded = np.concatenate(self.backoff.run(embed, batch.pixels), axis=1)
             if len(batch.sizes) < len(batch.pixels):  # clips
                 clips = np.split(embedded, np.cumsum(batch.sizes)[:-1], axis=1)

@@ -269,6 +269,9 @@ def load(
         wanted: The indices of the shards to load.
         batch: Items per batch.
         workers: Processes that decode (default: automatic).
+
+    Raises:
+        InputError: If an item can't be read.
     """
     n = sum(len(shards[shard]) for shard in wanted)
     if not n:
