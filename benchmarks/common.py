@@ -23,12 +23,22 @@ PHOTOGRAPHS = ROOT.parent / "shared" / "data" / "imagenet-sample"
 
 
 def keep(name: str, results: Mapping[str, Any]) -> None:
-    """Write a benchmark's figures to results/NAME.json."""
+    """Write a benchmark's results to results/NAME.json.
+
+    Args:
+        name: NAME.
+        results: The results, serializable as JSON.
+    """
     (RESULTS / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n", "utf-8")
 
 
 def memory(field: str, process: int | str = "self") -> float:
-    """Mebibytes of a process: `VmRSS`, what it holds, or `VmHWM`, the most that it held. Linux only."""
+    """Return the memory of a process in MiB (Linux only).
+
+    Args:
+        field: `VmRSS` for the memory in use, or `VmHWM` for its peak.
+        process: The process's id. Default: this process.
+    """
     status = Path(f"/proc/{process}/status").read_text()
     return int(status.split(f"{field}:")[1].split()[0]) / 1024
 
@@ -45,7 +55,13 @@ def smallest(
     repeats: int,
     clock: Callable[[], float] = time.process_time,
 ) -> dict[str, float]:
-    """Least CPU seconds of each pass, or by another clock; they take turns, after one round to warm up."""
+    """Measure the least seconds of each pass; they take turns, after one round to warm up.
+
+    Args:
+        passes: Name -> the pass.
+        repeats: Number of measured rounds.
+        clock: Returns seconds. Default: this process's CPU time.
+    """
     best = dict.fromkeys(passes, float("inf"))
     for turn in range(repeats + 1):
         for name, run in passes.items():

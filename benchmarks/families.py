@@ -81,14 +81,25 @@ def built(architecture: str) -> Any:
 
 
 def plain(visual: Any, x: Any) -> Any:
-    """open_clip's own forward pass: unit embeddings [n, D]."""
+    """Compute unit embeddings [n, D] in open_clip's own forward pass.
+
+    Args:
+        visual: open_clip's image encoder.
+        x: Preprocessed pixels [n, 3, s, s].
+    """
     with torch.no_grad():
         out = visual(x)
     return torch.nn.functional.normalize(out[0] if isinstance(out, tuple) else out, dim=-1)
 
 
 def zeroed(visual: Any, off: Iterable[Head], factor: float = 0) -> Any:
-    """A deep copy, the heads' columns of the output projections times `factor`, found by modules' names."""
+    """Copy an encoder and scale the columns of heads in its output projections, found by modules' names.
+
+    Args:
+        visual: open_clip's image encoder.
+        off: The heads to ablate.
+        factor: The factor on their columns. Default: 0, ablation.
+    """
     copied = copy.deepcopy(visual)
     names = [name for name, _ in copied.named_modules() if re.search(PROJECTIONS, name)]
     for head in off:
@@ -106,7 +117,18 @@ def sharpen(visual: Any) -> None:
 
 
 def measure(name: str, repeats: int) -> dict[str, Any]:
-    """One family's row."""
+    """Measure the errors and the time of one family.
+
+    Args:
+        name: The family, a key of `FAMILIES`.
+        repeats: Number of measured rounds of each pass.
+
+    Returns:
+        The family's row: errors are largest absolute differences, times are relative to a plain pass.
+
+    Raises:
+        RuntimeError: If the ablation changes nothing.
+    """
     family = FAMILIES[name]
     visual = built(family.measured)
     encoder = ImageEncoder(visual)
@@ -164,7 +186,15 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
 
 
 def against(architecture: str, repeats: int) -> dict[str, Any]:
-    """Ours beside the TEXTSPAN authors' fastest mode, for a ViT that is read at the CLS token."""
+    """Compare our contributions with those of the TEXTSPAN authors' fastest mode.
+
+    Args:
+        architecture: open_clip's name of a ViT that is read at the CLS token.
+        repeats: Number of measured rounds of each pass.
+
+    Returns:
+        Times relative to a plain pass, and the errors with weights as made and sharpened.
+    """
     visual = built(architecture)
     encoder = ImageEncoder(visual)
     x = torch.randn(8, 3, *encoder.image_size)

@@ -54,6 +54,13 @@ WORDS = [f"occupation number {i} with many words " + "x" * 120 for i in range(20
 
 
 def quiet(stop: threading.Event, took: list[float], number: int) -> None:
+    """Click as a quiet visitor, one head after another, until stopped.
+
+    Args:
+        stop: Ends the visit.
+        took: Receives the seconds of each click.
+        number: The visitor's number, which sets its address.
+    """
     visitor = Visitor(ADDRESS, f"127.0.1.{number + 1}").visit("tab=heads").whole()
     heads = itertools.cycle(f"L{layer}.H{head}" for layer in (7, 6, 5, 4) for head in range(6))
     while not stop.wait(PAUSE * random.uniform(0.5, 1.5)):
@@ -66,7 +73,12 @@ def quiet(stop: threading.Event, took: list[float], number: int) -> None:
 
 
 def pupil(stop: threading.Event, took: list[float]) -> None:
-    """One of many at an address."""
+    """Click as one of many visitors at one address, until stopped.
+
+    Args:
+        stop: Ends the visit.
+        took: Receives the seconds of each answer.
+    """
     visitor = Visitor(ADDRESS, "127.0.3.1").visit("tab=heads").whole()
     while not stop.wait(random.uniform(5, 15)):
         start = time.perf_counter()
@@ -137,7 +149,12 @@ def _send(visitor: Visitor, path: str, files: Any = None, **fields: str) -> None
 
 
 def tricks(visitor: Visitor, chance: random.Random) -> None:
-    """What once cost more than it weighs: scans without end, alone and in a gallery, and odd texts."""
+    """Send requests that once cost far more than their size: endless scans, in a gallery too, and odd texts.
+
+    Args:
+        visitor: The visitor who sends them.
+        chance: The source of random numbers.
+    """
     scans = many_scans(chance)
     gallery = io.BytesIO()
     with zipfile.ZipFile(gallery, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -192,7 +209,16 @@ def _png() -> bytes:
 
 
 def part(seconds: float, is_hostile: bool, process: int) -> tuple[list[float], list[float]]:
-    """The seconds of the quiet visitors' clicks, and the server's memory, read so many times."""
+    """Run the visitors for a time, and read the server's memory meanwhile.
+
+    Args:
+        seconds: How long they click.
+        is_hostile: Add the hostile visitor.
+        process: The server's process id.
+
+    Returns:
+        The seconds of each click of quiet visitors, and the readings of memory in MiB.
+    """
     stop, took = threading.Event(), []  # type: tuple[threading.Event, list[float]]
     threads = [threading.Thread(target=quiet, args=(stop, took, number)) for number in range(VISITORS - 1)]
     if is_hostile:

@@ -77,7 +77,12 @@ def coverage(repeats: int, spread: float = 0.5, seed: int = 0) -> list[dict[str,
 
 
 def as_markdown(rows: list[dict[str, object]], repeats: int) -> str:
-    """Return the table as a page."""
+    """Return the table as a page.
+
+    Args:
+        rows: One per design and kind of base effects, with the coverage (0 to 1) of both intervals.
+        repeats: Number of simulated experiments per row.
+    """
     lines = [
         "# Coverage of 95% intervals over base models",
         "",

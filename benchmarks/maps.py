@@ -69,6 +69,12 @@ def page() -> dict[str, float]:
             model.clip.encode_image(x)
 
     def drawn(images: examples.Images, head: Head) -> None:
+        """Draw both maps of a head for every image.
+
+        Args:
+            images: The images.
+            head: The head.
+        """
         looks = images.attention(model, head.layer, HeadSet())[:, head.head]
         sent = images.contribution_maps(model, HeadSet([head]), along, HeadSet())[:, 0]
         peak, largest = float(looks.max()), float(np.abs(sent).max())

@@ -18,7 +18,16 @@ from torch import Tensor
 
 @torch.no_grad()
 def contributions(visual: Any, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of all heads [n, L, H, D], of the stem and the MLPs [n, L + 1, D], and the unit embedding [n, D]."""
+    """Decompose the unit embedding as in the fastest mode of the TEXTSPAN authors, by head but not by token.
+
+    Args:
+        visual: open_clip's ViT, read at the CLS token.
+        pixels: Preprocessed pixels [n, 3, s, s].
+
+    Returns:
+        Contributions of all heads [n, L, H, D], of the stem and the MLPs [n, L + 1, D], and the unit
+        embedding [n, D].
+    """
     x = visual._embeds(pixels)
     blocks, width = visual.transformer.resblocks, x.shape[-1]
     by_heads, others = [], [x[:, 0]]
@@ -45,7 +54,12 @@ def contributions(visual: Any, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     length = embedding.norm(dim=-1)
 
     def through(parts: Tensor, shares: int) -> Tensor:
-        """Parts [n, ..., W], each with one of so many shares of the norm's mean and bias: [n, ..., D]."""
+        """Map parts of the stream to the unit embedding's space [n, ..., D].
+
+        Args:
+            parts: The parts [n, ..., W].
+            shares: Number of equal shares of the norm's mean and bias; each part has one.
+        """
         places = (-1, *[1] * (parts.dim() - 1))
         centered = visual.ln_post.weight * (parts - mean.view(places) / shares)
         read = (centered / std.view(places) + visual.ln_post.bias / shares) @ visual.proj

@@ -32,7 +32,18 @@ SET, ASKED = "world/letters", ("--dataset", "world/letters", "--texts", "world")
 
 
 def run(arguments: Sequence[str], *, processes: int = 1) -> dict[str, Any]:
-    """One run from an empty folder: the figures of its manifest, its wall-clock seconds, the load before."""
+    """Run batch.compute once into an empty folder.
+
+    Args:
+        arguments: Its arguments, without `--out`.
+        processes: Number of processes, started by torchrun if more than one. Default: 1.
+
+    Returns:
+        The measurements in its manifest, its wall-clock seconds, and the load before.
+
+    Raises:
+        SystemExit: If the run fails.
+    """
     launcher = [sys.executable, "-m"]
     if processes > 1:
         launcher += ["torch.distributed.run", "--standalone", "--nproc_per_node", str(processes), "-m"]

@@ -41,7 +41,13 @@ def plans() -> list[np.ndarray]:
 
 
 def plain(images: np.ndarray, texts: np.ndarray, groups: np.ndarray) -> list[float]:
-    """MaxSkew of each occupation, the obvious way."""
+    """Compute the MaxSkew of each occupation, the obvious way.
+
+    Args:
+        images: Image embeddings [n, D].
+        texts: Text embeddings [occupations, D].
+        groups: The group of each image [n].
+    """
     pool = dict(Counter(groups.tolist()))
     images = images / np.linalg.norm(images, axis=1, keepdims=True)
     skews = []
@@ -52,7 +58,14 @@ def plain(images: np.ndarray, texts: np.ndarray, groups: np.ndarray) -> list[flo
 
 
 def gallery(name: str, n: int, k: dict[str, int], pools: bool) -> BiasSet:
-    """People of random groups. pools: each occupation ranks its own, in sets of twelve."""
+    """Return a gallery of people of random groups.
+
+    Args:
+        name: The gallery's name.
+        n: Number of people.
+        k: Attribute -> the K of MaxSkew@K; only these attributes are kept.
+        pools: Each occupation ranks its own people, in sets of twelve, rather than all.
+    """
     rng = np.random.default_rng(2)
     races = rng.permutation(np.resize(np.repeat(list(RACES), list(RACES.values())), n))
     groups = {"race": races, "gender": rng.permutation(np.resize(np.array(["man", "woman"]), n))}
@@ -72,9 +85,14 @@ def gallery(name: str, n: int, k: dict[str, int], pools: bool) -> BiasSet:
 
 
 def study(n_plans: int, n_random: int, processes: int, few: bool = False, pinned: bool = False) -> float:
-    """Seconds of the bias tables of one model, the plans shared by processes as in a run.
+    """Measure the wall-clock seconds of the bias tables of one model, shared by processes as in a run.
 
-    few: FairFace's alone. pinned: each process keeps to a core of its own.
+    Args:
+        n_plans: Number of ablation sets.
+        n_random: Number of random sets.
+        processes: Number of processes.
+        few: Use FairFace's table with one padding only.
+        pinned: Bind each process to its own core.
     """
     wall = time.perf_counter()
     with ProcessPoolExecutor(processes) as pool:
@@ -90,7 +108,12 @@ def study(n_plans: int, n_random: int, processes: int, few: bool = False, pinned
 
 
 def ratio(n_plans: int, n_random: int) -> None:
-    """How many times as fast two processes are as one."""
+    """Print how many times as fast two processes are as one.
+
+    Args:
+        n_plans: Number of ablation sets.
+        n_random: Number of random sets.
+    """
     shared = study(n_plans, n_random, 2, few=True, pinned=True)
     for pinned in (True, False):
         alone = study(n_plans, n_random, 1, few=True, pinned=pinned)
@@ -99,8 +122,18 @@ def ratio(n_plans: int, n_random: int) -> None:
 
 
 def share(n_plans: int, n_random: int, processes: int, part: int, few: bool, pinned: bool) -> float:
-    """Seconds of processor of one process's share: FairFace with both paddings, and both forms of
-    SocialCounterfactuals.
+    """Compute one process's share of the bias tables: FairFace and SocialCounterfactuals, both forms of each.
+
+    Args:
+        n_plans: Number of ablation sets.
+        n_random: Number of random sets.
+        processes: Number of processes.
+        part: The number of this process, from 0.
+        few: Use FairFace's table with one padding only.
+        pinned: Bind this process to one core.
+
+    Returns:
+        CPU seconds of this process.
     """
     if pinned:
         os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[part]})

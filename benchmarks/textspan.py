@@ -24,7 +24,15 @@ HEAD_DIM, DIM, REQUIRED = 64, 512, 50
 
 
 def plain(matrix: np.ndarray, vectors: np.ndarray) -> list[int]:
-    """The texts picked for contributions [images, D]."""
+    """Pick texts from the full matrix of contributions, as TEXTSPAN does.
+
+    Args:
+        matrix: A head's contributions [images, D].
+        vectors: Text embeddings [texts, D].
+
+    Returns:
+        The indices of the K picked texts, the first pick first.
+    """
     _, _, rows = np.linalg.svd(matrix, full_matrices=False)
     left = vectors @ rows[:HEAD_DIM].T @ rows[:HEAD_DIM]
     data = matrix - matrix.mean(0)

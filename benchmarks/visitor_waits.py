@@ -112,7 +112,13 @@ def opened(app: App, **query: str) -> Screen:
 
 
 def act(screen: Screen, path: str, **fields: str) -> None:
-    """All that the server does for one click."""
+    """Do all the server's work for one click.
+
+    Args:
+        screen: The visitor's screen.
+        path: The route's path.
+        fields: The fields of the form.
+    """
     route = next(route for route in ROUTES if route.path == path)
     route.handle(screen, route.form(**fields))
     page.work(screen, fresh=False)

@@ -27,7 +27,12 @@ class JsonLines(tqdm):  # type: ignore[misc]
         super().__init__(**{**options, "disable": False, "mininterval": 0.5})
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
-        """Tell how far the run is; tqdm calls this instead of drawing."""
+        """Print the share that is done; tqdm calls this instead of drawing.
+
+        Args:
+            msg: Has no effect; part of tqdm's signature.
+            pos: Has no effect; part of tqdm's signature.
+        """
         if self.desc:  # a part was begun
             print(json.dumps({"doing": self.desc, "share": round(self.n, 4)}), file=sys.stderr, flush=True)
 
@@ -45,7 +50,13 @@ class RunBar:
         self._places: dict[str, tuple[float, float]] = {}
 
     def expect(self, start: float, end: float, parts: Mapping[str, float]) -> None:
-        """The shares `start` to `end` of the run are these parts. parts: how long each takes, in any unit."""
+        """Declare which parts take the shares `start` to `end` of the run.
+
+        Args:
+            start: Share of the run before these parts, 0 to 1.
+            end: Share of the run after them.
+            parts: Name of each part -> how long it takes, in any unit.
+        """
         unit = (end - start) / sum(parts.values())
         for name, time in parts.items():
             self._places[name] = start, start + unit * time

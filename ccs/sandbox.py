@@ -222,6 +222,18 @@ class _Worker:
         self._stream = self._line.makefile("rwb")
 
     def ask(self, question: Any, seconds: float) -> Any:
+        """Send a question to the process and return its answer.
+
+        Args:
+            question: The question, which must pickle.
+            seconds: Time limit of the answer.
+
+        Raises:
+            TimeoutError: If there is no answer in time.
+            OSError: If the process ended.
+            EOFError: If the process ended before its answer.
+            pickle.UnpicklingError: If the answer holds anything but plain values.
+        """
         self._line.settimeout(seconds)
         pickle.dump(question, self._stream)
         self._stream.flush()

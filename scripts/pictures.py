@@ -34,12 +34,27 @@ ARROW = (
 
 
 def text(x: float, y: float, words: str, css: str = "", anchor: str = "start") -> str:
-    """Write a text element."""
+    """Write a text element.
+
+    Args:
+        x: The horizontal position of the anchor.
+        y: The baseline.
+        words: The text, which is escaped.
+        css: Its CSS class.
+        anchor: `start`, `middle`, or `end`.
+    """
     return f'<text x="{x:.1f}" y="{y:.1f}" class="{css}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
 def picture(image: Image.Image, x: float, y: float, side: int) -> str:
-    """Embed an image as a square of `side` pixels."""
+    """Embed an image as a square.
+
+    Args:
+        image: The image; it is stored at twice the size.
+        x: The left edge.
+        y: The upper edge.
+        side: The side.
+    """
     buffer = io.BytesIO()
     image.resize((2 * side, 2 * side)).quantize(64).save(buffer, "PNG", optimize=True)
     data = base64.b64encode(buffer.getvalue()).decode()
@@ -47,7 +62,14 @@ def picture(image: Image.Image, x: float, y: float, side: int) -> str:
 
 
 def svg(width: int, height: int, title: str, *parts: str) -> str:
-    """Write an SVG of these parts with a title."""
+    """Write an SVG of these parts with a title.
+
+    Args:
+        width: The width of the view box.
+        height: Its height.
+        title: The title, which is escaped.
+        parts: The elements, as SVG.
+    """
     opening = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">'
     return f"{opening}<title>{escape(title)}</title>{STYLE}{''.join(parts)}</svg>\n"
 

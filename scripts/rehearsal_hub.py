@@ -68,7 +68,13 @@ def reduce_work(draws: int, data: Path, *, small: bool) -> None:
 
 
 def serve_datasets(hub: Hub, folder: Path, data: Path) -> None:
-    """Serve every registered dataset; the one without a Hub id goes into the folder `data`."""
+    """Serve every registered dataset; the one without a Hub id goes into the folder `data`.
+
+    Args:
+        hub: The mock Hub, which receives the repositories.
+        folder: Where the repositories are made.
+        data: The folder of datasets on disk.
+    """
     from ccs.data import SOURCES
     from tests.support.datasets_sample import allow_any_size, repository, schemas, webdataset
 

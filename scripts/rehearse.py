@@ -110,7 +110,15 @@ class _Steps:
         self.seconds[name] = time.perf_counter() - began
 
     def run(self, module: str, argv: list[str]) -> None:
-        """Run a module's command in this process."""
+        """Run a module's command in this process, and note its failure.
+
+        Args:
+            module: The module, whose `main` runs.
+            argv: Its arguments.
+
+        Raises:
+            KeyboardInterrupt: If the command was interrupted.
+        """
         import importlib
 
         command: Callable[[list[str]], int] = importlib.import_module(module).main

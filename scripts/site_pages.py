@@ -82,7 +82,12 @@ def _extended(entries: list[Any], title: str, pages: list[Any]) -> list[Any]:
 
 
 def on_files(files: Files, *, config: Any) -> Files:
-    """Add the root's pages and the API reference."""
+    """Add the root's pages and the API reference.
+
+    Args:
+        files: The site's files, which are extended.
+        config: The configuration of MkDocs.
+    """
     generated = {place: _page(name) for name, place in PAGES.items()} | reference()
     for place, text in generated.items():
         files.append(File.generated(config, place, content=text))

@@ -88,7 +88,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def show(bench: Bench, out: Path, parts: Sequence[str]) -> int:
-    """Run the lines of these parts, print and keep each; then those that nobody has seen on a GPU."""
+    """Run the lines of these parts, print and store each, then list those never seen on a GPU.
+
+    Args:
+        bench: The device and the size of the work.
+        out: The folder of `gpu.json`.
+        parts: The parts whose lines run.
+
+    Returns:
+        1 if a line failed, otherwise 0.
+    """
     from benchmarks.gpu import lines
 
     outcomes, chosen = [], [line for line in all_lines() if line.part in parts]

@@ -79,6 +79,12 @@ def _require_answer(regions: dict[str, str]) -> None:
 
 
 def clicked(bench: Bench, tab: str) -> Measured:
+    """Return the seconds of the click in a tab, and a note on the model and the gallery.
+
+    Args:
+        bench: The device and the size of the work.
+        tab: The tab, or another key of the measured clicks.
+    """
     clicks: dict[str, float] = bench.once("clicks", lambda: _clicks(bench))
     return clicks[tab], f"{bench.app}, {bench.faces} pictures"
 

@@ -66,7 +66,13 @@ def total(operations: Cost) -> float:
 
 
 def least_seconds(operations: Cost, peak: float, bandwidth: float) -> float:
-    """Seconds at least: each operation is bound by the arithmetic or by the memory."""
+    """Compute the least seconds: arithmetic or memory bounds each operation.
+
+    Args:
+        operations: Operations and bytes moved, of each.
+        peak: Arithmetic operations per second of the device.
+        bandwidth: Bytes per second of its memory.
+    """
     return sum(max(flops / peak, moved / bandwidth) for flops, moved in operations)
 
 

@@ -46,6 +46,15 @@ def offs(model: Model) -> list[HeadSet]:
 
 
 def plans(bench: Bench, name: str) -> Measured:
+    """Measure the largest error of embeddings with ablated heads.
+
+    Args:
+        bench: The device and the size of the work.
+        name: The architecture.
+
+    Raises:
+        RuntimeError: If the ablation sets change nothing.
+    """
     model = sample.model(bench, name)
     embeddings = model.embed_images(sample.pixels(model, bench.compared), offs(model))
     expected = _reference(bench, name)
@@ -88,7 +97,12 @@ def _contributions(bench: Bench, name: str) -> Contributions:
 
 
 def contributions(bench: Bench, name: str) -> Measured:
-    """The error of their sum, and of each where the device is not the CPU; the larger one."""
+    """Measure the largest error of the contributions' sum and, on a GPU, of each contribution.
+
+    Args:
+        bench: The device and the size of the work.
+        name: The architecture.
+    """
     model = sample.model(bench, name)
     measured = model.contributions(sample.pixels(model, bench.compared))
     total = measured.direct.sum((1, 2)) + measured.remainder
@@ -99,7 +113,15 @@ def contributions(bench: Bench, name: str) -> Measured:
 
 
 def moments(bench: Bench, name: str) -> Measured:
-    """Against the full matrix of contributions on the CPU."""
+    """Measure the largest error of head statistics against the CPU's full matrix of contributions.
+
+    Args:
+        bench: The device and the size of the work.
+        name: The architecture.
+
+    Returns:
+        The largest error, relative to the head's largest second moment.
+    """
     model = sample.model(bench, name)
     collected = ccs.collect_moments(model, [sample.pixels(model, bench.compared)])
     direct, worst = _contributions(bench, name).direct.astype(np.float64), 0.0
@@ -112,6 +134,12 @@ def moments(bench: Bench, name: str) -> Measured:
 
 
 def picks(bench: Bench, name: str) -> Measured:
+    """Count TEXTSPAN's picks that differ between the device and the CPU.
+
+    Args:
+        bench: The device and the size of the work.
+        name: The architecture.
+    """
     model, here = sample.model(bench, name), sample.model(bench, name, "cpu")
     texts, embedded = [f"text {i}" for i in range(TEXTS)], sample.unit(TEXTS, model.dim)
     x = sample.pixels(model, bench.compared)
@@ -121,6 +149,13 @@ def picks(bench: Bench, name: str) -> Measured:
 
 
 def halves(bench: Bench, name: str, kind: torch.dtype) -> Measured:
+    """Measure the largest error of embeddings with ablated heads in half precision.
+
+    Args:
+        bench: The device and the size of the work.
+        name: The architecture.
+        kind: The type for autocast.
+    """
     model, half = sample.model(bench, name), sample.model(bench, name, kind=kind)
     x = sample.pixels(model, bench.compared)
     halved, expected = (m.embed_images(x, offs(m)) for m in (half, model))

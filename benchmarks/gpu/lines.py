@@ -44,7 +44,15 @@ class Bench:
 
     @classmethod
     def on(cls, name: str, folder: Path) -> Bench:
-        """The whole on a GPU, less on a CPU."""
+        """Return all of the work on a GPU, less on a CPU.
+
+        Args:
+            name: The device: cpu, cuda, cuda:N, or auto.
+            folder: The folder for files.
+
+        Raises:
+            InputError: If this machine doesn't have the device.
+        """
         device = usable_device(name)
         if device.type != "cpu":
             return cls(device, folder)
@@ -61,7 +69,12 @@ class Bench:
         return {}
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Something that several lines share, made by the first that asks for it."""
+        """Return a value that several lines share; the first request makes it.
+
+        Args:
+            key: The value's key.
+            make: Makes the value.
+        """
         if key not in self.known:
             self.known[key] = make()
         return self.known[key]
@@ -151,7 +164,12 @@ def keep(run: Mapping[str, Any]) -> None:
 
 
 def table(lines: Sequence[Line], known: Mapping[str, Mapping[str, Any]]) -> str:
-    """Markdown: every line that was seen on a GPU, its goal and what it came to; others are counted."""
+    """Format the lines seen on a GPU as a Markdown table; others are counted.
+
+    Args:
+        lines: The lines.
+        known: Title -> the last result on a GPU, as `seen_results` returns it.
+    """
     rows = ["| line | goal | on a GPU |", "|---|---|---|"]
     for line in lines:
         if result := known.get(line.title):
@@ -163,7 +181,13 @@ def table(lines: Sequence[Line], known: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def record(bench: Bench, outcomes: Sequence[Outcome], day: str) -> dict[str, Any]:
-    """The JSON of a run."""
+    """Return the JSON of a run.
+
+    Args:
+        bench: The device and the size of the work.
+        outcomes: The outcomes of the lines.
+        day: The date, YYYY-MM-DD.
+    """
     name = torch.cuda.get_device_name(bench.device) if bench.gpu else "CPU"
     header = {"device": name, "gpu": bench.gpu, "day": day, "torch": torch.__version__}
     return header | {"lines": [asdict(outcome) for outcome in outcomes]}

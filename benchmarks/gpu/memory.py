@@ -49,6 +49,13 @@ def _peak(bench: Bench, work: Callable[[], object]) -> int:
 
 
 def peak(bench: Bench, name: str, kind: str) -> Measured:
+    """Measure the peak memory of a computation relative to a plain pass.
+
+    Args:
+        bench: The device and the size of the work.
+        name: The architecture.
+        kind: The computation, one of `KINDS`.
+    """
     model = sample.model(bench, name)
     x, offs = sample.pixels(model, bench.images), sample.plans(model.heads, bench.plans)
     there = x.to(bench.device)
@@ -69,7 +76,15 @@ def _embedder(bench: Bench, model: Model) -> Embedder:
 
 
 def chosen(bench: Bench, name: str) -> Measured:
-    """The peak of an evaluation in the batch that batch.compute chooses, with the weights."""
+    """Measure an evaluation's peak memory, weights included, at the batch size that batch.compute chooses.
+
+    Args:
+        bench: The device and the size of the work.
+        name: The architecture.
+
+    Returns:
+        The peak's share of the device's memory, and the batch size.
+    """
     model = sample.model(bench, name)
     largest = _embedder(bench, model).backoff.largest
     x, offs = sample.pixels(model, largest), sample.plans(model.heads, bench.plans)

@@ -24,9 +24,15 @@ OCCUPATIONS = ("judge", "nurse", "farmer", "pilot", "teacher")
 
 
 def model(bench: Bench, name: str, device: str | torch.device = "", kind: torch.dtype | None = None) -> Model:
-    """An architecture of full width with random weights, the same on the bench's device and on others.
+    """Return an architecture of full width with random weights, the same on every device.
 
-    kind: the type for autocast. Models of one device share their weights.
+    Models of one device share their weights.
+
+    Args:
+        bench: The device and the size of the work.
+        name: The architecture.
+        device: The device. Default: the bench's.
+        kind: The type for autocast. Default: None, float32.
     """
     source = find(f"{name}/random")
     tokenizer = None if source.config["text_cfg"].get("hf_tokenizer_name") else open_clip.get_tokenizer(name)
@@ -40,7 +46,12 @@ def model(bench: Bench, name: str, device: str | torch.device = "", kind: torch.
 
 
 def untrained(name: str, device: str = "cpu") -> Any:
-    """open_clip's model with random weights, always the same; on `meta` it has none."""
+    """Return open_clip's model with random weights, always the same.
+
+    Args:
+        name: The architecture.
+        device: The device; on `meta` the model has no weights. Default: cpu.
+    """
     source = find(f"{name}/random")
     logging.disable(logging.WARNING)  # open_clip's, that no weights were loaded
     try:
@@ -55,18 +66,35 @@ def untrained(name: str, device: str = "cpu") -> Any:
 
 
 def pixels(model: Model, n: int, seed: int = 0) -> Tensor:
-    """Random pixels [n, 3, s, s] on the CPU."""
+    """Return random pixels [n, 3, s, s] on the CPU.
+
+    Args:
+        model: The model, which sets the size s.
+        n: Number of images.
+        seed: Random seed.
+    """
     return torch.randn(n, 3, *model.encoder.image_size, generator=torch.Generator().manual_seed(seed))
 
 
 def plans(scored_heads: HeadSet, n: int, size: int = 8) -> list[HeadSet]:
-    """The plan with nothing off, and random ones."""
+    """Return the empty ablation set, then random ones.
+
+    Args:
+        scored_heads: The heads to choose from.
+        n: Number of ablation sets, with the empty one.
+        size: Most heads in a set. Default: 8.
+    """
     rng, heads = random.Random(0), list(scored_heads)
     return [HeadSet(), *(HeadSet(rng.sample(heads, min(size, len(heads)))) for _ in range(n - 1))]
 
 
 def unit(n: int, dim: int) -> np.ndarray:
-    """Random unit vectors in place of texts' embeddings."""
+    """Return random unit vectors [n, dim], in place of text embeddings.
+
+    Args:
+        n: Number of vectors.
+        dim: Their dimension.
+    """
     rows = np.random.default_rng(1).standard_normal((n, dim))
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
@@ -80,7 +108,12 @@ def photograph(seed: int) -> Image.Image:
 
 
 def files(bench: Bench, n: int) -> Path:
-    """A folder of n JPEG files, made once."""
+    """Return a folder of JPEG files, made once.
+
+    Args:
+        bench: The device and the size of the work.
+        n: Number of files; from the 201st on they repeat.
+    """
 
     def make() -> Path:
         folder = bench.folder / f"photographs-{n}"
@@ -96,7 +129,12 @@ def files(bench: Bench, n: int) -> Path:
 
 
 def gallery(bench: Bench, n: int) -> BiasSet:
-    """n pictures as of people of two made-up groups."""
+    """Return a gallery of pictures with two made-up groups in turn.
+
+    Args:
+        bench: The device and the size of the work.
+        n: Number of pictures.
+    """
     paths = sorted(files(bench, n).iterdir())
 
     def read(path: Path) -> Image.Image:

@@ -48,6 +48,12 @@ def clock(bench: Bench) -> Callable[[], float]:
 
 
 def plain(model: Model, x: torch.Tensor) -> None:
+    """Run open_clip's own image encoder.
+
+    Args:
+        model: The model.
+        x: Pixels [n, 3, s, s] on its device.
+    """
     with torch.no_grad():
         model.clip.encode_image(x)
 
@@ -63,6 +69,12 @@ def _images(bench: Bench, name: str) -> tuple[Model, torch.Tensor]:
 
 
 def contributions(bench: Bench, name: str) -> Measured:
+    """Measure the time of contributions relative to a plain pass.
+
+    Args:
+        bench: The device and the size of the work.
+        name: The architecture.
+    """
     model, x = _images(bench, name)
     encoder = model.encoder
     seconds = _seconds(
@@ -82,6 +94,12 @@ def _apart(model: Model) -> list[HeadSet]:
 
 
 def plan(bench: Bench, name: str) -> Measured:
+    """Measure the time of one more ablation set relative to a plain pass.
+
+    Args:
+        bench: The device and the size of the work.
+        name: The architecture.
+    """
     model, x = _images(bench, name)
     trunk, apart = model.encoder.trunk(x), _apart(model)
     seconds = _seconds(
@@ -91,7 +109,16 @@ def plan(bench: Bench, name: str) -> Measured:
 
 
 def tree(bench: Bench, name: str) -> Measured:
-    """Many plans against one pass of each layer for each different set of heads that is off up to there."""
+    """Measure the time of many ablation sets relative to that predicted from the layers they share.
+
+    Args:
+        bench: The device and the size of the work.
+        name: The architecture.
+
+    Returns:
+        The ratio, and the number of ablation sets. The prediction is one pass of each layer for each
+        different set of heads ablated up to there.
+    """
     model, x = _images(bench, name)
     trunk, apart, offs = model.encoder.trunk(x), _apart(model), sample.plans(model.heads, bench.plans)
     layers = range(model.encoder.first_prunable_layer, model.n_layers - 1)
@@ -108,6 +135,12 @@ def tree(bench: Bench, name: str) -> Measured:
 
 
 def halves(bench: Bench, name: str) -> Measured:
+    """Measure the time of an evaluation in bfloat16 relative to float32.
+
+    Args:
+        bench: The device and the size of the work.
+        name: The architecture.
+    """
     model, x = _images(bench, name)
     half, offs = sample.model(bench, name, kind=torch.bfloat16), sample.plans(model.heads, bench.plans)
     seconds = _seconds(

@@ -254,6 +254,12 @@ def make_ablation_sets(
         raise InputError(f"The scored head {next(iter(outside))} cannot be ablated; {span} can.")
 
     def name_of(kind: str, argument: str = "") -> str:
+        """Return the name of an ablation set at `at_k`.
+
+        Args:
+            kind: The kind, such as `high` or `random`.
+            argument: What the kind applies to, such as a concept; empty for kinds without one.
+        """
         return str(AblationName(kind, at_k, argument))
 
     levels = level_heads(scores, k)

@@ -101,6 +101,12 @@ def head_outputs(model: Model, people: Trunk) -> dict[int, Tensor]:
     outputs: dict[int, Tensor] = {}
 
     def store(layer: int, values: Tensor) -> Tensor:
+        """Store a layer's values and leave them unchanged.
+
+        Args:
+            layer: number of the layer.
+            values: heads' outputs [n, T, H d].
+        """
         outputs[layer] = values
         return values
 
@@ -124,6 +130,14 @@ def replace_outputs(model: Model, people: Trunk, others: Mapping[int, Tensor]) -
         columns = slice(head.head * d, (head.head + 1) * d)
 
         def swap(layer: int, values: Tensor, head: Head = head, columns: slice = columns) -> Tensor:
+            """Replace one head's output by that in `others`.
+
+            Args:
+                layer: number of the layer.
+                values: heads' outputs [n, T, H d].
+                head: the head to replace; bound when the function is defined.
+                columns: the head's columns in `values`.
+            """
             if layer != head.layer:
                 return values
             values = values.clone()
@@ -216,6 +230,12 @@ def _slopes(
     outputs: dict[int, Tensor] = {}
 
     def store(layer: int, output: Tensor) -> Tensor:
+        """Store a layer's values so that gradients reach them.
+
+        Args:
+            layer: number of the layer.
+            output: heads' outputs [n, T, H d].
+        """
         outputs[layer] = output if output.requires_grad else output.requires_grad_()
         return outputs[layer]
 
@@ -260,6 +280,12 @@ def _train_mask(evidence: Evidence, lowered: Callable[[Tensor], Tensor]) -> Scor
     size = min(BATCH, len(everyone))
 
     def square(gates: Tensor, step: int | None) -> Tensor:
+        """Compute the square to lower, of one step's batch or of everyone.
+
+        Args:
+            gates: one gate per scored head [heads], 0 to 1.
+            step: number of the training step; None for everyone.
+        """
         if step is not None:
             evidence.tell(f"{LEARNED_MASK}: step {step + 1} of {STEPS}")
         batch = everyone if step is None else np.sort(rows[step * size : (step + 1) * size])
@@ -294,6 +320,12 @@ def _group_means(evidence: Evidence, rows: np.ndarray, gates: Tensor) -> Tensor:
     place = {head: number for number, head in enumerate(evidence.model.heads)}
 
     def gate(layer: int, values: Tensor) -> Tensor:
+        """Multiply each head's output by its gate; heads without a gate are unchanged.
+
+        Args:
+            layer: number of the layer.
+            values: heads' outputs [n, T, H d].
+        """
         gated = (place.get(Head(layer, number)) for number in range(encoder.layers[layer].n_heads))
         factors = torch.stack([torch.ones(()) if number is None else gates[number] for number in gated])
         return values * factors.repeat_interleave(encoder.layers[layer].head_dim).to(values.device)

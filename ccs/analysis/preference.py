@@ -142,6 +142,15 @@ def measure_part_changes(
     distinct = np.unique(first_alike(ranking.prompts))
 
     def measure_model(images: NDArray[np.floating], texts: NDArray[np.floating]) -> Parts:
+        """Measure the general and the specific part with these embeddings.
+
+        Args:
+            images: image embeddings [n, d].
+            texts: text embeddings [prompts, d]; only the distinct prompts are used.
+
+        Raises:
+            InputError: If there are fewer than two different prompts, groups, or images of a group.
+        """
         scores = cosines(texts[distinct], images)
         return measure_parts(scores, ranking.groups, units=ranking.units, seed=seed, draws=draws)
 

@@ -68,13 +68,31 @@ def _classifications() -> dict[str, tuple[tuple[str, ...], tuple[str, ...], int,
     beside, near = ("{}", "a picture with {}"), ("a {}", "a picture with a {}")
 
     def thing(s: Scene, i: int) -> Scene:
+        """Return the scene with the animal or vehicle of class i, and without the other of the two.
+
+        Args:
+            s: The scene.
+            i: The class, an index into `things`.
+        """
         animal, vehicle = (things[i] if things[i] in AROUND[name] else "" for name in ("animal", "vehicle"))
         return replace(s, animal=animal, vehicle=vehicle)
 
     def unseen(s: Scene, i: int) -> Scene:
+        """Return the scene as in `thing`, in a style that training images don't have.
+
+        Args:
+            s: The scene; its seed selects the style.
+            i: The class, an index into `things`.
+        """
         return replace(thing(s, i), style=words.UNSEEN_STYLES[s.seed % len(words.UNSEEN_STYLES)])
 
     def worker(s: Scene, i: int) -> Scene:
+        """Return the scene with an adult of occupation i, of random gender and skin tone.
+
+        Args:
+            s: The scene; its seed selects the gender and skin tone.
+            i: The class, an index into `occupations`.
+        """
         rng = np.random.default_rng((s.seed, 3))
         gender = words.GENDERS[rng.integers(len(words.GENDERS))]
         tone = words.SKIN_TONES[rng.integers(len(words.SKIN_TONES))]
@@ -83,6 +101,12 @@ def _classifications() -> dict[str, tuple[tuple[str, ...], tuple[str, ...], int,
 
     def around(factor: str) -> _Show:
         def show(s: Scene, i: int) -> Scene:
+            """Return the scene with the factor's value for class i.
+
+            Args:
+                s: The scene.
+                i: The class, an index into the factor's values.
+            """
             value: dict[str, Any] = {factor: AROUND[factor][i]}
             return replace(s, **value)
 

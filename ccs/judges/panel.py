@@ -89,6 +89,12 @@ class Panel:
         }
 
         def judged(name: str, question: Question) -> list[Judgment]:
+            """Return one judge's judgments of a question, one per text.
+
+            Args:
+                name: The judge's name; one without a caller is the tag-based judge.
+                question: The question.
+            """
             if name in by_judge:
                 return _judgments(name, question, by_judge[name].get(question, {}))
             assert self._tags is not None

@@ -187,7 +187,12 @@ class Provider:
         return text, usage
 
     async def call(self, request: Request, max_tokens: int) -> Any:
-        """Return the SDK's response to a request, as in `send`. Raises the SDK's errors."""
+        """Return the SDK's response to a request. The SDK's errors pass through.
+
+        Args:
+            request: The request.
+            max_tokens: The longest reply, hidden reasoning included.
+        """
         spec = self.spec
         # The old name of the limit is the one that local servers and Google support.
         limit = "max_completion_tokens" if spec.provider == "openai" else "max_tokens"
@@ -272,7 +277,12 @@ class AnthropicProvider(Provider):
     client = "AsyncAnthropic"
 
     async def call(self, request: Request, max_tokens: int) -> Any:
-        """See `Provider.call`."""
+        """Return the SDK's response to a request, as in `Provider.call`.
+
+        Args:
+            request: The request.
+            max_tokens: The longest reply, hidden reasoning included.
+        """
         output: dict[str, Any] = {"format": {"type": "json_schema", "schema": dict(request.schema)}}
         if self.spec.effort is not None:
             output["effort"] = self.spec.effort

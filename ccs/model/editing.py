@@ -266,7 +266,15 @@ class _Activations:
         return self._outputs
 
     def codes(self, names: Any, attribute: str) -> Tensor:
-        """The group of each input as a number [n]; InputError without a name each, or with fewer than two."""
+        """Return the group of each input as a number [n], in the order of the batches.
+
+        Args:
+            names: The name of each input's group [n], in the order of the inputs.
+            attribute: The attribute's name, for the error.
+
+        Raises:
+            InputError: If there aren't as many names as inputs, or fewer than two groups.
+        """
         values = np.asarray(names, np.str_)
         if len(values) != len(self.order) or len(set(values.tolist())) < 2:
             raise InputError(

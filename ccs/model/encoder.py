@@ -183,7 +183,12 @@ class Encoder(Decomposition):
 
     @torch.no_grad()
     def next_trunk(self, trunk: Trunk, outputs: Tensor) -> Trunk:
-        """Compute the trunk of the next layer from the `head_outputs`, or what replaces them."""
+        """Compute the trunk of the next layer.
+
+        Args:
+            trunk: The trunk.
+            outputs: The heads' outputs [n, T, H d], as `head_outputs` returns them, or their replacement.
+        """
         with self._precision():
             tokens = self.layers[trunk.layer].finish(trunk.tokens.to(self.device), outputs)
             return Trunk(tokens, trunk.layer + 1)

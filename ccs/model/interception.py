@@ -243,6 +243,21 @@ class _Multihead(Intercepted):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
+        """Compute attention as `nn.MultiheadAttention.forward` does, with ablation on the heads' outputs.
+
+        Args:
+            query: As in torch: [T, n, W], [n, T, W] if `batch_first`, or [T, W] without a batch.
+            key: As `query`.
+            value: As `query`.
+            key_padding_mask: As in torch.
+            need_weights: Return the attention weights too.
+            attn_mask: As in torch.
+            average_attn_weights: Average the attention weights over heads.
+            is_causal: As in torch.
+
+        Returns:
+            The output, shaped as `query`, and the attention weights or None.
+        """
         if not is_active(self):  # a copy, after the block
             return super().forward(  # type: ignore[misc,no-any-return]
                 query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal

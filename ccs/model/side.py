@@ -150,6 +150,12 @@ class Side:
         sums: dict[Head, Tensor] = defaultdict(lambda: torch.zeros((), device=encoder.device))
 
         def add(layer: int, values: Tensor) -> Tensor:
+            """Add a batch's share of the means, and leave the values unchanged.
+
+            Args:
+                layer: The layer's number.
+                values: The heads' outputs [n, T, H d].
+            """
             d, tokens = encoder.layers[layer].head_dim, slice(0, 1 if encoder.letter == TEXT else None)
             for head in replaced.of_layer(layer):
                 outputs = values[:, tokens, head.head * d : head.head * d + d].double()

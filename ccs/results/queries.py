@@ -75,7 +75,13 @@ def high_labels(results: Results) -> dict[Head, tuple[str | None, str | None]]:
 
 
 def ccr(results: Results, spelling: str, layer: int | None = None) -> float:
-    """One ratio, of a layer or (None) of all together; NaN without high heads."""
+    """Return one ratio, or NaN if there are no high heads.
+
+    Args:
+        results: The results of a model.
+        spelling: The spelling of the labels, `as given` or `normalized`.
+        layer: The layer. Default: None, all layers together.
+    """
     rows = _where(results.table("ccr"), labels=spelling)
     rows = rows[rows["layer"].isna() if layer is None else rows["layer"] == layer]
     return _numbers(rows.iloc[0], "ccr")[0] if len(rows) else float("nan")

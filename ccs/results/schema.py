@@ -107,7 +107,15 @@ MANIFEST: Mapping[str, str] = MappingProxyType(_DESCRIBED["manifest"])
 
 
 def check_version(version: object, name: str) -> None:
-    """Raise InputError unless a table has this program's schema version."""
+    """Check that a table has this program's schema version.
+
+    Args:
+        version: The table's schema version.
+        name: The table's name, for the error.
+
+    Raises:
+        InputError: If the version differs from `VERSION`.
+    """
     if str(version) != str(VERSION):
         raise InputError(
             f"{name} has schema version {str(version)[:20]} and this program reads {VERSION}. "

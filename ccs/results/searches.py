@@ -57,7 +57,12 @@ _FILE = TypeAdapter(_File)
 
 
 def place(folder: Path, model: str) -> Path:
-    """Return the file of a model's searches in a folder of results."""
+    """Return the file of a model's searches in a folder of results.
+
+    Args:
+        folder: The folder of results.
+        model: The model's name.
+    """
     return folder / f"{folder_name(model)}{SEARCH_SUFFIX}"
 
 

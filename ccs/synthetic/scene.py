@@ -71,6 +71,12 @@ def scene(seed: int) -> Scene:
     u, around = rng.random(8), rng.random((len(AROUND), 2)).tolist()
 
     def choose(values: tuple[str, ...], x: float) -> str:
+        """Choose one of the values, all equally likely.
+
+        Args:
+            values: The values.
+            x: A uniform random number in [0, 1).
+        """
         return values[int(x * len(values))]
 
     common: dict[str, Any] = {
@@ -200,6 +206,15 @@ def draw(scene: Scene, size: int = SIZE, drift: float = 0.0) -> Image.Image:
     pen, step = ImageDraw.Draw(image), size / 6
 
     def box(left: float, top: float, right: float, bottom: float, fill: tuple[int, int, int]) -> None:
+        """Fill a rectangle; coordinates are in steps.
+
+        Args:
+            left: The left edge.
+            top: The upper edge.
+            right: The right edge.
+            bottom: The lower edge.
+            fill: The RGB color.
+        """
         pen.rectangle(
             (round(left * step), round(top * step), round(right * step) - 1, round(bottom * step) - 1), fill
         )
@@ -216,6 +231,13 @@ def draw(scene: Scene, size: int = SIZE, drift: float = 0.0) -> Image.Image:
         box(2, 5, 4, 6, _ROAD)
 
     def put(picture: Image.Image, x: float, y: float) -> None:
+        """Paste a picture, centered at a point.
+
+        Args:
+            picture: The picture; its alpha channel is the mask.
+            x: The center's column in pixels.
+            y: The center's row in pixels.
+        """
         image.paste(picture, (int(x - picture.width / 2), int(y - picture.height / 2)), picture)
 
     share, *jitter = rng.uniform((0.58, -0.03, -0.03), (0.66, 0.03, 0.03)).tolist()

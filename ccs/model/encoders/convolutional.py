@@ -57,6 +57,12 @@ def register() -> None:
     from timm.models.vision_transformer import VisionTransformer
 
     def conv_stem_vit_64(pretrained: bool = False, num_classes: int = 0, **_: Any) -> nn.Module:
+        """Build the architecture with random weights; timm calls this.
+
+        Args:
+            pretrained: Has no effect: there are no pretrained weights.
+            num_classes: Number of outputs of the classifier. Default: 0, no classifier.
+        """
         return VisionTransformer(
             img_size=IMAGE_SIZE,
             patch_size=1,

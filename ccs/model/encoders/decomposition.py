@@ -230,7 +230,12 @@ class Decomposition:
             yield sent / readout.norm[:, None, None] + constant[..., None]
 
     def changed(self, values: Tensor, layer: int) -> Tensor:
-        """Return the outputs [n, T, H d] of a layer's heads after ablation; here unchanged."""
+        """Return the outputs [n, T, H d] of a layer's heads after ablation; here unchanged.
+
+        Args:
+            values: The heads' outputs [n, T, H d].
+            layer: The layer's number.
+        """
         return values
 
     def _path(self, layer: int) -> LinearPath:

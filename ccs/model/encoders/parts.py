@@ -317,26 +317,53 @@ class Pool:
     projection: Module
 
     def values(self, x: Tensor, first: bool = False) -> Tensor:
-        """Compute the heads' outputs before the output projection."""
+        """Compute the heads' outputs [n, 1, H d] before the output projection.
+
+        Args:
+            x: The tokens [n, T, W] that enter the pool.
+            first: Has no effect: a pool has one query.
+        """
         return weighted_values(self.attention(x), self.norm(x), self.value())
 
     def sources(self, x: Tensor, weights: Tensor, heads: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield each head's weights and values per token."""
+        """Yield, for some heads, how far tokens reach each of P sums [n, P, T], and their values [n, T, d].
+
+        Args:
+            x: The tokens [n, T, W] that enter the pool.
+            weights: The weights of the pool's output in the sums [n, P, 1].
+            heads: The heads' numbers.
+        """
         attention, v = self.attention(x), by_head(F.linear(self.norm(x), *self.value()), self.n_heads)
         for head in heads:
             yield weights * attention[:, head, None], v[:, :, head]
 
     def normed(self, x: Tensor, first: bool, changed: Map) -> None:
-        """Return None: a pool reads its input once."""
+        """Return None: no norm follows the heads' sums.
+
+        Args:
+            x: As in `Block.normed`.
+            first: As in `Block.normed`.
+            changed: As in `Block.normed`.
+        """
         return None
 
     def attention(self, x: Tensor, first: bool = True) -> Tensor:
-        """Compute attention weights [n, H, 1, T]."""
+        """Compute attention [n, H, T] of the pool's query.
+
+        Args:
+            x: The tokens [n, T, W] that enter the pool.
+            first: Has no effect: a pool has one query.
+        """
         x = self.norm(x)
         return torch.softmax(scores_of(self.query(x) * self.head_dim**-0.5, x, self.key()[0]), dim=-1)
 
     def finish(self, x: Tensor, values: Tensor) -> Tensor:
-        """Project the heads' outputs."""
+        """Project the heads' outputs to the pool's output [n, 1, W].
+
+        Args:
+            x: Has no effect: a pool has no residual stream.
+            values: The heads' outputs [n, 1, H d].
+        """
         return F.linear(values, self.projection.weight, self.projection.bias)
 
     def account(self, values: Tensor) -> Tensor:

@@ -228,7 +228,13 @@ class AttentionPool:
         return Route(self._scale(pooled)[:, None], constant[:, :0], constant)
 
     def route(self, x: Tensor, pooled: Tensor, changed: Map) -> Route:
-        """Hold everything nonlinear fixed for a batch."""
+        """Hold everything nonlinear fixed for a batch.
+
+        Args:
+            x: The tokens [n, T, W] that enter the pool.
+            pooled: The pool's output [n, 1, W].
+            changed: Applies ablation to the pool's heads' outputs [n, 1, H d].
+        """
         assert self.before is not None
         scale = self._scale(pooled)
         weights = self.pool.attention(x) / spread(x, self.before)[1].transpose(1, 2) * scale[:, None]

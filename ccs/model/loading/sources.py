@@ -173,7 +173,19 @@ def _described(name: str, place: Place) -> Source:
     bundled = place.folder is not None and place.folder.parent == _EMBEDDED
 
     def parsed(read: Callable[..., Any], *args: Any, subject: str) -> Any:
-        """Read in the sandbox, except bundled models."""
+        """Read untrusted input in the sandbox; bundled models are read in this process.
+
+        Args:
+            read: The parser.
+            args: Its arguments.
+            subject: The name of the input, for errors.
+
+        Returns:
+            The result of `read`.
+
+        Raises:
+            InputError: If the input can't be read.
+        """
         if bundled:
             return read(*args)
         return sandbox.run(read, *args, title=f"{subject} of {location}", memory=2**28)
