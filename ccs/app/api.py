@@ -238,7 +238,7 @@ class Api:
 
 
 def _rows(table: pd.DataFrame) -> Rows:
-    """Return a table's rows as JSON has them, null for a number that is missing."""
+    """Return a table's rows as JSON values, with null for missing numbers."""
     rows: Rows = json.loads(table.to_json(orient="records", double_precision=15))
     return rows
 
@@ -253,7 +253,7 @@ def _decode(image: str) -> bytes:
 
 
 def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function with strict types, whose errors the caller sees as sentences."""
+    """Return the function with strict type checks. The caller gets its errors as sentences."""
     strict = validate_call(config=ConfigDict(strict=True))(function)
     names = list(inspect.signature(function).parameters)
 
@@ -300,7 +300,7 @@ def add_to(server: gr.Server, app: App) -> None:
 
 
 def answer_in_json(blocks: gr.Blocks) -> None:
-    """Make MCP tools answer in JSON. Gradio writes values as Python does, and opens files that they name."""
+    """Make MCP tools answer in JSON. Gradio would write Python literals, and open files that they name."""
     mcp: Any = blocks.mcp_server_obj
 
     def to_json(outputs: list[Any], _: str) -> list[Any]:

@@ -21,11 +21,11 @@ from ccs.heads import ENCODERS, HeadSet, Intervention
 from ccs.model.loading.footprint import require_room
 from ccs.model.loading.sources import is_public
 
-COPIES, MORE = 3, 2**30  # of the weights that an analysis holds, and bytes of memory besides
+COPIES, MORE = 3, 2**30  # copies of the weights that an analysis holds, and other bytes it needs
 
 
 def new_key() -> str:
-    """Return an unguessable key, of a page or of a visitor's gallery."""
+    """Return an unguessable key for a page or a visitor's gallery."""
     return secrets.token_urlsafe(16)
 
 
@@ -148,7 +148,7 @@ def set_ablation(screen: Screen, ablate: Long = "") -> None:
 
 @post("heads/undo")
 def undo(screen: Screen) -> None:
-    """Go back to the ablation before."""
+    """Go back to the previous ablation."""
     session = screen.session
     if session.past:
         *past, heads = session.past
@@ -157,7 +157,7 @@ def undo(screen: Screen) -> None:
 
 @post("heads/redo")
 def redo(screen: Screen) -> None:
-    """Take Undo back."""
+    """Go back to the ablation that Undo removed."""
     session = screen.session
     if session.undone:
         heads, *undone = session.undone

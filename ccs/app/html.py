@@ -1,4 +1,4 @@
-"""HTML from templates that escape whatever they are given, and how numbers are written on the page."""
+"""HTML from templates that escape all values, and the format of numbers on the page."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def percent(value: float | None, digits: int = 1) -> str:
     """Write a share of 1 in percent.
 
     Args:
-        value: the share; a dash is written for None and NaN.
-        digits: digits after the point.
+        value: The share; a dash is written for None and NaN.
+        digits: Digits after the point.
     """
     return "–" if value is None or value != value else f"{100 * value:.{digits}f}%"
 
@@ -38,8 +38,8 @@ def signed(value: float, digits: int = 3) -> str:
     """Write a number with its sign.
 
     Args:
-        value: the number.
-        digits: digits after the point.
+        value: The number.
+        digits: Digits after the point.
     """
     return f"{value:+.{digits}f}".replace("-", "−")
 
@@ -48,8 +48,8 @@ def number(value: float, digits: int = 3) -> str:
     """Write a number.
 
     Args:
-        value: the number; a dash is written for NaN.
-        digits: digits after the point.
+        value: The number; a dash is written for NaN.
+        digits: Digits after the point.
     """
     return "–" if value != value else f"{value:.{digits}f}".replace("-", "−")
 
@@ -58,10 +58,10 @@ def interval(value: float, low: float, high: float, digits: int = 2, sign: bool 
     """Write a value and its 95% interval.
 
     Args:
-        value: the value.
-        low: the interval's lower end; no interval is written for NaN.
-        high: its upper end.
-        digits: digits after the point.
+        value: The value.
+        low: The interval's lower end; no interval is written for NaN.
+        high: The interval's upper end.
+        digits: Digits after the point.
         sign: True for a change, written with signs.
     """
     write = signed if sign else number
@@ -89,7 +89,7 @@ def count(n: int, noun: str) -> str:
 
 
 def describe_ablation(heads: HeadSet) -> str:
-    """Say how many heads are ablated: "2 heads off", "1 head off, 3 scaled, 1 edited"."""
+    """Describe how many heads are changed: "2 heads off", "1 head off, 3 scaled, 1 edited"."""
     states = Counter(head_state(heads, head) for head in heads)
     parts = [f"{n} {state}" for state in ("off", "scaled", "edited") if (n := states[state])]
     number, _, state = (parts or ["0 off"])[0].partition(" ")
@@ -112,8 +112,8 @@ def join_texts(texts: Sequence[str], between: str = "\n") -> str:
     """Write texts so that `state.split_texts` reads them.
 
     Args:
-        texts: the texts.
-        between: what separates them if none holds a comma or a quotation mark; else each has its line, and a
+        texts: The texts.
+        between: What separates them if none holds a comma or a quotation mark; else each has its line, and a
             single one is quoted.
     """
     if any("," in text or '"' in text for text in texts):

@@ -113,7 +113,7 @@ class Job:
 class Jobs:
     """All jobs. An address runs one of a kind while others have any, else two.
 
-    Use it in the event loop alone.
+    Use it only in the event loop.
     """
 
     def __init__(self) -> None:

@@ -39,9 +39,9 @@ def open_screen(app: App, session: Session, query: Mapping[str, str]) -> Screen:
     The bare address opens the view Start. Unless it names heads to ablate, all heads are on.
 
     Args:
-        app: what visitors share.
-        session: the visitor's.
-        query: the fields of the address.
+        app: What visitors share.
+        session: The visitor's session.
+        query: The fields of the address.
     """
     state, notices = from_query(query)
     screen = Screen(app, session, state)

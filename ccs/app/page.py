@@ -45,8 +45,8 @@ def work(screen: Screen, tell: Tell = keep_quiet, fresh: bool = True) -> Regions
     """Do a screen's work, and return its regions.
 
     Args:
-        screen: the screen.
-        tell: publishes the progress, and at the beginning of each step the regions as far as they are ready.
+        screen: The screen.
+        tell: Publishes the progress, and at the beginning of each step the regions as far as they are ready.
         fresh: False if the browser shows the same view already; its numbers then stay until new ones are
             there.
 
@@ -91,7 +91,7 @@ def regions(screen: Screen, complete: bool = True) -> dict[str, str]:
     """Return the page's regions as HTML.
 
     Args:
-        screen: the screen.
+        screen: The screen.
         complete: False for what can be shown without long work.
     """
     state, view = screen.state, VIEWS[screen.state.tab]
@@ -123,10 +123,10 @@ def fragment(html: Mapping[str, str], have: Mapping[str, str], page: str, addres
     """Return the regions that differ from those that the browser has.
 
     Args:
-        html: the regions.
-        have: the digests of the browser's regions.
-        page: the page's key.
-        address: the query of its screen.
+        html: The regions.
+        have: The digests of the browser's regions.
+        page: The page's key.
+        address: The query of the screen's address.
     """
     digests = {
         name: hashlib.blake2b(region.encode(), digest_size=6).hexdigest() for name, region in html.items()

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, create_model
 Key = Annotated[str, Field(pattern=r"^[\w-]{0,64}$")]
 Name = Annotated[str, Field(max_length=300)]
 Long = Annotated[str, Field(max_length=50_000)]
-"""Bounds of what a browser may send. What it means is checked where it is used."""
+"""Limits on what a browser may send. The code that uses a value checks its meaning."""
 Files = Annotated[Sequence[UploadFile], Field()]
 
 
@@ -40,7 +40,7 @@ ROUTES: list[Route] = []
 def post(path: str) -> Callable[[Handler], Handler]:
     """Register the handler of `POST /path`: a function of the screen and of the form's fields.
 
-    It raises InputError if it can't do what the form says; the screen then stays as it was.
+    The handler raises InputError if it can't do what the form requests. The screen then stays as it was.
     """
 
     def register(handler: Handler) -> Handler:

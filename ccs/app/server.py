@@ -160,7 +160,7 @@ class Pages:
         return HTMLResponse(body, headers=headers)
 
     async def poll(self, request: Request) -> Response:
-        """Answer with what is new of a page's work, as soon as it is done."""
+        """Answer with the new results of a page's work, as soon as they are there."""
         key, address = request.query_params.get("page", ""), request.query_params.get("at", "")
         jobs = {job.kind: job for job in self.jobs.of(key)}
         if "view" not in jobs:

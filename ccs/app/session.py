@@ -70,7 +70,7 @@ class App:
 
     @property
     def groups(self) -> dict[str, list[str]]:
-        """The same by group: `computed` (with results), `live` (weights alone)."""
+        """Names of the models by group: `computed` (with results), `live` (only weights)."""
         computed = sorted(self.collection.models, key=lambda name: name not in bundled_models())
         loadable = dict.fromkeys((*bundled_models(), *self.model_cache.places, *live_models()))
         live = [name for name in loadable if name not in computed]
@@ -118,7 +118,7 @@ class App:
         """Return the heads that can be ablated: those in the results, else the model's.
 
         Args:
-            model: Its name.
+            model: The model's name.
             encoder: `IMAGE` or `TEXT`, "" for both.
         """
         scored = HeadSet(self.records(model).heads)
@@ -177,16 +177,16 @@ class App:
 
 @dataclass
 class Session:
-    """One visitor, by page. No link holds any of it.
+    """One visitor's session on one page. Links hold none of it.
 
     Attributes:
-        past: The ablations before, the last one last.
-        undone: Those that Undo took back.
+        past: Previous ablations, the latest last.
+        undone: Ablations that Undo removed, for Redo.
         uploads: The visitor's images, shown instead of the example.
         gallery: The name of the visitor's gallery, "" without one.
         notices: Sentences to show once.
-        budget: Points of accuracy that may be lost while "Make it fairer" works.
-        fairer: Its last answer.
+        budget: Points of accuracy that may be lost, set while "Make it fairer" works.
+        fairer: The last result of "Make it fairer".
     """
 
     past: tuple[HeadSet, ...] = ()
@@ -221,11 +221,11 @@ class Sessions:
         self._lock = threading.Lock()
 
     def find(self, page: str, client: str = "") -> Session | None:
-        """Return a page's session, None after an hour unused.
+        """Return the page's session, or None if it doesn't exist or has expired.
 
         Args:
             page: The page's key.
-            client: The only address that may have it, "" for any.
+            client: The address that the session must belong to, "" for any.
         """
         with self._lock:
             oldest = time.monotonic() - SECONDS
@@ -260,8 +260,8 @@ class Screen:
 
     Attributes:
         app: What visitors share.
-        session: The visitor's.
-        state: The state.
+        session: The visitor's session.
+        state: The state that the screen shows.
         tell: Publishes the progress of long work.
     """
 

@@ -28,22 +28,22 @@ class State:
     """One screen without the images that a visitor uploads, which never leave the session.
 
     Attributes:
-        tab: the view.
-        model: its name.
-        encoder: the encoder whose heads the grid shows, `IMAGE` or `TEXT`.
-        ablate: the heads of both encoders that are turned off, scaled, or edited (`parse_ablation`).
-        head: the head in the panel of the view Heads.
-        text: the number of the head's text that images are ranked by.
-        find: the text whose heads are searched for.
-        example: the example images, such as `occupations:3`.
+        tab: The view.
+        model: The model's name.
+        encoder: The encoder whose heads the grid shows, `IMAGE` or `TEXT`.
+        ablate: The heads of both encoders that are turned off, scaled, or edited (`parse_ablation`).
+        head: The head in the panel of the view Heads.
+        text: The number of the head's text that images are ranked by.
+        find: The text whose heads are searched for.
+        example: The example images, such as `occupations:3`.
         images: OWN if the visitor's images are shown, which no link holds.
-        classes: the classes of the view Classify, "" for the example's own.
-        template: its template, with `{}` where the class goes.
-        occupations, gallery, attribute: of the view Bias.
-        k: its cut-off, 0 for the gallery's own.
-        row: the number of the occupation whose images are shown.
-        quality: the accuracy dataset of the view Paradox, "" for the mean of all.
-        analysis: the key of tables computed here (`services.analyses`), shown instead of the model's own.
+        classes: The classes of the view Classify, "" for the example's own.
+        template: The template of the view Classify, with `{}` where the class goes.
+        occupations, gallery, attribute: The choices of the view Bias.
+        k: The cut-off of the view Bias, 0 for the gallery's own.
+        row: The number of the occupation whose images are shown.
+        quality: The accuracy dataset of the view Paradox, "" for the mean of all.
+        analysis: The key of tables computed here (`services.analyses`), shown instead of the model's own.
     """
 
     tab: str = "heads"

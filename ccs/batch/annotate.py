@@ -164,7 +164,7 @@ def sample(pairs: Iterable[Pair], n: int = 100, seed: int = 0) -> list[Pair]:
         seed: Random seed.
 
     Raises:
-        InputError: If there is none.
+        InputError: If no pair has verdicts of all judges.
     """
     settled = sorted((pair for pair in pairs if None not in pair.verdicts.values()), key=attrgetter("key"))
     if not settled:
@@ -186,9 +186,9 @@ def read_sheet(source: str, pairs: Iterable[Pair], name: str) -> dict[str, Verdi
     """Read a filled sheet.
 
     Args:
-        source: Its text.
+        source: The sheet's text.
         pairs: Pairs that it may hold.
-        name: Its name, for messages.
+        name: The sheet's name, for messages.
 
     Returns:
         The answer by key: yes, no, or None if empty or unsure.
@@ -255,7 +255,7 @@ def _model_rows(model: str, pairs: Sequence[Pair], answers: Answers) -> list[dic
         published = _published(model, metric) if person and judge == "panel" else None
         rows.append(place | vars(estimate) | {"n": n, "left_out": len(pairs) - n, "published": published})
 
-    # Those of all people or judges together, then of each.
+    # All people or judges together first, then each of them.
     left = {"people": [*people.values()]} if len(people) > 1 else {}
     left |= {person: [verdicts] for person, verdicts in people.items()}
     right = {"panel": [*judges.values()]} | {judge: [verdicts] for judge, verdicts in judges.items()}

@@ -68,7 +68,7 @@ def print_comparison(settings: CompareOptions) -> None:
 
 
 def _pair_row(pair: Any) -> dict[str, str]:
-    """Format a pair of heads. A value that both have comes once."""
+    """Format a pair of heads. A value that both share comes once."""
 
     def joined(cell: Callable[[str], str], separator: str = " -> ") -> str:
         """Join the cells of both heads. A cell that both share comes once.

@@ -53,7 +53,7 @@ class Request:
     """A request to analyze a model.
 
     Attributes:
-        model: Its name.
+        model: The model's name.
         place: The place where `ccs.load` finds it.
         weights: The hash of its weights.
         images: A dataset, as `ccs.open_images` takes it.

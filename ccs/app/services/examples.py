@@ -39,7 +39,7 @@ _PICTURED = {"cat": "cat", "coffee": "cup of coffee", "astronaut": "astronaut", 
 _OTHERS = ("dog", "cup of tea", "pilot", "airplane")
 """Contents of the bundled photographs (see NOTICE), and other classes to ask about them."""
 _LEARNED = ("cat", "coffee", "uniform", "missile", "dog", "bottle", "robe", "tower")
-"""The same in words that `photo` has learned, or the nearest (research/photographs/classes.csv)."""
+"""The same classes in words that `photo` has learned, or the nearest (research/photographs/classes.csv)."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def example_pages(name: str) -> int:
 
 
 def first_example(model: str) -> str:
-    """Return the first images for a model: drawings if it was trained on these alone, else photographs."""
+    """Return the first images for a model: drawings if it was trained only on these, else photographs."""
     return "" if saw_drawings_only(model) else f"{PHOTOGRAPHS}:0"
 
 
@@ -118,7 +118,7 @@ class Images:
 
     Attributes:
         originals: The images.
-        cache: Of all visitors.
+        cache: The cache of all visitors.
     """
 
     originals: tuple[InputImage, ...]
@@ -173,7 +173,7 @@ class Images:
     def contribution_maps(
         self, model: Model, heads: HeadSet, along: np.ndarray, ablate: HeadSet
     ) -> np.ndarray:
-        """Return what patches contribute through heads along vectors.
+        """Return the contribution of each patch through heads along vectors.
 
         Args:
             model: The model.
@@ -216,8 +216,8 @@ def highlight(image: Image.Image, values: np.ndarray, largest: float) -> str:
 
     Args:
         image: The image.
-        values: Of patches [rows, columns]; 0 is dark.
-        largest: The value from which on a patch is as bright as in the image.
+        values: Values of the patches [rows, columns]; 0 is dark.
+        largest: The value at which a patch is as bright as in the image. Larger ones look the same.
     """
     brightness = DARK + (1 - DARK) * _per_pixel(np.minimum(values / largest, 1))
     return _as_url(_pixels(image) * brightness)
@@ -228,7 +228,7 @@ def tint(image: Image.Image, values: np.ndarray, largest: float) -> str:
 
     Args:
         image: The image.
-        values: Of patches [rows, columns].
+        values: Values of the patches [rows, columns].
         largest: The value of the deepest color.
     """
     shares = _per_pixel(np.clip(values / largest, -1, 1) if largest > 0 else np.zeros_like(values))

@@ -1,4 +1,4 @@
-"""Sets of images of the app, and what models and their heads make of them."""
+"""The app's sets of images, and their embeddings by models and heads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ccs.model.model import Model
 
 MOST_OWN = 8  # galleries of visitors
-MOST, STEP = 120, 10**11  # images, and floating point operations, between two looks at whether to stop
+MOST, STEP = 120, 10**11  # the most images and floating-point operations of a part
 TRUNK_BYTES = 128 * 2**20
 PICTURES, SEED = 300, 4
 EXTREMES = 6
@@ -51,11 +51,11 @@ class World:
 
 DRAWN = World("world/faces", "world/subjects", "world/images")
 PHOTOGRAPHED = World("fairface-600", "cifar10-300", "open-images-300")
-PAIRS = "world/counterfactuals"  # synthetic faces that differ in their groups alone
+PAIRS = "world/counterfactuals"  # synthetic faces that differ only in their groups
 
 
 def world(model: str) -> World:
-    """Return the sets of a model: synthetic if it has seen nothing else, else photographs."""
+    """Return the sets of a model: synthetic if it was trained on nothing else, else photographs."""
     return DRAWN if saw_drawings_only(model) else PHOTOGRAPHED
 
 
@@ -71,7 +71,7 @@ def _open(name: str) -> ImageSet:
 
 @dataclass(frozen=True)
 class EmbeddedGallery:
-    """A gallery through one model with all heads on.
+    """A gallery as one model embeds it, with all heads on.
 
     Attributes:
         trunk: Activations below the first layer with heads that can be ablated, None if too large to keep.
@@ -114,7 +114,7 @@ class Galleries:
 
     Args:
         others: Galleries besides the app's own.
-        cache: Of results of models.
+        cache: The cache for the models' results.
     """
 
     def __init__(self, others: Sequence[BiasSet], cache: Cache) -> None:
@@ -125,7 +125,7 @@ class Galleries:
         self._lock = threading.RLock()
 
     def names(self, model: str) -> tuple[str, ...]:
-        """Return the galleries of a model, the one that it opens on first."""
+        """Return the names of a model's galleries, starting with the default."""
         sets = world(model)
         return (sets.people, *([PAIRS] if sets is DRAWN else []), *self._others)
 
@@ -148,7 +148,7 @@ class Galleries:
         return name in self._sets or name in (*vars(DRAWN).values(), PAIRS)
 
     def fetch(self, name: str, tell: Tell = keep_quiet) -> None:
-        """Download a set from the Hub unless it is here.
+        """Download a set from the Hub unless it is in memory.
 
         Args:
             name: The set.
@@ -187,7 +187,7 @@ class Galleries:
             return self._sets[name]
 
     def get(self, name: str) -> BiasSet:
-        """Return a gallery. Raises InputError as `find`, and for a set of other images."""
+        """Return a gallery. Raises InputError as `find` does, and for a set without people."""
         gallery = self.find(name)
         if not isinstance(gallery, BiasSet):
             raise InputError(f"{name} is no gallery of people.")
@@ -321,8 +321,8 @@ def extremes(direct: np.ndarray, along: np.ndarray | None, n: int = EXTREMES) ->
 
     Args:
         direct: Contributions of a head [n, d].
-        along: A direction [d], None for the one in which the contributions differ most, its sign that of the
-            farthest.
+        along: A direction [d]. None for the contributions' first principal component, with the sign of the
+            farthest one.
         n: The number of pictures at either end.
 
     Returns:

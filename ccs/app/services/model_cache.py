@@ -33,13 +33,13 @@ log = logging.getLogger(__name__)
 PHOTO = "photo"  # the bundled model that was trained on photographs
 KEPT = 2
 RETRY = 60.0  # seconds after which a model that could not be loaded is tried again
-PATIENCE = 20.0  # seconds that a visitor waits for a model before being told that it is still being loaded
+PATIENCE = 20.0  # seconds that a visitor waits for a model before an error says that it is still loading
 WAITING = 4  # models that may wait at once; they are loaded one after the other
 
 
 @cache
 def live_models() -> Mapping[str, int]:
-    """Return the listed models that need nothing but their weights, with the bytes of these on the Hub."""
+    """Return the listed models that need only their weights, with the weights' bytes on the Hub."""
     sizes: dict[str, int] = json.loads(files(__package__).joinpath("live.json").read_text("utf-8"))
     return sizes
 
@@ -63,7 +63,7 @@ class ModelCache:
         self._models: LRUCache[str, Model] = LRUCache(KEPT)
         self._failed: TTLCache[str, str] = TTLCache(100, RETRY)
         self._loads: dict[str, Future[Model]] = {}
-        self._doing: dict[str, str] = {}  # a phrase for each of them
+        self._doing: dict[str, str] = {}  # a phrase for the progress of each load
         self._loader = ThreadPoolExecutor(1)  # three models at once may be more than the machine holds
         self._heads: dict[tuple[str, str], HeadSet] = {}  # by name and encoder
         self._lock = threading.RLock()
@@ -188,7 +188,7 @@ def shown_name(place: str) -> str:
 
 
 def saw_drawings_only(name: str) -> bool:
-    """Return True for a bundled model that was trained on the synthetic world alone."""
+    """Return True for a bundled model that was trained only on the synthetic world."""
     return name != PHOTO and name in embedded()
 
 

@@ -103,7 +103,7 @@ class ModelRecords:
     """One model's results for the views.
 
     Attributes:
-        model: Its name.
+        model: The model's name.
         results: The tables, None if there are none.
         heads: A record for each head.
     """

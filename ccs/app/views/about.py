@@ -18,8 +18,8 @@ def render_about(screen: Screen, complete: bool = True) -> Markup:
     """Return the view: the manifest of a model's run, its judges, and what is known of the model.
 
     Args:
-        screen: the screen.
-        complete: without effect: nothing here takes long.
+        screen: The screen.
+        complete: Has no effect, since this view needs no long work.
     """
     records = screen.records
     return render(

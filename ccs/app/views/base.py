@@ -33,12 +33,12 @@ class Figure:
     """A table with a template that explains and draws it, and CSV for its button.
 
     Attributes:
-        name: name of the template in figures/, which has the heading.
-        columns: names of the columns.
-        rows: a value per column; everything that the figure shows.
-        values: further values for the template.
-        head: the head that it is about, part of its name on the page; "" for none.
-        settings: settings behind the rows, if they aren't the screen's: ablated heads, gallery, ...
+        name: Name of the template in figures/, which has the heading.
+        columns: Names of the columns.
+        rows: A value per column; everything that the figure shows.
+        values: Further values for the template.
+        head: The head that it is about, part of its name on the page; "" for none.
+        settings: Settings behind the rows, if they aren't the screen's: ablated heads, gallery, ...
     """
 
     name: str
@@ -82,9 +82,9 @@ def with_model(screen: Screen, complete: bool, make: Callable[[Model], Made | Em
     """Make something with the screen's model; an `Empty` if the model isn't available.
 
     Args:
-        screen: the screen.
+        screen: The screen.
         complete: False to wait for nothing.
-        make: a function of the model; InputError if nothing can be made.
+        make: A function of the model; InputError if nothing can be made.
     """
     if not complete and not screen.is_fitted:
         step = f"Fitting edits on {screen.gallery}" if screen.has_model else f"Loading {screen.state.model}"
@@ -99,13 +99,13 @@ class View(NamedTuple):
     """One tab.
 
     Attributes:
-        name: its name in links.
-        title: its title.
-        purpose: a sentence below the tabs.
-        render: returns a screen as HTML; with `complete` False, only the parts that need no long work.
-        program: returns a program that prints the screen's numbers; InputError if there are none.
-        prepare: does the long work of a screen, and publishes its progress with `Screen.tell`.
-        needs_model: whether the view computes with the model.
+        name: The view's name in links.
+        title: The view's title.
+        purpose: A sentence below the tabs.
+        render: Returns a screen as HTML; with `complete` False, only the parts that need no long work.
+        program: Returns a program that prints the screen's numbers; InputError if there are none.
+        prepare: Does the long work of a screen, and publishes its progress with `Screen.tell`.
+        needs_model: Whether the view computes with the model.
     """
 
     name: str

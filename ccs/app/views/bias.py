@@ -84,7 +84,7 @@ def render_bias(screen: Screen, complete: bool = True) -> Markup:
     """Return the view.
 
     Args:
-        screen: the screen.
+        screen: The screen.
         complete: False for the parts that need no long work.
     """
     app, state, name = screen.app, screen.state, screen.gallery
@@ -127,7 +127,7 @@ def measure(screen: Screen, complete: bool = True) -> Measurement | Empty:
     """Return the answer to the screen's query.
 
     Args:
-        screen: the screen.
+        screen: The screen.
         complete: False for an `Empty` if something has to be computed first.
     """
     query = BiasQuery.of(screen.app, screen.state)
@@ -143,8 +143,8 @@ def first_images(app: App, answer: Measurement) -> Figure:
     """Return the first images for the occupation shown, before and after.
 
     Args:
-        app: has the images.
-        answer: the measurement.
+        app: The app, with the images.
+        answer: The measurement.
     """
     query, pool = answer.query, len(answer.query.pool())
     labels, n = query.gallery.groups[query.attribute], min(FACES, pool)

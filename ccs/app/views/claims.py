@@ -21,11 +21,11 @@ class Claim:
     """Heads whose ablation lowers the skew of rankings by an attribute.
 
     Attributes:
-        attribute: of people.
-        heads: those that the bias was planted in, or that a search found.
-        held_out: the search's result on faces, occupations, and control images that it didn't see.
-        prompts: the number of held-out occupations.
-        control: the control dataset.
+        attribute: The attribute of people.
+        heads: The heads that the bias was planted in, or that a search found.
+        held_out: The search's result on faces, occupations, and control images that it didn't see.
+        prompts: The number of held-out occupations.
+        control: The control dataset.
     """
 
     attribute: str
@@ -58,9 +58,9 @@ def held_out(records: ModelRecords, heads: HeadSet, attribute: str) -> Claim | N
     """Return the held-out result of the search that found exactly these heads; None without one.
 
     Args:
-        records: the model's.
-        heads: the ablated heads.
-        attribute: of people.
+        records: The model's records.
+        heads: The ablated heads.
+        attribute: The attribute of people.
     """
     return next((c for c in _searched(records) if (c.heads, c.attribute) == (heads, attribute)), None)
 
@@ -104,8 +104,8 @@ def describe_training(model: str, head: Head) -> str:
     """Return what is known of a head, in a sentence; "" if nothing is.
 
     Args:
-        model: its name.
-        head: the head.
+        model: The model's name.
+        head: The head.
     """
     heads, target = known(model), training_targets(model).get(head)
     if heads is None or head not in heads.shares:

@@ -87,8 +87,8 @@ def measure_answers(screen: Screen, ablate: HeadSet | None = None) -> Answers:
     """Return the answers to the screen's images.
 
     Args:
-        screen: the screen.
-        ablate: heads to ablate instead of the screen's.
+        screen: The screen.
+        ablate: Heads to ablate instead of the screen's.
     """
     model, sets = screen.model, [HeadSet(), screen.fitted if ablate is None else ablate]
     embedded = screen.images.embed(model, sets)
@@ -104,12 +104,12 @@ class Story:
     """The image and the head whose ablation costs its first answer most.
 
     Attributes:
-        head: the head.
-        image: the image.
-        example: the images that it is one of, with classes, templates, and right answers if they are known.
-        before: probabilities [classes].
-        after: the same with the head ablated.
-        right: the right answer, "" if it isn't known.
+        head: The head.
+        image: The image.
+        example: The example that has the image, with classes, templates, and right answers if they are known.
+        before: Probabilities [classes].
+        after: Probabilities [classes] with the head ablated.
+        right: The right answer, "" if it isn't known.
     """
 
     head: Head
@@ -218,8 +218,8 @@ def explain_answers(screen: Screen, model: Model) -> Figure | None:
     """Return which patches support each image's answer rather than the runner-up, before and after.
 
     Args:
-        screen: the screen.
-        model: its model.
+        screen: The screen.
+        model: The screen's model.
 
     Returns:
         The figure, None with fewer than two classes.

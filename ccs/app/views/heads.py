@@ -76,7 +76,7 @@ def render_heads(screen: Screen, complete: bool = True) -> Markup:
     """Return the view: the panel of one head, and a search over all.
 
     Args:
-        screen: the screen.
+        screen: The screen.
         complete: False for the parts that need no long work.
     """
     state, head = screen.state, screen.state.head
@@ -149,9 +149,9 @@ def attention_maps(screen: Screen, model: Model, record: HeadRecord) -> Figure:
     """Return the head's attention over the visitor's images, and the contribution of each patch.
 
     Args:
-        screen: the screen.
-        model: its model.
-        record: the head's.
+        screen: The screen.
+        model: The screen's model.
+        record: The head's record.
     """
     head, images, text = record.head, screen.images, _text_of(record, screen.state.text)
     ablate = Intervention.of(screen.fitted.of_encoder(IMAGE) - {head})
@@ -193,9 +193,9 @@ def top_images(screen: Screen, record: HeadRecord, number: int = 0) -> Figure | 
     """Return the images at both ends of a head's contribution.
 
     Args:
-        screen: the screen.
-        record: the head's.
-        number: of the text along which they are ranked; without texts, the contribution's main direction.
+        screen: The screen.
+        record: The head's record.
+        number: The number of the text that ranks them; without texts, the contributions' main direction does.
     """
     app, model, head = screen.app, screen.model, record.head
     name, text = world(model.name).pictures, _text_of(record, number)

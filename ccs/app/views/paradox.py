@@ -57,17 +57,17 @@ class Contrast(NamedTuple):
 
 @dataclass(frozen=True)
 class Axes:
-    """What the plot shows of all models' tables.
+    """The data of the plot, from all models' tables.
 
     Attributes:
-        quality: the accuracy dataset across, "" for the mean of all.
-        qualities: the datasets to choose from.
-        gallery: the gallery of MaxSkew.
-        attribute: its attribute.
-        attributes: the attributes to choose from.
-        points: one row per model and ablation set: KEYS, and the changes "accuracy" and "MaxSkew" from all
+        quality: The accuracy dataset of the horizontal axis, "" for the mean of all.
+        qualities: The datasets to choose from.
+        gallery: The gallery of MaxSkew.
+        attribute: The attribute of MaxSkew.
+        attributes: The attributes to choose from.
+        points: One row per model and ablation set: KEYS, and the changes "accuracy" and "MaxSkew" from all
             heads on, each with "_low" and "_high" of its interval (NaN if there is none).
-        contrasts: the comparison with random sets by model, for accuracy and MaxSkew.
+        contrasts: The comparison with random sets by model, for accuracy and MaxSkew.
     """
 
     quality: str
@@ -83,9 +83,9 @@ def read_axes(app: App, quality: str = "", attribute: str = "") -> Axes:
     """Read the axes from all models' tables.
 
     Args:
-        app: has the tables.
-        quality: the accuracy dataset; by default the mean of all.
-        attribute: by default the first.
+        app: The app, with the tables.
+        quality: The accuracy dataset; by default the mean of all.
+        attribute: The attribute of MaxSkew; by default the first.
 
     Raises:
         InputError: Without tables of accuracy and bias.
@@ -186,7 +186,7 @@ def choose_axes(screen: Screen, attribute: Name = "", quality: Name = "") -> Non
 
 
 def _axes(screen: Screen) -> Axes:
-    """Return the axes of the plot: by the attribute that the other views show."""
+    """Return the plot's axes, for the attribute that the other views show."""
     claim = claims.of(screen.records)
     attribute = screen.state.attribute or (claim.attribute if claim else "")
     return read_axes(screen.app, screen.state.quality, attribute)
@@ -225,11 +225,11 @@ class Mark(NamedTuple):
     """One ablation set of one model in the plot.
 
     Attributes:
-        point: its row of `Axes.points`.
-        kind: the kind of set.
-        title: the set in words.
-        ablated: whether the screen's heads are exactly these.
-        link: the address at which they are ablated, "" for the mean of random sets.
+        point: Its row of `Axes.points`.
+        kind: The kind of set.
+        title: The set in words.
+        ablated: Whether the screen's heads are exactly these.
+        link: The address at which they are ablated, "" for the mean of random sets.
     """
 
     point: Any
@@ -245,8 +245,8 @@ def shown_marks(axes: Axes, state: State) -> list[Mark]:
     Those of models with planted heads are shown only for the chosen model.
 
     Args:
-        axes: has the sets.
-        state: names the model and the ablated heads.
+        axes: The axes, with the sets.
+        state: The state, with the model and the ablated heads.
     """
     marks, points = [], cast("Iterable[Any]", axes.points.itertuples(index=False))
     for point in points:
@@ -266,8 +266,8 @@ def plot(marks: list[Mark], axes: Axes) -> Figure:
     """Return the plot; a mark that would hide another is moved by some pixels.
 
     Args:
-        marks: the sets.
-        axes: the axes' names.
+        marks: The sets.
+        axes: The axes' names.
     """
     x = Scale.over([100 * change for mark in marks for change in mark.point[6:9]], 6)
     y = Scale.over([change for mark in marks for change in mark.point[9:12]], 7)
@@ -306,8 +306,8 @@ class Scale:
         """Return a scale with a margin, and round numbers as ticks.
 
         Args:
-            changes: values and ends of intervals, NaN for none; 0 is always on the scale.
-            n: the number of ticks, about.
+            changes: Values and ends of intervals, NaN for none; 0 is always on the scale.
+            n: The approximate number of ticks.
         """
         known = [0.0, *(value for value in changes if value == value)]
         margin = (max(known) - min(known)) * 0.05 or 0.02

@@ -52,10 +52,10 @@ class BiasQuery:
     """Every choice that the numbers of the view Bias depend on.
 
     Attributes:
-        gallery: with the occupations and the K in force.
-        attribute: the column of groups.
-        listed: all occupations of the gallery.
-        row: number of the occupation whose images are shown.
+        gallery: The gallery, with the occupations and the K in use.
+        attribute: The column of groups.
+        listed: All occupations of the gallery.
+        row: Number of the occupation whose images are shown.
     """
 
     gallery: BiasSet
@@ -65,11 +65,11 @@ class BiasQuery:
 
     @classmethod
     def of(cls, app: App, state: State) -> BiasQuery:
-        """Return the query of a state; what the visitor left open is the gallery's own.
+        """Return the query of a state. The gallery fills in what the visitor left open.
 
         Args:
-            app: has the galleries.
-            state: the screen.
+            app: The app, with the galleries.
+            state: The state of the screen.
 
         Raises:
             InputError: For K above half of the images that every occupation ranks.
@@ -109,7 +109,7 @@ class BiasQuery:
 
     @property
     def notices(self) -> list[str]:
-        """What a visitor should know about how the gallery was read."""
+        """Sentences for the visitor about how the gallery was read."""
         gallery, (fewest, _) = self.gallery, SMALLEST["bias"]
         smallest = min(Counter(gallery.groups[self.attribute].tolist()).values())
         notices = [f"{count(len(gallery.skipped), 'image')} left out: {n}" for n in gallery.skipped[:1]]
@@ -126,7 +126,7 @@ class BiasQuery:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """All of it but the row: equal for queries with the same answer."""
+        """All fields except the row. Queries with equal keys have the same answer."""
         return self.gallery.name, self.attribute, self.occupations, self.k
 
     def pool(self) -> np.ndarray:
@@ -139,9 +139,9 @@ def top(images: np.ndarray, prompt: np.ndarray, n: int) -> np.ndarray:
     """Return the numbers of the `n` images nearest to a prompt, best first.
 
     Args:
-        images: embeddings [images, d].
-        prompt: embedding [d].
-        n: at most as many as there are images.
+        images: Embeddings [images, d].
+        prompt: Embedding [d].
+        n: At most as many as there are images.
     """
     return np.asarray(ranking.top(ranking.cosines(prompt[None], images), n)[0])
 
@@ -151,9 +151,9 @@ class Embedded:
     """Embeddings that answer a query, each before and after ablation.
 
     Attributes:
-        query: the query.
-        images: unit embeddings [n, d] of the gallery.
-        texts: unit embeddings [occupations, d], means over the templates.
+        query: The query.
+        images: Unit embeddings [n, d] of the gallery.
+        texts: Unit embeddings [occupations, d], means over the templates.
     """
 
     query: BiasQuery
@@ -190,9 +190,9 @@ def embed_query(screen: Screen, query: BiasQuery, complete: bool = True) -> Embe
     """Embed a gallery and occupations before and after the screen's ablation.
 
     Args:
-        screen: names the model and the ablated heads.
-        query: names the gallery and the occupations.
-        complete: False for None if the gallery isn't embedded yet.
+        screen: The screen, with the model and the ablated heads.
+        query: The query, with the gallery and the occupations.
+        complete: False to return None if the gallery isn't embedded yet.
     """
     model, galleries, ablate = screen.model, screen.app.galleries, screen.state.ablate
     people = query.gallery
@@ -216,9 +216,9 @@ def bias_lines(screen: Screen, query: BiasQuery, metrics: Sequence[str]) -> str:
     """Return a program that prints metrics, and each group's share of the top for the occupation shown.
 
     Args:
-        screen: names the model and the ablated heads.
-        query: names the rest.
-        metrics: names of metrics.
+        screen: The screen, with the model and the ablated heads.
+        query: The query.
+        metrics: Names of metrics.
     """
     first = program("model", model=screen.state.model, ablate=screen.state.ablate)
     return first + program("bias", query=query, spec=shareable(query.gallery.name), names=metrics)
@@ -271,7 +271,7 @@ def set_query(
     screen.change(gallery=gallery, attribute=attribute, k=top, occupations=texts, row=0)
     screen.change(attribute=app.attribute(screen.state))
     if app.galleries.has(gallery):
-        BiasQuery.of(app, screen.state)  # K may be more than every occupation has images
+        BiasQuery.of(app, screen.state)  # raises InputError if K is too large
 
 
 @post("bias/gallery")
@@ -301,7 +301,7 @@ def add_gallery(screen: Screen, files: Files = ()) -> None:
 def choose_all_occupations(screen: Screen) -> None:
     """Rank for all occupations of the gallery."""
     screen.change(occupations=BiasQuery.of(screen.app, screen.state).listed)
-    BiasQuery.of(screen.app, screen.state)  # K may be more than these have images
+    BiasQuery.of(screen.app, screen.state)  # raises InputError if K is too large
 
 
 @post("bias/row")

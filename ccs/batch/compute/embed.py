@@ -34,7 +34,7 @@ from ccs.texts.pools import Pool
 _TEXTS = 1024
 _CHECKED_IMAGES = 4
 Parts = list[Any]
-"""What the batches of a shard gave, in order."""
+"""The results of a shard's batches, in order."""
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Backoff:
             except (RuntimeError, MemoryError) as error:
                 if not _out_of_memory(error) or len(piece) == 1:
                     raise
-            # Only now: as long as the error is at hand, its frames hold the tensors that filled the memory.
+            # Outside the except block, whose error holds the tensors that filled the memory.
             self.largest = len(piece) // 2
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
