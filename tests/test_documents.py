@@ -20,7 +20,7 @@ import pytest
 import ccs
 from ccs.cli import command_line
 from ccs.results import schema
-from scripts import notebooks, site_pages
+from scripts import notebooks, reference_pages, site_pages
 from tests.support.app_process import started
 from tests.support.visitor import Visitor
 
@@ -97,6 +97,18 @@ def test_links_of_documents_lead_somewhere_and_variables_are_read():
     }
     code = "".join(path.read_text("utf-8") for path in (ROOT / "ccs").rglob("*.py"))
     assert {name for name in variables if f'"{name}"' not in code} == set()
+
+
+def test_every_option_has_a_user():
+    table = (ROOT / "docs" / "options.md").read_text("utf-8")
+    rows = re.findall(r"^\| `--([\w-]+)` \| ([\w, ]+) \| .+ \|$", table, re.MULTILINE)
+    documented = {(command, option) for option, commands in rows for command in commands.split(", ")}
+    existing = set()
+    for section in f"\n{reference_pages.command_reference()}".split("\n## ")[1:]:
+        name = section.split("\n", 1)[0].removeprefix("clip-ccs ")
+        for usage in re.findall(r"^\* `([^`]+)`", section, re.MULTILINE):
+            existing |= {(name, option) for option in re.findall(r"--([a-z][\w-]*)", usage)}
+    assert documented == existing
 
 
 REVIEW = (ROOT / "docs" / "independent-checks.md").read_text("utf-8")
