@@ -1,8 +1,8 @@
 """Which heads of two models correspond, and which changed most?
 
 Heads correspond by what they write: each head's contributions to the same images, along the same texts (each
-model's own embeddings of them), minus their mean over the images. A head of one model goes with the head of
-the other whose writing correlates most, one to one (the assignment with the largest sum).
+model's own embeddings of them), minus their mean over the images. Each head is matched with one head
+of the other model, so that the sum of their outputs' correlations is largest.
 
 If one model was made from the other, heads correspond within a layer, and a head's change is its own: both
 versions are given the tokens that enter the first model's layer, so a head whose weights are the same has

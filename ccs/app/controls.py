@@ -190,7 +190,7 @@ def set_example(screen: Screen, example: Name = "") -> None:
 
 @post("images/add")
 def add_images(screen: Screen, files: Files = ()) -> None:
-    """Add images of the visitor's. The link then says that it was made with such images.
+    """Add the visitor's images. The link then says that it was made with such images.
 
     Notices report the files that couldn't be read, and those beyond `MAX_IMAGES`.
 

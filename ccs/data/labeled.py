@@ -284,7 +284,7 @@ def _people(
 
 
 def _fairface(record: DatasetRecord, rows: Rows, sample: Sample) -> BiasSet:
-    """Make FairFace by its record; of a part of it, K is the same part."""
+    """Make FairFace by its record; if only a part is used, K shrinks with it."""
     groups = {attribute: rows.strings(column) for attribute, column in record.groups.items()}
     at, fields = rows.readable(sample, strata=list(zip(*groups.values(), strict=True)))
     if unknown := set(groups["race"]) - set(record.renames):

@@ -59,7 +59,7 @@ class Moments:
 
     @classmethod
     def empty(cls, model: Side, heads: HeadSet | None = None) -> Moments:
-        """Return the statistics of no image.
+        """Return the statistics before any image is added.
 
         Args:
             model: The model.

@@ -253,7 +253,10 @@ def _reduced(ablation: AblationSet, row: Row) -> Row | None:
 
 
 class _BiasRows:
-    """Makes the rows of one attribute of a set, the baseline first; main: metrics of random sets, too."""
+    """Make the rows of one attribute of a set, the baseline first.
+
+    With `main`, random sets get all metrics, too.
+    """
 
     def __init__(
         self,
