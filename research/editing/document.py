@@ -81,7 +81,13 @@ def write_document(cells: pd.DataFrame) -> None:
         table(pd.DataFrame(differences(learned))),
         "MaxSkew / accuracy on occupations (%) by kind of bias:",
         table(pd.DataFrame(_by_family(cells, family))),
+        "Accuracy on occupations lost by an edit of all heads (classes preserved) at equal MaxSkew:",
         *(equal_skew(cells[family == name], name) for name in FAMILIES if (family == name).any()),
+        "The same for learned bias, by attribute:",
+        *(
+            equal_skew(rows_of, f"Learned bias by {attribute}")
+            for attribute, rows_of in learned.groupby("attribute")
+        ),
     ]
     bring_up_to_date(DOCS / "mitigation.md", "edits", "\n\n".join(sections), "python -m research.editing")
     (DOCS / "edit-heads.svg").write_text(draw_frontiers(means, _sizes(learned)), "utf-8")
@@ -108,10 +114,10 @@ def _by_family(cells: pd.DataFrame, family: pd.Series) -> list[dict[str, str]]:
 
 
 def equal_skew(cells: pd.DataFrame, family: str) -> str:
-    """Compare what ablation and edits cost at the same MaxSkew.
+    """Compare what ablation and edits cost at the same MaxSkew, for each number of ablated heads.
 
-    For each base model, the accuracy of an edit of all heads is interpolated at the MaxSkew that ablation of
-    four heads reaches. A base model whose edits don't reach that MaxSkew is left out and counted.
+    For each base model, the accuracy of an edit of all heads that preserves classes is interpolated at the
+    MaxSkew that ablation reaches. A base model whose edits don't reach that MaxSkew is left out and counted.
 
     Args:
         cells: Cases of one kind of bias.
@@ -119,30 +125,28 @@ def equal_skew(cells: pd.DataFrame, family: str) -> str:
     """
     means = cells.groupby(["base", "condition"])[["max_skew", "occupations"]].mean().unstack("base")
     skews, costs = means["max_skew"], means["occupations"].loc["nothing"] - means["occupations"]
-    at_equal_skew = {"ablation": costs.loc["ablation, 4"]}
-    for method in ("edit, nothing preserved", "edit, classes preserved"):
-        at_equal_skew[method] = pd.Series(
-            {base: _cost_at(skews[base], costs[base], FRONTIERS[method]) for base in skews}
+    rows = []
+    for ablation in FRONTIERS["ablation"][1:]:
+        edited = {base: _cost_at(skews.loc[ablation, base], skews[base], costs[base]) for base in skews}
+        compared = pd.DataFrame({"ablation": costs.loc[ablation], "edit": pd.Series(edited)})
+        reached = compared.dropna()
+        difference = _points(reached["ablation"] - reached["edit"]) if len(reached) else "–"
+        rows.append(
+            {
+                f"{family}: MaxSkew of": NAMES[ablation],
+                "cost of ablation (points)": _points(reached["ablation"]) if len(reached) else "–",
+                "cost of an edit": _points(reached["edit"]) if len(reached) else "–",
+                "difference": difference,
+                "base models": f"{len(reached)} of {len(compared)}",
+            }
         )
-    compared = pd.DataFrame(at_equal_skew)
-    reached = compared.dropna()
-    difference = reached["ablation"] - reached["edit, classes preserved"]
-    effects = {name: _points(values) for name, values in reached.items()}
-    unreached = len(compared) - len(reached)
-    outside = f" Edits of {count(unreached, 'base model')} don't reach it." if unreached else ""
-    return (
-        f"**{family}:** at the MaxSkew that ablation of four heads reaches, ablation costs "
-        f"{effects['ablation']} points of accuracy on occupations, an edit of all heads "
-        f"{effects['edit, nothing preserved']}, and an edit that preserves classes "
-        f"{effects['edit, classes preserved']}. Ablation costs {_points(difference)} more than the last "
-        f"({count(len(reached), 'base model')}).{outside}"
-    )
+    return table(pd.DataFrame(rows))
 
 
-def _cost_at(skews: pd.Series, costs: pd.Series, conditions: tuple[str, ...]) -> float:
-    """Interpolate the cost at the MaxSkew of four ablated heads; NaN if no edit reaches it."""
-    ordered = sorted(conditions, key=lambda name: skews[name])
-    return float(np.interp(skews["ablation, 4"], skews[ordered], costs[ordered], left=np.nan, right=np.nan))
+def _cost_at(target: float, skews: pd.Series, costs: pd.Series) -> float:
+    """Interpolate the cost of edits at a MaxSkew; NaN if no edit reaches it."""
+    ordered = sorted(FRONTIERS["edit, classes preserved"], key=lambda name: skews[name])
+    return float(np.interp(target, skews[ordered], costs[ordered], left=np.nan, right=np.nan))
 
 
 def _points(values: pd.Series) -> str:

@@ -8,14 +8,8 @@ from research.editing import document
 
 def make_cells(ablation, strong, weak):
     """Cells of two base models, in which nothing has MaxSkew 1 and accuracy 0.9."""
-    results = {
-        "nothing": (1.0, 0.9),
-        "ablation, 4": ablation,
-        "edit, 4": weak,
-        "edit, all": strong,
-        "edit at 0.5, all": weak,
-        "edit at 0.1, all": strong,
-    }
+    results = {"nothing": (1.0, 0.9), "edit at 0.5, all": weak, "edit at 0.1, all": strong}
+    results |= dict.fromkeys(("ablation, 2", "ablation, 4", "ablation, 8"), ablation)
     return pd.DataFrame(
         [
             {"base": base, "condition": condition, "max_skew": skew, "occupations": accuracy - shift}
@@ -27,15 +21,15 @@ def make_cells(ablation, strong, weak):
 
 def test_costs_are_compared_at_equal_skew():
     text = document.equal_skew(make_cells((0.5, 0.7), strong=(0.4, 0.8), weak=(0.6, 0.88)), "Learned bias")
-    assert "ablation costs 20.0 [20.0, 20.0] points" in text
-    assert text.count("6.0 [6.0, 6.0]") == 2  # halfway between 0.88 and 0.8
-    assert "14.0 [14.0, 14.0] more" in text
+    # halfway between 0.88 and 0.8: 6 points, against 20
+    row = "20.0 [20.0, 20.0] | 6.0 [6.0, 6.0] | 14.0 [14.0, 14.0] | 2 of 2"
+    assert text.count(row) == 3
 
 
 def test_base_models_that_edits_do_not_bring_to_the_skew_are_counted():
     cells = make_cells((0.5, 0.7), strong=(0.4, 0.8), weak=(0.6, 0.88))
     cells.loc[(cells["base"] == "base-1") & (cells["condition"] == "ablation, 4"), "max_skew"] = 0.1
-    assert "Edits of 1 base model don't reach it." in document.equal_skew(cells, "Learned bias")
+    assert document.equal_skew(cells, "Learned bias").count("1 of 2") == 1
 
 
 @pytest.mark.parametrize("family", document.FAMILIES)
