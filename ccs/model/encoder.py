@@ -173,7 +173,7 @@ class Encoder(Decomposition):
         """
         with self._precision():
             x = self._tokens(images, layer)
-            return self.layers[layer].attention(x, self._readout.first).float()
+            return self.layers[layer].attention(x, self._readout.first_only).float()
 
     @torch.no_grad()
     def head_outputs(self, trunk: Trunk) -> Tensor:
@@ -279,7 +279,7 @@ class Encoder(Decomposition):
         computed: Callable[[Layer, Tensor], Tensor] | None = None,
     ) -> Tensor:
         """The heads' outputs [n, T, H d]; only those of the first token where no other is read any more."""
-        alone = self._readout.first and layer == self._n_blocks - 1
+        alone = self._readout.first_only and layer == self._n_blocks - 1
         part = self.layers[layer]
         values = part.values(x, alone) if computed is None else computed(part, x)
         values = self.changed(values, layer)
@@ -291,7 +291,7 @@ class Encoder(Decomposition):
                 if record.entering is not None:
                     record.entering[layer] = x
                 coordinates = part.account(values)
-                record.values[layer] = coordinates if pool else self._readout.gather(coordinates).clone()
+                record.values[layer] = coordinates if pool else self._readout.pool_tokens(coordinates).clone()
         return values
 
     def changed(self, values: Tensor, layer: int) -> Tensor:
@@ -379,7 +379,7 @@ class Encoder(Decomposition):
             changed = partial(self.changed, layer=self._n_blocks)
             readout = Readout(
                 values=record.values,
-                tokens=self._readout.gather(x),
+                tokens=self._readout.pool_tokens(x),
                 route=self._readout.route(x, pooled, changed) if self._n_blocks else None,
                 pool_route=pool_route(pooled) if pool_route else None,
                 norm=norms[-1],

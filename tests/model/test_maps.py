@@ -155,7 +155,7 @@ def test_a_token_sends_what_is_missing_without_its_values(name):
                 q, k, v = layer.heads._qkv(normed)
                 scores = q[:, head] @ k[:, head].transpose(1, 2) * layer.head_dim**-0.5
                 gone = scores.softmax(-1)[:, :, token][..., None] * v[:, head, token, None]
-                gone = encoder._readout.gather(gone)
+                gone = encoder._readout.pool_tokens(gone)
             else:
                 weight, bias = layer.value()
                 v = torch.nn.functional.linear(normed, weight, bias)[:, token, part]

@@ -33,7 +33,7 @@ def _convolution(width_in: int, width_out: int, stride: int = 1) -> nn.Sequentia
     return nn.Sequential(nn.Conv2d(width_in, width_out, 3, stride, 1, bias=False), nn.BatchNorm2d(width_out))
 
 
-def stem() -> nn.Sequential:
+def make_stem() -> nn.Sequential:
     """Return the convolutions: pixels [n, 3, s, s] -> features [n, 128, s / 8, s / 8]."""
     relu = partial(nn.ReLU, inplace=True)
     return nn.Sequential(
@@ -66,7 +66,7 @@ def register() -> None:
         return VisionTransformer(
             img_size=IMAGE_SIZE,
             patch_size=1,
-            embed_layer=partial(HybridEmbed, backbone=stem()),
+            embed_layer=partial(HybridEmbed, backbone=make_stem()),
             embed_dim=WIDTH,
             depth=LAYERS,
             num_heads=HEADS,

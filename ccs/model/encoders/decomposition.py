@@ -183,7 +183,7 @@ class Decomposition:
             assert readout.pool_route is not None
             return direct, readout.pool_route.constant / norm
         # Not the difference from the embedding, so that the sum of all parts can be checked against it.
-        remainder = (self._readout.path.through(others) + route.constant) / norm
+        remainder = (self._readout.linear_path.through(others) + route.constant) / norm
         in_pool = [row for row, head in enumerate(chosen) if head.layer == self._n_blocks]
         return direct, remainder - direct[:, in_pool].sum(1)
 
@@ -206,16 +206,16 @@ class Decomposition:
         (layer,) = heads.layers
         part, x, route = self.layers[layer], readout.entering[layer], self._route(readout, layer)
         channels, size = self._path(layer).channels, part.n_heads * part.head_dim
-        alone = layer >= self._n_blocks or self._readout.first
+        alone = layer >= self._n_blocks or self._readout.first_only
         weights = route.weights
         if not alone:  # from those that are read to all tokens
-            weights = weights @ self._readout.gather(torch.eye(x.shape[1], device=x.device)[None])
+            weights = weights @ self._readout.pool_tokens(torch.eye(x.shape[1], device=x.device)[None])
         fixed, gain = readout.values[layer].clone(), None
         fixed[..., :size] = 0
         if (normed := part.normed(x, alone, partial(self.changed, layer=layer))) is not None:
             gain, std, offset = normed
             weights = weights / std.transpose(1, 2)
-            fixed[..., :size] = self._readout.gather(offset)
+            fixed[..., :size] = self._readout.pool_tokens(offset)
         nothing_sent, _ = self.contributions(replace(readout, values={layer: fixed}), heads)
         constants = (nothing_sent @ along.T / x.shape[1]).unbind(1)
         numbers, d = heads.in_layer(layer), part.head_dim
@@ -240,7 +240,7 @@ class Decomposition:
 
     def _path(self, layer: int) -> LinearPath:
         pool_path = self._readout.pool_path
-        return self._readout.path if layer < self._n_blocks or pool_path is None else pool_path
+        return self._readout.linear_path if layer < self._n_blocks or pool_path is None else pool_path
 
     def _route(self, readout: Readout, layer: int) -> Route:
         route = readout.route if layer < self._n_blocks else readout.pool_route

@@ -10,10 +10,10 @@ fixed:
 - `AttentionPool` norms tokens and gathers them by the pool's heads, with fixed weights. Then come each head's
   values and the output projection. The MLP after it, if any, belongs to no head.
 
-All have the same members. `project` computes the embedding [n, D] before normalization. `gather`, which is
-linear, selects the part of the coordinates [n, T, .] that `route` needs, [n, T', .]. `path` and `route` lead
-from the tokens of the last block [n, T, W], and `pool_path` and `pool_route` from the pool's output [n, 1,
-W]. `first` is true if the last block is needed at its first token only.
+All have the same members. `project` computes the embedding [n, D] before normalization. `pool_tokens`,
+which is linear, selects the part of the coordinates [n, T, .] that `route` needs, [n, T', .]. `linear_path`
+and `route` lead from the tokens of the last block [n, T, W], and `pool_path` and `pool_route` from the pool's
+output [n, 1, W]. `first_only` is true if the last block is needed at its first token only.
 """
 
 from __future__ import annotations
@@ -117,26 +117,26 @@ class OneNorm:
     pool_path = None
 
     @property
-    def first(self) -> bool:
+    def first_only(self) -> bool:
         """Whether only the first token is read."""
         return self.prefix is None
 
-    def gather(self, tokens: Tensor) -> Tensor:
+    def pool_tokens(self, tokens: Tensor) -> Tensor:
         """Select or average the tokens that are read."""
         return tokens[:, :1] if self.prefix is None else tokens[:, self.prefix :].mean(1, keepdim=True)
 
     def project(self, x: Tensor) -> Tensor:
         """Map the tokens to the embedding [n, D]."""
-        return self.linear(layer_norm(self.gather(x)[:, 0], self.norm))
+        return self.linear(layer_norm(self.pool_tokens(x)[:, 0], self.norm))
 
     @property
-    def path(self) -> LinearPath:
+    def linear_path(self) -> LinearPath:
         """The linear path from the tokens to the embedding."""
         return LinearPath(1, self._final_map, shared=lambda: self._directions() / (2 * self.layers + 1))
 
     def route(self, x: Tensor, *_: Any) -> Route:
         """Hold everything nonlinear fixed for a batch."""
-        mean, std = spread(self.gather(x)[:, 0], self.norm)
+        mean, std = spread(self.pool_tokens(x)[:, 0], self.norm)
         shared = torch.cat([mean / std, torch.ones_like(mean)], -1)
         others_share = (self.layers + 1) / (2 * self.layers + 1)
         constant = others_share * shared @ self._directions() + self.linear.constant(x[:, 0])
@@ -159,24 +159,24 @@ class NormedMean:
     pool = None
     pool_route = None
     pool_path = None
-    first = False
+    first_only = False
 
-    def gather(self, tokens: Tensor) -> Tensor:
+    def pool_tokens(self, tokens: Tensor) -> Tensor:
         """Select or average the tokens that are read."""
         return tokens[:, self.prefix :]
 
     def project(self, x: Tensor) -> Tensor:
         """Map the tokens to the embedding [n, D]."""
-        return self.linear(layer_norm(self.gather(x), self.norm).mean(1))
+        return self.linear(layer_norm(self.pool_tokens(x), self.norm).mean(1))
 
     @property
-    def path(self) -> LinearPath:
+    def linear_path(self) -> LinearPath:
         """The linear path from the tokens to the embedding."""
         return LinearPath(1, lambda vectors: self.linear.through(centered(vectors) * self.norm.weight))
 
     def route(self, x: Tensor, *_: Any) -> Route:
         """Hold everything nonlinear fixed for a batch."""
-        std = spread(self.gather(x), self.norm)[1]
+        std = spread(self.pool_tokens(x), self.norm)[1]
         weights = (1 / std / std.shape[1]).transpose(1, 2)
         constant = self.linear(self.norm.bias.expand(len(x), -1))
         return Route(weights, constant[:, :0], constant)
@@ -199,9 +199,9 @@ class AttentionPool:
     before: Module | None = None
     mlp: Map | None = None
     after: Module | None = None
-    first = False
+    first_only = False
 
-    def gather(self, tokens: Tensor) -> Tensor:
+    def pool_tokens(self, tokens: Tensor) -> Tensor:
         """Select or average the tokens that are read."""
         return tokens
 
@@ -213,7 +213,7 @@ class AttentionPool:
         return self.linear(state if self.after is None else layer_norm(state, self.after))
 
     @property
-    def path(self) -> LinearPath:
+    def linear_path(self) -> LinearPath:
         """The linear path from the tokens to the embedding."""
         return LinearPath(self.pool.n_heads, self._after, self._channel_maps)
 
