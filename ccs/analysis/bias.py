@@ -183,12 +183,48 @@ def bias(
     images = embed(model, people.images, [HeadSet(), in_images] if in_images else [HeadSet()])
     texts = [embed_occupations(model, people)]
     texts += [embed_occupations(model, people, in_texts)] if in_texts else []
-    before, after = measure_gallery(
-        people, attribute, images, texts, as_published=as_published, logit_scale=model.logit_scale, seed=seed
+    table = measure_people(
+        model, people, attribute, images, texts, ablate=ablation, as_published=as_published, seed=seed
     )
-    ranking = rank_gallery(people, attribute, texts[0])
+    about = {**table.about, "skipped": len(skipped), "left_out": format_left_out(left_out)}
+    if warning := warn_if_small("bias", min(table.groups.values())):
+        about["warning"] = warning
+    return replace(table, about=about, skipped=skipped)
+
+
+def measure_people(
+    model: Model,
+    people: BiasSet,
+    attribute: str,
+    images: Sequence[NDArray[np.floating]] | NDArray[np.floating],
+    texts: Sequence[NDArray[np.floating]],
+    *,
+    ablate: HeadSet,
+    seed: int = 0,
+    **settings: Any,
+) -> BiasTable:
+    """Measure the bias of embedded people and occupations.
+
+    Args:
+        model: that embedded them.
+        people: the gallery, with the occupations, prompts, and K in force (`set_question`).
+        attribute: one of its columns of groups.
+        images: embeddings [n, d] before ablation and, if the image encoder is ablated, after.
+        texts: embeddings [occupations, d] before ablation and, if the text encoder is ablated, after.
+        ablate: the heads that are ablated in the second of both.
+        seed: of resampling.
+        settings: further ones of `ccs.metrics.bias.Measuring`, such as `metrics` and `draws`.
+
+    Returns:
+        BiasTable: as `bias` returns it.
+    """
+    before, after = measure_gallery(
+        people, attribute, images, texts, logit_scale=model.logit_scale, seed=seed, **settings
+    )
+    ranking, in_texts = rank_gallery(people, attribute, texts[0]), ablate.of_encoder(TEXT) or None
+    preference_settings = {"seed": seed, **{name: settings[name] for name in settings if name == "draws"}}
     preference = measure_preference(
-        model, list(images), ranking, texts, people.templates, ablate=in_texts or None, seed=seed
+        model, list(images), ranking, texts, people.templates, ablate=in_texts, **preference_settings
     )
     choices = {
         "model": model.name,
@@ -199,15 +235,13 @@ def bias(
         "template": " | ".join(people.templates),
         "prompt": people.templates[min(1, len(people.templates) - 1)].replace("{}", in_prompts(people)[0]),
         "images": before.n,
-        "skipped": len(skipped),
-        "left_out": format_left_out(left_out),
+        "skipped": 0,
+        "left_out": "",
         "k": before.k,
         "ties": int(after.ties.sum()),
-        "ablate": str(ablation),
+        "ablate": str(ablate),
         "mode": before.mode,
     }
-    if warning := warn_if_small("bias", min(before.pool.tolist())):
-        choices["warning"] = warning
     cases = pd.MultiIndex.from_product((people.occupations, before.groups), names=("occupation", "group"))
     shares = {"before": before.top_shares, "after": after.top_shares, "pool": before.pool_shares}
     return BiasTable(
@@ -220,7 +254,6 @@ def bias(
         within_sets=rankings.chance_within_units(
             images[-1], replace(ranking, prompts=texts[-1][ranking.first]), seed=seed
         ),
-        skipped=skipped,
     )
 
 
