@@ -112,13 +112,37 @@ def classify(
     in_texts = ablation.of_encoder(TEXT)
     embedded = embed(model, pictures, [HeadSet(), in_images])
     texts = [class_weights(model, names, templates, heads) for heads in (None, in_texts)]
+    return label_images(model, names, templates, embedded, texts, ablation)
+
+
+def label_images(
+    model: Model,
+    classes: Sequence[str],
+    templates: Sequence[str],
+    embedded: Sequence[np.ndarray],
+    texts: Sequence[np.ndarray],
+    ablate: HeadSet,
+) -> ClassTable:
+    """Return the probability of each class for each embedded image.
+
+    Args:
+        model: that embedded them.
+        classes: names.
+        templates: the prompts.
+        embedded: embeddings of images [n, d] before and after ablation.
+        texts: embeddings of classes [classes, d] before and after ablation.
+        ablate: the heads that are ablated in the second of both.
+
+    Returns:
+        ClassTable: as `classify` returns it.
+    """
     before, after = (
         model.probabilities(units @ weights.T) for units, weights in zip(embedded, texts, strict=True)
     )
     rows = pd.DataFrame(
         {
-            "image": np.repeat(np.arange(len(before)), len(names)),
-            "class": np.tile(np.array(names, object), len(before)),
+            "image": np.repeat(np.arange(len(before)), len(classes)),
+            "class": np.tile(np.array(classes, object), len(before)),
             "before": before.ravel(),
             "after": after.ravel(),
             "difference": (after - before).ravel(),
@@ -127,9 +151,9 @@ def classify(
     choices = {
         "model": model.name,
         "weights": model.weights_hash[:16],
-        "classes": len(names),
+        "classes": len(classes),
         "template": " | ".join(templates),
-        "ablate": str(ablation),
+        "ablate": str(ablate),
     }
-    same = tuple(alike(names, texts[0]))
+    same = tuple(alike(classes, texts[0]))
     return ClassTable(about=choices, rows=rows, alike=same, doubt=identical_names(same, "class"))
