@@ -162,6 +162,6 @@ def values(layer: Layer, x: Tensor) -> Tensor:
         [n, T, H d].
     """
     if isinstance(layer, Pool):
-        attention = layer.attention(scaled(x, 1 / 4))
+        attention = layer.attention_weights(scaled(x, 1 / 4))
         return weighted_values(attention, scaled(layer.norm(x), 1 / 2), layer.value())
-    return layer.values(x)
+    return layer.head_outputs(x)

@@ -278,7 +278,7 @@ def _preference_rows(attribute: str, prompts: PromptSet, preference: Preference,
     if first and last and np.isfinite(last.share.value):
         case = _case("preference", attribute, prompts.title, "general share", n, last.prompts)
         levels = {"chance": last.chance.high, "p_value": last.p_general}
-        yield case | {"group": last.first} | _numbers(first.share.value, last.share, **levels)
+        yield case | {"group": last.preferred_group} | _numbers(first.share.value, last.share, **levels)
 
 
 def _top_rows(

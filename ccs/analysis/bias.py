@@ -179,7 +179,7 @@ def bias(
         in_images, _ = fit_edits(model, in_images, people.images, people.groups)
     in_texts = ablation.of_encoder(TEXT)
     if in_texts:
-        model.texts.encoder.require(in_texts)
+        model.texts.encoder.require_heads(in_texts)
     images = embed(model, people.images, [HeadSet(), in_images] if in_images else [HeadSet()])
     texts = [embed_occupations(model, people)]
     texts += [embed_occupations(model, people, in_texts)] if in_texts else []
@@ -252,7 +252,7 @@ def measure_people(
         shares=pd.DataFrame({name: values.ravel() for name, values in shares.items()}, index=cases),
         preference=preference,
         within_sets=rankings.chance_within_units(
-            images[-1], replace(ranking, prompts=texts[-1][ranking.first]), seed=seed
+            images[-1], replace(ranking, prompts=texts[-1][ranking.first_positions]), seed=seed
         ),
     )
 
@@ -378,7 +378,7 @@ def rank_gallery(
 def _rows(before: BiasResult, after: BiasResult, ranking: Ranking) -> list[dict[str, Any]]:
     """Return one row per metric for the mean, then for each occupation that the model tells apart."""
     rows = []
-    places = zip(ranking.first.tolist(), ranking.names, strict=True)
+    places = zip(ranking.first_positions.tolist(), ranking.names, strict=True)
     for place, occupation in [(None, MEAN), *places]:
         for metric in after.metrics:
             group, share = ("", np.nan) if place is None else after.preferred_group(metric, place)

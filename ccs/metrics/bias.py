@@ -78,7 +78,7 @@ def measure_ablations(
     """
     if changed is not None:
         embedded = list(plans)
-        last = measure(embedded[-1], replace(question, prompts=changed[question.first]), **settings)
+        last = measure(embedded[-1], replace(question, prompts=changed[question.first_positions]), **settings)
         return [measure(embedded[0], question, **settings), last]
     with ranking.threads() as map:
         measuring = Measuring(question, map=map, **settings)
@@ -474,7 +474,7 @@ def _parts(
     as_published: bool = False,
 ) -> list[Part]:
     """All prompts together, or each with the images of its own pool."""
-    names = question.first
+    names = question.first_positions
     members = [(question.prompts, names, np.arange(len(question.groups)), [seed])]
     if question.pools is not None:
         members = [

@@ -76,7 +76,7 @@ class Split:
     blocks: int
 
     @property
-    def first(self) -> str:
+    def preferred_group(self) -> str:
         """Return the group that the general part puts first."""
         return self.groups[int(np.argmax([score.value for score in self.direction]))]
 

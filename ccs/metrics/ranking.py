@@ -92,7 +92,7 @@ class Ranking:
             object.__setattr__(self, name, value)
 
     @cached_property
-    def first(self) -> NDArray[np.intp]:
+    def first_positions(self) -> NDArray[np.intp]:
         """For each prompt the position of the first name that stands for it."""
         return np.unique(self.rows, return_index=True)[1]
 

@@ -175,7 +175,7 @@ class _Recorder(Ablation):
         super().__init__(module, root, heads)
         self.values: list[Tensor] = []
 
-    def changed(self, values: Tensor) -> Tensor:
+    def change_outputs(self, values: Tensor) -> Tensor:
         self.reached = True
         self.values.append(values.detach())
         return values
@@ -209,7 +209,7 @@ def fit_edits(
         InputError: If the encoder lacks a head, or an attribute has no groups or only one.
     """
     encoder, preserve, rows = side.encoder, preserve or Preserved(), []
-    encoder.require(heads)
+    encoder.require_heads(heads)
     fitted = Intervention(heads)
     maps = {name: dict(known) for name, known in (fitted.means or {}).items()}
     erased = {

@@ -113,7 +113,7 @@ class Encoder(Decomposition):
         """Device of the parameters."""
         return torch.device(next(self._module.parameters()).device)
 
-    def require(self, heads: HeadSet) -> None:
+    def require_heads(self, heads: HeadSet) -> None:
         """Raise InputError if a head is not in this encoder."""
         for head in heads:
             if head.encoder != self.letter:
@@ -173,7 +173,7 @@ class Encoder(Decomposition):
         """
         with self._precision():
             x = self._tokens(images, layer)
-            return self.layers[layer].attention(x, self._readout.first_only).float()
+            return self.layers[layer].attention_weights(x, self._readout.first_only).float()
 
     @torch.no_grad()
     def head_outputs(self, trunk: Trunk) -> Tensor:
@@ -220,7 +220,7 @@ class Encoder(Decomposition):
     ) -> tuple[Tensor, Tensor]:
         """The unit embeddings [sets, n, D], and their lengths [sets, n] before normalization."""
         for heads in ablation_sets:
-            self.require(heads)
+            self.require_heads(heads)
         changed = [head.layer for heads in ablation_sets for head in heads]
         layer = min([self.n_layers - 1, *changed, *(record.layers if record else ())])
         out = torch.empty(len(ablation_sets), len(images), self.dim, device=self.device)
@@ -281,8 +281,8 @@ class Encoder(Decomposition):
         """The heads' outputs [n, T, H d]; only those of the first token where no other is read any more."""
         alone = self._readout.first_only and layer == self._n_blocks - 1
         part = self.layers[layer]
-        values = part.values(x, alone) if computed is None else computed(part, x)
-        values = self.changed(values, layer)
+        values = part.head_outputs(x, alone) if computed is None else computed(part, x)
+        values = self.ablate_outputs(values, layer)
         if record is not None:
             pool = layer == self._n_blocks
             if pool:
@@ -294,7 +294,7 @@ class Encoder(Decomposition):
                 record.values[layer] = coordinates if pool else self._readout.pool_tokens(coordinates).clone()
         return values
 
-    def changed(self, values: Tensor, layer: int) -> Tensor:
+    def ablate_outputs(self, values: Tensor, layer: int) -> Tensor:
         """Apply `ablated` and the open blocks of `ccs.ablate` to the outputs of heads.
 
         Args:
@@ -303,7 +303,7 @@ class Encoder(Decomposition):
         """
         values = self._without(values, self._ablated.of_layer(layer), layer)
         site = site_of(self.layers[layer].module)
-        return values if site is None else site.changed(values)
+        return values if site is None else site.change_outputs(values)
 
     def factor(self, head: Head) -> float:
         """The factor on the head's output by `ablated` and the open blocks of `ccs.ablate`; 0 for a mean."""
@@ -322,7 +322,7 @@ class Encoder(Decomposition):
 
     def ablated(self, heads: HeadSet) -> Self:
         """Return this encoder with heads ablated in all that it computes; InputError for heads it lacks."""
-        self.require(heads)
+        self.require_heads(heads)
         encoder = copy.copy(self)
         encoder._ablated = heads
         return encoder
@@ -376,7 +376,7 @@ class Encoder(Decomposition):
             x, pool_route = record.last, self._readout.pool_route
             pooled: Any = record.pooled  # a tensor if there is a pool
             assert x is not None
-            changed = partial(self.changed, layer=self._n_blocks)
+            changed = partial(self.ablate_outputs, layer=self._n_blocks)
             readout = Readout(
                 values=record.values,
                 tokens=self._readout.pool_tokens(x),

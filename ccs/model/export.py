@@ -91,7 +91,7 @@ def export(
         name = type(model.clip.visual).__name__
         raise InputError(f"{name} is a registered encoder, which open_clip can't build: save its state_dict.")
     change = change if isinstance(change, WeightChange) else WeightChange(change)
-    model.encoder.require(change.ablated.of_encoder(IMAGE))
+    model.encoder.require_heads(change.ablated.of_encoder(IMAGE))
     weights = changed_weights(model, change)
     with new_folder(Path(folder)) as draft:
         if for_transformers:

@@ -66,7 +66,7 @@ class Moments:
             heads: The heads, by default `model.heads`.
         """
         heads = model.heads if heads is None else heads
-        model.encoder.require(heads)
+        model.encoder.require_heads(heads)
         basis = [model.encoder.basis(head).cpu().numpy() for head in heads]
         return cls(
             model=model.weights_hash,

@@ -101,7 +101,7 @@ class Ablation:
         names = (name for name, module in self.root.named_modules() if module is self.module)
         return f"{next(names, '') or 'the encoder'} ({type(self.module).__name__})"
 
-    def changed(self, values: Tensor) -> Tensor:
+    def change_outputs(self, values: Tensor) -> Tensor:
         """Change the heads' outputs [..., H d]; InputError if they are not all of this layer's heads."""
         self.reached = True
         if values.shape[-1] != self.n_heads * self.head_dim:
@@ -130,7 +130,7 @@ class Site:
 
     def __call__(self, projection: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the projection's inputs with the heads changed."""
-        return self.changed(inputs[0]), *inputs[1:]
+        return self.change_outputs(inputs[0]), *inputs[1:]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Site:
         return Site(self.ablations)
@@ -138,11 +138,11 @@ class Site:
     def __reduce__(self) -> Any:
         return Site, ()
 
-    def changed(self, values: Tensor) -> Tensor:
+    def change_outputs(self, values: Tensor) -> Tensor:
         """Apply all open ablations to the heads' outputs [..., H d]."""
         for ablation in self.ablations:
             if ablation.is_open:
-                values = ablation.changed(values)
+                values = ablation.change_outputs(values)
         return values
 
 
@@ -314,7 +314,7 @@ class _AttentionPool2d(Intercepted):
 
 def _changed(module: Any, values: Tensor) -> Tensor:
     site = site_of(module)  # None if the last block ended in the middle of this pass
-    return values if site is None else site.changed(values)
+    return values if site is None else site.change_outputs(values)
 
 
 def _projected(projection: Any, values: Tensor) -> Tensor:

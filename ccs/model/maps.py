@@ -153,7 +153,7 @@ def _on_patches(model: Model, values: np.ndarray) -> np.ndarray:
 def _mapped(model: Model, heads: Heads | None) -> HeadSet:
     """The heads to map; InputError if there are none or the model lacks one."""
     mapped = model.heads if heads is None else HeadSet(Intervention.of(heads))
-    model.encoder.require(mapped)
+    model.encoder.require_heads(mapped)
     if not mapped:
         raise InputError("No head is named; write them as in L8.H11 L9.H2.")
     return mapped

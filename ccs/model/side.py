@@ -93,7 +93,7 @@ class Side:
         ablation_sets, single = self._ablation_sets(ablate)
         heads = None if heads is None else Intervention.of(heads)
         chosen, n, dim = self.encoder.all_heads if heads is None else heads, len(inputs), self.encoder.dim
-        self.encoder.require(chosen)
+        self.encoder.require_heads(chosen)
         embeddings = np.empty((len(ablation_sets), n, dim), np.float32)
         direct = np.empty((n, len(chosen), dim), np.float32)
         remainder = np.empty((n, dim), np.float32)
@@ -140,7 +140,7 @@ class Side:
             InputError: If the encoder lacks a head, or there are no inputs.
         """
         inputs, heads, encoder = as_sequence(inputs), Intervention.of(heads), self.encoder
-        encoder.require(heads)
+        encoder.require_heads(heads)
         replaced = HeadSet(head for head, change in changes(heads) if change.replacement == MEAN)
         if not replaced:
             return Intervention(heads)
@@ -182,7 +182,7 @@ class Side:
             raise InputError(f"Heads are written as in 'L8.H11 L9.H2=0.3'; {ablate!r} names none.")
         ablation_sets = [Intervention.of(heads) for heads in ([ablate] if single else ablate)]  # type: ignore
         for heads in ablation_sets:
-            self.encoder.require(heads)
+            self.encoder.require_heads(heads)
         return ablation_sets, single
 
 

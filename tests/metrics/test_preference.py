@@ -48,7 +48,7 @@ def test_a_known_preference_has_its_verdict(shared, specific, verdict):
         known = 2 * shared**2 / (2 * shared**2 + 2 * specific**2)
         assert split.share.low <= known <= split.share.high
     if shared > specific:
-        assert split.first == "a"
+        assert split.preferred_group == "a"
         assert split.chance.high < split.share.low
 
 

@@ -159,7 +159,7 @@ def test_a_token_sends_what_is_missing_without_its_values(name):
             else:
                 weight, bias = layer.value()
                 v = torch.nn.functional.linear(normed, weight, bias)[:, token, part]
-                gone = (layer.attention(tokens)[:, head, token, None] * v)[:, None]
+                gone = (layer.attention_weights(tokens)[:, head, token, None] * v)[:, None]
             values[..., part] -= gone
             changed_readout = replace(readout, values={**readout.values, number: values})
             moved.append(whole - encoder.contributions(changed_readout, only)[0][:, 0] @ along.T)

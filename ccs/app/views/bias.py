@@ -68,7 +68,7 @@ class Measurement:
         """How the ablation changes the general and the occupation-specific preference."""
         query, (images, after), (texts, texts_after) = self.query, self.embedded.images, self.embedded.texts
         task = rank_gallery(query.gallery, query.attribute, texts, one_pool=True)
-        prompts = [texts_after[task.first]]
+        prompts = [texts_after[task.first_positions]]
         return measure_part_changes(images, [after], task, prompts=prompts, draws=DRAWS)[0]
 
 

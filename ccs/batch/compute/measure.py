@@ -310,7 +310,7 @@ class _BiasRows:
         """Make the rows of the general and the specific part, if every prompt ranks all images."""
         if self._task.pools is not None:
             return
-        logits, task = self._logit_scale * scores[self._task.first], self._task
+        logits, task = self._logit_scale * scores[self._task.first_positions], self._task
         try:
             parts = preference.measure_parts(logits, task.groups, units=task.units, seed=self._seed)
         except InputError:  # one prompt, or a group of one image

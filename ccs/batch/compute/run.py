@@ -99,7 +99,7 @@ class Run:
         precision: Precision = automatic if settings.precision == "auto" else settings.precision
         load = partial(source, device=processes.device, precision=precision, layers=settings.layers)
         self.model = processes.together(load)
-        self.model.encoder.require(Intervention.parse(settings.ablate))
+        self.model.encoder.require_heads(Intervention.parse(settings.ablate))
         if settings.ablate and not (inputs.names_of_sets(settings) or settings.galleries):
             raise InputError("--ablate requires a dataset; give --dataset, --gallery, or --suite.")
         self.folder = settings.out / results.folder_name(self.model.name)

@@ -212,7 +212,7 @@ class Decomposition:
             weights = weights @ self._readout.pool_tokens(torch.eye(x.shape[1], device=x.device)[None])
         fixed, gain = readout.values[layer].clone(), None
         fixed[..., :size] = 0
-        if (normed := part.normed(x, alone, partial(self.changed, layer=layer))) is not None:
+        if (normed := part.normed(x, alone, partial(self.ablate_outputs, layer=layer))) is not None:
             gain, std, offset = normed
             weights = weights / std.transpose(1, 2)
             fixed[..., :size] = self._readout.pool_tokens(offset)
@@ -229,7 +229,7 @@ class Decomposition:
             sent = parts.sum(2).transpose(1, 2)  # [n, E, T]
             yield sent / readout.norm[:, None, None] + constant[..., None]
 
-    def changed(self, values: Tensor, layer: int) -> Tensor:
+    def ablate_outputs(self, values: Tensor, layer: int) -> Tensor:
         """Return the outputs [n, T, H d] of a layer's heads after ablation; here unchanged.
 
         Args:

@@ -44,7 +44,7 @@ class Attention:
     rotate: Map | None = None
     bias: Callable[[int], Tensor] | None = None
 
-    def values(self, x: Tensor, first: bool) -> Tensor:
+    def head_outputs(self, x: Tensor, first: bool) -> Tensor:
         """Compute the heads' outputs before the output projection.
 
         Args:
@@ -58,14 +58,14 @@ class Attention:
         return sums if self.inner is None else layer_norm(sums, self.inner)
 
     def sums(self, x: Tensor, first: bool) -> Tensor:
-        """Compute `values` before the norm on them: attention's weighted sums of values.
+        """Compute `head_outputs` before the norm on them: attention's weighted sums of values.
 
         Args:
-            x: As in `values`.
-            first: As in `values`.
+            x: As in `head_outputs`.
+            first: As in `head_outputs`.
         """
         if first:
-            return weighted_values(self.attention(x, first), x, self._apart()[2])
+            return weighted_values(self.attention_weights(x, first), x, self._apart()[2])
         q, k, v = self._qkv(x)
         mask = None if self.bias is None else self.bias(x.shape[1])
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
@@ -82,7 +82,7 @@ class Attention:
             heads: The heads' numbers.
         """
         if weights.shape[-1] == 1:
-            attention, v = self.attention(x, True), self._heads(F.linear(x, *self._apart()[2]))
+            attention, v = self.attention_weights(x, True), self._heads(F.linear(x, *self._apart()[2]))
             yield from ((weights * attention[:, head, None], v[:, head]) for head in heads)
             return
         q, k, v = self._qkv(x)
@@ -92,7 +92,7 @@ class Attention:
             scores = scores if bias is None else scores + bias[:, head]
             yield weights @ torch.softmax(scores, dim=-1), v[:, head]
 
-    def attention(self, x: Tensor, first: bool) -> Tensor:
+    def attention_weights(self, x: Tensor, first: bool) -> Tensor:
         """Compute attention [n, H, T] of the first token's query, or its mean over all queries.
 
         Args:
@@ -194,7 +194,7 @@ class Block:
         """Dimension of a head's output."""
         return self.heads.head_dim
 
-    def values(self, x: Tensor, first: bool = False) -> Tensor:
+    def head_outputs(self, x: Tensor, first: bool = False) -> Tensor:
         """Compute the heads' outputs before the output projection.
 
         Args:
@@ -204,16 +204,16 @@ class Block:
         Returns:
             [n, T, H d], or [n, 1, H d] if `first`.
         """
-        return self.heads.values(self.norm(x), first)
+        return self.heads.head_outputs(self.norm(x), first)
 
-    def attention(self, x: Tensor, first: bool) -> Tensor:
+    def attention_weights(self, x: Tensor, first: bool) -> Tensor:
         """Compute attention [n, H, T] of the first token's query, or its mean over all queries.
 
         Args:
             x: The tokens [n, T, W] that enter the layer.
             first: Use the first token's query only.
         """
-        return self.heads.attention(self.norm(x), first)
+        return self.heads.attention_weights(self.norm(x), first)
 
     def sources(self, x: Tensor, weights: Tensor, heads: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield `Attention.sources` of the normed tokens.
@@ -260,10 +260,10 @@ class Block:
         Returns:
             The tokens after the layer, as many as in `values`.
         """
-        x = x[:, : values.shape[1]] + self.write(values)
+        x = x[:, : values.shape[1]] + self.write_to_stream(values)
         return x + self.mlp(x)
 
-    def write(self, values: Tensor) -> Tensor:
+    def write_to_stream(self, values: Tensor) -> Tensor:
         """Project the heads' outputs [n, T, H d] to what attention adds to the stream [n, T, W]."""
         out = F.linear(values, self.projection.weight, self.projection.bias)
         out = out if self.after is None else layer_norm(out, self.after)
@@ -316,14 +316,14 @@ class Pool:
     value: Callable[[], Affine]
     projection: Module
 
-    def values(self, x: Tensor, first: bool = False) -> Tensor:
+    def head_outputs(self, x: Tensor, first: bool = False) -> Tensor:
         """Compute the heads' outputs [n, 1, H d] before the output projection.
 
         Args:
             x: The tokens [n, T, W] that enter the pool.
             first: Has no effect: a pool has one query.
         """
-        return weighted_values(self.attention(x), self.norm(x), self.value())
+        return weighted_values(self.attention_weights(x), self.norm(x), self.value())
 
     def sources(self, x: Tensor, weights: Tensor, heads: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield, for some heads, how far tokens reach each of P sums [n, P, T], and their values [n, T, d].
@@ -333,7 +333,7 @@ class Pool:
             weights: The weights of the pool's output in the sums [n, P, 1].
             heads: The heads' numbers.
         """
-        attention, v = self.attention(x), by_head(F.linear(self.norm(x), *self.value()), self.n_heads)
+        attention, v = self.attention_weights(x), by_head(F.linear(self.norm(x), *self.value()), self.n_heads)
         for head in heads:
             yield weights * attention[:, head, None], v[:, :, head]
 
@@ -347,7 +347,7 @@ class Pool:
         """
         return None
 
-    def attention(self, x: Tensor, first: bool = True) -> Tensor:
+    def attention_weights(self, x: Tensor, first: bool = True) -> Tensor:
         """Compute attention [n, H, T] of the pool's query.
 
         Args:

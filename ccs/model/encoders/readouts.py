@@ -237,8 +237,8 @@ class AttentionPool:
         """
         assert self.before is not None
         scale = self._scale(pooled)
-        weights = self.pool.attention(x) / spread(x, self.before)[1].transpose(1, 2) * scale[:, None]
-        # `changed` is affine in the pool's values: a factor for each head, plus a mean where one is replaced.
+        weights = self.pool.attention_weights(x) / spread(x, self.before)[1].transpose(1, 2) * scale[:, None]
+        # `ablate_outputs` is affine in the values: a factor for each head, plus a mean where one is replaced.
         bias_values = F.linear(self.before.bias, *self.pool.value())[None, None]
         ones, zeros = torch.ones_like(bias_values), torch.zeros_like(bias_values)
         factors = by_head(changed(ones) - changed(zeros), self.pool.n_heads)[0, 0, :, :1]
