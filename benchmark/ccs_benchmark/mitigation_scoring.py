@@ -108,7 +108,7 @@ class ScoredHalf(Half):
             options: what is done to the model.
             model: another one with the same lower layers and texts.
         """
-        embedded = self.embed(options, model)
+        embedded = self.embed_options(options, model)
         return [self.figures(option, units) for option, units in zip(options, embedded, strict=True)]
 
     def figures(self, fitted: Fitted, units: Mapping[str, Units]) -> dict[str, float]:

@@ -10,7 +10,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ccs.analysis.inputs import Names, change_columns, embed, load_model, open_classes, require_readable
+from ccs.analysis.inputs import (
+    Names,
+    change_columns,
+    embed_ablations,
+    load_model,
+    open_classes,
+    require_readable,
+)
 from ccs.analysis.result import Chart, Result
 from ccs.analysis.sample_size import warn_if_small
 from ccs.data import ClassificationSet
@@ -118,7 +125,7 @@ def accuracy(
     model, ablation = load_model(model, device), Intervention.of(ablate)
     in_texts = ablation.of_encoder(TEXT)
     in_images = model.at_means(ablation.of_encoder(IMAGE), dataset.images)
-    images = embed(model, dataset.images, [HeadSet(), in_images])
+    images = embed_ablations(model, dataset.images, [HeadSet(), in_images])
     texts = [
         zeroshot.class_weights(model, dataset.classes, dataset.templates, heads) for heads in (None, in_texts)
     ]

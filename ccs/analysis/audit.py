@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ccs.analysis.accuracy import accuracy
 from ccs.analysis.bias import embed_occupations, measure_gallery, rank_gallery, set_question
 from ccs.analysis.crossing import SMALLEST, cross_groups, name_person
-from ccs.analysis.inputs import embed, load_model, open_people, require_readable
+from ccs.analysis.inputs import embed_ablations, load_model, open_people, require_readable
 from ccs.analysis.preference import Preference, measure_part_changes, measure_preference, part_rows
 from ccs.analysis.result import Chart, Result
 from ccs.data import BiasSet, ClassificationSet
@@ -156,7 +156,7 @@ def audit(
     ablated = (
         [ablation, *(ablation.subset([head]) for head in ablation if len(ablation) > 1)] if ablation else []
     )
-    images = embed(model, gallery.images, [HeadSet(), *ablated])
+    images = embed_ablations(model, gallery.images, [HeadSet(), *ablated])
     rows: list[Row] = []
     parts: list[tuple[dict[str, str], PartChanges | None]] = []
     tops: list[Row] = []

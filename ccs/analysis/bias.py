@@ -17,7 +17,7 @@ from ccs.analysis.inputs import (
     NO_CHANGE,
     Names,
     change_columns,
-    embed,
+    embed_ablations,
     load_model,
     open_people,
     read_names,
@@ -180,7 +180,7 @@ def bias(
     in_texts = ablation.of_encoder(TEXT)
     if in_texts:
         model.texts.encoder.require_heads(in_texts)
-    images = embed(model, people.images, [HeadSet(), in_images] if in_images else [HeadSet()])
+    images = embed_ablations(model, people.images, [HeadSet(), in_images] if in_images else [HeadSet()])
     texts = [embed_occupations(model, people)]
     texts += [embed_occupations(model, people, in_texts)] if in_texts else []
     table = measure_people(

@@ -11,7 +11,7 @@ import pandas as pd
 from PIL import Image
 
 from ccs.analysis.accuracy import identical_names
-from ccs.analysis.inputs import Names, embed, load_model, read_names
+from ccs.analysis.inputs import Names, embed_ablations, load_model, read_names
 from ccs.analysis.result import Chart, Result
 from ccs.data import ImageSet
 from ccs.data.open import open_images
@@ -110,7 +110,7 @@ def classify(
     model, ablation = load_model(model, device), Intervention.of(ablate)
     in_images = model.at_means(ablation.of_encoder(IMAGE), pictures)
     in_texts = ablation.of_encoder(TEXT)
-    embedded = embed(model, pictures, [HeadSet(), in_images])
+    embedded = embed_ablations(model, pictures, [HeadSet(), in_images])
     texts = [class_weights(model, names, templates, heads) for heads in (None, in_texts)]
     return label_images(model, names, templates, embedded, texts, ablation)
 

@@ -136,7 +136,7 @@ def require_readable(data: ImageSet | RetrievalSet, skip_unreadable: bool) -> tu
     return skipped
 
 
-def embed(model: Model, images: Sequence[Any], ablations: Sequence[HeadSet]) -> np.ndarray:
+def embed_ablations(model: Model, images: Sequence[Any], ablations: Sequence[HeadSet]) -> np.ndarray:
     """Return unit embeddings [ablations, images, dim], and show a progress bar on a terminal.
 
     Args:

@@ -268,7 +268,7 @@ class Half:
         """Return the task with its prompts mapped."""
         return replace(self.task, prompts=fitted.on_texts(self.task.prompts))
 
-    def embed(self, options: Sequence[Fitted], model: Model | None = None) -> list[dict[str, Units]]:
+    def embed_options(self, options: Sequence[Fitted], model: Model | None = None) -> list[dict[str, Units]]:
         """Return, for each option, the embeddings of all sets of images.
 
         Args:
@@ -298,7 +298,7 @@ class Half:
 
         Args:
             fitted: the option.
-            units: its embeddings, from `embed`.
+            units: its embeddings, from `embed_options`.
         """
         people, controls, task = units["people"], units["controls"], self.mapped_task(fitted)
         skews = [replace(task, groups=groups).max_skew(people) for groups in self.other_groups.values()]
@@ -323,7 +323,7 @@ def fit_methods(half: Half, methods: Mapping[str, Mitigation], seed: int = 0) ->
         half.tell(f"fitting {name} on {len(half.evidence.people):,} people")
         fitted[name] = round_factors(method(half.evidence))
     half.tell(f"measuring on the other {len(half.task.people):,} people")
-    embedded = half.embed(list(fitted.values()))
+    embedded = half.embed_options(list(fitted.values()))
     tasks = [half.mapped_task(fit) for fit in fitted.values()]
     people = [units["people"] for units in embedded]
     parts = measure_part_changes(

@@ -193,7 +193,7 @@ class Galleries:
             raise InputError(f"{name} is no gallery of people.")
         return gallery
 
-    def embed(self, model: Model, name: str, tell: Tell = keep_quiet) -> EmbeddedGallery:
+    def embed_gallery(self, model: Model, name: str, tell: Tell = keep_quiet) -> EmbeddedGallery:
         """Embed a gallery with all heads on, once.
 
         Args:
@@ -229,7 +229,7 @@ class Galleries:
             return heads
         from ccs.model.editing import fit_edits
 
-        trunk, people = self.embed(model, name, tell).trunk, self.get(name)
+        trunk, people = self.embed_gallery(model, name, tell).trunk, self.get(name)
 
         def compute() -> HeadSet:
             tell(0.0, f"Fitting edits on {name}")
@@ -274,7 +274,7 @@ class Galleries:
         Returns:
             Unit embeddings [n, d].
         """
-        whole = self.embed(model, name, tell)
+        whole = self.embed_gallery(model, name, tell)
         if not (heads := heads.of_encoder(IMAGE)):
             return whole.base
         fitted = self.fit(model, name, heads, tell)

@@ -75,7 +75,7 @@ class Measurement:
 def prepare_bias(screen: Screen) -> None:
     """Embed the gallery, and compare ways to make the model fairer if the visitor wants that."""
     galleries, model = screen.app.galleries, screen.model
-    galleries.embed(model, screen.gallery, screen.tell)
+    galleries.embed_gallery(model, screen.gallery, screen.tell)
     fairer.compare_methods(screen)
     galleries.embeddings(model, screen.gallery, screen.state.ablate, screen.tell)
 

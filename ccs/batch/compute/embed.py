@@ -153,7 +153,7 @@ class Embedder:
             A stage with `embeddings` [sets of heads, n, D] in shards.
         """
 
-        def embed(pixels: Tensor) -> np.ndarray:
+        def embed_pixels(pixels: Tensor) -> np.ndarray:
             scaled = self.model.openai_scaled(pixels) if as_published else pixels
             return self.model.embed_images(scaled, list(head_sets), len(pixels))
 
@@ -164,7 +164,7 @@ class Embedder:
                 batch: The batch.
                 parts: The shard's embeddings so far [sets, n, D], changed in place.
             """
-            embedded = np.concatenate(self.backoff.run(embed, batch.pixels), axis=1)
+            embedded = np.concatenate(self.backoff.run(embed_pixels, batch.pixels), axis=1)
             if len(batch.sizes) < len(batch.pixels):  # clips
                 clips = np.split(embedded, np.cumsum(batch.sizes)[:-1], axis=1)
                 embedded = np.stack([clip.mean(axis=1) for clip in clips], axis=1)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ccs.analysis.ablation_sets import AblationName, AblationSet
 from ccs.analysis.bias import embed_occupations, rank_gallery
-from ccs.analysis.inputs import embed
+from ccs.analysis.inputs import embed_ablations
 from ccs.batch.compute.inputs import EvaluationSet
 from ccs.data import BiasSet, ClassificationSet, RetrievalSet
 from ccs.errors import InputError
@@ -394,7 +394,7 @@ def changes_by_precision(model: Model, sets: Sequence[EvaluationSet]) -> dict[st
             continue
         rows = np.unique(np.linspace(0, len(data.images) - 1, SAMPLE).astype(int))
         images, texts = [data.images[row] for row in rows], embed_texts(model, data)
-        half, full = (embed(precise, images, [HeadSet()])[0] for precise in (model, exact))
+        half, full = (embed_ablations(precise, images, [HeadSet()])[0] for precise in (model, exact))
         cosines, exact_cosines = half @ texts.T, full @ texts.T
         change = float(np.abs(cosines - exact_cosines).max())
         changes["cosine"] = max(changes.get("cosine", 0.0), change)
