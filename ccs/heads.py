@@ -211,7 +211,7 @@ class HeadChange:
         return f"={value}" if value else ""
 
     @classmethod
-    def of(cls, value: HeadChange | float | str) -> HeadChange:
+    def from_value(cls, value: HeadChange | float | str) -> HeadChange:
         """Make a change of a factor, or of "0.3", "mean", or "erase:skin tone"; InputError for others."""
         if isinstance(value, HeadChange):
             return value
@@ -227,7 +227,7 @@ class HeadChange:
 
 
 Heads: TypeAlias = "HeadSet | Head | str | Mapping[Any, HeadChange | float | str] | Iterable[Head | str]"
-"""What callers may give for heads: see `Intervention.of`."""
+"""What callers may give for heads: see `Intervention.from_heads`."""
 Means = Mapping[str, Mapping[Head, Any]]
 """What replaces heads' outputs: MEAN -> head -> mean [T, d]; ERASE and an attribute -> head -> map [d + 1, d]
 (`ccs.model.editing`). All are float32."""
@@ -261,7 +261,7 @@ class Intervention(HeadSet):
         else:
             by_head = changes if isinstance(changes, Mapping) else dict.fromkeys(changes, HeadChange())
         super().__init__(by_head)
-        self._changes = {head: HeadChange.of(by_head[head]) for head in self}
+        self._changes = {head: HeadChange.from_value(by_head[head]) for head in self}
         self.means = means
 
     @classmethod
@@ -274,7 +274,7 @@ class Intervention(HeadSet):
         return cls(_merge_changes(word.split("=", 1) for word in _split_names(text)))
 
     @classmethod
-    def of(cls, heads: Heads | None) -> HeadSet:
+    def from_heads(cls, heads: Heads | None) -> HeadSet:
         """Read heads in any form that callers use.
 
         Args:
@@ -342,7 +342,7 @@ def _merge_changes(pairs: Iterable[Iterable[Any]]) -> dict[Head, HeadChange]:
     merged: dict[Head, HeadChange] = {}
     for name, *value in pairs:
         head = name if isinstance(name, Head) else Head.parse(name)
-        change = HeadChange.of(*value or [0.0])
+        change = HeadChange.from_value(*value or [0.0])
         if merged.setdefault(head, change) != change:
             raise InputError(f"{head} is named twice, with different changes.")
     return merged
@@ -356,7 +356,7 @@ def changes(heads: HeadSet) -> Iterator[tuple[Head, HeadChange]]:
 
 def effect_word(heads: Heads) -> str:
     """Say how heads are changed: "ablated", "scaled", "replaced", "edited", or several of these."""
-    kinds = {change.effect for _, change in changes(Intervention.of(heads))}
+    kinds = {change.effect for _, change in changes(Intervention.from_heads(heads))}
     words = ("ablated", "scaled", "replaced", "edited")
     return " or ".join(word for word in words if word in kinds) or "ablated"
 

@@ -122,7 +122,7 @@ def accuracy(
     if attribute is not None and attribute not in dataset.groups:
         listed = ", ".join(dataset.groups) or "none"
         raise InputError(f"{dataset.name} has no column of groups {attribute!r}; its columns: {listed}.")
-    model, ablation = load_model(model, device), Intervention.of(ablate)
+    model, ablation = load_model(model, device), Intervention.from_heads(ablate)
     in_texts = ablation.of_encoder(TEXT)
     in_images = model.at_means(ablation.of_encoder(IMAGE), dataset.images)
     images = embed_ablations(model, dataset.images, [HeadSet(), in_images])

@@ -149,7 +149,7 @@ def audit(
         gallery = open_gallery(gallery, max_images=None if synthetic else max_images)
         dataset = "world/occupations" if synthetic and dataset is None else dataset
     skipped = require_readable(gallery, skip_unreadable)
-    model, ablation = load_model(model, device), Intervention.of(ablate)
+    model, ablation = load_model(model, device), Intervention.from_heads(ablate)
     sets = _prompt_sets(gallery, prompts)
     names = tuple(attributes or _default_attributes(gallery))
     galleries = {name: _grouped(gallery, name, smallest) for name in names}

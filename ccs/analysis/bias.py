@@ -168,7 +168,7 @@ def bias(
         raise InputError("Drawn people and an opened gallery are ranked whole; give no number of images.")
     gallery, attribute, left_out = open_people(gallery, attribute, max_images)
     skipped = require_readable(gallery, skip_unreadable)
-    model, ablation = load_model(model, device), Intervention.of(ablate)
+    model, ablation = load_model(model, device), Intervention.from_heads(ablate)
     people = set_question(gallery, occupations, template, top, prompts)
     if as_published and not skew.has_order_fault(people.name, attribute):
         raise InputError(f"{people.name} by {attribute} has no such fault; FairFace by race has it.")

@@ -107,7 +107,7 @@ def classify(
     pictures = pictures if isinstance(pictures, Sequence) else list(pictures)
     if not len(pictures):
         raise InputError("There are no images to classify.")
-    model, ablation = load_model(model, device), Intervention.of(ablate)
+    model, ablation = load_model(model, device), Intervention.from_heads(ablate)
     in_images = model.at_means(ablation.of_encoder(IMAGE), pictures)
     in_texts = ablation.of_encoder(TEXT)
     embedded = embed_ablations(model, pictures, [HeadSet(), in_images])

@@ -118,7 +118,7 @@ def edit_heads(
     people, attribute, _ = open_people(gallery, attribute, max_images)
     require_readable(people, skip_unreadable)
     preserved, name = _open_preserved(model, preserve, strength, max_images)
-    chosen = model.heads if heads is None else Intervention.of(heads)
+    chosen = model.heads if heads is None else Intervention.from_heads(heads)
     if not chosen or not all(change.ablates for _, change in changes(chosen)):
         raise InputError(
             f"Expected heads to edit, such as 'L5.H0 L6.H1', without a change; got {str(chosen)!r}."

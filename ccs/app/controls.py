@@ -76,7 +76,7 @@ def set_model(screen: Screen, model: Name = "") -> None:
     app, state = screen.app, screen.state
     name = app.require_model(model)
     known = app.heads(name)
-    screen.set_ablation(Intervention.of(state.ablate & known))
+    screen.set_ablation(Intervention.from_heads(state.ablate & known))
     head = state.head if state.head in known else app.best_head(name)
     screen.change(model=name, head=head, text=0, analysis="")
     if (example := first_example(name)) != first_example(state.model):  # photographs instead of drawings
@@ -129,7 +129,7 @@ def toggle_heads(screen: Screen, head: Long = "") -> None:
         InputError: If the text doesn't name heads, or the model doesn't have one of them.
     """
     heads = screen.app.require_heads(screen.state.model, parse_ablation(head))
-    screen.set_ablation(Intervention.of(screen.state.ablate ^ heads))
+    screen.set_ablation(Intervention.from_heads(screen.state.ablate ^ heads))
 
 
 @post("heads/ablate")
@@ -166,7 +166,7 @@ def redo(screen: Screen) -> None:
 
 def _restore(screen: Screen, heads: HeadSet, past: tuple[HeadSet, ...], undone: tuple[HeadSet, ...]) -> None:
     screen.session.past, screen.session.undone = past, undone
-    screen.change(ablate=Intervention.of(heads & screen.app.heads(screen.state.model)))
+    screen.change(ablate=Intervention.from_heads(heads & screen.app.heads(screen.state.model)))
 
 
 # -- images --------------------------------------------------------------------------------------------------

@@ -138,7 +138,7 @@ class Jobs:
         self._jobs.append(job)
         self._start_next()
 
-    def of(self, page: str) -> list[Job]:
+    def latest_jobs(self, page: str) -> list[Job]:
         """Return the page's latest job of each kind, and note that somebody watches them."""
         jobs = [job for (owner, _), job in self._latest.items() if owner == page]
         for job in jobs:

@@ -75,12 +75,12 @@ def open_screen(app: App, session: Session, query: Mapping[str, str]) -> Screen:
         notices.append(
             f"The link's heads {HeadSet(unknown)} aren't in {screen.state.model} and were left out."
         )
-        screen.change(ablate=Intervention.of(screen.state.ablate & known))
+        screen.change(ablate=Intervention.from_heads(screen.state.ablate & known))
     if screen.state.head not in known:
         screen.change(head=app.best_head(screen.state.model))
     elif screen.state.head and "encoder" not in query:
         screen.change(encoder=screen.state.head.encoder)
-    claim = claims.of(screen.records)
+    claim = claims.find_claim(screen.records)
     if claim and not screen.state.attribute and not screen.state.gallery:
         screen.change(attribute=claim.attribute)
     session.notify(*notices)
@@ -90,7 +90,7 @@ def open_screen(app: App, session: Session, query: Mapping[str, str]) -> Screen:
 def _check_gallery(screen: Screen, notices: list[str]) -> None:
     app, state = screen.app, screen.state
     try:
-        query = BiasQuery.of(app, state) if app.galleries.has(screen.gallery) else None
+        query = BiasQuery.from_state(app, state) if app.galleries.has(screen.gallery) else None
         if query and state.attribute and state.attribute != query.attribute:
             name = query.gallery.name
             notices.append(f"{name} has no attribute {state.attribute!r}: this is {query.attribute}.")

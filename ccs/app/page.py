@@ -182,7 +182,7 @@ def _strip(screen: Screen) -> Markup:
     if screen.state.ablate and screen.is_fitted:
         with suppress(InputError):
             answers = classify.measure_answers(screen)
-            embedded = embed_query(screen, BiasQuery.of(screen.app, screen.state), complete=False)
+            embedded = embed_query(screen, BiasQuery.from_state(screen.app, screen.state), complete=False)
     return render(
         "strip.html", state=screen.state, session=screen.session, answers=answers, embedded=embedded
     )

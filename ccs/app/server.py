@@ -154,7 +154,7 @@ class Pages:
     def _answer(self, request: Request, key: str, address: str, job: Job) -> Response:
         if "x-have" not in request.headers:
             return RedirectResponse(_root(request) + f"?{address}&{urlencode({'page': key})}", 303)
-        html = {**job.regions, "status": page.status(self.jobs.of(key))}
+        html = {**job.regions, "status": page.status(self.jobs.latest_jobs(key))}
         body = page.fragment(html, parse_query(request.headers["x-have"]), key, address)
         headers = {"x-address": f"?{address}" if address else "?", "x-page": key, "cache-control": "no-store"}
         return HTMLResponse(body, headers=headers)
@@ -162,7 +162,7 @@ class Pages:
     async def poll(self, request: Request) -> Response:
         """Answer with the new results of a page's work, as soon as they are there."""
         key, address = request.query_params.get("page", ""), request.query_params.get("at", "")
-        jobs = {job.kind: job for job in self.jobs.of(key)}
+        jobs = {job.kind: job for job in self.jobs.latest_jobs(key)}
         if "view" not in jobs:
             return PlainTextResponse("Nothing is under way.", 404)
         running = [job for job in jobs.values() if not job.done]
@@ -177,7 +177,7 @@ class Pages:
             request: The request.
             form: The form, with the page's key and address.
         """
-        for job in self.jobs.of(form.page):
+        for job in self.jobs.latest_jobs(form.page):
             job.stopped = True
             await job.finished(5)
         key, screen = await run_in_threadpool(self._screen, form)

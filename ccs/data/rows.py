@@ -26,7 +26,7 @@ class Sample:
     max_rows: int | None = None
     seed: int = 0
 
-    def of(self, rows: Sequence[int], strata: Sequence[Any] = ()) -> Sequence[int]:
+    def draw_rows(self, rows: Sequence[int], strata: Sequence[Any] = ()) -> Sequence[int]:
         """Draw from the rows; each stratum gives one row if there is room, and then its share.
 
         Args:
@@ -124,7 +124,7 @@ class Rows:
         rows = [row for row in (range(self.count) if among is None else among) if row not in unlabeled]
         digests: dict[int, bytes] = {}
         reasons, notes = dict(unlabeled), (*self.notes, *notes)
-        for row in sample.of(rows, strata):
+        for row in sample.draw_rows(rows, strata):
             try:
                 data = self.read(row)
                 reason = "" if self.untrusted else problem(data)

@@ -60,7 +60,7 @@ def ablate(
         >>> with ccs.ablate(module, "L7.H1 L6.H2=0.3"):
         ...     features = module.encode_image(torch.zeros(1, 3, 72, 72))
     """
-    ablated = Intervention.of(heads)
+    ablated = Intervention.from_heads(heads)
     if is_text_encoder(model):  # its only heads can be called L too
         renamed = ((replace(head, encoder=TEXT), change) for head, change in changes(ablated))
         ablated = Intervention(dict(renamed), getattr(ablated, "means", None))

@@ -128,7 +128,7 @@ def edit_module(
     Raises:
         InputError: If the model lacks a head, or a head's projection can't be edited.
     """
-    chosen = HeadSet(Intervention.of(heads))
+    chosen = HeadSet(Intervention.from_heads(heads))
     root, places = locations(module, encoder)
     names, codes = np.unique(np.asarray(groups, np.str_), return_inverse=True)
     if len(names) < 2:

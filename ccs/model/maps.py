@@ -51,7 +51,7 @@ def attention(
         (2, 2, 6, 6)
     """
     model, images = load(model) if isinstance(model, str) else model, as_sequence(images)
-    mapped, encoder = _mapped(model, heads), model.encoder.ablated(Intervention.of(ablate))
+    mapped, encoder = _mapped(model, heads), model.encoder.ablated(Intervention.from_heads(ablate))
     maps = np.empty((len(images), len(mapped), model.encoder.n_tokens), np.float32)
     for rows, part in model.batches(images, batch_size):
         by_layer = []  # of each layer [n, heads, T]
@@ -105,7 +105,7 @@ def heatmap(
     vectors, contrasts = _vectors(model, texts), as_sequence(against)
     if len(contrasts):
         vectors = vectors - model.embed_texts(contrasts).mean(0)
-    mapped, encoder = _mapped(model, heads), model.encoder.ablated(Intervention.of(ablate))
+    mapped, encoder = _mapped(model, heads), model.encoder.ablated(Intervention.from_heads(ablate))
     factors = {head: encoder.factor(head) for head in mapped}
     sending = HeadSet(head for head in mapped if factors[head])
     along = torch.from_numpy(np.ascontiguousarray(vectors, np.float32)).to(encoder.device)
@@ -152,7 +152,7 @@ def _on_patches(model: Model, values: np.ndarray) -> np.ndarray:
 
 def _mapped(model: Model, heads: Heads | None) -> HeadSet:
     """The heads to map; InputError if there are none or the model lacks one."""
-    mapped = model.heads if heads is None else HeadSet(Intervention.of(heads))
+    mapped = model.heads if heads is None else HeadSet(Intervention.from_heads(heads))
     model.encoder.require_heads(mapped)
     if not mapped:
         raise InputError("No head is named; write them as in L8.H11 L9.H2.")

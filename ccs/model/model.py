@@ -270,7 +270,7 @@ class Model(Side):
         Args:
             images: Images, pixels, or a trunk, in which case only heads of its layer and above can be
                 ablated.
-            ablate: Heads as `Intervention.of` reads them, or a list of such sets.
+            ablate: Heads as `Intervention.from_heads` reads them, or a list of such sets.
             batch_size: Images in a batch.
 
         Returns:

@@ -20,7 +20,7 @@ TOKENIZED = 8192
 
 Rows = slice | np.ndarray
 AblationSets = HeadSet | Head | str | Mapping[Any, Any] | Sequence[Any] | None
-"""Heads as `Intervention.of` reads them, or a list of such sets."""
+"""Heads as `Intervention.from_heads` reads them, or a list of such sets."""
 
 
 class Contributions(NamedTuple):
@@ -91,7 +91,7 @@ class Side:
         """
         inputs = as_sequence(inputs)
         ablation_sets, single = self._ablation_sets(ablate)
-        heads = None if heads is None else Intervention.of(heads)
+        heads = None if heads is None else Intervention.from_heads(heads)
         chosen, n, dim = self.encoder.all_heads if heads is None else heads, len(inputs), self.encoder.dim
         self.encoder.require_heads(chosen)
         embeddings = np.empty((len(ablation_sets), n, dim), np.float32)
@@ -110,7 +110,7 @@ class Side:
 
         Args:
             inputs: Images or texts.
-            ablate: Heads, as `Intervention.of` reads them, or a list of such sets.
+            ablate: Heads, as `Intervention.from_heads` reads them, or a list of such sets.
             batch_size: Inputs in a batch.
 
         Returns:
@@ -139,7 +139,7 @@ class Side:
         Raises:
             InputError: If the encoder lacks a head, or there are no inputs.
         """
-        inputs, heads, encoder = as_sequence(inputs), Intervention.of(heads), self.encoder
+        inputs, heads, encoder = as_sequence(inputs), Intervention.from_heads(heads), self.encoder
         encoder.require_heads(heads)
         replaced = HeadSet(head for head, change in changes(heads) if change.replacement == MEAN)
         if not replaced:
@@ -180,7 +180,7 @@ class Side:
         single = ablate is None or isinstance(ablate, HeadSet | Head | str | Mapping)
         if not single and not isinstance(ablate, Iterable):
             raise InputError(f"Heads are written as in 'L8.H11 L9.H2=0.3'; {ablate!r} names none.")
-        ablation_sets = [Intervention.of(heads) for heads in ([ablate] if single else ablate)]  # type: ignore
+        ablation_sets = [Intervention.from_heads(heads) for heads in ([ablate] if single else ablate)]  # type: ignore
         for heads in ablation_sets:
             self.encoder.require_heads(heads)
         return ablation_sets, single

@@ -92,7 +92,7 @@ def test_page_library_and_tables_give_one_figure(tiny_model, gallery, tabled):
     assert table.alike == (("judge", "JUDGE"),)
     named = {"gallery_name": lambda _: gallery.name, "attribute": lambda _: "gender"}
     app = SimpleNamespace(galleries=SimpleNamespace(get=lambda _: gallery), **named)
-    query = BiasQuery.of(app, State(model="tiny", attribute="gender", occupations=NAMES, k=12))
+    query = BiasQuery.from_state(app, State(model="tiny", attribute="gender", occupations=NAMES, k=12))
     pairs, scale = ([*embedded.values()], [texts, texts]), tiny_model.logit_scale
     before, after = measure_gallery(query.gallery, query.attribute, *pairs, logit_scale=scale)
     for metric in ("MaxSkew", "NDKL", "AUC", "logit gap"):
@@ -109,7 +109,7 @@ def test_page_library_and_tables_give_one_figure(tiny_model, gallery, tabled):
     assert after.top[2].tolist() == after.top[0].tolist()
     for ask in (
         lambda: ccs.bias(tiny_model, gallery, NAMES, top=31),
-        lambda: BiasQuery.of(app, State(model="tiny", occupations=NAMES, k=31)),
+        lambda: BiasQuery.from_state(app, State(model="tiny", occupations=NAMES, k=31)),
         lambda: set_question(gallery, NAMES, top=31),
     ):
         with pytest.raises(

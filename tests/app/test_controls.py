@@ -32,12 +32,12 @@ from tests.support.datasets_sample import saved
 
 
 def test_a_planted_bias_is_the_claim(app):
-    searched = claims.of(app.records("organism"))
+    searched = claims.find_claim(app.records("organism"))
     assert searched.conclusive
     assert claims.that_matter(app.records("organism")) == searched.heads
-    control = claims.of(app.records("organism-control"))
+    control = claims.find_claim(app.records("organism-control"))
     assert control is None or not control.conclusive
-    planted = claims.of(app.records("organism-planted"))
+    planted = claims.find_claim(app.records("organism-planted"))
     assert planted.heads == ccs_benchmark.truth("organism-planted-04").heads
     assert ccs.load("organism-planted").weights_hash == ccs_benchmark.load("organism-planted-04").weights_hash
 
@@ -182,7 +182,7 @@ def test_planted_heads_are_marked(app, monkeypatch):
     assert "<b>L6.H1 L7.H2</b> (skin tone)" in html
     assert "Of the 2 heads off, 1 is among them" in html
     assert len(re.findall(r'class="cell[^"]* planted[ "]', html)) == 2
-    claim = claims.of(app.records("organism"))
+    claim = claims.find_claim(app.records("organism"))
     assert (claim.heads, claim.attribute, claim.held_out) == (heads, "skin tone", None)
 
 

@@ -122,7 +122,7 @@ def test_fast_clicks_are_not_lost(visit):
 
 def test_the_page_opens_on_people_and_a_story_in_three_steps(visit, served_app):
     page = visit(new=True, width=1280, height=768)
-    app, claim = served_app[0], claims.of(served_app[0].records("organism"))
+    app, claim = served_app[0], claims.find_claim(served_app[0].records("organism"))
     steps = page.locator(".hero .step").all_inner_texts()
     model, story = app.model_cache.get("organism"), classify.find_story(opened(app, {}))
     assert app.records("organism").head(story.head).concept in steps[1]

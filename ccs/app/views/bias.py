@@ -91,7 +91,7 @@ def render_bias(screen: Screen, complete: bool = True) -> Markup:
     listed = dict.fromkeys((*app.galleries.names(state.model), name))
     values: dict[str, Any] = {"galleries": [(n, _gallery_title(app, n)) for n in listed], "name": name}
     try:
-        query = BiasQuery.of(app, state)
+        query = BiasQuery.from_state(app, state)
     except InputError as error:
         advice = "You can rank your own faces instead: “Your own …” takes a zip or Parquet file."
         empty = Empty(f"{_gallery_title(app, name)} can't be shown", f"{error} {advice}")
@@ -130,7 +130,7 @@ def measure(screen: Screen, complete: bool = True) -> Measurement | Empty:
         screen: The screen.
         complete: False for an `Empty` if something has to be computed first.
     """
-    query = BiasQuery.of(screen.app, screen.state)
+    query = BiasQuery.from_state(screen.app, screen.state)
     embedded = embed_query(screen, query, complete)
     if embedded is None:
         return Empty("Measuring", "The results follow.")
@@ -205,7 +205,7 @@ def _preference_figure(screen: Screen, answer: Measurement) -> Figure:
 
 def bias_program(screen: Screen) -> str:
     """Return a program that prints the metrics of the screen's query."""
-    return bias_lines(screen, BiasQuery.of(screen.app, screen.state), SHOWN_METRICS)
+    return bias_lines(screen, BiasQuery.from_state(screen.app, screen.state), SHOWN_METRICS)
 
 
 VIEW = View(

@@ -45,7 +45,7 @@ class Claim:
         return self.held_out.max_skew_change.value if self.held_out else 0.0
 
 
-def of(records: ModelRecords) -> Claim | None:
+def find_claim(records: ModelRecords) -> Claim | None:
     """Return the claim about a model; None if nothing was planted and no search found heads."""
     planted = truth(records.model)
     if planted and planted.heads:
@@ -77,7 +77,7 @@ def _searched(records: ModelRecords) -> list[Claim]:
 
 def that_matter(records: ModelRecords) -> HeadSet:
     """Return heads whose ablation does more than chance: the claim's, else `ModelRecords.costly`."""
-    claim = of(records)
+    claim = find_claim(records)
     return claim.heads if claim and claim.conclusive else records.costly
 
 

@@ -46,7 +46,7 @@ def make_fairer(screen: Screen, budget: Name = "") -> None:
         InputError: For another number of points, and for fewer than 2 occupations or a K below 2.
     """
     points = parse_int(budget, "maximum loss of accuracy")
-    query = BiasQuery.of(screen.app, screen.state)
+    query = BiasQuery.from_state(screen.app, screen.state)
     if points > 100:
         raise InputError(f"At most 100 points of accuracy can be lost; got {points}.")
     if len(query.occupations) < 2 or query.k < 2:
@@ -64,7 +64,7 @@ def compare_methods(screen: Screen) -> None:
     from ccs.analysis.mitigate import mitigate_subject
     from ccs.analysis.mitigations import METHODS
 
-    session, query, steps = screen.session, BiasQuery.of(screen.app, screen.state), itertools.count()
+    session, query, steps = screen.session, BiasQuery.from_state(screen.app, screen.state), itertools.count()
     budget, session.budget = session.budget, None  # once: a canceled comparison isn't resumed
     if budget is None:
         return

@@ -154,7 +154,7 @@ def attention_maps(screen: Screen, model: Model, record: HeadRecord) -> Figure:
         record: The head's record.
     """
     head, images, text = record.head, screen.images, _text_of(record, screen.state.text)
-    ablate = Intervention.of(screen.fitted.of_encoder(IMAGE) - {head})
+    ablate = Intervention.from_heads(screen.fitted.of_encoder(IMAGE) - {head})
     maps = [images.attention(model, head.layer, ablate)[:, head.head]]
     others = claims.first_texts(screen.records)
     if text:

@@ -187,7 +187,7 @@ def choose_axes(screen: Screen, attribute: Name = "", quality: Name = "") -> Non
 
 def _axes(screen: Screen) -> Axes:
     """Return the plot's axes, for the attribute that the other views show."""
-    claim = claims.of(screen.records)
+    claim = claims.find_claim(screen.records)
     attribute = screen.state.attribute or (claim.attribute if claim else "")
     return read_axes(screen.app, screen.state.quality, attribute)
 

@@ -64,7 +64,7 @@ class BiasQuery:
     row: int = 0
 
     @classmethod
-    def of(cls, app: App, state: State) -> BiasQuery:
+    def from_state(cls, app: App, state: State) -> BiasQuery:
         """Return the query of a state. The gallery fills in what the visitor left open.
 
         Args:
@@ -239,7 +239,7 @@ def head_states(screen: Screen, head: Head) -> list[tuple[str, HeadSet, bool]]:
     if head.encoder == IMAGE:
         set_now = {change.attribute for at, change in changes(ablate) if at == head} - {""}
         for attribute in sorted({screen.app.attribute(screen.state), *set_now}):
-            edit = HeadChange.of(f"{ERASE}{attribute}")
+            edit = HeadChange.from_value(f"{ERASE}{attribute}")
             choices[f"Erase {attribute}"] = others.with_changes({head: edit})
     return [(label, heads, heads == ablate) for label, heads in choices.items()]
 
@@ -271,7 +271,7 @@ def set_query(
     screen.change(gallery=gallery, attribute=attribute, k=top, occupations=texts, row=0)
     screen.change(attribute=app.attribute(screen.state))
     if app.galleries.has(gallery):
-        BiasQuery.of(app, screen.state)  # raises InputError if K is too large
+        BiasQuery.from_state(app, screen.state)  # raises InputError if K is too large
 
 
 @post("bias/gallery")
@@ -300,8 +300,8 @@ def add_gallery(screen: Screen, files: Files = ()) -> None:
 @post("bias/all")
 def choose_all_occupations(screen: Screen) -> None:
     """Rank for all occupations of the gallery."""
-    screen.change(occupations=BiasQuery.of(screen.app, screen.state).listed)
-    BiasQuery.of(screen.app, screen.state)  # raises InputError if K is too large
+    screen.change(occupations=BiasQuery.from_state(screen.app, screen.state).listed)
+    BiasQuery.from_state(screen.app, screen.state)  # raises InputError if K is too large
 
 
 @post("bias/row")

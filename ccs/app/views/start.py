@@ -71,7 +71,7 @@ def _steps(screen: Screen, complete: bool, model: Model) -> dict[str, object]:
 
 def claim_of(screen: Screen) -> Claim:
     """Return what the button ablates: the heads of the model's claim, else the head of the story."""
-    return claims.of(screen.records) or Claim("gender", HeadSet([classify.find_story(screen).head]))
+    return claims.find_claim(screen.records) or Claim("gender", HeadSet([classify.find_story(screen).head]))
 
 
 def _without_head(story: classify.Story) -> Figure:
@@ -88,7 +88,7 @@ def _query(screen: Screen) -> BiasQuery:
     """Return the query of all occupations with OCCUPATION shown; InputError without faces."""
     model, attribute = screen.state.model, claim_of(screen).attribute
     state = State(model=model, gallery=world(model).people, attribute=attribute, occupations=(OCCUPATION,))
-    query = BiasQuery.of(screen.app, state)
+    query = BiasQuery.from_state(screen.app, state)
     gallery = replace(query.gallery, occupations=query.listed)
     return replace(query, gallery=gallery, row=query.listed.index(OCCUPATION))
 
