@@ -276,10 +276,13 @@ def measure_gallery(
     Returns:
         tuple: the results before and after, with one row per occupation; the same object without ablation.
     """
-    ranking = rank_gallery(gallery, attribute, texts[0])
-    changed = texts[1] if len(texts) > 1 and texts[1] is not texts[0] else None
-    embeddings = [images[0], images[-1]] if changed is not None else list(images)
-    results = rankings.measure_ablations(embeddings, ranking, changed, **{"metrics": METRICS} | settings)
+    ranking, settings = rank_gallery(gallery, attribute, texts[0]), {"metrics": METRICS} | settings
+    if texts[-1] is texts[0]:
+        results = rankings.measure_ablations(images, ranking, **settings)
+    else:
+        questions = ranking, replace(ranking, prompts=texts[-1][ranking.first])
+        ends = zip((images[0], images[-1]), questions, strict=True)
+        results = [rankings.measure(*end, **settings) for end in ends]
     repeats = [repeated(result, ranking.rows) for result in results]
     return repeats[0], repeats[-1]
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from ccs import Head, HeadSet
-from ccs.metrics import ranking, resampling
+from ccs.metrics import ranking
+from ccs.metrics.pools import FEW, make_pools
 from ccs.metrics.ranking import Ranking
 from tests.support.bias_sample import example
 
@@ -80,39 +81,39 @@ def test_the_score_gap_is_its_definition_and_its_vectors_sum_to_it_and_are_half_
     assert (vectors * moved).sum() == pytest.approx((squares[0] - squares[1]) / 4, rel=2e-2)
 
 
-def require_by_hand(draws, scores, codes, k):
+def require_by_hand(pool, scores):
     """Each draw: repeat the images as often as drawn, rank them again, count."""
-    for prompt_scores in scores:
-        order = resampling.rank_images(draws, prompt_scores, k, [0])
-        counts, tops = resampling.top_counts(draws, order, k), resampling.first_tops(draws, order, k)
-        for draw, weights in enumerate(draws.weights.T.astype(int)):
-            drawn = np.repeat(np.arange(len(codes)), weights)
-            ranked = codes[drawn[np.argsort(-prompt_scores[drawn], kind="stable")]][:k]
-            assert counts[draw].tolist() == np.bincount(ranked, minlength=draws.n_groups).tolist()
-            assert draws.pool[draw].tolist() == np.bincount(codes[drawn], minlength=draws.n_groups).tolist()
-            if draw < resampling.FEW:
+    weights, counts = pool.drawn
+    for prompt, prompt_scores in enumerate(scores):
+        order = pool.top_of_draws(prompt_scores, prompt)
+        drawn_counts, tops = pool.drawn_counts(order), pool.drawn_tops(order)
+        for draw, times in enumerate(weights.T.astype(int)):
+            drawn = np.repeat(np.arange(len(pool.codes)), times)
+            ranked = pool.codes[drawn[np.argsort(-prompt_scores[drawn], kind="stable")]][: pool.question.k]
+            assert drawn_counts[draw].tolist() == np.bincount(ranked, minlength=pool.n_groups).tolist()
+            assert counts[draw].tolist() == np.bincount(pool.codes[drawn], minlength=pool.n_groups).tolist()
+            if draw < FEW:
                 assert tops[draw].tolist() == ranked.tolist()
 
 
 @pytest.mark.parametrize(("n", "k"), [(60, 7), (400, 90), (400, 400), (30, 1)])
 def test_resampled_top_equals_resampling_by_hand(n, k):
     images, texts, groups = example(n=n, o=3)
-    codes = np.unique(groups, return_inverse=True)[1].astype(np.uint8)
-    draws = resampling.draw_images(codes, 3, 150, seed=4)
-    assert (draws.weights.sum(axis=0) == n).all()
-    require_by_hand(draws, ranking.cosines(texts, images), codes, k)
+    (pool,) = make_pools(Ranking(texts, groups, k), 4, 150)
+    assert (pool.drawn[0].sum(axis=0) == n).all()
+    require_by_hand(pool, pool.cosines(images))
 
 
 def test_units_that_lie_together_are_counted_as_deep_as_their_draws_go():
     """Twelve images of a unit score nearly the same: a draw without the first units goes on far below K."""
-    rng, k = np.random.default_rng(2), 12
+    rng = np.random.default_rng(2)
     units = np.repeat(np.arange(400), 12)
     images = np.repeat(rng.normal(size=(400, 8)), 12, axis=0) + 0.01 * rng.normal(size=(4800, 8))
-    scores = ranking.cosines(rng.normal(size=(2, 8)), images)
-    codes = np.tile(np.arange(6, dtype=np.uint8), 800)
-    draws = resampling.draw_images(codes, 6, 300, 5, units)
-    require_by_hand(draws, scores, codes, k)
-    assert len(resampling.rank_images(draws, scores[0], k, [0])) > 100  # a draw needs more
+    groups = np.tile(np.array(list("abcdef")), 800)
+    (pool,) = make_pools(Ranking(rng.normal(size=(2, 8)), groups, 12, units=units), 5, 300)
+    scores = pool.cosines(images)
+    require_by_hand(pool, scores)
+    assert len(pool.top_of_draws(scores[0], 0)) > 100  # a draw needs more
 
 
 @pytest.mark.parametrize("with_pools", [True, False])
