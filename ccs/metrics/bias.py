@@ -11,7 +11,7 @@ images apart is at chance. `BiasResult.ties` counts the ties that decided who is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -130,7 +130,7 @@ class Measuring:
         # Prompts too, so that the interval of the mean generalizes to other prompts like these.
         n, rng = len(question.prompts), np.random.default_rng([seed, 1])
         self._weights = rng.multinomial(n, np.full(n, 1 / n), size=draws) / n
-        self._levels: dict[MetricName, tuple[Estimate, Estimate]] = {}
+        self._levels: Mapping[MetricName, tuple[Estimate, Estimate]] = {}
 
     def means(
         self, image_embeddings: ArrayLike, metrics: Sequence[MetricName], scores: Scores | None = None
@@ -181,8 +181,10 @@ class Measuring:
             _ = [(pool.drawn, pool.half) for pool in self._pools]
             self._levels = chance_levels([self._random(pool) for pool in self._pools])
         cases = [(pool, row, prompt) for pool, rows in ranked for prompt, row in enumerate(rows)]
-        tops, ties, values = zip(*self._map(lambda case: self._of_top(*case, wanted), cases), strict=True)
-        preferred = {"MaxSkew": np.array([of["preferred"] for of in values])}
+        tops, ties, values = zip(*self._map(lambda case: self._of_top(case, wanted), cases), strict=True)
+        preferred: dict[MetricName, NDArray[np.intp]] = {
+            "MaxSkew": np.array([of["preferred"] for of in values])
+        }
         results: dict[MetricName, tuple[Floats, Floats]] = {
             name: (np.array([of[name][0] for of in values]), np.stack([of[name][1] for of in values]).T)
             for name in METRICS
@@ -191,7 +193,7 @@ class Measuring:
         for name in (name for name in wanted if name not in METRICS):
             # Gaps of all prompts at once, for which weights are read once; an AUC's prompts on threads.
             parts = ranked if name.startswith("logit gap") else [(pool, row[None]) for pool, row, _ in cases]
-            redrawn = list(self._map(lambda part, name=name: self._redrawn(*part, name), parts))
+            redrawn = list(self._map(lambda part, name=name: self._redrawn(part, name), parts))
             plain, drawn, first = (np.concatenate(arrays) for arrays in zip(*redrawn, strict=True))
             results[name], preferred[name] = (plain, drawn.T), first
         pools = np.concatenate([np.tile(pool.counts, (len(pool.rows), 1)) for pool in self._pools])
@@ -221,9 +223,10 @@ class Measuring:
         )
 
     def _of_top(
-        self, pool: Pool, scores: Scores, prompt: int, metrics: Sequence[MetricName]
+        self, case: tuple[Pool, Scores, int], metrics: Sequence[MetricName]
     ) -> tuple[NDArray[np.int64], int, dict[str, Any]]:
         """Return a prompt's top K by group, ties at its end, and MaxSkew and NDKL with draws."""
+        pool, scores, prompt = case
         k, shares, drawn_shares = self._question.k, pool.shares(pool.counts), pool.shares(pool.drawn[1])
         order = pool.top_of_draws(scores, prompt)
         inside, last = scores[order[:k]], scores[order[k - 1]]
@@ -236,8 +239,11 @@ class Measuring:
             values["NDKL"] = value, ndkl_of(pool.drawn_tops(order), drawn_shares[:FEW])
         return top, int((scores == last).sum() - (inside == last).sum()), values
 
-    def _redrawn(self, pool: Pool, scores: Scores, name: MetricName) -> tuple[Floats, Floats, NDArray[Any]]:
+    def _redrawn(
+        self, part: tuple[Pool, Scores], name: MetricName
+    ) -> tuple[Floats, Floats, NDArray[np.intp]]:
         """Return one of PREFERENCES [p], with draws [p, draws], and each prompt's preferred group [p]."""
+        pool, scores = part
         drawn = pool.drawn[0][:, : FEW if name.startswith("AUC") else None]
         values = self._preference(pool, name, scores, np.hstack([np.ones_like(drawn[:, :1]), drawn]))
         first = [levels(name, row[None], pool.codes, pool.n_groups)[0, :, 0].argmax() for row in scores]

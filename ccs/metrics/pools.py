@@ -142,7 +142,7 @@ class Pool:
 
     def count(self, codes: NDArray[np.integer]) -> NDArray[np.int64]:
         """Count images of each group [prompts, groups] among the groups of ranked images [prompts, ranks]."""
-        return np.stack([(codes == group).sum(axis=1) for group in range(self.n_groups)], axis=1)
+        return np.stack([np.sum(codes == group, axis=1) for group in range(self.n_groups)], axis=1)
 
     def drawn_counts(self, order: NDArray[np.intp]) -> Floats:
         """Count images of each group in each draw's top K [draws, groups], from `top_of_draws` [depth]."""
