@@ -280,7 +280,7 @@ def measure_gallery(
     if texts[-1] is texts[0]:
         results = rankings.measure_ablations(images, ranking, **settings)
     else:
-        questions = ranking, replace(ranking, prompts=texts[-1][ranking.first])
+        questions = ranking, replace(ranking, prompts=texts[-1][ranking.first_positions])
         ends = zip((images[0], images[-1]), questions, strict=True)
         results = [rankings.measure(*end, **settings) for end in ends]
     repeats = [repeated(result, ranking.rows) for result in results]

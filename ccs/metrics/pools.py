@@ -108,7 +108,7 @@ class Pool:
         question = self.question
         mine = slice(None) if question.pools is None else self.images  # without a copy
         if known is not None:
-            return known[question.first[self.rows]][:, mine]
+            return known[question.first_positions[self.rows]][:, mine]
         return ranking.cosines(question.prompts[self.rows], np.asarray(embeddings)[mine], map=map)
 
     def top(self, scores: NDArray[np.float32], depth: int, first: int = 0) -> NDArray[np.intp]:
@@ -142,7 +142,8 @@ class Pool:
 
     def count(self, codes: NDArray[np.integer]) -> NDArray[np.int64]:
         """Count images of each group [prompts, groups] among the groups of ranked images [prompts, ranks]."""
-        return np.stack([np.sum(codes == group, axis=1) for group in range(self.n_groups)], axis=1)
+        counts: NDArray[np.int64] = np.stack([(codes == g).sum(axis=1) for g in range(self.n_groups)], axis=1)
+        return counts
 
     def drawn_counts(self, order: NDArray[np.intp]) -> Floats:
         """Count images of each group in each draw's top K [draws, groups], from `top_of_draws` [depth]."""
